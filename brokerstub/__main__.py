@@ -1,0 +1,26 @@
+"""`python -m brokerstub --config server.properties [--set key=value]...`: one broker process, as `klamm run`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from brokerstub.process import run_broker
+from controller.config import ConfigError, load_broker_config
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m brokerstub", description="One broker process in the foreground.")
+    parser.add_argument("--config", type=Path, required=True)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides")
+    arguments = parser.parse_args()
+    try:
+        config = load_broker_config(arguments.config, arguments.overrides)
+    except (ConfigError, OSError) as error:
+        parser.error(f"{arguments.config}: {error}")
+    return run_broker(config)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

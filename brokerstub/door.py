@@ -1,0 +1,46 @@
+"""The process's door to its controller: to whichever daemon runs now. Between two sessions there is none."""
+
+from __future__ import annotations
+
+from controller.core.events import Event
+from controller.daemon import Daemon
+from controller.inbox import NotControllerError, Reply
+
+
+class Door:
+    """Keeps the interface `controller.api.view.ControllerDoor`."""
+
+    def __init__(self) -> None:
+        self._daemon: Daemon | None = None
+
+    def open_to(self, daemon: Daemon | None) -> None:
+        self._daemon = daemon
+
+    @property
+    def is_active(self) -> bool:
+        return self._daemon is not None and self._daemon.is_active
+
+    @property
+    def controller_epoch(self) -> int | None:
+        return None if self._daemon is None else self._daemon.controller_epoch
+
+    @property
+    def is_registered(self) -> bool:
+        return self._daemon is not None and self._daemon.is_registered
+
+    @property
+    def phase(self) -> str:
+        return "standby" if self._daemon is None else self._daemon.phase
+
+    @property
+    def since_ms(self) -> int | None:
+        return None if self._daemon is None else self._daemon.since_ms
+
+    @property
+    def seat(self) -> tuple[int, int] | None:
+        return None if self._daemon is None else self._daemon.seat
+
+    async def ask(self, request: Event) -> Reply:
+        if self._daemon is None:
+            raise NotControllerError("this broker has no session with ZooKeeper now")
+        return await self._daemon.ask(request)

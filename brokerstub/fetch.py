@@ -1,0 +1,195 @@
+"""The follower's side of fetching: one request per leader broker and interval, in sessions that say only what changed.
+
+A stub fetches no records: what counts is that the leader hears from it, and about which partitions. There is one task
+per leader; all of them end with `run`. It learns whom to follow from `on_change`, and never decides that itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from typing import Final, Protocol
+
+import msgspec
+import structlog
+
+from brokerstub.replicas import Change, Key
+from controller import wire
+from controller.config import LIMITS
+from controller.core.codes import Code
+from controller.http import ExchangeError
+from controller.wire import FetchAnswer, FetchRequest, FetchRow, FetchTopic, ForgottenTopic
+
+#: shorter than any sensible `replica.lag.time.max.ms`: one lost answer must not cost a place in the ISR
+FETCH_TIMEOUT_MS: Final = 5_000
+
+log = structlog.get_logger()
+
+
+class Poster(Protocol):
+    """What `controller.http.HttpClient` offers."""
+
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str], timeout_ms: int) -> tuple[int, bytes]: ...
+
+
+class Following:
+    """What is fetched from one leader broker, and how much of it the leader was told. Does no I/O."""
+
+    def __init__(self, leader_id: int, partitions_max: int = LIMITS.partitions_per_rpc) -> None:
+        self.leader_id = leader_id
+        self.wanted: dict[Key, FetchRow] = {}
+        self.woken = asyncio.Event()
+        self._partitions_max = partitions_max
+        self._unsaid: dict[Key, None] = {}
+        """Wanted or no longer wanted, and the leader was not told."""
+        self._sent: list[Key] = []
+        self._session = 0
+        self._sequence = 0
+
+    @property
+    def has_news(self) -> bool:
+        return bool(self._unsaid)
+
+    def want(self, topic_id: str, row: FetchRow) -> None:
+        self.wanted[topic_id, row.partition] = row
+        self._unsaid[topic_id, row.partition] = None
+
+    def unwant(self, key: Key) -> None:
+        if self.wanted.pop(key, None) is not None:
+            self._unsaid[key] = None
+
+    def request(self) -> FetchRequest:
+        """The next request; news beyond its limit wait for the one after it."""
+        self._sent = list(islice(self._unsaid, self._partitions_max))
+        listed: dict[str, list[FetchRow]] = {}
+        forgotten: dict[str, list[int]] = {}
+        for key in self._sent:
+            del self._unsaid[key]
+            if key in self.wanted:
+                listed.setdefault(key[0], []).append(self.wanted[key])
+            else:
+                forgotten.setdefault(key[0], []).append(key[1])
+        return FetchRequest(
+            self._session,
+            self._sequence,
+            [FetchTopic(topic_id, rows) for topic_id, rows in listed.items()],
+            [ForgottenTopic(topic_id, numbers) for topic_id, numbers in forgotten.items()],
+        )
+
+    def on_answer(self, answer: FetchAnswer) -> bool:
+        """Whether what is left to say may be said at once. If refused, the session is over: all is listed again."""
+        if answer.error_code == Code.NONE:
+            self._session = answer.session
+            self._sequence += 1
+            return True
+        had_session = self._session != 0
+        self._session = self._sequence = 0
+        self._unsaid = dict.fromkeys(self.wanted)
+        return had_session
+
+    def on_no_answer(self) -> None:
+        """It may have arrived or not: the same sequence number again tells."""
+        self._unsaid = dict.fromkeys([*self._sent, *self._unsaid])
+
+
+class Fetcher:
+    """All the fetching of one broker."""
+
+    def __init__(
+        self,
+        http: Poster,
+        address_of: Callable[[int], str | None],
+        log_id_of: Callable[[Key], str],
+        broker_id: int,
+        interval_ms: int,
+    ) -> None:
+        self._http = http
+        self._address_of = address_of
+        self._log_id_of = log_id_of
+        self._broker_id = broker_id
+        self._broker_epoch = -1
+        self._interval_ms = interval_ms
+        self._followings: dict[int, Following] = {}
+        self._new: list[Following] = []
+        self._new_came = asyncio.Event()
+
+    def begin(self, broker_epoch: int) -> None:
+        """A new incarnation follows nobody yet; requests under way are ignored when their answers come."""
+        self._broker_epoch = broker_epoch
+        for leader_id in list(self._followings):
+            self._end(leader_id)
+
+    def on_changes(self, changes: Iterable[Change]) -> None:
+        """Partitions are led by somebody else now, or not ours any more."""
+        touched = set()
+        for change in changes:
+            before = None if change.before is None else change.before.leader
+            after = None if change.after is None else change.after.leader
+            if before is not None and before != after and before in self._followings:
+                self._followings[before].unwant(change.key)
+                touched.add(before)
+            if change.after is not None and change.is_new_leadership and after not in (None, -1, self._broker_id):
+                self._want(change.key, change.after)
+                touched.add(change.after.leader)
+        for leader_id in touched:
+            if self._followings[leader_id].wanted:
+                self._followings[leader_id].woken.set()
+            else:
+                self._end(leader_id)
+
+    def wake_all(self) -> None:
+        """Addresses may be new."""
+        for following in self._followings.values():
+            following.woken.set()
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                await self._new_came.wait()
+                self._new_came.clear()
+                while self._new:
+                    tasks.create_task(self._follow(self._new.pop()))
+
+    def _want(self, key: Key, row: wire.PartitionRow) -> None:
+        following = self._followings.get(row.leader)
+        if following is None:
+            following = self._followings[row.leader] = Following(row.leader)
+            self._new.append(following)
+            self._new_came.set()
+        following.want(key[0], FetchRow(key[1], row.leader_epoch, self._log_id_of(key)))
+
+    def _end(self, leader_id: int) -> None:
+        self._followings.pop(leader_id).woken.set()
+
+    def _is_current(self, following: Following) -> bool:
+        return self._followings.get(following.leader_id) is following
+
+    async def _follow(self, following: Following) -> None:
+        while self._is_current(following):
+            following.woken.clear()
+            may_go_on = await self._fetch(following)
+            if may_go_on and following.has_news:
+                continue
+            try:
+                async with asyncio.timeout(self._interval_ms / 1_000):
+                    await following.woken.wait()
+            except TimeoutError:
+                continue
+
+    async def _fetch(self, following: Following) -> bool:
+        """One request; whether another may follow at once."""
+        address = self._address_of(following.leader_id)
+        if address is None:
+            return False
+        headers = {wire.SENDER: f"{self._broker_id} {self._broker_epoch}", "Content-Type": "application/json"}
+        body = wire.encode(following.request())
+        try:
+            status, answer = await self._http.post(address + wire.FETCH, body, headers, FETCH_TIMEOUT_MS)
+            if status == 200:
+                return following.on_answer(wire.decode(answer, FetchAnswer))
+            log.debug("fetch.failed", leader=following.leader_id, status=status)
+        except (ExchangeError, msgspec.MsgspecError) as error:
+            log.debug("fetch.failed", leader=following.leader_id, reason=str(error))
+        following.on_no_answer()
+        return False

@@ -1,0 +1,94 @@
+"""The data directory of one broker process: its lock, and the ZooKeeper session kept over restarts.
+
+The lock is held for the life of the process. `save_session` must be called for each new session before anything is
+registered under it: what a session owns can then always be told from what a stranger owns. It must never print or
+log a password, and knows nothing of ZooKeeper itself.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+import msgspec
+import structlog
+
+log = structlog.get_logger()
+
+
+class DirectoryLockedError(Exception):
+    """Another process has the data directory (a frozen one too)."""
+
+    def __init__(self, path: Path, owner: str) -> None:
+        self.path, self.owner = path, owner
+        super().__init__(f"the data directory {path} is in use by the process with pid {owner}")
+
+
+class SavedSession(msgspec.Struct, frozen=True):
+    """A session that this data directory had."""
+
+    session_id: int
+    password: bytes
+
+    def __repr__(self) -> str:
+        return f"SavedSession({self.session_id:#x})"
+
+
+class DataDirectory:
+    """One broker's directory, locked as long as this object is open."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir(parents=True, exist_ok=True)
+        self._lock = (path / ".lock").open("a+")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.seek(0)
+            owner = self._lock.read().strip() or "unknown"
+            self._lock.close()
+            raise DirectoryLockedError(path, owner) from None
+        self._lock.truncate(0)
+        self._lock.write(f"{os.getpid()}\n")
+        self._lock.flush()
+
+    def close(self) -> None:
+        """Let go of the lock; idempotent. The end of the process does the same."""
+        self._lock.close()
+
+    def earlier_session(self) -> SavedSession | None:
+        """The session saved last; None on a first start."""
+        try:
+            data = self._session_path.read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            return msgspec.json.decode(data, type=SavedSession)
+        except msgspec.MsgspecError as error:
+            # Somebody has been editing: as good as none, and the wait for a foreign owner covers that.
+            log.warning("session_file.ignored", path=str(self._session_path), reason=str(error))
+            return None
+
+    def save_session(self, session_id: int, password: bytes) -> None:
+        write_atomically(self._session_path, msgspec.json.encode(SavedSession(session_id, password)))
+
+    @property
+    def _session_path(self) -> Path:
+        return self.path / "session"
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace a file (0600) so that a reader, also after a power cut, finds the old content or the new one."""
+    part = path.with_name(path.name + ".part")
+    part.unlink(missing_ok=True)
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -1,0 +1,196 @@
+"""The leader's side of the ISR: who should leave it, who should be taken back, and what to ask the controller.
+
+Pure: time is an argument. A partition is looked at when something about it changed or a time it was waiting for has
+come, never in rounds over all partitions. Until the controller answers, the ISR is what it was. One question is open
+at a time; it never changes, whoever it is sent to.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from brokerstub.replicas import Change, Key, Replicas
+from brokerstub.sessions import Moved, Sessions
+from controller import wire
+from controller.config import LIMITS
+from controller.core.model import RECOVERED
+from controller.core.model import Replicas as ReplicaIds
+from controller.wire import (
+    AlteredTopic,
+    AlterPartitionRequest,
+    AlterRow,
+    AlterTopic,
+    BrokerEntry,
+    IsrMember,
+    PartitionRow,
+)
+
+#: a wish that was refused is looked at again after this long, if nothing else brings it up
+REFUSED_AGAIN_MS: Final = 1_000
+
+
+class Question(msgspec.Struct, eq=False):
+    """An AlterPartition request, as encoded once, and the partitions whose answer still matters."""
+
+    body: bytes
+    open_keys: set[Key]
+
+
+class IsrKeeper:
+    """The ISRs of the partitions that this broker leads."""
+
+    def __init__(
+        self,
+        replicas: Replicas,
+        sessions: Sessions,
+        broker_of: Callable[[int], BrokerEntry | None],
+        *,
+        lag_ms: int,
+        partitions_max: int = LIMITS.partitions_per_rpc,
+    ) -> None:
+        self._replicas = replicas
+        self._sessions = sessions
+        self._broker_of = broker_of
+        self._lag_ms = lag_ms
+        self._partitions_max = partitions_max
+        self._broker_epoch = -1
+        self._absent_since: dict[Key, dict[int, int]] = {}
+        """Members of the ISR that are not caught up, and when they last were."""
+        self._due: list[tuple[int, Key]] = []
+        """A heap of times at which a partition is to be looked at; it may turn out to be for nothing."""
+        self._unsettled: dict[Key, None] = {}
+        """To be looked at now, in the order they came up."""
+        self.question: Question | None = None
+
+    @property
+    def has_work(self) -> bool:
+        return bool(self._unsettled)
+
+    def begin(self, broker_epoch: int) -> None:
+        """A new incarnation leads nothing yet, and what its predecessor asked is void."""
+        self._broker_epoch = broker_epoch
+        self._absent_since.clear()
+        self._due.clear()
+        self._unsettled.clear()
+        self.question = None
+
+    def on_change(self, change: Change, now_ms: int) -> None:
+        """This broker was told something else about a partition, or adopted what the controller answered."""
+        key, row = change.key, self._replicas.led(change.key)
+        if change.is_new_leadership or row is None:
+            self._absent_since.pop(key, None)
+            self._sessions.judge_again(key)
+            self._close(key)
+        if row is None:
+            self._unsettled.pop(key, None)
+            return
+        before = self._absent_since.get(key, {})
+        absent_ids = [m for m in row.isr if m != row.leader and not self._sessions.is_counting(key, m)]
+        self._absent_since[key] = {m: before.get(m, now_ms) for m in absent_ids}
+        if absent_ids:
+            heapq.heappush(self._due, (now_ms + self._lag_ms + 1, key))
+        self._unsettled[key] = None
+
+    def on_moved(self, moved: Iterable[Moved], now_ms: int) -> None:
+        """Followers listed partitions, or ceased to."""
+        for one in moved:
+            row = self._replicas.led(one.key)
+            if row is None or one.follower_id not in row.replicas:
+                continue
+            absent = self._absent_since[one.key]
+            if self._sessions.is_counting(one.key, one.follower_id):
+                absent.pop(one.follower_id, None)
+                if one.follower_id not in row.isr:
+                    self._unsettled[one.key] = None
+            elif one.follower_id in row.isr and one.follower_id not in absent:
+                absent[one.follower_id] = one.caught_up_ms
+                heapq.heappush(self._due, (max(now_ms, one.caught_up_ms + self._lag_ms + 1), one.key))
+
+    def on_broker(self, broker_id: int, now_ms: int) -> None:
+        """The metadata says something new about a broker: it may have become eligible, or its session be over."""
+        entry = self._broker_of(broker_id)
+        if entry is not None:
+            self.on_moved(self._sessions.drop_older(broker_id, entry.epoch), now_ms)
+        session = self._sessions.of(broker_id)
+        if session is not None and self._is_eligible(broker_id):
+            waiting = (
+                key for key in session.counting() if (row := self._replicas.led(key)) and broker_id not in row.isr
+            )
+            self._unsettled.update(dict.fromkeys(waiting))
+
+    def on_tick(self, now_ms: int) -> None:
+        """Time has passed."""
+        self.on_moved(self._sessions.drop_silent(now_ms - self._lag_ms), now_ms)
+        while self._due and self._due[0][0] <= now_ms:
+            self._unsettled[heapq.heappop(self._due)[1]] = None
+
+    def ask(self, now_ms: int) -> Question | None:
+        """The open question, or a new one with what should change now."""
+        if self.question is None:
+            rows: dict[str, list[AlterRow]] = {}
+            keys = set()
+            for key in list(islice(self._unsettled, self._partitions_max)):
+                del self._unsettled[key]
+                row = self._replicas.led(key)
+                wish = () if row is None else self._wish(key, row, now_ms)
+                if row is not None and wish != row.isr:
+                    members = tuple(IsrMember(m, self._epoch_of(m)) for m in wish)
+                    rows.setdefault(key[0], []).append(
+                        AlterRow(key[1], row.leader_epoch, row.version, RECOVERED, members)
+                    )
+                    keys.add(key)
+            if keys:
+                request = AlterPartitionRequest([AlterTopic(topic_id, asked) for topic_id, asked in rows.items()])
+                self.question = Question(wire.encode(request), keys)
+        return self.question
+
+    def take_answer(self, topics: Iterable[AlteredTopic], now_ms: int) -> None:
+        """Adopt what stands, whatever the code; only then may anything be asked anew."""
+        question, self.question = self.question, None
+        if question is None:
+            return
+        for topic in topics:
+            for row in topic.partitions:
+                change = self._replicas.take_altered(topic.topic_id, row)
+                if change is not None:
+                    question.open_keys.discard(change.key)
+                    self.on_change(change, now_ms)
+        # Refused and nothing new learnt, or not answered for.
+        for key in question.open_keys:
+            heapq.heappush(self._due, (now_ms + REFUSED_AGAIN_MS, key))
+
+    def _close(self, key: Key) -> None:
+        """A new leadership ends what was asked under the old one."""
+        if self.question is not None:
+            self.question.open_keys.discard(key)
+            if not self.question.open_keys:
+                self.question = None
+
+    def _wish(self, key: Key, row: PartitionRow, now_ms: int) -> ReplicaIds:
+        """The ISR as it should be: the order of who stays is kept."""
+        absent = self._absent_since[key]
+        stay = [m for m in row.isr if m in row.replicas and not now_ms - absent.get(m, now_ms) > self._lag_ms]
+        back = [
+            m for m in row.replicas if m not in row.isr and self._sessions.is_counting(key, m) and self._is_eligible(m)
+        ]
+        return (*stay, *back)
+
+    def _is_eligible(self, broker_id: int) -> bool:
+        """Live as far as we know, and with the incarnation that fetches from us."""
+        entry, session = self._broker_of(broker_id), self._sessions.of(broker_id)
+        return (
+            entry is not None and session is not None and (entry.state, entry.epoch) == ("live", session.follower_epoch)
+        )
+
+    def _epoch_of(self, broker_id: int) -> int:
+        if broker_id == self._replicas.broker_id:
+            return self._broker_epoch
+        if (session := self._sessions.of(broker_id)) is not None:
+            return session.follower_epoch
+        entry = self._broker_of(broker_id)
+        return -1 if entry is None else entry.epoch

@@ -1,0 +1,54 @@
+"""What the lab's HTTP side speaks: orders in, what runs where out.
+
+Owns the shapes. Fields may be added, never renamed: `klamm`, the dashboard and scripts read them.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+State = Literal["running", "frozen", "stopping", "stopped", "killed", "exited"]
+
+
+class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of every verb."""
+
+    broker: int
+    #: of `freeze` alone: thaw by itself afterwards
+    for_ms: int | None = None
+
+
+class ProcessRow(msgspec.Struct, frozen=True):
+    """A process of the lab as `klamm ps` shows it."""
+
+    name: str
+    #: None when it does not run, or is not ours
+    pid: int | None
+    state: State
+    address: str
+    #: of one that has ended
+    exit_code: int | None = None
+    #: from ZooKeeper
+    is_cut: bool = msgspec.field(default=False, name="cut")
+    log: str | None = None
+    #: of the log, when it ended by itself
+    last_lines: list[str] = []
+
+
+class Done(msgspec.Struct, frozen=True):
+    """What became of an order; `changed` is false when it was so already."""
+
+    changed: bool
+    process: ProcessRow
+
+
+class Processes(msgspec.Struct, frozen=True):
+    """What runs where: the supervisor, ZooKeeper, the brokers in order."""
+
+    processes: list[ProcessRow]
+
+    @property
+    def brokers(self) -> list[ProcessRow]:
+        return self.processes[2:]

@@ -1,0 +1,198 @@
+"""The lab's brokers: one process each, behind a proxy of its own to each ZooKeeper server.
+
+Owns a broker's process, its proxies, and `server.properties` in its directory. It must never restart a broker on its
+own, and it leaves the broker's data alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import signal
+import sys
+from pathlib import Path
+
+from brokerstub.lab.bodies import ProcessRow, State
+from brokerstub.lab.child import Child, launched
+from brokerstub.lab.settings import HOST, LabError, LabSettings, write_atomically
+from brokerstub.lab.zk_proxy import ZooKeeperProxy
+from brokerstub.lab.zookeeper import is_free
+from controller.zk import parse_connect
+
+STOP_TIMEOUT_MS = 15_000
+
+_AFTERWARDS: dict[State, State] = {"running": "exited", "frozen": "exited", "stopping": "stopped"}
+
+
+def servers_for(settings: LabSettings) -> tuple[list[tuple[str, int]], str]:
+    """ZooKeeper's servers, and the chroot (with its slash; empty for none)."""
+    try:
+        return parse_connect(settings.connect_string)
+    except ValueError as error:
+        raise LabError(f"--zookeeper {error}") from None
+
+
+class LabBroker:
+    """One broker. What is asked for and already so changes nothing: its verbs answer whether they changed anything."""
+
+    def __init__(self, broker_id: int, settings: LabSettings) -> None:
+        self.broker_id = broker_id
+        self.port = settings.port_base + broker_id
+        self.folder = settings.var / f"broker-{broker_id}"
+        self._settings = settings
+        servers, self._chroot = servers_for(settings)
+        self._proxies = [ZooKeeperProxy(server) for server in servers]
+        self._child: Child | None = None
+        self._state: State = "stopped"  # the last thing done to it
+        self._is_cut = False
+        self._is_closed = False
+        self._launching = asyncio.Lock()
+        self._thawing: asyncio.TimerHandle | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    @property
+    def state(self) -> State:
+        return self._state if self._is_running else _AFTERWARDS.get(self._state, self._state)
+
+    @property
+    def row(self) -> ProcessRow:
+        return ProcessRow(
+            f"broker-{self.broker_id}",
+            self._child.pid if self._child is not None and self._is_running else None,
+            self.state,
+            self.url,
+            self._child.exit_code if self._child is not None else None,
+            self._is_cut,
+            str(self._log_path),
+            self._child.last_lines() if self._child is not None and self.state == "exited" else [],
+        )
+
+    def check_port(self) -> None:
+        if not is_free(self.port):
+            raise LabError(
+                f"port {self.port} on {HOST}, for broker {self.broker_id}, is in use: stop what listens there, or "
+                "choose other ports (--port-base)",
+                "PORT_IN_USE",
+            )
+
+    async def open(self) -> None:
+        """Start the proxies; they stay for the life of the lab."""
+        for proxy in self._proxies:
+            await proxy.start()
+
+    async def close(self) -> None:
+        """Stop it, for good."""
+        self._is_closed = True
+        await self.stop()
+        for proxy in self._proxies:
+            await proxy.close()
+
+    async def start(self) -> bool:
+        async with self._launching:
+            if self._is_running:
+                if self._state != "running":
+                    raise LabError(f"broker {self.broker_id} is {self._state}", "BROKER_NOT_AVAILABLE")
+                return False
+            if self._is_closed:
+                raise LabError("the lab is ending", "BROKER_NOT_AVAILABLE")
+            self.check_port()
+            self._write_properties()
+            words = self._settings.broker_command
+            program = [sys.executable, "-m", "brokerstub"] if words is None else shlex.split(words)
+            self._child = await launched([*program, "--config", str(self.folder / "server.properties")], self._log_path)
+            self._state = "running"
+            return True
+
+    async def stop(self) -> bool:
+        """A controlled shutdown, and the end of it if that takes too long."""
+        async with self._launching:
+            child = self._child
+        if child is None or not self._is_running:
+            return False
+        self.thaw()  # a frozen process would not notice
+        self._state = "stopping"
+        child.signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT_MS / 1000):
+                await child.wait()
+        except TimeoutError:
+            await self.kill()
+        return True
+
+    async def kill(self) -> bool:
+        if self._child is None or not self._is_running:
+            return False
+        self._state = "killed"
+        self._child.signal(signal.SIGKILL)
+        await self._child.wait()
+        return True
+
+    def freeze(self, for_ms: int | None = None) -> bool:
+        child = self._running_child()
+        self._forget_thawing()
+        if for_ms is not None:
+            self._thawing = asyncio.get_running_loop().call_later(for_ms / 1000, self.thaw)
+        if self._state == "frozen":
+            return for_ms is not None
+        child.signal(signal.SIGSTOP)
+        self._state = "frozen"
+        return True
+
+    def thaw(self) -> bool:
+        self._forget_thawing()
+        if self._child is None or self.state != "frozen":
+            return False
+        self._child.signal(signal.SIGCONT)
+        self._state = "running"
+        return True
+
+    def cut(self) -> bool:
+        if self._is_cut:
+            return False
+        for proxy in self._proxies:
+            proxy.cut()
+        self._is_cut = True
+        return True
+
+    def heal(self) -> bool:
+        if not self._is_cut:
+            return False
+        for proxy in self._proxies:
+            proxy.heal()
+        self._is_cut = False
+        return True
+
+    @property
+    def _is_running(self) -> bool:
+        return self._child is not None and self._child.exit_code is None
+
+    @property
+    def _log_path(self) -> Path:
+        return self.folder / "broker.log"
+
+    def _running_child(self) -> Child:
+        if self._child is None or self.state not in ("running", "frozen"):
+            raise LabError(f"broker {self.broker_id} does not run: it is {self.state}", "BROKER_NOT_AVAILABLE")
+        return self._child
+
+    def _forget_thawing(self) -> None:
+        if self._thawing is not None:
+            self._thawing.cancel()
+            self._thawing = None
+
+    def _write_properties(self) -> None:
+        properties: dict[str, object] = {
+            "broker.id": self.broker_id,
+            "listeners": f"HTTP://{HOST}:{self.port}",
+            "log.dirs": self.folder,
+            "zookeeper.connect": ",".join(proxy.address for proxy in self._proxies) + self._chroot,
+            "zookeeper.session.timeout.ms": self._settings.session_timeout_ms,
+            **self._settings.properties,
+        }
+        lines = ["# Written by the lab at each start of this broker; `klamm up --set key=value` changes it."]
+        lines += [f"{key}={value}" for key, value in properties.items()]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.folder / "server.properties", ("\n".join(lines) + "\n").encode())

@@ -1,0 +1,212 @@
+"""A lab seen from outside: finds it, starts it in the background, asks it, ends it.
+
+Owns no process: the supervisor does. It must never signal a process that does not hold the lab's lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from brokerstub.lab.bodies import Done, Order, Processes
+from brokerstub.lab.child import last_lines
+from brokerstub.lab.settings import LabError, LabFile, LabSettings, NoLabError, owner_pid, read_lab_file
+from controller.http import ExchangeError, HttpClient
+
+PROBE_TIMEOUT_MS = 1_000
+ORDER_TIMEOUT_MS = 30_000
+END_TIMEOUT_MS = 40_000
+POLL_INTERVAL_MS = 50
+
+T = TypeVar("T")
+
+
+class UnhealthyError(LabError):
+    """Everything runs, and the cluster is not healthy."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What `/healthz/cluster` says."""
+
+    status: str
+    reasons: list[str] = []
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """What a refusal says."""
+
+    detail: str
+    code: str
+
+
+def found(var: Path) -> LabFile:
+    """The lab that runs in this directory."""
+    pid, lab = owner_pid(var), read_lab_file(var)
+    if pid is None:
+        raise NoLabError(f"no lab runs in {var}: `klamm up` starts one")
+    if lab is None or lab.pid != pid:
+        raise NoLabError(f"the lab in {var} (process {pid}) is still starting, or ending: try again")
+    return lab
+
+
+def processes(var: Path) -> Processes:
+    """What runs where."""
+    return asyncio.run(_answer(found(var), "ps", None, Processes))
+
+
+def order(var: Path, verb: str, broker_id: int, for_ms: int | None = None) -> Done:
+    """Have something done to a broker."""
+    return asyncio.run(_answer(found(var), verb, Order(broker_id, for_ms), Done))
+
+
+def start(settings: LabSettings, timeout_ms: int, tell: Callable[[str], None]) -> None:
+    """Start a lab in the background and wait until it is healthy. When that fails nothing is left running, except of a
+    lab whose cluster is merely not healthy (UnhealthyError)."""
+    settings.var.mkdir(parents=True, exist_ok=True)
+    with (settings.var / "lab.log").open("ab") as log:
+        start_bytes = log.tell()
+        supervisor = subprocess.Popen(
+            settings.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+        )
+    try:
+        asyncio.run(_Start(settings, supervisor, start_bytes).until_healthy(timeout_ms, tell))
+    except UnhealthyError:
+        raise
+    except BaseException:
+        supervisor.terminate()
+        try:
+            supervisor.wait(END_TIMEOUT_MS / 1000)
+        except subprocess.TimeoutExpired:
+            supervisor.kill()
+        raise
+
+
+def end(var: Path) -> list[int]:
+    """End the lab and wait until no process of it is left; which ones those were. Nothing to do when none runs."""
+    pid = owner_pid(var)
+    if pid is None:
+        (var / "lab.json").unlink(missing_ok=True)  # of a supervisor that was killed: its children died with it
+        return []
+    try:
+        pids = [row.pid for row in processes(var).processes if row.pid is not None]
+    except NoLabError:
+        pids = [pid]  # not serving yet, or hung: it ends its children all the same
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        if owner_pid(var) == pid:
+            os.kill(pid, number)
+        deadline = time.monotonic() + END_TIMEOUT_MS / 1000
+        while time.monotonic() < deadline:
+            if owner_pid(var) != pid and not any(map(is_alive, pids)):
+                return pids
+            time.sleep(POLL_INTERVAL_MS / 1000)
+    raise LabError(f"these processes do not end: {', '.join(str(each) for each in pids if is_alive(each))}")
+
+
+def is_alive(pid: int) -> bool:
+    """Whether it runs; a zombie does not, and in a container an orphan may stay one for ever."""
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except ProcessLookupError:
+        return False
+    except FileNotFoundError:
+        return not Path("/proc/self").exists()  # it has ended just now, or this system has no /proc
+
+
+class _Start:
+    """Follows a supervisor from its launch to a healthy cluster."""
+
+    def __init__(self, settings: LabSettings, supervisor: subprocess.Popen[bytes], log_start_bytes: int) -> None:
+        self._settings = settings
+        self._supervisor = supervisor
+        self._log_start_bytes = log_start_bytes
+
+    async def until_healthy(self, timeout_ms: int, tell: Callable[[str], None]) -> None:
+        client = HttpClient()
+        awaited, wants_health = "", False
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                while True:
+                    seen, wants_health = await self._awaited(client)
+                    if not seen:
+                        return
+                    if seen != awaited:
+                        tell(f"waiting for {seen}")
+                    awaited = seen
+                    await asyncio.sleep(POLL_INTERVAL_MS / 1000)
+        except TimeoutError:
+            words = f"after {timeout_ms / 1000:g} s still waiting for {awaited}"
+            if wants_health:
+                raise UnhealthyError(f"{words}; everything runs: `klamm status` says more") from None
+            raise LabError(f"{words}; the logs are in {self._settings.var}") from None
+        finally:
+            await client.close()
+
+    async def _awaited(self, client: HttpClient) -> tuple[str, bool]:
+        """What is still missing, empty for nothing; and whether it is only health."""
+        if self._supervisor.poll() is not None:
+            raise self._reason()
+        lab = read_lab_file(self._settings.var)
+        if lab is None or lab.pid != self._supervisor.pid:
+            return "the supervisor", False
+        rows = (await _answer_with(client, lab, "ps", None, Processes)).processes
+        for row in rows:
+            if row.state == "exited":
+                raise LabError(f"{row.name} has ended; its log is {row.log}", lines=row.last_lines)
+        if any(row.state == "stopped" for row in rows):
+            return f"ZooKeeper at {lab.zookeeper}", False
+        verdicts = [await _verdict(client, url, "readyz") for url in lab.brokers.values()]
+        if missing := [verdict for verdict in verdicts if verdict.status != "ready"]:
+            return f"{len(missing)} of {len(verdicts)} brokers", False
+        health = await _verdict(client, next(iter(lab.brokers.values())), "healthz/cluster")
+        return "" if health.status == "green" else f"a healthy cluster ({'; '.join(health.reasons)})", True
+
+    def _reason(self) -> LabError:
+        """Why there is no supervisor, from its log."""
+        path = self._settings.var / "lab.log"
+        text = "\n".join(last_lines(path, self._log_start_bytes))
+        _, is_explained, explanation = text.rpartition("Error: ")
+        if not is_explained:
+            return LabError(f"the lab's supervisor has ended; its log is {path}", lines=text.splitlines())
+        detail, *lines = explanation.splitlines()
+        return LabError(detail, lines=lines)
+
+
+async def _verdict(client: HttpClient, url: str, path: str) -> Verdict:
+    try:
+        _, body = await client.get(f"{url}/{path}", {}, PROBE_TIMEOUT_MS)
+        return msgspec.json.decode(body, type=Verdict)
+    except (ExchangeError, msgspec.DecodeError) as error:
+        return Verdict("unknown", [str(error)])
+
+
+async def _answer(lab: LabFile, path: str, body: Order | None, type_: type[T]) -> T:
+    client = HttpClient()
+    try:
+        return await _answer_with(client, lab, path, body, type_)
+    finally:
+        await client.close()
+
+
+async def _answer_with(client: HttpClient, lab: LabFile, path: str, body: Order | None, type_: type[T]) -> T:
+    url = f"{lab.supervisor}/lab/v1/{path}"
+    try:
+        if body is None:
+            status, answer = await client.get(url, {}, PROBE_TIMEOUT_MS)
+        else:
+            headers = {"Content-Type": "application/json"}
+            status, answer = await client.post(url, msgspec.json.encode(body), headers, ORDER_TIMEOUT_MS)
+    except ExchangeError as error:
+        raise NoLabError(f"the lab's supervisor (process {lab.pid}) does not answer: {error}") from None
+    if status >= 400:
+        problem = msgspec.json.decode(answer, type=Problem)
+        raise LabError(problem.detail, problem.code)
+    return msgspec.json.decode(answer, type=type_)

@@ -1,0 +1,107 @@
+"""The lab's HTTP side: `/lab/v1/…`, what one may do to the brokers, and what runs.
+
+Owns the paths and the parsing of orders. It must never decide anything itself or listen beyond loopback; who may ask,
+and what an error looks like, is the API's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING
+
+import msgspec
+import structlog
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from brokerstub.lab.bodies import Done, Order, Processes
+from brokerstub.lab.brokers import LabBroker
+from brokerstub.lab.settings import HOST, LabError
+from controller.api.problems import ProblemError, invalid, problems, refusal_for
+from controller.api.security import guard_for
+from controller.core.codes import Code
+
+if TYPE_CHECKING:
+    from brokerstub.lab.supervisor import Supervisor
+
+BODY_MAX_BYTES = 4 * 1024
+FREEZE_MAX_MS = 3_600_000
+SHUTDOWN_TIMEOUT_MS = 1_000
+
+log = structlog.get_logger()
+
+
+VERBS: dict[str, Callable[[LabBroker, Order], Awaitable[bool] | bool]] = {
+    "kill": lambda broker, _: broker.kill(),
+    "stop": lambda broker, _: broker.stop(),
+    "start": lambda broker, _: broker.start(),
+    "freeze": lambda broker, order: broker.freeze(order.for_ms),
+    "thaw": lambda broker, _: broker.thaw(),
+    "cut": lambda broker, _: broker.cut(),
+    "heal": lambda broker, _: broker.heal(),
+}
+
+
+def build_app(supervisor: Supervisor, port: int) -> web.Application:
+    """The application; `port` is where it will listen, which a request's Host must name."""
+
+    async def on_ps(_: web.Request) -> web.Response:
+        return _answer(Processes(supervisor.rows()))
+
+    async def on_down(_: web.Request) -> web.Response:
+        supervisor.end()
+        return _answer(Processes(supervisor.rows()), 202)
+
+    def on_verb(verb: str) -> Handler:
+        async def handler(request: web.Request) -> web.Response:
+            order = _order_of(await request.read(), verb)
+            broker = supervisor.brokers.get(order.broker)
+            if broker is None:
+                detail = f"there is no broker {order.broker}: the lab has 1 to {len(supervisor.brokers)}"
+                raise refusal_for(Code.BROKER_ID_NOT_REGISTERED, detail)
+            try:
+                result = VERBS[verb](broker, order)
+                has_changed = result if isinstance(result, bool) else await result
+            except LabError as error:
+                raise ProblemError(409, error.code, str(error)) from None
+            log.info("order.obeyed", verb=verb, broker_id=order.broker, changed=has_changed)
+            return _answer(Done(has_changed, broker.row))
+
+        return handler
+
+    app = web.Application(middlewares=[problems, guard_for([f"{HOST}:{port}"])], client_max_size=BODY_MAX_BYTES)
+    app.router.add_get("/lab/v1/ps", on_ps)
+    app.router.add_post("/lab/v1/down", on_down)
+    for verb in VERBS:
+        app.router.add_post(f"/lab/v1/{verb}", on_verb(verb))
+    return app
+
+
+async def serve(supervisor: Supervisor, port: int, started: AsyncExitStack) -> None:
+    """Serve until `started` unwinds."""
+    runner = web.AppRunner(build_app(supervisor, port), access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_MS / 1000)
+    await runner.setup()
+    started.push_async_callback(runner.cleanup)
+    try:
+        await web.TCPSite(runner, HOST, port).start()
+    except OSError as error:
+        raise LabError(
+            f"port {port} on {HOST}, for the lab's supervisor, cannot be had ({error.strerror}): stop what listens "
+            "there, or choose other ports (--port-base)",
+            "PORT_IN_USE",
+        ) from None
+
+
+def _answer(body: msgspec.Struct, status: int = 200) -> web.Response:
+    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")
+
+
+def _order_of(body: bytes, verb: str) -> Order:
+    try:
+        order = msgspec.json.decode(body, type=Order)
+    except msgspec.DecodeError as error:
+        raise invalid(str(error)) from None
+    if order.for_ms is not None and not (verb == "freeze" and 1 <= order.for_ms <= FREEZE_MAX_MS):
+        raise invalid(f"for_ms belongs to freeze, and is from 1 to {FREEZE_MAX_MS}")
+    return order

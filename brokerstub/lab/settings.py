@@ -1,0 +1,156 @@
+"""What a lab is made of, and how one finds the lab that runs: `lab.json` and the lock in its directory.
+
+Owns these two files' formats. It must never start, signal or ask a process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import sys
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from controller.config import ConfigError, parse_properties
+
+HOST = "127.0.0.1"
+BROKERS_MAX = 99
+OWNED_PROPERTIES = frozenset({"broker.id", "listeners", "log.dirs", "zookeeper.connect"})
+LOCK_PATIENCE_MS = 500
+LOCK_POLL_INTERVAL_MS = 20
+
+
+class LabError(Exception):
+    """The lab cannot do that; the message says why and what to do about it, `lines` of a log may say more."""
+
+    def __init__(self, detail: str, code: str = "INVALID_REQUEST", lines: Sequence[str] = ()) -> None:
+        self.code = code
+        self.lines = lines
+        super().__init__(detail)
+
+
+class NoLabError(LabError):
+    """No lab runs here, or it does not answer."""
+
+
+class LabSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What `klamm up` was asked for."""
+
+    var: Path
+    brokers: int = 3
+    port_base: int = 8080
+    #: a connect string; None for an embedded one on `zookeeper_port`
+    zookeeper: str | None = None
+    zookeeper_port: int = 2181
+    session_timeout_ms: int = 4_000
+    #: of every broker, over what the lab sets
+    properties: Mapping[str, str] = {}
+    #: in shell words; None for the real one
+    broker_command: str | None = None
+
+    @property
+    def connect_string(self) -> str:
+        return self.zookeeper or f"{HOST}:{self.zookeeper_port}"
+
+    @property
+    def command(self) -> list[str]:
+        """What runs a supervisor with these settings."""
+        flags = {
+            "--var": self.var,
+            "--brokers": self.brokers,
+            "--port-base": self.port_base,
+            "--zookeeper-port": self.zookeeper_port,
+            "--session-timeout-ms": self.session_timeout_ms,
+            "--zookeeper": self.zookeeper,
+            "--broker-command": self.broker_command,
+        }
+        pairs = [(flag, value) for flag, value in flags.items() if value is not None]
+        pairs += [("--set", f"{key}={value}") for key, value in self.properties.items()]
+        return [sys.executable, "-m", "brokerstub.lab", *(str(part) for pair in pairs for part in pair)]
+
+
+class LabFile(msgspec.Struct, frozen=True):
+    """`lab.json`: where everything is, while the lab runs."""
+
+    pid: int
+    port_base: int
+    brokers: dict[str, str]
+    zookeeper: str
+    zookeeper_pid: int | None
+
+    @property
+    def supervisor(self) -> str:
+        return f"http://{HOST}:{self.port_base}"
+
+    @property
+    def front_door(self) -> str:
+        """Every broker serves it."""
+        return f"{next(iter(self.brokers.values()))}/v1/cluster"
+
+
+def properties_for(texts: Iterable[str]) -> dict[str, str]:
+    """What `--set key=value` said."""
+    try:
+        properties = parse_properties("\n".join(texts))
+    except ConfigError as error:
+        raise LabError(f"--set: {error}") from None
+    if clash := sorted(OWNED_PROPERTIES & properties.keys()):
+        raise LabError(f"--set: the lab itself sets {', '.join(clash)}")
+    return properties
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """A reader sees the old file or the new one, never half of it."""
+    temporary = path.with_name(f"{path.name}.new")
+    temporary.write_bytes(content)
+    temporary.replace(path)
+
+
+def write_lab_file(var: Path, lab_file: LabFile) -> None:
+    write_atomically(var / "lab.json", msgspec.json.format(msgspec.json.encode(lab_file)) + b"\n")
+
+
+def read_lab_file(var: Path) -> LabFile | None:
+    try:
+        return msgspec.json.decode((var / "lab.json").read_bytes(), type=LabFile)
+    except FileNotFoundError:
+        return None
+
+
+@contextlib.contextmanager
+def sole_owner(var: Path) -> Iterator[None]:
+    """Hold the directory's lock: one supervisor per directory. The kernel lets go of it however the holder ends."""
+    var.mkdir(parents=True, exist_ok=True)
+    with (var / "lab.lock").open("a+") as lock:
+        deadline = time.monotonic() + LOCK_PATIENCE_MS / 1000  # `owner_pid` takes it too, for an instant
+        while not _has_locked(lock.fileno(), fcntl.LOCK_EX):
+            if time.monotonic() > deadline:
+                raise LabError(f"process {owner_pid(var)} runs a lab in {var} already: `klamm down` ends it")
+            time.sleep(LOCK_POLL_INTERVAL_MS / 1000)
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        yield
+
+
+def owner_pid(var: Path) -> int | None:
+    """The supervisor that runs in this directory; None when none does."""
+    try:
+        with (var / "lab.lock").open() as lock:
+            if _has_locked(lock.fileno(), fcntl.LOCK_SH):
+                return None
+            return int(lock.read() or 0) or None
+    except FileNotFoundError:
+        return None
+
+
+def _has_locked(descriptor: int, kind: int) -> bool:
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,141 @@
+"""The lab's supervisor: starts ZooKeeper and the brokers, serves what one may do to them, and ends them all.
+
+Owns the order in which things start and end, and `lab.json`. It must never let a child outlive it, nor start one
+again on its own: a broker that ended is a fact to look at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import AsyncExitStack
+
+import structlog
+
+from brokerstub.lab.bodies import ProcessRow
+from brokerstub.lab.brokers import LabBroker, servers_for
+from brokerstub.lab.child import last_lines
+from brokerstub.lab.server import serve
+from brokerstub.lab.settings import (
+    HOST,
+    LabError,
+    LabFile,
+    LabSettings,
+    sole_owner,
+    write_lab_file,
+)
+from brokerstub.lab.zookeeper import ZooKeeperServer
+
+REACH_TIMEOUT_MS = 3_000
+TICK_TIME_MS = 500
+
+log = structlog.get_logger()
+
+
+class Supervisor:
+    """One lab, from its start to its end."""
+
+    def __init__(self, settings: LabSettings) -> None:
+        self.settings = settings
+        self.brokers = {number: LabBroker(number, settings) for number in range(1, settings.brokers + 1)}
+        self.zookeeper = (
+            ZooKeeperServer(settings.var / "zookeeper", settings.zookeeper_port, tick_time_ms=TICK_TIME_MS)
+            if settings.zookeeper is None
+            else None
+        )
+        self._running: asyncio.Task[None] | None = None
+        self._is_ending = False
+        self._has_zookeeper_served = False
+
+    async def run(self) -> None:
+        """Until `end`. Whatever was started by then is stopped, the last first."""
+        self._running = asyncio.current_task()
+        assert self._running is not None
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.end)
+        async with AsyncExitStack() as started:
+            try:
+                await self._start(started)
+                await loop.create_future()
+            except asyncio.CancelledError:
+                if not self._is_ending:
+                    raise
+                self._running.uncancel()  # what follows is no longer about being cancelled
+        log.info("lab.ended")
+
+    def end(self) -> None:
+        """Once is enough: a second signal would interrupt the stopping."""
+        if self._running is not None and not self._is_ending:
+            self._is_ending = True
+            self._running.cancel()
+
+    def rows(self) -> list[ProcessRow]:
+        """The supervisor, ZooKeeper, the brokers."""
+        here = ProcessRow("supervisor", os.getpid(), "running", f"http://{HOST}:{self.settings.port_base}")
+        return [here, self._zookeeper_row(), *(broker.row for broker in self.brokers.values())]
+
+    async def _start(self, started: AsyncExitStack) -> None:
+        for broker in self.brokers.values():
+            broker.check_port()
+        await serve(self, self.settings.port_base, started)
+        started.callback((self.settings.var / "lab.json").unlink, missing_ok=True)
+        self._write_file()
+        if self.zookeeper is not None:
+            started.push_async_callback(self.zookeeper.stop)
+            await self.zookeeper.start()
+            self._has_zookeeper_served = True
+            self._write_file()
+        else:
+            await _check_reachable(self.settings)
+        log.info("zookeeper.found", address=self.settings.connect_string)
+        started.push_async_callback(self._close_brokers)
+        for broker in self.brokers.values():
+            await broker.open()
+            await broker.start()
+        log.info("brokers.launched", broker_ids=list(self.brokers))
+
+    async def _close_brokers(self) -> None:
+        async with asyncio.TaskGroup() as closing:
+            for broker in self.brokers.values():
+                closing.create_task(broker.close())
+
+    def _zookeeper_row(self) -> ProcessRow:
+        if self.zookeeper is None:
+            return ProcessRow("zookeeper", None, "running", self.settings.connect_string)
+        address, log_path = self.zookeeper.address, self.zookeeper.data_dir / "zookeeper.log"
+        if self.zookeeper.pid is not None:
+            return ProcessRow("zookeeper", self.zookeeper.pid, "running", address, log=str(log_path))
+        if not self._has_zookeeper_served:
+            return ProcessRow("zookeeper", None, "stopped", address, log=str(log_path))
+        return ProcessRow("zookeeper", None, "exited", address, log=str(log_path), last_lines=last_lines(log_path))
+
+    def _write_file(self) -> None:
+        urls = {str(number): broker.url for number, broker in self.brokers.items()}
+        pid = self.zookeeper.pid if self.zookeeper is not None else None
+        address = self.settings.connect_string
+        write_lab_file(self.settings.var, LabFile(os.getpid(), self.settings.port_base, urls, address, pid))
+
+
+def run_lab(settings: LabSettings) -> None:
+    """Run a lab in this process until it is told to end."""
+    with sole_owner(settings.var):
+        (settings.var / "lab.json").unlink(missing_ok=True)  # of a supervisor that was killed
+        asyncio.run(Supervisor(settings).run())
+
+
+async def _check_reachable(settings: LabSettings) -> None:
+    """One server that accepts a connection is enough: the brokers try them all."""
+    reasons = []
+    for host, port in servers_for(settings)[0]:
+        try:
+            async with asyncio.timeout(REACH_TIMEOUT_MS / 1000):
+                _, writer = await asyncio.open_connection(host, port)
+        except OSError as error:  # a time-out is one
+            number = error.errno or 0
+            reasons.append(f"{host}:{port} {os.strerror(number) if number > 0 else str(error) or 'no answer'}".lower())
+        else:
+            writer.transport.abort()
+            return
+    raise LabError(f"no ZooKeeper at {settings.connect_string}: {'; '.join(reasons)}", "ZOOKEEPER_UNREACHABLE")

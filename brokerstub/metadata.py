@@ -1,0 +1,133 @@
+"""What this broker was told of the whole cluster (UpdateMetadata): brokers, and every topic's partitions.
+
+Rows stay bytes until somebody asks or a second body touches their topic: at 100,000 partitions decoding them all is
+what would cost. It trusts the fencing that happened before, decides nothing, and does no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from brokerstub.parts import Parts
+from controller.api.view import TopicView
+from controller.core.model import LEADER_REMOVED
+from controller.wire import BrokerEntry, PartitionRow, UndecodedStatesRequest, UndecodedTopicRows
+
+LISTENER: Final = "HTTP://"
+
+_rows_decoder = msgspec.json.Decoder(list[PartitionRow])
+#: in a row of integers only a leader is ever -2
+_REMOVAL = b",%d," % LEADER_REMOVED
+
+
+class _Topic:
+    """One topic: the bytes of its only body, or rows merged from several."""
+
+    def __init__(self, topic_id: str, body: bytes) -> None:
+        self.topic_id = topic_id
+        self._body: bytes | None = body
+        self._rows: dict[int, PartitionRow] = {}
+        if _REMOVAL in body:
+            self.merge(b"[]")
+
+    def merge(self, body: bytes) -> None:
+        for piece in (self._body or b"[]", body):
+            for row in _rows_decoder.decode(piece):
+                if row.leader == LEADER_REMOVED:
+                    self._rows.pop(row.partition, None)
+                else:
+                    self._rows[row.partition] = row
+        self._body = None
+
+    @property
+    def is_empty(self) -> bool:
+        return self._body is None and not self._rows
+
+    def rows(self) -> list[PartitionRow]:
+        rows = self._rows.values() if self._body is None else _rows_decoder.decode(self._body)
+        return sorted(rows, key=lambda row: row.partition)
+
+
+class MetadataCache:
+    """The cluster as told; a `controller.api.view.ClusterView`."""
+
+    def __init__(self, cluster_id: str, own_broker_id: int) -> None:
+        self.cluster_id = cluster_id
+        self.own_broker_id = own_broker_id
+        self.controller_id = -1
+        self.controller_epoch = -1
+        self.metadata_version = 0
+        self._brokers: dict[int, BrokerEntry] = {}
+        self._topics: dict[str, _Topic] = {}
+        self._names: tuple[str, ...] | None = ()
+        self._parts: Parts[UndecodedStatesRequest] = Parts()
+
+    @property
+    def brokers(self) -> Sequence[BrokerEntry]:
+        return tuple(self._brokers.values())
+
+    @property
+    def topic_names(self) -> Sequence[str]:
+        if self._names is None:
+            self._names = tuple(sorted(self._topics))
+        return self._names
+
+    def topic(self, name: str) -> TopicView | None:
+        topic = self._topics.get(name)
+        return None if topic is None else TopicView(name, topic.topic_id, topic.rows())
+
+    def topics(self) -> Iterator[TopicView]:
+        for name in self.topic_names:
+            view = self.topic(name)
+            if view is not None:  # removed while somebody paused between two topics
+                yield view
+
+    def broker(self, broker_id: int) -> BrokerEntry | None:
+        return self._brokers.get(broker_id)
+
+    def address_of(self, broker_id: int) -> str | None:
+        """Where a broker that is not gone listens, as `http://host:port`."""
+        entry = self._brokers.get(broker_id)
+        if entry is None or entry.state == "gone":
+            return None
+        addresses = (endpoint for endpoint in entry.endpoints if endpoint.startswith(LISTENER))
+        return next((f"http://{address.removeprefix(LISTENER)}" for address in addresses), None)
+
+    def take(self, request: UndecodedStatesRequest, controller_id: int, controller_epoch: int) -> None:
+        """Believe an UpdateMetadata. Raises OutOfOrderError for a part without its predecessors."""
+        bodies, is_whole = self._parts.take(_detached(request) if request.full else request, controller_epoch)
+        if not bodies:
+            return
+        if is_whole:
+            self._topics = {}
+        for body in bodies:
+            if body.brokers:
+                self._brokers = {entry.id: entry for entry in sorted(body.brokers, key=lambda entry: entry.id)}
+            for topic in body.topics:
+                self._merge(topic)
+        self._names = None
+        self.controller_id, self.controller_epoch = controller_id, controller_epoch
+        self.metadata_version += 1
+
+    def _merge(self, told: UndecodedTopicRows) -> None:
+        body = bytes(told.partitions)
+        known = self._topics.get(told.topic)
+        if known is not None and known.topic_id == told.topic_id:
+            known.merge(body)
+        else:
+            # Removals of another topic id say nothing about the topic that has the name now.
+            topic = _Topic(told.topic_id, body)
+            if topic.is_empty:
+                return
+            known = self._topics[told.topic] = topic
+        if known.is_empty:
+            del self._topics[told.topic]
+
+
+def _detached(request: UndecodedStatesRequest) -> UndecodedStatesRequest:
+    """A Raw keeps its whole message alive; a copy only itself."""
+    topics = [UndecodedTopicRows(one.topic, one.topic_id, one.partitions.copy()) for one in request.topics]
+    return msgspec.structs.replace(request, topics=topics)

@@ -1,0 +1,142 @@
+"""The process's sessions with ZooKeeper, one after the other, and whether its registration still stands.
+
+Each session is saved before anything is registered under it, so that the next start can close it: what a process left
+behind goes at once, not after a session time-out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Container
+
+import structlog
+
+from brokerstub.identity import DataDirectory
+from controller.config import BrokerConfig
+from controller.core.znodes import broker_path
+from controller.zk import ZooKeeperClient, connect, parse_connect
+from controller.zk_model import (
+    NodeExistsError,
+    NotSentError,
+    OutcomeUnknownError,
+    SessionLostError,
+    SessionState,
+    WatchEvent,
+    ZooKeeperError,
+    connected,
+)
+
+log = structlog.get_logger()
+
+
+class RegistrationLostError(Exception):
+    """Our registration's node went though the session lives: somebody deleted it."""
+
+
+class Sessions:
+    """At most one at a time."""
+
+    def __init__(self, config: BrokerConfig, directory: DataDirectory) -> None:
+        self._config = config
+        self._directory = directory
+        self._own_ids: set[int] = set()
+        self._zk: ZooKeeperClient | None = None
+
+    @property
+    def own_ids(self) -> Container[int]:
+        """All sessions this data directory ever had, as far as known: what they own is ours."""
+        return self._own_ids
+
+    async def first(self) -> ZooKeeperClient:
+        """At a start: the earlier process's session is closed. ZooKeeper out of reach is an error."""
+        await self._close_earlier()
+        return await self._new()
+
+    async def next(self) -> ZooKeeperClient:
+        """After a lost one, and for ever: a broker outlives its ZooKeeper."""
+        await self.close()
+        while True:
+            try:
+                return await self._new()
+            except ZooKeeperError as error:
+                log.warning("session.delayed", reason=str(error))
+
+    async def close(self) -> None:
+        if self._zk is not None:
+            await self._zk.close()
+
+    async def _close_earlier(self) -> None:
+        """What the process before us registered goes at once, not after a session time-out."""
+        earlier = self._directory.earlier_session()
+        if earlier is None:
+            return
+        self._own_ids.add(earlier.session_id)
+        try:
+            zk = await self._connect(resume=(earlier.session_id, earlier.password))
+        except SessionLostError:
+            return  # it has expired by itself
+        await zk.close()
+
+    async def _new(self) -> ZooKeeperClient:
+        """A session, saved before anything is registered under it."""
+        self._zk = await self._connect()
+        self._own_ids.add(self._zk.session_id)
+        self._directory.save_session(self._zk.session_id, self._zk.password)
+        return self._zk
+
+    async def _connect(self, resume: tuple[int, bytes] | None = None) -> ZooKeeperClient:
+        servers, chroot = parse_connect(self._config.zookeeper_connect)
+        timeout_ms = self._config.zookeeper_session_timeout_ms
+        connect_timeout_ms = self._config.zookeeper_connection_timeout_ms or timeout_ms
+        if chroot and resume is None:
+            root = await connect(servers, session_timeout_ms=timeout_ms, connect_timeout_ms=connect_timeout_ms)
+            await _ensure_chroot(root, chroot)
+            await root.close()
+        return await connect(
+            servers,
+            chroot=chroot,
+            session_timeout_ms=timeout_ms,
+            connect_timeout_ms=connect_timeout_ms,
+            resume=resume,
+        )
+
+
+async def _ensure_chroot(zk: ZooKeeperClient, chroot: str) -> None:
+    parts = chroot.strip("/").split("/")
+    for depth in range(1, len(parts) + 1):
+        path = "/" + "/".join(parts[:depth])
+        if (await zk.exists(path)).stat is None:
+            try:
+                await zk.create(path, b"")
+            except NodeExistsError:
+                continue
+
+
+async def end_when_unregistered(zk: ZooKeeperClient, broker_id: int) -> None:
+    """Look at our own node whenever it changes and after each reconnect."""
+    path, changed = broker_path(broker_id), asyncio.Event()
+
+    def on_watch(event: WatchEvent) -> None:
+        if event.path == path:
+            changed.set()
+
+    def on_state(state: SessionState) -> None:
+        if state is not SessionState.SUSPENDED:
+            changed.set()
+
+    zk.on_watch(on_watch)
+    zk.on_state(on_state)
+    try:
+        while True:
+            changed.clear()
+            try:
+                stat = (await zk.exists(path, watch=True)).stat
+            except (NotSentError, OutcomeUnknownError):
+                await connected(zk)
+                continue
+            if stat is None or stat.ephemeral_owner != zk.session_id:
+                raise RegistrationLostError(f"{path} is gone or not ours")
+            await changed.wait()
+    finally:
+        zk.remove_handler(on_watch)
+        zk.remove_handler(on_state)

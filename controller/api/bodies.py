@@ -1,0 +1,238 @@
+"""The JSON that the API takes and gives. Every key is always there; what is not known is null.
+
+What comes in is checked by its type: unknown fields and wrong types never get past `decode_body`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Final, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+from aiohttp import web
+
+from controller.api.counts import Counts, PartitionState, Summary, add_to, live_ids_of, state_of
+from controller.api.problems import ProblemError, invalid
+from controller.api.view import ClusterView, ControllerDoor, TopicView
+from controller.core.events import CreateTopicAsked
+from controller.core.model import Replicas
+from controller.wire import BrokerEntry, PartitionRow
+
+_LISTENER: Final = "HTTP://"
+
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+
+
+class CreateTopicBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """POST /v1/topics: by counts, or by an explicit assignment."""
+
+    name: str
+    partitions: Int32 | None = None
+    replication_factor: Int32 | None = None
+    assignment: dict[Int32, tuple[Int32, ...]] | None = None
+    configs: dict[str, str] = {}
+
+
+class PageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1_000
+    cursor: str | None = None
+
+
+class PartitionsQuery(PageQuery, frozen=True, forbid_unknown_fields=True):
+    state: PartitionState | None = None
+    topic: str | None = None
+    broker: int | None = None
+
+
+class Page(msgspec.Struct, frozen=True):
+    """A piece of a list; `next_cursor` asks for the next one, null says that this was the last."""
+
+    items: Sequence[object]
+    next_cursor: str | None = None
+
+
+class ControllerBody(msgspec.Struct, frozen=True):
+    """Who the controller is. `since` is known to the active controller only."""
+
+    broker_id: int
+    controller_epoch: int
+    since: str | None
+    phase: str
+
+
+class ClusterCounts(msgspec.Struct, frozen=True):
+    brokers_live: int
+    brokers_draining: int
+    brokers_gone: int
+    topics: int
+    partitions: int
+    online: int
+    offline: int
+    under_replicated: int
+    not_preferred: int
+
+
+class ClusterBody(msgspec.Struct, frozen=True):
+    id: str
+    controller: ControllerBody
+    counts: ClusterCounts
+
+
+class BrokerBody(msgspec.Struct, frozen=True):
+    id: int
+    host: str | None
+    port: int | None
+    rack: str | None
+    broker_epoch: int
+    state: str
+    leaders: int
+    replicas: int
+    endpoints: Sequence[str]
+
+
+class TopicBody(msgspec.Struct, frozen=True):
+    """A topic in numbers; its partitions are a list of their own."""
+
+    name: str
+    topic_id: str | None
+    partitions: int
+    replication_factor: int
+    online: int
+    offline: int
+    under_replicated: int
+    not_preferred: int
+
+
+class PartitionBody(msgspec.Struct, frozen=True, gc=False):
+    topic: str
+    partition: int
+    state: str
+    leader: int
+    leader_epoch: int
+    isr: Replicas
+    replicas: Replicas
+    adding: Replicas
+    removing: Replicas
+    version: int
+    controller_epoch: int
+
+
+def controller_body(view: ClusterView, door: ControllerDoor) -> ControllerBody:
+    """The controller as far as this process knows: of a term of its own everything, of another's what it was told."""
+    if door.controller_epoch is not None:
+        since = None if door.since_ms is None else datetime.fromtimestamp(door.since_ms / 1_000, UTC)
+        since_text = None if since is None else since.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return ControllerBody(view.own_broker_id, door.controller_epoch, since_text, door.phase)
+    if door.seat is None:
+        return ControllerBody(-1, view.controller_epoch, None, "vacant")
+    holder_id = door.seat[0]
+    has_told = holder_id == view.controller_id >= 0
+    return ControllerBody(holder_id, view.controller_epoch, None, "active" if has_told else "loading")
+
+
+def cluster_body(view: ClusterView, door: ControllerDoor, summary: Summary) -> ClusterBody:
+    states = [broker.state for broker in view.brokers]
+    counts = ClusterCounts(
+        brokers_live=states.count("live"),
+        brokers_draining=states.count("draining"),
+        brokers_gone=states.count("gone"),
+        topics=summary.topics,
+        **msgspec.structs.asdict(summary.counts),
+    )
+    return ClusterBody(view.cluster_id, controller_body(view, door), counts)
+
+
+def broker_body(broker: BrokerEntry, summary: Summary) -> BrokerBody:
+    address = urlsplit(next((endpoint for endpoint in broker.endpoints), ""))
+    return BrokerBody(
+        id=broker.id,
+        host=address.hostname,
+        port=address.port,
+        rack=broker.rack,
+        broker_epoch=broker.epoch,
+        state=broker.state,
+        leaders=summary.leaders[broker.id],
+        replicas=summary.replicas[broker.id],
+        endpoints=broker.endpoints,
+    )
+
+
+def http_address_of(broker: BrokerEntry) -> str | None:
+    """Where the broker's API is, as it advertised it."""
+    found = next((endpoint for endpoint in broker.endpoints if endpoint.startswith(_LISTENER)), None)
+    return None if found is None else f"http://{found.removeprefix(_LISTENER)}"
+
+
+def topic_body(topic: TopicView, brokers: Iterable[BrokerEntry]) -> TopicBody:
+    counts = add_to(Counts(), topic.partitions, live_ids_of(brokers))
+    factor = max((len(row.replicas) - len(row.adding) for row in topic.partitions), default=0)
+    return TopicBody(topic.topic, topic.topic_id, replication_factor=factor, **msgspec.structs.asdict(counts))
+
+
+def partition_body(topic: str, row: PartitionRow, live_ids: Collection[int]) -> PartitionBody:
+    return PartitionBody(
+        topic=topic,
+        partition=row.partition,
+        state=state_of(row, live_ids),
+        leader=row.leader,
+        leader_epoch=row.leader_epoch,
+        isr=row.isr,
+        replicas=row.replicas,
+        adding=row.adding,
+        removing=row.removing,
+        version=row.version,
+        controller_epoch=row.controller_epoch,
+    )
+
+
+def creation_for(body: CreateTopicBody) -> CreateTopicAsked:
+    """The request to the controller; whether it can be granted is for the core to say."""
+    by_counts = body.partitions is not None and body.replication_factor is not None
+    if body.assignment is None and not by_counts:
+        raise invalid("give partitions and replication_factor, or an assignment")
+    if body.assignment is not None and (body.partitions is not None or body.replication_factor is not None):
+        raise invalid("give either an assignment or partitions and replication_factor, not both")
+    return CreateTopicAsked(body.name, body.partitions, body.replication_factor, body.assignment, body.configs)
+
+
+_T = TypeVar("_T")
+
+
+def decode_body(raw: bytes, kind: type[_T]) -> _T:
+    """The body as a value of `kind`, or a refusal that says what is wrong with it."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise invalid(f"the body is not what is expected here: {error}") from None
+    except RecursionError:
+        raise invalid("the body is nested too deeply") from None
+
+
+def query_of(request: web.Request, kind: type[_T]) -> _T:
+    """The query string as a value of `kind`."""
+    query: Mapping[str, str] = dict(request.query)
+    if len(query) != len(request.query):
+        raise invalid("a query parameter was given twice")
+    try:
+        return msgspec.convert(query, kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise invalid(f"the query is not what is expected here: {error}") from None
+
+
+async def read_body(request: web.Request, body_max_bytes: int) -> bytes:
+    """The whole body, unless it is larger than allowed: then a refusal, before all of it was taken in."""
+    raw = bytearray()
+    try:
+        async for piece in request.content.iter_any():
+            raw += piece
+            if len(raw) > body_max_bytes:
+                raise ProblemError(413, "BODY_TOO_LARGE", f"a body may have {body_max_bytes} bytes here")
+    except web.RequestPayloadError as error:
+        raise invalid(f"the body cannot be read: {error}") from None
+    return bytes(raw)
+
+
+def answer(body: object, status: int = 200) -> web.Response:
+    return web.Response(body=msgspec.json.encode(body), status=status, content_type="application/json")

@@ -1,0 +1,140 @@
+"""What is computed from partitions as told: their states, the counts, and whether the cluster is healthy. Pure.
+
+`state` of a partition is the worst that is true of it: offline, then under-replicated, then not-preferred, then
+online. A filter asks for what is true of it at all, so a partition can match several.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from enum import StrEnum
+
+import msgspec
+
+from controller.api.view import TopicView
+from controller.wire import BrokerEntry, PartitionRow
+
+GONE = "gone"
+
+
+class PartitionState(StrEnum):
+    ONLINE = "online"
+    OFFLINE = "offline"
+    UNDER_REPLICATED = "under-replicated"
+    NOT_PREFERRED = "not-preferred"
+
+
+def is_online(row: PartitionRow, live_ids: Collection[int]) -> bool:
+    """It has a leader, and that one is there."""
+    return row.leader in live_ids
+
+
+def is_under_replicated(row: PartitionRow) -> bool:
+    """Fewer in sync than the assignment wants; replicas being added do not count yet (Kafka's rule)."""
+    return len(row.isr) < len(row.replicas) - len(row.adding)
+
+
+def is_preferred(row: PartitionRow) -> bool:
+    """Led by its first replica; one still being added is not missed until it is in sync (Kafka's rule)."""
+    first = row.replicas[0] if row.replicas else row.leader
+    return row.leader == first or (first in row.adding and first not in row.isr)
+
+
+def has_state(row: PartitionRow, state: PartitionState, live_ids: Collection[int]) -> bool:
+    """Whether `state` is true of the partition. Under-replicated and not-preferred are said of online ones only."""
+    if not is_online(row, live_ids):
+        return state is PartitionState.OFFLINE
+    match state:
+        case PartitionState.ONLINE:
+            return True
+        case PartitionState.UNDER_REPLICATED:
+            return is_under_replicated(row)
+        case PartitionState.NOT_PREFERRED:
+            return not is_preferred(row)
+        case PartitionState.OFFLINE:
+            return False
+
+
+def state_of(row: PartitionRow, live_ids: Collection[int]) -> PartitionState:
+    """The worst that is true of the partition."""
+    worst_first = (PartitionState.OFFLINE, PartitionState.UNDER_REPLICATED, PartitionState.NOT_PREFERRED)
+    return next((state for state in worst_first if has_state(row, state, live_ids)), PartitionState.ONLINE)
+
+
+def live_ids_of(brokers: Iterable[BrokerEntry]) -> frozenset[int]:
+    """Live or draining: whoever is not gone."""
+    return frozenset(broker.id for broker in brokers if broker.state != GONE)
+
+
+class Counts(msgspec.Struct):
+    """Partitions by what is true of them: online + offline is all of them."""
+
+    partitions: int = 0
+    online: int = 0
+    offline: int = 0
+    under_replicated: int = 0
+    not_preferred: int = 0
+
+
+class Summary(msgspec.Struct):
+    """The whole cluster in numbers."""
+
+    topics: int = 0
+    counts: Counts = msgspec.field(default_factory=Counts)
+    leaders: Counter[int] = msgspec.field(default_factory=Counter)
+    replicas: Counter[int] = msgspec.field(default_factory=Counter)
+
+    def take(self, topic: TopicView, live_ids: Collection[int]) -> None:
+        """Count one more topic."""
+        self.topics += 1
+        add_to(self.counts, topic.partitions, live_ids)
+        for row in topic.partitions:
+            self.replicas.update(row.replicas)
+            if row.leader in live_ids:
+                self.leaders[row.leader] += 1
+
+
+def add_to(counts: Counts, rows: Iterable[PartitionRow], live_ids: Collection[int]) -> Counts:
+    """Count these partitions too."""
+    for row in rows:
+        counts.partitions += 1
+        if not is_online(row, live_ids):
+            counts.offline += 1
+            continue
+        counts.online += 1
+        counts.under_replicated += is_under_replicated(row)
+        counts.not_preferred += not is_preferred(row)
+    return counts
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """green, yellow or red, and why."""
+
+    status: str
+    reasons: Sequence[str]
+
+
+def verdict_for(phase: str, brokers: Sequence[BrokerEntry], counts: Counts, *, is_cut_off: bool = False) -> Verdict:
+    """Red: partitions cannot be used, or nobody decides. Yellow: it works, but one more fault may hurt."""
+    red, yellow = [], []
+    if is_cut_off:
+        yellow.append("this broker is cut off from ZooKeeper: what it says may be old")
+    if not brokers:
+        red.append("this broker was not told of the cluster yet")
+    if phase == "vacant":
+        red.append("there is no controller")
+    elif phase != "active":
+        yellow.append("a new controller is taking over")
+    if counts.offline:
+        red.append(f"{_share(counts.offline, counts.partitions)} offline")
+    if counts.under_replicated:
+        yellow.append(f"{_share(counts.under_replicated, counts.partitions)} under-replicated")
+    gone = [str(broker.id) for broker in brokers if broker.state == GONE]
+    if gone:
+        yellow.append(f"broker {gone[0]} is gone" if len(gone) == 1 else f"brokers {', '.join(gone)} are gone")
+    return Verdict("red" if red else "yellow" if yellow else "green", red + yellow)
+
+
+def _share(number: int, whole: int) -> str:
+    return f"{number} of {whole} partition{'' if whole == 1 else 's'} {'is' if number == 1 else 'are'}"

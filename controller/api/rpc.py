@@ -1,0 +1,70 @@
+"""RPCs that brokers send to the active controller. Kafka's numbers travel in the body; 4xx is for no request at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aiohttp import web
+
+from controller import wire
+from controller.api.bodies import decode_body, read_body
+from controller.api.problems import invalid, unknown_outcome
+from controller.api.view import ControllerDoor, NotControllerError
+from controller.config import Limits
+from controller.core.codes import Code
+from controller.core.events import AlterPartitionAsked, IsrWish
+
+
+class Rpcs:
+    """Handlers for what leaders ask."""
+
+    def __init__(self, door: ControllerDoor, limits: Limits) -> None:
+        self._door = door
+        self._limits = limits
+
+    def routes(self) -> Sequence[web.RouteDef]:
+        return [web.post(wire.ALTER_PARTITION, self.alter_partition)]
+
+    async def alter_partition(self, request: web.Request) -> web.Response:
+        broker_id, broker_epoch = sender_of(request)
+        raw = await read_body(request, self._limits.rpc_body_max_bytes)
+        wishes = wishes_of(decode_body(raw, wire.AlterPartitionRequest))
+        if len(wishes) > self._limits.partitions_per_rpc:
+            raise invalid(f"{len(wishes)} partitions in one request; at most {self._limits.partitions_per_rpc}")
+        try:
+            reply = await self._door.ask(AlterPartitionAsked(broker_id, broker_epoch, wishes))
+        except NotControllerError:
+            return _answer(wire.AlterPartitionAnswer(Code.NOT_CONTROLLER))
+        if reply.is_unknown:
+            raise unknown_outcome("what became of it is not known; ask again, the answer says what stands")
+        if reply.code is not Code.NONE:
+            return _answer(wire.AlterPartitionAnswer(reply.code))
+        return _answer(reply.body)
+
+
+def sender_of(request: web.Request) -> tuple[int, int]:
+    """Broker id and broker epoch of who asks."""
+    text = request.headers.get(wire.SENDER, "")
+    broker_id, _, broker_epoch = text.partition(" ")
+    if not (broker_id.isdecimal() and broker_epoch.isdecimal() and text.isascii() and len(text) < 40):
+        raise invalid(f"the header {wire.SENDER} must be '<broker id> <broker epoch>'")
+    return int(broker_id), int(broker_epoch)
+
+
+def wishes_of(body: wire.AlterPartitionRequest) -> list[IsrWish]:
+    return [
+        IsrWish(
+            topic_id=topic.topic_id,
+            partition=row.partition,
+            leader_epoch=row.leader_epoch,
+            version=row.version,
+            recovery=row.recovery,
+            isr=tuple((member.broker_id, member.broker_epoch) for member in row.isr),
+        )
+        for topic in body.topics
+        for row in topic.partitions
+    ]
+
+
+def _answer(body: object) -> web.Response:
+    return web.Response(body=wire.encode(body), content_type="application/json")

@@ -1,0 +1,45 @@
+"""Who may ask at all: the checks that keep a web page, open in the same browser, from driving a cluster on loopback.
+
+It looks at headers only, and before any handler runs. Tokens and signatures come on top of this, never instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from aiohttp import hdrs, web
+from aiohttp.typedefs import Handler, Middleware
+
+from controller.api.problems import ProblemError
+
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+def allowed_hosts_for(listeners: Iterable[str]) -> frozenset[str]:
+    """The values of Host that mean this process; on loopback also `localhost`, which no other site can claim."""
+    hosts = {listener.lower() for listener in listeners}
+    return frozenset(hosts | {f"localhost:{host.partition(':')[2]}" for host in hosts if host.startswith("127.0.0.1:")})
+
+
+def guard_for(listeners: Iterable[str]) -> Middleware:
+    """The middleware that refuses foreign hosts, foreign origins, and writes that are not declared as JSON."""
+    hosts = allowed_hosts_for(listeners)
+    origins = frozenset(f"http://{host}" for host in hosts)
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not _are_all_in(request, hdrs.HOST, hosts) or hdrs.HOST not in request.headers:
+            raise ProblemError(403, "FOREIGN_HOST", f"the Host header must be one of: {', '.join(sorted(hosts))}")
+        if not _are_all_in(request, hdrs.ORIGIN, origins):
+            raise ProblemError(403, "FOREIGN_ORIGIN", "a page of another origin may not ask here")
+        if request.method not in _SAFE_METHODS and request.content_type != "application/json":
+            raise ProblemError(415, "UNSUPPORTED_MEDIA_TYPE", "a write needs the header Content-Type: application/json")
+        return await handler(request)
+
+    return guard
+
+
+def _are_all_in(request: web.Request, header: str, allowed: frozenset[str]) -> bool:
+    values: Any = request.headers.getall(header, ())
+    return all(value.lower() in allowed for value in values)

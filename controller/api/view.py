@@ -1,0 +1,85 @@
+"""What the API needs from the process it runs in: what the broker was told, and a way to ask the active controller.
+
+The broker stub implements `ClusterView` from its metadata cache; the daemon implements `ControllerDoor`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import msgspec
+
+from controller.core.events import Event
+from controller.inbox import BusyError, NotControllerError, Reply
+from controller.wire import BrokerEntry, PartitionRow
+
+__all__ = ["BusyError", "ClusterView", "ControllerDoor", "NotControllerError", "Reply", "TopicView"]
+
+
+class TopicView(msgspec.Struct, frozen=True):
+    """One topic as told."""
+
+    topic: str
+    topic_id: str
+    partitions: Sequence[PartitionRow]
+
+
+class ClusterView(Protocol):
+    """The cluster as this broker was told of it. Reading it never waits."""
+
+    @property
+    def cluster_id(self) -> str: ...
+    @property
+    def own_broker_id(self) -> int: ...
+    @property
+    def controller_id(self) -> int:
+        """Who sent the newest metadata; -1 before the first."""
+
+    @property
+    def controller_epoch(self) -> int: ...
+    @property
+    def metadata_version(self) -> int:
+        """Rises with every change to anything below, brokers included: what was counted once need not be again."""
+
+    @property
+    def brokers(self) -> Sequence[BrokerEntry]:
+        """By id; those that are gone stay listed."""
+
+    @property
+    def topic_names(self) -> Sequence[str]:
+        """Sorted."""
+
+    def topic(self, name: str) -> TopicView | None: ...
+    def topics(self) -> Iterator[TopicView]:
+        """All topics in order of their names, decoded one at a time."""
+
+
+class ControllerDoor(Protocol):
+    """The way in to the controller of this process."""
+
+    @property
+    def is_active(self) -> bool: ...
+    @property
+    def controller_epoch(self) -> int | None:
+        """Of the term held now; None on a standby."""
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether this process is registered and its session connected."""
+
+    @property
+    def phase(self) -> str:
+        """standby, loading or active."""
+
+    @property
+    def since_ms(self) -> int | None:
+        """When the term began (wall clock); None on a standby."""
+
+    @property
+    def seat(self) -> tuple[int, int] | None:
+        """Broker id and ephemeral owner of `/controller` as last read; None when it is vacant."""
+
+    async def ask(self, request: Event) -> Reply:
+        """Put a request before the active controller and wait for its outcome. Raises NotControllerError when this
+        process is not it (or ceases to be), BusyError when the queue is full or the session suspended."""

@@ -1,0 +1,66 @@
+"""`klamm brokers`: who is there, and what they carry."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from controller.cli.options import output_option, show_repeatedly, url_option, watch_option
+from controller.cli.output import Column, Item, emit_items
+
+if TYPE_CHECKING:
+    from controller.cli.remote import Remote
+
+
+def address_of(broker: Item) -> str:
+    """Of a broker that was gone before this controller came, nothing but its id may be known."""
+    return "-" if broker["host"] is None else f"{broker['host']}:{broker['port']}"
+
+
+BROKER_COLUMNS = (
+    Column("BROKER", lambda broker: broker["id"], is_number=True),
+    Column("STATE", lambda broker: broker["state"]),
+    Column("ROLE", lambda broker: broker.get("role", "")),
+    Column("LEADERS", lambda broker: broker["leaders"], is_number=True),
+    Column("REPLICAS", lambda broker: broker["replicas"], is_number=True),
+    Column("ADDRESS", address_of),
+    Column("RACK", lambda broker: broker["rack"] or "-", is_wide=True),
+    Column("EPOCH", lambda broker: broker["broker_epoch"], is_number=True, is_wide=True),
+    Column("ENDPOINTS", lambda broker: ",".join(broker["endpoints"]), is_wide=True),
+)
+
+
+def with_roles(brokers: Iterable[Item], controller: Item) -> list[Item]:
+    """The brokers, the controller marked."""
+    return [{**broker, "role": "controller" if broker["id"] == controller["broker_id"] else ""} for broker in brokers]
+
+
+def register(group: click.Group) -> None:
+    group.add_command(brokers)
+
+
+@click.group()
+def brokers() -> None:
+    """The brokers of the cluster."""
+
+
+@brokers.command("list")
+@url_option
+@output_option
+@watch_option
+def list_brokers(url: str | None, output: str, watch: bool) -> None:
+    """List the brokers; those that are gone stay listed."""
+    from controller.cli.remote import ask_cluster  # noqa: PLC0415
+
+    async def question(remote: Remote) -> Any:
+        controller = await remote.get("/v1/controller")
+        return with_roles((await remote.get("/v1/brokers"))["items"], controller)
+
+    def show() -> int:
+        emit_items(output, ask_cluster(url, question), BROKER_COLUMNS, lambda broker: broker["id"])
+        return 0
+
+    sys.exit(show_repeatedly(show, watch=watch))

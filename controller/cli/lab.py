@@ -1,0 +1,212 @@
+"""`klamm up`, `down`, `ps`, and what one may do to a local cluster's brokers: kill, freeze, cut them and back.
+
+It owns the words only. What happens is the supervisor's, and `brokerstub.lab.remote` is the way to it.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import click
+
+from controller.cli.errors import CliError, UnreachableClusterError
+from controller.cli.options import Duration, output_option, show_repeatedly, watch_option
+from controller.cli.output import Column, Item, emit, print_table
+
+TRY_NEXT: Final = (
+    ("status", "who is the controller, is all well?"),
+    ("topics create orders --partitions 6 --replication-factor 3", "something to lead"),
+    ("kill 1", "and watch the others take over; `start 1` brings it back"),
+    ("down", "end everything; data and logs stay"),
+)
+
+
+class Verb(NamedTuple):
+    """How one of the verbs is said."""
+
+    help: str
+    done: str
+    #: when it changed nothing
+    idle: str
+
+
+VERBS: Final = {
+    "kill": Verb("SIGKILL: broker N is gone at once.", "was killed", "does not run"),
+    "stop": Verb("SIGTERM: broker N shuts down in an orderly way.", "has stopped", "does not run"),
+    "start": Verb("Start broker N again.", "was started", "runs already"),
+    "freeze": Verb("SIGSTOP: broker N stands still, its connections stay open.", "is frozen", "is frozen already"),
+    "thaw": Verb("SIGCONT: frozen broker N goes on.", "goes on", "is not frozen"),
+    "cut": Verb("Cut broker N from ZooKeeper.", "is cut from ZooKeeper", "is cut from ZooKeeper already"),
+    "heal": Verb("Undo the cut of broker N.", "reaches ZooKeeper again", "is not cut from ZooKeeper"),
+}
+
+var_option = click.option(
+    "--var",
+    envvar="KLAMM_VAR",
+    show_envvar=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("var"),
+    show_default=True,
+    help="Directory of the data, logs and pid files.",
+)
+
+
+def register(group: click.Group) -> None:
+    for command in (up, down, ps, *(_command_for(name, verb) for name, verb in VERBS.items())):
+        group.add_command(command)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """The lab's errors as the command's."""
+    from brokerstub.lab.settings import LabError, NoLabError  # noqa: PLC0415
+
+    try:
+        yield
+    except LabError as error:
+        for line in error.lines:
+            click.echo(f"  {line}", err=True)
+        kind = UnreachableClusterError if isinstance(error, NoLabError) else CliError
+        raise kind(str(error)) from None
+
+
+@click.command(short_help="A local cluster: ZooKeeper and brokers.")
+@click.option("--brokers", type=click.IntRange(1, 99), default=3, show_default=True)
+@click.option("--port-base", type=click.IntRange(1, 65_000), default=8080, show_default=True, help="Broker N: plus N.")
+@click.option("--zookeeper", metavar="HOST:PORT/CHROOT", help="Use this ZooKeeper instead of an embedded one.")
+@click.option("--zookeeper-port", type=click.IntRange(1, 65_535), default=2181, show_default=True)
+@click.option("--session-timeout-ms", type=click.IntRange(1_000, 60_000), default=4_000, show_default=True)
+@click.option("--set", "properties", multiple=True, metavar="KEY=VALUE", help="A property of every broker.")
+@click.option("--timeout", "timeout_ms", type=Duration(), default="60s", show_default=True, help="To become healthy.")
+@click.option("--broker-command", hidden=True, help="What runs as a broker, for tests.")
+@var_option
+def up(properties: tuple[str, ...], timeout_ms: int, var: Path, **settings: Any) -> None:
+    """Start a cluster on this machine and wait until it is healthy. When one runs already, nothing changes."""
+    from brokerstub.lab import remote  # noqa: PLC0415
+    from brokerstub.lab.settings import LabSettings, owner_pid, properties_for, read_lab_file  # noqa: PLC0415
+
+    with _explained():
+        if (pid := owner_pid(var)) is not None:
+            click.echo(f"A lab runs in {var} already (process {pid}); nothing was changed.")
+            if (found := read_lab_file(var)) is not None:
+                click.echo(f"It answers at {found.front_door}")
+            return
+        started = time.monotonic()
+
+        def tell(news: str) -> None:
+            click.echo(f"{time.monotonic() - started:5.1f} s  {news}")
+
+        lab = LabSettings(var=var.resolve(), properties=properties_for(properties), **settings)
+        remote.start(lab, timeout_ms, tell)
+        tell(f"healthy: {lab.brokers} brokers on a ZooKeeper at {lab.connect_string}")
+        click.echo(f"\nIt answers at {remote.found(var).front_door}\n\nTry next:")
+    name = _own_name()
+    width = max(len(words) for words, _ in TRY_NEXT)
+    for words, purpose in TRY_NEXT:
+        click.echo(f"  {name} {words:<{width}}  # {purpose}")
+
+
+@click.command(short_help="End the local cluster.")
+@var_option
+def down(var: Path) -> None:
+    """End everything that `klamm up` started, and wait until it has ended; data and logs stay."""
+    from brokerstub.lab import remote  # noqa: PLC0415
+
+    with _explained():
+        ended = remote.end(var)
+    click.echo(f"{len(ended)} processes have ended; data and logs stay in {var}" if ended else f"no lab runs in {var}")
+
+
+@click.command(short_help="What runs where.")
+@output_option
+@watch_option
+@var_option
+def ps(output: str, watch: bool, var: Path) -> None:
+    """The local cluster's processes: the supervisor, ZooKeeper, the brokers."""
+
+    def show() -> int:
+        rows = _rows(var)
+        emit(output, {"processes": rows}, lambda wide: _print_rows(rows, is_wide=wide), [row["name"] for row in rows])
+        return 0
+
+    sys.exit(show_repeatedly(show, watch=watch))
+
+
+def _command_for(name: str, verb: Verb) -> click.Command:
+    def callback(broker: int, var: Path, for_ms: int | None = None) -> None:
+        from brokerstub.lab import remote  # noqa: PLC0415
+
+        with _explained():
+            done = remote.order(var, name, broker, for_ms)
+        if not done.changed:
+            click.echo(f"broker {broker} {verb.idle}; it is {done.process.state}")
+            return
+        text = verb.done if name != "stop" or done.process.state == "stopped" else "did not stop in time: killed"
+        more = f" (process {done.process.pid}, {done.process.address})" if name == "start" else ""
+        more += f" for {for_ms / 1000:g} s" if for_ms is not None else ""
+        click.echo(f"broker {broker} {text}{more}")
+
+    command: Callable[..., Any] = var_option(click.argument("broker", metavar="N", type=click.IntRange(1))(callback))
+    if name == "freeze":
+        command = click.option("--for", "for_ms", type=Duration(), help="Thaw by itself after this long.")(command)
+    return click.command(name, help=verb.help)(command)
+
+
+def _rows(var: Path) -> list[Item]:
+    """What runs; empty when no lab does."""
+    import msgspec  # noqa: PLC0415
+
+    from brokerstub.lab import remote  # noqa: PLC0415
+    from brokerstub.lab.settings import owner_pid  # noqa: PLC0415
+
+    if owner_pid(var) is None:
+        return []
+    with _explained():
+        return [msgspec.to_builtins(row) for row in remote.processes(var).processes]
+
+
+def _state_text(row: Item) -> str:
+    """The state, with the exit code where it tells something."""
+    is_telling = row["state"] == "exited" or (row["state"] == "stopped" and row["exit_code"])
+    return f"{row['state']} ({row['exit_code']})" if is_telling and row["exit_code"] is not None else row["state"]
+
+
+def _way_text(row: Item) -> str:
+    """Whether the way to ZooKeeper is open."""
+    if not row["name"].startswith("broker-"):
+        return "-"
+    return "cut" if row["cut"] else "connected"
+
+
+COLUMNS: Final = (
+    Column("NAME", lambda row: row["name"]),
+    Column("PID", lambda row: "-" if row["pid"] is None else row["pid"], is_number=True),
+    Column("STATE", _state_text),
+    Column("ADDRESS", lambda row: row["address"]),
+    Column("ZOOKEEPER", _way_text),
+    Column("LOG", lambda row: row["log"] or "-", is_wide=True),
+)
+
+
+def _print_rows(rows: list[Item], *, is_wide: bool) -> None:
+    if not rows:
+        click.echo("no lab runs here; `klamm up` starts one", err=True)
+        return
+    print_table(COLUMNS, rows, is_wide=is_wide)
+    for row in rows:
+        if row["last_lines"]:
+            click.echo(f"\nthe last lines of {row['log']}:")
+            for line in row["last_lines"]:
+                click.echo(f"  {line}")
+
+
+def _own_name() -> str:
+    """How this command was called, to be called again."""
+    path = Path(sys.argv[0])
+    return "klamm" if path.name != "klamm" or shutil.which("klamm") == str(path) else str(path)

@@ -1,0 +1,88 @@
+"""What many commands share: their options, durations, and the loop behind --watch."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import click
+
+from controller.cli.errors import CliError
+
+WATCH_INTERVAL_S: Final = 1.0
+FORMATS: Final = ("table", "wide", "json", "yaml", "name")
+_UNITS_MS: Final = {"ms": 1, "s": 1_000, "": 1_000, "m": 60_000, "h": 3_600_000}
+
+
+class Duration(click.ParamType[int]):
+    """`30s`, `500ms`, `2m`, or seconds as a plain number; the value is in milliseconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|)", value.strip())
+        if match is None:
+            self.fail(f"{value!r} is no duration; write it like 30s, 500ms or 2m", param, ctx)
+        return round(float(match[1]) * _UNITS_MS[match[2]])
+
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def url_option(function: _F) -> _F:
+    return click.option(
+        "--url",
+        envvar="KLAMM_URL",
+        show_envvar=True,
+        help="Address of any broker, such as http://127.0.0.1:8081. Without it: the local cluster.",
+    )(function)
+
+
+def output_option(function: _F) -> _F:
+    return click.option(
+        "-o",
+        "--output",
+        envvar="KLAMM_OUTPUT",
+        show_envvar=True,
+        type=click.Choice(FORMATS),
+        default="table",
+        show_default=True,
+        help="How to print.",
+    )(function)
+
+
+def watch_option(function: _F) -> _F:
+    return click.option("--watch", is_flag=True, help="Print again every second, until Ctrl-C.")(function)
+
+
+def timeout_option(function: _F) -> _F:
+    return click.option(
+        "--timeout",
+        "timeout_ms",
+        envvar="KLAMM_TIMEOUT",
+        show_envvar=True,
+        type=Duration(),
+        default="30s",
+        show_default=True,
+        help="How long to try.",
+    )(function)
+
+
+def show_repeatedly(show: Callable[[], int], *, watch: bool, interval_s: float = WATCH_INTERVAL_S) -> int:
+    """Show once, or with --watch until interrupted; trouble in between is said and does not end the watching."""
+    if not watch:
+        return show()
+    try:
+        while True:
+            click.clear()
+            try:
+                show()
+            except CliError as error:
+                error.show()
+            time.sleep(interval_s)
+    except KeyboardInterrupt:
+        return 0

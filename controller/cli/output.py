@@ -1,0 +1,102 @@
+"""How things are printed: tables for people, JSON and YAML with every key, bare names for pipes.
+
+Colour is for terminals only, and means the same everywhere: green is good, yellow is worse, red is bad.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Item = Mapping[str, Any]
+
+_STYLES: Final = {
+    **dict.fromkeys(("green", "healthy", "online", "live", "active", "running"), "green"),
+    **dict.fromkeys(("yellow", "under-replicated", "not-preferred", "draining", "loading", "frozen", "cut"), "yellow"),
+    **dict.fromkeys(("red", "offline", "gone", "vacant", "silent", "killed", "exited", "none"), "red"),
+}
+
+
+class Column(NamedTuple):
+    """One column of a table: its title and what it says of an item."""
+
+    title: str
+    text: Callable[[Item], object]
+    is_number: bool = False
+    #: shown with -o wide only
+    is_wide: bool = False
+
+
+def style_of(text: str) -> str:
+    """The colour of a word, the same in every table; none for most."""
+    return _STYLES.get(text, "")
+
+
+def emit(output: str, document: object, table: Callable[[bool], None], names: Iterable[object]) -> None:
+    """Print in the format asked for; `table` prints the table, wide or not."""
+    if output == "json":
+        import msgspec  # noqa: PLC0415
+
+        click.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+    elif output == "yaml":
+        import yaml  # noqa: PLC0415
+
+        click.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), nl=False)
+    elif output == "name":
+        for name in names:
+            click.echo(name)
+    else:
+        table(output == "wide")
+
+
+def emit_items(output: str, items: Sequence[Item], columns: Sequence[Column], name: Callable[[Item], object]) -> None:
+    """Print a list of things."""
+    emit(output, items, lambda wide: print_table(columns, items, is_wide=wide), map(name, items))
+    if not items and output in ("table", "wide"):
+        click.echo("nothing found", err=True)
+
+
+def print_table(columns: Sequence[Column], items: Iterable[Item], *, is_wide: bool = False) -> None:
+    """A table of items, its columns aligned."""
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    shown = [column for column in columns if is_wide or not column.is_wide]
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    for column in shown:
+        table.add_column(column.title, justify="right" if column.is_number else "left", no_wrap=True)
+    for item in items:
+        texts = [str(column.text(item)) for column in shown]
+        table.add_row(*(Text(text, style=style_of(text)) for text in texts))
+    _print(table)
+
+
+def print_facts(facts: Iterable[tuple[str, str, str]]) -> None:
+    """Lines of title, value and the value's colour, the values aligned."""
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), show_header=False)
+    for title, value, style in facts:
+        table.add_row(Text(title, style="bold"), Text(value, style=style))
+    _print(table)
+
+
+def _print(renderable: RenderableType) -> None:
+    from rich.console import Console  # noqa: PLC0415
+
+    console = Console(highlight=False)
+    if console.is_terminal:
+        console.print(renderable)
+        return
+    # into a pipe nothing is cut to a width, and no line ends with spaces
+    plain = Console(highlight=False, no_color=True, width=100_000)
+    with plain.capture() as capture:
+        plain.print(renderable)
+    for line in capture.get().splitlines():
+        click.echo(line.rstrip())

@@ -1,0 +1,205 @@
+"""A command's way to the cluster: finds a broker that knows, asks it, and follows it to the controller.
+
+It believes a redirect only to an address that the cluster itself lists, and sends again only what may be sent twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Self, TypeVar
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from controller.cli.errors import RefusedError, UnreachableClusterError
+from controller.http import HttpClient, NoAnswerError, UnreachableError
+
+PROBE_TIMEOUT_MS: Final = 1_000
+READ_TIMEOUT_MS: Final = 10_000
+WRITE_TIMEOUT_MS: Final = 20_000
+RETRY_INTERVAL_MS: Final = 250
+REDIRECTS_MAX: Final = 3
+ITEMS_PER_PAGE: Final = 5_000
+_USUAL_URLS: Final = ("http://127.0.0.1:8081", "http://127.0.0.1:8082", "http://127.0.0.1:8083")
+_TRY_LATER: Final = (503, 504)
+#: instead of a controller epoch, where no broker of ours answered; below -1, the epoch of one that was told nothing
+NOBODY: Final = -2
+
+_T = TypeVar("_T")
+
+
+def urls_for(url: str | None) -> Sequence[str]:
+    """Where to look: the address given, else the brokers of the local cluster, else where they usually are."""
+    if url is not None:
+        return [(url if "://" in url else f"http://{url}").rstrip("/")]
+    lab = Path(os.environ.get("KLAMM_VAR", "var")) / "lab.json"
+    try:
+        brokers = msgspec.json.decode(lab.read_bytes())["brokers"]
+        return [str(address).rstrip("/") for address in brokers.values()] or _USUAL_URLS
+    except (OSError, msgspec.DecodeError, KeyError, TypeError, AttributeError):
+        return _USUAL_URLS
+
+
+def ask_cluster(url: str | None, question: Callable[[Remote], Awaitable[_T]]) -> _T:
+    """Run one conversation with the cluster to its end."""
+
+    async def conversation() -> _T:
+        async with Remote(urls_for(url)) as remote:
+            return await question(remote)
+
+    return asyncio.run(conversation())
+
+
+class Probe(NamedTuple):
+    """What one broker knows of the controller, in the order in which brokers are believed."""
+
+    is_controller: bool = False
+    controller_epoch: int = NOBODY
+    url: str = ""
+    trouble: str = ""
+
+
+class Remote:
+    """One conversation with a cluster."""
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        self._urls = urls
+        self._home: str | None = None
+        self._client: HttpClient
+
+    async def __aenter__(self) -> Self:
+        self._client = HttpClient()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.close()
+
+    async def home(self) -> str:
+        """The broker that knows best: the controller itself, else whoever heard of the newest one."""
+        if self._home is None:
+            probes: list[Probe] = []
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._probe(url)) for url in self._urls]
+                for done in asyncio.as_completed(tasks):
+                    probes.append(await done)
+                    if probes[-1].is_controller:  # nobody knows better: a frozen broker must not hold us up
+                        break
+                for task in tasks:
+                    task.cancel()
+            best = max(probes)
+            if best.controller_epoch == NOBODY:
+                trouble = f" ({best.trouble})" if best.trouble else ""
+                where = ", ".join(self._urls)
+                hint = "start one with `klamm up`, or name a broker with --url"
+                raise UnreachableClusterError(f"cannot reach a cluster at {where}{trouble}; {hint}")
+            self._home = best.url
+        return self._home
+
+    async def get(self, path: str, *, accept: Sequence[int] = (200,)) -> Any:
+        status, body = await self._exchange(f"{await self.home()}{path}")
+        if status not in accept:
+            raise _refusal(status, body)
+        return body
+
+    async def controller(self) -> dict[str, Any]:
+        """The controller by its own word: the others notice only when its session ends. Phase `silent`: no word."""
+        told: dict[str, Any] = await self.get("/v1/controller")
+        if told["since"] is not None or told["broker_id"] < 0:
+            return told
+        broker = await self.get(f"/v1/brokers/{told['broker_id']}", accept=(200, 404))
+        said, _ = await self._controller_at(f"http://{broker.get('host')}:{broker.get('port')}")
+        return {**told, "phase": "silent"} if said is None else said
+
+    async def items(self, path: str, query: Mapping[str, object] | None = None) -> list[Any]:
+        """A whole list, page after page."""
+        found: list[Any] = []
+        asked: dict[str, object] = {"limit": ITEMS_PER_PAGE, **(query or {})}
+        while True:
+            page = await self.get(f"{path}?{urlencode(asked)}")
+            found += page["items"]
+            if page["next_cursor"] is None:
+                return found
+            asked["cursor"] = page["next_cursor"]
+
+    async def write(self, path: str, body: object, timeout_ms: int) -> tuple[int, Any]:
+        """Post until done or refused. Over a failover the same is sent again: writes are idempotent by content."""
+        deadline = time.monotonic() + timeout_ms / 1_000
+        while True:
+            trouble: RefusedError | UnreachableClusterError
+            try:
+                status, answer = await self._post(path, msgspec.json.encode(body), deadline)
+            except UnreachableClusterError as error:
+                trouble = error
+            else:
+                if status < 300:
+                    return status, answer
+                trouble = _refusal(status, answer)
+                if status not in _TRY_LATER:
+                    raise trouble
+            if time.monotonic() >= deadline:
+                raise trouble
+            await asyncio.sleep(RETRY_INTERVAL_MS / 1_000)
+            self._home = None
+
+    async def _post(self, path: str, body: bytes, deadline: float) -> tuple[int, Any]:
+        base = await self.home()
+        for _ in range(REDIRECTS_MAX):
+            left_ms = max(PROBE_TIMEOUT_MS, round((deadline - time.monotonic()) * 1_000))
+            status, answer = await self._exchange(f"{base}{path}", body, min(left_ms, WRITE_TIMEOUT_MS))
+            if status != 307:
+                return status, answer
+            location = answer.get("location", "") if isinstance(answer, dict) else ""
+            base = self._home = await self._listed(location)
+        raise UnreachableClusterError("the brokers send each other's clients around; try again in a moment")
+
+    async def _listed(self, location: str) -> str:
+        """The base of an address, if the cluster lists it."""
+        parts = urlsplit(location)
+        base = f"{parts.scheme}://{parts.netloc}"
+        listed = {f"http://{broker['host']}:{broker['port']}" for broker in (await self.get("/v1/brokers"))["items"]}
+        if base not in listed:
+            raise UnreachableClusterError(f"will not follow a redirect to {base}: /v1/brokers does not list it")
+        return base
+
+    async def _probe(self, url: str) -> Probe:
+        said, trouble = await self._controller_at(url)
+        return (
+            Probe(url=url, trouble=trouble)
+            if said is None
+            else Probe(said["since"] is not None, said["controller_epoch"], url)
+        )
+
+    async def _controller_at(self, url: str) -> tuple[dict[str, Any] | None, str]:
+        """What this broker says of the controller, or why it says nothing."""
+        try:
+            status, body = await self._exchange(f"{url}/v1/controller", timeout_ms=PROBE_TIMEOUT_MS)
+        except UnreachableClusterError:
+            return None, ""
+        if status == 403:
+            return None, str(_refusal(status, body))
+        if status != 200 or not isinstance(body, dict) or not body.keys() >= {"since", "controller_epoch", "phase"}:
+            return None, "what answers there is no broker of ours"
+        return body, ""
+
+    async def _exchange(
+        self, url: str, body: bytes | None = None, timeout_ms: int = READ_TIMEOUT_MS
+    ) -> tuple[int, Any]:
+        try:
+            if body is None:
+                status, answer = await self._client.get(url, {}, timeout_ms)
+            else:
+                status, answer = await self._client.post(url, body, {"Content-Type": "application/json"}, timeout_ms)
+            return status, msgspec.json.decode(answer)
+        except (UnreachableError, NoAnswerError) as error:
+            raise UnreachableClusterError(f"no answer from the cluster: {error}; `klamm ps` shows what runs") from None
+        except msgspec.DecodeError:
+            raise UnreachableClusterError(f"{url} does not answer like a broker of ours; name one with --url") from None
+
+
+def _refusal(status: int, body: Any) -> RefusedError:
+    problem = body if isinstance(body, dict) else {}
+    return RefusedError(status, str(problem.get("code", status)), str(problem.get("detail", "refused")))

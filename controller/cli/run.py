@@ -1,0 +1,35 @@
+"""`klamm run`: one broker process, with its controller, in the foreground.
+
+It owns how the properties come together; the broker is `brokerstub`'s.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from controller.cli.errors import WrongUsageError
+
+
+def register(group: click.Group) -> None:
+    group.add_command(run)
+
+
+@click.command(short_help="One broker process in the foreground.")
+@click.option("--config", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A property over the file's.")
+def run(config: Path, overrides: tuple[str, ...]) -> None:
+    """Run one broker from Kafka's server.properties until SIGTERM or Ctrl-C."""
+    from controller.config import ConfigError, broker_config_for, parse_properties  # noqa: PLC0415
+
+    try:
+        properties = {**parse_properties(config.read_text()), **parse_properties("\n".join(overrides))}
+        broker_config = broker_config_for(properties)
+    except ConfigError as error:
+        raise WrongUsageError(f"{config}: {error}") from None
+
+    from brokerstub.process import run_broker  # noqa: PLC0415
+
+    sys.exit(run_broker(broker_config))

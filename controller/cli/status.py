@@ -1,0 +1,138 @@
+"""`klamm status` and `klamm wait`: is the cluster healthy, who is the controller, who is there?"""
+
+from __future__ import annotations
+
+import sys
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from controller.cli.brokers import BROKER_COLUMNS, with_roles
+from controller.cli.errors import CliError, UnreachableClusterError
+from controller.cli.options import output_option, show_repeatedly, timeout_option, url_option, watch_option
+from controller.cli.output import emit, print_facts, print_table
+
+if TYPE_CHECKING:
+    from controller.cli.remote import Remote
+
+POLL_INTERVAL_MS: Final = 200
+
+
+def register(group: click.Group) -> None:
+    group.add_command(status)
+    group.add_command(wait)
+
+
+@click.command(short_help="Is all well? Who is the controller, who is there?")
+@url_option
+@output_option
+@watch_option
+def status(url: str | None, output: str, watch: bool) -> None:
+    """Controller, brokers, partitions, and whether all is well (exit 1 when not)."""
+    from controller.cli.remote import ask_cluster  # noqa: PLC0415
+
+    def show() -> int:
+        document = ask_cluster(url, _status_of)
+        emit(output, document, lambda wide: _print_status(document, is_wide=wide), [document["id"]])
+        return 0 if document["status"] == "green" else 1
+
+    sys.exit(show_repeatedly(show, watch=watch))
+
+
+async def _status_of(remote: Remote) -> dict[str, Any]:
+    health = await _health_of(remote)
+    cluster = await remote.get("/v1/cluster")
+    brokers = (await remote.get("/v1/brokers"))["items"]
+    return {**cluster, "controller": await remote.controller(), **health, "brokers": brokers}
+
+
+async def _health_of(remote: Remote) -> dict[str, Any]:
+    """The cluster's own verdict, and whether its controller is there to be asked."""
+    health: dict[str, Any] = await remote.get("/healthz/cluster", accept=(200, 503))
+    controller = await remote.controller()
+    if controller["phase"] == "silent":
+        health["reasons"].append(f"the controller, broker {controller['broker_id']}, does not answer")
+        health["status"] = "red" if health["status"] == "red" else "yellow"
+    return health
+
+
+def _print_status(document: dict[str, Any], *, is_wide: bool) -> None:
+    counts, verdict = document["counts"], document["status"]
+    facts = [("cluster", document["id"], ""), ("controller", _controller_text(document["controller"]), "")]
+    facts.append(("health", verdict, verdict))
+    facts += [("", reason, verdict) for reason in document["reasons"]]
+    facts.append(("partitions", _partitions_text(counts), ""))
+    print_facts(facts)
+    click.echo()
+    print_table(BROKER_COLUMNS, with_roles(document["brokers"], document["controller"]), is_wide=is_wide)
+
+
+def _controller_text(controller: dict[str, Any]) -> str:
+    if controller["phase"] == "vacant":
+        return f"none (the last epoch was {controller['controller_epoch']})"
+    text = f"broker {controller['broker_id']}, epoch {controller['controller_epoch']}"
+    if controller["phase"] != "active":
+        text += f", {controller['phase']}"
+    if controller["since"] is not None:
+        age_s = (datetime.now(UTC) - datetime.fromisoformat(controller["since"])).total_seconds()
+        text += f", for {duration_text(age_s)}"
+    return text
+
+
+def _partitions_text(counts: dict[str, int]) -> str:
+    return (
+        f"{counts['online']} online, {counts['offline']} offline, {counts['under_replicated']} under-replicated, "
+        f"{counts['not_preferred']} not led by their first replica"
+    )
+
+
+def duration_text(seconds: float) -> str:
+    """The two largest units, as a person would say it."""
+    left = max(0, int(seconds))
+    parts: list[str] = []
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1)):
+        amount, left = divmod(left, size)
+        if amount or parts or unit == "s":
+            parts.append(f"{amount}{unit}")
+    return " ".join(parts[:2])
+
+
+@click.command()
+@click.option("--for", "what", type=click.Choice(["healthy", "controller"]), default="healthy", show_default=True)
+@timeout_option
+@url_option
+def wait(what: str, timeout_ms: int, url: str | None) -> None:
+    """Wait until the cluster is healthy, or has a controller."""
+    from controller.cli.remote import ask_cluster  # noqa: PLC0415
+
+    started = time.monotonic()
+    deadline = started + timeout_ms / 1_000
+    while True:
+        try:
+            missing: CliError | None = ask_cluster(
+                url, _controller_missing if what == "controller" else _health_missing
+            )
+        except UnreachableClusterError as error:
+            missing = error
+        if missing is None:
+            click.echo(f"{what} after {time.monotonic() - started:.1f}s")
+            return
+        if time.monotonic() >= deadline:
+            raise missing
+        time.sleep(POLL_INTERVAL_MS / 1_000)
+
+
+async def _health_missing(remote: Remote) -> CliError | None:
+    health = await _health_of(remote)
+    if health["status"] == "green":
+        return None
+    return CliError(f"still not healthy: {'; '.join(health['reasons'])}; `klamm status` shows more")
+
+
+async def _controller_missing(remote: Remote) -> CliError | None:
+    phase = (await remote.controller())["phase"]
+    if phase == "active":
+        return None
+    return CliError(f"still no active controller, the last one seen is {phase}; `klamm status` shows more")

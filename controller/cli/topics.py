@@ -1,0 +1,159 @@
+"""`klamm topics`: create, list and describe."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import click
+
+from controller.cli.options import output_option, show_repeatedly, timeout_option, url_option, watch_option
+from controller.cli.output import Column, Item, emit, emit_items, print_facts, print_table
+from controller.cli.partitions import PARTITION_COLUMNS
+
+if TYPE_CHECKING:
+    from controller.cli.remote import Remote
+
+
+def state_of(topic: Item) -> str:
+    """The worst that is true of any of its partitions."""
+    worst_first = (("offline", "offline"), ("under_replicated", "under-replicated"), ("not_preferred", "not-preferred"))
+    return next((state for key, state in worst_first if topic[key]), "online")
+
+
+TOPIC_COLUMNS = (
+    Column("TOPIC", lambda topic: topic["name"]),
+    Column("STATE", state_of),
+    Column("PARTITIONS", lambda topic: topic["partitions"], is_number=True),
+    Column("REPLICAS", lambda topic: topic["replication_factor"], is_number=True),
+    Column("OFFLINE", lambda topic: topic["offline"], is_number=True),
+    Column("UNDER-REPLICATED", lambda topic: topic["under_replicated"], is_number=True),
+    Column("NOT-PREFERRED", lambda topic: topic["not_preferred"], is_number=True, is_wide=True),
+    Column("TOPIC-ID", lambda topic: topic["topic_id"] or "-", is_wide=True),
+)
+
+
+def register(group: click.Group) -> None:
+    group.add_command(topics)
+
+
+@click.group()
+def topics() -> None:
+    """The topics of the cluster."""
+
+
+@topics.command("list")
+@url_option
+@output_option
+@watch_option
+def list_topics(url: str | None, output: str, watch: bool) -> None:
+    """List the topics, each with the worst that is true of its partitions."""
+    from controller.cli.remote import ask_cluster  # noqa: PLC0415
+
+    def show() -> int:
+        items = ask_cluster(url, lambda remote: remote.items("/v1/topics"))
+        emit_items(output, items, TOPIC_COLUMNS, lambda topic: topic["name"])
+        return 0
+
+    sys.exit(show_repeatedly(show, watch=watch))
+
+
+@topics.command()
+@click.argument("name")
+@url_option
+@output_option
+@watch_option
+def describe(name: str, url: str | None, output: str, watch: bool) -> None:
+    """Describe a topic and all its partitions."""
+    from controller.cli.remote import ask_cluster  # noqa: PLC0415
+
+    def show() -> int:
+        _emit_topic(output, ask_cluster(url, lambda remote: _described(remote, name)))
+        return 0
+
+    sys.exit(show_repeatedly(show, watch=watch))
+
+
+async def _described(remote: Remote, name: str) -> dict[str, Any]:
+    path = f"/v1/topics/{quote(name, safe='')}"
+    return {"topic": await remote.get(path), "partitions": await remote.items(f"{path}/partitions")}
+
+
+def _emit_topic(output: str, document: dict[str, Any]) -> None:
+    def table(is_wide: bool) -> None:
+        topic = document["topic"]
+        counts = f"{topic['partitions']}, each with {topic['replication_factor']} replicas"
+        state = state_of(topic)
+        print_facts(
+            [
+                ("topic", topic["name"], ""),
+                ("topic id", topic["topic_id"] or "-", ""),
+                ("partitions", counts, ""),
+                ("state", state, state),
+            ]
+        )
+        click.echo()
+        print_table(PARTITION_COLUMNS, document["partitions"], is_wide=is_wide)
+
+    emit(output, document, table, [document["topic"]["name"]])
+
+
+def _assignment(ctx: click.Context, param: click.Parameter, value: str | None) -> dict[str, list[int]] | None:
+    """Kafka's notation: partitions divided by commas, their replicas by colons."""
+    if value is None:
+        return None
+    try:
+        rows = [[int(broker_id) for broker_id in part.split(":")] for part in value.split(",")]
+    except ValueError:
+        raise click.BadParameter(f"{value!r}; write it like 1:2,2:3 (partition 0 on 1 and 2, 1 on 2 and 3)") from None
+    return {str(number): replicas for number, replicas in enumerate(rows)}
+
+
+def _configs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    pairs = [value.partition("=") for value in values]
+    wrong = next((value for value, (_, separator, _) in zip(values, pairs, strict=True) if not separator), None)
+    if wrong is not None:
+        raise click.BadParameter(f"{wrong!r}; write it like retention.ms=60000")
+    return {key: value for key, _, value in pairs}
+
+
+@topics.command()
+@click.argument("name")
+@click.option("--partitions", type=int, help="How many partitions.")
+@click.option("--replication-factor", type=int, help="How many replicas each.")
+@click.option("--assignment", callback=_assignment, help="Or who has what: 1:2,2:3 (partitions by comma).")
+@click.option("--config", "configs", multiple=True, callback=_configs, help="key=value; may be given several times.")
+@timeout_option
+@url_option
+@output_option
+def create(
+    name: str,
+    partitions: int | None,
+    replication_factor: int | None,
+    assignment: dict[str, list[int]] | None,
+    configs: dict[str, str],
+    timeout_ms: int,
+    url: str | None,
+    output: str,
+) -> None:
+    """Create a topic. If it is there already and just so, nothing is changed; a failover meanwhile is waited out."""
+    from controller.cli.remote import ask_cluster  # noqa: PLC0415
+
+    if assignment is None and (partitions is None or replication_factor is None):
+        raise click.UsageError("give --partitions and --replication-factor, or --assignment")
+    if assignment is not None and (partitions is not None or replication_factor is not None):
+        raise click.UsageError("--assignment says it all: leave out --partitions and --replication-factor")
+    counts = {"partitions": partitions, "replication_factor": replication_factor}
+    body = {"name": name, "configs": configs, **(counts if assignment is None else {"assignment": assignment})}
+
+    async def question(remote: Remote) -> tuple[int, dict[str, Any]]:
+        status, topic = await remote.write("/v1/topics", body, timeout_ms)
+        page = await remote.get(f"/v1/topics/{quote(name, safe='')}/partitions?limit=10000", accept=(200, 404))
+        return status, {"topic": topic, "partitions": page.get("items", [])}
+
+    status, document = ask_cluster(url, question)
+    if output in ("table", "wide"):
+        click.echo(f"created {name}" if status == 201 else f"{name} is there already, just so: nothing was changed")
+        click.echo()
+    _emit_topic(output, document)

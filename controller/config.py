@@ -1,0 +1,110 @@
+"""Every limit and time-out, the unit in the name, and a broker's properties under Kafka's own names.
+
+A value that somebody may want to change is a property of `BrokerConfig`; one that only a developer would is a
+constant of `Limits`. Nothing else in the code invents a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+
+class Limits(msgspec.Struct, frozen=True):
+    """Bounds of the shell. Tests make them smaller; nobody else does."""
+
+    # ZooKeeper
+    writes_per_transaction: int = 500
+    bytes_per_transaction: int = 512 * 1024
+    transactions_in_flight: int = 4
+    resends_after_conflict: int = 5
+    conflicts_per_subject: int = 20
+    paths_per_multi_read: int = 1_000
+    # the loop
+    requests_queued: int = 1_000
+    request_deadline_ms: int = 15_000
+    changes_per_slice: int = 5_000
+    # telling brokers
+    partitions_per_rpc: int = 10_000
+    rpc_timeout_ms: int = 30_000
+    rpc_retry_min_ms: int = 50
+    rpc_retry_max_ms: int = 1_000
+    rpc_body_max_bytes: int = 8 * 1024 * 1024
+    api_body_max_bytes: int = 1024 * 1024
+    # terms
+    claim_backoff_min_ms: int = 1_000
+    claim_backoff_max_ms: int = 60_000
+    # logs
+    log_rotation_bytes: int = 64 * 1024 * 1024
+    log_files_kept: int = 5
+    log_lines_queued: int = 1_000_000
+
+
+LIMITS: Final = Limits()
+
+
+class ConfigError(ValueError):
+    """A property is unknown, malformed or missing; the message names it and says what to write."""
+
+
+class BrokerConfig(msgspec.Struct, frozen=True, rename=lambda name: name.replace("_", ".")):
+    """`server.properties` of one broker process, with Kafka's names and defaults."""
+
+    broker_id: int
+    zookeeper_connect: str
+    log_dirs: Path
+    listeners: str = "HTTP://127.0.0.1:8081"
+    advertised_listeners: str | None = None
+    broker_rack: str | None = None
+    zookeeper_session_timeout_ms: int = 18_000
+    zookeeper_connection_timeout_ms: int | None = None
+    replica_lag_time_max_ms: int = 30_000
+    #: ours: how often a follower asks a leader
+    replica_fetch_wait_max_ms: int = 500
+    unclean_leader_election_enable: bool = False
+    auto_leader_rebalance_enable: bool = True
+    leader_imbalance_per_broker_percentage: int = 10
+    leader_imbalance_check_interval_seconds: int = 300
+    controlled_shutdown_enable: bool = True
+    delete_topic_enable: bool = True
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """The lines `key=value` of a Java properties file; comments and blank lines are passed over."""
+    pairs: dict[str, str] = {}
+    for number, raw in enumerate(text.splitlines(), start=1):
+        line = raw.strip()
+        if not line or line[0] in "#!":
+            continue
+        key, separator, value = line.partition("=")
+        if not separator:
+            raise ConfigError(f"line {number}: expected key=value, found {line!r}")
+        pairs[key.strip()] = value.strip()
+    return pairs
+
+
+def broker_config_for(properties: Mapping[str, str]) -> BrokerConfig:
+    """Properties as a checked configuration; unknown names are refused, since a typo must not pass silently."""
+    known = {field.encode_name for field in msgspec.structs.fields(BrokerConfig)}
+    unknown = sorted(set(properties) - known)
+    if unknown:
+        raise ConfigError(f"unknown properties: {', '.join(unknown)}; known are: {', '.join(sorted(known))}")
+    try:
+        config = msgspec.convert(dict(properties), BrokerConfig, strict=False, dec_hook=_decode_path)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{error}".replace("$.", "property ")) from None
+    return config
+
+
+def load_broker_config(path: Path, overrides: Sequence[str] = ()) -> BrokerConfig:
+    """A properties file, with `key=value` overrides on top."""
+    return broker_config_for({**parse_properties(path.read_text()), **parse_properties("\n".join(overrides))})
+
+
+def _decode_path(kind: type, value: Any) -> Any:
+    if kind is Path:
+        return Path(value)
+    raise NotImplementedError(kind)

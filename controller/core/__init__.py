@@ -1,0 +1,5 @@
+"""The pure core: what is believed, what may happen, what follows.
+
+It imports the standard library's data tools, msgspec and itself; it reads no clock, draws no random number, does
+no I/O and logs nothing. Time and entropy are arguments. `tests/test_tidy.py` holds it to that.
+"""

@@ -1,0 +1,228 @@
+"""The changes: everything a decision can ask for. The only effect the core has.
+
+A change is one thing that should become true. Projections say what it costs: znode writes (`znodes.py`), requests
+to brokers (`requests.py`), lines in the state-change log (`lines.py`). One that costs no write (a broker is live)
+takes the same way. Whatever `Cluster.apply` is given has been committed.
+
+Changes are yielded in *slices*: (step number, some changes). A step is all slices of one number; the next step goes
+out when the last one stands. Everything about one *subject* is decided before any of it is yielded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from controller.core.codes import Code
+from controller.core.events import TopicFact
+from controller.core.model import Assignment, Broker, Leadership
+from controller.core.states import PartitionStatus
+
+
+def topic_subject(name: str) -> str:
+    return f"topic {name}"
+
+
+def broker_subject(broker_id: int) -> str:
+    return f"broker {broker_id}"
+
+
+class BrokerLive(msgspec.Struct, frozen=True):
+    """A broker incarnation is live: it is told everything, all others are told of it."""
+
+    broker: Broker
+    reason: str
+
+    @property
+    def subject(self) -> str:
+        return broker_subject(self.broker.broker_id)
+
+
+class BrokerChanged(msgspec.Struct, frozen=True):
+    """A live broker's endpoints, rack or features are new; its incarnation is not."""
+
+    broker: Broker
+
+    @property
+    def subject(self) -> str:
+        return broker_subject(self.broker.broker_id)
+
+
+class BrokerGone(msgspec.Struct, frozen=True):
+    """A broker incarnation is over."""
+
+    broker_id: int
+    epoch: int
+    reason: str
+
+    @property
+    def subject(self) -> str:
+        return broker_subject(self.broker_id)
+
+
+class TopicFound(msgspec.Struct, frozen=True):
+    """Believe what a topic znode says: a new topic, new partitions, or just a new version of it."""
+
+    fact: TopicFact
+
+    @property
+    def subject(self) -> str:
+        return topic_subject(self.fact.name)
+
+
+class Unreadable(msgspec.Struct, frozen=True):
+    """A topic's znode, or one of its state znodes, makes no sense: say so once, leave it alone, serve the others."""
+
+    name: str
+    partition: int | None
+    trouble: str
+    zxid: int
+
+    @property
+    def subject(self) -> str:
+        return topic_subject(self.name)
+
+
+class TopicCreated(msgspec.Struct, frozen=True):
+    """Write a new topic and its configuration."""
+
+    name: str
+    topic_id: str
+    assignment: Mapping[int, Assignment]
+    configs: Mapping[str, str]
+
+    @property
+    def subject(self) -> str:
+        return topic_subject(self.name)
+
+
+class TopicWritten(msgspec.Struct, frozen=True):
+    """Rewrite a topic znode: it lacked its id."""
+
+    name: str
+    topic_id: str
+    assignment: Mapping[int, Assignment]
+    reason: str
+
+    @property
+    def subject(self) -> str:
+        return topic_subject(self.name)
+
+
+class TopicGone(msgspec.Struct, frozen=True):
+    """A topic's znode is gone: forget it, and tell brokers to."""
+
+    name: str
+    topic_id: str | None
+    partitions: tuple[int, ...]
+
+    @property
+    def subject(self) -> str:
+        return topic_subject(self.name)
+
+
+class StateDecided(msgspec.Struct, frozen=True, gc=False):
+    """Write this leadership. `source` and `target` are the partition's move.
+
+    `by_leader` marks an ISR change that the leader asked for: it keeps the leader epoch, and only metadata is told.
+    """
+
+    topic: str
+    partition: int
+    state: Leadership
+    source: PartitionStatus
+    target: PartitionStatus
+    reason: str
+    by_leader: bool = False
+
+    @property
+    def subject(self) -> str:
+        return topic_subject(self.topic)
+
+
+class StateFound(msgspec.Struct, frozen=True, gc=False):
+    """Believe a state znode that somebody else wrote."""
+
+    topic: str
+    partition: int
+    state: Leadership
+    version: int
+    zxid: int
+    reason: str
+
+    @property
+    def subject(self) -> str:
+        return topic_subject(self.topic)
+
+
+class StateLost(msgspec.Struct, frozen=True, gc=False):
+    """A state znode that was believed is not there: the partition is new again."""
+
+    topic: str
+    partition: int
+    zxid: int
+
+    @property
+    def subject(self) -> str:
+        return topic_subject(self.topic)
+
+
+class NotificationRead(msgspec.Struct, frozen=True):
+    """A notification has had its effect: remove it."""
+
+    path: str
+
+    @property
+    def subject(self) -> str:
+        return f"node {self.path}"
+
+
+class SubjectParked(msgspec.Struct, frozen=True):
+    """Deciding about this subject met a bug: leave it out for the rest of the term, and say so."""
+
+    subject: str
+    trouble: str
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """Part of a request is refused with one of Kafka's codes; nothing is changed by it."""
+
+    subject: str
+    code: Code
+    detail: str
+    topic_id: str = ""
+    partition: int = -1
+
+
+Change = (
+    BrokerLive
+    | BrokerChanged
+    | BrokerGone
+    | TopicFound
+    | Unreadable
+    | TopicCreated
+    | TopicWritten
+    | TopicGone
+    | StateDecided
+    | StateFound
+    | StateLost
+    | NotificationRead
+    | SubjectParked
+    | Refused
+)
+
+
+class Slice(msgspec.Struct, frozen=True):
+    """What one yield of `decide` carries."""
+
+    step: int
+    changes: Sequence[Change]
+
+
+class Committed(msgspec.Struct, frozen=True, gc=False):
+    """A change that stands: since `zxid`, with its znode at `version` (None: it wrote none)."""
+
+    change: Change
+    version: int | None = None
+    zxid: int = 0

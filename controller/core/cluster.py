@@ -1,0 +1,176 @@
+"""What the active controller believes. `apply` is its only mutator, and it is given only what has been committed.
+
+Indexes (who hosts what, names by topic id) live here beside what they index, and are kept by the same method, so
+that a broker's failure costs that broker's partitions and nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from controller.core.changes import (
+    BrokerChanged,
+    BrokerGone,
+    BrokerLive,
+    Committed,
+    StateDecided,
+    StateFound,
+    StateLost,
+    SubjectParked,
+    TopicCreated,
+    TopicFound,
+    TopicGone,
+    TopicWritten,
+    Unreadable,
+)
+from controller.core.events import StateFact, TopicFact
+from controller.core.model import NO_VERSION, Assignment, Broker, Leadership, Partition, Topic, TopicPartition
+
+
+class Cluster:
+    """Belief. Read it freely; change it only through `apply`."""
+
+    def __init__(self, *, controller_id: int, controller_epoch: int, unclean_default: bool = False) -> None:
+        self.controller_id = controller_id
+        self.controller_epoch = controller_epoch
+        self.unclean_default = unclean_default
+        self.brokers: dict[int, Broker] = {}
+        #: last registrations of brokers that are gone
+        self.gone: dict[int, Broker] = {}
+        self.live_ids: frozenset[int] = frozenset()
+        self.topics: dict[str, Topic] = {}
+        self.names_by_id: dict[str, str] = {}
+        #: broker id -> topic -> its partitions there, live or not
+        self.hosted: dict[int, dict[str, set[int]]] = {}
+        #: what made no sense, with the reason and the zxid it was read at: said once, left alone
+        self.unreadable: dict[tuple[str, int | None], tuple[str, int]] = {}
+        #: subjects left out after a bug, with the reason
+        self.parked: dict[str, str] = {}
+
+    def partition(self, topic: str, partition: int) -> Partition | None:
+        known = self.topics.get(topic)
+        return None if known is None else known.partitions.get(partition)
+
+    def hosted_by(self, broker_ids: Iterable[int]) -> dict[str, set[int]]:
+        """Topic -> partitions that have a replica on any of these brokers."""
+        merged: dict[str, set[int]] = {}
+        for broker_id in broker_ids:
+            for topic, partitions in self.hosted.get(broker_id, {}).items():
+                merged.setdefault(topic, set()).update(partitions)
+        return merged
+
+    def is_unclean_allowed(self, topic: str) -> bool:
+        """Whether a leader may be elected that was not in sync, for this topic."""
+        del topic  # overrides per topic come with the configuration nodes
+        return self.unclean_default
+
+    def all_partitions(self) -> Iterator[tuple[TopicPartition, Partition]]:
+        for name, topic in self.topics.items():
+            for number, partition in topic.partitions.items():
+                yield TopicPartition(name, number), partition
+
+    def trouble_with(self, fact: StateFact) -> str | None:
+        """Why a state znode must be left alone; None when it can be believed."""
+        if fact.trouble is None and fact.state is not None and fact.state.controller_epoch > self.controller_epoch:
+            return f"stamped by a later controller, epoch {fact.state.controller_epoch}"
+        return fact.trouble
+
+    # ------------------------------------------------------------------ the only mutators
+
+    def load(self, topics: Iterable[TopicFact], states: Iterable[StateFact]) -> None:
+        """Fill a new, empty belief from what a term has read. Everything later goes through `apply`."""
+        assert not self.topics, "a term loads once"
+        for fact in topics:
+            if fact.trouble is None:
+                self._find_topic(fact)
+            else:
+                self.unreadable[fact.name, None] = (fact.trouble, fact.zxid)
+        for state in states:
+            if (trouble := self.trouble_with(state)) is not None:
+                self.unreadable[state.topic, state.partition] = (trouble, state.zxid)
+            elif state.state is not None and self.partition(state.topic, state.partition) is not None:
+                self._set_state(state.topic, state.partition, state.state, state.version, state.zxid)
+
+    def apply(self, committed: Iterable[Committed]) -> None:
+        """Believe what stands."""
+        for one in committed:
+            match one.change:
+                case StateDecided(topic=topic, partition=number, state=state):
+                    assert one.version is not None
+                    self._set_state(topic, number, state, one.version, one.zxid)
+                case StateFound(topic=topic, partition=number, state=state, version=version, zxid=zxid):
+                    self._set_state(topic, number, state, version, zxid)
+                case StateLost(topic=topic, partition=number, zxid=zxid):
+                    self._set_state(topic, number, None, NO_VERSION, zxid)
+                case BrokerLive(broker=broker) | BrokerChanged(broker=broker):
+                    self._set_broker(broker)
+                case BrokerGone(broker_id=broker_id):
+                    self.gone[broker_id] = self.brokers.pop(broker_id)
+                    self.live_ids = frozenset(self.brokers)
+                case TopicFound(fact=fact):
+                    self._find_topic(fact)
+                case TopicCreated(name=name, topic_id=topic_id, assignment=assignment):
+                    self._put_topic(Topic(name, topic_id, one.version or 0, one.zxid, one.zxid, {}), assignment)
+                case TopicWritten(name=name, topic_id=topic_id, assignment=assignment):
+                    assert one.version is not None
+                    czxid = self.topics[name].czxid
+                    self._put_topic(Topic(name, topic_id, one.version, czxid, one.zxid, {}), assignment)
+                case TopicGone(name=name):
+                    self._forget_topic(name)
+                case Unreadable(name=name, partition=partition, trouble=trouble, zxid=zxid):
+                    self.unreadable[name, partition] = (trouble, zxid)
+                case SubjectParked(subject=subject, trouble=trouble):
+                    self.parked[subject] = trouble
+                case _:
+                    pass  # a refusal, a notification: nothing to believe
+
+    def _set_broker(self, broker: Broker) -> None:
+        self.gone.pop(broker.broker_id, None)
+        self.brokers[broker.broker_id] = broker
+        self.live_ids = frozenset(self.brokers)
+
+    def _find_topic(self, fact: TopicFact) -> None:
+        known = self.topics.get(fact.name)
+        topic_id = fact.topic_id if known is None or known.topic_id is None else known.topic_id
+        self.unreadable.pop((fact.name, None), None)
+        self._put_topic(Topic(fact.name, topic_id, fact.version, fact.czxid, fact.zxid, {}), fact.assignment)
+
+    def _put_topic(self, topic: Topic, assignment: Mapping[int, Assignment]) -> None:
+        """Partitions keep their state; those that the assignment lacks stay as they are (Kafka ignores removal)."""
+        known = self.topics.get(topic.name)
+        before = {} if known is None or known.czxid != topic.czxid else known.partitions
+        for number in sorted({*before, *assignment}):
+            old, wanted = before.get(number), assignment.get(number)
+            if wanted is None:
+                assert old is not None
+                topic.partitions[number] = old
+            elif old is None:
+                topic.partitions[number] = Partition(wanted.replicas, wanted.adding, wanted.removing)
+                self._host(topic.name, number, wanted)
+            else:
+                topic.partitions[number] = old
+        self.topics[topic.name] = topic
+        if topic.topic_id is not None:
+            self.names_by_id[topic.topic_id] = topic.name
+
+    def _host(self, topic: str, number: int, assignment: Assignment) -> None:
+        for broker_id in assignment.replicas:
+            self.hosted.setdefault(broker_id, {}).setdefault(topic, set()).add(number)
+
+    def _forget_topic(self, name: str) -> None:
+        topic = self.topics.pop(name, None)
+        if topic is not None:
+            self.names_by_id.pop(topic.topic_id or "", None)
+            for broker_id in {broker_id for one in topic.partitions.values() for broker_id in one.replicas}:
+                self.hosted[broker_id].pop(name, None)
+                if not self.hosted[broker_id]:
+                    del self.hosted[broker_id]  # nothing names it any more
+        for key in [key for key in self.unreadable if key[0] == name]:
+            del self.unreadable[key]
+
+    def _set_state(self, topic: str, number: int, state: Leadership | None, version: int, zxid: int) -> None:
+        partitions = self.topics[topic].partitions
+        old = partitions[number]
+        partitions[number] = Partition(old.replicas, old.adding, old.removing, state, version, zxid)
+        if self.unreadable:
+            self.unreadable.pop((topic, number), None)

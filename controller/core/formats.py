@@ -1,0 +1,216 @@
+"""The JSON inside Kafka's znodes: a type for each, read in every version, written as Kafka 3.9 writes it.
+
+Reference: kafka-controller.md, section 1. Readers do not check `version` (Kafka's do not either), accept any key
+order, and take what is missing as empty. A state is encoded by hand: it is written by the hundred thousand.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from controller.core.model import NO_LEADER, RECOVERED, Assignment, Broker, Leadership, Replicas
+
+
+class FormatError(ValueError):
+    """A znode's content is not what Kafka would have put there; the message says what is wrong with it."""
+
+
+class ControllerZnode(msgspec.Struct, frozen=True):
+    """`/controller`, version 1 or 2; readers need only the broker id."""
+
+    brokerid: int
+    timestamp: str | msgspec.UnsetType = msgspec.UNSET
+    version: int | msgspec.UnsetType = msgspec.UNSET
+    kraftControllerEpoch: int | msgspec.UnsetType = msgspec.UNSET  # noqa: N815 - Kafka's own key
+
+
+class BrokerZnode(msgspec.Struct, frozen=True):
+    """`/brokers/ids/N`, version 1 to 5."""
+
+    host: str | None = None
+    port: int = -1
+    endpoints: tuple[str, ...] = ()
+    rack: str | msgspec.UnsetType | None = msgspec.UNSET
+    listener_security_protocol_map: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
+    features: dict[str, dict[str, int]] | msgspec.UnsetType = msgspec.UNSET
+    jmx_port: int = -1
+    timestamp: str | msgspec.UnsetType = msgspec.UNSET
+    version: int = 5
+
+
+class TopicZnode(msgspec.Struct, frozen=True):
+    """`/brokers/topics/T`, version 1 to 3."""
+
+    partitions: dict[int, Replicas] = {}
+    adding_replicas: dict[int, Replicas] | msgspec.UnsetType = msgspec.UNSET
+    removing_replicas: dict[int, Replicas] | msgspec.UnsetType = msgspec.UNSET
+    topic_id: str | msgspec.UnsetType = msgspec.UNSET
+    version: int = 3
+
+
+class StateZnode(msgspec.Struct, frozen=True, gc=False):
+    """`/brokers/topics/T/partitions/P/state`."""
+
+    controller_epoch: int
+    leader: int
+    leader_epoch: int
+    isr: Replicas
+    version: int = 1
+    leader_recovery_state: int | msgspec.UnsetType = msgspec.UNSET
+
+
+class ReplicasOf(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+    replicas: Replicas
+
+
+class PartitionOf(msgspec.Struct, frozen=True):
+    topic: str
+    partition: int
+
+
+class ReassignZnode(msgspec.Struct, frozen=True):
+    """`/admin/reassign_partitions`."""
+
+    partitions: tuple[ReplicasOf, ...] = ()
+    version: int = 1
+
+
+class PartitionsZnode(msgspec.Struct, frozen=True):
+    """`/admin/preferred_replica_election` and `/isr_change_notification/isr_change_*`."""
+
+    partitions: tuple[PartitionOf, ...] = ()
+    version: int = 1
+
+
+class LogDirEventZnode(msgspec.Struct, frozen=True):
+    """`/log_dir_event_notification/log_dir_event_*`."""
+
+    broker: int
+    event: int = 1
+    version: int = 1
+
+
+class ConfigZnode(msgspec.Struct, frozen=True):
+    """`/config/<type>/<entity>`."""
+
+    config: dict[str, str] = {}
+    version: int = 1
+
+
+class ConfigChangeZnode(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`/config/changes/config_change_*`, version 1 (type and name) or 2 (path)."""
+
+    version: int
+    entity_path: str | None = None
+    entity_type: str | None = None
+    entity_name: str | None = None
+
+
+class ClusterIdZnode(msgspec.Struct, frozen=True):
+    """`/cluster/id`: here the version is a string."""
+
+    id: str
+    version: str = "1"
+
+
+class FeatureZnode(msgspec.Struct, frozen=True):
+    """`/feature`, version 1 or 2."""
+
+    status: int
+    features: dict[str, dict[str, int]] = {}
+    version: int = 2
+
+
+class ProducerIdsZnode(msgspec.Struct, frozen=True):
+    """`/latest_producer_id_block`: the bounds are strings."""
+
+    broker: int
+    block_start: str
+    block_end: str
+    version: int = 1
+
+
+_T = TypeVar("_T")
+_state_decoder = msgspec.json.Decoder(StateZnode)
+encode = msgspec.json.encode
+
+
+def decode(data: bytes, kind: type[_T]) -> _T:
+    """A znode's JSON as a value of `kind`."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise FormatError(f"not a {kind.__name__}: {error}") from None
+
+
+def decode_epoch(data: bytes) -> int:
+    """`/controller_epoch`: a plain decimal, not JSON."""
+    try:
+        return int(data)
+    except ValueError:
+        raise FormatError(f"not an epoch: {data[:40]!r}") from None
+
+
+def decode_state(data: bytes) -> Leadership:
+    try:
+        znode = _state_decoder.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise FormatError(f"not a state: {error}") from None
+    if not znode.isr or (znode.leader != NO_LEADER and znode.leader not in znode.isr):
+        raise FormatError(f"leader {znode.leader} is not in the ISR {list(znode.isr)}")
+    recovery = znode.leader_recovery_state or RECOVERED
+    return Leadership(znode.leader, znode.leader_epoch, znode.isr, znode.controller_epoch, recovery)
+
+
+def encode_state(state: Leadership) -> bytes:
+    recovery = f',"leader_recovery_state":{state.recovery}' if state.recovery != RECOVERED else ""
+    return (
+        f'{{"controller_epoch":{state.controller_epoch},"leader":{state.leader},"version":1,'
+        f'"leader_epoch":{state.leader_epoch},"isr":[{",".join(map(str, state.isr))}]{recovery}}}'
+    ).encode()
+
+
+def decode_topic(data: bytes) -> tuple[str | None, dict[int, Assignment]]:
+    """Topic id (None before version 3) and assignment."""
+    znode = decode(data, TopicZnode)
+    adding, removing = znode.adding_replicas or {}, znode.removing_replicas or {}
+    assignment = {}
+    for number, replicas in sorted(znode.partitions.items()):
+        if number < 0 or not replicas or min(replicas) < 0 or len(set(replicas)) != len(replicas):
+            raise FormatError(f"partition {number} cannot have replicas {list(replicas)}")
+        assignment[number] = Assignment(replicas, tuple(adding.get(number, ())), tuple(removing.get(number, ())))
+    return znode.topic_id or None, assignment
+
+
+def encode_topic(topic_id: str, assignment: dict[int, Assignment]) -> bytes:
+    return encode(
+        TopicZnode(
+            partitions={number: one.replicas for number, one in assignment.items()},
+            adding_replicas={number: one.adding for number, one in assignment.items() if one.adding},
+            removing_replicas={number: one.removing for number, one in assignment.items() if one.removing},
+            topic_id=topic_id,
+        )
+    )
+
+
+def decode_broker(data: bytes, broker_id: int, epoch: int) -> Broker:
+    znode = decode(data, BrokerZnode)
+    return Broker(
+        broker_id,
+        epoch,
+        znode.host,
+        znode.port,
+        znode.endpoints,
+        znode.rack or None,
+        znode.listener_security_protocol_map or {},
+        znode.features or {},
+    )
+
+
+def generic(data: bytes) -> Any:
+    """The JSON as plain values, for comparing what is equal whatever the key order."""
+    return msgspec.json.decode(data)

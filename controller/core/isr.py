@@ -1,0 +1,192 @@
+"""Who is in sync: what leaders ask for, and what others wrote and announced.
+
+Leaders ask (AlterPartition) and keep the ISR they had until the answer. The checks and their order are Kafka's
+(reference: kafka-controller.md, section 7.8), and three it lacks: the sender leads the partition, the ISR stays
+inside the assignment, and every member is named with its present registration, so that a replica that lost its disk
+in between cannot slip in (KIP-903).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+
+import msgspec
+
+from controller.core.brokers import repair_partition
+from controller.core.changes import (
+    NotificationRead,
+    Refused,
+    StateDecided,
+    StateFound,
+    StateLost,
+    Unreadable,
+    broker_subject,
+    topic_subject,
+)
+from controller.core.cluster import Cluster
+from controller.core.codes import Code
+from controller.core.elections import repaired, status_of, with_isr
+from controller.core.events import AlterPartitionAsked, IsrWish, StateFact, StatesSeen
+from controller.core.model import NO_VERSION, RECOVERED, RECOVERING, Leadership, Partition, Replicas
+from controller.core.states import partition_move
+from controller.core.work import Context, Decided, Work
+
+
+class IsrVerdict(msgspec.Struct, frozen=True):
+    """The answer about one partition: the code, and what now stands."""
+
+    topic_id: str
+    partition: int
+    code: Code
+    state: Leadership | None
+    version: int
+
+
+def on_states_seen(context: Context, event: StatesSeen) -> Iterator[Work]:
+    """Believe what somebody else wrote (step 0), repair it if need be (1), then drop what announced it (2)."""
+    by_topic: dict[str, list[StateFact]] = {}
+    for fact in event.facts:
+        by_topic.setdefault(fact.topic, []).append(fact)
+    for topic, facts in sorted(by_topic.items()):
+        yield Work(topic_subject(topic), partial(_see_states, context, facts))
+    for path in event.notifications:
+        change = NotificationRead(path)
+        yield Work(change.subject, partial(_as_step_2, change))
+
+
+def on_alter_partition_asked(context: Context, event: AlterPartitionAsked) -> Iterator[Work]:
+    """A leader's wishes, topic by topic."""
+    broker = context.cluster.brokers.get(event.broker_id)
+    if broker is None or broker.epoch != event.broker_epoch:
+        refused = Refused(broker_subject(event.broker_id), Code.STALE_BROKER_EPOCH, "not the present registration")
+        yield Work(refused.subject, partial(_as_step_0, refused))
+        return
+    by_topic: dict[str, list[IsrWish]] = {}
+    for wish in event.wishes:
+        by_topic.setdefault(wish.topic_id, []).append(wish)
+    for topic_id, wishes in by_topic.items():
+        name = context.cluster.names_by_id.get(topic_id, f"with id {topic_id}")
+        yield Work(topic_subject(name), partial(_grant, context, event.broker_id, name, wishes))
+
+
+def verdicts_for(
+    cluster: Cluster, event: AlterPartitionAsked, refused: Iterable[Refused], stood: Iterable[StateDecided]
+) -> list[IsrVerdict]:
+    """What each wish came to. One that was granted and does not stand met another writer."""
+    codes = {(one.topic_id, one.partition): one.code for one in refused}
+    granted = {(one.topic, one.partition) for one in stood}
+    verdicts = []
+    for wish in event.wishes:
+        name = cluster.names_by_id.get(wish.topic_id, "")
+        code = codes.get((wish.topic_id, wish.partition))
+        if code is None:
+            code = Code.NONE if (name, wish.partition) in granted else Code.INVALID_UPDATE_VERSION
+        known = cluster.partition(name, wish.partition)
+        state, version = (None, NO_VERSION) if known is None else (known.state, known.version)
+        verdicts.append(IsrVerdict(wish.topic_id, wish.partition, code, state, version))
+    return verdicts
+
+
+def _grant(context: Context, sender: int, topic: str, wishes: Sequence[IsrWish]) -> Iterator[Decided]:
+    cluster = context.cluster
+    for wish in wishes:
+        known = cluster.partition(topic, wish.partition)
+        verdict = _verdict(cluster.brokers, sender, known, wish, is_known_topic=topic in cluster.topics)
+        if verdict is not None or known is None or known.state is None:
+            code, detail = verdict or (Code.UNKNOWN_TOPIC_OR_PARTITION, "")
+            yield 0, Refused(topic_subject(topic), code, detail, wish.topic_id, wish.partition)
+            continue
+        isr = tuple(broker_id for broker_id, _ in wish.isr)
+        state = with_isr(known.state, isr, wish.recovery, context.epoch)
+        source, target = status_of(known.state, cluster.live_ids), status_of(state, cluster.live_ids)
+        partition_move(source, target)
+        reason = f"leader {sender} asked"
+        yield 0, StateDecided(topic, wish.partition, state, source, target, reason, by_leader=True)
+
+
+def _verdict(
+    brokers: Mapping[int, object], sender: int, known: Partition | None, wish: IsrWish, *, is_known_topic: bool
+) -> tuple[Code, str] | None:
+    """Why a wish is not granted (or need not be: code NONE); None when it is to be written."""
+    if not is_known_topic:
+        return Code.UNKNOWN_TOPIC_ID, "unknown topic id"
+    if known is None or known.state is None:
+        return Code.UNKNOWN_TOPIC_OR_PARTITION, "unknown partition, or one never led"
+    state = known.state
+    if wish.version > known.version or wish.leader_epoch > state.leader_epoch:
+        return Code.NOT_CONTROLLER, "the leader knows more than this controller"
+    if wish.leader_epoch < state.leader_epoch:
+        return Code.FENCED_LEADER_EPOCH, f"the leader epoch is {state.leader_epoch}"
+    isr = tuple(broker_id for broker_id, _ in wish.isr)
+    if (sender, isr, wish.recovery) == (state.leader, state.isr, state.recovery):
+        return Code.NONE, "stands already"
+    if wish.version < known.version:
+        return Code.INVALID_UPDATE_VERSION, f"the version is {known.version}"
+    if sender != state.leader or sender not in isr or len(set(isr)) != len(isr) or not set(isr) <= {*known.replicas}:
+        return Code.INVALID_REQUEST, "not from the leader, or not a set of its replicas"
+    if wish.recovery not in (RECOVERED, RECOVERING):
+        return Code.INVALID_REQUEST, f"there is no recovery state {wish.recovery}"
+    if (wish.recovery == RECOVERING and len(isr) > 1) or (state.recovery == RECOVERED and wish.recovery == RECOVERING):
+        return Code.INVALID_REQUEST, "a recovering leader is alone"
+    ineligible = [b for b, epoch in wish.isr if getattr(brokers.get(b), "epoch", None) != epoch]
+    if ineligible:
+        return Code.INELIGIBLE_REPLICA, f"not registered like this: {ineligible}"
+    return None
+
+
+def _see_states(context: Context, facts: Sequence[StateFact]) -> Iterator[Decided]:
+    cluster = context.cluster
+    for fact in facts:
+        known = cluster.partition(fact.topic, fact.partition)
+        if known is None or fact.zxid < known.zxid:
+            continue  # of a topic not believed, or older than our own write
+        trouble = cluster.trouble_with(fact)
+        if trouble is not None:
+            if cluster.unreadable.get((fact.topic, fact.partition), ("", 0))[0] != trouble:
+                yield 0, Unreadable(fact.topic, fact.partition, trouble, fact.zxid)
+            continue
+        yield from _adopt(context, fact, known)
+
+
+def _adopt(context: Context, fact: StateFact, known: Partition) -> Iterator[Decided]:
+    if fact.state is not None:
+        if (fact.version, fact.state) != (known.version, known.state):
+            reason = "written by somebody else"
+            yield 0, StateFound(fact.topic, fact.partition, fact.state, fact.version, fact.zxid, reason)
+        seen = Partition(known.replicas, known.adding, known.removing, fact.state, fact.version, fact.zxid)
+    elif known.state is not None:
+        # Made again from belief with a higher leader epoch: brokers would refuse to start over from 0.
+        yield 0, StateLost(fact.topic, fact.partition, fact.zxid)
+        yield 1, _made_again(context, fact, known.replicas, known.state)
+        return
+    else:
+        if (fact.topic, fact.partition) in context.cluster.unreadable:
+            yield 0, StateLost(fact.topic, fact.partition, fact.zxid)
+        seen = known
+    live_ids = context.cluster.live_ids
+    allow_unclean = context.cluster.is_unclean_allowed(fact.topic)
+    change = repair_partition(
+        context, fact.topic, fact.partition, seen, live_ids, "repaired", allow_unclean=allow_unclean
+    )
+    if change is not None:
+        yield 1, change
+
+
+def _made_again(context: Context, fact: StateFact, replicas: Replicas, last: Leadership) -> StateDecided:
+    live_ids = context.cluster.live_ids
+    # its leader may have died while the znode made no sense and was left alone
+    state = repaired(replicas, last, live_ids, context.epoch)
+    if state is None:
+        state = Leadership(last.leader, last.leader_epoch + 1, last.isr, context.epoch, last.recovery)
+    source, target = status_of(None, live_ids), status_of(state, live_ids)
+    partition_move(source, target)
+    return StateDecided(fact.topic, fact.partition, state, source, target, "state znode had vanished")
+
+
+def _as_step_0(change: Refused) -> Iterator[Decided]:
+    yield 0, change
+
+
+def _as_step_2(change: NotificationRead) -> Iterator[Decided]:
+    yield 2, change

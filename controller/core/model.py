@@ -1,0 +1,85 @@
+"""The nouns: brokers, topics, partitions and their states, as immutable values.
+
+What exists once per partition is a struct outside the garbage collector's books (`gc=False`): a cluster of
+100,000 partitions must not make every collection slower.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+NO_LEADER = -1
+#: told to brokers instead of a leader: forget this partition
+LEADER_REMOVED = -2
+NO_VERSION = -1
+FIRST_LEADER_EPOCH = 0
+RECOVERED = 0
+RECOVERING = 1
+
+Replicas = tuple[int, ...]
+
+
+class TopicPartition(NamedTuple):
+    """A partition by name, for people and for keys that outlive an event."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class Broker(msgspec.Struct, frozen=True):
+    """One incarnation of a broker: its registration and the czxid of that (`epoch`)."""
+
+    broker_id: int
+    epoch: int
+    host: str | None
+    port: int
+    endpoints: tuple[str, ...]
+    rack: str | None = None
+    listener_security_protocol_map: dict[str, str] = {}
+    features: dict[str, dict[str, int]] = {}
+
+
+class Leadership(msgspec.Struct, frozen=True, gc=False):
+    """What a state znode says: who leads, who is in sync, and which controller decided it."""
+
+    leader: int
+    leader_epoch: int
+    isr: Replicas
+    controller_epoch: int
+    recovery: int = RECOVERED
+
+
+class Partition(msgspec.Struct, frozen=True, gc=False):
+    """One partition as believed. `state` is None until it was first led; `version` is the state znode's."""
+
+    replicas: Replicas
+    adding: Replicas = ()
+    removing: Replicas = ()
+    state: Leadership | None = None
+    version: int = NO_VERSION
+    #: the state znode is known as of this zxid: older facts about it are passed over
+    zxid: int = 0
+
+
+class Assignment(msgspec.Struct, frozen=True, gc=False):
+    """Where a topic znode wants one partition's replicas."""
+
+    replicas: Replicas
+    adding: Replicas = ()
+    removing: Replicas = ()
+
+
+class Topic(msgspec.Struct):
+    """A topic as believed. Only `Cluster.apply` changes it; `partitions` keeps the order of their numbers."""
+
+    name: str
+    topic_id: str | None
+    version: int
+    czxid: int
+    zxid: int
+    partitions: dict[int, Partition]

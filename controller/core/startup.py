@@ -1,0 +1,61 @@
+"""How a term starts: everything loaded is looked at once, and everybody is told everything.
+
+Brokers are read last, so the first decision knows who died during the load. A partition whose leader is dead gets its
+new leader in one write. Brokers go live in the last step, so that what they are told is what was just decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+
+from controller.core.brokers import repair_topic
+from controller.core.changes import BrokerLive, StateFound, Unreadable, broker_subject, topic_subject
+from controller.core.events import StateFact, TermStarted
+from controller.core.model import Broker
+from controller.core.topics import give_id
+from controller.core.work import Context, Decided, Work
+
+#: how far back the last decision of the previous controller may reach (interface, section 4)
+FOUND_WITHIN_MS = 10_000
+
+
+def found_states(facts: Iterable[StateFact], controller_epoch: int) -> list[StateFact]:
+    """The last decision of the previous controller: it may have been committed and not recorded."""
+    before = [fact for fact in facts if fact.state is not None and fact.state.controller_epoch == controller_epoch - 1]
+    newest_ms = max((fact.mtime_ms for fact in before), default=0)
+    return [fact for fact in before if fact.mtime_ms > newest_ms - FOUND_WITHIN_MS]
+
+
+def on_term_started(context: Context, event: TermStarted) -> Iterator[Work]:
+    """Step 0: what makes no sense, missing topic ids. Step 1: what was found, leaderships, and brokers go live."""
+    online = frozenset(event.brokers)
+    for (name, number), (trouble, zxid) in sorted(context.cluster.unreadable.items(), key=str):
+        change = Unreadable(name, number, trouble, zxid)
+        yield Work(change.subject, partial(_say, change))
+    found: dict[str, list[StateFact]] = {}
+    for fact in event.found:
+        found.setdefault(fact.topic, []).append(fact)
+    for name in sorted(context.cluster.topics):
+        yield Work(topic_subject(name), partial(_start_topic, context, name, found.get(name, ()), online))
+    for broker in sorted(event.brokers.values(), key=lambda broker: broker.broker_id):
+        yield Work(broker_subject(broker.broker_id), partial(_start_broker, broker))
+
+
+def _start_topic(context: Context, name: str, found: Sequence[StateFact], online: frozenset[int]) -> Iterator[Decided]:
+    topic = context.cluster.topics[name]
+    for fact in found:
+        if fact.state is None or fact.partition not in topic.partitions:
+            continue
+        yield 1, StateFound(name, fact.partition, fact.state, fact.version, fact.zxid, "found")
+    if topic.topic_id is None:
+        yield give_id(context, topic)
+    yield from repair_topic(context, name, topic.partitions, online, "term started", step=1)
+
+
+def _say(change: Unreadable) -> Iterator[Decided]:
+    yield 0, change
+
+
+def _start_broker(broker: Broker) -> Iterator[Decided]:
+    yield 1, BrokerLive(broker, "term started")

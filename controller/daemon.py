@@ -1,0 +1,140 @@
+"""The daemon of one process and one session: standby, claim, hold a term, standby.
+
+It runs only while the broker's registration stands. It ends with its session: a new session gets a new daemon. If the
+seat turns out to be ours while we hold no term, it is released before anything else: holding the seat and acting as
+the controller are one fact.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+
+from controller.claim import Claim, Seat, claim, read_seat, release
+from controller.core.events import Event
+from controller.core.znodes import CONTROLLER
+from controller.inbox import NotControllerError, Reply
+from controller.term import Term, Tools
+from controller.zk_model import (
+    NotSentError,
+    OutcomeUnknownError,
+    SessionState,
+    WatchEvent,
+    ZooKeeper,
+    connected,
+)
+
+log = structlog.get_logger()
+
+
+class Daemon:
+    """Races for the seat, and acts while it holds it. The process's door to its controller."""
+
+    def __init__(self, zk: ZooKeeper, broker_id: int, tools: Tools) -> None:
+        self._zk = zk
+        self._broker_id = broker_id
+        self._tools = tools
+        self._seat_changed = asyncio.Event()
+        self._term: Term | None = None
+        self._seat: Seat | None = None
+        self._bugs = 0
+
+    # ------------------------------------------------------------------ the door
+
+    @property
+    def is_active(self) -> bool:
+        return self._term is not None and self._term.is_loaded
+
+    @property
+    def controller_epoch(self) -> int | None:
+        return None if self._term is None else self._term.claim.controller_epoch
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether this process stands in the cluster as far as it can know."""
+        return self._zk.state is SessionState.CONNECTED
+
+    @property
+    def phase(self) -> str:
+        if self._term is None:
+            return "standby"
+        return "active" if self._term.is_loaded else "loading"
+
+    @property
+    def since_ms(self) -> int | None:
+        return None if self._term is None else self._term.claim.claimed_at_ms
+
+    @property
+    def seat(self) -> tuple[int, int] | None:
+        """Broker id (-1: unreadable) and owner of `/controller` as last read."""
+        if self._seat is None:
+            return None
+        return (-1 if self._seat.broker_id is None else self._seat.broker_id), self._seat.owner
+
+    async def ask(self, request: Event) -> Reply:
+        if self._term is None:
+            raise NotControllerError("this broker is not the active controller")
+        return await self._term.ask(request)
+
+    # ------------------------------------------------------------------ the race
+
+    async def run(self) -> None:
+        """Until the session is lost, which comes out as SessionLostError."""
+        self._zk.on_watch(self._on_watch)
+        self._zk.on_state(self._on_state)
+        try:
+            while True:
+                try:
+                    await self._race()
+                except (NotSentError, OutcomeUnknownError):
+                    await connected(self._zk)
+        finally:
+            self._zk.remove_handler(self._on_watch)
+            self._zk.remove_handler(self._on_state)
+
+    async def _race(self) -> None:
+        """One look at the seat, and what follows from it."""
+        self._seat_changed.clear()
+        self._seat = await read_seat(self._zk, watch=True)
+        if self._seat is None:
+            won = await claim(self._zk, self._broker_id, self._tools.now_ms())
+            if won is not None:
+                log.info("seat.won", controller_epoch=won.controller_epoch)
+                await self._hold(won)
+        elif self._seat.owner == self._zk.session_id:
+            await release(self._zk)
+        else:
+            await self._seat_changed.wait()
+
+    async def _hold(self, won: Claim) -> None:
+        self._seat_changed.set()  # the term reads the seat itself, which arms the watch again
+        self._term = Term(self._zk, won, self._tools, self._seat_changed)
+        started_ms = self._tools.now_ms()
+        try:
+            reason = await self._term.hold()
+            log.warning("term.ended", controller_epoch=won.controller_epoch, reason=reason)
+            self._bugs = 0
+        except Exception:
+            self._bugs = (
+                1 if self._tools.now_ms() - started_ms > self._tools.limits.claim_backoff_max_ms else self._bugs + 1
+            )
+            log.exception("term.failed", controller_epoch=won.controller_epoch, bugs=self._bugs)
+        finally:
+            self._term = None
+        await connected(self._zk)
+        await release(self._zk, epoch_version=won.epoch_version)
+        if self._bugs:
+            await self._tools.sleep(self._backoff_ms() / 1000)  # let others try: they may not meet the bug
+
+    def _backoff_ms(self) -> int:
+        limits = self._tools.limits
+        return min(limits.claim_backoff_min_ms << (self._bugs - 1), limits.claim_backoff_max_ms)
+
+    def _on_watch(self, event: WatchEvent) -> None:
+        if event.path == CONTROLLER:
+            self._seat_changed.set()
+
+    def _on_state(self, state: SessionState) -> None:
+        if state is not SessionState.SUSPENDED:
+            self._seat_changed.set()  # a change may have been missed, or there is none to wait for any more

@@ -1,0 +1,57 @@
+"""How brokers are spoken to. A dialect turns requests into bytes and carries them to one broker.
+
+This module owns the seam: what the outbox hands to a dialect and gets back. It knows no protocol. What is the same
+for all brokers is in the `Request`, so that its bytes can be shared; what differs per broker is in the `Envelope`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from controller.core.model import Broker, Partition
+from controller.core.requests import KnownBroker, TopicKey
+from controller.wire import Answer
+
+#: the states a broker should know; None: the partition is removed
+Wanted = Mapping[TopicKey, Mapping[int, Partition | None]]
+
+
+class NotAcknowledgedError(Exception):
+    """No usable answer came: the broker may or may not have taken it in, so it has to be told again."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One request, as it is for every broker. `path` (in `wire`) says which; a full list comes in parts 1..parts."""
+
+    path: str
+    #: every broker known and who of them is live; to be told only where `tells_brokers`
+    brokers: Sequence[KnownBroker]
+    live_ids: frozenset[int]
+    tells_brokers: bool = False
+    rows: Wanted = {}
+    #: (topic id, partition) of replicas that are new on the receiver
+    new: frozenset[tuple[str, int]] = frozenset()
+    full: bool = False
+    part: int = 1
+    parts: int = 1
+
+
+class Envelope(msgspec.Struct, frozen=True):
+    """Who tells, and the newest event that what is told rests on. The receiver's incarnation is in its Broker."""
+
+    controller_id: int
+    controller_epoch: int
+    event_id: str
+
+
+class Dialect(Protocol):
+    """One per cluster."""
+
+    def encode(self, request: Request) -> bytes:
+        """The bytes for any broker. Synchronous: a request is bounded, and its caller lets others run in between."""
+
+    async def send(self, broker: Broker, path: str, body: bytes, envelope: Envelope) -> Answer:
+        """The broker's answer. Raises NotAcknowledgedError, or what the term's guard raises."""

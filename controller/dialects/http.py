@@ -1,0 +1,120 @@
+"""The dialect of our own brokers: JSON over HTTP, as interface, section 3, has it.
+
+It owns bodies, headers and the answer's meaning. It never tries again and never decides what is told.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from controller import wire
+from controller.config import LIMITS, Limits
+from controller.core.model import LEADER_REMOVED, NO_VERSION, RECOVERED, Broker
+from controller.core.requests import KnownBroker
+from controller.dialects import Envelope, NotAcknowledgedError, Request
+from controller.http import ExchangeError, HttpClient
+
+LISTENER: Final = "HTTP"
+NO_EPOCH: Final = -1
+
+
+def endpoint_of(broker: Broker) -> str | None:
+    """The address of the listener named HTTP, as the start of a URL."""
+    for endpoint in broker.endpoints:
+        listener, separator, address = endpoint.partition("://")
+        if separator and listener == LISTENER:
+            return f"http://{address}"
+    return None
+
+
+def headers_for(broker: Broker, envelope: Envelope) -> dict[str, str]:
+    """Everything that differs per broker; a signature belongs here."""
+    return {
+        "Content-Type": "application/json",
+        wire.CONTROLLER_ID: str(envelope.controller_id),
+        wire.CONTROLLER_EPOCH: str(envelope.controller_epoch),
+        wire.BROKER_EPOCH: str(broker.epoch),
+        wire.EVENT_ID: envelope.event_id,
+    }
+
+
+class HttpDialect:
+    """Keeps the interface `Dialect`."""
+
+    def __init__(self, client: HttpClient, limits: Limits = LIMITS) -> None:
+        self._client = client
+        self._limits = limits
+
+    def encode(self, request: Request) -> bytes:
+        return wire.encode(
+            wire.StatesRequest(
+                full=request.full,
+                part=request.part,
+                parts=request.parts,
+                brokers=[_entry_for(known) for known in request.brokers] if request.tells_brokers else (),
+                topics=_topics_for(request),
+            )
+        )
+
+    async def send(self, broker: Broker, path: str, body: bytes, envelope: Envelope) -> wire.Answer:
+        endpoint = endpoint_of(broker)
+        if endpoint is None:
+            raise NotAcknowledgedError(f"broker {broker.broker_id} has no listener named {LISTENER}")
+        headers = headers_for(broker, envelope)
+        try:
+            status, answer = await self._client.post(endpoint + path, body, headers, self._limits.rpc_timeout_ms)
+        except ExchangeError as error:
+            raise NotAcknowledgedError(str(error)) from error
+        if status != 200:
+            raise NotAcknowledgedError(f"{endpoint}{path} answered {status}")
+        try:
+            return wire.decode(answer, wire.Answer)
+        except msgspec.DecodeError as error:
+            raise NotAcknowledgedError(f"{endpoint}{path} answered what makes no sense: {error}") from error
+
+
+def _entry_for(known: KnownBroker) -> wire.BrokerEntry:
+    broker = known.broker
+    return wire.BrokerEntry(broker.broker_id, broker.epoch, known.state, broker.rack, broker.endpoints)
+
+
+def _topics_for(request: Request) -> list[wire.TopicRows]:
+    """A row for each partition that was ever led or is removed. The hot loop of a failover, hence in one piece."""
+    live_ids, new = request.live_ids, request.new
+    are_live = live_ids.issuperset
+    topics = []
+    for (topic, topic_id), partitions in request.rows.items():
+        assert topic_id, "a topic without an id is never told"
+        rows = []
+        for number, partition in partitions.items():
+            if partition is None:
+                rows.append(_removed_row(number))
+            elif (state := partition.state) is not None:
+                replicas = partition.replicas
+                rows.append(
+                    wire.PartitionRow(
+                        number,
+                        state.controller_epoch,
+                        state.leader,
+                        state.leader_epoch,
+                        state.isr,
+                        partition.version,
+                        replicas,
+                        partition.adding,
+                        partition.removing,
+                        () if are_live(replicas) else tuple(each for each in replicas if each not in live_ids),
+                        bool(new) and (topic_id, number) in new,
+                        state.recovery,
+                    )
+                )
+        if rows:
+            topics.append(wire.TopicRows(topic, topic_id, rows))
+    return topics
+
+
+def _removed_row(number: int) -> wire.PartitionRow:
+    return wire.PartitionRow(
+        number, NO_EPOCH, LEADER_REMOVED, NO_EPOCH, (), NO_VERSION, (), (), (), (), False, RECOVERED
+    )

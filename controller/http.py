@@ -1,0 +1,112 @@
+"""The only HTTP client: one request, one answer, bounded in size and time.
+
+It owns connections (reused per host) and turns every library error into one of two: nothing left this process, or
+nobody knows. It never sends a POST twice, follows no redirect, and knows nothing of what it carries. The guard is
+asked when the connection stands, immediately before bytes are handed to it, so a process frozen while connecting
+cannot act on a term that ended meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import aiohttp
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.payload import Payload
+
+from controller.config import LIMITS
+
+CONNECTIONS_PER_HOST: Final = 8
+#: the guard is asked before each piece of a body; what a frozen process may still hold is one piece and its buffer
+PIECE_BYTES: Final = 64 * 1024
+
+
+class ExchangeError(Exception):
+    """A request without a usable answer; the message says why."""
+
+
+class UnreachableError(ExchangeError):
+    """Nothing was sent: no connection was to be had."""
+
+
+class NoAnswerError(ExchangeError):
+    """Sent, at least in part, and no usable answer came: what it did is unknown."""
+
+
+class _GuardedBody(Payload):
+    """A body that asks before it leaves. aiohttp writes the headers together with the first piece, not before it."""
+
+    def __init__(self, body: bytes, check: Callable[[], None] | None) -> None:
+        super().__init__(body)
+        self._size = len(body)
+        self._view = memoryview(body)
+        self._check = check
+        self.has_left = False
+        self.is_refused = False
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        return str(self._view, encoding, errors)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        for start in range(0, max(len(self._view), 1), PIECE_BYTES):  # once even if empty: the headers
+            if self._check is not None:
+                self.is_refused = True
+                self._check()
+                self.is_refused = False
+            self.has_left = True
+            await writer.write(self._view[start : start + PIECE_BYTES])
+
+
+class HttpClient:
+    """To be made inside a running event loop, and closed by who made it."""
+
+    def __init__(
+        self, check: Callable[[], None] | None = None, *, answer_max_bytes: int = LIMITS.rpc_body_max_bytes
+    ) -> None:
+        self._check = check
+        self._answer_max_bytes = answer_max_bytes
+        self._session = aiohttp.ClientSession(
+            # no limit over all hosts: some that hang must not keep the others waiting
+            connector=aiohttp.TCPConnector(limit=0, limit_per_host=CONNECTIONS_PER_HOST),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=("Accept-Encoding", "User-Agent"),
+            auto_decompress=False,  # a small answer must not unpack into a large one
+        )
+
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str], timeout_ms: int) -> tuple[int, bytes]:
+        """The answer's status and body, whatever the status. Raises ExchangeError, or what the guard raises."""
+        return await self._exchange("POST", url, body, headers, timeout_ms)
+
+    async def get(self, url: str, headers: Mapping[str, str], timeout_ms: int) -> tuple[int, bytes]:
+        """As `post`; a GET may be sent again once, if a reused connection turns out to be closed."""
+        return await self._exchange("GET", url, b"", headers, timeout_ms)
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    async def _exchange(
+        self, method: str, url: str, content: bytes, headers: Mapping[str, str], timeout_ms: int
+    ) -> tuple[int, bytes]:
+        body = _GuardedBody(content, self._check)
+        timeout = aiohttp.ClientTimeout(total=timeout_ms / 1000)
+        try:
+            async with self._session.request(
+                method, url, data=body, headers=headers, timeout=timeout, allow_redirects=False
+            ) as response:
+                return response.status, await self._read(response, url)
+        except (aiohttp.ClientError, OSError) as error:
+            if body.is_refused and self._check is not None:
+                self._check()  # aiohttp hid the guard's own error; having failed once it fails again
+            kind = NoAnswerError if body.has_left else UnreachableError
+            raise kind(f"{method} {url}: {type(error).__name__} {error}".rstrip()) from error
+
+    async def _read(self, response: aiohttp.ClientResponse, url: str) -> bytes:
+        answer = bytearray()
+        async for chunk in response.content.iter_any():
+            answer += chunk
+            if len(answer) > self._answer_max_bytes:
+                raise NoAnswerError(
+                    f"{response.method} {url}: the answer is larger than {self._answer_max_bytes} bytes"
+                )
+        return bytes(answer)

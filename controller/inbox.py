@@ -1,0 +1,129 @@
+"""The inbox: what waits for the loop. A set of dirty paths, and a bounded queue of requests with their replies.
+
+Marking a path dirty reads nothing and is never refused: a path is in the set once, however often it changes. Requests
+are refused when the queue is full, and every one that was taken gets an answer, also when the term ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Iterable
+
+import msgspec
+
+from controller.config import Limits
+from controller.core.codes import Code
+from controller.core.events import Event
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """How a request fared: done (code NONE), refused (nothing changed), or unknown (`is_unknown`)."""
+
+    code: Code = Code.NONE
+    detail: str = ""
+    is_unknown: bool = False
+    #: what an RPC answers with, e.g. wire.AlterPartitionAnswer
+    body: object = None
+
+
+class BusyError(Exception):
+    """The controller cannot take the request now: try again after `retry_after_ms`. Nothing was changed."""
+
+    def __init__(self, detail: str, retry_after_ms: int = 1_000) -> None:
+        self.retry_after_ms = retry_after_ms
+        super().__init__(detail)
+
+
+class NotControllerError(Exception):
+    """This process is not the active controller. Nothing was changed."""
+
+
+class Request(msgspec.Struct):
+    """A request in the queue: what is asked, until when it may be decided on, and who waits."""
+
+    event: Event
+    deadline_s: float
+    reply: asyncio.Future[Reply]
+    attempts: int = 0
+
+    def answer(self, reply: Reply) -> None:
+        """Nobody may be waiting any more."""
+        if not self.reply.done():
+            self.reply.set_result(reply)
+
+
+class Turn(msgspec.Struct):
+    """One round of the loop: what became dirty, then one request."""
+
+    dirty: frozenset[str]
+    request: Request | None
+
+
+class Inbox:
+    """Built anew for each term."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._dirty: set[str] = set()
+        self._requests: deque[Request] = deque()
+        self._in_hand: Request | None = None  # taken last: the loop may be deciding on it
+        self._arrived = asyncio.Event()
+        self._is_closed = False
+
+    @property
+    def depth(self) -> int:
+        return len(self._dirty) + len(self._requests)
+
+    def mark_dirty(self, paths: Iterable[str]) -> None:
+        self._dirty.update(paths)
+        self._arrived.set()
+
+    async def ask(self, event: Event) -> Reply:
+        """Queue a request and wait for its reply."""
+        if self._is_closed:
+            raise NotControllerError("the term is over")
+        if len(self._requests) >= self._limits.requests_queued:
+            raise BusyError(f"{self._limits.requests_queued} requests are waiting already")
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + self._limits.request_deadline_ms / 1000
+        request = Request(event, deadline_s, loop.create_future())
+        self._requests.append(request)
+        self._arrived.set()
+        return await request.reply
+
+    def put_back(self, request: Request) -> None:
+        """A conflict: first in line again, after what it met was read."""
+        self._requests.appendleft(request)
+        self._arrived.set()
+
+    async def take(self) -> Turn:
+        """What there is to do next; waits while there is nothing."""
+        while not self._dirty and not self._requests:
+            self._arrived.clear()
+            await self._arrived.wait()
+        dirty, self._dirty = frozenset(self._dirty), set()
+        self._in_hand = self._next_request()
+        return Turn(dirty, self._in_hand)
+
+    def _next_request(self) -> Request | None:
+        """The oldest request that somebody still waits for and whose time is not over."""
+        now_s = asyncio.get_running_loop().time()
+        while self._requests:
+            request = self._requests.popleft()
+            if request.reply.done():
+                continue
+            if now_s < request.deadline_s:
+                return request
+            request.answer(Reply(Code.REQUEST_TIMED_OUT, "waited too long for its turn; nothing was changed"))
+        return None
+
+    def close(self) -> None:
+        """The term is over: everybody who waits is told."""
+        self._is_closed = True
+        for request in self._requests:
+            if not request.reply.done():
+                request.reply.set_exception(NotControllerError("the term ended before the request was decided"))
+        self._requests.clear()
+        if self._in_hand is not None:  # its write may be on the way; nothing to say if it was answered
+            self._in_hand.answer(Reply(detail="the term ended while it was decided", is_unknown=True))

@@ -1,0 +1,155 @@
+"""The loop: the single writer, one event at a time.
+
+see, decide, commit, believe, tell, record, answer: the order is written once, in `_stand`. Nothing is told to a broker
+that ZooKeeper has not accepted, and only what stands is believed. What did not stand is read again in the next turn and
+decided anew; a request keeps its place in line and its reply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Protocol
+
+import structlog
+
+from controller.answers import reply_for
+from controller.config import Limits
+from controller.core.changes import Change, Committed, SubjectParked, Unreadable
+from controller.core.cluster import Cluster
+from controller.core.decide import decide
+from controller.core.events import Event
+from controller.core.lines import Line, Stamp, lines_for
+from controller.core.requests import Telling, requests_for
+from controller.core.znodes import writes_for
+from controller.inbox import Inbox, Reply, Request
+from controller.reader import Reader
+from controller.store import Store
+
+log = structlog.get_logger()
+
+
+class Teller(Protocol):
+    """The outboxes, as the loop knows them."""
+
+    def accept(self, telling: Telling, event_id: str) -> None: ...
+
+
+class Recorder(Protocol):
+    """The journal, as the loop knows it."""
+
+    def accept(self, lines: Sequence[Line]) -> None: ...
+
+
+class Loop:
+    """The only place where belief changes. Built anew for each term."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        cluster_id: str,
+        reader: Reader,
+        store: Store,
+        inbox: Inbox,
+        outboxes: Teller,
+        journal: Recorder,
+        limits: Limits,
+        now_ms: Callable[[], int],
+        entropy: Random,
+    ) -> None:
+        self.cluster = cluster
+        self._cluster_id = cluster_id
+        self._reader = reader
+        self._store = store
+        self._inbox = inbox
+        self._outboxes = outboxes
+        self._journal = journal
+        self._limits = limits
+        self._now_ms = now_ms
+        self._entropy = entropy
+        self._events = 0
+        self._conflicts: Counter[str] = Counter()
+
+    async def run(self) -> None:
+        """Turn after turn, until the term ends."""
+        while True:
+            turn = await self._inbox.take()
+            for event in await self._reader.see_surely(turn.dirty):
+                await self.settle(event)
+            if turn.request is not None:
+                await self._answer(turn.request)
+
+    async def settle(self, event: Event) -> tuple[list[Committed], bool]:
+        """Decide one event and make it stand, step by step. Returns what stands, and whether all of it does."""
+        event_id = self._next_event_id()
+        steps = await self._decide(event)
+        stood: list[Committed] = []
+        dropped: set[str] = set()
+        for number in sorted(steps):
+            changes = [change for change in steps[number] if change.subject not in dropped]
+            result = await self._store.commit(self.cluster, changes)
+            self._stand(result.committed, event_id)
+            stood += result.committed
+            # the later steps of a subject rest on this one; other subjects do not
+            dropped |= {change.subject for change in result.unsettled}
+            self._read_again(result.unsettled, event_id)
+        for subject in self._conflicts.keys() - dropped:
+            if any(one.change.subject == subject for one in stood):
+                del self._conflicts[subject]
+        return stood, not dropped
+
+    def _stand(self, committed: Sequence[Committed], event_id: str) -> None:
+        """Committed: believe, tell, record, in this order and nowhere else."""
+        self.cluster.apply(committed)
+        telling = requests_for(self.cluster, committed)
+        if not telling.is_empty:
+            self._outboxes.accept(telling, event_id)
+        stamp = Stamp(
+            self._now_ms(), self._cluster_id, self.cluster.controller_id, self.cluster.controller_epoch, event_id
+        )
+        self._journal.accept(list(lines_for(self.cluster, committed, stamp)))
+        for one in committed:
+            if isinstance(one.change, SubjectParked | Unreadable):
+                log.error("subject.left_out", subject=one.change.subject, trouble=one.change.trouble)
+
+    async def _decide(self, event: Event) -> dict[int, list[Change]]:
+        """All steps of a decision; the event loop may breathe between two slices, belief does not change."""
+        steps: dict[int, list[Change]] = {}
+        seed = self._entropy.getrandbits(64)
+        slices = decide(self.cluster, event, self._now_ms(), seed, changes_per_slice=self._limits.changes_per_slice)
+        for piece in slices:
+            steps.setdefault(piece.step, []).extend(piece.changes)
+            await asyncio.sleep(0)
+        return steps
+
+    def _read_again(self, unsettled: Sequence[Change], event_id: str) -> None:
+        """What conflicted is dirty. A subject that never comes to stand is left out: others must be served."""
+        self._conflicts.update({change.subject for change in unsettled})
+        for change in unsettled:
+            if self._conflicts[change.subject] <= self._limits.conflicts_per_subject:
+                self._inbox.mark_dirty(write.path for write in writes_for(self.cluster, change))
+        hopeless = {
+            one.subject for one in unsettled if self._conflicts[one.subject] > self._limits.conflicts_per_subject
+        }
+        trouble = "its znodes kept refusing what was decided"
+        parked = [Committed(SubjectParked(one, trouble)) for one in sorted(hopeless) if one not in self.cluster.parked]
+        if parked:
+            self._stand(parked, event_id)
+
+    async def _answer(self, request: Request) -> None:
+        stood, is_settled = await self.settle(request.event)
+        request.attempts += 1
+        if is_settled:
+            request.answer(reply_for(self.cluster, request.event, stood))
+        elif request.attempts <= self._limits.resends_after_conflict:
+            self._inbox.put_back(request)
+        else:
+            detail = "others kept changing the same znodes; read the topic to see what stands"
+            request.answer(Reply(detail=detail, is_unknown=True))
+
+    def _next_event_id(self) -> str:
+        self._events += 1
+        return f"{self.cluster.controller_epoch}-{self._events}"

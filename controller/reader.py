@@ -1,0 +1,208 @@
+"""Reading ZooKeeper into facts: everything once (`load`), or what became dirty (`see`).
+
+Each reading arms the watch that tells of the next change, before it reads. It decides nothing and writes nothing.
+State znodes are not watched: the controller is their one writer, and others announce themselves.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+
+import msgspec
+import structlog
+
+from controller.core import formats
+from controller.core.events import BrokersSeen, Event, StateFact, StatesSeen, TopicFact, TopicsSeen
+from controller.core.model import NO_VERSION, Broker
+from controller.core.znodes import (
+    BROKER_IDS,
+    CONTROLLER_EPOCH,
+    ISR_NOTIFICATIONS,
+    TOPICS,
+    broker_path,
+    numbers_in,
+    state_path,
+    topic_path,
+)
+from controller.zk_model import Node, NotSentError, OutcomeUnknownError, ZooKeeper, connected
+
+log = structlog.get_logger()
+
+STATES_PER_PAUSE = 5_000
+
+
+class Loaded(msgspec.Struct):
+    """Everything a term starts from. Brokers were read last, so who died meanwhile is not in it."""
+
+    topics: list[TopicFact]
+    states: list[StateFact]
+    notifications: list[str]
+    brokers: dict[int, Broker]
+    zxid: int
+
+
+class Reader:
+    """Reads on one session, and remembers which data watches it has armed. Built anew for each term."""
+
+    def __init__(self, zk: ZooKeeper) -> None:
+        self._zk = zk
+        self._watched_topics: set[str] = set()
+        self._watched_brokers: dict[int, int] = {}
+        self._nonsense: set[str] = set()
+
+    async def load(self) -> Loaded:
+        """The whole cluster: lists first, each with its watch, then topics, states, and brokers last."""
+        names, _ = await self._children(TOPICS)
+        notifications, _ = await self._children(ISR_NOTIFICATIONS)
+        topics = await self._read_topics(names)
+        wanted = [(fact.name, number) for fact in topics for number in fact.assignment]
+        states = await self.read_states(wanted)
+        brokers, zxid = await self._read_brokers()
+        paths = [f"{ISR_NOTIFICATIONS}/{name}" for name in notifications]
+        return Loaded(topics, [fact for fact in states if fact.version != NO_VERSION], paths, brokers, zxid)
+
+    async def load_surely(self) -> Loaded:
+        """`load`, from the start again whenever the connection broke in the middle."""
+        while True:
+            try:
+                return await self.load()
+            except (NotSentError, OutcomeUnknownError):
+                await connected(self._zk)
+
+    async def see_surely(self, dirty: Iterable[str]) -> list[Event]:
+        """`see`, again whenever the connection broke in the middle: no dirty path is ever forgotten."""
+        paths = frozenset(dirty)
+        while True:
+            try:
+                return await self.see(paths)
+            except (NotSentError, OutcomeUnknownError):
+                await connected(self._zk)
+
+    async def see(self, dirty: Iterable[str]) -> list[Event]:
+        """Read what became dirty, with all that follows, in the order brokers, topics, states, notifications."""
+        paths = set(dirty)
+        events: list[Event] = []
+        if any(path == BROKER_IDS or path.startswith(f"{BROKER_IDS}/") for path in paths):
+            brokers, zxid = await self._read_brokers()
+            events.append(BrokersSeen(brokers, zxid))
+        topics = [path.split("/") for path in sorted(paths) if path.startswith(f"{TOPICS}/")]
+        renewed = [parts[3] for parts in topics if len(parts) == 4]
+        states = [(parts[3], int(parts[5])) for parts in topics if len(parts) == 7 and parts[6] == "state"]
+        if TOPICS in paths or renewed:
+            before = set(self._nonsense)
+            seen = await self._see_topics(renewed, with_list=TOPICS in paths)
+            events.append(seen)
+            # states of a topic that made no sense were never read
+            mended = [fact for fact in seen.facts if fact.name in before and fact.trouble is None]
+            states += [(fact.name, number) for fact in mended for number in fact.assignment]
+        if states:
+            events.append(StatesSeen(await self.read_states(states)))
+        if ISR_NOTIFICATIONS in paths:
+            events.append(await self._see_isr_notifications())
+        return events
+
+    async def read_states(self, wanted: Sequence[tuple[str, int]]) -> list[StateFact]:
+        """State znodes as facts, absent ones too; pauses so that a long reading does not hold the event loop."""
+        position, nodes = await self._get_many([state_path(topic, number) for topic, number in wanted])
+        facts = []
+        for index, ((topic, number), node) in enumerate(zip(wanted, nodes, strict=True), start=1):
+            facts.append(_state_fact(topic, number, node, position))
+            if index % STATES_PER_PAUSE == 0:
+                await asyncio.sleep(0)
+        return facts
+
+    async def _children(self, path: str) -> tuple[tuple[str, ...], int]:
+        """Names below a node, watched, and the zxid they were read at; a missing node (an empty ZooKeeper) has none,
+        and its creation is watched."""
+        while (found := await self._zk.children(path, watch=True)) is None:
+            existence = await self._zk.exists(path, watch=True)
+            if existence.stat is None:
+                return (), existence.zxid
+        return found.names, found.zxid
+
+    async def _get_many(self, paths: Sequence[str]) -> tuple[int, list[Node | None]]:
+        """Nodes, and a position: all of them were read at it or later. The epoch's node is always there to tell."""
+        first, *nodes = await self._zk.get_many([CONTROLLER_EPOCH, *paths])
+        return (0 if first is None else first.zxid), nodes
+
+    async def _read_brokers(self) -> tuple[dict[int, Broker], int]:
+        """All registrations in one reading. One whose data is missing or makes no sense is not alive."""
+        names, _ = await self._children(BROKER_IDS)
+        broker_ids = numbers_in(iter(names))
+        position, nodes = await self._get_many([broker_path(broker_id) for broker_id in broker_ids])
+        brokers: dict[int, Broker] = {}
+        for broker_id, node in zip(broker_ids, nodes, strict=True):
+            if node is None:
+                continue
+            try:
+                brokers[broker_id] = formats.decode_broker(node.data, broker_id, node.stat.czxid)
+            except formats.FormatError as error:
+                log.warning("broker.unreadable", broker_id=broker_id, trouble=str(error))
+        unwatched = [b.broker_id for b in brokers.values() if self._watched_brokers.get(b.broker_id) != b.epoch]
+        if unwatched:
+            await self._zk.watch_many([broker_path(broker_id) for broker_id in unwatched], [], position)
+        self._watched_brokers = {broker.broker_id: broker.epoch for broker in brokers.values()}
+        return brokers, position
+
+    def forget_watch(self, path: str) -> None:
+        """A data watch has fired: the next reading arms it again."""
+        parent, _, name = path.rpartition("/")
+        if parent == BROKER_IDS and name.isdigit():
+            self._watched_brokers.pop(int(name), None)
+        elif parent == TOPICS:
+            self._watched_topics.discard(name)
+
+    async def _see_topics(self, renewed: Sequence[str], *, with_list: bool) -> TopicsSeen:
+        listed: frozenset[str] | None = None
+        wanted, zxid = set(renewed), 0
+        if with_list:
+            names, zxid = await self._children(TOPICS)
+            listed = frozenset(names)
+            wanted |= listed - self._watched_topics
+            self._watched_topics &= listed
+        return TopicsSeen(await self._read_topics(sorted(wanted)), zxid, listed)
+
+    async def _read_topics(self, names: Sequence[str]) -> list[TopicFact]:
+        position, nodes = await self._get_many([topic_path(name) for name in names])
+        present = [(name, node) for name, node in zip(names, nodes, strict=True) if node is not None]
+        await self._zk.watch_many([topic_path(name) for name, _ in present], [], position)
+        self._watched_topics.update(name for name, _ in present)
+        facts = [_topic_fact(name, node) for name, node in present]
+        self._nonsense = {*self._nonsense.difference(names), *(fact.name for fact in facts if fact.trouble is not None)}
+        return facts
+
+    async def _see_isr_notifications(self) -> StatesSeen:
+        """What others announced: the partitions that the notifications name, read now."""
+        names, _ = await self._children(ISR_NOTIFICATIONS)
+        paths = [f"{ISR_NOTIFICATIONS}/{name}" for name in sorted(names)]
+        _, nodes = await self._get_many(paths)
+        wanted: set[tuple[str, int]] = set()
+        for path, node in zip(paths, nodes, strict=True):
+            try:
+                znode = formats.decode(b"{}" if node is None else node.data, formats.PartitionsZnode)
+            except formats.FormatError as error:
+                log.warning("notification.unreadable", path=path, trouble=str(error))
+                continue
+            wanted.update((one.topic, one.partition) for one in znode.partitions)
+        return StatesSeen(await self.read_states(sorted(wanted)), paths)
+
+
+def _topic_fact(name: str, node: Node) -> TopicFact:
+    stat = node.stat
+    try:
+        topic_id, assignment = formats.decode_topic(node.data)
+    except formats.FormatError as error:
+        return TopicFact(name, stat.version, stat.czxid, node.zxid, trouble=str(error))
+    return TopicFact(name, stat.version, stat.czxid, node.zxid, topic_id, assignment)
+
+
+def _state_fact(topic: str, number: int, node: Node | None, position: int) -> StateFact:
+    if node is None:
+        return StateFact(topic, number, None, NO_VERSION, position)
+    stat = node.stat
+    try:
+        state = formats.decode_state(node.data)
+    except formats.FormatError as error:
+        return StateFact(topic, number, None, stat.version, node.zxid, stat.mtime_ms, str(error))
+    return StateFact(topic, number, state, stat.version, node.zxid, stat.mtime_ms)

@@ -1,0 +1,248 @@
+"""Writing to ZooKeeper in domain words: `commit` a step of changes, fenced, in few large transactions.
+
+There is one way to write: a transaction that starts with two checks, `/controller_epoch` at our version and
+`/controller` at version 0, and that names the version of every znode it sets or deletes. A refusal of one of these two
+is *fenced* and ends the term. Any other refusal is a conflict: the transaction's znodes are read again, what still
+has the expected version is sent again, and the rest is reported, to be decided anew. An answer lost is unknown until
+read. Nothing is ever sent twice on a guess.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import structlog
+
+from controller.claim import Claim
+from controller.config import Limits
+from controller.core.changes import Change, Committed
+from controller.core.cluster import Cluster
+from controller.core.writes import Check, Create, Delete, Op, Set
+from controller.core.znodes import CONTROLLER, CONTROLLER_EPOCH, Ensure, Put, Write, writes_for
+from controller.zk_model import (
+    DeadlinePassedError,
+    Guard,
+    Node,
+    NotSentError,
+    OutcomeUnknownError,
+    TooLargeError,
+    TransactionAnswer,
+    ZooKeeper,
+    connected,
+)
+
+log = structlog.get_logger()
+
+_SEAT_VERSION = 0
+#: rough bytes of a write beside its path and data
+_OP_OVERHEAD_BYTES = 32
+
+
+class FencedError(Exception):
+    """Another controller has been elected, or our seat is gone: the term is over."""
+
+
+class Intent(msgspec.Struct):
+    """One change on its way into ZooKeeper, with the writes it still needs."""
+
+    index: int
+    change: Change
+    writes: tuple[Write, ...]
+
+    @property
+    def size(self) -> int:
+        return sum(len(write.path) + len(getattr(write, "data", b"")) + _OP_OVERHEAD_BYTES for write in self.writes)
+
+    @property
+    def paths(self) -> list[str]:
+        return [write.path for write in self.writes]
+
+
+class CommitResult(msgspec.Struct):
+    """What stands, in the order it was asked, and what does not: that must be read again and decided anew."""
+
+    committed: list[Committed]
+    unsettled: list[Change]
+
+
+class Store:
+    """The fenced writer of one term."""
+
+    def __init__(self, zk: ZooKeeper, claim: Claim, guard: Guard, limits: Limits) -> None:
+        self._zk = zk
+        self._guard = guard
+        self._limits = limits
+        self._fence = (Check(CONTROLLER_EPOCH, claim.epoch_version), Check(CONTROLLER, _SEAT_VERSION))
+        self._in_flight = asyncio.Semaphore(limits.transactions_in_flight)
+
+    async def commit(self, cluster: Cluster, changes: Sequence[Change]) -> CommitResult:
+        """Make one step stand. Its transactions are pipelined; they do not depend on each other."""
+        stood: dict[int, Committed] = {}
+        intents = []
+        for index, change in enumerate(changes):
+            writes = writes_for(cluster, change)
+            if writes:
+                intents.append(Intent(index, change, writes))
+            else:
+                stood[index] = Committed(change)
+        batches = list(self._batches(intents))
+        if len(batches) == 1:
+            stood.update(await self._settle(batches[0]))
+        elif batches:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._settle(batch)) for batch in batches]
+            for task in tasks:
+                stood.update(task.result())
+        unsettled = [change for index, change in enumerate(changes) if index not in stood]
+        return CommitResult([stood[index] for index in sorted(stood)], unsettled)
+
+    def _batches(self, intents: Sequence[Intent]) -> Iterator[list[Intent]]:
+        """Cut into transactions: a change is never divided, several writes of one znode never share one."""
+        batch: list[Intent] = []
+        count = size = 0
+        for intent in intents:
+            is_full = (
+                count + len(intent.writes) > self._limits.writes_per_transaction
+                or size + intent.size > self._limits.bytes_per_transaction
+            )
+            if batch and is_full:
+                yield batch
+                batch, count, size = [], 0, 0
+            batch.append(intent)
+            count += len(intent.writes)
+            size += intent.size
+        if batch:
+            yield batch
+
+    async def _settle(self, batch: list[Intent]) -> dict[int, Committed]:
+        """One transaction until it stands, or until nothing of it can. Only what conflicts is left out."""
+        settled: dict[int, Committed] = {}
+        for _ in range(1 + self._limits.resends_after_conflict):
+            ops, last = _ops_for(batch)
+            try:
+                answer = await self._send((*self._fence, *ops))
+            except OutcomeUnknownError:
+                return settled | await self._find_out(batch)
+            except TooLargeError as error:
+                log.error("commit.refused", trouble=str(error), subject=batch[0].change.subject)
+                return settled
+            if answer.refused is None:
+                stood = {
+                    intent.index: Committed(
+                        intent.change, answer.results[len(self._fence) + position].version, answer.zxid
+                    )
+                    for intent, position in zip(batch, last, strict=True)
+                }
+                return settled | stood
+            self._raise_if_fenced(answer)
+            log.info("commit.conflicted", writes=len(ops), refused=answer.refused)
+            nodes = await self._read([path for intent in batch for path in intent.paths])
+            renewed = [one for intent in batch if (one := _renewed(intent, nodes)) is not None]
+            # a deletion of what is gone already has nothing left to write
+            settled |= {intent.index: Committed(intent.change) for intent in renewed if not intent.writes}
+            batch = [intent for intent in renewed if intent.writes]
+            if not batch:
+                break
+        return settled
+
+    async def _send(self, ops: tuple[Op, ...]) -> TransactionAnswer:
+        """Send once it can be sent. What never left may be sent later: versions still protect it."""
+        async with self._in_flight:
+            while True:
+                try:
+                    return await self._zk.transact(ops, guard=self._guard)
+                except DeadlinePassedError:
+                    raise
+                except NotSentError:
+                    await connected(self._zk)
+
+    def _raise_if_fenced(self, answer: TransactionAnswer) -> None:
+        assert answer.refused is not None
+        index, code = answer.refused
+        if index < len(self._fence):
+            raise FencedError(f"{self._fence[index].path} is not ours any more (code {code})")
+
+    async def _read(self, paths: Sequence[str]) -> dict[str, Node | None]:
+        """Znodes as they are now, over a reconnect if need be: reading again is always right."""
+        unique = list(dict.fromkeys(paths))
+        while True:
+            try:
+                await self._zk.sync()
+                return dict(zip(unique, await self._zk.get_many(unique), strict=True))
+            except (NotSentError, OutcomeUnknownError):
+                await connected(self._zk)
+
+    async def _find_out(self, batch: Sequence[Intent]) -> dict[int, Committed]:
+        """The answer was lost: what landed is what can be seen. A transaction lands whole."""
+        await connected(self._zk)
+        nodes = await self._read([path for intent in batch for path in intent.paths])
+        landed = {}
+        for intent in batch:
+            write = intent.writes[-1]
+            node = nodes[write.path]
+            if _is_visible(write, node):
+                version, zxid = (None, 0) if node is None else (node.stat.version, node.stat.mzxid)
+                landed[intent.index] = Committed(intent.change, version, zxid)
+        log.info("commit.resolved", changes=len(batch), landed=len(landed))
+        return landed
+
+
+def _ops_for(batch: Sequence[Intent]) -> tuple[list[Op], list[int]]:
+    """The operations of a transaction, and for each change the position of its last one. A node that several
+    changes ensure is made once."""
+    ops: list[Op] = []
+    last: list[int] = []
+    ensured: set[str] = set()
+    for intent in batch:
+        for write in intent.writes:
+            if isinstance(write, Ensure):
+                if write.path in ensured:
+                    continue
+                ensured.add(write.path)
+                ops.append(Create(write.path, b""))
+            else:
+                ops.append(Create(write.path, write.data) if isinstance(write, Put) else write)
+        last.append(len(ops) - 1)
+    return ops, last
+
+
+def _renewed(intent: Intent, nodes: dict[str, Node | None]) -> Intent | None:
+    """The change with what was read taken into account; None when it conflicts."""
+    writes: list[Write] = []
+    for write in intent.writes:
+        node = nodes[write.path]
+        match write:
+            case Set(version=version):
+                if node is None or node.stat.version != version:
+                    return None
+                writes.append(write)
+            case Create():
+                if node is not None:
+                    return None
+                writes.append(write)
+            case Delete(version=version):
+                if node is not None and node.stat.version != version:
+                    return None
+                if node is not None:
+                    writes.append(write)
+            case Put(path=path, data=data):
+                writes.append(write if node is None else Set(path, data, node.stat.version))
+            case Ensure():
+                if node is None:
+                    writes.append(write)
+    return Intent(intent.index, intent.change, tuple(writes))
+
+
+def _is_visible(write: Write, node: Node | None) -> bool:
+    """Whether what was written can be seen. Ours carries our controller epoch or our random id, so equal is ours."""
+    match write:
+        case Set(data=data, version=version):
+            return node is not None and node.stat.version == version + 1 and node.data == data
+        case Create(data=data) | Put(data=data):
+            return node is not None and node.data == data
+        case Delete():
+            return node is None
+        case _:
+            return node is not None

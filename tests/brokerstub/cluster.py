@@ -1,0 +1,175 @@
+"""Stub brokers over real loopback HTTP, told and answered by a tiny scripted controller. Time is the test's."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+
+from aiohttp import web
+from aiohttp.typedefs import Handler
+
+from brokerstub.broker import Broker
+from brokerstub.server import add_routes
+from controller import wire
+from controller.api.problems import problems
+from controller.config import BrokerConfig
+from controller.core.lines import Line
+from controller.http import HttpClient
+from controller.wire import (
+    AlteredRow,
+    AlteredTopic,
+    AlterPartitionAnswer,
+    AlterPartitionRequest,
+    Answer,
+    BrokerEntry,
+    PartitionRow,
+    StatesRequest,
+)
+from tests.brokerstub.support import topic
+
+LAG_MS = 10_000
+JSON = {"Content-Type": "application/json"}
+
+#: status, error code, and the partitions refused with their codes
+Told = tuple[int, int, list[tuple[int, int]]]
+OBEYED: Told = (200, 0, [])
+
+
+@asynccontextmanager
+async def serving(app: web.Application) -> AsyncIterator[int]:
+    """The port on which the application is served meanwhile."""
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+class Node:
+    """One stub broker and what it logged."""
+
+    def __init__(self, broker_id: int, directory: Path, http: HttpClient, clock_ms: Callable[[], int]) -> None:
+        directory.mkdir(exist_ok=True)
+        config = BrokerConfig(
+            broker_id=broker_id,
+            zookeeper_connect="",
+            log_dirs=directory,
+            replica_lag_time_max_ms=LAG_MS,
+            replica_fetch_wait_max_ms=5,
+        )
+        self.broker = Broker(config, "cluster", directory, http, clock_ms=clock_ms, entropy=Random(broker_id))
+        self.lines: list[Line] = []
+        self.port = 0
+        self.unheard_ids: set[int] = set()
+        """Followers whose fetches do not get through."""
+        self.fetches_in_flight = 0
+
+    def app(self) -> web.Application:
+        @web.middleware
+        async def faults(request: web.Request, handler: Handler) -> web.StreamResponse:
+            if request.path != wire.FETCH:
+                return await handler(request)
+            if request.headers.get(wire.SENDER, "").partition(" ")[0] in map(str, self.unheard_ids):
+                return web.Response(status=503)
+            self.fetches_in_flight += 1
+            try:
+                return await handler(request)
+            finally:
+                self.fetches_in_flight -= 1
+
+        app = web.Application(middlewares=[problems, faults])
+        add_routes(app, self.broker, self.lines.extend, lambda: 1_700_000_000_000)
+        return app
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+
+class Controller:
+    """Answers AlterPartition as it is told to, and keeps the bodies it got; it can also tell brokers things."""
+
+    def __init__(self, http: HttpClient) -> None:
+        self.http = http
+        self.port = 0
+        self.epoch = 1
+        self.bodies: list[bytes] = []
+        self.senders: list[str] = []
+        self.refuse_with: int | None = None
+        """An HTTP status, or a top-level error code if below 200."""
+
+    def app(self) -> web.Application:
+        app = web.Application()
+        app.router.add_post(wire.ALTER_PARTITION, self._on_alter_partition)
+        return app
+
+    async def tell(self, node: Node, path: str, request: object, *, epoch: int | None = None) -> Told:
+        heads = {
+            wire.CONTROLLER_ID: "9",
+            wire.CONTROLLER_EPOCH: str(self.epoch),
+            wire.BROKER_EPOCH: str(node.broker.broker_epoch if epoch is None else epoch),
+            wire.EVENT_ID: "1-5",
+        }
+        status, body = await self.http.post(node.url + path, wire.encode(request), JSON | heads, 5_000)
+        if status != 200:
+            return status, 0, []
+        answer = wire.decode(body, Answer)
+        return status, answer.error_code, [(one.partition, one.error_code) for one in answer.partitions]
+
+    async def _on_alter_partition(self, request: web.Request) -> web.Response:
+        self.bodies.append(await request.read())
+        self.senders.append(request.headers[wire.SENDER])
+        if self.refuse_with is not None and self.refuse_with >= 200:
+            return web.Response(status=self.refuse_with)
+        if self.refuse_with is not None:
+            return web.Response(body=wire.encode(AlterPartitionAnswer(self.refuse_with)))
+        return web.Response(body=wire.encode(granted(self.bodies[-1])))
+
+
+def granted(body: bytes) -> AlterPartitionAnswer:
+    """Everything is done as asked by broker 1."""
+    topics = []
+    for asked in wire.decode(body, AlterPartitionRequest).topics:
+        rows = [
+            AlteredRow(one.partition, 0, 1, one.leader_epoch, tuple(m.broker_id for m in one.isr), one.version + 1, 0)
+            for one in asked.partitions
+        ]
+        topics.append(AlteredTopic(asked.topic_id, rows))
+    return AlterPartitionAnswer(0, topics)
+
+
+class Cluster:
+    """Three brokers and the controller, as broker 9; `now_ms` moves only when the test says so."""
+
+    def __init__(self, http: HttpClient, tmp_path: Path) -> None:
+        self.now_ms = 0
+        self.controller = Controller(http)
+        self.nodes = {one: Node(one, tmp_path / f"broker-{one}", http, lambda: self.now_ms) for one in (1, 2, 3)}
+
+    def entries(self) -> list[BrokerEntry]:
+        ports = {one: node.port for one, node in self.nodes.items()} | {9: self.controller.port}
+        epochs = {one: node.broker.broker_epoch or 0 for one, node in self.nodes.items()} | {9: 900}
+        return [
+            BrokerEntry(one, epochs[one], "live", None, (f"HTTP://127.0.0.1:{port}",)) for one, port in ports.items()
+        ]
+
+    async def tell_brokers(self) -> None:
+        request = StatesRequest(full=True, brokers=self.entries())
+        for node in self.nodes.values():
+            assert await self.controller.tell(node, wire.UPDATE_METADATA, request) == OBEYED
+
+    async def tell_rows(self, *rows: PartitionRow, full: bool = False) -> None:
+        request = StatesRequest(full=full, topics=[topic(*rows)])
+        for node in self.nodes.values():
+            assert await self.controller.tell(node, wire.LEADER_AND_ISR, request) == OBEYED
+
+    def isr(self) -> tuple[int, ...]:
+        return self.nodes[1].broker.replicas.told["id-orders", 0].isr
+
+    def are_caught_up(self, *followers: int) -> bool:
+        return all(self.nodes[1].broker.sessions.is_counting(("id-orders", 0), one) for one in followers)

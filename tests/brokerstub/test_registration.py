@@ -1,0 +1,223 @@
+"""Registration: whose a node is, its owner session says."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+
+from brokerstub.registration import (
+    TOP_LEVEL_PATHS,
+    DuplicateBrokerError,
+    cluster_id,
+    ensure_paths,
+    register,
+    registration_for,
+)
+from controller.config import BrokerConfig, ConfigError
+from controller.zk_model import SessionLostError
+from tests.brokerstub.support import eventually
+from tests.fakes.zookeeper import FakeClient, FakeZooKeeper
+
+PATH = "/brokers/ids/1"
+
+
+def data() -> bytes:
+    return b'{"version":5}'
+
+
+@pytest.fixture
+def server() -> FakeZooKeeper:
+    return FakeZooKeeper()
+
+
+@pytest.fixture
+async def client(server: FakeZooKeeper) -> FakeClient:
+    client = await server.connect()
+    await ensure_paths(client)
+    return client
+
+
+def owner_of(server: FakeZooKeeper) -> int:
+    return server.tree.nodes[PATH].owner
+
+
+async def until_waiting(client: FakeClient) -> None:
+    """The registration has read the foreign owner, and waits."""
+    await eventually(lambda: client.calls[-1:] == ["exists"])
+
+
+async def test_top_level_paths_take_two_round_trips_the_first_time_and_one_later(server: FakeZooKeeper) -> None:
+    first = await server.connect()
+    await ensure_paths(first)
+    assert first.calls == ["get_many", "transact", "get_many"]
+    assert set(TOP_LEVEL_PATHS) <= server.tree.nodes.keys()
+    second = await server.connect()
+    await ensure_paths(second)
+    assert second.calls == ["get_many"]
+
+
+async def test_top_level_paths_that_exist_are_left_alone(server: FakeZooKeeper) -> None:
+    server.seed({"/brokers": b"", "/brokers/ids": b"theirs"})
+    await ensure_paths(await server.connect())
+    assert server.read("/brokers/ids") == b"theirs"
+    assert server.read("/config/ips") == b""
+
+
+async def test_two_processes_that_start_together_agree_on_paths_and_cluster_id(server: FakeZooKeeper) -> None:
+    async def start(seed: int) -> str:
+        client = await server.connect()
+        await ensure_paths(client)
+        return await cluster_id(client, Random(seed))
+
+    ids = await asyncio.gather(start(1), start(2), start(3))
+    assert len(set(ids)) == 1
+    assert len(ids[0]) == 22
+    assert msgspec.json.decode(server.read("/cluster/id") or b"") == {"version": "1", "id": ids[0]}
+
+
+@pytest.mark.parametrize("fault", ["lose_next_answer", "lose_next_request"])
+async def test_start_up_survives_a_lost_request_or_answer(server: FakeZooKeeper, fault: str) -> None:
+    client = await server.connect()
+    getattr(client, fault)()
+    await ensure_paths(client)
+    getattr(client, fault)()
+    assert len(await cluster_id(client, Random(1))) == 22
+
+
+async def test_the_broker_epoch_is_the_czxid(server: FakeZooKeeper, client: FakeClient) -> None:
+    broker_epoch = await register(client, 1, data)
+    assert broker_epoch == server.history[-1].zxid
+    assert server.read(PATH) == data()
+    assert owner_of(server) == client.session_id
+
+
+async def test_a_node_of_our_own_session_is_success(server: FakeZooKeeper, client: FakeClient) -> None:
+    first = await register(client, 1, data)
+    assert await register(client, 1, data) == first
+
+
+async def test_a_node_of_an_earlier_session_of_ours_is_replaced(server: FakeZooKeeper, client: FakeClient) -> None:
+    earlier = await server.connect()
+    first = await register(earlier, 1, data)
+    broker_epoch = await register(client, 1, data, earlier_session_ids={earlier.session_id})
+    assert broker_epoch > first
+    assert owner_of(server) == client.session_id
+
+
+async def test_a_foreign_owner_that_goes_is_waited_for(server: FakeZooKeeper, client: FakeClient) -> None:
+    foreign = await server.connect()
+    first = await register(foreign, 1, data)
+    async with asyncio.TaskGroup() as tasks:
+        registering = tasks.create_task(register(client, 1, data))
+        await until_waiting(client)
+        assert owner_of(server) == foreign.session_id
+        server.expire(foreign)
+    assert registering.result() > first
+    assert owner_of(server) == client.session_id
+
+
+async def test_a_foreign_owner_that_stays_means_a_duplicate_broker_id(
+    server: FakeZooKeeper, client: FakeClient
+) -> None:
+    foreign = await server.connect()
+    first = await register(foreign, 1, lambda: b"theirs")
+    with pytest.raises(DuplicateBrokerError, match="duplicate broker id 1"):
+        await register(client, 1, data, earlier_session_ids={client.session_id - 100}, patience_ms=10)
+    await client.close()
+    assert (server.read(PATH), server.tree.nodes[PATH].stat.czxid) == (b"theirs", first)
+
+
+async def test_a_foreign_owner_that_goes_while_we_are_cut_off_is_noticed(
+    server: FakeZooKeeper, client: FakeClient
+) -> None:
+    foreign = await server.connect()
+    await register(foreign, 1, data)
+    async with asyncio.TaskGroup() as tasks:
+        registering = tasks.create_task(register(client, 1, data))
+        await until_waiting(client)
+        server.disconnect(client)
+        server.expire(foreign)
+        server.reconnect(client)
+    assert registering.result() == server.history[-1].zxid
+
+
+@pytest.mark.parametrize("fault", ["lose_next_answer", "lose_next_request"])
+@pytest.mark.parametrize("call", ["sync", "exists", "create"])
+async def test_whatever_is_lost_there_is_one_registration_and_it_is_ours(
+    server: FakeZooKeeper, client: FakeClient, call: str, fault: str
+) -> None:
+    """Registering is sync, exists, create: each of them is lost once."""
+    index = ["sync", "exists", "create"].index(call)
+    seen: list[str] = []
+
+    async def arm(asking: FakeClient, name: str) -> None:
+        seen.append(name)
+        if len(seen) == index:
+            getattr(client, fault)()
+
+    server.on_request = arm
+    if index == 0:
+        getattr(client, fault)()
+    broker_epoch = await register(client, 1, data)
+    created = [commit for commit in server.history if any(op.path == PATH for op in commit.ops)]
+    assert [commit.zxid for commit in created] == [broker_epoch]
+    assert owner_of(server) == client.session_id
+
+
+async def test_a_lost_session_ends_the_wait(server: FakeZooKeeper, client: FakeClient) -> None:
+    await register(await server.connect(), 1, data)
+
+    async def expire() -> None:
+        await until_waiting(client)
+        server.expire(client)
+
+    outcomes = await asyncio.gather(register(client, 1, data), expire(), return_exceptions=True)
+    assert isinstance(outcomes[0], SessionLostError)
+
+
+async def test_registration_data_is_built_at_each_attempt(server: FakeZooKeeper, client: FakeClient) -> None:
+    """After KAFKA-6573: the second registration advertised the old address."""
+    versions = iter([b"first", b"second"])
+    await register(client, 1, lambda: next(versions))
+    server.expire(client)
+    client = await server.connect()
+    await register(client, 1, lambda: next(versions))
+    assert server.read(PATH) == b"second"
+
+
+def config(**fields: str) -> BrokerConfig:
+    return BrokerConfig(broker_id=1, zookeeper_connect="", log_dirs=Path(), **fields)  # type: ignore[arg-type]
+
+
+def test_the_registration_is_kafkas_version_5() -> None:
+    assert msgspec.json.decode(registration_for(config(broker_rack="r1"), 1_794_988_138_221)) == {
+        "features": {},
+        "listener_security_protocol_map": {"HTTP": "PLAINTEXT"},
+        "endpoints": ["HTTP://127.0.0.1:8081"],
+        "rack": "r1",
+        "jmx_port": -1,
+        "port": 8081,
+        "host": "127.0.0.1",
+        "version": 5,
+        "timestamp": "1794988138221",
+    }
+    assert b"rack" not in registration_for(config(), 0)
+
+
+def test_what_is_registered_is_what_is_advertised() -> None:
+    registered = msgspec.json.decode(registration_for(config(advertised_listeners="HTTP://broker-1:9000"), 0))
+    assert (registered["endpoints"], registered["host"], registered["port"]) == (
+        ["HTTP://broker-1:9000"],
+        "broker-1",
+        9000,
+    )
+
+
+@pytest.mark.parametrize("listeners", ["", "127.0.0.1:8081", "HTTP://127.0.0.1", "HTTP://:8081", "HTTP://h:port"])
+def test_a_listener_that_makes_no_sense_is_explained(listeners: str) -> None:
+    with pytest.raises(ConfigError, match="write it like HTTP://"):
+        registration_for(config(listeners=listeners), 0)

@@ -1,0 +1,202 @@
+"""What a broker believes of its own replicas, code by code (reference: kafka-controller.md, 8.4)."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from brokerstub.replica_log import ReplicaLog
+from brokerstub.replicas import Replica, Replicas, Taken, pieces
+from controller.core.codes import Code
+from controller.wire import AlteredRow, PartitionRow, StopRow, TopicStops
+from tests.brokerstub.support import row, topic
+
+KEY = ("id-orders", 0)
+
+
+@pytest.fixture
+def replicas() -> Replicas:
+    numbers = count(1)
+    return Replicas(1, {}, lambda: f"log-{next(numbers)}")
+
+
+def codes(taken: Taken) -> list[int]:
+    return [refusal.error_code for refusal in taken.refused]
+
+
+def take(replicas: Replicas, told: PartitionRow, topic_id: str = "id-orders") -> list[int]:
+    return codes(replicas.take_rows([topic(told, topic_id=topic_id)]))
+
+
+def test_a_new_leadership_makes_the_replica_and_notes_the_epoch(replicas: Replicas) -> None:
+    taken = replicas.take_rows([topic(row(epoch=3))])
+    assert taken.written == [Replica("orders", "id-orders", 0, "log-1", (3,))]
+    assert [(change.before, change.after) for change in taken.changes] == [(None, row(epoch=3))]
+    assert replicas.led(KEY) == row(epoch=3)
+    taken = replicas.take_rows([topic(row(leader=2, epoch=5))])
+    assert taken.written == [Replica("orders", "id-orders", 0, "log-1", (3, 5))]
+    assert replicas.led(KEY) is None
+
+
+def test_an_older_leader_epoch_is_refused_with_11(replicas: Replicas) -> None:
+    take(replicas, row(epoch=3))
+    assert take(replicas, row(leader=2, epoch=2, version=9)) == [Code.STALE_CONTROLLER_EPOCH]
+    assert replicas.told[KEY] == row(epoch=3)
+
+
+def test_the_same_leadership_again_is_a_success_without_effect(replicas: Replicas) -> None:
+    take(replicas, row(epoch=3, version=5))
+    for version in (5, 4):
+        taken = replicas.take_rows([topic(row(epoch=3, version=version))])
+        assert (taken.refused, taken.changes, taken.written) == ([], [], [])
+    assert replicas.told[KEY].version == 5
+
+
+def test_a_higher_version_of_the_same_leadership_is_adopted(replicas: Replicas) -> None:
+    take(replicas, row(epoch=3, version=5))
+    taken = replicas.take_rows([topic(row(epoch=3, version=6, isr=(1, 2)))])
+    assert (taken.refused, taken.written, replicas.told[KEY].isr) == ([], [], (1, 2))
+    assert not taken.changes[0].is_new_leadership
+
+
+def test_a_partition_of_others_is_refused_with_3(replicas: Replicas) -> None:
+    assert take(replicas, row(leader=2, replicas=(2, 3), isr=(2, 3))) == [Code.UNKNOWN_TOPIC_OR_PARTITION]
+    assert (replicas.told, replicas.held) == ({}, {})
+
+
+def test_another_topic_id_under_the_same_name_is_refused_with_103(replicas: Replicas) -> None:
+    take(replicas, row())
+    assert take(replicas, row(epoch=9), "id-new") == [Code.INCONSISTENT_TOPIC_ID]
+    assert take(replicas, row(partition=1), "id-new") == []
+
+
+def test_only_the_refused_are_listed(replicas: Replicas) -> None:
+    take(replicas, row(1, epoch=3))
+    taken = replicas.take_rows([topic(row(0), row(1, epoch=1), row(2, replicas=(2,)), row(3))])
+    assert [(one.partition, one.error_code) for one in taken.refused] == [(1, 11), (2, 3)]
+
+
+def test_without_a_leader_a_partition_is_held_and_followed_nowhere(replicas: Replicas) -> None:
+    assert take(replicas, row(leader=-1, epoch=1)) == []
+    assert replicas.led(KEY) is None
+    assert replicas.held[KEY].leader_epochs == (1,)
+
+
+def test_what_is_held_and_not_in_a_full_list_is_a_stray(replicas: Replicas) -> None:
+    replicas.take_rows([topic(row(0), row(1))])
+    taken = replicas.take_list([[topic(row(1))]])
+    assert [(change.key, change.after) for change in taken.changes] == [(KEY, None)]
+    assert (replicas.stray_keys, replicas.led(KEY)) == ({KEY}, None)
+    assert KEY in replicas.held
+    take(replicas, row(0, epoch=4))
+    assert replicas.stray_keys == set()
+
+
+def test_a_stray_does_not_stand_in_the_way_of_a_topic_made_anew(replicas: Replicas) -> None:
+    take(replicas, row(), "id-old")
+    new = topic(row(epoch=0), topic_id="id-new")
+    replicas.take_list([[new]])
+    assert codes(replicas.take_rows([new])) == []
+    assert replicas.stray_keys == {("id-old", 0)}
+
+
+def test_a_new_incarnation_was_told_nothing_and_keeps_its_disk(replicas: Replicas) -> None:
+    take(replicas, row(epoch=3))
+    replicas.begin()
+    assert replicas.led(KEY) is None
+    taken = replicas.take_rows([topic(row(epoch=3))])
+    assert (taken.written, taken.changes[0].is_new_leadership) == ([], True)
+    assert replicas.held[KEY].log_id == "log-1"
+
+
+@pytest.mark.parametrize(
+    ("epoch", "code"), [(2, Code.FENCED_LEADER_EPOCH), (3, None), (4, None), (-1, None), (-2, None)]
+)
+def test_a_replica_is_stopped_unless_the_leader_epoch_is_older(
+    replicas: Replicas, epoch: int, code: Code | None
+) -> None:
+    take(replicas, row(epoch=3))
+    taken = replicas.take_stops([TopicStops("orders", "id-orders", [StopRow(0, epoch, True)])])
+    if code is None:
+        assert (taken.refused, taken.deleted, replicas.held, replicas.told) == ([], [KEY], {}, {})
+        assert take(replicas, row(), "id-new") == []
+    else:
+        assert (codes(taken), taken.deleted, replicas.told[KEY]) == ([code], [], row(epoch=3))
+
+
+def test_stopping_without_deleting_keeps_the_disk(replicas: Replicas) -> None:
+    take(replicas, row())
+    taken = replicas.take_stops([TopicStops("orders", "id-orders", [StopRow(0, 0, False), StopRow(7, 0, False)])])
+    assert (taken.refused, taken.deleted, replicas.told) == ([], [], {})
+    assert KEY in replicas.held
+
+
+def test_a_replica_left_on_disk_is_deleted_though_nobody_told_of_it(replicas: Replicas) -> None:
+    take(replicas, row())
+    replicas.begin()
+    taken = replicas.take_stops([TopicStops("orders", "id-orders", [StopRow(0, -2, True)])])
+    assert (taken.deleted, replicas.held) == ([KEY], {})
+
+
+@pytest.mark.parametrize(
+    ("epoch", "version", "is_adopted"), [(3, 6, True), (3, 5, False), (2, 9, False), (4, 9, False)]
+)
+def test_what_stands_is_adopted_if_it_is_ours_and_newer(
+    replicas: Replicas, epoch: int, version: int, is_adopted: bool
+) -> None:
+    take(replicas, row(epoch=3, version=5))
+    change = replicas.take_altered("id-orders", AlteredRow(0, 95, 1, epoch, (1,), version, 0))
+    assert (change is not None) == is_adopted
+    assert replicas.told[KEY].isr == ((1,) if is_adopted else (1, 2, 3))
+
+
+def test_rows_are_cut_into_pieces_in_order() -> None:
+    bodies = [[topic(row(0), row(1), row(2)), topic(row(0), topic_id="b")], [topic(row(3), row(4))]]
+    cut = [[(one.topic_id, each.partition) for one in piece for each in one.partitions] for piece in pieces(bodies, 2)]
+    a = "id-orders"
+    assert cut == [[(a, 0), (a, 1)], [(a, 2), ("b", 0)], [(a, 3), (a, 4)]]
+
+
+def test_replicas_are_found_again_after_a_restart(tmp_path: Path) -> None:
+    path = tmp_path / "replicas.jsonl"
+    log, replicas = ReplicaLog(path), Replicas(1, {}, lambda: "drawn")
+    taken = replicas.take_rows([topic(row(0), row(1), row(2))])
+    log.write(taken.written, [], replicas.held)
+    taken = replicas.take_rows([topic(row(0, epoch=1))])
+    log.write(taken.written, [], replicas.held)
+    taken = replicas.take_stops([TopicStops("orders", "id-orders", [StopRow(1, -2, True)])])
+    log.write([], taken.deleted, replicas.held)
+    log.close()
+    again = ReplicaLog(path)
+    assert again.found == replicas.held
+    assert again.found[KEY].leader_epochs == (0, 1)
+    again.close()
+
+
+def test_a_torn_last_line_is_left_out_and_never_merged_with_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "replicas.jsonl"
+    log, replicas = ReplicaLog(path), Replicas(1, {}, lambda: "drawn")
+    log.write(replicas.take_rows([topic(row(0), row(1))]).written, [], replicas.held)
+    log.close()
+    path.write_bytes(path.read_bytes()[:-5])
+    log = ReplicaLog(path)
+    assert list(log.found) == [KEY]
+    log.write(replicas.take_rows([topic(row(2))]).written, [], replicas.held)
+    log.close()
+    log = ReplicaLog(path)
+    assert [partition for _, partition in log.found] == [0, 2]
+    log.close()
+
+
+def test_the_file_does_not_grow_for_ever(tmp_path: Path) -> None:
+    path = tmp_path / "replicas.jsonl"
+    log, replicas = ReplicaLog(path, stale_lines_max=10), Replicas(1, {}, lambda: "drawn")
+    for epoch in range(100):
+        log.write(replicas.take_rows([topic(row(epoch=epoch))]).written, [], replicas.held)
+    assert len(path.read_bytes().splitlines()) <= 11
+    log.close()
+    log = ReplicaLog(path)
+    assert log.found == replicas.held
+    log.close()

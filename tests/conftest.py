@@ -1,0 +1,59 @@
+"""What every test stands on: tools that the machine may lack, and how long hypothesis searches. No fixtures."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+
+import pytest
+from hypothesis import settings
+
+from brokerstub.lab.zookeeper import JavaMissingError, find_java
+
+settings.register_profile("check", max_examples=500, deadline=None, derandomize=False, database=None, print_blob=True)
+settings.register_profile("full", settings.get_profile("check"), max_examples=5_000)
+settings.load_profile(os.environ.get("KLAMM_HYPOTHESIS", "check"))
+
+TOOLS = ("java", "docker", "chromium", "maven")
+REQUIRED = {name.strip() for name in os.environ.get("KLAMM_REQUIRE", "").split(",")} - {""}
+
+
+@functools.cache
+def reason_missing(tool: str) -> str | None:
+    """Why the machine cannot run tests marked with it; None if it can."""
+    if tool == "java":
+        try:
+            find_java()
+        except JavaMissingError as error:
+            return str(error)
+        return None
+    if tool == "docker":
+        return None if _has_docker_engine() else "no Docker engine answers `docker info`"
+    commands = {"chromium": ("chromium", "chromium-browser", "google-chrome"), "maven": ("mvn",)}[tool]
+    return None if any(map(shutil.which, commands)) else f"none of these is in the PATH: {', '.join(commands)}"
+
+
+def _has_docker_engine() -> bool:
+    if shutil.which("docker") is None:
+        return False
+    try:
+        return subprocess.run(["docker", "info"], capture_output=True, timeout=10, check=False).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
+
+
+def pytest_configure() -> None:
+    if unknown := REQUIRED - set(TOOLS):
+        raise pytest.UsageError(f"KLAMM_REQUIRE knows {', '.join(TOOLS)}; not {', '.join(sorted(unknown))}")
+
+
+@pytest.hookimpl(tryfirst=True)  # before any fixture that needs the tool
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for tool in TOOLS:
+        if item.get_closest_marker(tool) is None or (reason := reason_missing(tool)) is None:
+            continue
+        if tool in REQUIRED:
+            pytest.fail(f"KLAMM_REQUIRE lists {tool}: {reason}", pytrace=False)
+        pytest.skip(f"{tool}: {reason}")

@@ -1,0 +1,163 @@
+"""Two labs with one face: a fake ZooKeeper, and the real one behind a proxy for each client.
+
+The suite speaks only to this face; what a lab does to a client is what its name says, whatever it takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
+
+from brokerstub.lab.zk_proxy import ZooKeeperProxy
+from controller import zk
+from controller.zk_model import SessionState, ZooKeeper
+from tests.fakes.zookeeper import FakeClient, FakeZooKeeper
+
+_numbers = itertools.count(1)
+
+
+async def eventually(is_so: Callable[[], bool], timeout_s: float = 8.0) -> None:
+    """Wait for a condition; fail when it does not come."""
+    async with asyncio.timeout(timeout_s):
+        while not is_so():  # noqa: ASYNC110 - the condition is anything, nobody sets an event for it
+            await asyncio.sleep(0.005)
+
+
+async def stays(is_so: Callable[[], object], for_s: float) -> None:
+    """See that something does not happen: the condition holds all the time."""
+    end_at = time.monotonic() + for_s
+    while time.monotonic() < end_at:
+        assert is_so()
+        await asyncio.sleep(0.005)
+
+
+class Lab(Protocol):
+    chroot: str
+
+    async def connect(self, **options: Any) -> ZooKeeper:
+        """A client of its own session, below the test's chroot if no other is given."""
+
+    def cut(self, client: ZooKeeper) -> None:
+        """The connection breaks, new ones are refused."""
+
+    def heal(self, client: ZooKeeper) -> None: ...
+
+    def lose_answer(self, client: ZooKeeper) -> None:
+        """Of the next request; the connection breaks."""
+
+    def lose_request(self, client: ZooKeeper) -> None: ...
+
+    def hold(self, client: ZooKeeper) -> None:
+        """No request of this client is answered."""
+
+    def release(self, client: ZooKeeper) -> None: ...
+
+
+class FakeLab:
+    def __init__(self) -> None:
+        self.chroot = f"/contract-{next(_numbers)}"
+        self.server = FakeZooKeeper()
+        self.server.seed({self.chroot: b""})
+        self.server.on_request = self._on_request
+        self._gates: dict[FakeClient, asyncio.Event] = {}
+
+    async def connect(self, **options: Any) -> FakeClient:
+        return await self.server.connect(**{"chroot": self.chroot, **options})
+
+    def cut(self, client: ZooKeeper) -> None:
+        self.server.disconnect(_fake(client))
+
+    def heal(self, client: ZooKeeper) -> None:
+        self.server.reconnect(_fake(client))
+
+    def lose_answer(self, client: ZooKeeper) -> None:
+        _fake(client).lose_next_answer()
+
+    def lose_request(self, client: ZooKeeper) -> None:
+        _fake(client).lose_next_request()
+
+    def hold(self, client: ZooKeeper) -> None:
+        self._gates[_fake(client)] = asyncio.Event()
+
+    def release(self, client: ZooKeeper) -> None:
+        self._gates.pop(_fake(client)).set()
+
+    async def _on_request(self, client: FakeClient, _name: str) -> None:
+        if client in self._gates:
+            await self._gates[client].wait()
+
+
+def _fake(client: ZooKeeper) -> FakeClient:
+    assert isinstance(client, FakeClient)
+    return client
+
+
+class RealLab:
+    def __init__(self, server: tuple[str, int]) -> None:
+        self.chroot = f"/contract-{next(_numbers)}"
+        self.server = server
+        self._proxies: list[ZooKeeperProxy] = []
+        self._clients: list[tuple[ZooKeeper, ZooKeeperProxy]] = []
+
+    async def proxy(self) -> ZooKeeperProxy:
+        proxy = ZooKeeperProxy(self.server)
+        await proxy.start()
+        self._proxies.append(proxy)
+        return proxy
+
+    async def connect(self, **options: Any) -> ZooKeeper:
+        proxy = await self.proxy()
+        given = {"chroot": self.chroot, "session_timeout_ms": 4000, "connect_timeout_ms": 5000, **options}
+        client = await zk.connect([("127.0.0.1", proxy.port)], **given)
+        self._clients.append((client, proxy))
+        return client
+
+    def proxy_of(self, client: ZooKeeper) -> ZooKeeperProxy:
+        return next(proxy for each, proxy in self._clients if each is client)
+
+    def cut(self, client: ZooKeeper) -> None:
+        self.proxy_of(client).cut()
+
+    def heal(self, client: ZooKeeper) -> None:
+        self.proxy_of(client).heal()
+
+    def lose_answer(self, client: ZooKeeper) -> None:
+        self.proxy_of(client).lose_answer()
+
+    def lose_request(self, client: ZooKeeper) -> None:
+        self.proxy_of(client).drop_request()
+
+    def hold(self, client: ZooKeeper) -> None:
+        self.proxy_of(client).hold("down")
+
+    def release(self, client: ZooKeeper) -> None:
+        self.proxy_of(client).release("down")
+
+    async def close(self) -> None:
+        for client, proxy in self._clients:
+            proxy.heal()
+            proxy.thaw()
+            await client.close()
+        for proxy in self._proxies:
+            await proxy.close()
+
+
+@asynccontextmanager
+async def real_lab(server: tuple[str, int]) -> AsyncIterator[RealLab]:
+    lab = RealLab(server)
+    admin = await zk.connect([server], session_timeout_ms=4000, connect_timeout_ms=5000)
+    await admin.create(lab.chroot, b"")
+    await admin.close()
+    try:
+        yield lab
+    finally:
+        await lab.close()
+
+
+async def back(client: ZooKeeper) -> None:
+    """Wait until the client is connected (again)."""
+    await eventually(lambda: client.state is SessionState.CONNECTED)

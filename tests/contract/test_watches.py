@@ -1,0 +1,190 @@
+"""Watches: one-shot, of each kind, over reconnects, and armed by the thousand."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.core.writes import Create, Delete, Op, Set
+from controller.zk_model import EventKind, SessionState, WatchEvent, ZooKeeper
+from tests.contract.labs import Lab, back, eventually
+
+CREATED, DELETED, CHANGED, CHILDREN = EventKind.CREATED, EventKind.DELETED, EventKind.CHANGED, EventKind.CHILDREN
+
+
+class Watcher:
+    """A client, what it was told, and another client who writes."""
+
+    def __init__(self, lab: Lab, client: ZooKeeper, writer: ZooKeeper) -> None:
+        self.lab, self.client, self.writer = lab, client, writer
+        self.told: list[tuple[EventKind, str]] = []
+        client.on_watch(self._on_watch)
+
+    def _on_watch(self, event: WatchEvent) -> None:
+        self.told.append((event.kind, event.path))
+
+    async def news(self) -> list[tuple[EventKind, str]]:
+        """What was told since the last time; whatever fired by now has come before the answer to this."""
+        await self.client.sync()
+        await self.client.exists("/")
+        told, self.told = sorted(self.told, key=lambda each: (each[1], each[0].value)), []
+        return told
+
+    async def missing(self) -> None:
+        self.lab.cut(self.client)
+        await eventually(lambda: self.client.state is SessionState.SUSPENDED)
+
+    async def back(self) -> None:
+        self.lab.heal(self.client)
+        await back(self.client)
+
+
+@pytest.fixture
+async def watcher(lab: Lab) -> Watcher:
+    return Watcher(lab, await lab.connect(), await lab.connect())
+
+
+async def test_a_data_watch_tells_of_one_change_only(watcher: Watcher) -> None:
+    await watcher.writer.create("/a", b"")
+    await watcher.client.sync()
+    assert await watcher.client.get("/a", watch=True) is not None
+    await watcher.writer.set("/a", b"1", 0)
+    await watcher.writer.set("/a", b"2", 1)
+    assert await watcher.news() == [(CHANGED, "/a")]
+    await watcher.client.get("/a", watch=True)
+    await watcher.writer.create("/a/b", b"")
+    assert await watcher.news() == []
+    await watcher.writer.transact([Delete("/a/b", 0), Delete("/a", 2)])
+    assert await watcher.news() == [(DELETED, "/a")]
+
+
+async def test_reading_a_missing_znode_with_a_watch_tells_of_its_creation(watcher: Watcher) -> None:
+    assert await watcher.client.get("/a", watch=True) is None
+    assert (await watcher.client.exists("/b", watch=True)).stat is None
+    await watcher.writer.transact([Create("/a", b""), Create("/b", b"")])
+    assert await watcher.news() == [(CREATED, "/a"), (CREATED, "/b")]
+    await watcher.writer.transact([Delete("/a", 0), Delete("/b", 0)])
+    assert await watcher.news() == []
+
+
+async def test_an_exist_watch_on_what_exists_tells_of_its_change(watcher: Watcher) -> None:
+    await watcher.writer.create("/a", b"")
+    await watcher.client.sync()
+    assert (await watcher.client.exists("/a", watch=True)).stat is not None
+    await watcher.writer.set("/a", b"1", 0)
+    assert await watcher.news() == [(CHANGED, "/a")]
+
+
+async def test_a_child_watch_tells_of_children_and_not_of_data(watcher: Watcher) -> None:
+    await watcher.writer.create("/p", b"")
+    await watcher.client.sync()
+    assert await watcher.client.children("/p", watch=True) is not None
+    await watcher.writer.set("/p", b"1", 0)
+    assert await watcher.news() == []
+    await watcher.writer.create("/p/a", b"")
+    await watcher.writer.create("/p/b", b"")
+    assert await watcher.news() == [(CHILDREN, "/p")]
+    await watcher.client.children("/p", watch=True)
+    await watcher.writer.delete("/p/a", 0)
+    assert await watcher.news() == [(CHILDREN, "/p")]
+    await watcher.client.children("/p", watch=True)
+    await watcher.writer.transact([Delete("/p/b", 0), Delete("/p", 1)])
+    assert {path for _, path in await watcher.news()} == {"/p"}
+
+
+async def test_a_deletion_is_told_once_to_who_watches_data_and_children(watcher: Watcher) -> None:
+    await watcher.writer.create("/p", b"")
+    await watcher.client.sync()
+    await watcher.client.get("/p", watch=True)
+    await watcher.client.children("/p", watch=True)
+    await watcher.writer.delete("/p", 0)
+    assert await watcher.news() == [(DELETED, "/p")]
+    await watcher.missing()
+    await watcher.back()
+    assert await watcher.news() == []
+
+
+async def test_a_client_hears_of_its_own_writes_before_their_answer(watcher: Watcher) -> None:
+    assert await watcher.client.get("/a", watch=True) is None
+    await watcher.client.create("/a", b"")
+    assert watcher.told == [(CREATED, "/a")]
+
+
+async def test_a_refused_transaction_tells_nothing(watcher: Watcher) -> None:
+    assert await watcher.client.get("/a", watch=True) is None
+    await watcher.writer.transact([Create("/a", b""), Delete("/none", 0)])
+    assert await watcher.news() == []
+
+
+async def test_a_handler_that_was_removed_is_told_nothing(watcher: Watcher) -> None:
+    assert await watcher.client.get("/a", watch=True) is None
+    watcher.client.remove_handler(watcher._on_watch)
+    await watcher.writer.create("/a", b"")
+    assert await watcher.news() == []
+
+
+async def test_watches_armed_by_the_thousand_fire_at_once_for_what_changed_meanwhile(watcher: Watcher) -> None:
+    paths = [f"/n{number:03}" + "x" * 200 for number in range(900)]  # several requests of 128 KiB
+    await watcher.writer.transact([Create(path, b"") for path in paths])
+    await watcher.client.sync()
+    zxid = min(node.zxid for node in await watcher.client.get_many(paths) if node is not None)
+    missing = [f"/m{number}" for number in range(3)]
+    await watcher.writer.transact([Set(paths[0], b"", 0), Delete(paths[899], 0), Create("/m1", b"")])
+    await watcher.client.sync()
+    await watcher.client.watch_many(paths, missing, zxid)
+    assert await watcher.news() == [(CREATED, "/m1"), (CHANGED, paths[0]), (DELETED, paths[899])]
+    await watcher.writer.transact([Set(paths[0], b"", 1), Set(paths[450], b"", 0), Create("/m2", b"")])
+    assert await watcher.news() == [(CREATED, "/m2"), (CHANGED, paths[450])]
+    await watcher.missing()
+    await watcher.writer.transact([Set(paths[450], b"", 1), Set(paths[451], b"", 0), Create("/m0", b"")])
+    await watcher.back()
+    assert await watcher.news() == [(CREATED, "/m0"), (CHANGED, paths[451])]
+
+
+async def test_a_reconnect_tells_exactly_what_was_missed(watcher: Watcher) -> None:
+    names = ["/changed", "/deleted", "/parent", "/quiet", "/again", "/fired"]
+    await watcher.writer.transact([Create(name, b"") for name in names])
+    await watcher.client.sync()
+    for name in names:
+        await watcher.client.get(name, watch=True)
+    for name in ("/created", "/still-missing"):
+        assert await watcher.client.get(name, watch=True) is None
+    await watcher.client.children("/parent", watch=True)
+    await watcher.client.children("/quiet", watch=True)
+    await watcher.writer.set("/fired", b"", 0)
+    assert await watcher.news() == [(CHANGED, "/fired")]
+    await watcher.missing()
+    ops: list[Op] = [Set("/changed", b"", 0), Delete("/deleted", 0), Create("/parent/a", b""), Create("/created", b"")]
+    await watcher.writer.transact([*ops, Set("/fired", b"", 1), Delete("/again", 0), Create("/again", b"")])
+    await watcher.back()
+    expected = [(CHANGED, "/again"), (CHANGED, "/changed"), (CREATED, "/created"), (DELETED, "/deleted")]
+    assert await watcher.news() == [*expected, (CHILDREN, "/parent")]
+    # what did not fire is still armed, what fired is not
+    ops = [Set("/quiet", b"", 0), Create("/quiet/a", b""), Create("/still-missing", b""), Set("/parent", b"", 0)]
+    await watcher.writer.transact([*ops, Set("/changed", b"", 1), Delete("/created", 0), Create("/parent/b", b"")])
+    expected = [(CHANGED, "/parent"), (CHANGED, "/quiet"), (CHILDREN, "/quiet"), (CREATED, "/still-missing")]
+    assert await watcher.news() == expected
+
+
+async def test_reconnects_without_a_change_tell_nothing_however_many(watcher: Watcher) -> None:
+    await watcher.writer.transact([Create("/a", b""), Create("/a/b", b"")])
+    await watcher.client.sync()
+    await watcher.client.get("/a", watch=True)
+    await watcher.client.children("/a", watch=True)
+    await watcher.client.get("/c", watch=True)
+    for _ in range(3):
+        await watcher.missing()
+        await watcher.back()
+    assert await watcher.news() == []
+    await watcher.writer.set("/a", b"", 0)
+    assert await watcher.news() == [(CHANGED, "/a")]
+
+
+async def test_what_was_missed_is_told_before_the_client_says_connected(watcher: Watcher) -> None:
+    story: list[object] = []
+    await watcher.client.get("/a", watch=True)
+    watcher.client.on_watch(lambda event: story.append(event.kind))
+    watcher.client.on_state(story.append)
+    await watcher.missing()
+    await watcher.writer.create("/a", b"")
+    await watcher.back()
+    assert story == [SessionState.SUSPENDED, CREATED, SessionState.CONNECTED]

@@ -1,0 +1,151 @@
+"""The lines of the state-change log: one per change that stands, with the fields that the interface promises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from controller.core.changes import Committed, SubjectParked
+from controller.core.events import AlterPartitionAsked, CreateTopicAsked, StatesSeen, TermStarted, TopicsSeen
+from controller.core.lines import Line, lines_for
+from tests.builders import (
+    EPOCH,
+    LOADED,
+    STAMP,
+    Settled,
+    a_broker,
+    a_cluster,
+    a_leadership,
+    a_state_fact,
+    a_topic_fact,
+    a_wish,
+    brokers,
+    brokers_seen,
+    settle,
+    topic_id_of,
+    zookeeper_of,
+)
+
+STAMPED = {"at_ms": 1_000, "cluster_id": "c", "controller_id": 1, "controller_epoch": EPOCH, "event_id": "7-1"}
+
+
+def printed(settled: Settled) -> list[dict[str, Any]]:
+    """Each line as the log has it, without what its event stamped on it."""
+    rows = [msgspec.json.decode(msgspec.json.encode(line)) for line in settled.lines]
+    for row in rows:
+        assert {key: row.pop(key) for key in STAMPED} == STAMPED
+    return rows
+
+
+def test_a_dead_leader_makes_a_line_for_the_broker_and_one_for_each_partition() -> None:
+    assert printed(settle(a_cluster(orders=[[1, 2]]), brokers_seen(2, 3))) == [
+        {
+            "kind": "broker",
+            "broker_id": 1,
+            "broker_epoch": 11,
+            "source": "live",
+            "target": "gone",
+            "reason": "registration gone",
+        },
+        {
+            "kind": "partition",
+            "topic": "orders",
+            "partition": 0,
+            "source": "OnlinePartition",
+            "target": "OnlinePartition",
+            "reason": "brokers gone 1",
+            "leader": 2,
+            "leader_epoch": 1,
+            "isr": [2],
+            "version": 1,
+            "zxid": 111,
+            "topic_id": topic_id_of("orders"),
+        },
+    ]
+
+
+def test_a_version_of_zero_is_written_since_zero_is_real() -> None:
+    settled = settle(a_cluster(), CreateTopicAsked("orders", assignment={0: (1, 2)}))
+    topic, partition = printed(settled)
+    assert (topic["kind"], topic["target"], topic["version"], topic["reason"]) == ("topic", "created", 0, "asked")
+    assert (partition["partition"], partition["leader_epoch"], partition["version"]) == (0, 0, 0)
+    assert (partition["source"], partition["target"]) == ("NewPartition", "OnlinePartition")
+    assert partition["zxid"] > topic["zxid"]
+
+
+def test_a_joined_a_bounced_and_a_changed_broker() -> None:
+    settled = settle(a_cluster(), brokers_seen(a_broker(1, epoch=99), a_broker(2, port=9), 3, 4))
+    assert [(row["broker_id"], row["source"], row["target"], row["reason"]) for row in printed(settled)] == [
+        (1, "live", "gone", "bounced"),
+        (1, "gone", "live", "bounced"),
+        (4, "gone", "live", "joined"),
+        (2, "live", "live", "registration changed"),
+    ]
+
+
+def test_an_isr_change_says_which_leader_asked() -> None:
+    cluster = a_cluster(orders=[[1, 2]])
+    [row] = printed(settle(cluster, AlterPartitionAsked(1, 11, [a_wish(cluster, "orders", 0, 1)])))
+    assert (row["reason"], row["leader_epoch"], row["isr"], row["version"]) == ("leader 1 asked", 0, [1], 1)
+
+
+def test_a_state_by_somebody_else_says_so() -> None:
+    cluster = a_cluster(orders=[[1, 2]])
+    [row] = printed(settle(cluster, StatesSeen([a_state_fact("orders", 0, a_leadership(1, [1], 3), 8)])))
+    assert (row["reason"], row["version"], row["zxid"]) == ("written by somebody else", 8, LOADED + 1)
+    assert (row["target"], row["leader_epoch"]) == ("OnlinePartition", 3)
+
+
+def found(live: tuple[int, ...]) -> Line:
+    cluster = a_cluster(orders=[[1, 2]], live=())
+    fact = a_state_fact("orders", 0, a_leadership(1, [1, 2], 4, controller_epoch=EPOCH - 1), 3)
+    lines = settle(cluster, TermStarted(brokers(*live), LOADED, [fact]), zookeeper_of(cluster)).lines
+    return next(line for line in lines if line.reason == "found")
+
+
+def test_a_found_state_carries_the_epoch_of_the_controller_that_decided_it() -> None:
+    line = found(live=(1, 2))
+    assert (line.controller_epoch, line.version, line.leader_epoch) == (EPOCH - 1, 3, 4)
+
+
+def test_a_found_state_led_by_a_live_broker_is_online() -> None:
+    assert found(live=(1, 2)).target == "OnlinePartition"
+
+
+def test_a_state_that_vanished_and_the_one_made_for_it() -> None:
+    cluster = a_cluster(orders=[[1, 2]])
+    zookeeper = zookeeper_of(cluster)
+    zookeeper.remove("/brokers/topics/orders/partitions/0")
+    lost, made = printed(settle(cluster, zookeeper.states_seen(("orders", 0)), zookeeper))
+    assert (lost["target"], lost["reason"]) == ("NonExistentPartition", "state znode is gone")
+    assert (made["leader_epoch"], made["version"], made["reason"]) == (1, 0, "state znode had vanished")
+
+
+def test_what_becomes_of_topics() -> None:
+    cluster = a_cluster(orders=[[1]])
+    facts = [a_topic_fact("payments", [], trouble="nonsense"), a_topic_fact("users", [9], version=2)]
+    settled = settle(cluster, TopicsSeen(facts, LOADED + 20, frozenset({"payments", "users"})))
+    rows = [(row["topic"], row["target"], row.get("reason"), row.get("topic_id")) for row in printed(settled)]
+    assert rows == [
+        ("payments", "unreadable", "nonsense", None),
+        ("users", "found", None, topic_id_of("users")),
+        ("orders", "gone", "topic znode is gone", topic_id_of("orders")),
+    ]
+
+
+def test_a_topic_id_that_was_written() -> None:
+    cluster = a_cluster(orders=[[1]], ids={"orders": None}, live=())
+    row = printed(settle(cluster, TermStarted(brokers(1), LOADED)))[0]
+    assert (row["kind"], row["target"], row["reason"]) == ("topic", "rewritten", "topic id was missing")
+    assert row["topic_id"] == cluster.topics["orders"].topic_id
+
+
+def test_a_bug_is_logged_with_its_story() -> None:
+    [line] = lines_for(a_cluster(), [Committed(SubjectParked("topic orders", "AssertionError: no"))], STAMP)
+    assert (line.kind, line.target, line.reason) == ("controller", "parked", "topic orders: AssertionError: no")
+
+
+def test_a_refusal_makes_no_line() -> None:
+    cluster = a_cluster(orders=[[1, 2]])
+    assert settle(cluster, AlterPartitionAsked(2, 12, [a_wish(cluster, "orders", 0, 2)])).lines == []

@@ -1,0 +1,171 @@
+"""A ZooKeeper server without a network: tree, zxids, sessions, watches, and the whole history of what was written.
+
+Deterministic; time is the clock's, which the test moves. Its clients (`tests/fakes/client.py`) keep the interface
+`zk_model.ZooKeeper`. Paths in here are the server's, chroot included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from controller.core.writes import Create, Delete, Op
+from controller.zk_codec import refused_in
+from controller.zk_model import OpResult, SessionLostError, Stat, TransactionAnswer, WatchEvent
+from tests.fakes.client import FakeClient
+from tests.fakes.clock import FakeClock
+from tests.fakes.tree import Tree
+
+__all__ = ["Commit", "FakeClient", "FakeClock", "FakeZooKeeper"]
+
+_EPOCH_MS = 1_700_000_000_000  # wall-clock time when the fake clock says 0
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """One transaction that happened; sequential creates are there with the path they got."""
+
+    zxid: int
+    session_id: int
+    ops: tuple[Op, ...]
+    at_ms: int
+
+
+@dataclass(slots=True)
+class FakeSession:
+    password: bytes
+    timeout_ms: int
+    heard_at: float
+
+
+class FakeZooKeeper:
+    """`connect` for a client. Faults: `expire`, `disconnect`, `reconnect`, `refuse_next`, and those of the clients."""
+
+    def __init__(self, clock: FakeClock | None = None, *, max_request_bytes: int = 0xFFFFF) -> None:
+        self.clock = FakeClock() if clock is None else clock
+        self.clock.on_advance(self._on_time)
+        self.max_request_bytes = max_request_bytes
+        self.tree = Tree()
+        self.zxid = 0
+        self.history: list[Commit] = []
+        self.sessions: dict[int, FakeSession] = {}
+        self.clients: list[FakeClient] = []
+        #: awaited before each request is applied, with the client and the name of the call: latency, or a barrier
+        self.on_request: Callable[[FakeClient, str], Awaitable[None]] | None = None
+        self._refusals: dict[str, int] = {}
+        self._last_session_id = 0x1000_0000_0000_0000
+
+    @property
+    def now_ms(self) -> int:
+        return _EPOCH_MS + round(self.clock() * 1000)
+
+    async def connect(
+        self,
+        *,
+        chroot: str = "",
+        session_timeout_ms: int = 4000,
+        resume: tuple[int, bytes] | None = None,
+        max_in_flight_requests: int = 1000,
+    ) -> FakeClient:
+        """A client with a new session, or with an earlier one as `zk.connect` resumes it."""
+        if resume is None:
+            self._last_session_id += 1
+            session_id, password = self._last_session_id, self._last_session_id.to_bytes(16, "big")
+            self.zxid += 1  # ZooKeeper writes sessions into its log, too
+            self.sessions[session_id] = FakeSession(password, session_timeout_ms, self.clock())
+        else:
+            session_id, password = resume
+            session = self.sessions.get(session_id)
+            if session is None or session.password != password:
+                raise SessionLostError(f"session {session_id:#x} has expired")
+            session.heard_at, session.timeout_ms = self.clock(), session_timeout_ms
+        timeout_ms = self.sessions[session_id].timeout_ms
+        client = FakeClient(self, session_id, password, timeout_ms, chroot, max_in_flight_requests)
+        self.clients.append(client)
+        return client
+
+    def seed(
+        self, nodes: Mapping[str, bytes], stats: Mapping[str, Stat] | None = None, *, zxid: int | None = None
+    ) -> None:
+        """Load a tree, with its past where `stats` tells it; the owners of ephemeral nodes become sessions."""
+        stats = {} if stats is None else stats
+        seen = [stat.pzxid for stat in stats.values()] + [stat.mzxid for stat in stats.values()]
+        self.zxid = max([self.zxid, *seen] if zxid is None else [self.zxid, zxid])
+        for path in sorted(nodes):
+            self.tree.seed(path, nodes[path], stats.get(path), self.zxid, self.now_ms)
+            owner = self.tree.nodes[path].owner
+            if owner != 0 and owner not in self.sessions:
+                self.sessions[owner] = FakeSession(bytes(16), 18_000, self.clock())
+
+    def read(self, path: str) -> bytes | None:
+        """What stands there, without any session."""
+        node = self.tree.nodes.get(path)
+        return None if node is None else node.data
+
+    def commit(self, session_id: int, ops: Sequence[Op]) -> TransactionAnswer:
+        """A transaction of a session, or of nobody (0): all of it or nothing; watches fire before it returns."""
+        self.zxid += 1  # a refused one takes a zxid, too
+        for index, op in enumerate(ops):
+            if (code := self._refusals.pop(op.path, None)) is not None:
+                codes = [0] * index + [code] + [-2] * (len(ops) - index - 1)
+                return TransactionAnswer(self.zxid, tuple(OpResult(each) for each in codes), (index, code))
+        results, events = self.tree.apply(ops, self.zxid, self.now_ms, session_id)
+        refused = refused_in(results)
+        if refused is None and ops:
+            done = (
+                Create(result.path, op.data, op.ephemeral) if isinstance(op, Create) and result.path else op
+                for op, result in zip(ops, results, strict=True)
+            )
+            self.history.append(Commit(self.zxid, session_id, tuple(done), self.now_ms))
+            self._tell(events)
+        return TransactionAnswer(self.zxid, results, refused)
+
+    def refuse_next(self, path: str, code: int) -> None:
+        """The next write that names `path` is refused with `code`."""
+        self._refusals[path] = code
+
+    def expire(self, session: FakeClient | int) -> None:
+        """The session ends, its ephemeral nodes in one transaction. A connected client hears of it at once, others
+        when they reconnect, a frozen one by its next request."""
+        session_id = session if isinstance(session, int) else session.session_id
+        if self.sessions.pop(session_id, None) is not None:
+            self.commit(session_id, [Delete(path, -1) for path in self.tree.ephemerals_of(session_id)])
+        for client in self.clients_of(session_id):
+            if client.is_connected and not client.is_frozen:
+                client.disconnect()
+                client.lose()
+
+    def has_session(self, client: FakeClient) -> bool:
+        return client.session_id in self.sessions
+
+    def clients_of(self, session_id: int) -> list[FakeClient]:
+        return [client for client in self.clients if client.session_id == session_id]
+
+    def disconnect(self, client: FakeClient) -> None:
+        """Cut it off until `reconnect`. Its session expires when the clock says so."""
+        client.disconnect()
+
+    def reconnect(self, client: FakeClient) -> None:
+        """Let it back, armed watches and all; its session may be gone."""
+        session = self.sessions.get(client.session_id)
+        if session is None:
+            client.lose()
+        else:
+            session.heard_at = self.clock()
+            client.come_back()
+
+    def _tell(self, events: Sequence[WatchEvent]) -> None:
+        for client in list(self.clients):
+            if client.is_connected:
+                client.take_events(events)
+
+    def _on_time(self) -> None:
+        """Who is connected has pinged meanwhile; who has not been heard of for his time-out is gone."""
+        now = self.clock()
+        for client in self.clients:
+            if client.is_connected and not client.is_frozen and client.session_id in self.sessions:
+                self.sessions[client.session_id].heard_at = now
+                client.pinged()
+        for session_id, session in list(self.sessions.items()):
+            if now - session.heard_at >= session.timeout_ms / 1000:
+                self.expire(session_id)

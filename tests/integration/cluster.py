@@ -1,0 +1,297 @@
+"""Real broker processes on a real ZooKeeper, as the integration tests see them.
+
+Owns the processes and their proxies (the lab's own) and an independent ZooKeeper client (kazoo). It waits for
+conditions, with a deadline; whether a test passes is for the test to say. It must leave no process behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import itertools
+import json
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+from kazoo.retry import KazooRetry
+
+from brokerstub.lab.brokers import LabBroker
+from brokerstub.lab.settings import LabSettings
+from brokerstub.lab.zk_proxy import ZooKeeperProxy
+from brokerstub.lab.zookeeper import ZooKeeperServer
+from controller.http import ExchangeError, HttpClient
+from tests.integration.order import Claim, Order
+from tests.lab_support import free_port_base
+
+SESSION_TIMEOUT_MS = 4_000
+TICK_MS = 500  # of ZooKeeperServer: a session expires up to so much after its time-out
+REQUEST_TIMEOUT_MS = 10_000
+DEADLINE_S = 30.0
+POLL_INTERVAL_S = 0.05
+
+_numbers = itertools.count(1)
+T = TypeVar("T")
+
+
+class State(NamedTuple):
+    """What a state znode says, and what a broker was told of it."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    version: int
+    controller_epoch: int
+
+
+States = dict[tuple[str, int], State]
+
+
+def now_ms() -> int:
+    """By the clock that ZooKeeper stamps its transactions with."""
+    return time.time_ns() // 1_000_000
+
+
+async def until(question: Callable[[], T | Awaitable[T]], what: str) -> T:
+    """The first true answer; fails when there is none in time."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        asked = question()
+        answer: T = await asked if inspect.isawaitable(asked) else asked
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, f"not within {DEADLINE_S} s: {what}"
+        await asyncio.sleep(POLL_INTERVAL_S)
+
+
+class Broker(LabBroker):
+    """One broker process, behind a proxy of its own to each ZooKeeper server."""
+
+    def __init__(self, broker_id: int, settings: LabSettings, http: HttpClient) -> None:
+        super().__init__(broker_id, settings)
+        self.pids: list[int] = []
+        self._http = http
+
+    @property
+    def proxies(self) -> Sequence[ZooKeeperProxy]:
+        return self._proxies
+
+    async def start(self) -> bool:
+        has_changed = await super().start()
+        self.pids += [pid for pid in [self.row.pid] if pid is not None]
+        return has_changed
+
+    async def exited(self) -> int | None:
+        """Wait for its end; the exit code."""
+        await until(lambda: self.row.exit_code is not None, f"broker {self.broker_id} ends")
+        return self.row.exit_code
+
+    async def get(self, path: str) -> Any:
+        """What its API says; None while it says nothing."""
+        try:
+            _, body = await self._http.get(f"{self.url}{path}", {}, REQUEST_TIMEOUT_MS)
+        except (ExchangeError, TimeoutError):
+            return None
+        return json.loads(body)
+
+    async def told(self) -> States:
+        """The partitions as the controller told it."""
+        page = await self.get("/v1/partitions?limit=10000") or {"items": []}
+        return {
+            (row["topic"], row["partition"]): State(
+                row["leader"], row["leader_epoch"], tuple(row["isr"]), row["version"], row["controller_epoch"]
+            )
+            for row in page["items"]
+        }
+
+    async def create_topic(self, name: str, *, partitions: int = 1) -> int | None:
+        """With three replicas each. The answer's status; None if there is none."""
+        wanted = {"name": name, "partitions": partitions, "replication_factor": 3}
+        headers = {"Content-Type": "application/json", "Klamm-Forward": "1"}
+        try:
+            url, body = f"{self.url}/v1/topics", json.dumps(wanted).encode()
+            status, _ = await self._http.post(url, body, headers, REQUEST_TIMEOUT_MS)
+        except (ExchangeError, TimeoutError):
+            return None
+        return status
+
+    def rpcs(self) -> list[dict[str, Any]]:
+        """The controllers' requests that it has answered, in order."""
+        return [line for line in _lines_of(self.folder / "state-change.log") if line["kind"] == "rpc"]
+
+    def log(self, name: str) -> list[dict[str, Any]]:
+        """What it logged under this name, over all its processes."""
+        return [line for line in _lines_of(self.folder / "broker.log") if line["event"] == name]
+
+    def bugs(self) -> list[str]:
+        """Whatever a process of its printed with a traceback."""
+        path = self.folder / "broker.log"
+        return [line for line in (path.read_text().splitlines() if path.exists() else []) if "Traceback" in line]
+
+
+class Cluster:
+    """Brokers below one chroot, and the ZooKeeper they use. The tests start them."""
+
+    def __init__(self, servers: Sequence[ZooKeeperServer], settings: LabSettings, chroot: str) -> None:
+        self.order = Order(servers, chroot)
+        self.http = HttpClient()
+        self.brokers = {
+            broker_id: Broker(broker_id, settings, self.http) for broker_id in range(1, settings.brokers + 1)
+        }
+        self._chroot = chroot  # made by the brokers
+        patiently = partial(KazooRetry, max_tries=-1, delay=0.05, max_delay=0.2)
+        self._kazoo = KazooClient(
+            hosts=",".join(server.address for server in servers),
+            timeout=30,
+            connection_retry=patiently(),
+            command_retry=patiently(deadline=DEADLINE_S),
+        )
+
+    async def open(self) -> None:
+        await asyncio.to_thread(self._kazoo.start, DEADLINE_S)
+        for broker in self.brokers.values():
+            await broker.open()
+
+    async def close(self) -> None:
+        """Nothing is left, and no process met a bug."""
+        for broker in self.brokers.values():
+            await broker.kill()
+            await broker.close()
+        await self.http.close()
+        await asyncio.to_thread(self._kazoo.stop)
+        self._kazoo.close()
+        pids = [pid for broker in self.brokers.values() for pid in broker.pids]
+        assert [pid for pid in pids if _is_alive(pid)] == []
+        assert [bug for broker in self.brokers.values() for bug in broker.bugs()] == []
+
+    async def start(self, *broker_ids: int) -> None:
+        """Start these, or all, and wait until everything is well."""
+        for broker_id in broker_ids or self.brokers:
+            await self.brokers[broker_id].start()
+        await self.whole()
+
+    async def zookeeper(self, verb: str, path: str, *arguments: Any, **options: Any) -> Any:
+        """A call of kazoo's below the chroot, again while there is no connection."""
+        call = partial(getattr(self._kazoo, verb), self._chroot + path, *arguments, **options)
+        return await asyncio.to_thread(self._kazoo.retry, call)
+
+    async def serve(self, topic: str) -> None:
+        """Have a topic made: it cannot be before ZooKeeper serves and somebody controls."""
+
+        async def is_made() -> bool:
+            return await self.running[0].create_topic(topic) in (200, 201)
+
+        await until(is_made, f"topic {topic} is made")
+
+    @property
+    def running(self) -> list[Broker]:
+        return [broker for broker in self.brokers.values() if broker.state == "running"]
+
+    @property
+    def controller(self) -> Broker:
+        """Who claimed last."""
+        return self.brokers[self.order.claims()[-1].broker_id]
+
+    async def claim_after(self, earlier: Claim) -> Claim:
+        """Wait until the seat was won again."""
+        later = await until(
+            lambda: [claim for claim in self.order.claims() if claim.zxid > earlier.zxid], "another claims /controller"
+        )
+        return later[0]
+
+    async def state_znodes(self, topic: str, numbers: Iterable[int]) -> dict[int, tuple[dict[str, Any], int]]:
+        """JSON and version of those that there are."""
+        found = {}
+        for number in numbers:
+            with suppress(NoNodeError):
+                data, stat = await self.zookeeper("get", f"/brokers/topics/{topic}/partitions/{number}/state")
+                found[number] = json.loads(data), stat.version
+        return found
+
+    async def states(self) -> States:
+        """The state znodes as they are."""
+        states = {}
+        for topic in await self.zookeeper("get_children", "/brokers/topics"):
+            data, _ = await self.zookeeper("get", f"/brokers/topics/{topic}")
+            znodes = await self.state_znodes(topic, map(int, json.loads(data)["partitions"]))
+            for number, (said, version) in znodes.items():
+                states[topic, number] = State(
+                    said["leader"], said["leader_epoch"], tuple(said["isr"]), version, said["controller_epoch"]
+                )
+        return states
+
+    async def is_agreed(self) -> bool:
+        """Whether every running broker knows who lives, and was told what ZooKeeper holds."""
+        states = await self.states()
+        running_ids = [broker.broker_id for broker in self.running]
+        for broker in self.running:
+            page = await broker.get("/v1/brokers") or {"items": []}
+            live_ids = [row["id"] for row in page["items"] if row["state"] == "live"]
+            if live_ids != running_ids or await broker.told() != states:
+                return False
+        return True
+
+    async def whole(self) -> None:
+        """Wait until every broker that was started is there, in every ISR it belongs to, and all agree."""
+
+        async def is_whole() -> bool:
+            verdicts = [await broker.get("/healthz/cluster") for broker in self.running]
+            return all(verdict and verdict["status"] == "green" for verdict in verdicts) and await self.is_agreed()
+
+        try:
+            await until(is_whole, "the cluster is whole")
+        except AssertionError as error:
+            for broker in self.brokers.values():
+                error.add_note(f"{broker.row}\n{await broker.get('/healthz/cluster')}\n{await broker.told()}")
+            error.add_note(f"ZooKeeper: {await self.states()}")
+            raise
+
+
+@asynccontextmanager
+async def a_cluster(
+    servers: Sequence[ZooKeeperServer],
+    folder: Path,
+    *,
+    brokers: int = 3,
+    session_timeout_ms: int = SESSION_TIMEOUT_MS,
+) -> AsyncIterator[Cluster]:
+    """A cluster of which nothing runs yet."""
+    chroot = f"/integration-{next(_numbers)}"
+    settings = LabSettings(
+        var=folder,
+        brokers=brokers,
+        port_base=free_port_base(brokers),
+        zookeeper=",".join(server.address for server in servers) + chroot,
+        session_timeout_ms=session_timeout_ms,
+    )
+    cluster = Cluster(servers, settings, chroot)
+    try:
+        await cluster.open()
+        yield cluster
+    finally:
+        await cluster.close()
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def _lines_of(path: Path) -> list[dict[str, Any]]:
+    """JSON lines; the last one may be in the making, or torn by a kill."""
+    lines = []
+    for line in path.read_bytes().splitlines() if path.exists() else []:
+        try:
+            lines.append(json.loads(line))
+        except ValueError:
+            continue
+    return lines

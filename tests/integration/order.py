@@ -1,0 +1,74 @@
+"""What ZooKeeper did below one chroot, in its own order: who won the seat, who registered, which session ended when.
+
+Owns nothing: it reads the transaction log of a server that may be running. It must never ask a broker.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from brokerstub.lab.txnlog import Operation, history
+from brokerstub.lab.zookeeper import ZooKeeperServer
+
+
+class Claim(NamedTuple):
+    """The seat, won."""
+
+    broker_id: int
+    controller_epoch: int
+    session: int
+    zxid: int
+    at_ms: int
+
+
+class Registration(NamedTuple):
+    """A broker's znode, made; the zxid is the broker epoch."""
+
+    session: int
+    zxid: int
+    at_ms: int
+
+
+class Order:
+    """Read anew with every call. Times are those that ZooKeeper stamps its transactions with."""
+
+    def __init__(self, servers: Sequence[ZooKeeperServer], chroot: str) -> None:
+        self._servers = servers
+        self._chroot = chroot
+
+    def operations(self) -> list[Operation]:
+        """What was done below the chroot, and all sessions' beginnings and ends."""
+        server = next((server for server in self._servers if server.pid is not None), self._servers[0])
+        found = []
+        for one in history(server.data_dir):
+            if one.path is None:
+                found.append(one)
+            elif one.path.startswith(f"{self._chroot}/"):
+                found.append(replace(one, path=one.path.removeprefix(self._chroot)))
+        return found
+
+    def claims(self) -> list[Claim]:
+        """Every time that the seat was won."""
+        operations = self.operations()
+        epochs = {one.zxid: int(one.data or b"") for one in operations if _is(one, "set", "/controller_epoch")}
+        return [
+            Claim(json.loads(one.data or b"")["brokerid"], epochs[one.zxid], one.session, one.zxid, one.at_ms)
+            for one in operations
+            if _is(one, "create", "/controller")
+        ]
+
+    def registrations(self, broker_id: int) -> list[Registration]:
+        """All that a broker ever had."""
+        path = f"/brokers/ids/{broker_id}"
+        return [Registration(one.session, one.zxid, one.at_ms) for one in self.operations() if _is(one, "create", path)]
+
+    def end_of(self, session: int) -> Operation | None:
+        """How a session was closed, by its owner or because it had expired."""
+        return next((one for one in self.operations() if one.kind == "close" and one.session == session), None)
+
+
+def _is(operation: Operation, kind: str, path: str) -> bool:
+    return (operation.kind, operation.path) == (kind, path)

@@ -1,0 +1,249 @@
+"""The language of the stories: one command per line, and how what follows from it is printed.
+
+A story acts on the model ZooKeeper as brokers, people and other tools would, and lets the controller see it. It must
+never decide or explain anything itself: what it prints is what was committed, told and logged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from random import Random
+
+from controller.core.cluster import Cluster
+from controller.core.events import AlterPartitionAsked, CreateTopicAsked, Event
+from controller.core.formats import encode_state, encode_topic
+from controller.core.isr import verdicts_for
+from controller.core.lines import Line, Stamp
+from controller.core.model import Assignment, Leadership, Partition, Replicas
+from controller.core.requests import Rows, Telling
+from controller.core.topics import draw_topic_id
+from controller.core.writes import Create, Delete, Set
+from controller.core.znodes import Ensure, Put, Write, broker_path, state_path, topic_path
+from tests.builders import Settled, a_broker, a_wish, settle
+from tests.core.model_zookeeper import ModelZooKeeper
+from tests.core.world import concerned
+
+NOTIFICATION = "/isr_change_notification/isr_change_0000000001"
+COMMANDS: list[tuple[re.Pattern[str], Callable[..., None]]] = []
+
+
+def command(pattern: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Mark a method of `Story` as what a line of this form does; its groups are the arguments."""
+
+    def mark(method: Callable[..., None]) -> Callable[..., None]:
+        COMMANDS.append((re.compile(pattern), method))
+        return method
+
+    return mark
+
+
+def numbers(text: str) -> Replicas:
+    return tuple(int(one) for one in re.findall(r"-?\d+", text))
+
+
+def listed(ids: Iterable[int]) -> str:
+    return ",".join(map(str, ids)) or "nobody"
+
+
+class Story:
+    """A cluster told line by line; `transcript` is what came of each."""
+
+    def __init__(self) -> None:
+        self.zookeeper = ModelZooKeeper()
+        self.epoch = 0
+        self.events = 0
+        self.cluster = Cluster(controller_id=1, controller_epoch=0)
+        self.transcript: list[str] = []
+
+    def tell(self, line: str) -> None:
+        """Do what a line of the story says."""
+        self.transcript += ["", f"> {line}"]
+        before = len(self.transcript)
+        for pattern, method in COMMANDS:
+            match = pattern.fullmatch(line)
+            if match is not None:
+                method(self, *match.groups())
+                break
+        else:
+            raise ValueError(f"no command: {line}")
+        if len(self.transcript) == before:
+            self.transcript.append("  nothing")
+
+    def happens(self, event: Event) -> Settled:
+        """An event as the loop takes it; after a conflict the znodes concerned are read again."""
+        self.events += 1
+        event_id = f"{self.epoch}-{self.events}"
+        stamp = Stamp(self.events * 1_000, "story", 1, self.epoch, event_id)
+        settled = settle(self.cluster, event, self.zookeeper, seed=self.events, stamp=stamp)
+        for writes, telling, lines in zip(settled.writes, settled.tellings, settled.lines_by_step, strict=True):
+            self.transcript += [f"  commit {one}" for one in map(printed_write, writes)]
+            self.transcript += [f"  tell   {one}" for one in printed_telling(telling)]
+            self.transcript += [f"  log    {printed_line(one)}" for one in lines]
+        self.transcript += [f"  refuse {one.code.name}: {one.detail}" for one in settled.refusals]
+        if settled.conflicts:
+            partitions, topics = concerned(settled)
+            names = sorted({f"{topic}-{number}" for topic, number in partitions} | topics)
+            self.transcript.append(f"  conflict, reads again: {', '.join(names)}")
+            zookeeper = self.zookeeper
+            self.happens(zookeeper.states_seen(*sorted(partitions)) if partitions else zookeeper.topics_seen())
+        return settled
+
+    # ------------------------------------------------------------------ brokers and terms
+
+    @command(r"brokers ([\d ]+)")
+    def _brokers(self, ids: str) -> None:
+        for broker_id in numbers(ids):
+            self.zookeeper.register(a_broker(broker_id))
+        self._new_term()
+
+    @command(r"new term")
+    def _new_term(self) -> None:
+        self.epoch += 1
+        self.cluster, event = self.zookeeper.new_term(self.epoch)
+        self.happens(event)
+
+    @command(r"kill ([\d ]+?)(?: together)?( unnoticed)?")
+    def _kill(self, ids: str, unnoticed: str | None) -> None:
+        for broker_id in numbers(ids):
+            self.zookeeper.remove(broker_path(broker_id))
+        if unnoticed is None:
+            self.happens(self.zookeeper.brokers_seen())
+
+    @command(r"(?:start|bounce) ([\d ]+?)(?: together)?")
+    def _start(self, ids: str) -> None:
+        for broker_id in numbers(ids):
+            self.zookeeper.register(a_broker(broker_id))
+        self.happens(self.zookeeper.brokers_seen())
+
+    # ------------------------------------------------------------------ topics
+
+    @command(r"topic (\S+) ([\d:]+(?: [\d:]+)*)")
+    def _topic(self, name: str, assignment: str) -> None:
+        replicas = {number: numbers(one) for number, one in enumerate(assignment.split())}
+        self.happens(CreateTopicAsked(name, assignment=replicas))
+
+    @command(r"topic (\S+) with (\d+) partitions, (\d+) replicas")
+    def _topic_by_counts(self, name: str, partitions: str, factor: str) -> None:
+        self.happens(CreateTopicAsked(name, partitions=int(partitions), replication_factor=int(factor)))
+
+    @command(r"another tool (?:creates|rewrites) (\S+) ([\d:]+(?: [\d:]+)*)( without an id)?")
+    def _foreign_topic(self, name: str, assignment: str, no_id: str | None) -> None:
+        known = self.cluster.topics.get(name)
+        topic_id = known.topic_id if known is not None else draw_topic_id(Random(name))
+        replicas = {number: Assignment(numbers(one)) for number, one in enumerate(assignment.split())}
+        self.zookeeper.put(topic_path(name), encode_topic("" if no_id else topic_id or "", replicas))
+        self.happens(self.zookeeper.topics_seen())
+
+    @command(r"another tool removes (\S+)")
+    def _remove_topic(self, name: str) -> None:
+        self.zookeeper.remove(topic_path(name))
+        self.happens(self.zookeeper.topics_seen())
+
+    @command(r"the znode of topic (\S+) becomes (.+)")
+    def _topic_nonsense(self, name: str, data: str) -> None:
+        self.zookeeper.put(topic_path(name), data.encode())
+        self.happens(self.zookeeper.topics_seen())
+
+    # ------------------------------------------------------------------ states
+
+    @command(r"isr (\S+)-(\d+) by (\d+): ([\d,]*)(?:, knowing (version|leader epoch) (\d+))?")
+    def _isr(self, topic: str, number: str, sender: str, isr: str, what: str | None, known: str | None) -> None:
+        given = {} if what is None or known is None else {what.replace(" ", "_"): int(known)}
+        self._ask(int(sender), topic, int(number), numbers(isr), **given)
+
+    @command(r"isr (\S+)-(\d+) by (\d+): ([\d,]*), seen before (\d+) bounced")
+    def _isr_of_old(self, topic: str, number: str, sender: str, isr: str, bounced: str) -> None:
+        old = {one: broker.epoch for one, broker in self.cluster.brokers.items()}
+        old[int(bounced)] -= 1
+        self._ask(int(sender), topic, int(number), numbers(isr), isr=tuple((one, old[one]) for one in numbers(isr)))
+
+    def _ask(self, sender: int, topic: str, number: int, members: Replicas, **given: object) -> None:
+        wish = a_wish(self.cluster, topic, number, *members, **given)
+        asked = AlterPartitionAsked(sender, self.cluster.brokers[sender].epoch, [wish])
+        settled = self.happens(asked)
+        stood = [one for one in settled.of_states() if one not in settled.conflicts]
+        [verdict] = verdicts_for(self.cluster, asked, settled.refusals, stood)
+        stands = "" if verdict.state is None else f", stands: {printed_state(verdict.state, verdict.version)}"
+        self.transcript.append(f"  answer {verdict.code.name}{stands}")
+
+    @command(r"state (\S+)-(\d+) written by somebody else( unannounced)?: leader (-?\d+), epoch (\d+), isr ([\d,]+)")
+    def _foreign_state(
+        self, topic: str, number: str, quiet: str | None, leader: str, leader_epoch: str, isr: str
+    ) -> None:
+        state = Leadership(int(leader), int(leader_epoch), numbers(isr), self.epoch)
+        self.zookeeper.put(state_path(topic, int(number)), encode_state(state))
+        if quiet is None:
+            self._announce(topic, int(number))
+
+    @command(r"state (\S+)-(\d+) becomes (.+)")
+    def _state_nonsense(self, topic: str, number: str, data: str) -> None:
+        self.zookeeper.put(state_path(topic, int(number)), data.encode())
+        self._announce(topic, int(number))
+
+    @command(r"state (\S+)-(\d+) is lost")
+    def _state_lost(self, topic: str, number: str) -> None:
+        self.zookeeper.remove(state_path(topic, int(number)))
+        self._announce(topic, int(number))
+
+    def _announce(self, topic: str, number: int) -> None:
+        self.zookeeper.put(NOTIFICATION, b'{"version":1,"partitions":[{"topic":"%s"}]}' % topic.encode())
+        self.happens(self.zookeeper.states_seen((topic, number), notifications=[NOTIFICATION]))
+
+
+def printed_write(write: Write) -> str:
+    match write:
+        case Create(path=path, data=data):
+            return f"create {path} {data.decode()}"
+        case Put(path=path, data=data):
+            return f"put {path} {data.decode()}"
+        case Set(path=path, data=data, version=version):
+            return f"set {path} at version {version} {data.decode()}"
+        case Delete(path=path, version=version):
+            return f"delete {path} at version {version}"
+        case Ensure(path=path):
+            return f"create {path}"
+
+
+def printed_state(state: Leadership, version: int) -> str:
+    return f"leader {state.leader}, epoch {state.leader_epoch}, isr {listed(state.isr)}, version {version}"
+
+
+def named(rows: Rows) -> Iterator[tuple[str, str, int, Partition]]:
+    for (topic, topic_id), partitions in sorted(rows.items()):
+        for number, one in sorted(partitions.items()):
+            yield f"{topic}-{number}", topic_id, number, one
+
+
+def printed_telling(telling: Telling) -> Iterator[str]:
+    joined = [broker.broker_id for broker in telling.joined]
+    others = sorted(telling.live_ids - set(joined))
+    if telling.brokers_changed:
+        states = ", ".join(f"{one.broker.broker_id} {one.state}" for one in telling.brokers)
+        yield f"{listed(sorted(telling.live_ids))}: brokers {states}"
+    if joined:
+        new_ids = {(topic_id, number) for topic_id, number, broker_id in telling.new_replicas if broker_id in joined}
+        shown = [(name, (topic_id, number) in new_ids) for name, topic_id, number, _ in named(telling.everything or {})]
+        everything = " ".join(f"{name} (new)" if is_new else name for name, is_new in shown)
+        yield f"{listed(joined)}: everything: {everything or 'no partition'}"
+    for broker_id, rows in sorted(telling.leaderships.items()):
+        for name, topic_id, number, one in named(rows):
+            assert one.state is not None
+            new = ", new" if (topic_id, number, broker_id) in telling.new_replicas else ""
+            yield f"{broker_id}: leader-and-isr {name}: {printed_state(one.state, one.version)}{new}"
+    if telling.metadata:
+        yield f"{listed(others)}: metadata {' '.join(name for name, *_ in named(telling.metadata))}"
+    for (topic, _), partitions in telling.removed.items():
+        yield f"{listed(sorted(telling.live_ids))}: forget {' '.join(f'{topic}-{number}' for number in partitions)}"
+
+
+def printed_line(line: Line) -> str:
+    subject = f"broker {line.broker_id}" if line.kind == "broker" else line.kind
+    if line.topic is not None:
+        subject = f"topic {line.topic}" if line.partition is None else f"{line.topic}-{line.partition}"
+    move = f"{line.source} -> {line.target}" if line.source else f"-> {line.target}"
+    reason = f": {line.reason}" if line.reason else ""
+    state = ""
+    if line.leader is not None and line.leader_epoch is not None and line.isr is not None:
+        state = f" (leader {line.leader}, epoch {line.leader_epoch}, isr {listed(line.isr)}, version {line.version})"
+    return f"{subject} {move}{reason}{state}"

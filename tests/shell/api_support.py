@@ -1,0 +1,163 @@
+"""A cluster as plain values behind the real API: what tests of the API and of the command stand on."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+
+import aiohttp
+import msgspec
+from aiohttp import web
+
+from controller.api.app import build_app
+from controller.api.view import ControllerDoor, NotControllerError, Reply, TopicView
+from controller.config import LIMITS, Limits
+from controller.core.events import CreateTopicAsked, Event
+from controller.wire import BrokerEntry, PartitionRow
+
+
+def a_row(partition: int, leader: int, isr: Sequence[int], replicas: Sequence[int], **more: object) -> PartitionRow:
+    row = PartitionRow(partition, 4, leader, 7, tuple(isr), 9, tuple(replicas), (), (), (), False, 0)
+    return msgspec.structs.replace(row, **more)
+
+
+def a_broker(broker_id: int, state: str = "live", port: int | None = None) -> BrokerEntry:
+    address = f"HTTP://127.0.0.1:{8080 + broker_id if port is None else port}"
+    return BrokerEntry(broker_id, 100 + broker_id, state, None, (address,))
+
+
+def a_topic(name: str, *rows: PartitionRow) -> TopicView:
+    return TopicView(name, f"id-of-{name}", rows)
+
+
+class View:
+    """A ClusterView made of plain values."""
+
+    def __init__(self, *topics: TopicView, brokers: Sequence[BrokerEntry] = (), own_id: int = 1) -> None:
+        self.cluster_id = "cluster-of-tests"
+        self.own_broker_id = own_id
+        self.controller_id = 1
+        self.controller_epoch = 4
+        self.metadata_version = 0
+        self.brokers: Sequence[BrokerEntry] = brokers or [a_broker(1), a_broker(2), a_broker(3)]
+        self.by_name = {topic.topic: topic for topic in topics}
+        self.topics_read = 0
+
+    @property
+    def topic_names(self) -> Sequence[str]:
+        return sorted(self.by_name)
+
+    def topic(self, name: str) -> TopicView | None:
+        self.topics_read += 1
+        return self.by_name.get(name)
+
+    def topics(self) -> Iterator[TopicView]:
+        return iter([self.by_name[name] for name in self.topic_names])
+
+    def put(self, topic: TopicView) -> None:
+        self.by_name[topic.topic] = topic
+        self.metadata_version += 1
+
+
+class Door:
+    """The controller of this process, active unless told otherwise; answers what `answer` says."""
+
+    def __init__(self, answer: Callable[[Event], Reply] = lambda _: Reply()) -> None:
+        self.answer = answer
+        self.asked: list[Event] = []
+        self.is_active = True
+        self.is_registered = True
+        self.controller_epoch: int | None = 4
+        self.phase = "active"
+        self.since_ms: int | None = 1_700_000_000_123
+        self.seat: tuple[int, int] | None = (1, 77)
+
+    def stand_by(self, seat: tuple[int, int] | None) -> None:
+        self.is_active, self.controller_epoch, self.since_ms = False, None, None
+        self.phase, self.seat = "standby", seat
+
+    async def ask(self, request: Event) -> Reply:
+        if not self.is_active:
+            raise NotControllerError
+        self.asked.append(request)
+        return self.answer(request)
+
+
+def creating(view: View) -> Callable[[Event], Reply]:
+    """A controller that creates what is asked, at once."""
+
+    def answer(event: Event) -> Reply:
+        assert isinstance(event, CreateTopicAsked)
+        if event.name in view.by_name:
+            return Reply(detail="exists")
+        factor = range(1, 1 + (event.replication_factor or 0))
+        assignment = event.assignment or dict.fromkeys(range(event.partitions or 0), tuple(factor))
+        rows = [a_row(number, ids[0], ids, ids) for number, ids in assignment.items()]
+        view.put(a_topic(event.name, *rows))
+        return Reply()
+
+    return answer
+
+
+def reserved() -> socket.socket:
+    """A socket on a free port of loopback: its port is known before the application is."""
+    bound = socket.socket()
+    bound.bind(("127.0.0.1", 0))
+    return bound
+
+
+def address_of(bound: socket.socket) -> str:
+    return f"127.0.0.1:{bound.getsockname()[1]}"
+
+
+@asynccontextmanager
+async def served(
+    view: View, door: ControllerDoor, *, bound: socket.socket | None = None, limits: Limits = LIMITS
+) -> AsyncIterator[str]:
+    """The API on loopback; yields its address."""
+    bound = bound or reserved()
+    address = address_of(bound)
+    runner = web.AppRunner(build_app(view, door, listeners=[address], limits=limits), shutdown_timeout=1)
+    await runner.setup()
+    await web.SockSite(runner, bound).start()
+    try:
+        yield f"http://{address}"
+    finally:
+        await runner.cleanup()
+
+
+@asynccontextmanager
+async def asking(view: View, door: ControllerDoor, limits: Limits = LIMITS) -> AsyncIterator[aiohttp.ClientSession]:
+    """A client of the API."""
+    async with served(view, door, limits=limits) as url, aiohttp.ClientSession(url) as client:
+        yield client
+
+
+@contextmanager
+def served_in_thread(*processes: tuple[View, ControllerDoor, socket.socket]) -> Iterator[list[str]]:
+    """Several broker processes' APIs, beside a test that must not run in their loop; yields their addresses."""
+    started, stop, urls = threading.Event(), asyncio.Event(), []
+    loop = asyncio.new_event_loop()
+
+    async def serve(left: Sequence[tuple[View, ControllerDoor, socket.socket]]) -> None:
+        if not left:
+            started.set()
+            await stop.wait()
+            return
+        view, door, bound = left[0]
+        async with served(view, door, bound=bound) as url:
+            urls.append(url)
+            await serve(left[1:])
+
+    thread = threading.Thread(target=lambda: loop.run_until_complete(serve(processes)))
+    thread.start()
+    try:
+        assert started.wait(10)
+        yield urls
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(10)
+        loop.close()

@@ -1,0 +1,149 @@
+"""A controller on the fake ZooKeeper: real daemon, term, loop and store; recorded tellings and lines; a moved clock."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from random import Random
+
+from controller.claim import Claim
+from controller.config import Limits
+from controller.core import formats
+from controller.core.lines import Line
+from controller.core.requests import Telling
+from controller.daemon import Daemon
+from controller.guard import TermGuard
+from controller.term import Tools
+from controller.zk_model import SessionLostError
+from tests.fakes.client import FakeClient
+from tests.fakes.zookeeper import FakeZooKeeper
+
+TOP_PATHS = (
+    "/brokers", "/brokers/ids", "/brokers/topics", "/admin", "/admin/delete_topics", "/isr_change_notification",
+    "/config", "/config/topics", "/config/changes",
+)  # fmt: skip
+
+
+class Heard:
+    """What a controller told and wrote down: stands where the outboxes and the journal stand."""
+
+    def __init__(self) -> None:
+        self.tellings: list[tuple[str, Telling]] = []
+        self.lines: list[Line] = []
+        self.guards: list[TermGuard] = []
+
+    def open_outboxes(
+        self, claim: Claim, guard: TermGuard, group: asyncio.TaskGroup, on_fenced: Callable[[str], None]
+    ) -> Heard:
+        self.guards.append(guard)
+        return self
+
+    def accept(self, told: Telling | Sequence[Line], event_id: str | None = None) -> None:
+        if isinstance(told, Telling):
+            self.tellings.append((event_id or "", told))
+        else:
+            self.lines.extend(told)
+
+
+class Node:
+    """One controller process: its session, its daemon, and what was heard of it."""
+
+    def __init__(self, server: FakeZooKeeper, zk: FakeClient, broker_id: int, limits: Limits) -> None:
+        self.server = server
+        self.zk = zk
+        self.broker_id = broker_id
+        self.heard = Heard()
+        tools = Tools(
+            cluster_id="test",
+            open_outboxes=self.heard.open_outboxes,
+            journal=self.heard,
+            limits=limits,
+            now_ms=lambda: server.now_ms,
+            entropy=Random(7),
+            clock=server.clock,
+            sleep=server.clock.sleep,
+        )
+        self.daemon = Daemon(zk, broker_id, tools)
+
+    async def run(self) -> None:
+        """Until the session is lost, which is a normal end here."""
+        try:
+            await self.daemon.run()
+        except SessionLostError:
+            return
+
+
+def broker_json(broker_id: int) -> bytes:
+    port = 8080 + broker_id
+    return json.dumps(
+        {
+            "version": 5, "host": "127.0.0.1", "port": port, "endpoints": [f"HTTP://127.0.0.1:{port}"], "jmx_port": -1,
+            "listener_security_protocol_map": {"HTTP": "PLAINTEXT"}, "features": {}, "timestamp": "0",
+        }
+    ).encode()  # fmt: skip
+
+
+async def a_server(**kwargs: int) -> FakeZooKeeper:
+    """An empty Kafka layout."""
+    server = FakeZooKeeper()
+    maker = await server.connect()
+    for path in TOP_PATHS:
+        await maker.create(path, b"")
+    await maker.close()
+    return server
+
+
+async def a_broker(server: FakeZooKeeper, broker_id: int) -> FakeClient:
+    """A registered broker: its session is the client returned."""
+    zk = await server.connect()
+    await zk.create(f"/brokers/ids/{broker_id}", broker_json(broker_id), ephemeral=True)
+    return zk
+
+
+@asynccontextmanager
+async def a_controller(
+    server: FakeZooKeeper,
+    broker_id: int = 1,
+    *,
+    zk: FakeClient | None = None,
+    limits: Limits | None = None,
+    seed: int = 7,
+) -> AsyncIterator[Node]:
+    """A running daemon; ends with the scope."""
+    node = Node(server, zk or await server.connect(), broker_id, limits or Limits())
+    task = asyncio.create_task(node.run())
+    try:
+        yield node
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def until(condition: Callable[[], object], turns: int = 5_000) -> None:
+    """Let the event loop run until the condition holds; nothing here depends on real time."""
+    for _ in range(turns):
+        if condition():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("the condition never held")
+
+
+async def settled(turns: int = 200) -> None:
+    """Let everything that can run, run."""
+    for _ in range(turns):
+        await asyncio.sleep(0)
+
+
+def state_of(server: FakeZooKeeper, topic: str, partition: int) -> dict[str, object] | None:
+    """A state znode's JSON."""
+    data = server.read(f"/brokers/topics/{topic}/partitions/{partition}/state")
+    return None if data is None else formats.generic(data)
+
+
+def topic_json(*replicas: list[int], topic_id: str | None = "AAAAAAAAAAAAAAAAAAAAAg") -> bytes:
+    znode: dict[str, object] = {"version": 3, "partitions": {str(n): one for n, one in enumerate(replicas)}}
+    if topic_id is not None:
+        znode |= {"topic_id": topic_id, "adding_replicas": {}, "removing_replicas": {}}
+    return json.dumps(znode).encode()

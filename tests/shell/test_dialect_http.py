@@ -1,0 +1,126 @@
+"""The HTTP dialect: which bytes and headers a request becomes, and which answers count."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from controller import wire
+from controller.core.model import Broker, Leadership, Partition
+from controller.core.requests import KnownBroker
+from controller.dialects import Envelope, NotAcknowledgedError, Request
+from controller.dialects.http import HttpDialect, endpoint_of
+from controller.http import HttpClient
+
+ENVELOPE = Envelope(1, 7, "7-12")
+ORDERS = ("orders", "orders-id")
+
+
+def a_broker(broker_id: int = 1, endpoint: str = "HTTP://127.0.0.1:8081") -> Broker:
+    return Broker(broker_id, 40 + broker_id, "h", 1, ("PLAINTEXT://h:9092", endpoint), rack="r")
+
+
+@asynccontextmanager
+async def a_dialect() -> AsyncIterator[HttpDialect]:
+    client = HttpClient()
+    try:
+        yield HttpDialect(client)
+    finally:
+        await client.close()
+
+
+async def encoded(**fields: object) -> wire.StatesRequest:
+    known = [KnownBroker(a_broker(1), "live"), KnownBroker(a_broker(2), "gone")]
+    request = Request(path=wire.UPDATE_METADATA, brokers=known, live_ids=frozenset({1, 3}), **fields)  # type: ignore[arg-type]
+    async with a_dialect() as dialect:
+        return wire.decode(dialect.encode(request), wire.StatesRequest)
+
+
+async def test_a_row_says_all_of_a_partition_and_which_replicas_are_offline() -> None:
+    partition = Partition((1, 2, 3), adding=(3,), removing=(2,), state=Leadership(1, 5, (1, 3), 6, 1), version=9)
+    message = await encoded(rows={ORDERS: {0: partition, 1: partition}}, new=frozenset({("orders-id", 1)}))
+    rows = [wire.PartitionRow(n, 6, 1, 5, (1, 3), 9, (1, 2, 3), (3,), (2,), (2,), n == 1, 1) for n in (0, 1)]
+    assert message.topics == [wire.TopicRows("orders", "orders-id", rows)]
+
+
+async def test_a_removed_partition_has_leader_minus_two_and_one_never_led_is_left_out() -> None:
+    message = await encoded(rows={ORDERS: {0: None, 1: Partition((1,))}, ("idle", "idle-id"): {0: Partition((1,))}})
+    assert [(t.topic, [(r.partition, r.leader) for r in t.partitions]) for t in message.topics] == [
+        ("orders", [(0, -2)])
+    ]
+
+
+async def test_brokers_are_told_only_where_the_request_says_so() -> None:
+    assert (await encoded(rows={})).brokers == []
+    told = await encoded(tells_brokers=True, full=True, part=1, parts=3)
+    assert (told.full, told.part, told.parts) == (True, 1, 3)
+    assert told.brokers == [
+        wire.BrokerEntry(1, 41, "live", "r", ("PLAINTEXT://h:9092", "HTTP://127.0.0.1:8081")),
+        wire.BrokerEntry(2, 42, "gone", "r", ("PLAINTEXT://h:9092", "HTTP://127.0.0.1:8081")),
+    ]
+
+
+async def test_a_topic_without_an_id_is_never_told() -> None:
+    with pytest.raises(AssertionError):
+        await encoded(rows={("old", ""): {0: None}})
+
+
+def test_the_endpoint_is_the_listener_named_http() -> None:
+    assert endpoint_of(a_broker()) == "http://127.0.0.1:8081"
+    assert endpoint_of(a_broker(endpoint="HTTP://[::1]:8081")) == "http://[::1]:8081"
+    assert endpoint_of(Broker(1, 1, "h", 1, ("HTTPS://h:1", "PLAINTEXT://h:2"))) is None
+
+
+@asynccontextmanager
+async def a_serving_broker(status: int, answer: bytes, seen: list[web.Request]) -> AsyncIterator[Broker]:
+    async def handle(request: web.Request) -> web.Response:
+        seen.append(request)
+        assert await request.read() == b"bytes"
+        return web.Response(status=status, body=answer)
+
+    app = web.Application()
+    app.router.add_post(wire.LEADER_AND_ISR, handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield a_broker(endpoint=f"HTTP://127.0.0.1:{runner.addresses[0][1]}")
+    finally:
+        await runner.cleanup()
+
+
+async def test_what_differs_per_broker_travels_in_headers_and_the_answer_comes_back() -> None:
+    seen: list[web.Request] = []
+    answer = wire.Answer(0, [wire.Refusal("orders-id", 3, 56)])
+    async with a_serving_broker(200, wire.encode(answer), seen) as broker, a_dialect() as dialect:
+        assert await dialect.send(broker, wire.LEADER_AND_ISR, b"bytes", ENVELOPE) == answer
+    headers = {name: value for name, value in seen[0].headers.items() if name.startswith("Klamm-")}
+    assert headers == {
+        "Klamm-Controller-Id": "1",
+        "Klamm-Controller-Epoch": "7",
+        "Klamm-Broker-Epoch": "41",
+        "Klamm-Event-Id": "7-12",
+    }
+    assert seen[0].content_type == "application/json"
+
+
+@pytest.mark.parametrize(
+    ("status", "answer"), [(503, b'{"error_code":0}'), (401, b""), (200, b"<html>"), (200, b'{"error_code":"x"}')]
+)
+async def test_an_answer_that_does_not_say_what_became_of_it_is_no_acknowledgement(status: int, answer: bytes) -> None:
+    async with a_serving_broker(status, answer, []) as broker, a_dialect() as dialect:
+        with pytest.raises(NotAcknowledgedError, match="answered"):
+            await dialect.send(broker, wire.LEADER_AND_ISR, b"bytes", ENVELOPE)
+
+
+async def test_a_broker_that_cannot_be_reached_has_not_acknowledged() -> None:
+    async with a_dialect() as dialect:
+        with pytest.raises(NotAcknowledgedError, match="no listener named HTTP"):
+            await dialect.send(Broker(1, 1, "h", 1, ()), wire.LEADER_AND_ISR, b"bytes", ENVELOPE)
+        async with a_serving_broker(200, b"", []) as broker:
+            pass
+        with pytest.raises(NotAcknowledgedError, match="POST http"):
+            await dialect.send(broker, wire.LEADER_AND_ISR, b"bytes", ENVELOPE)

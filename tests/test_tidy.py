@@ -1,0 +1,261 @@
+"""The rules that a reader of this code may rely on, held against every file. Reads sources, imports none of them."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from tests import tables
+
+ROOT = Path(__file__).parents[1]
+IGNORED = {".git", ".venv", "var", "build", "dist", "__pycache__"}
+IGNORED |= {".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
+MAX_LINES_PER_FILE = 300
+MAX_LINES_PER_FUNCTION = 50
+
+#: each imports only what stands before it, and itself; what is not named stands with the shell
+LAYERS = (
+    "controller.core",
+    "controller.wire",
+    "controller.config",
+    "controller.log",
+    "controller.http",
+    "controller",  # the shell
+    "controller.api",
+    "brokerstub",
+    "brokerstub.lab",
+    "controller.cli",
+)
+OURS = ("controller", "brokerstub")
+CORE_MAY_IMPORT = {
+    "__future__",
+    "base64",
+    "bisect",
+    "collections",
+    "dataclasses",
+    "enum",
+    "functools",
+    "heapq",
+    "itertools",
+    "math",
+    "msgspec",
+    "operator",
+    "random",  # the type of a seeded generator, see below
+    "re",
+    "typing",
+}
+#: what reaches out of the process, or differs from one process to the next
+CORE_MAY_NOT_CALL = {"open", "print", "input", "eval", "exec", "compile", "__import__", "hash", "id"}
+AIOZK_USERS = {"controller.zk", "controller.zk_session"}
+HTTP_CLIENTS = {"controller.http"}
+HTTP_SERVERS = ("controller.api", "brokerstub.server", "brokerstub.lab")
+AIOHTTP_SERVER_SIDE = ("aiohttp.web", "aiohttp.typedefs", "aiohttp.hdrs")
+ZOOKEEPER_ADAPTER = ("controller.zk", "controller.zk_session", "controller.zk_bulk", "controller.zk_codec")
+#: the store; the seat; the registration and top-level paths; the chroot
+ZOOKEEPER_WRITERS = {"controller.store", "controller.claim", "brokerstub.registration", "brokerstub.zookeeper"}
+#: where a term that ended by a bug is met, whatever the bug was
+CATCHES_EVERYTHING = {"controller.daemon"}
+#: least number of arguments with which a call is a write to ZooKeeper (`Event.set()` and its like have fewer)
+ZOOKEEPER_WRITES = {"transact": 1, "create": 2, "set": 3, "delete": 2}
+
+
+def project_files() -> Iterator[Path]:
+    """What belongs to the project; recordings in `tests/data` are other people's words."""
+    for folder, folders, names in os.walk(ROOT):
+        here = Path(folder)
+        folders[:] = [n for n in folders if n not in IGNORED and not n.endswith(".egg-info")]
+        folders[:] = [n for n in folders if here / n != ROOT / "tests" / "data"]
+        yield from (here / name for name in names)
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    """Every Python file by its dotted name."""
+    found = {}
+    for path in sorted(project_files()):
+        if path.suffix == ".py":
+            parts = path.relative_to(ROOT).with_suffix("").parts
+            name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+            found[name] = ast.parse(path.read_bytes(), filename=str(path))
+    return found
+
+
+def is_within(name: str, package: str) -> bool:
+    return name == package or name.startswith(f"{package}.")
+
+
+def modules_of(*packages: str) -> dict[str, ast.Module]:
+    return {name: tree for name, tree in modules().items() if any(is_within(name, one) for one in packages)}
+
+
+@cache
+def imports_of(name: str) -> frozenset[str]:
+    """Dotted names of everything imported, anywhere in the module: `from a import b` is `a.b`."""
+    found = set()
+    for node in ast.walk(modules()[name]):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{name}: imports are absolute"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return frozenset(found)
+
+
+def importers_of(library: str, *packages: str) -> set[str]:
+    return {name for name in modules_of(*packages) if any(is_within(one, library) for one in imports_of(name))}
+
+
+def layer_of(name: str) -> int:
+    """The most specific layer that a dotted name belongs to."""
+    return max((len(layer), index) for index, layer in enumerate(LAYERS) if is_within(name, layer))[1]
+
+
+def calls_in(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
+    """Each call with the last part of what is called."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            yield getattr(node.func, "attr", getattr(node.func, "id", "")), node
+
+
+def test_each_layer_imports_only_what_stands_before_it() -> None:
+    wrong = {
+        f"{name} imports {imported}"
+        for name in modules_of(*OURS)
+        for imported in imports_of(name)
+        if imported.startswith(tuple(f"{package}." for package in OURS)) and layer_of(imported) > layer_of(name)
+    }
+    assert wrong == set()
+
+
+def test_the_core_imports_only_data_tools_and_itself() -> None:
+    wrong = {
+        f"{name} imports {imported}"
+        for name in modules_of("controller.core")
+        for imported in imports_of(name)
+        if imported.partition(".")[0] not in CORE_MAY_IMPORT and not is_within(imported, "controller.core")
+    }
+    assert wrong == set()
+
+
+def test_the_core_draws_only_from_a_seeded_generator() -> None:
+    for name, tree in modules_of("controller.core").items():
+        assert {one for one in imports_of(name) if is_within(one, "random")} <= {"random.Random"}, name
+        unseeded = [node.lineno for called, node in calls_in(tree) if called == "Random" and not node.args]
+        assert unseeded == [], name
+
+
+def test_the_core_does_not_reach_out_of_itself() -> None:
+    for name, tree in modules_of("controller.core").items():
+        reached = {called for called, node in calls_in(tree) if isinstance(node.func, ast.Name)} & CORE_MAY_NOT_CALL
+        assert reached == set(), name
+        awaiting = [node for node in ast.walk(tree) if isinstance(node, ast.AsyncFunctionDef | ast.Await)]
+        assert awaiting == [], name
+
+
+def test_aiozk_stays_in_the_adapter() -> None:
+    assert importers_of("aiozk", *OURS) <= AIOZK_USERS
+
+
+def test_only_one_module_is_an_http_client_and_only_the_edges_serve() -> None:
+    for name in importers_of("aiohttp", *OURS):
+        of_server = {one for one in imports_of(name) if one.startswith(AIOHTTP_SERVER_SIDE)}
+        of_client = {one for one in imports_of(name) if is_within(one, "aiohttp")} - of_server
+        assert not of_server or any(is_within(name, edge) for edge in HTTP_SERVERS), f"{name} imports {of_server}"
+        assert not of_client or name in HTTP_CLIENTS, f"{name} imports {of_client}"
+
+
+def test_spark_jobs_stand_alone_and_only_they_import_pyspark() -> None:
+    assert importers_of("pyspark", *OURS) == set()
+    for package in (*OURS, "tests"):
+        assert importers_of(package, "sparkjobs") == set()
+    assert importers_of("sparkjobs", *OURS) == set()
+
+
+def test_zookeeper_is_written_by_the_listed_modules_only() -> None:
+    writers = {
+        name
+        for name, tree in modules_of(*OURS).items()
+        for called, node in calls_in(tree)
+        if len(node.args) + len(node.keywords) >= ZOOKEEPER_WRITES.get(called, 100)
+        and isinstance(node.func, ast.Attribute)
+    }
+    assert writers - set(ZOOKEEPER_ADAPTER) == ZOOKEEPER_WRITERS
+
+
+def test_files_and_functions_stay_short() -> None:
+    long = {
+        f"{path.relative_to(ROOT)} has {count} lines"
+        for path in project_files()
+        if path.suffix == ".py" and (count := path.read_bytes().count(b"\n")) > MAX_LINES_PER_FILE
+    }
+    for name, tree in modules().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                count = (node.end_lineno or node.lineno) - node.lineno + 1
+                if count > MAX_LINES_PER_FUNCTION:
+                    long.add(f"{name}.{node.name} has {count} lines")
+    assert long == set()
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    assert {name for name, tree in modules().items() if tree.body and ast.get_docstring(tree) is None} == set()
+
+
+def test_bugs_are_caught_in_one_place_only() -> None:
+    """`except BaseException` that raises again only cleans up, and may."""
+    catching = set()
+    for name, tree in modules().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ExceptHandler):
+                caught = {one.id for one in ast.walk(node.type) if isinstance(one, ast.Name)} if node.type else {""}
+                raises = any(isinstance(one, ast.Raise) for one in ast.walk(node))
+                if caught & {"", "Exception"} or ("BaseException" in caught and not raises):
+                    catching.add(name)
+    assert catching == CATCHES_EVERYTHING
+
+
+def test_no_test_replaces_code_under_test() -> None:
+    libraries = ("unittest.mock", "mock", "pytest_mock")
+    assert set[str]().union(*(importers_of(library, "tests") for library in libraries)) == set()
+    fixtures = {
+        name
+        for name, tree in modules_of("tests").items()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.arg) and node.arg == "mocker"
+    }
+    assert fixtures == set()
+
+
+def test_no_test_sleeps_for_luck() -> None:
+    """A sleep belongs into a loop that asks for a condition; anywhere else it is a guess (but for `sleep(0)`)."""
+    wrong = set()
+    for name, tree in modules_of("tests").items():
+        polls = {id(node) for loop in ast.walk(tree) if isinstance(loop, ast.While) for node in ast.walk(loop)}
+        for called, node in calls_in(tree):
+            is_library = not isinstance(node.func, ast.Attribute) or ast.unparse(node.func.value) in ("time", "asyncio")
+            if called == "sleep" and is_library and id(node) not in polls and ast.unparse(node.args[0]) != "0":
+                wrong.add(f"{name}:{node.lineno}")
+    assert wrong == set()
+
+
+def test_no_file_names_a_registry_or_this_machine() -> None:
+    registries = [("pypi", "org"), ("files", "pythonhosted", "org"), ("registry", "npmjs", "org")]
+    registries += [("repo1", "maven", "org"), ("repo", "maven", "apache", "org")]
+    words = [".".join(parts).encode() for parts in registries]
+    words += ["/".join(("", "work", "")).encode(), "/".join(("..", "shared")).encode()]
+    wrong = {
+        f"{path.relative_to(ROOT)}: {word.decode()}"
+        for path in project_files()
+        for content in (path.read_bytes(),)
+        for word in words
+        if word in content
+    }
+    assert wrong == set()
+
+
+def test_the_tables_in_the_design_are_current() -> None:
+    page = tables.PAGE.read_text(encoding="utf-8")
+    assert tables.page_with_tables(page) == page, "run `make tables`"
