@@ -7,20 +7,25 @@ concerns metadata, replicas, sessions or ISRs is decided in their modules. It ne
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
+from typing import Final
 
-import msgspec
 import structlog
 
 from brokerstub.asker import Asker
+from brokerstub.direct import DirectAsker, writes_directly
+from brokerstub.faults import NO_FAULTS, Faults, watch_faults
 from brokerstub.fetch import Fetcher, Poster
+from brokerstub.heads import Heads, NotReadyError
 from brokerstub.isr import IsrKeeper
+from brokerstub.log_dirs import LogDirs
 from brokerstub.metadata import MetadataCache
+from brokerstub.notices import Notices
 from brokerstub.parts import OutOfOrderError, Parts
-from brokerstub.replica_log import ReplicaLog
-from brokerstub.replicas import Key, Replicas, Taken, pieces
+from brokerstub.replicas import Change, Key, Replicas, Taken, pieces
 from brokerstub.sessions import Sessions
 from controller.config import LIMITS, BrokerConfig, Limits
 from controller.core.codes import Code
@@ -32,23 +37,15 @@ from controller.wire import (
     Refusal,
     StatesRequest,
     StopReplicaRequest,
+    TopicRows,
     UndecodedStatesRequest,
 )
+from controller.zk_model import ZooKeeper
+
+#: of strays set aside by one list, so many are named in the log
+STRAYS_LISTED: Final = 100
 
 log = structlog.get_logger()
-
-
-class NotReadyError(Exception):
-    """Not registered yet, or not as the incarnation the request is for: the same request may succeed soon."""
-
-
-class Heads(msgspec.Struct, frozen=True):
-    """What a controller's request says beside its body."""
-
-    controller_id: int
-    controller_epoch: int
-    broker_epoch: int
-    event_id: str | None = None
 
 
 class Broker:
@@ -58,11 +55,12 @@ class Broker:
         self,
         config: BrokerConfig,
         cluster_id: str,
-        directory: Path,
         http: Poster,
         *,
         clock_ms: Callable[[], int],
+        wall_clock_ms: Callable[[], int],
         entropy: Random,
+        faults: Faults = NO_FAULTS,
         limits: Limits = LIMITS,
     ) -> None:
         broker_id, interval_ms = config.broker_id, config.replica_fetch_wait_max_ms
@@ -72,28 +70,44 @@ class Broker:
         self.controller_epoch = -1
         """The highest seen, over all incarnations."""
         self.metadata = MetadataCache(cluster_id, broker_id)
+        self._newest = (-1, -1)
+        """Controller epoch and number of the newest event that this incarnation was told of."""
         self._clock_ms = clock_ms
+        self._wall_clock_ms = wall_clock_ms
         self._limits = limits
-        self._replica_log = ReplicaLog(directory / "replicas.jsonl")
-        self.replicas = Replicas(broker_id, self._replica_log.found, lambda: draw_topic_id(entropy))
+        self._faults = faults
+        self._faults_path = None if config.klamm_faults_file is None else Path(config.klamm_faults_file)
+        dirs = self._dirs = LogDirs(config.log_directories, faults.broken_dirs)
+        self.replicas = Replicas(
+            broker_id, dirs.found, lambda: draw_topic_id(entropy), directories=dirs.indexes, broken=dirs.broken
+        )
         self.sessions = Sessions(self._leader_epoch_of, lambda: entropy.randrange(1, 1 << 31))
         self.isr = IsrKeeper(
             self.replicas, self.sessions, self.metadata.broker, lag_ms=lag_ms, partitions_max=limits.partitions_per_rpc
         )
-        self._fetcher = Fetcher(http, self.metadata.address_of, self._log_id_of, broker_id, interval_ms)
+        self.notices = Notices(config, clock_ms)
+        self._fetcher = Fetcher(
+            http, self.metadata.address_of, self._log_id_of, broker_id, interval_ms, self._is_held_back
+        )
         tick_ms = max(1, min(interval_ms, lag_ms // 2))
-        self._asker = Asker(
+        asker: Callable[..., Asker] = Asker
+        if writes_directly(config.inter_broker_protocol_version):
+            asker = partial(DirectAsker, replicas=self.replicas, notices=self.notices)
+        self._asker = asker(
             http, self.isr, self.metadata, clock_ms=clock_ms, entropy=entropy, tick_ms=tick_ms, limits=limits
         )
         self._leaderships: Parts[StatesRequest] = Parts()
         self._one_at_a_time = asyncio.Lock()
         self._disk_error: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    def begin(self, broker_epoch: int) -> None:
-        """Registered: a new incarnation. It keeps its disk and the highest controller epoch, and nothing else."""
+    def begin(self, broker_epoch: int, zk: ZooKeeper | None = None) -> None:
+        """Registered, under this session: a new incarnation. It keeps its disk and the highest controller epoch, and
+        nothing else."""
+        self.notices.begin(zk)
         if broker_epoch == self.broker_epoch:
             return
         self.broker_epoch = broker_epoch
+        self._newest = (-1, -1)
         self.replicas.begin()
         self.sessions.begin()
         self.isr.begin(broker_epoch)
@@ -101,14 +115,33 @@ class Broker:
         self._asker.begin(broker_epoch)
 
     async def run(self) -> None:
-        """Fetch from leaders and ask for ISR changes, for ever. A failing disk ends it: a group with the OSError."""
+        """Fetch from leaders and ask for ISR changes, for ever. The loss of the last log directory ends it: a group
+        with the OSError."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._fetcher.run())
             tasks.create_task(self._asker.run())
+            tasks.create_task(self.notices.run())
+            if self._faults_path is not None:
+                tasks.create_task(watch_faults(self._faults_path, self.on_faults))
             await self._disk_error
 
     def close(self) -> None:
-        self._replica_log.close()
+        self._dirs.close()
+
+    def on_faults(self, faults: Faults) -> None:
+        """The faults to be suffered from now on."""
+        before, self._faults = self._faults, faults
+        broken = faults.broken_dirs & set(self._dirs.indexes)
+        for directory in sorted(broken - self._dirs.broken):
+            self._fail(directory)
+        for directory in sorted((self._dirs.broken & before.broken_dirs) - broken):
+            self._mend(directory)
+        changes = []
+        for key, row in self.replicas.told.items():
+            name = self.replicas.held[key].name
+            if (name in before.held) != (name in faults.held):
+                changes.append(Change(key, row if name in faults.held else None, row))
+        self._fetcher.on_changes(changes)
 
     async def on_leader_and_isr(self, heads: Heads, request: StatesRequest) -> Answer:
         async with self._one_at_a_time:
@@ -121,7 +154,7 @@ class Broker:
                 return Answer(Code.INVALID_REQUEST)
             topics = [body.topics for body in bodies]
             if is_whole:
-                self._settle(self.replicas.take_list(topics))
+                self._set_aside(topics)
             refused: list[Refusal] = []
             for piece in pieces(topics, self._limits.partitions_per_rpc):
                 if code := self._fence(heads):  # the incarnation may have ended between two pieces
@@ -180,25 +213,70 @@ class Broker:
             return Code.STALE_BROKER_EPOCH
         if heads.controller_epoch < self.controller_epoch:
             return Code.STALE_CONTROLLER_EPOCH
+        if (place := heads.place) is not None:
+            if place < self._newest:
+                # A request that its sender gave up, then sent anew with what was decided meanwhile; it came late.
+                return Code.INVALID_REQUEST
+            self._newest = place
         self.controller_epoch = heads.controller_epoch
         return Code.NONE
 
+    def _set_aside(self, topics: list[Sequence[TopicRows]]) -> None:
+        """A full list comes: what is on disk and not in it."""
+        taken = self.replicas.take_list(
+            topics, f"not in the full list of controller epoch {self.controller_epoch}", self._wall_clock_ms()
+        )
+        self._settle(taken)
+        if taken.written:
+            names = [f"{one.topic}-{one.partition} ({one.topic_id})" for one in taken.written[:STRAYS_LISTED]]
+            log.warning(
+                "strays.set_aside", replicas=len(taken.written), controller_epoch=self.controller_epoch, of=names
+            )
+
     def _settle(self, taken: Taken) -> None:
-        """First the disk, then everybody whom the changes concern."""
+        """First the disk, then everybody whom the changes concern. What a disk did not take is refused."""
+        self._check_disks()
+        failed = self._dirs.write(taken, self.replicas.within)
+        self._pass_on(taken.changes)
+        for directory in failed:
+            self._fail(directory)
+            lost = [one for one in (*taken.written, *taken.deleted) if one.directory == directory]
+            taken.refused.extend(Refusal(one.topic_id, one.partition, Code.KAFKA_STORAGE_ERROR) for one in lost)
+        self._check_disks()
+
+    def _check_disks(self) -> None:
         if self._disk_error.done():
-            raise NotReadyError("the data directory has failed")
-        if taken.written or taken.deleted:
-            try:
-                self._replica_log.write(taken.written, taken.deleted, self.replicas.held)
-            except OSError as error:
-                # As Kafka does when no log directory is left: the process ends.
-                self._disk_error.set_exception(error)
-                raise NotReadyError("the data directory has failed") from error
+            raise NotReadyError("no log directory is left")
+
+    def _fail(self, directory: int) -> None:
+        """What it had is neither led nor followed any more, and the controller is to ask."""
+        self._pass_on(self.replicas.fail(directory).changes)
+        self.notices.on_log_dir()
+        try:
+            self._dirs.fail(directory)
+        except OSError as error:
+            # As Kafka does when no log directory is left: the process ends.
+            self._disk_error.set_exception(error)
+
+    def _mend(self, directory: int) -> None:
+        try:
+            taken = self.replicas.mend(directory, self._dirs.open(directory), self._wall_clock_ms())
+        except OSError as error:
+            log.warning("log_dir.unusable", directory=directory, reason=str(error))
+            return
+        self._settle(taken)
+        self.notices.on_log_dir()
+        log.info("log_dir.mended", directory=directory)
+
+    def _pass_on(self, changes: Sequence[Change]) -> None:
         now_ms = self._clock_ms()
-        for change in taken.changes:
+        for change in changes:
             self.isr.on_change(change, now_ms)
-        self._fetcher.on_changes(taken.changes)
+        self._fetcher.on_changes(changes)
         self._asker.wake()
+
+    def _is_held_back(self, key: Key) -> bool:
+        return self.replicas.held[key].name in self._faults.held
 
     def _leader_epoch_of(self, key: Key) -> int | None:
         row = self.replicas.led(key)

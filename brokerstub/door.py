@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from controller.core.cluster import Cluster
 from controller.core.events import Event
-from controller.daemon import Daemon
+from controller.core.lines import Line
+from controller.daemon import Daemon, TermRecord
 from controller.inbox import NotControllerError, Reply
 
 
@@ -39,6 +41,16 @@ class Door:
     @property
     def seat(self) -> tuple[int, int] | None:
         return None if self._daemon is None else self._daemon.seat
+
+    @property
+    def cluster(self) -> Cluster | None:
+        return None if self._daemon is None else self._daemon.cluster
+
+    def history(self) -> list[TermRecord]:
+        return [] if self._daemon is None else self._daemon.history()
+
+    def lines_about(self, topic: str, partition: int) -> list[Line]:
+        return [] if self._daemon is None else self._daemon.lines_about(topic, partition)
 
     async def ask(self, request: Event) -> Reply:
         if self._daemon is None:

@@ -18,6 +18,7 @@ from brokerstub.replicas import Change, Key
 from controller import wire
 from controller.config import LIMITS
 from controller.core.codes import Code
+from controller.core.model import NO_LEADER
 from controller.http import ExchangeError
 from controller.wire import FetchAnswer, FetchRequest, FetchRow, FetchTopic, ForgottenTopic
 
@@ -103,10 +104,12 @@ class Fetcher:
         log_id_of: Callable[[Key], str],
         broker_id: int,
         interval_ms: int,
+        is_held_back: Callable[[Key], bool] = lambda _: False,
     ) -> None:
         self._http = http
         self._address_of = address_of
         self._log_id_of = log_id_of
+        self._is_held_back = is_held_back
         self._broker_id = broker_id
         self._broker_epoch = -1
         self._interval_ms = interval_ms
@@ -124,14 +127,16 @@ class Fetcher:
         """Partitions are led by somebody else now, or not ours any more."""
         touched = set()
         for change in changes:
-            before = None if change.before is None else change.before.leader
-            after = None if change.after is None else change.after.leader
-            if before is not None and before != after and before in self._followings:
-                self._followings[before].unwant(change.key)
-                touched.add(before)
-            if change.after is not None and change.is_new_leadership and after not in (None, -1, self._broker_id):
-                self._want(change.key, change.after)
-                touched.add(change.after.leader)
+            before, after = change.before, change.after
+            if after is not None and not self._is_followed(change.key, after):
+                after = None
+            has_left = before is not None and (after is None or after.leader != before.leader)
+            if before is not None and has_left and before.leader in self._followings:
+                self._followings[before.leader].unwant(change.key)
+                touched.add(before.leader)
+            if after is not None and change.is_new_leadership:
+                self._want(change.key, after)
+                touched.add(after.leader)
         for leader_id in touched:
             if self._followings[leader_id].wanted:
                 self._followings[leader_id].woken.set()
@@ -150,6 +155,9 @@ class Fetcher:
                 self._new_came.clear()
                 while self._new:
                     tasks.create_task(self._follow(self._new.pop()))
+
+    def _is_followed(self, key: Key, row: wire.PartitionRow) -> bool:
+        return row.leader not in (NO_LEADER, self._broker_id) and not self._is_held_back(key)
 
     def _want(self, key: Key, row: wire.PartitionRow) -> None:
         following = self._followings.get(row.leader)

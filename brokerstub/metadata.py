@@ -36,11 +36,20 @@ class _Topic:
     def merge(self, body: bytes) -> None:
         for piece in (self._body or b"[]", body):
             for row in _rows_decoder.decode(piece):
+                known = self._rows.get(row.partition)
                 if row.leader == LEADER_REMOVED:
                     self._rows.pop(row.partition, None)
-                else:
+                elif known is None or (row.leader_epoch, row.version) >= (known.leader_epoch, known.version):
                     self._rows[row.partition] = row
         self._body = None
+
+    def keep_newer(self, older: _Topic) -> None:
+        """A list came late: rows that are older than those known already are not taken back."""
+        self.merge(b"[]")
+        for row in older.rows():
+            known = self._rows.get(row.partition)
+            if known is not None and (row.leader_epoch, row.version) > (known.leader_epoch, known.version):
+                self._rows[row.partition] = row
 
     @property
     def is_empty(self) -> bool:
@@ -101,6 +110,7 @@ class MetadataCache:
         bodies, is_whole = self._parts.take(_detached(request) if request.full else request, controller_epoch)
         if not bodies:
             return
+        before = self._topics if controller_epoch == self.controller_epoch else {}
         if is_whole:
             self._topics = {}
         for body in bodies:
@@ -108,6 +118,11 @@ class MetadataCache:
                 self._brokers = {entry.id: entry for entry in sorted(body.brokers, key=lambda entry: entry.id)}
             for topic in body.topics:
                 self._merge(topic)
+        if is_whole:
+            for name, older in before.items():
+                now = self._topics.get(name)
+                if now is not None and now.topic_id == older.topic_id:
+                    now.keep_newer(older)
         self._names = None
         self.controller_id, self.controller_epoch = controller_id, controller_epoch
         self.metadata_version += 1

@@ -1,4 +1,5 @@
-"""What a broker process itself writes to ZooKeeper: Kafka's top-level paths, `/cluster/id`, and its registration.
+"""What a broker process itself writes to ZooKeeper to take part: Kafka's top-level paths, `/cluster/id`, `/feature`,
+a generated broker id, and its registration.
 
 Whose a registration is, its owner session says, never its content. It deletes no node that another session owns,
 except an earlier session of this same process; a broker that leaves just ends its session.
@@ -16,7 +17,7 @@ import msgspec
 import structlog
 
 from controller.config import BrokerConfig, ConfigError
-from controller.core.formats import BrokerZnode, ClusterIdZnode, decode
+from controller.core.formats import BrokerZnode, ClusterIdZnode, FeatureZnode, decode
 from controller.core.topics import draw_topic_id
 from controller.core.writes import Create
 from controller.core.znodes import broker_path
@@ -34,6 +35,9 @@ from controller.zk_model import (
 log = structlog.get_logger()
 
 CLUSTER_ID_PATH: Final = "/cluster/id"
+FEATURE_PATH: Final = "/feature"
+#: only its version matters
+SEQUENCE_PATH: Final = "/brokers/seqid"
 #: parents first; Kafka's own (reference, section 1), then ours
 TOP_LEVEL_PATHS: Final = (
     "/consumers",
@@ -95,6 +99,30 @@ async def cluster_id(zk: ZooKeeper, entropy: Random) -> str:
                 await zk.create(CLUSTER_ID_PATH, msgspec.json.encode(ClusterIdZnode(draw_topic_id(entropy))))
             except NodeExistsError:
                 continue
+            except (NotSentError, OutcomeUnknownError):
+                await _connected(zk, changed)
+
+
+async def ensure_feature(zk: ZooKeeper) -> None:
+    """`/feature` exists, as Kafka 3.9 makes it: enabled, and nothing finalised. What is there is left alone."""
+    async with _told_of_changes(zk) as changed:
+        while True:
+            try:
+                if (await zk.exists(FEATURE_PATH)).stat is None:
+                    await zk.create(FEATURE_PATH, msgspec.json.encode(FeatureZnode(status=1)))
+                return
+            except NodeExistsError:
+                return
+            except (NotSentError, OutcomeUnknownError):
+                await _connected(zk, changed)
+
+
+async def generated_broker_id(zk: ZooKeeper, reserved_max: int) -> int:
+    """A broker id that nobody had. A lost answer costs one id, no more."""
+    async with _told_of_changes(zk) as changed:
+        while True:
+            try:
+                return reserved_max + (await zk.set(SEQUENCE_PATH, b"", -1)).version
             except (NotSentError, OutcomeUnknownError):
                 await _connected(zk, changed)
 

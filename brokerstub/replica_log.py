@@ -1,4 +1,4 @@
-"""The replicas of one broker on disk: a file of JSON lines, the newest line about a replica counts.
+"""The replicas in one log directory: a file of JSON lines, the newest line about a replica counts.
 
 Appended to before a request is answered, rewritten when it is opened and when it has grown too long. A line torn by
 a crash was never answered for, so it is left out. It must never interpret a replica.
@@ -6,20 +6,20 @@ a crash was never answered for, so it is left out. It must never interpret a rep
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from brokerstub.identity import write_atomically
-from brokerstub.replicas import Key, Replica
+from brokerstub.replicas import Key, Replica, SetAside
 
-#: beyond the replicas there are, so many lines may be out of date before the file is rewritten
-STALE_LINES_MAX: Final = 100_000
+#: since it was rewritten last, so many lines may be added before it is again
+LINES_ADDED_MAX: Final = 100_000
 
 
-class _Line(msgspec.Struct):
+class _Line(msgspec.Struct, omit_defaults=True):
     """A replica as it now is, or that it is gone (no topic)."""
 
     topic_id: str
@@ -27,47 +27,59 @@ class _Line(msgspec.Struct):
     topic: str | None = None
     log_id: str = ""
     leader_epochs: tuple[int, ...] = ()
+    stray: SetAside | None = None
 
 
 class ReplicaLog:
-    """The file `replicas.jsonl` of a data directory."""
+    """The file `replicas.jsonl` of the log directory with this index."""
 
-    def __init__(self, path: Path, stale_lines_max: int = STALE_LINES_MAX) -> None:
+    def __init__(self, path: Path, index: int = 0, lines_added_max: int = LINES_ADDED_MAX) -> None:
         self._path = path
-        self._stale_lines_max = stale_lines_max
+        self._lines_added_max = lines_added_max
         self._encoder = msgspec.json.Encoder()
         #: as found when opened
-        self.found = _read(path)
-        self._rewrite(self.found)
+        self.found = _read(path, index)
+        self._rewrite(self.found.values())
 
     def close(self) -> None:
         self._file.close()
 
-    def write(self, written: Sequence[Replica], deleted: Sequence[Key], held: Mapping[Key, Replica]) -> None:
-        """Take note of replicas made or changed, and deleted; `held` are all there are now."""
-        self._lines += len(written) + len(deleted)
-        if self._lines > len(held) + self._stale_lines_max:
+    def write(
+        self, written: Sequence[Replica], deleted: Sequence[Replica], everything: Callable[[], Iterable[Replica]]
+    ) -> None:
+        """Take note of replicas made or changed, and deleted; `everything` is what the directory has now."""
+        self._added += len(written) + len(deleted)
+        if self._added > self._lines_added_max:
             self._file.close()
-            self._rewrite(held)
+            self._rewrite(everything())
         else:
-            tombstones = [{"topic_id": topic_id, "partition": partition} for topic_id, partition in deleted]
-            rest = memoryview(self._encoder.encode_lines([*written, *tombstones]))
+            tombstones = [_Line(one.topic_id, one.partition) for one in deleted]
+            rest = memoryview(self._encoder.encode_lines([*map(_line_of, written), *tombstones]))
             while rest:
                 rest = rest[self._file.write(rest) :]
 
-    def _rewrite(self, held: Mapping[Key, Replica]) -> None:
-        write_atomically(self._path, self._encoder.encode_lines(list(held.values())))
-        self._lines = len(held)
-        self._file = self._path.open("ab", buffering=0)
+    def _rewrite(self, everything: Iterable[Replica]) -> None:
+        write_atomically(self._path, self._encoder.encode_lines([_line_of(one) for one in everything]))
+        self._added = 0
+        self._file: Any = self._path.open("ab", buffering=0)
 
 
-def _read(path: Path) -> dict[Key, Replica]:
-    held: dict[Key, Replica] = {}
+def _line_of(replica: Replica) -> _Line:
+    """The directory is where the line is."""
+    return _Line(
+        replica.topic_id, replica.partition, replica.topic, replica.log_id, replica.leader_epochs, replica.stray
+    )
+
+
+def _read(path: Path, index: int) -> dict[Key, Replica]:
+    found: dict[Key, Replica] = {}
     data = path.read_bytes() if path.exists() else b""
     for line in msgspec.json.Decoder(_Line).decode_lines(data[: data.rfind(b"\n") + 1]):
         if line.topic is None:
-            held.pop((line.topic_id, line.partition), None)
+            found.pop((line.topic_id, line.partition), None)
         else:
-            replica = Replica(line.topic, line.topic_id, line.partition, line.log_id, line.leader_epochs)
-            held[replica.key] = replica
-    return held
+            replica = Replica(
+                line.topic, line.topic_id, line.partition, line.log_id, line.leader_epochs, index, line.stray
+            )
+            found[replica.key] = replica
+    return found

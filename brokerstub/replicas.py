@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -24,6 +25,13 @@ LEADER_EPOCHS_KEPT: Final = 16
 ANY_LEADER_EPOCH: Final = (-2, -1)
 
 
+class SetAside(msgspec.Struct, frozen=True, gc=False):
+    """Why and when (wall clock) a replica was set aside."""
+
+    reason: str
+    at_ms: int
+
+
 class Replica(msgspec.Struct, frozen=True, gc=False):
     """One replica on disk. A stub keeps no records: the log id stands for the log, drawn when it was created."""
 
@@ -32,10 +40,18 @@ class Replica(msgspec.Struct, frozen=True, gc=False):
     partition: int
     log_id: str
     leader_epochs: tuple[int, ...] = ()
+    #: the log directory it lives in
+    directory: int = 0
+    #: set aside: kept, and neither led nor followed
+    stray: SetAside | None = None
 
     @property
     def key(self) -> Key:
         return self.topic_id, self.partition
+
+    @property
+    def name(self) -> tuple[str, int]:
+        return self.topic, self.partition
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
@@ -57,20 +73,33 @@ class Taken(msgspec.Struct, frozen=True):
     changes: list[Change] = []
     #: to be written to disk before the request is answered
     written: list[Replica] = []
-    deleted: list[Key] = []
+    deleted: list[Replica] = []
 
 
 class Replicas:
     """The replicas of one broker."""
 
-    def __init__(self, broker_id: int, held: Mapping[Key, Replica], draw_log_id: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        broker_id: int,
+        found: Iterable[Replica],
+        draw_log_id: Callable[[], str],
+        *,
+        directories: Iterable[int] = (0,),
+        broken: Iterable[int] = (),
+    ) -> None:
         self.broker_id = broker_id
         self.told: dict[Key, PartitionRow] = {}
-        self.held = dict(held)
-        #: held, but not in the last full list
-        self.stray_keys: set[Key] = set()
+        self.held: dict[Key, Replica] = {}
+        self.strays: dict[Key, Replica] = {}
         self._draw_log_id = draw_log_id
-        self._topic_ids = {(replica.topic, replica.partition): replica.topic_id for replica in self.held.values()}
+        self._topic_ids: dict[tuple[str, int], str] = {}
+        self._load = dict.fromkeys(directories, 0)
+        """Replicas in each log directory."""
+        self._broken = set(broken)
+        for replica in sorted(found, key=lambda one: one.leader_epochs, reverse=True):
+            if replica.key not in self.held and replica.key not in self.strays:  # made anew while this one was offline
+                (self._hold if replica.stray is None else self._set_aside)(replica)
 
     def begin(self) -> None:
         """A new incarnation has been told nothing yet."""
@@ -81,15 +110,45 @@ class Replicas:
         row = self.told.get(key)
         return row if row is not None and row.leader == self.broker_id else None
 
-    def take_list(self, bodies: Iterable[Sequence[TopicRows]]) -> Taken:
+    def within(self, directory: int) -> list[Replica]:
+        """All that a log directory has."""
+        everything = chain(self.held.values(), self.strays.values())
+        return [replica for replica in everything if replica.directory == directory]
+
+    def fail(self, directory: int) -> Taken:
+        """A log directory is lost: what it has is offline, and neither led nor followed."""
+        self._broken.add(directory)
+        lost = [key for key in self.told if (replica := self.held.get(key)) and replica.directory == directory]
+        return Taken(changes=[Change(key, self.told.pop(key), None) for key in lost])
+
+    def mend(self, directory: int, found: Iterable[Replica], now_ms: int) -> Taken:
+        """A log directory is back with these replicas. The controller will tell which of them count."""
+        self._broken.discard(directory)
+        for replica in self.within(directory):
+            self._drop(replica.key)
+        taken = Taken()
+        for replica in found:
+            is_elsewhere = replica.key in self.held or replica.key in self.strays
+            if not is_elsewhere and replica.stray is None and replica.name not in self._topic_ids:
+                self._hold(replica)
+            elif is_elsewhere:
+                taken.deleted.append(replica)  # made anew in another directory meanwhile
+            else:
+                aside = replica.stray or SetAside("the topic was made anew while its log directory was offline", now_ms)
+                taken.written.append(self._set_aside(msgspec.structs.replace(replica, stray=aside)))
+        return taken
+
+    def take_list(self, bodies: Iterable[Sequence[TopicRows]], reason: str = "", now_ms: int = 0) -> Taken:
         """A full list is about to be taken in: what is held and not in it is a stray, and no longer led or followed."""
         keys = {(topic.topic_id, row.partition) for topics in bodies for topic in topics for row in topic.partitions}
-        self.stray_keys = self.held.keys() - keys
-        for key in self.stray_keys:
-            replica = self.held[key]
-            if self._topic_ids.get((replica.topic, replica.partition)) == replica.topic_id:
-                del self._topic_ids[replica.topic, replica.partition]
         taken = Taken()
+        for replica in [replica for key, replica in self.held.items() if key not in keys]:
+            if replica.directory in self._broken:  # cannot be moved now, and must not stand in the way either
+                self._free_name(replica)
+                continue
+            self._drop(replica.key)
+            stray = msgspec.structs.replace(replica, stray=SetAside(reason, now_ms))
+            taken.written.append(self._set_aside(stray))
         for key in [key for key in self.told if key not in keys]:
             taken.changes.append(Change(key, self.told.pop(key), None))
         return taken
@@ -131,16 +190,20 @@ class Replicas:
             if known is not None:
                 taken.changes.append(Change(key, self.told.pop(key), None))
             return Code.NONE
+        on_disk = self.held.get(key) or self.strays.get(key)
+        if on_disk is not None and on_disk.directory in self._broken:
+            return Code.KAFKA_STORAGE_ERROR
         if self._topic_ids.get((topic.topic, row.partition), topic.topic_id) != topic.topic_id:
             return Code.INCONSISTENT_TOPIC_ID
-        if known is not None and row.leader_epoch < known.leader_epoch:
+        if row.leader_epoch < _leader_epoch_of(known, on_disk):
             return Code.STALE_CONTROLLER_EPOCH
         if self.broker_id not in row.replicas:
             return Code.UNKNOWN_TOPIC_OR_PARTITION
+        if on_disk is None and self._broken and not row.is_new:
+            return Code.KAFKA_STORAGE_ERROR  # it may be on the directory that we cannot see
         if known is not None and row.leader_epoch == known.leader_epoch and row.version <= known.version:
             return Code.NONE  # told again, or crossed by an answer that knew more
         self.told[key] = row
-        self.stray_keys.discard(key)
         change = Change(key, known, row)
         taken.changes.append(change)
         if change.is_new_leadership:
@@ -148,29 +211,65 @@ class Replicas:
         return Code.NONE
 
     def _adopt(self, topic: TopicRows, row: PartitionRow, taken: Taken) -> None:
-        """The replica on disk, made if it is missing, takes note of its leader epoch."""
+        """The replica on disk, made if it is missing, takes note of its leader epoch. A stray that is wanted again,
+        under its own topic id, is none any more."""
         key = topic.topic_id, row.partition
-        replica = self.held.get(key)
-        if replica is None:
-            replica = Replica(topic.topic, topic.topic_id, row.partition, self._draw_log_id())
-        if replica.leader_epochs[-1:] != (row.leader_epoch,):
-            epochs = (*replica.leader_epochs, row.leader_epoch)[-LEADER_EPOCHS_KEPT:]
-            self.held[key] = replica = msgspec.structs.replace(replica, leader_epochs=epochs)
+        before = self.held.get(key) or self.strays.get(key)
+        replica = before or Replica(
+            topic.topic, topic.topic_id, row.partition, self._draw_log_id(), (), self._least_loaded()
+        )
+        epochs = replica.leader_epochs
+        if epochs[-1:] != (row.leader_epoch,):
+            epochs = (*epochs, row.leader_epoch)[-LEADER_EPOCHS_KEPT:]
+        replica = msgspec.structs.replace(replica, leader_epochs=epochs, stray=None)
+        if replica != before:
+            self._drop(key)
+            self._hold(replica)
             taken.written.append(replica)
-        self._topic_ids[topic.topic, row.partition] = topic.topic_id
+        self._topic_ids[replica.name] = topic.topic_id
 
     def _take_stop(self, key: Key, stop: StopRow, taken: Taken) -> Code:
-        known = self.told.get(key)
+        known, on_disk = self.told.get(key), self.held.get(key) or self.strays.get(key)
+        if on_disk is not None and on_disk.directory in self._broken:
+            return Code.KAFKA_STORAGE_ERROR
         if known is not None:
             if stop.leader_epoch not in ANY_LEADER_EPOCH and stop.leader_epoch < known.leader_epoch:
                 return Code.FENCED_LEADER_EPOCH
             taken.changes.append(Change(key, self.told.pop(key), None))
-        if stop.delete and (replica := self.held.pop(key, None)) is not None:
-            self.stray_keys.discard(key)
-            if self._topic_ids.get((replica.topic, replica.partition)) == replica.topic_id:
-                del self._topic_ids[replica.topic, replica.partition]
-            taken.deleted.append(key)
+        if stop.delete and on_disk is not None:
+            self._drop(key)
+            taken.deleted.append(on_disk)
         return Code.NONE
+
+    def _least_loaded(self) -> int:
+        return min(self._load.keys() - self._broken, key=lambda index: (self._load[index], index))
+
+    def _hold(self, replica: Replica) -> None:
+        self.held[replica.key] = replica
+        self._load[replica.directory] += 1
+        self._topic_ids[replica.name] = replica.topic_id
+
+    def _set_aside(self, replica: Replica) -> Replica:
+        self.strays[replica.key] = replica
+        self._load[replica.directory] += 1
+        return replica
+
+    def _drop(self, key: Key) -> None:
+        replica = self.held.pop(key, None) or self.strays.pop(key, None)
+        if replica is not None:
+            self._load[replica.directory] -= 1
+            self._free_name(replica)
+
+    def _free_name(self, replica: Replica) -> None:
+        if self._topic_ids.get(replica.name) == replica.topic_id:
+            del self._topic_ids[replica.name]
+
+
+def _leader_epoch_of(row: PartitionRow | None, replica: Replica | None) -> int:
+    """The highest heard of. What was told is over with the incarnation, a leader epoch on disk is not."""
+    if row is not None:
+        return row.leader_epoch
+    return replica.leader_epochs[-1] if replica is not None and replica.leader_epochs else -1
 
 
 def pieces(bodies: Iterable[Sequence[TopicRows]], partitions_max: int) -> Iterator[list[TopicRows]]:

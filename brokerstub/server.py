@@ -13,7 +13,8 @@ from typing import Final, TypeVar
 import msgspec
 from aiohttp import hdrs, web
 
-from brokerstub.broker import Broker, Heads, NotReadyError
+from brokerstub.broker import Broker
+from brokerstub.heads import Heads, NotReadyError
 from brokerstub.registration import endpoint_parts
 from controller import wire
 from controller.api.app import build_app
@@ -26,6 +27,8 @@ from controller.wire import Answer, FetchRequest, StatesRequest, StopReplicaRequ
 
 #: a broker that is just registering will know within this
 RETRY_AFTER_MS: Final = 1_000
+#: of a number in a header: 64 bits
+DIGITS_MAX: Final = 19
 
 Record = Callable[[Sequence[Line]], None]
 Request = TypeVar("Request")
@@ -36,7 +39,7 @@ async def serve(config: BrokerConfig, server: BrokerServer, door: ControllerDoor
     listeners = [endpoint_parts(part.strip()) for part in config.listeners.split(",")]
     advertised = [endpoint_parts(part.strip()) for part in (config.advertised_listeners or "").split(",") if part]
     hosts = [f"{name}:{port}" for _, host, port in (*listeners, *advertised) for name in (host, "localhost")]
-    app = build_app(server.broker.metadata, door, listeners=hosts)
+    app = build_app(server.broker.metadata, door, listeners=hosts, config=config)
     server.add_routes(app)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
@@ -152,14 +155,14 @@ def _heads_of(request: web.Request) -> Heads:
 
 def _number(request: web.Request, header: str) -> int:
     text = request.headers.get(header, "")
-    if not (text.isascii() and text.isdecimal()):
+    if not (text.isascii() and text.isdecimal() and len(text) <= DIGITS_MAX):
         raise invalid(f"the header {header} must be a number, not {text!r}")
     return int(text)
 
 
 def _sender_of(request: web.Request) -> tuple[int, int]:
     parts = request.headers.get(wire.SENDER, "").split(" ")
-    if len(parts) != 2 or not all(part.isascii() and part.isdecimal() for part in parts):
+    if len(parts) != 2 or not all(one.isascii() and one.isdecimal() and len(one) <= DIGITS_MAX for one in parts):
         raise invalid(f"the header {wire.SENDER} must be `<broker id> <broker epoch>`")
     return int(parts[0]), int(parts[1])
 

@@ -2,37 +2,69 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from controller import wire
+from controller.core.admin import broker_subject
 from controller.core.changes import Committed, Refused, StateDecided
 from controller.core.cluster import Cluster
 from controller.core.codes import Code
-from controller.core.events import AlterPartitionAsked, Event
+from controller.core.drains import remaining
+from controller.core.events import AlterPartitionAsked, DrainAsked, ElectAsked, Event, ReassignAsked
 from controller.core.isr import IsrVerdict, verdicts_for
 from controller.core.model import NO_LEADER
-from controller.inbox import Reply
+from controller.inbox import PartitionOutcome, Reply
 
 
 def reply_for(cluster: Cluster, event: Event, committed: Sequence[Committed]) -> Reply:
     """The answer to a request whose every change stands or was refused."""
     refused = [one.change for one in committed if isinstance(one.change, Refused)]
-    if isinstance(event, AlterPartitionAsked):
-        return _alter_partition_reply(cluster, event, refused, committed)
+    decided = [one.change for one in committed if isinstance(one.change, StateDecided)]
+    match event:
+        case AlterPartitionAsked():
+            return _alter_partition_reply(cluster, event, refused, decided)
+        case DrainAsked(is_shutdown=True):
+            return _shutdown_reply(cluster, event.broker_id, refused)
+        case ElectAsked(partitions=partitions):
+            asked = [(one.topic, one.partition) for one in decided] if partitions is None else partitions
+            return Reply(body=_outcomes(cluster, asked, refused))
+        case ReassignAsked(targets=targets):
+            return Reply(body=_outcomes(cluster, list(targets), refused))
     if refused:
         return Reply(refused[0].code, refused[0].detail)
     return Reply()
 
 
+def _outcomes(cluster: Cluster, asked: Sequence[tuple[str, int]], refused: Sequence[Refused]) -> list[PartitionOutcome]:
+    """One for each partition asked about, and for each that was refused unasked."""
+    whole = {one.subject: one for one in refused if one.partition < 0}
+    single: Mapping[tuple[str, int], Refused] = {
+        (one.subject.removeprefix("topic "), one.partition): one for one in refused if one.partition >= 0
+    }
+    outcomes = []
+    for topic, number in dict.fromkeys([*asked, *single]):
+        refusal = single.get((topic, number)) or whole.get(f"topic {topic}")
+        code, detail = (Code.NONE, "") if refusal is None else (refusal.code, refusal.detail)
+        outcomes.append(PartitionOutcome(topic, number, code, detail))
+    return outcomes
+
+
+def _shutdown_reply(cluster: Cluster, broker_id: int, refused: Sequence[Refused]) -> Reply:
+    if refused:
+        code = refused[0].code
+        return Reply(code, refused[0].detail, body=wire.ControlledShutdownAnswer(error_code=code))
+    left = [wire.RemainingPartition(one.topic, one.partition) for one in remaining(cluster, broker_id)]
+    return Reply(body=wire.ControlledShutdownAnswer(remaining=left))
+
+
 def _alter_partition_reply(
-    cluster: Cluster, event: AlterPartitionAsked, refused: Sequence[Refused], committed: Sequence[Committed]
+    cluster: Cluster, event: AlterPartitionAsked, refused: Sequence[Refused], decided: Sequence[StateDecided]
 ) -> Reply:
-    whole = next((one for one in refused if one.partition < 0), None)
+    whole = next((one for one in refused if one.subject == broker_subject(event.broker_id)), None)
     if whole is not None:
         return Reply(whole.code, whole.detail, body=wire.AlterPartitionAnswer(error_code=whole.code))
-    stood = [one.change for one in committed if isinstance(one.change, StateDecided)]
     topics: dict[str, list[wire.AlteredRow]] = {}
-    for verdict in verdicts_for(cluster, event, refused, stood):
+    for verdict in verdicts_for(cluster, event, refused, decided):
         topics.setdefault(verdict.topic_id, []).append(_row(verdict))
     answer = wire.AlterPartitionAnswer(topics=[wire.AlteredTopic(topic_id, rows) for topic_id, rows in topics.items()])
     return Reply(Code.NONE, body=answer)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -50,17 +50,22 @@ class ConfigError(ValueError):
     """A property is unknown, malformed or missing; the message names it and says what to write."""
 
 
-class BrokerConfig(msgspec.Struct, frozen=True, rename=lambda name: name.replace("_", ".")):
+class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename=lambda name: name.replace("_", ".")):
     """`server.properties` of one broker process, with Kafka's names and defaults."""
 
-    broker_id: int
+    #: -1: the one in `meta.properties`, or else a new one from `/brokers/seqid`
+    broker_id: int = -1
+    broker_id_generation_enable: bool = True
+    reserved_broker_max_id: int = 1_000
     zookeeper_connect: str
-    log_dirs: Path
+    #: separated by commas
+    log_dirs: str
     listeners: str = "HTTP://127.0.0.1:8081"
     advertised_listeners: str | None = None
     broker_rack: str | None = None
     zookeeper_session_timeout_ms: int = 18_000
     zookeeper_connection_timeout_ms: int | None = None
+    inter_broker_protocol_version: str = "3.9"
     replica_lag_time_max_ms: int = 30_000
     #: ours: how often a follower asks a leader
     replica_fetch_wait_max_ms: int = 500
@@ -69,7 +74,21 @@ class BrokerConfig(msgspec.Struct, frozen=True, rename=lambda name: name.replace
     leader_imbalance_per_broker_percentage: int = 10
     leader_imbalance_check_interval_seconds: int = 300
     controlled_shutdown_enable: bool = True
+    controlled_shutdown_max_retries: int = 3
+    controlled_shutdown_retry_backoff_ms: int = 5_000
+    controller_socket_timeout_ms: int = 30_000
     delete_topic_enable: bool = True
+    # ours: when a leader below protocol level 2.7 announces the ISRs it wrote (constants in Kafka)
+    klamm_isr_notification_interval_ms: int = 2_500
+    klamm_isr_notification_quiet_ms: int = 5_000
+    klamm_isr_notification_delay_max_ms: int = 60_000
+    #: ours: a file that says which faults to suffer (`brokerstub/faults.py`); none, and there are none
+    klamm_faults_file: str | None = None
+
+    @property
+    def log_directories(self) -> tuple[Path, ...]:
+        """The first one also has the lock, the session and the logs."""
+        return tuple(Path(part.strip()) for part in self.log_dirs.split(",") if part.strip())
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -93,18 +112,14 @@ def broker_config_for(properties: Mapping[str, str]) -> BrokerConfig:
     if unknown:
         raise ConfigError(f"unknown properties: {', '.join(unknown)}; known are: {', '.join(sorted(known))}")
     try:
-        config = msgspec.convert(dict(properties), BrokerConfig, strict=False, dec_hook=_decode_path)
+        config = msgspec.convert(dict(properties), BrokerConfig, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{error}".replace("$.", "property ")) from None
+    if len(set(config.log_directories)) != len(config.log_directories) or not config.log_directories:
+        raise ConfigError(f"property log.dirs: name at least one directory, and none twice, not {config.log_dirs!r}")
     return config
 
 
 def load_broker_config(path: Path, overrides: Sequence[str] = ()) -> BrokerConfig:
     """A properties file, with `key=value` overrides on top."""
     return broker_config_for({**parse_properties(path.read_text()), **parse_properties("\n".join(overrides))})
-
-
-def _decode_path(kind: type, value: Any) -> Any:
-    if kind is Path:
-        return Path(value)
-    raise NotImplementedError(kind)

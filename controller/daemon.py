@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import structlog
 
 from controller.claim import Claim, Seat, claim, read_seat, release
+from controller.core.cluster import Cluster
 from controller.core.events import Event
+from controller.core.formats import TermZnode
+from controller.core.lines import Line
 from controller.core.znodes import CONTROLLER
 from controller.inbox import NotControllerError, Reply
 from controller.term import Term, Tools
@@ -28,6 +32,21 @@ from controller.zk_model import (
 log = structlog.get_logger()
 
 
+class TermRecord(msgspec.Struct, frozen=True):
+    """A term as written down."""
+
+    controller_epoch: int
+    broker_id: int
+    from_ms: int
+    to_ms: int | None
+    why: str | None
+    phases: dict[str, float]
+
+    @classmethod
+    def of(cls, epoch: int, record: TermZnode) -> TermRecord:
+        return cls(epoch, record.broker_id, record.from_ms, record.to_ms, record.why, record.phases)
+
+
 class Daemon:
     """Races for the seat, and acts while it holds it. The process's door to its controller."""
 
@@ -39,6 +58,7 @@ class Daemon:
         self._term: Term | None = None
         self._seat: Seat | None = None
         self._bugs = 0
+        self._noticed_at = tools.clock()
 
     # ------------------------------------------------------------------ the door
 
@@ -72,6 +92,22 @@ class Daemon:
             return None
         return (-1 if self._seat.broker_id is None else self._seat.broker_id), self._seat.owner
 
+    @property
+    def cluster(self) -> Cluster | None:
+        """What the term held now believes, once loaded: to be read, never to be changed."""
+        return self._term.cluster if self._term is not None and self._term.is_loaded else None
+
+    def history(self) -> list[TermRecord]:
+        """Terms that are known, the oldest first; none on a standby."""
+        cluster = self.cluster
+        if cluster is None:
+            return []
+        return [TermRecord.of(epoch, record) for epoch, record in sorted(cluster.duties.terms.items())]
+
+    def lines_about(self, topic: str, partition: int) -> list[Line]:
+        """What this term remembers of a partition."""
+        return [] if self._term is None else self._term.chronicle.about(topic, partition)
+
     async def ask(self, request: Event) -> Reply:
         if self._term is None:
             raise NotControllerError("this broker is not the active controller")
@@ -96,6 +132,7 @@ class Daemon:
     async def _race(self) -> None:
         """One look at the seat, and what follows from it."""
         self._seat_changed.clear()
+        self._noticed_at = self._tools.clock()
         self._seat = await read_seat(self._zk, watch=True)
         if self._seat is None:
             won = await claim(self._zk, self._broker_id, self._tools.now_ms())
@@ -109,7 +146,7 @@ class Daemon:
 
     async def _hold(self, won: Claim) -> None:
         self._seat_changed.set()  # the term reads the seat itself, which arms the watch again
-        self._term = Term(self._zk, won, self._tools, self._seat_changed)
+        self._term = Term(self._zk, won, self._tools, self._seat_changed, self._noticed_at)
         started_ms = self._tools.now_ms()
         try:
             reason = await self._term.hold()

@@ -82,6 +82,12 @@ class HttpClient:
         """As `post`; a GET may be sent again once, if a reused connection turns out to be closed."""
         return await self._exchange("GET", url, b"", headers, timeout_ms)
 
+    async def send(
+        self, method: str, url: str, body: bytes, headers: Mapping[str, str], timeout_ms: int
+    ) -> tuple[int, bytes]:
+        """As `post`, with any method; what is idempotent by HTTP's rules may be sent again once, as a GET."""
+        return await self._exchange(method, url, body, headers, timeout_ms)
+
     async def close(self) -> None:
         await self._session.close()
 

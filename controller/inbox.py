@@ -1,7 +1,8 @@
-"""The inbox: what waits for the loop. A set of dirty paths, and a bounded queue of requests with their replies.
+"""The inbox: what waits for the loop. Dirty paths, merged facts, and a bounded queue of requests with their replies.
 
-Marking a path dirty reads nothing and is never refused: a path is in the set once, however often it changes. Requests
-are refused when the queue is full, and every one that was taken gets an answer, also when the term ends.
+Marking a path dirty reads nothing and is never refused: a path is in the set once, however often it changes. Brokers'
+answers and the clock are never refused either: there is one slot per broker incarnation and kind. Requests are refused
+when the queue is full, and every one that was taken gets an answer, also when the term ends.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ import msgspec
 
 from controller.config import Limits
 from controller.core.codes import Code
-from controller.core.events import Event
+from controller.core.events import Event, LeaderAndIsrAnswered, StopReplicaAnswered, TermTold, TimePassed
+
+#: facts that nobody can read again: they wait in a slot, and a later one is merged into it
+SlotFact = StopReplicaAnswered | LeaderAndIsrAnswered | TermTold | TimePassed
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -25,6 +29,15 @@ class Reply(msgspec.Struct, frozen=True):
     is_unknown: bool = False
     #: what an RPC answers with, e.g. wire.AlterPartitionAnswer
     body: object = None
+
+
+class PartitionOutcome(msgspec.Struct, frozen=True):
+    """What became of one partition of a request about many; code NONE: done."""
+
+    topic: str
+    partition: int
+    code: Code = Code.NONE
+    detail: str = ""
 
 
 class BusyError(Exception):
@@ -54,9 +67,10 @@ class Request(msgspec.Struct):
 
 
 class Turn(msgspec.Struct):
-    """One round of the loop: what became dirty, then one request."""
+    """One round of the loop: what became dirty, then the facts, then one request."""
 
     dirty: frozenset[str]
+    facts: tuple[SlotFact, ...]
     request: Request | None
 
 
@@ -66,6 +80,7 @@ class Inbox:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._dirty: set[str] = set()
+        self._slots: dict[tuple[object, ...], SlotFact] = {}
         self._requests: deque[Request] = deque()
         self._in_hand: Request | None = None  # taken last: the loop may be deciding on it
         self._arrived = asyncio.Event()
@@ -73,10 +88,18 @@ class Inbox:
 
     @property
     def depth(self) -> int:
-        return len(self._dirty) + len(self._requests)
+        return len(self._dirty) + len(self._slots) + len(self._requests)
 
     def mark_dirty(self, paths: Iterable[str]) -> None:
         self._dirty.update(paths)
+        self._arrived.set()
+
+    def put(self, fact: SlotFact) -> None:
+        """A broker's answer, or the clock."""
+        slot: tuple[object, ...] = (type(fact),)
+        if isinstance(fact, StopReplicaAnswered | LeaderAndIsrAnswered):
+            slot = (type(fact), fact.broker_id, fact.broker_epoch)
+        self._slots[slot] = merged(self._slots[slot], fact) if slot in self._slots else fact
         self._arrived.set()
 
     async def ask(self, event: Event) -> Reply:
@@ -99,12 +122,13 @@ class Inbox:
 
     async def take(self) -> Turn:
         """What there is to do next; waits while there is nothing."""
-        while not self._dirty and not self._requests:
+        while not self._dirty and not self._slots and not self._requests:
             self._arrived.clear()
             await self._arrived.wait()
         dirty, self._dirty = frozenset(self._dirty), set()
+        facts, self._slots = tuple(self._slots.values()), {}
         self._in_hand = self._next_request()
-        return Turn(dirty, self._in_hand)
+        return Turn(dirty, facts, self._in_hand)
 
     def _next_request(self) -> Request | None:
         """The oldest request that somebody still waits for and whose time is not over."""
@@ -115,15 +139,44 @@ class Inbox:
                 continue
             if now_s < request.deadline_s:
                 return request
-            request.answer(Reply(Code.REQUEST_TIMED_OUT, "waited too long for its turn; nothing was changed"))
+            if request.attempts:  # part of it may stand
+                request.answer(
+                    Reply(detail="others kept changing the same znodes until its time was over", is_unknown=True)
+                )
+            else:
+                request.answer(Reply(Code.REQUEST_TIMED_OUT, "waited too long for its turn; nothing was changed"))
         return None
 
     def close(self) -> None:
         """The term is over: everybody who waits is told."""
         self._is_closed = True
         for request in self._requests:
-            if not request.reply.done():
+            if request.attempts:  # part of it may stand
+                request.answer(Reply(detail="the term ended before all of it was decided", is_unknown=True))
+            elif not request.reply.done():
                 request.reply.set_exception(NotControllerError("the term ended before the request was decided"))
         self._requests.clear()
         if self._in_hand is not None:  # its write may be on the way; nothing to say if it was answered
             self._in_hand.answer(Reply(detail="the term ended while it was decided", is_unknown=True))
+
+
+def merged(earlier: SlotFact, later: SlotFact) -> SlotFact:
+    """Both as one fact. What the later one says of a replica stands."""
+    match earlier, later:
+        case StopReplicaAnswered(replicas=known, refused=refused), StopReplicaAnswered():
+            return StopReplicaAnswered(
+                later.broker_id, later.broker_epoch, known | later.replicas, (refused - later.replicas) | later.refused
+            )
+        case LeaderAndIsrAnswered(served=served, failed=failed), LeaderAndIsrAnswered():
+            return LeaderAndIsrAnswered(
+                later.broker_id,
+                later.broker_epoch,
+                (served - later.failed) | later.served,
+                (failed - later.served) | later.failed,
+            )
+        case TimePassed(is_balance_due=is_due), TimePassed():
+            return TimePassed(is_due or later.is_balance_due)
+        case TermTold(), TermTold():
+            return later
+        case _:
+            raise AssertionError("facts of one slot are of one kind")

@@ -17,11 +17,14 @@ import structlog
 
 from controller.answers import reply_for
 from controller.config import Limits
+from controller.core.admin import Reported
 from controller.core.changes import Change, Committed, SubjectParked, Unreadable
 from controller.core.cluster import Cluster
 from controller.core.decide import decide
 from controller.core.events import Event
+from controller.core.events import Request as AskedEvent
 from controller.core.lines import Line, Stamp, lines_for
+from controller.core.reassignment import due_after
 from controller.core.requests import Telling, requests_for
 from controller.core.znodes import writes_for
 from controller.inbox import Inbox, Reply, Request
@@ -55,10 +58,11 @@ class Loop:
         store: Store,
         inbox: Inbox,
         outboxes: Teller,
-        journal: Recorder,
+        journals: Sequence[Recorder],
         limits: Limits,
         now_ms: Callable[[], int],
         entropy: Random,
+        on_phase: Callable[[str], None],
     ) -> None:
         self.cluster = cluster
         self._cluster_id = cluster_id
@@ -66,10 +70,11 @@ class Loop:
         self._store = store
         self._inbox = inbox
         self._outboxes = outboxes
-        self._journal = journal
+        self._journals = journals
         self._limits = limits
         self._now_ms = now_ms
         self._entropy = entropy
+        self._on_phase = on_phase
         self._events = 0
         self._conflicts: Counter[str] = Counter()
 
@@ -77,25 +82,41 @@ class Loop:
         """Turn after turn, until the term ends."""
         while True:
             turn = await self._inbox.take()
-            for event in await self._reader.see_surely(turn.dirty):
-                await self.settle(event)
+            for event in (*await self._reader.see_surely(turn.dirty), *turn.facts):
+                await self.settle_whole(event)
             if turn.request is not None:
                 await self._answer(turn.request)
+
+    async def settle_whole(self, event: Event) -> None:
+        """An event, and the reassignments that it makes due: each of these is an event of its own."""
+        stood, _ = await self.settle(event)
+        await self._follow_up(stood)
+
+    async def _follow_up(self, stood: Sequence[Committed]) -> None:
+        due = due_after(self.cluster, stood)
+        while due is not None:
+            stood, _ = await self.settle(due)
+            due = due_after(self.cluster, stood)
 
     async def settle(self, event: Event) -> tuple[list[Committed], bool]:
         """Decide one event and make it stand, step by step. Returns what stands, and whether all of it does."""
         event_id = self._next_event_id()
         steps = await self._decide(event)
+        self._on_phase("decided")
         stood: list[Committed] = []
         dropped: set[str] = set()
         for number in sorted(steps):
             changes = [change for change in steps[number] if change.subject not in dropped]
             result = await self._store.commit(self.cluster, changes)
+            self._on_phase("committed")
             self._stand(result.committed, event_id)
             stood += result.committed
             # the later steps of a subject rest on this one; other subjects do not
             dropped |= {change.subject for change in result.unsettled}
             self._read_again(result.unsettled, event_id)
+            if dropped and isinstance(event, AskedEvent):
+                break  # all of a request is decided again
+        self._on_phase("told")
         for subject in self._conflicts.keys() - dropped:
             if any(one.change.subject == subject for one in stood):
                 del self._conflicts[subject]
@@ -110,9 +131,11 @@ class Loop:
         stamp = Stamp(
             self._now_ms(), self._cluster_id, self.cluster.controller_id, self.cluster.controller_epoch, event_id
         )
-        self._journal.accept(list(lines_for(self.cluster, committed, stamp)))
+        lines = list(lines_for(self.cluster, committed, stamp))
+        for journal in self._journals:
+            journal.accept(lines)
         for one in committed:
-            if isinstance(one.change, SubjectParked | Unreadable):
+            if isinstance(one.change, SubjectParked | Unreadable | Reported):
                 log.error("subject.left_out", subject=one.change.subject, trouble=one.change.trouble)
 
     async def _decide(self, event: Event) -> dict[int, list[Change]]:
@@ -149,6 +172,7 @@ class Loop:
         else:
             detail = "others kept changing the same znodes; read the topic to see what stands"
             request.answer(Reply(detail=detail, is_unknown=True))
+        await self._follow_up(stood)  # answered first: the answer is about what was asked
 
     def _next_event_id(self) -> str:
         self._events += 1

@@ -11,25 +11,27 @@ import asyncio
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
 import msgspec
 import structlog
 
+from controller.broker_answers import BrokerAnswered, event_for, note_refusals
 from controller.config import LIMITS, Limits
 from controller.core.codes import Code
+from controller.core.events import LeaderAndIsrAnswered
 from controller.core.model import Broker
 from controller.core.requests import KnownBroker, Telling
-from controller.dialects import Dialect, Envelope, NotAcknowledgedError, Request, Wanted
-from controller.owed import Bundle, Owed, Replica, split
-from controller.wire import UPDATE_METADATA, Answer
+from controller.dialects import Dialect, Envelope, NotAcknowledgedError, Request, Unwanted, Wanted
+from controller.owed import Bundle, Owed
+from controller.pending import Replica, split
+from controller.wire import UPDATE_METADATA
 
 log = structlog.get_logger()
 
-#: (broker id, broker epoch, path of the request, answer) of an answer with an error or with partitions refused
-OnAnswer = Callable[[int, int, str, Answer], None]
+OnAnswer = Callable[[BrokerAnswered], None]
 
 _T = TypeVar("_T")
 _DOUBLINGS_MAX: Final = 16
@@ -60,6 +62,7 @@ class _Outbox:
         self.owed = owed
         self.event_id = event_id
         self.acknowledged_event_id: str | None = None
+        self.has_failed_dirs = False
         self.owing_since = now
         self.owing = asyncio.Event()
         self.owing.set()
@@ -105,6 +108,7 @@ class Outboxes:
         self._clock = clock
         self._brokers: Sequence[KnownBroker] = ()
         self._live_ids: frozenset[int] = frozenset()
+        self._failed_dirs: Mapping[int, frozenset[tuple[str, int]]] = {}
         self._outboxes: dict[int, _Outbox] = {}
         self._senders: dict[int, asyncio.Task[None]] = {}
         self._is_fenced = False
@@ -114,7 +118,7 @@ class Outboxes:
         """Owe this to whom it concerns. Once another controller was found to be active, nothing is told any more."""
         if self._is_fenced:
             return
-        self._brokers, self._live_ids = telling.brokers, telling.live_ids
+        self._brokers, self._live_ids, self._failed_dirs = telling.brokers, telling.live_ids, telling.failed_dirs
         for broker_id, epoch in telling.gone:
             if broker_id in self._outboxes and self._outboxes[broker_id].broker.epoch == epoch:
                 self._end(broker_id)
@@ -175,6 +179,7 @@ class Outboxes:
             if broker_id in self._outboxes:
                 self._end(broker_id)
             owed = Owed(broker_id, everything, full, new[broker_id])
+            owed.stop(telling.stops.get(broker_id, {}))
             outbox = self._outboxes[broker_id] = _Outbox(broker, owed, event_id, self._clock())
             self._senders[broker_id] = self._tasks.create_task(self._send(outbox), name=f"tell broker {broker_id}")
 
@@ -183,19 +188,22 @@ class Outboxes:
         path: str,
         rows: Wanted,
         *,
+        stops: Unwanted | None = None,
         full: bool = False,
         new: frozenset[Replica] = frozenset(),
         is_shared: bool = False,
     ) -> Bundle:
-        """Requests as of the latest telling. Without rows there is one, about the brokers alone."""
+        """Requests as of the latest telling. Without rows there is one: about the brokers alone, or `stops`."""
         pieces = list(split(rows, self._limits.partitions_per_rpc)) or [{}]
         requests = [
             Request(
                 path=path,
                 brokers=self._brokers,
                 live_ids=self._live_ids,
+                failed_dirs=self._failed_dirs,
                 tells_brokers=path == UPDATE_METADATA and number == 1 and (full or not rows),
                 rows=piece,
+                stops=stops or {},
                 new=new,
                 full=full,
                 part=number if full else 1,
@@ -245,18 +253,24 @@ class Outboxes:
             body = bundle.body(index)
             if body is None:
                 body = await self._work_on(partial(bundle.encode, index, self._dialect))
-            await self._exchange(outbox.broker, bundle.requests[index], body, event_id)
+            await self._exchange(outbox, bundle, index, body, event_id)
             outbox.owed.acknowledge(bundle, index)
 
-    async def _exchange(self, broker: Broker, request: Request, body: bytes, event_id: str) -> None:
+    async def _exchange(self, outbox: _Outbox, bundle: Bundle, index: int, body: bytes, event_id: str) -> None:
+        broker, path = outbox.broker, bundle.requests[index].path
         envelope = Envelope(self._controller_id, self._controller_epoch, event_id)
-        answer = await self._dialect.send(broker, request.path, body, envelope)
+        answer = await self._dialect.send(broker, path, body, envelope)
         if answer.error_code == Code.STALE_CONTROLLER_EPOCH:
             raise _StaleControllerError
-        if answer.error_code or answer.partitions:
-            self._on_answer(broker.broker_id, broker.epoch, request.path, answer)
         if answer.error_code == Code.STALE_BROKER_EPOCH:
             raise _StaleIncarnationError
+        note_refusals(broker, path, answer)
+        # belief may not have heard yet of a failure that the answer before this one reported
+        is_suspect = outbox.has_failed_dirs or broker.broker_id in self._failed_dirs
+        event = event_for(broker, bundle.answered(index), answer, is_suspect=is_suspect)
+        if event is not None:
+            outbox.has_failed_dirs |= isinstance(event, LeaderAndIsrAnswered) and bool(event.failed)
+            self._on_answer(event)
 
     async def _work_on(self, piece: Callable[[], _T]) -> _T:
         """One piece of long work in each turn of the event loop, however many outboxes are busy."""

@@ -6,19 +6,14 @@ its place. Nothing here may change a telling, nor what a bundle holds: other out
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
-from itertools import islice
-from typing import Final, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 from controller.core.model import Partition
-from controller.core.requests import Telling, TopicKey
-from controller.dialects import Dialect, Request, Wanted
-from controller.wire import LEADER_AND_ISR, UPDATE_METADATA
-
-#: a replica of the broker concerned: topic id and partition
-Replica = tuple[str, int]
-
-_MISSING: Final = object()
+from controller.core.requests import Stop, Telling, TopicKey
+from controller.dialects import Dialect, Request, Unwanted, Wanted
+from controller.pending import Pending, Replica, replicas_in
+from controller.wire import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 
 
 class Bundle:
@@ -42,79 +37,25 @@ class Bundle:
                 self._bodies[index] = body
         return body
 
-
-def split(rows: Wanted, limit: int) -> Iterator[Wanted]:
-    """`rows` in pieces of exactly `limit` partitions, the last one smaller; none for nothing."""
-    piece: dict[TopicKey, Mapping[int, Partition | None]] = {}
-    room = limit
-    for key, partitions in rows.items():
-        start = 0
-        while start < len(partitions):
-            whole = start == 0 and len(partitions) <= room
-            taken = partitions if whole else dict(islice(partitions.items(), start, start + room))
-            piece[key] = taken
-            start += len(taken)
-            room -= len(taken)
-            if room == 0:
-                yield piece
-                piece, room = {}, limit
-    if piece:
-        yield piece
-
-
-class Pending:
-    """Wanted states by topic, to be merged and forgotten. A topic's states are shared with who brought them, or with
-    the request they go out in, until one of them changes."""
-
-    def __init__(self) -> None:
-        self.rows: dict[TopicKey, Mapping[int, Partition | None]] = {}
-        self._own: dict[TopicKey, dict[int, Partition | None]] = {}
-
-    def merge(self, rows: Wanted) -> None:
-        for key, partitions in rows.items():
-            if key in self.rows:
-                self._owned(key).update(partitions)
-            elif partitions:
-                self.rows[key] = partitions
-
-    def lend(self) -> Wanted:
-        """All of it, for somebody to keep as it is now."""
-        self._own.clear()
-        return self.rows
-
-    def first(self, limit: int) -> Wanted:
-        return next(split(self.lend(), limit))
-
-    def forget(self, told: Wanted, kept: Set[Replica] = frozenset()) -> None:
-        """Drop what was told, unless another state took its place, or the replica is one of those kept."""
-        for key, partitions in told.items():
-            if key not in self.rows:
-                continue
-            if self.rows[key] is partitions:
-                self.forget_topic(key)
-                continue
-            waiting = self._owned(key)
-            for number, partition in partitions.items():
-                if waiting.get(number, _MISSING) is partition and (key[1], number) not in kept:
-                    del waiting[number]
-            if not waiting:
-                self.forget_topic(key)
-
-    def forget_topic(self, key: TopicKey) -> None:
-        self.rows.pop(key, None)
-        self._own.pop(key, None)
-
-    def _owned(self, key: TopicKey) -> dict[int, Partition | None]:
-        if key not in self._own:
-            self.rows[key] = self._own[key] = dict(self.rows[key])
-        return self._own[key]
+    def answered(self, index: int) -> Sequence[Request]:
+        """What an answer to this request is about: one to the last part of a full list, about all of it."""
+        request = self.requests[index]
+        if not request.full:
+            return [request]
+        return self.requests if request.part == request.parts else ()
 
 
 class BundleFor(Protocol):
     """Makes requests as of the latest telling."""
 
     def __call__(
-        self, path: str, rows: Wanted, *, full: bool = False, new: frozenset[Replica] = frozenset()
+        self,
+        path: str,
+        rows: Wanted,
+        *,
+        stops: Unwanted | None = None,
+        full: bool = False,
+        new: frozenset[Replica] = frozenset(),
     ) -> Bundle: ...
 
 
@@ -128,30 +69,38 @@ class Owed:
         self._full: Bundle | None = full
         self._removed: set[TopicKey] = set()
         self._brokers: Bundle | None = None
-        self._leaderships = Pending()
+        #: stops that a leadership of the same replica came after: they go before it
+        self._overtaken: Pending[Stop] = Pending()
+        self._leaderships: Pending[Partition | None] = Pending()
         self._new = new
+        self._new_since: set[Replica] = set()  # since the last request
         #: one telling's metadata, as long as no other follows before it is told; then all is merged
         self._shared: Bundle | None = None
         self._shared_told = 0
-        self._metadata = Pending()
+        self._metadata: Pending[Partition | None] = Pending()
+        self._stops: Pending[Stop] = Pending()
 
     @property
     def is_nothing(self) -> bool:
         if self._everything is not None or self._brokers is not None or self._shared is not None:
             return False
-        return not self._leaderships.rows and not self._metadata.rows
+        return all(one.is_empty for one in (self._leaderships, self._metadata, self._overtaken, self._stops))
 
     @property
     def depth(self) -> int:
         """How many states, over all kinds."""
-        owed = [self._everything or {}, self._leaderships.rows, self._metadata.rows]
-        return sum(len(partitions) for rows in [*owed, *self._shared_rows()] for partitions in rows.values())
+        waiting = (self._leaderships, self._metadata, self._overtaken, self._stops)
+        owed = [self._everything or {}, *self._shared_rows(), *(one.rows() for one in waiting)]
+        return sum(len(partitions) for rows in owed for partitions in rows.values())
 
     def add(self, telling: Telling, brokers: Bundle | None, metadata: Bundle | None, new: set[Replica]) -> bool:
         """Owe this as well; `brokers` and `metadata` are the telling's. False if nothing in it is for this broker."""
         leaderships = telling.leaderships.get(self._broker_id, {})
-        self._new |= new
+        stops = telling.stops.get(self._broker_id, {})
+        self._new_since |= new
+        self._overtake(leaderships)
         self._leaderships.merge(leaderships)
+        self.stop(stops)
         if brokers is not None:
             self._brokers = brokers
         if metadata is not None:
@@ -159,26 +108,39 @@ class Owed:
         for key in telling.removed:
             self._removed.add(key)
             self._leaderships.forget_topic(key)
-            self._new = {replica for replica in self._new if replica[0] != key[1]}
-        return bool(leaderships) or brokers is not None or metadata is not None
+            for marks in (self._new, self._new_since):
+                marks -= {replica for replica in marks if replica[0] == key[1]}
+        return bool(leaderships) or bool(stops) or brokers is not None or metadata is not None
+
+    def stop(self, stops: Unwanted) -> None:
+        """Owe these as well. A replica to be deleted stays so, whatever stops it afterwards."""
+        for key, wanted in stops.items():
+            deleted = {number for number, stop in self._stops.of(key).items() if stop.delete}
+            self._stops.merge(
+                {key: {number: wanted[number] for number in wanted if wanted[number].delete or number not in deleted}}
+            )
 
     def next(self, bundle_for: BundleFor, limit: int) -> tuple[Bundle, Sequence[int]]:
-        """The requests to send now, one after the other, in the order brokers rely on. (Stops will come last.)"""
+        """The requests to send now, one after the other, in the order brokers rely on."""
         if self._full is not None:
             bundle = self._full_metadata(self._full, bundle_for)
             return bundle, range(len(bundle.requests))
         if self._everything is not None:
             rows = self._own_replicas(self._everything)
-            bundle = bundle_for(LEADER_AND_ISR, rows, full=True, new=self._new_among(rows))
+            bundle = bundle_for(LEADER_AND_ISR, rows, full=True, new=self._lend_new(rows))
             return bundle, range(len(bundle.requests))
         if self._brokers is not None:
             return self._brokers, (0,)
-        if self._leaderships.rows:
+        if not self._overtaken.is_empty:
+            return bundle_for(STOP_REPLICA, {}, stops=self._overtaken.first(limit)), (0,)
+        if not self._leaderships.is_empty:
             some = self._leaderships.first(limit)
-            return bundle_for(LEADER_AND_ISR, some, new=self._new_among(some)), (0,)
+            return bundle_for(LEADER_AND_ISR, some, new=self._lend_new(some)), (0,)
         if self._shared is not None:
             return self._shared, (self._shared_told,)
-        return bundle_for(UPDATE_METADATA, self._metadata.first(limit)), (0,)
+        if not self._metadata.is_empty:
+            return bundle_for(UPDATE_METADATA, self._metadata.first(limit)), (0,)
+        return bundle_for(STOP_REPLICA, {}, stops=self._stops.first(limit)), (0,)
 
     def acknowledge(self, bundle: Bundle, index: int) -> None:
         """This request had its answer. What replaced any of it meanwhile is still owed; so is an unfinished list."""
@@ -188,6 +150,9 @@ class Owed:
                 self._acknowledge_full(request.path, bundle)
         elif request.path == LEADER_AND_ISR:
             self._forget_leaderships(request)
+        elif request.path == STOP_REPLICA:
+            self._overtaken.forget(request.stops)
+            self._stops.forget(request.stops)
         elif bundle is self._brokers:
             self._brokers = None
         elif bundle is self._shared:
@@ -197,8 +162,14 @@ class Owed:
         else:
             self._metadata.forget(request.rows)
 
+    def _overtake(self, leaderships: Wanted) -> None:
+        """Replicas that are wanted again: who was to be stopped only, need not; who was to be deleted, must first."""
+        for key, partitions in leaderships.items() if not self._stops.is_empty else ():
+            stops = self._stops.pop(key, partitions)
+            self._overtaken.merge({key: {number: stop for number, stop in stops.items() if stop.delete}})
+
     def _add_metadata(self, metadata: Bundle) -> None:
-        if self._shared is None and not self._metadata.rows:
+        if self._shared is None and self._metadata.is_empty:
             self._shared, self._shared_told = metadata, 0
             return
         self._fall_behind()
@@ -211,17 +182,19 @@ class Owed:
 
     def _fall_behind(self) -> None:
         """Let go of the bytes shared with others; keep the states."""
-        for rows in self._shared_rows():
-            self._metadata.merge(rows)
-        self._shared = None
+        if self._shared is not None:
+            for rows in self._shared_rows():
+                self._metadata.merge(rows)
+            self._metadata.lend()  # some of it may be on its way
+            self._shared = None
 
     def _full_metadata(self, full: Bundle, bundle_for: BundleFor) -> Bundle:
         """The list as it was, or one of the latest states, which then needs no changes after it."""
-        if self._brokers is None and self._shared is None and not self._metadata.rows:
+        if self._brokers is None and self._shared is None and self._metadata.is_empty:
             return full
         self._fall_behind()
         everything = dict(self._everything or {})
-        for key, changed in self._metadata.rows.items():
+        for key, changed in self._metadata.rows().items():
             merged = {**everything.pop(key, {}), **changed}
             if kept := {number: partition for number, partition in merged.items() if partition is not None}:
                 everything[key] = kept
@@ -230,22 +203,28 @@ class Owed:
         return self._full
 
     def _own_replicas(self, everything: Wanted) -> Wanted:
+        """Without those to be deleted before they are wanted again."""
         broker_id = self._broker_id
-        own = Pending()
+        own: dict[TopicKey, dict[int, Partition | None]] = {}
         for key, partitions in everything.items():
             if key not in self._removed:
-                own.rows[key] = {
+                own[key] = {
                     number: partition
                     for number, partition in partitions.items()
                     if partition is not None and broker_id in partition.replicas and partition.state is not None
                 }
-        own.merge(self._leaderships.lend())
-        return own.rows
+        for key, changed in self._leaderships.lend().items():
+            own.setdefault(key, {}).update(changed)
+        for key, stops in self._overtaken.rows().items():
+            for number in stops:
+                own.get(key, {}).pop(number, None)
+        return own
 
-    def _new_among(self, rows: Wanted) -> frozenset[Replica]:
-        if not self._new:
-            return frozenset()
-        return frozenset(self._new.intersection((key[1], number) for key, told in rows.items() for number in told))
+    def _lend_new(self, rows: Wanted) -> frozenset[Replica]:
+        """For a request; a replica found to be new from now on has to be said again."""
+        self._new |= self._new_since
+        self._new_since = set()
+        return frozenset(self._new & replicas_in(rows)) if self._new else frozenset()
 
     def _acknowledge_full(self, path: str, bundle: Bundle) -> None:
         if path == UPDATE_METADATA:
@@ -258,4 +237,4 @@ class Owed:
 
     def _forget_leaderships(self, request: Request) -> None:
         self._new -= request.new
-        self._leaderships.forget(request.rows, self._new)
+        self._leaderships.forget(request.rows)

@@ -7,18 +7,24 @@ State znodes are not watched: the controller is their one writer, and others ann
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 import structlog
 
+from controller.admin_reader import AdminLoaded, AdminReader
 from controller.core import formats
-from controller.core.events import BrokersSeen, Event, StateFact, StatesSeen, TopicFact, TopicsSeen
+from controller.core.events import BrokersSeen, ConfigsSeen, Event, StateFact, StatesSeen, TopicFact, TopicsSeen
 from controller.core.model import NO_VERSION, Broker
 from controller.core.znodes import (
     BROKER_IDS,
+    CONFIG_CHANGES,
     CONTROLLER_EPOCH,
+    DELETE_TOPICS,
     ISR_NOTIFICATIONS,
+    LOG_DIR_EVENTS,
+    PREFERRED_ELECTION,
+    REASSIGN,
     TOPICS,
     broker_path,
     numbers_in,
@@ -40,19 +46,23 @@ class Loaded(msgspec.Struct):
     notifications: list[str]
     brokers: dict[int, Broker]
     zxid: int
+    admin: AdminLoaded
 
 
 class Reader:
     """Reads on one session, and remembers which data watches it has armed. Built anew for each term."""
 
-    def __init__(self, zk: ZooKeeper) -> None:
+    def __init__(self, zk: ZooKeeper, now_ms: Callable[[], int]) -> None:
         self._zk = zk
+        self._admin = AdminReader(zk, now_ms)
         self._watched_topics: set[str] = set()
         self._watched_brokers: dict[int, int] = {}
         self._nonsense: set[str] = set()
 
     async def load(self) -> Loaded:
         """The whole cluster: lists first, each with its watch, then topics, states, and brokers last."""
+        # markers before topics: a topic that is made and marked in between must not look unknown
+        admin = await self._admin.load()
         names, _ = await self._children(TOPICS)
         notifications, _ = await self._children(ISR_NOTIFICATIONS)
         topics = await self._read_topics(names)
@@ -60,7 +70,8 @@ class Reader:
         states = await self.read_states(wanted)
         brokers, zxid = await self._read_brokers()
         paths = [f"{ISR_NOTIFICATIONS}/{name}" for name in notifications]
-        return Loaded(topics, [fact for fact in states if fact.version != NO_VERSION], paths, brokers, zxid)
+        there = [fact for fact in states if fact.version != NO_VERSION]
+        return Loaded(topics, there, paths, brokers, zxid, admin)
 
     async def load_surely(self) -> Loaded:
         """`load`, from the start again whenever the connection broke in the middle."""
@@ -80,12 +91,18 @@ class Reader:
                 await connected(self._zk)
 
     async def see(self, dirty: Iterable[str]) -> list[Event]:
-        """Read what became dirty, with all that follows, in the order brokers, topics, states, notifications."""
+        """Read what became dirty, with all that follows, in the order in which it has to be decided."""
         paths = set(dirty)
         events: list[Event] = []
         if any(path == BROKER_IDS or path.startswith(f"{BROKER_IDS}/") for path in paths):
             brokers, zxid = await self._read_brokers()
             events.append(BrokersSeen(brokers, zxid))
+        if CONFIG_CHANGES in paths:
+            events.append(await self._admin.see_configs())
+        deletions = None
+        if any(path.startswith(DELETE_TOPICS) for path in paths):
+            deletions = await self._admin.see_deletions()
+            paths.add(TOPICS)  # read after the markers, decided before them: as in `load`
         topics = [path.split("/") for path in sorted(paths) if path.startswith(f"{TOPICS}/")]
         renewed = [parts[3] for parts in topics if len(parts) == 4]
         states = [(parts[3], int(parts[5])) for parts in topics if len(parts) == 7 and parts[6] == "state"]
@@ -93,13 +110,28 @@ class Reader:
             before = set(self._nonsense)
             seen = await self._see_topics(renewed, with_list=TOPICS in paths)
             events.append(seen)
+            # Kafka's tools announce no configuration that a topic was created with
+            if configs := await self._admin.topic_configs([fact.name for fact in seen.facts]):
+                events.append(ConfigsSeen(configs, {}))
             # states of a topic that made no sense were never read
             mended = [fact for fact in seen.facts if fact.name in before and fact.trouble is None]
             states += [(fact.name, number) for fact in mended for number in fact.assignment]
         if states:
             events.append(StatesSeen(await self.read_states(states)))
+        events += [] if deletions is None else [deletions]
+        events += await self._see_admin(paths)
         if ISR_NOTIFICATIONS in paths:
             events.append(await self._see_isr_notifications())
+        return events
+
+    async def _see_admin(self, paths: Collection[str]) -> list[Event]:
+        events: list[Event] = []
+        if REASSIGN in paths:
+            events.append(await self._admin.see_reassign_node())
+        if PREFERRED_ELECTION in paths and (node := await self._admin.see_election_node()) is not None:
+            events.append(node)
+        if LOG_DIR_EVENTS in paths:
+            events.append(await self._admin.see_log_dirs())
         return events
 
     async def read_states(self, wanted: Sequence[tuple[str, int]]) -> list[StateFact]:

@@ -10,7 +10,9 @@ read. Nothing is ever sent twice on a guess.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -20,7 +22,7 @@ from controller.config import Limits
 from controller.core.changes import Change, Committed
 from controller.core.cluster import Cluster
 from controller.core.writes import Check, Create, Delete, Op, Set
-from controller.core.znodes import CONTROLLER, CONTROLLER_EPOCH, Ensure, Put, Write, writes_for
+from controller.core.znodes import CONTROLLER, CONTROLLER_EPOCH, Ensure, Put, Remove, RemoveBelow, Write, writes_for
 from controller.zk_model import (
     DeadlinePassedError,
     Guard,
@@ -35,6 +37,7 @@ from controller.zk_model import (
 
 log = structlog.get_logger()
 
+_T = TypeVar("_T")
 _SEAT_VERSION = 0
 #: rough bytes of a write beside its path and data
 _OP_OVERHEAD_BYTES = 32
@@ -45,10 +48,11 @@ class FencedError(Exception):
 
 
 class Intent(msgspec.Struct):
-    """One change on its way into ZooKeeper, with the writes it still needs."""
+    """One change on its way into ZooKeeper: what it wants written, and the writes that this comes to now."""
 
     index: int
     change: Change
+    wanted: tuple[Write, ...]
     writes: tuple[Write, ...]
 
     @property
@@ -57,7 +61,7 @@ class Intent(msgspec.Struct):
 
     @property
     def paths(self) -> list[str]:
-        return [write.path for write in self.writes]
+        return [write.path for write in self.wanted]
 
 
 class CommitResult(msgspec.Struct):
@@ -84,7 +88,7 @@ class Store:
         for index, change in enumerate(changes):
             writes = writes_for(cluster, change)
             if writes:
-                intents.append(Intent(index, change, writes))
+                intents.append(Intent(index, change, writes, writes))
             else:
                 stood[index] = Committed(change)
         batches = list(self._batches(intents))
@@ -119,7 +123,11 @@ class Store:
     async def _settle(self, batch: list[Intent]) -> dict[int, Committed]:
         """One transaction until it stands, or until nothing of it can. Only what conflicts is left out."""
         settled: dict[int, Committed] = {}
+        if any(isinstance(write, Remove | RemoveBelow) for intent in batch for write in intent.wanted):
+            batch = await self._renew(batch, settled)
         for _ in range(1 + self._limits.resends_after_conflict):
+            if not batch:
+                break
             ops, last = _ops_for(batch)
             try:
                 answer = await self._send((*self._fence, *ops))
@@ -138,14 +146,31 @@ class Store:
                 return settled | stood
             self._raise_if_fenced(answer)
             log.info("commit.conflicted", writes=len(ops), refused=answer.refused)
-            nodes = await self._read([path for intent in batch for path in intent.paths])
-            renewed = [one for intent in batch if (one := _renewed(intent, nodes)) is not None]
-            # a deletion of what is gone already has nothing left to write
-            settled |= {intent.index: Committed(intent.change) for intent in renewed if not intent.writes}
-            batch = [intent for intent in renewed if intent.writes]
-            if not batch:
-                break
+            batch = await self._renew(batch, settled)
         return settled
+
+    async def _renew(self, batch: Sequence[Intent], settled: dict[int, Committed]) -> list[Intent]:
+        """What can still be written after a reading; a deletion of what is gone already is settled."""
+        batch = [await self._spelled_out(intent) for intent in batch]
+        nodes = await self._read([path for intent in batch for path in intent.paths])
+        renewed = [one for intent in batch if (one := _renewed(intent, nodes)) is not None]
+        settled |= {intent.index: Committed(intent.change) for intent in renewed if not intent.writes}
+        return [intent for intent in renewed if intent.writes]
+
+    async def _spelled_out(self, intent: Intent) -> Intent:
+        """`RemoveBelow` as the removals that it comes to now."""
+        if not any(isinstance(write, RemoveBelow) for write in intent.wanted):
+            return intent
+        wanted: list[Write] = []
+        for write in intent.wanted:
+            if isinstance(write, RemoveBelow):
+                found = await self._again(partial(self._zk.children, write.path))
+                for name in () if found is None else found.names:
+                    wanted += (Remove(f"{write.path}/{name}/state"), Remove(f"{write.path}/{name}"))
+                wanted.append(Remove(write.path))
+            else:
+                wanted.append(write)
+        return Intent(intent.index, intent.change, tuple(wanted), intent.writes)
 
     async def _send(self, ops: tuple[Op, ...]) -> TransactionAnswer:
         """Send once it can be sent. What never left may be sent later: versions still protect it."""
@@ -165,12 +190,16 @@ class Store:
             raise FencedError(f"{self._fence[index].path} is not ours any more (code {code})")
 
     async def _read(self, paths: Sequence[str]) -> dict[str, Node | None]:
-        """Znodes as they are now, over a reconnect if need be: reading again is always right."""
+        """Znodes as they are now."""
         unique = list(dict.fromkeys(paths))
+        return dict(zip(unique, await self._again(partial(self._zk.get_many, unique)), strict=True))
+
+    async def _again(self, read: Callable[[], Awaitable[_T]]) -> _T:
+        """A reading, over a reconnect if need be: reading again is always right."""
         while True:
             try:
                 await self._zk.sync()
-                return dict(zip(unique, await self._zk.get_many(unique), strict=True))
+                return await read()
             except (NotSentError, OutcomeUnknownError):
                 await connected(self._zk)
 
@@ -180,7 +209,7 @@ class Store:
         nodes = await self._read([path for intent in batch for path in intent.paths])
         landed = {}
         for intent in batch:
-            write = intent.writes[-1]
+            write = intent.wanted[-1]
             node = nodes[write.path]
             if _is_visible(write, node):
                 version, zxid = (None, 0) if node is None else (node.stat.version, node.stat.mzxid)
@@ -197,13 +226,17 @@ def _ops_for(batch: Sequence[Intent]) -> tuple[list[Op], list[int]]:
     ensured: set[str] = set()
     for intent in batch:
         for write in intent.writes:
-            if isinstance(write, Ensure):
-                if write.path in ensured:
-                    continue
-                ensured.add(write.path)
-                ops.append(Create(write.path, b""))
-            else:
-                ops.append(Create(write.path, write.data) if isinstance(write, Put) else write)
+            match write:
+                case Ensure(path=path):
+                    if path not in ensured:
+                        ensured.add(path)
+                        ops.append(Create(path, b""))
+                case Put(path=path, data=data):
+                    ops.append(Create(path, data))
+                case Remove() | RemoveBelow():
+                    raise AssertionError(f"{write.path} was not read before it is removed")
+                case _:
+                    ops.append(write)
         last.append(len(ops) - 1)
     return ops, last
 
@@ -211,7 +244,7 @@ def _ops_for(batch: Sequence[Intent]) -> tuple[list[Op], list[int]]:
 def _renewed(intent: Intent, nodes: dict[str, Node | None]) -> Intent | None:
     """The change with what was read taken into account; None when it conflicts."""
     writes: list[Write] = []
-    for write in intent.writes:
+    for write in intent.wanted:
         node = nodes[write.path]
         match write:
             case Set(version=version):
@@ -227,12 +260,17 @@ def _renewed(intent: Intent, nodes: dict[str, Node | None]) -> Intent | None:
                     return None
                 if node is not None:
                     writes.append(write)
+            case Remove(path=path):
+                if node is not None:
+                    writes.append(Delete(path, node.stat.version))
+            case RemoveBelow():
+                raise AssertionError(f"{write.path} was not spelled out")
             case Put(path=path, data=data):
                 writes.append(write if node is None else Set(path, data, node.stat.version))
             case Ensure():
                 if node is None:
                     writes.append(write)
-    return Intent(intent.index, intent.change, tuple(writes))
+    return Intent(intent.index, intent.change, intent.wanted, tuple(writes))
 
 
 def _is_visible(write: Write, node: Node | None) -> bool:
@@ -242,7 +280,7 @@ def _is_visible(write: Write, node: Node | None) -> bool:
             return node is not None and node.stat.version == version + 1 and node.data == data
         case Create(data=data) | Put(data=data):
             return node is not None and node.data == data
-        case Delete():
+        case Delete() | Remove() | RemoveBelow():
             return node is None
         case _:
             return node is not None

@@ -11,19 +11,32 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from random import Random
+from typing import Protocol
 
 import msgspec
 import structlog
 
+from controller.chronicle import Chronicle
 from controller.claim import Claim, read_seat
 from controller.config import Limits
 from controller.core.cluster import Cluster
-from controller.core.events import Event, StatesSeen, TermStarted
+from controller.core.duties import Duties
+from controller.core.events import (
+    DrainAsked,
+    Event,
+    LeaderAndIsrAnswered,
+    LogDirsSeen,
+    StatesSeen,
+    StopReplicaAnswered,
+    TermStarted,
+    TermTold,
+    TimePassed,
+)
 from controller.core.startup import found_states
 from controller.guard import TermGuard
 from controller.inbox import BusyError, Inbox, Reply
 from controller.loop import Loop, Recorder, Teller
-from controller.reader import Reader
+from controller.reader import Loaded, Reader
 from controller.store import FencedError, Store
 from controller.watches import Watches
 from controller.zk_model import (
@@ -38,8 +51,20 @@ from controller.zk_model import (
 
 log = structlog.get_logger()
 
-#: opens a term's outboxes: claim, guard, tasks, and what to call when a broker names a later controller
-OpenOutboxes = Callable[[Claim, TermGuard, asyncio.TaskGroup, Callable[[str], None]], Teller]
+TICK_S = 1.0
+#: Kafka's own: the first automatic preferred election after a start
+FIRST_BALANCE_S = 5.0
+
+
+class Outboxes(Teller, Protocol):
+    """The outboxes, as a term knows them."""
+
+    async def settled(self) -> None: ...
+
+
+OnAnswer = Callable[[StopReplicaAnswered | LeaderAndIsrAnswered], None]
+#: opens a term's outboxes: claim, guard, tasks, what to call when a broker names a later controller, and with answers
+OpenOutboxes = Callable[[Claim, TermGuard, asyncio.TaskGroup, Callable[[str], None], OnAnswer], Outboxes]
 
 
 class Tools(msgspec.Struct):
@@ -52,6 +77,10 @@ class Tools(msgspec.Struct):
     now_ms: Callable[[], int]
     entropy: Random
     unclean_default: bool = False
+    delete_enabled: bool = True
+    #: the automatic preferred election: None when it is off
+    balance_interval_s: float | None = None
+    imbalance_percentage: int = 10
     #: the guard's own time; tests move it
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -60,20 +89,28 @@ class Tools(msgspec.Struct):
 class Term:
     """Holds the seat that was won, until something ends it."""
 
-    def __init__(self, zk: ZooKeeper, claim: Claim, tools: Tools, seat_changed: asyncio.Event) -> None:
+    def __init__(
+        self, zk: ZooKeeper, claim: Claim, tools: Tools, seat_changed: asyncio.Event, noticed_at: float
+    ) -> None:
         self.claim = claim
         self.is_loaded = False
+        self._is_starting = True
         self.guard = TermGuard(lambda: zk.deadline, tools.clock, tools.sleep)
         self.cluster = Cluster(
             controller_id=claim.broker_id,
             controller_epoch=claim.controller_epoch,
             unclean_default=tools.unclean_default,
+            delete_enabled=tools.delete_enabled,
+            imbalance_percentage=tools.imbalance_percentage,
         )
+        self.phases: dict[str, float] = {}
+        self.chronicle = Chronicle()
+        self._noticed_at = noticed_at
         self._zk = zk
         self._tools = tools
         self._seat_changed = seat_changed
         self._inbox = Inbox(tools.limits)
-        self._reader = Reader(zk)
+        self._reader = Reader(zk, tools.now_ms)
         self._watches = Watches(zk, self._inbox, self._reader)
 
     async def hold(self) -> str:
@@ -85,8 +122,9 @@ class Term:
                 group.create_task(self._end_when_time_is_over())
                 group.create_task(self._end_when_deposed())
                 group.create_task(self._end_when_session_is_lost())
-                outboxes = self._tools.open_outboxes(self.claim, self.guard, group, self.guard.trip)
+                outboxes = self._tools.open_outboxes(self.claim, self.guard, group, self.guard.trip, self._inbox.put)
                 group.create_task(self._lead(outboxes))
+                group.create_task(self._tick())
         except* (FencedError, DeadlinePassedError, SessionLostError) as over:
             reason = str(first_cause(over))
         finally:
@@ -102,12 +140,12 @@ class Term:
             raise BusyError("the connection to ZooKeeper is suspended")
         return await self._inbox.ask(request)
 
-    async def _lead(self, outboxes: Teller) -> None:
+    async def _lead(self, outboxes: Outboxes) -> None:
         """Load, decide everything once, then turn after turn."""
-        started_ms = self._tools.now_ms()
+        self._mark("claimed")
         loaded = await self._reader.load_surely()
-        self.cluster.load(loaded.topics, loaded.states)
-        loaded_ms = self._tools.now_ms()
+        self.cluster.load(loaded.topics, loaded.states, _duties_in(loaded))
+        self._mark("loaded")
         loop = Loop(
             cluster=self.cluster,
             cluster_id=self._tools.cluster_id,
@@ -115,26 +153,80 @@ class Term:
             store=Store(self._zk, self.claim, self.guard, self._tools.limits),
             inbox=self._inbox,
             outboxes=outboxes,
-            journal=self._tools.journal,
+            journals=(self._tools.journal, self.chronicle),
             limits=self._tools.limits,
             now_ms=self._tools.now_ms,
             entropy=self._tools.entropy,
+            on_phase=self._mark,
         )
-        found = found_states(loaded.states, self.claim.controller_epoch)
-        await loop.settle(TermStarted(loaded.brokers, loaded.zxid, found))
-        if loaded.notifications:
-            # their effect was read with the states; only now may they go
-            await loop.settle(StatesSeen((), loaded.notifications))
+        await loop.settle_whole(self._started(loaded))
+        self._is_starting = False
+        for event in self._left_to_do(loaded):
+            await loop.settle_whole(event)
         self.is_loaded = True
         log.info(
             "term.started",
             controller_epoch=self.claim.controller_epoch,
             topics=len(self.cluster.topics),
             brokers=len(self.cluster.brokers),
-            load_ms=loaded_ms - started_ms,
-            took_ms=self._tools.now_ms() - self.claim.claimed_at_ms,
+            phases={phase: round(at_ms, 1) for phase, at_ms in self.phases.items()},
         )
-        await loop.run()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._note_acknowledged(outboxes))
+            await loop.run()
+
+    def _mark(self, phase: str) -> None:
+        """A phase of the start is over; the last mark of a phase counts."""
+        if self._is_starting:
+            self.phases[phase] = (self._tools.clock() - self._noticed_at) * 1000
+
+    async def _note_acknowledged(self, outboxes: Outboxes) -> None:
+        """Every live broker has acknowledged what the start told it: the failover is over."""
+        await outboxes.settled()
+        self.phases["acknowledged"] = (self._tools.clock() - self._noticed_at) * 1000
+        self._inbox.put(self._told())
+
+    def _told(self, *, to_ms: int | None = None, why: str | None = None, why_before: str = "unknown") -> TermTold:
+        return TermTold(self.claim.claimed_at_ms, dict(self.phases), to_ms, why, why_before)
+
+    async def _tick(self) -> None:
+        """The clock as an event: only when something can be due."""
+        balance_s = self._tools.balance_interval_s
+        balance_at = None if balance_s is None else self._tools.clock() + FIRST_BALANCE_S
+        while True:
+            await self._tools.sleep(TICK_S)
+            is_balance_due = balance_at is not None and self._tools.clock() >= balance_at
+            if is_balance_due and balance_s is not None:
+                balance_at = self._tools.clock() + balance_s
+            if self.is_loaded and (is_balance_due or self.cluster.duties.deletions):
+                self._inbox.put(TimePassed(is_balance_due))
+
+    def _started(self, loaded: Loaded) -> TermStarted:
+        found = found_states(loaded.states, self.claim.controller_epoch)
+        admin = loaded.admin
+        epochs = {**{broker_id: drain.epoch for broker_id, drain in admin.drains.items()}, **admin.failed_dirs}
+        stale_ids = {b for b, epoch in epochs.items() if b not in loaded.brokers or loaded.brokers[b].epoch != epoch}
+        return TermStarted(loaded.brokers, loaded.zxid, found, admin.markers, frozenset(stale_ids))
+
+    def _left_to_do(self, loaded: Loaded) -> list[Event]:
+        """Requests and announcements that were lying there: decided once everybody is live, like any other."""
+        admin = loaded.admin
+        before = max((epoch for epoch in admin.terms if epoch < self.claim.controller_epoch), default=None)
+        is_gone = before is not None and admin.terms[before].broker_id not in loaded.brokers
+        why_before = "session gone" if is_gone else "deposed"
+        events: list[Event] = [self._told(why_before=why_before), admin.reassign]
+        # granted by a predecessor, who may have had no time to move the leaderships
+        drains = sorted(self.cluster.duties.drains.items())
+        events += [DrainAsked(broker_id, drain.epoch, drain.is_shutdown) for broker_id, drain in drains]
+        if admin.election is not None:
+            events.append(admin.election)
+        if admin.log_dir_events:
+            # every broker is told all its replicas now, and its answer says which are bad
+            events.append(LogDirsSeen(frozenset(), admin.log_dir_events))
+        if loaded.notifications:
+            # their effect was read with the states; only now may they go
+            events.append(StatesSeen((), loaded.notifications))
+        return events
 
     async def _end_when_time_is_over(self) -> None:
         raise DeadlinePassedError(await self.guard.tripped())
@@ -156,6 +248,17 @@ class Term:
                 continue
             if seat is None or seat.owner != self._zk.session_id:
                 raise FencedError("deposed")
+
+
+def _duties_in(loaded: Loaded) -> Duties:
+    """What a predecessor left written down, as far as it concerns brokers that are still registered like that."""
+    admin, epochs = loaded.admin, {broker_id: broker.epoch for broker_id, broker in loaded.brokers.items()}
+    duties = Duties()
+    duties.topic_configs, duties.broker_configs = dict(admin.topic_configs), dict(admin.broker_configs)
+    duties.drains = {b: drain for b, drain in admin.drains.items() if epochs.get(b) == drain.epoch}
+    duties.terms = dict(admin.terms)
+    duties.suspect_ids = frozenset(b for b, epoch in admin.failed_dirs.items() if epochs.get(b) == epoch)
+    return duties
 
 
 def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -10,6 +10,7 @@ holds), applies and projects. It must never be cleverer than the loop: no retrie
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 import msgspec
@@ -174,12 +175,18 @@ def steps_of(cluster: Cluster, event: Event, *, now_ms: int = 0, seed: int = 0, 
 
 
 def settle(
-    cluster: Cluster, event: Event, zookeeper: ModelZooKeeper | None = None, *, seed: int = 0, stamp: Stamp = STAMP
+    cluster: Cluster,
+    event: Event,
+    zookeeper: ModelZooKeeper | None = None,
+    *,
+    now_ms: int = 0,
+    seed: int = 0,
+    stamp: Stamp = STAMP,
 ) -> Settled:
     """One event through decide, commit, believe, tell and record. Without a ZooKeeper, one that belief was read from:
     then nothing may conflict. With one, a step with conflicts is the last, and they are reported."""
     model = zookeeper_of(cluster) if zookeeper is None else zookeeper
-    settled = Settled(steps=steps_of(cluster, event, seed=seed))
+    settled = Settled(steps=steps_of(cluster, event, now_ms=now_ms, seed=seed))
     for step in settled.steps:
         done = len(model.log)
         committed = commit(cluster, model, step, settled.conflicts)
@@ -225,6 +232,7 @@ def state_of(cluster: Cluster, topic: str, partition: int = 0) -> Leadership:
 def snapshot(cluster: Cluster) -> dict[str, Any]:
     """All of belief, detached from it: leaves are frozen, so copies of the containers suffice."""
     copied = {key: value.copy() if isinstance(value, dict) else value for key, value in vars(cluster).items()}
+    copied["duties"] = deepcopy(vars(cluster.duties))
     copied["topics"] = {
         name: (one.topic_id, one.version, one.czxid, one.zxid, one.partitions.copy())
         for name, one in cluster.topics.items()

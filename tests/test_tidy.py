@@ -54,8 +54,9 @@ HTTP_CLIENTS = {"controller.http"}
 HTTP_SERVERS = ("controller.api", "brokerstub.server", "brokerstub.lab")
 AIOHTTP_SERVER_SIDE = ("aiohttp.web", "aiohttp.typedefs", "aiohttp.hdrs")
 ZOOKEEPER_ADAPTER = ("controller.zk", "controller.zk_session", "controller.zk_bulk", "controller.zk_codec")
-#: the store; the seat; the registration and top-level paths; the chroot
-ZOOKEEPER_WRITERS = {"controller.store", "controller.claim", "brokerstub.registration", "brokerstub.zookeeper"}
+#: the store; the seat; registration and top-level paths; the chroot; a broker's notifications; ISRs below level 2.7
+ZOOKEEPER_WRITERS = {"controller.store", "controller.claim"}
+ZOOKEEPER_WRITERS |= {f"brokerstub.{name}" for name in ("registration", "zookeeper", "notices", "direct")}
 #: where a term that ended by a bug is met, whatever the bug was
 CATCHES_EVERYTHING = {"controller.daemon"}
 #: least number of arguments with which a call is a write to ZooKeeper (`Event.set()` and its like have fewer)

@@ -18,6 +18,11 @@ class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     broker: int
     #: of `freeze` alone: thaw by itself afterwards
     for_ms: int | None = None
+    #: of `break-disk` and `mend-disk` alone: which log directory, from 0; by default the first good one, all bad ones
+    dir: int | None = None
+    #: of `hold` and `release` alone: what the broker does not fetch
+    topic: str | None = None
+    partition: int | None = None
 
 
 class ProcessRow(msgspec.Struct, frozen=True):
@@ -35,6 +40,8 @@ class ProcessRow(msgspec.Struct, frozen=True):
     log: str | None = None
     #: of the log, when it ended by itself
     last_lines: list[str] = []
+    #: log directories that were made to fail
+    broken_dirs: list[int] = []
 
 
 class Done(msgspec.Struct, frozen=True):

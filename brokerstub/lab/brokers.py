@@ -11,7 +11,11 @@ import shlex
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
+import msgspec
+
+from brokerstub.faults import read_faults, write_faults
 from brokerstub.lab.bodies import ProcessRow, State
 from brokerstub.lab.child import Child, launched
 from brokerstub.lab.settings import HOST, LabError, LabSettings, write_atomically
@@ -20,6 +24,15 @@ from brokerstub.lab.zookeeper import is_free
 from controller.zk import parse_connect
 
 STOP_TIMEOUT_MS = 15_000
+
+#: a lab's brokers do in half a second what a real one is given time for
+IMPATIENT_PROPERTIES = {
+    "controlled.shutdown.retry.backoff.ms": 500,
+    "controller.socket.timeout.ms": 3_000,
+    "klamm.isr.notification.interval.ms": 250,
+    "klamm.isr.notification.quiet.ms": 500,
+    "klamm.isr.notification.delay.max.ms": 6_000,
+}
 
 _AFTERWARDS: dict[State, State] = {"running": "exited", "frozen": "exited", "stopping": "stopped"}
 
@@ -68,6 +81,7 @@ class LabBroker:
             self._is_cut,
             str(self._log_path),
             self._child.last_lines() if self._child is not None and self.state == "exited" else [],
+            sorted(read_faults(self._faults_path).broken_dirs),
         )
 
     def check_port(self) -> None:
@@ -165,6 +179,47 @@ class LabBroker:
         self._is_cut = False
         return True
 
+    def break_disk(self, index: int | None = None) -> bool:
+        """A log directory of it fails, also one that does not run."""
+        broken = read_faults(self._faults_path).broken_dirs
+        good = [each for each in range(len(self._log_dirs)) if each not in broken]
+        index = next(iter(good), None) if index is None else self._checked(index)
+        return index is not None and self._suffer(broken_dirs=broken | {index})
+
+    def mend_disk(self, index: int | None = None) -> bool:
+        broken = read_faults(self._faults_path).broken_dirs
+        return self._suffer(broken_dirs=broken - (broken if index is None else {self._checked(index)}))
+
+    def hold(self, topic: str, partition: int) -> bool:
+        """It does not fetch this partition."""
+        return self._suffer(held=read_faults(self._faults_path).held | {(topic, partition)})
+
+    def release(self, topic: str, partition: int) -> bool:
+        return self._suffer(held=read_faults(self._faults_path).held - {(topic, partition)})
+
+    def _checked(self, index: int) -> int:
+        if index not in range(len(self._log_dirs)):
+            raise LabError(f"broker {self.broker_id} has log directories 0 to {len(self._log_dirs) - 1}, not {index}")
+        return index
+
+    def _suffer(self, **changed: frozenset[Any]) -> bool:
+        """It watches the file."""
+        before = read_faults(self._faults_path)
+        faults = msgspec.structs.replace(before, **changed)
+        if faults == before:
+            return False
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_faults(self._faults_path, faults)
+        return True
+
+    @property
+    def _faults_path(self) -> Path:
+        return self.folder / "faults.json"
+
+    @property
+    def _log_dirs(self) -> list[Path]:
+        return [self.folder, self.folder / "disk-1"]
+
     @property
     def _is_running(self) -> bool:
         return self._child is not None and self._child.exit_code is None
@@ -187,9 +242,11 @@ class LabBroker:
         properties: dict[str, object] = {
             "broker.id": self.broker_id,
             "listeners": f"HTTP://{HOST}:{self.port}",
-            "log.dirs": self.folder,
+            "log.dirs": ",".join(map(str, self._log_dirs)),
             "zookeeper.connect": ",".join(proxy.address for proxy in self._proxies) + self._chroot,
             "zookeeper.session.timeout.ms": self._settings.session_timeout_ms,
+            "klamm.faults.file": self._faults_path,
+            **IMPATIENT_PROPERTIES,
             **self._settings.properties,
         }
         lines = ["# Written by the lab at each start of this broker; `klamm up --set key=value` changes it."]

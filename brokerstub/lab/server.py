@@ -40,6 +40,10 @@ VERBS: dict[str, Callable[[LabBroker, Order], Awaitable[bool] | bool]] = {
     "thaw": lambda broker, _: broker.thaw(),
     "cut": lambda broker, _: broker.cut(),
     "heal": lambda broker, _: broker.heal(),
+    "break-disk": lambda broker, order: broker.break_disk(order.dir),
+    "mend-disk": lambda broker, order: broker.mend_disk(order.dir),
+    "hold": lambda broker, order: broker.hold(*_partition_of(order)),
+    "release": lambda broker, order: broker.release(*_partition_of(order)),
 }
 
 
@@ -104,4 +108,14 @@ def _order_of(body: bytes, verb: str) -> Order:
         raise invalid(str(error)) from None
     if order.for_ms is not None and not (verb == "freeze" and 1 <= order.for_ms <= FREEZE_MAX_MS):
         raise invalid(f"for_ms belongs to freeze, and is from 1 to {FREEZE_MAX_MS}")
+    if order.dir is not None and verb not in ("break-disk", "mend-disk"):
+        raise invalid("dir belongs to break-disk and mend-disk")
+    if (order.topic is not None or order.partition is not None) != (verb in ("hold", "release")):
+        raise invalid("topic and partition belong to hold and release, and these need both")
     return order
+
+
+def _partition_of(order: Order) -> tuple[str, int]:
+    if order.topic is None or order.partition is None:
+        raise invalid("topic and partition belong to hold and release, and these need both")
+    return order.topic, order.partition

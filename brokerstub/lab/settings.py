@@ -19,7 +19,7 @@ from controller.config import ConfigError, parse_properties
 
 HOST = "127.0.0.1"
 BROKERS_MAX = 99
-OWNED_PROPERTIES = frozenset({"broker.id", "listeners", "log.dirs", "zookeeper.connect"})
+OWNED_PROPERTIES = frozenset({"broker.id", "listeners", "log.dirs", "zookeeper.connect", "klamm.faults.file"})
 LOCK_PATIENCE_MS = 500
 LOCK_POLL_INTERVAL_MS = 20
 

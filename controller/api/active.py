@@ -1,19 +1,30 @@
-"""The way to the active controller when it is another process: a redirect, or one hop on the caller's behalf."""
+"""The way to the active controller: in this process, or in another one by a redirect or one hop on the caller's behalf.
+
+Everything that only the active controller can say or do goes through here; it decides nothing.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final
 
 from aiohttp import web
 
-from controller.api.bodies import http_address_of
-from controller.api.problems import moved_to, unavailable, unknown_outcome
-from controller.api.view import ClusterView, ControllerDoor
+from controller.api.bodies import http_address_of, read_body
+from controller.api.problems import moved_to, refusal_for, unavailable, unknown_outcome
+from controller.api.view import ClusterView, ControllerDoor, NotControllerError, Reply, TermView
 from controller.config import Limits
+from controller.core.cluster import Cluster
 from controller.core.codes import Code
+from controller.core.events import Event
+from controller.core.lines import Line
 from controller.http import HttpClient, NoAnswerError, UnreachableError
+from controller.wire import CONTROLLER_EPOCH
 
 FORWARD: Final = "Klamm-Forward"
+
+#: gets the request and its whole body; may raise NotControllerError
+LedHandler = Callable[[web.Request, bytes], Awaitable[web.Response]]
 
 
 class ActiveController:
@@ -23,6 +34,47 @@ class ActiveController:
         self._view = view
         self._door = door
         self._limits = limits
+
+    def route(self, method: str, path: str, handler: LedHandler) -> web.RouteDef:
+        """A path that the active controller serves: on a standby the request is sent there."""
+
+        async def handle(request: web.Request) -> web.Response:
+            raw = await read_body(request, self._limits.api_body_max_bytes)
+            try:
+                response = await handler(request, raw)
+            except NotControllerError:
+                return await self.pass_on(request, raw)
+            if (controller_epoch := self._door.controller_epoch) is not None:
+                response.headers[CONTROLLER_EPOCH] = str(controller_epoch)
+            return response
+
+        return web.route(method, path, handle)
+
+    @property
+    def cluster(self) -> Cluster:
+        """What the controller of this process believes, to be read only. Raises NotControllerError on a standby."""
+        cluster = self._door.cluster
+        if cluster is None or not self._door.is_active:
+            raise NotControllerError
+        return cluster
+
+    def history(self) -> Sequence[TermView]:
+        """The terms as the controller of this process knows them. Raises NotControllerError on a standby."""
+        if not self._door.is_active:
+            raise NotControllerError
+        return self._door.history()
+
+    def lines_about(self, topic: str, partition: int) -> Sequence[Line]:
+        return self._door.lines_about(topic, partition)
+
+    async def ask(self, event: Event, see: str, *, accept: Collection[Code] = (Code.NONE,)) -> Reply:
+        """The reply to what was done; a refusal is raised. `see` is the path that tells when nobody knows."""
+        reply = await self._door.ask(event)
+        if reply.is_unknown:
+            raise unknown_outcome(f"what became of it is not known; GET {see} says it")
+        if reply.code not in accept:
+            raise refusal_for(reply.code, reply.detail)
+        return reply
 
     def address(self) -> str:
         """Of the process that holds the seat, if it is another one; otherwise nobody can be asked now."""
@@ -41,14 +93,16 @@ class ActiveController:
             raise moved_to(location)
         client = HttpClient()
         try:
-            status, answer = await client.post(
-                location, body, {"Content-Type": "application/json"}, self._limits.request_deadline_ms
+            status, answer = await client.send(
+                request.method, location, body, {"Content-Type": "application/json"}, self._limits.request_deadline_ms
             )
         except UnreachableError:
             raise unavailable(
                 Code.NOT_CONTROLLER.name, "the controller cannot be reached; nothing was changed"
             ) from None
         except NoAnswerError:
+            if request.method == "GET":
+                raise unavailable(Code.NOT_CONTROLLER.name, "the controller did not answer; try again") from None
             raise unknown_outcome(f"the controller did not answer; GET {request.path} shows what there is") from None
         finally:
             await client.close()

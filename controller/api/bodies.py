@@ -35,6 +35,15 @@ class CreateTopicBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     configs: dict[str, str] = {}
 
 
+class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body where there is nothing to say."""
+
+
+class PartitionName(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    topic: str
+    partition: Int32
+
+
 class PageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1_000
     cursor: str | None = None
@@ -219,6 +228,14 @@ def query_of(request: web.Request, kind: type[_T]) -> _T:
         return msgspec.convert(query, kind, strict=False)
     except msgspec.ValidationError as error:
         raise invalid(f"the query is not what is expected here: {error}") from None
+
+
+def number_in_path(request: web.Request, name: str) -> int:
+    """A part of the path that must be a number."""
+    text = request.match_info[name]
+    if not (text.isascii() and text.isdecimal() and len(text) <= 10):
+        raise invalid(f"{text[:20]!r} in the path is no {name}")
+    return int(text)
 
 
 async def read_body(request: web.Request, body_max_bytes: int) -> bytes:

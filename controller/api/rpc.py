@@ -12,18 +12,21 @@ from controller.api.problems import invalid, unknown_outcome
 from controller.api.view import ControllerDoor, NotControllerError
 from controller.config import Limits
 from controller.core.codes import Code
-from controller.core.events import AlterPartitionAsked, IsrWish
+from controller.core.events import AlterPartitionAsked, DrainAsked, IsrWish
 
 
 class Rpcs:
-    """Handlers for what leaders ask."""
+    """Handlers for what brokers ask."""
 
     def __init__(self, door: ControllerDoor, limits: Limits) -> None:
         self._door = door
         self._limits = limits
 
     def routes(self) -> Sequence[web.RouteDef]:
-        return [web.post(wire.ALTER_PARTITION, self.alter_partition)]
+        return [
+            web.post(wire.ALTER_PARTITION, self.alter_partition),
+            web.post(wire.CONTROLLED_SHUTDOWN, self.controlled_shutdown),
+        ]
 
     async def alter_partition(self, request: web.Request) -> web.Response:
         broker_id, broker_epoch = sender_of(request)
@@ -39,6 +42,20 @@ class Rpcs:
             raise unknown_outcome("what became of it is not known; ask again, the answer says what stands")
         if reply.code is not Code.NONE:
             return _answer(wire.AlterPartitionAnswer(reply.code))
+        return _answer(reply.body)
+
+    async def controlled_shutdown(self, request: web.Request) -> web.Response:
+        """A broker that stops: move its leaderships away, and say what remains."""
+        broker_id, broker_epoch = sender_of(request)
+        decode_body(await read_body(request, self._limits.rpc_body_max_bytes), dict[str, object])
+        try:
+            reply = await self._door.ask(DrainAsked(broker_id, broker_epoch, is_shutdown=True))
+        except NotControllerError:
+            return _answer(wire.ControlledShutdownAnswer(Code.NOT_CONTROLLER))
+        if reply.is_unknown:
+            raise unknown_outcome("whether its leaderships were moved is not known; ask again")
+        if reply.code is not Code.NONE:
+            return _answer(wire.ControlledShutdownAnswer(reply.code))
         return _answer(reply.body)
 
 

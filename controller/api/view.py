@@ -5,16 +5,18 @@ The broker stub implements `ClusterView` from its metadata cache; the daemon imp
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
+from controller.core.cluster import Cluster
 from controller.core.events import Event
+from controller.core.lines import Line
 from controller.inbox import BusyError, NotControllerError, Reply
 from controller.wire import BrokerEntry, PartitionRow
 
-__all__ = ["BusyError", "ClusterView", "ControllerDoor", "NotControllerError", "Reply", "TopicView"]
+__all__ = ["BusyError", "ClusterView", "ControllerDoor", "NotControllerError", "Reply", "TermView", "TopicView"]
 
 
 class TopicView(msgspec.Struct, frozen=True):
@@ -55,6 +57,24 @@ class ClusterView(Protocol):
         """All topics in order of their names, decoded one at a time."""
 
 
+class TermView(Protocol):
+    """One term of any controller, as recorded; of one that is not over `to_ms` and `why` are None."""
+
+    @property
+    def controller_epoch(self) -> int: ...
+    @property
+    def broker_id(self) -> int: ...
+    @property
+    def from_ms(self) -> int: ...
+    @property
+    def to_ms(self) -> int | None: ...
+    @property
+    def why(self) -> str | None: ...
+    @property
+    def phases(self) -> Mapping[str, float]:
+        """When each phase of the failover was over, in milliseconds."""
+
+
 class ControllerDoor(Protocol):
     """The way in to the controller of this process."""
 
@@ -79,6 +99,16 @@ class ControllerDoor(Protocol):
     @property
     def seat(self) -> tuple[int, int] | None:
         """Broker id and ephemeral owner of `/controller` as last read; None when it is vacant."""
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """What the term held now believes: to be read between two awaits, never changed. None on a standby."""
+
+    def lines_about(self, topic: str, partition: int) -> Sequence[Line]:
+        """The log's lines about a partition that this term remembers, the oldest first."""
+
+    def history(self) -> Sequence[TermView]:
+        """The terms that are known, the oldest first; empty on a standby."""
 
     async def ask(self, request: Event) -> Reply:
         """Put a request before the active controller and wait for its outcome. Raises NotControllerError when this

@@ -1,4 +1,8 @@
-"""The writes of the admin API: parsed here, decided by the active controller. Each is idempotent by its content."""
+"""The writes about topics: create, grow, delete. Parsed here, decided by the active controller.
+
+Each is idempotent by its content: what is there already, or gone already, is no mistake. The core's reply has a detail
+then, and none when something was done.
+"""
 
 from __future__ import annotations
 
@@ -6,64 +10,139 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
 from aiohttp import web
 
 from controller.api.active import ActiveController
-from controller.api.bodies import CreateTopicBody, TopicBody, answer, creation_for, decode_body, read_body, topic_body
-from controller.api.problems import refusal_for, unknown_outcome
-from controller.api.view import ClusterView, ControllerDoor, NotControllerError
-from controller.config import Limits
+from controller.api.bodies import (
+    CreateTopicBody,
+    Int32,
+    Nothing,
+    Page,
+    PageQuery,
+    TopicBody,
+    answer,
+    creation_for,
+    decode_body,
+    query_of,
+    topic_body,
+)
+from controller.api.listing import Cursor, cursor_of
+from controller.api.problems import refusal_for
+from controller.api.view import ClusterView, NotControllerError
+from controller.core.cluster import Cluster
 from controller.core.codes import Code
-from controller.core.events import CreateTopicAsked
+from controller.core.events import DeleteTopicAsked, GrowTopicAsked
+from controller.core.states import ReplicaStatus
 
-#: what the core's reply says in `detail` when what was asked for is there already
-EXISTS: Final = "exists"
 #: how long a creation waits for this broker to be told of it, so that who created can read
 TOLD_WITHIN_MS: Final = 2_000
 TOLD_POLL_MS: Final = 10
 
 
-class Writes:
-    """Handlers that ask the controller of this process or, when that is not the active one, pass the request on."""
+class GrowTopicBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`count` is the new total; `assignment` names the new partitions only."""
 
-    def __init__(
-        self,
-        view: ClusterView,
-        door: ControllerDoor,
-        active: ActiveController,
-        limits: Limits,
-        *,
-        told_within_ms: int = TOLD_WITHIN_MS,
-    ) -> None:
+    count: Int32
+    assignment: dict[Int32, tuple[Int32, ...]] | None = None
+
+
+class DeleteQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    abandon_offline: bool = False
+
+
+class DeletionBody(msgspec.Struct, frozen=True):
+    """How far a deletion is. `status` is deleting or deleted; `waits_for` says why it does not go on."""
+
+    topic: str
+    status: str
+    abandon_offline: bool = False
+    replicas: int = 0
+    replicas_deleted: int = 0
+    failures: int = 0
+    waits_for: str | None = None
+    retry_at_ms: int | None = None
+
+
+class Writes:
+    """Handlers that ask the active controller about topics."""
+
+    def __init__(self, view: ClusterView, active: ActiveController, *, told_within_ms: int = TOLD_WITHIN_MS) -> None:
         self._view = view
-        self._door = door
         self._active = active
-        self._limits = limits
         self._told_within_ms = told_within_ms
 
     def routes(self) -> Sequence[web.RouteDef]:
-        return [web.post("/v1/topics", self.create_topic)]
+        return [
+            self._active.route("POST", "/v1/topics", self.create_topic),
+            self._active.route("DELETE", "/v1/topics/{topic}", self.delete_topic),
+            self._active.route("POST", "/v1/topics/{topic}/partitions", self.grow_topic),
+            self._active.route("GET", "/v1/deletions", self.deletions),
+        ]
 
-    async def create_topic(self, request: web.Request) -> web.Response:
-        raw = await read_body(request, self._limits.api_body_max_bytes)
+    async def create_topic(self, request: web.Request, raw: bytes) -> web.Response:
         asked = creation_for(decode_body(raw, CreateTopicBody))
-        try:
-            reply = await self._door.ask(asked)
-        except NotControllerError:
-            return await self._active.pass_on(request, raw)
-        if reply.is_unknown:
-            raise unknown_outcome(f"whether {asked.name} was created is not known; GET /v1/topics/{asked.name} says it")
-        if reply.code is not Code.NONE:
-            raise refusal_for(reply.code, reply.detail)
-        return answer(await self._described(asked), status=200 if reply.detail == EXISTS else 201)
+        reply = await self._active.ask(asked, f"/v1/topics/{asked.name}")
+        wanted = (asked.partitions if asked.assignment is None else len(asked.assignment)) or 0
+        factor = asked.replication_factor or max(map(len, (asked.assignment or {}).values()), default=0)
+        asked_for = TopicBody(asked.name, None, wanted, factor, 0, wanted, 0, 0)
+        return answer(await self._described(asked_for), status=200 if reply.detail else 201)
 
-    async def _described(self, asked: CreateTopicAsked) -> TopicBody:
+    async def grow_topic(self, request: web.Request, raw: bytes) -> web.Response:
+        name, body = request.match_info["topic"], decode_body(raw, GrowTopicBody)
+        reply = await self._active.ask(GrowTopicAsked(name, body.count, body.assignment), f"/v1/topics/{name}")
+        asked_for = TopicBody(name, None, body.count, 0, 0, body.count, 0, 0)
+        return answer(await self._described(asked_for), status=200 if reply.detail else 201)
+
+    async def delete_topic(self, request: web.Request, raw: bytes) -> web.Response:
+        name, query = request.match_info["topic"], query_of(request, DeleteQuery)
+        decode_body(raw or b"{}", Nothing)
+        gone = Code.UNKNOWN_TOPIC_OR_PARTITION
+        reply = await self._active.ask(
+            DeleteTopicAsked(name, query.abandon_offline), f"/v1/topics/{name}", accept=(Code.NONE, gone)
+        )
+        try:
+            cluster = self._active.cluster
+        except NotControllerError:  # the term ended meanwhile; the marker stands, and its successor goes on
+            if reply.code is gone:
+                return answer(DeletionBody(name, "deleted"))
+            return answer(DeletionBody(name, "deleting", query.abandon_offline), status=202)
+        if reply.code is gone and (name, None) in cluster.unreadable:
+            raise refusal_for(gone, reply.detail)
+        body = deletion_body(cluster, name)
+        return answer(body, status=202 if body.status == "deleting" else 200)
+
+    async def deletions(self, request: web.Request, raw: bytes) -> web.Response:
+        query, cluster = query_of(request, PageQuery), self._active.cluster
+        after = "" if query.cursor is None else cursor_of(query.cursor).topic
+        names = sorted(name for name in cluster.duties.deletions if name > after)
+        page = names[: query.limit]
+        next_cursor = str(Cursor(page[-1])) if len(names) > len(page) else None
+        return answer(Page([deletion_body(cluster, name) for name in page], next_cursor))
+
+    async def _described(self, asked_for: TopicBody) -> TopicBody:
         """The topic as told to this broker or, if that takes too long, as it was asked for."""
-        wanted = asked.partitions if asked.assignment is None else len(asked.assignment)
         for _ in range(self._told_within_ms // TOLD_POLL_MS):
-            topic = self._view.topic(asked.name)
-            if topic is not None and len(topic.partitions) >= (wanted or 0):
+            topic = self._view.topic(asked_for.name)
+            if topic is not None and len(topic.partitions) >= asked_for.partitions:
                 return topic_body(topic, self._view.brokers)
             await asyncio.sleep(TOLD_POLL_MS / 1_000)
-        factor = asked.replication_factor or max(map(len, (asked.assignment or {}).values()), default=0)
-        return TopicBody(asked.name, None, wanted or 0, factor, 0, wanted or 0, 0, 0)
+        return asked_for
+
+
+def deletion_body(cluster: Cluster, name: str) -> DeletionBody:
+    deletion = cluster.duties.deletions.get(name)
+    if deletion is None:
+        return DeletionBody(name, "deleted")
+    topic = cluster.topics.get(name)
+    moved = list(deletion.replicas.values())
+    return DeletionBody(
+        topic=name,
+        status="deleting",
+        abandon_offline=deletion.abandon_offline,
+        replicas=0 if topic is None else sum(len(partition.replicas) for partition in topic.partitions.values()),
+        replicas_deleted=moved.count(ReplicaStatus.DELETION_SUCCESSFUL),
+        failures=deletion.failures,
+        waits_for=deletion.waits_for,
+        retry_at_ms=deletion.retry_at_ms,
+    )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from controller.cli.options import output_option, show_repeatedly, url_option, watch_option
+from controller.cli.options import example, output_option, show_repeatedly, url_option, watch_option
 from controller.cli.output import Column, Item, emit_items
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def brokers() -> None:
     """The brokers of the cluster."""
 
 
-@brokers.command("list")
+@brokers.command("list", epilog=example("klamm brokers list -o wide"))
 @url_option
 @output_option
 @watch_option

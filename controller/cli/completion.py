@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import click
 
+from controller.cli.options import example
+
 
 def register(group: click.Group) -> None:
     group.add_command(completion)
 
 
-@click.command()
+@click.command(epilog=example("klamm completion bash"))
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:

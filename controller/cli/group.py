@@ -13,7 +13,21 @@ import click
 from controller.cli.errors import WrongUsageError
 
 #: each has `register(group)`; none imports at its top what only running a command needs
-MODULES: Final = ("lab", "run", "status", "topics", "partitions", "brokers", "completion")
+MODULES: Final = (
+    "lab",
+    "run",
+    "status",
+    "topics",
+    "deletions",
+    "partitions",
+    "brokers",
+    "configs",
+    "reassign",
+    "elect",
+    "drains",
+    "insights",
+    "completion",
+)
 
 
 @contextmanager
@@ -25,7 +39,7 @@ def _in_one_line() -> Iterator[None]:
         raise
     except click.UsageError as error:
         command = "klamm" if error.ctx is None else error.ctx.command_path
-        raise WrongUsageError(f"{error.format_message()} See `{command} --help`.") from None
+        raise WrongUsageError(f"{error.format_message().rstrip('.')}. See `{command} --help`.") from None
 
 
 class KlammGroup(click.Group):

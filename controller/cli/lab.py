@@ -44,6 +44,8 @@ VERBS: Final = {
     "thaw": Verb("SIGCONT: frozen broker N goes on.", "goes on", "is not frozen"),
     "cut": Verb("Cut broker N from ZooKeeper.", "is cut from ZooKeeper", "is cut from ZooKeeper already"),
     "heal": Verb("Undo the cut of broker N.", "reaches ZooKeeper again", "is not cut from ZooKeeper"),
+    "break-disk": Verb("A log directory of broker N fails.", "has lost a log directory", "has lost that one already"),
+    "mend-disk": Verb("Log directories of broker N are repaired.", "has its log directories again", "misses none"),
 }
 
 var_option = click.option(
@@ -139,11 +141,11 @@ def ps(output: str, watch: bool, var: Path) -> None:
 
 
 def _command_for(name: str, verb: Verb) -> click.Command:
-    def callback(broker: int, var: Path, for_ms: int | None = None) -> None:
+    def callback(broker: int, var: Path, for_ms: int | None = None, index: int | None = None) -> None:
         from brokerstub.lab import remote  # noqa: PLC0415
 
         with _explained():
-            done = remote.order(var, name, broker, for_ms)
+            done = remote.order(var, name, broker, for_ms, index)
         if not done.changed:
             click.echo(f"broker {broker} {verb.idle}; it is {done.process.state}")
             return
@@ -155,6 +157,10 @@ def _command_for(name: str, verb: Verb) -> click.Command:
     command: Callable[..., Any] = var_option(click.argument("broker", metavar="N", type=click.IntRange(1))(callback))
     if name == "freeze":
         command = click.option("--for", "for_ms", type=Duration(), help="Thaw by itself after this long.")(command)
+    if name in ("break-disk", "mend-disk"):
+        default = "the first good one" if name == "break-disk" else "all that failed"
+        number = click.IntRange(0)
+        command = click.option("--dir", "index", type=number, help=f"Which one, from 0; default: {default}.")(command)
     return click.command(name, help=verb.help)(command)
 
 
@@ -190,6 +196,7 @@ COLUMNS: Final = (
     Column("STATE", _state_text),
     Column("ADDRESS", lambda row: row["address"]),
     Column("ZOOKEEPER", _way_text),
+    Column("FAILED DIRS", lambda row: ",".join(map(str, row["broken_dirs"])) or "-", is_wide=True),
     Column("LOG", lambda row: row["log"] or "-", is_wide=True),
 )
 

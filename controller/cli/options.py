@@ -72,6 +72,50 @@ def timeout_option(function: _F) -> _F:
     )(function)
 
 
+def example(words: str) -> str:
+    """The last words of a command's help: a line that can be run as it stands."""
+    return f"\b\nExample:\n  {words}"
+
+
+def pairs_of(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """A callback: `key=value`, several times."""
+    pairs = [value.partition("=") for value in values]
+    wrong = next((value for value, (_, separator, _) in zip(values, pairs, strict=True) if not separator), None)
+    if wrong is not None:
+        raise click.BadParameter(f"{wrong!r}; write it like retention.ms=60000")
+    return {key: value for key, _, value in pairs}
+
+
+def assignment_of(ctx: click.Context, param: click.Parameter, value: str | None) -> list[list[int]] | None:
+    """A callback: Kafka's notation, partitions divided by commas, their replicas by colons."""
+    if value is None:
+        return None
+    try:
+        return [[int(broker_id) for broker_id in part.split(":")] for part in value.split(",")]
+    except ValueError:
+        raise click.BadParameter(
+            f"{value!r}; write it like 1:2,2:3 (the first on 1 and 2, the next on 2 and 3)"
+        ) from None
+
+
+def ids_of(ctx: click.Context, param: click.Parameter, value: str | None) -> list[int] | None:
+    """A callback: broker ids divided by commas."""
+    if value is None:
+        return None
+    try:
+        return [int(part) for part in value.split(",")]
+    except ValueError:
+        raise click.BadParameter(f"{value!r}; write it like 1,2,3") from None
+
+
+def partition_of(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, int]:
+    """A callback: `orders-3`."""
+    topic, separator, number = value.rpartition("-")
+    if not (topic and separator and number.isdecimal() and number.isascii()):
+        raise click.BadParameter(f"{value!r}; write it like orders-0")
+    return topic, int(number)
+
+
 def show_repeatedly(show: Callable[[], int], *, watch: bool, interval_s: float = WATCH_INTERVAL_S) -> int:
     """Show once, or with --watch until interrupted; trouble in between is said and does not end the watching."""
     if not watch:

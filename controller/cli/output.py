@@ -6,6 +6,7 @@ Colour is for terminals only, and means the same everywhere: green is good, yell
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
@@ -59,6 +60,53 @@ def emit_items(output: str, items: Sequence[Item], columns: Sequence[Column], na
     emit(output, items, lambda wide: print_table(columns, items, is_wide=wide), map(name, items))
     if not items and output in ("table", "wide"):
         click.echo("nothing found", err=True)
+
+
+def emit_document(output: str, document: Item, names: Iterable[object]) -> None:
+    """Print one thing of which no more is known than its keys: plain values as facts, lists of things as tables."""
+
+    def table(is_wide: bool) -> None:
+        plain = {key: value for key, value in document.items() if not _is_table(value)}
+        print_facts([(title_of(key).lower(), text_of(value), style_of(text_of(value))) for key, value in plain.items()])
+        for key, items in document.items():
+            if key not in plain:
+                click.echo(f"\n{title_of(key).lower()}:")
+                print_table(columns_for(items), items, is_wide=is_wide)
+
+    emit(output, document, table, names)
+
+
+def columns_for(items: Sequence[Item]) -> list[Column]:
+    """A column per key; numbers to the right."""
+    return [
+        Column(title_of(key), partial(_text_at, key), all(type(item[key]) in (int, float) for item in items))
+        for key in items[0]
+    ]
+
+
+def title_of(key: str) -> str:
+    return key.removeprefix("is_").replace("_", "-").upper()
+
+
+def text_of(value: object) -> str:
+    """A value as a person would write it."""
+    if value is None or value in ([], {}, ""):
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, dict):
+        return ", ".join(f"{key} {text_of(one)}" for key, one in value.items())
+    if isinstance(value, list):
+        return ",".join(map(text_of, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
+
+
+def _text_at(key: str, item: Item) -> str:
+    return text_of(item[key])
 
 
 def print_table(columns: Sequence[Column], items: Iterable[Item], *, is_wide: bool = False) -> None:

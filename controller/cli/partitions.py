@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from controller.cli.options import output_option, show_repeatedly, url_option, watch_option
+from controller.cli.options import example, output_option, show_repeatedly, url_option, watch_option
 from controller.cli.output import Column, Item, emit_items
 
 if TYPE_CHECKING:
     from controller.cli.remote import Remote
 
 
-def _ids(ids: list[int]) -> str:
+def ids_text(ids: list[int]) -> str:
     return ",".join(map(str, ids)) or "-"
 
 
@@ -27,10 +27,10 @@ PARTITION_COLUMNS = (
     Column("STATE", lambda partition: partition["state"]),
     Column("LEADER", lambda partition: "none" if partition["leader"] < 0 else partition["leader"], is_number=True),
     Column("EPOCH", lambda partition: partition["leader_epoch"], is_number=True),
-    Column("ISR", lambda partition: _ids(partition["isr"])),
-    Column("REPLICAS", lambda partition: _ids(partition["replicas"])),
-    Column("ADDING", lambda partition: _ids(partition["adding"]), is_wide=True),
-    Column("REMOVING", lambda partition: _ids(partition["removing"]), is_wide=True),
+    Column("ISR", lambda partition: ids_text(partition["isr"])),
+    Column("REPLICAS", lambda partition: ids_text(partition["replicas"])),
+    Column("ADDING", lambda partition: ids_text(partition["adding"]), is_wide=True),
+    Column("REMOVING", lambda partition: ids_text(partition["removing"]), is_wide=True),
     Column("VERSION", lambda partition: partition["version"], is_number=True, is_wide=True),
     Column("CONTROLLER-EPOCH", lambda partition: partition["controller_epoch"], is_number=True, is_wide=True),
 )
@@ -40,7 +40,9 @@ def register(group: click.Group) -> None:
     group.add_command(partitions)
 
 
-@click.command(short_help="List partitions, or those in a given state.")
+@click.command(
+    short_help="List partitions, or those in a given state.", epilog=example("klamm partitions --offline -o name")
+)
 @click.option("--offline", "states", flag_value="offline", multiple=True, help="Those without a live leader.")
 @click.option(
     "--under-replicated", "states", flag_value="under-replicated", multiple=True, help="Those with a replica behind."

@@ -100,7 +100,7 @@ class Remote:
         return self._home
 
     async def get(self, path: str, *, accept: Sequence[int] = (200,)) -> Any:
-        status, body = await self._exchange(f"{await self.home()}{path}")
+        status, body = await self._follow("GET", path, None, time.monotonic() + READ_TIMEOUT_MS / 1_000)
         if status not in accept:
             raise _refusal(status, body)
         return body
@@ -125,13 +125,13 @@ class Remote:
                 return found
             asked["cursor"] = page["next_cursor"]
 
-    async def write(self, path: str, body: object, timeout_ms: int) -> tuple[int, Any]:
-        """Post until done or refused. Over a failover the same is sent again: writes are idempotent by content."""
+    async def write(self, path: str, body: object, timeout_ms: int, method: str = "POST") -> tuple[int, Any]:
+        """Ask until done or refused. Over a failover the same is sent again: writes are idempotent by content."""
         deadline = time.monotonic() + timeout_ms / 1_000
         while True:
             trouble: RefusedError | UnreachableClusterError
             try:
-                status, answer = await self._post(path, msgspec.json.encode(body), deadline)
+                status, answer = await self._follow(method, path, msgspec.json.encode(body), deadline)
             except UnreachableClusterError as error:
                 trouble = error
             else:
@@ -145,11 +145,13 @@ class Remote:
             await asyncio.sleep(RETRY_INTERVAL_MS / 1_000)
             self._home = None
 
-    async def _post(self, path: str, body: bytes, deadline: float) -> tuple[int, Any]:
+    async def _follow(self, method: str, path: str, body: bytes | None, deadline: float) -> tuple[int, Any]:
+        """Ask at home, and where that sends us to."""
         base = await self.home()
         for _ in range(REDIRECTS_MAX):
             left_ms = max(PROBE_TIMEOUT_MS, round((deadline - time.monotonic()) * 1_000))
-            status, answer = await self._exchange(f"{base}{path}", body, min(left_ms, WRITE_TIMEOUT_MS))
+            timeout_ms = min(left_ms, READ_TIMEOUT_MS if body is None else WRITE_TIMEOUT_MS)
+            status, answer = await self._exchange(method, f"{base}{path}", body, timeout_ms)
             if status != 307:
                 return status, answer
             location = answer.get("location", "") if isinstance(answer, dict) else ""
@@ -176,7 +178,7 @@ class Remote:
     async def _controller_at(self, url: str) -> tuple[dict[str, Any] | None, str]:
         """What this broker says of the controller, or why it says nothing."""
         try:
-            status, body = await self._exchange(f"{url}/v1/controller", timeout_ms=PROBE_TIMEOUT_MS)
+            status, body = await self._exchange("GET", f"{url}/v1/controller", None, PROBE_TIMEOUT_MS)
         except UnreachableClusterError:
             return None, ""
         if status == 403:
@@ -185,14 +187,10 @@ class Remote:
             return None, "what answers there is no broker of ours"
         return body, ""
 
-    async def _exchange(
-        self, url: str, body: bytes | None = None, timeout_ms: int = READ_TIMEOUT_MS
-    ) -> tuple[int, Any]:
+    async def _exchange(self, method: str, url: str, body: bytes | None, timeout_ms: int) -> tuple[int, Any]:
+        headers = {} if body is None else {"Content-Type": "application/json"}
         try:
-            if body is None:
-                status, answer = await self._client.get(url, {}, timeout_ms)
-            else:
-                status, answer = await self._client.post(url, body, {"Content-Type": "application/json"}, timeout_ms)
+            status, answer = await self._client.send(method, url, body or b"", headers, timeout_ms)
             return status, msgspec.json.decode(answer)
         except (UnreachableError, NoAnswerError) as error:
             raise UnreachableClusterError(f"no answer from the cluster: {error}; `klamm ps` shows what runs") from None

@@ -11,7 +11,7 @@ import click
 
 from controller.cli.brokers import BROKER_COLUMNS, with_roles
 from controller.cli.errors import CliError, UnreachableClusterError
-from controller.cli.options import output_option, show_repeatedly, timeout_option, url_option, watch_option
+from controller.cli.options import example, output_option, show_repeatedly, timeout_option, url_option, watch_option
 from controller.cli.output import emit, print_facts, print_table
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def register(group: click.Group) -> None:
     group.add_command(wait)
 
 
-@click.command(short_help="Is all well? Who is the controller, who is there?")
+@click.command(short_help="Is all well? Who is the controller, who is there?", epilog=example("klamm status -o json"))
 @url_option
 @output_option
 @watch_option
@@ -99,21 +99,28 @@ def duration_text(seconds: float) -> str:
     return " ".join(parts[:2])
 
 
-@click.command()
-@click.option("--for", "what", type=click.Choice(["healthy", "controller"]), default="healthy", show_default=True)
+@click.command(epilog=example("klamm wait --for no-reassignments --timeout 1h"))
+@click.option(
+    "--for",
+    "what",
+    type=click.Choice(["healthy", "controller", "no-reassignments"]),
+    default="healthy",
+    show_default=True,
+)
 @timeout_option
 @url_option
 def wait(what: str, timeout_ms: int, url: str | None) -> None:
-    """Wait until the cluster is healthy, or has a controller."""
+    """Wait until the cluster is healthy, has a controller, or no reassignment runs any more."""
     from controller.cli.remote import ask_cluster  # noqa: PLC0415
 
+    missing_for = {"healthy": _health_missing, "controller": _controller_missing, "no-reassignments": _reassigning}[
+        what
+    ]
     started = time.monotonic()
     deadline = started + timeout_ms / 1_000
     while True:
         try:
-            missing: CliError | None = ask_cluster(
-                url, _controller_missing if what == "controller" else _health_missing
-            )
+            missing: CliError | None = ask_cluster(url, missing_for)
         except UnreachableClusterError as error:
             missing = error
         if missing is None:
@@ -136,3 +143,15 @@ async def _controller_missing(remote: Remote) -> CliError | None:
     if phase == "active":
         return None
     return CliError(f"still no active controller, the last one seen is {phase}; `klamm status` shows more")
+
+
+async def _reassigning(remote: Remote) -> CliError | None:
+    page = await remote.get("/v1/reassignments?limit=1", accept=(200, 503))
+    if "items" not in page:
+        return CliError(f"nobody can say what runs: {page.get('detail')}")
+    if not page["items"]:
+        return None
+    one = page["items"][0]
+    return CliError(
+        f"reassignments still run, such as {one['topic']}-{one['partition']}; `klamm reassign list` shows all"
+    )

@@ -1,4 +1,4 @@
-"""`klamm topics`: create, list and describe."""
+"""`klamm topics`: list, describe, create and grow; `deletions.py` and `configs.py` add the rest."""
 
 from __future__ import annotations
 
@@ -8,7 +8,16 @@ from urllib.parse import quote
 
 import click
 
-from controller.cli.options import output_option, show_repeatedly, timeout_option, url_option, watch_option
+from controller.cli.options import (
+    assignment_of,
+    example,
+    output_option,
+    pairs_of,
+    show_repeatedly,
+    timeout_option,
+    url_option,
+    watch_option,
+)
 from controller.cli.output import Column, Item, emit, emit_items, print_facts, print_table
 from controller.cli.partitions import PARTITION_COLUMNS
 
@@ -34,6 +43,10 @@ TOPIC_COLUMNS = (
 )
 
 
+def path_of(name: str) -> str:
+    return f"/v1/topics/{quote(name, safe='')}"
+
+
 def register(group: click.Group) -> None:
     group.add_command(topics)
 
@@ -43,7 +56,7 @@ def topics() -> None:
     """The topics of the cluster."""
 
 
-@topics.command("list")
+@topics.command("list", epilog=example("klamm topics list -o name"))
 @url_option
 @output_option
 @watch_option
@@ -59,7 +72,7 @@ def list_topics(url: str | None, output: str, watch: bool) -> None:
     sys.exit(show_repeatedly(show, watch=watch))
 
 
-@topics.command()
+@topics.command(epilog=example("klamm topics describe orders"))
 @click.argument("name")
 @url_option
 @output_option
@@ -76,7 +89,7 @@ def describe(name: str, url: str | None, output: str, watch: bool) -> None:
 
 
 async def _described(remote: Remote, name: str) -> dict[str, Any]:
-    path = f"/v1/topics/{quote(name, safe='')}"
+    path = path_of(name)
     return {"topic": await remote.get(path), "partitions": await remote.items(f"{path}/partitions")}
 
 
@@ -99,31 +112,12 @@ def _emit_topic(output: str, document: dict[str, Any]) -> None:
     emit(output, document, table, [document["topic"]["name"]])
 
 
-def _assignment(ctx: click.Context, param: click.Parameter, value: str | None) -> dict[str, list[int]] | None:
-    """Kafka's notation: partitions divided by commas, their replicas by colons."""
-    if value is None:
-        return None
-    try:
-        rows = [[int(broker_id) for broker_id in part.split(":")] for part in value.split(",")]
-    except ValueError:
-        raise click.BadParameter(f"{value!r}; write it like 1:2,2:3 (partition 0 on 1 and 2, 1 on 2 and 3)") from None
-    return {str(number): replicas for number, replicas in enumerate(rows)}
-
-
-def _configs(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    pairs = [value.partition("=") for value in values]
-    wrong = next((value for value, (_, separator, _) in zip(values, pairs, strict=True) if not separator), None)
-    if wrong is not None:
-        raise click.BadParameter(f"{wrong!r}; write it like retention.ms=60000")
-    return {key: value for key, _, value in pairs}
-
-
-@topics.command()
+@topics.command(epilog=example("klamm topics create orders --partitions 6 --replication-factor 3"))
 @click.argument("name")
 @click.option("--partitions", type=int, help="How many partitions.")
 @click.option("--replication-factor", type=int, help="How many replicas each.")
-@click.option("--assignment", callback=_assignment, help="Or who has what: 1:2,2:3 (partitions by comma).")
-@click.option("--config", "configs", multiple=True, callback=_configs, help="key=value; may be given several times.")
+@click.option("--assignment", callback=assignment_of, help="Or who has what: 1:2,2:3 (partitions by comma).")
+@click.option("--config", "configs", multiple=True, callback=pairs_of, help="key=value; may be given several times.")
 @timeout_option
 @url_option
 @output_option
@@ -131,7 +125,7 @@ def create(
     name: str,
     partitions: int | None,
     replication_factor: int | None,
-    assignment: dict[str, list[int]] | None,
+    assignment: list[list[int]] | None,
     configs: dict[str, str],
     timeout_ms: int,
     url: str | None,
@@ -144,16 +138,49 @@ def create(
         raise click.UsageError("give --partitions and --replication-factor, or --assignment")
     if assignment is not None and (partitions is not None or replication_factor is not None):
         raise click.UsageError("--assignment says it all: leave out --partitions and --replication-factor")
-    counts = {"partitions": partitions, "replication_factor": replication_factor}
-    body = {"name": name, "configs": configs, **(counts if assignment is None else {"assignment": assignment})}
-
-    async def question(remote: Remote) -> tuple[int, dict[str, Any]]:
-        status, topic = await remote.write("/v1/topics", body, timeout_ms)
-        page = await remote.get(f"/v1/topics/{quote(name, safe='')}/partitions?limit=10000", accept=(200, 404))
-        return status, {"topic": topic, "partitions": page.get("items", [])}
-
-    status, document = ask_cluster(url, question)
+    body: dict[str, Any] = {"name": name, "configs": configs}
+    if assignment is None:
+        body |= {"partitions": partitions, "replication_factor": replication_factor}
+    else:
+        body["assignment"] = {str(number): replicas for number, replicas in enumerate(assignment)}
+    status, document = ask_cluster(url, lambda remote: _made(remote, "/v1/topics", body, name, timeout_ms))
     if output in ("table", "wide"):
         click.echo(f"created {name}" if status == 201 else f"{name} is there already, just so: nothing was changed")
         click.echo()
+    _emit_topic(output, document)
+
+
+async def _made(remote: Remote, path: str, body: object, name: str, timeout_ms: int) -> tuple[int, dict[str, Any]]:
+    """Write, then read what there is."""
+    status, topic = await remote.write(path, body, timeout_ms)
+    page = await remote.get(f"{path_of(name)}/partitions?limit=10000", accept=(200, 404))
+    return status, {"topic": topic, "partitions": page.get("items", [])}
+
+
+@topics.command(epilog=example("klamm topics grow orders --partitions 12"))
+@click.argument("name")
+@click.option("--partitions", type=int, required=True, help="How many it shall have.")
+@click.option("--assignment", callback=assignment_of, help="Who has the new ones: 1:2,2:3 (partitions by comma).")
+@timeout_option
+@url_option
+@output_option
+def grow(
+    name: str, partitions: int, assignment: list[list[int]] | None, timeout_ms: int, url: str | None, output: str
+) -> None:
+    """Give a topic more partitions; those it has stay as they are."""
+    from controller.cli.remote import ask_cluster  # noqa: PLC0415
+
+    body: dict[str, Any] = {"count": partitions}
+    if assignment is not None:
+        first = partitions - len(assignment)
+        body["assignment"] = {str(number): replicas for number, replicas in enumerate(assignment, start=first)}
+    path = f"{path_of(name)}/partitions"
+    status, document = ask_cluster(url, lambda remote: _made(remote, path, body, name, timeout_ms))
+    if output in ("table", "wide"):
+        news = (
+            f"{name} has grown to {partitions} partitions"
+            if status == 201
+            else f"{name} has them already: nothing was changed"
+        )
+        click.echo(f"{news}\n")
     _emit_topic(output, document)

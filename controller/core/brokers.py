@@ -6,25 +6,18 @@ what it had in hand is lost, so its leaderships move first, and only where nobod
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterator
 from functools import partial
 
 import msgspec
 
-from controller.core.changes import (
-    BrokerChanged,
-    BrokerGone,
-    BrokerLive,
-    Change,
-    StateDecided,
-    broker_subject,
-    topic_subject,
-)
-from controller.core.elections import first_leadership, repaired, status_of
+from controller.core import deletion, drains
+from controller.core.admin import broker_subject, topic_subject
+from controller.core.changes import BrokerChanged, BrokerGone, BrokerLive, Change
 from controller.core.events import BrokersSeen
-from controller.core.model import Broker, Leadership, Partition
-from controller.core.states import ReplicaStatus, partition_move, replica_move
+from controller.core.model import Broker
+from controller.core.repair import Presence, repair_topic
+from controller.core.states import ReplicaStatus, replica_move
 from controller.core.work import Context, Decided, Work
 
 
@@ -54,66 +47,17 @@ def on_brokers_seen(context: Context, event: BrokersSeen) -> Iterator[Work]:
         return
     for broker_id, changes in _broker_changes(census, cluster.brokers):
         yield Work(broker_subject(broker_id), partial(_as_step_0, changes))
-    online = frozenset(event.brokers)
-    returning = frozenset(broker.broker_id for broker in census.bounced)
+    presence = Presence(frozenset(event.brokers), frozenset(broker.broker_id for broker in census.bounced))
     touched_ids = [broker.broker_id for broker in (*census.joined, *census.bounced, *census.gone)]
     reason = _reason(census)
+    for broker in (*census.bounced, *census.gone):
+        yield Work(broker_subject(broker.broker_id), partial(drains.ended_with, context, broker.broker_id, reason))
     for topic, numbers in sorted(cluster.hosted_by(touched_ids).items()):
-        yield Work(
-            topic_subject(topic),
-            partial(repair_topic, context, topic, sorted(numbers), online, reason, returning=returning),
-        )
-
-
-def repair_topic(
-    context: Context,
-    topic: str,
-    numbers: Iterable[int],
-    online: AbstractSet[int],
-    reason: str,
-    *,
-    returning: AbstractSet[int] = frozenset(),
-    step: int = 0,
-) -> Iterator[Decided]:
-    """Bring partitions of one topic to what they should be, given who is online."""
-    cluster = context.cluster
-    known = cluster.topics[topic]
-    allow_unclean = cluster.is_unclean_allowed(topic)
-    for number in numbers:
-        if cluster.unreadable and (topic, number) in cluster.unreadable:
-            continue
-        change = repair_partition(
-            context, topic, number, known.partitions[number], online, reason, returning, allow_unclean=allow_unclean
-        )
-        if change is not None:
-            yield step, change
-
-
-def repair_partition(
-    context: Context,
-    topic: str,
-    number: int,
-    partition: Partition,
-    online: AbstractSet[int],
-    reason: str,
-    returning: AbstractSet[int] = frozenset(),
-    *,
-    allow_unclean: bool = False,
-) -> StateDecided | None:
-    """The one write that a partition needs now, or None."""
-    state: Leadership | None
-    if partition.state is None:
-        state = first_leadership(partition.replicas, online, context.epoch)
-    else:
-        state = repaired(
-            partition.replicas, partition.state, online, context.epoch, returning=returning, allow_unclean=allow_unclean
-        )
-    if state is None:
-        return None
-    source = status_of(partition.state, context.cluster.live_ids or online)
-    target = status_of(state, online)
-    partition_move(source, target)
-    return StateDecided(topic, number, state, source, target, reason)
+        if cluster.duties.is_leaving(topic):
+            run = partial(deletion.on_presence, context, topic, presence)
+        else:
+            run = partial(repair_topic, context, topic, sorted(numbers), presence, reason)
+        yield Work(topic_subject(topic), run)
 
 
 def _broker_changes(census: Census, believed: dict[int, Broker]) -> Iterator[tuple[int, list[Change]]]:

@@ -14,18 +14,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from controller.core.admin import AdminChange, broker_subject, topic_subject
 from controller.core.codes import Code
 from controller.core.events import TopicFact
 from controller.core.model import Assignment, Broker, Leadership
 from controller.core.states import PartitionStatus
-
-
-def topic_subject(name: str) -> str:
-    return f"topic {name}"
-
-
-def broker_subject(broker_id: int) -> str:
-    return f"broker {broker_id}"
 
 
 class BrokerLive(msgspec.Struct, frozen=True):
@@ -98,12 +91,19 @@ class TopicCreated(msgspec.Struct, frozen=True):
 
 
 class TopicWritten(msgspec.Struct, frozen=True):
-    """Rewrite a topic znode: it lacked its id."""
+    """Rewrite a topic znode, whole: an id was missing, partitions were added, replicas are to be others."""
 
     name: str
     topic_id: str
     assignment: Mapping[int, Assignment]
     reason: str
+    #: partitions whose assignment this changes; None: all have to be told anew
+    touched: tuple[int, ...] | None = None
+    #: (partition, broker id) of replicas that are assigned no more: they are told to delete
+    dropped: tuple[tuple[int, int], ...] = ()
+    is_reassignment: bool = False
+    #: leaderships written in the same transaction, so that no ISR ever leaves its assignment
+    states: tuple[StateDecided, ...] = ()
 
     @property
     def subject(self) -> str:
@@ -196,7 +196,8 @@ class Refused(msgspec.Struct, frozen=True):
 
 
 Change = (
-    BrokerLive
+    AdminChange
+    | BrokerLive
     | BrokerChanged
     | BrokerGone
     | TopicFound

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from controller.core.admin import ConfigFound, TopicErased
 from controller.core.changes import (
     BrokerChanged,
     BrokerGone,
     BrokerLive,
     Committed,
+    NotificationRead,
+    Refused,
     StateDecided,
     StateFound,
     StateLost,
@@ -23,17 +26,28 @@ from controller.core.changes import (
     TopicWritten,
     Unreadable,
 )
+from controller.core.duties import Duties
 from controller.core.events import StateFact, TopicFact
-from controller.core.model import NO_VERSION, Assignment, Broker, Leadership, Partition, Topic, TopicPartition
+from controller.core.model import NO_VERSION, Assignment, Broker, Leadership, Partition, Replicas, Topic, TopicPartition
 
 
 class Cluster:
     """Belief. Read it freely; change it only through `apply`."""
 
-    def __init__(self, *, controller_id: int, controller_epoch: int, unclean_default: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        controller_id: int,
+        controller_epoch: int,
+        unclean_default: bool = False,
+        delete_enabled: bool = True,
+        imbalance_percentage: int = 10,
+    ) -> None:
         self.controller_id = controller_id
         self.controller_epoch = controller_epoch
         self.unclean_default = unclean_default
+        self.delete_enabled = delete_enabled
+        self.imbalance_percentage = imbalance_percentage
         self.brokers: dict[int, Broker] = {}
         #: last registrations of brokers that are gone
         self.gone: dict[int, Broker] = {}
@@ -42,6 +56,9 @@ class Cluster:
         self.names_by_id: dict[str, str] = {}
         #: broker id -> topic -> its partitions there, live or not
         self.hosted: dict[int, dict[str, set[int]]] = {}
+        #: partitions with replicas being added or removed
+        self.reassigning: set[tuple[str, int]] = set()
+        self.duties = Duties()
         #: what made no sense, with the reason and the zxid it was read at: said once, left alone
         self.unreadable: dict[tuple[str, int | None], tuple[str, int]] = {}
         #: subjects left out after a bug, with the reason
@@ -61,8 +78,28 @@ class Cluster:
 
     def is_unclean_allowed(self, topic: str) -> bool:
         """Whether a leader may be elected that was not in sync, for this topic."""
-        del topic  # overrides per topic come with the configuration nodes
-        return self.unclean_default
+        return self.duties.is_unclean_allowed(topic, default=self.unclean_default)
+
+    def serving_ids(self, topic: str, number: int, live_ids: frozenset[int]) -> frozenset[int]:
+        """Of these live brokers, those that can serve a partition: its replica's directory has not failed there."""
+        failed = self.duties.failed_dirs
+        if not failed:
+            return live_ids
+        return live_ids.difference(broker_id for broker_id, replicas in failed.items() if (topic, number) in replicas)
+
+    @property
+    def draining_ids(self) -> frozenset[int]:
+        return frozenset(self.duties.drains)
+
+    @property
+    def avoided_ids(self) -> frozenset[int]:
+        """Brokers elected only if there is nobody else: they drain, or have a bad directory and did not say which."""
+        return self.draining_ids | self.duties.suspect_ids
+
+    @property
+    def leaving_ids(self) -> frozenset[int]:
+        """Brokers that are shutting down."""
+        return frozenset(broker_id for broker_id, drain in self.duties.drains.items() if drain.is_shutdown)
 
     def all_partitions(self) -> Iterator[tuple[TopicPartition, Partition]]:
         for name, topic in self.topics.items():
@@ -77,9 +114,11 @@ class Cluster:
 
     # ------------------------------------------------------------------ the only mutators
 
-    def load(self, topics: Iterable[TopicFact], states: Iterable[StateFact]) -> None:
+    def load(self, topics: Iterable[TopicFact], states: Iterable[StateFact], duties: Duties | None = None) -> None:
         """Fill a new, empty belief from what a term has read. Everything later goes through `apply`."""
         assert not self.topics, "a term loads once"
+        if duties is not None:
+            self.duties = duties
         for fact in topics:
             if fact.trouble is None:
                 self._find_topic(fact)
@@ -107,22 +146,30 @@ class Cluster:
                 case BrokerGone(broker_id=broker_id):
                     self.gone[broker_id] = self.brokers.pop(broker_id)
                     self.live_ids = frozenset(self.brokers)
+                    self.duties.forget_broker(broker_id)
                 case TopicFound(fact=fact):
                     self._find_topic(fact)
-                case TopicCreated(name=name, topic_id=topic_id, assignment=assignment):
+                case TopicCreated(name=name, topic_id=topic_id, assignment=assignment, configs=configs):
+                    self.duties.apply(ConfigFound("topics", name, configs))
                     self._put_topic(Topic(name, topic_id, one.version or 0, one.zxid, one.zxid, {}), assignment)
-                case TopicWritten(name=name, topic_id=topic_id, assignment=assignment):
+                case TopicWritten(name=name, topic_id=topic_id, assignment=assignment, states=states):
                     assert one.version is not None
                     czxid = self.topics[name].czxid
-                    self._put_topic(Topic(name, topic_id, one.version, czxid, one.zxid, {}), assignment)
-                case TopicGone(name=name):
+                    self._put_topic(Topic(name, topic_id, one.version, czxid, one.zxid, {}), assignment, is_ours=True)
+                    for each in states:
+                        before = self.topics[name].partitions[each.partition]
+                        self._set_state(name, each.partition, each.state, before.version + 1, one.zxid)
+                case TopicGone(name=name) | TopicErased(topic=name):
                     self._forget_topic(name)
+                    self.duties.forget(name)
                 case Unreadable(name=name, partition=partition, trouble=trouble, zxid=zxid):
                     self.unreadable[name, partition] = (trouble, zxid)
                 case SubjectParked(subject=subject, trouble=trouble):
                     self.parked[subject] = trouble
-                case _:
-                    pass  # a refusal, a notification: nothing to believe
+                case Refused() | NotificationRead():
+                    pass  # nothing to believe
+                case change:
+                    self.duties.apply(change)
 
     def _set_broker(self, broker: Broker) -> None:
         self.gone.pop(broker.broker_id, None)
@@ -135,27 +182,45 @@ class Cluster:
         self.unreadable.pop((fact.name, None), None)
         self._put_topic(Topic(fact.name, topic_id, fact.version, fact.czxid, fact.zxid, {}), fact.assignment)
 
-    def _put_topic(self, topic: Topic, assignment: Mapping[int, Assignment]) -> None:
-        """Partitions keep their state; those that the assignment lacks stay as they are (Kafka ignores removal)."""
+    def _put_topic(self, topic: Topic, assignment: Mapping[int, Assignment], *, is_ours: bool = False) -> None:
+        """Partitions keep their state. Those that a foreign znode lacks or changes stay as they are (so does Kafka);
+        what we wrote ourselves is as written."""
         known = self.topics.get(topic.name)
         before = {} if known is None or known.czxid != topic.czxid else known.partitions
         for number in sorted({*before, *assignment}):
             old, wanted = before.get(number), assignment.get(number)
-            if wanted is None:
-                assert old is not None
+            if old is not None and (wanted is None or not is_ours):
                 topic.partitions[number] = old
-            elif old is None:
-                topic.partitions[number] = Partition(wanted.replicas, wanted.adding, wanted.removing)
-                self._host(topic.name, number, wanted)
-            else:
-                topic.partitions[number] = old
+                continue
+            assert wanted is not None
+            placed = Partition(wanted.replicas, wanted.adding, wanted.removing)
+            if old is not None:
+                placed = Partition(wanted.replicas, wanted.adding, wanted.removing, old.state, old.version, old.zxid)
+            topic.partitions[number] = placed
+            self._host(topic.name, number, wanted, () if old is None else old.replicas)
         self.topics[topic.name] = topic
         if topic.topic_id is not None:
             self.names_by_id[topic.topic_id] = topic.name
 
-    def _host(self, topic: str, number: int, assignment: Assignment) -> None:
+    def _host(self, topic: str, number: int, assignment: Assignment, before: Replicas) -> None:
+        """Keep the indexes: who hosts this partition, and whether it is being reassigned."""
+        for broker_id in set(before) - set(assignment.replicas):
+            self._unhost(topic, number, broker_id)
         for broker_id in assignment.replicas:
             self.hosted.setdefault(broker_id, {}).setdefault(topic, set()).add(number)
+        if assignment.adding or assignment.removing:
+            self.reassigning.add((topic, number))
+        else:
+            self.reassigning.discard((topic, number))
+
+    def _unhost(self, topic: str, number: int, broker_id: int) -> None:
+        """Brokers that nothing names any more leave no trace."""
+        hosted = self.hosted[broker_id]
+        hosted[topic].discard(number)
+        if not hosted[topic]:
+            del hosted[topic]
+        if not hosted:
+            del self.hosted[broker_id]
 
     def _forget_topic(self, name: str) -> None:
         topic = self.topics.pop(name, None)
@@ -165,6 +230,7 @@ class Cluster:
                 self.hosted[broker_id].pop(name, None)
                 if not self.hosted[broker_id]:
                     del self.hosted[broker_id]  # nothing names it any more
+            self.reassigning.difference_update((name, number) for number in topic.partitions)
         for key in [key for key in self.unreadable if key[0] == name]:
             del self.unreadable[key]
 

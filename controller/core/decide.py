@@ -10,17 +10,49 @@ from collections.abc import Callable, Iterator
 from random import Random
 from typing import Any
 
-from controller.core import brokers, isr, startup, topics
-from controller.core.changes import Change, Slice, SubjectParked
+from controller.core import (
+    balance,
+    brokers,
+    configs,
+    deletion,
+    dirs,
+    drains,
+    growth,
+    isr,
+    reassignment,
+    startup,
+    terms,
+    timers,
+    topics,
+)
+from controller.core.changes import Change, Refused, Slice, SubjectParked
 from controller.core.cluster import Cluster
+from controller.core.codes import Code
 from controller.core.events import (
     AlterPartitionAsked,
     BrokersSeen,
+    ConfigAsked,
+    ConfigsSeen,
     CreateTopicAsked,
+    DeleteTopicAsked,
+    DeletionsSeen,
+    DrainAsked,
+    ElectAsked,
+    ElectionNodeSeen,
     Event,
+    GrowTopicAsked,
+    LeaderAndIsrAnswered,
+    LogDirsSeen,
+    ReassignAsked,
+    ReassignmentsDue,
+    ReassignNodeSeen,
     StatesSeen,
+    StopReplicaAnswered,
     TermStarted,
+    TermTold,
+    TimePassed,
     TopicsSeen,
+    UndrainAsked,
 )
 from controller.core.states import IllegalMoveError
 from controller.core.work import Context, Work
@@ -28,12 +60,31 @@ from controller.core.work import Context, Work
 CHANGES_PER_SLICE = 5_000
 
 HANDLERS: dict[type, Callable[[Context, Any], Iterator[Work]]] = {
+    # facts
     TermStarted: startup.on_term_started,
     BrokersSeen: brokers.on_brokers_seen,
     TopicsSeen: topics.on_topics_seen,
     StatesSeen: isr.on_states_seen,
+    DeletionsSeen: deletion.on_deletions_seen,
+    StopReplicaAnswered: deletion.on_stop_replica_answered,
+    LeaderAndIsrAnswered: dirs.on_leader_and_isr_answered,
+    LogDirsSeen: dirs.on_log_dirs_seen,
+    ConfigsSeen: configs.on_configs_seen,
+    ElectionNodeSeen: balance.on_election_node_seen,
+    ReassignNodeSeen: reassignment.on_reassign_node_seen,
+    ReassignmentsDue: reassignment.on_reassignments_due,
+    TermTold: terms.on_term_told,
+    TimePassed: timers.on_time_passed,
+    # requests
     AlterPartitionAsked: isr.on_alter_partition_asked,
     CreateTopicAsked: topics.on_create_topic_asked,
+    GrowTopicAsked: growth.on_grow_topic_asked,
+    DeleteTopicAsked: deletion.on_delete_topic_asked,
+    ReassignAsked: reassignment.on_reassign_asked,
+    ElectAsked: balance.on_elect_asked,
+    DrainAsked: drains.on_drain_asked,
+    UndrainAsked: drains.on_undrain_asked,
+    ConfigAsked: configs.on_config_asked,
 }
 
 
@@ -56,11 +107,17 @@ def decide(
 
 def _run(cluster: Cluster, work: Work) -> list[tuple[int, Change]]:
     if work.subject in cluster.parked:
-        return []
+        return [(0, _refusal(work.subject, cluster.parked[work.subject]))]
     try:
         return list(work.run())
     except (IllegalMoveError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as bug:
-        return [(0, SubjectParked(work.subject, f"{type(bug).__name__}: {bug}"))]
+        trouble = f"{type(bug).__name__}: {bug}"
+        return [(0, SubjectParked(work.subject, trouble)), (0, _refusal(work.subject, trouble))]
+
+
+def _refusal(subject: str, trouble: str) -> Refused:
+    """If somebody asked, this is the answer; otherwise nobody hears it."""
+    return Refused(subject, Code.UNKNOWN_SERVER_ERROR, f"{subject} is left out after a bug: {trouble}")
 
 
 def _slices(collected: dict[int, list[Change]], size: int) -> Iterator[Slice]:

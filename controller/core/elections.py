@@ -8,18 +8,28 @@ vanish together, the ISR they formed is kept, since each of them holds all commi
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from collections.abc import Set as AbstractSet
 
 from controller.core.model import FIRST_LEADER_EPOCH, NO_LEADER, RECOVERING, Leadership, Replicas
 from controller.core.states import PartitionStatus
 
 
-def first_leadership(replicas: Replicas, online: AbstractSet[int], controller_epoch: int) -> Leadership | None:
-    """Of a new partition: the first online replica leads all online ones. None when nobody is online."""
-    isr = tuple(broker_id for broker_id in replicas if broker_id in online)
+def first_leadership(
+    replicas: Replicas,
+    online: AbstractSet[int],
+    controller_epoch: int,
+    *,
+    draining: AbstractSet[int] = frozenset(),
+    leaving: AbstractSet[int] = frozenset(),
+) -> Leadership | None:
+    """Of a new partition: the first online replica leads all online ones. None when nobody is online. Who drains leads,
+    and who leaves is in sync, only if there is nobody else."""
+    there = tuple(broker_id for broker_id in replicas if broker_id in online)
+    isr = tuple(broker_id for broker_id in there if broker_id not in leaving) or there
     if not isr:
         return None
-    return Leadership(isr[0], FIRST_LEADER_EPOCH, isr, controller_epoch)
+    return Leadership(_candidates(replicas, isr, draining)[0], FIRST_LEADER_EPOCH, isr, controller_epoch)
 
 
 def repaired(
@@ -29,37 +39,98 @@ def repaired(
     controller_epoch: int,
     *,
     returning: AbstractSet[int] = frozenset(),
+    draining: AbstractSet[int] = frozenset(),
     allow_unclean: bool = False,
 ) -> Leadership | None:
-    """The leadership after those who are not online left it; None when nothing has to change.
+    """Offline: the leadership after those who are not online left it; None when nothing has to change.
 
     `returning` are brokers that bounced: what they had in hand is gone, so they leave first and may be elected again
     only if nobody else can lead.
     """
     steady = online - returning if returning else online
-    decided = _led(replicas, state, steady, allow_unclean=allow_unclean and not returning)
+    decided = _led(replicas, state, steady, draining, allow_unclean=allow_unclean and not returning)
     if decided[0] == NO_LEADER and returning:
-        decided = _led(replicas, state, online, allow_unclean=allow_unclean)
+        decided = _led(replicas, state, online, draining, allow_unclean=allow_unclean)
     leader, isr, recovery = decided
     has_bounced = state.leader in returning  # the same leader in another life: its followers must start anew
     if (leader, isr, recovery) == (state.leader, state.isr, state.recovery) and not has_bounced:
         return None
+    if not set(isr) <= set(replicas):
+        return None  # somebody assigned it to brokers that hold nothing: there is no right answer to write
     return Leadership(leader, state.leader_epoch + 1, isr, controller_epoch, recovery)
 
 
+def preferred(
+    replicas: Replicas, state: Leadership, online: AbstractSet[int], controller_epoch: int
+) -> Leadership | None:
+    """Preferred: the first replica, if it is online and in sync; None when it is not, or leads already."""
+    first = replicas[0]
+    if first == state.leader or first not in online or first not in state.isr:
+        return None
+    return Leadership(first, state.leader_epoch + 1, state.isr, controller_epoch, state.recovery)
+
+
+def drained(
+    replicas: Replicas,
+    state: Leadership,
+    online: AbstractSet[int],
+    controller_epoch: int,
+    *,
+    draining: AbstractSet[int],
+    leaving: AbstractSet[int],
+) -> Leadership | None:
+    """Controlled shutdown: led by nobody who drains, and without those who leave, where others can do it; None when
+    nobody else can, or nothing changes. Never offline by this."""
+    staying = tuple(broker_id for broker_id in state.isr if broker_id not in leaving)
+    able = [b for b in replicas if b in staying and b in online and b not in draining]
+    if not able:
+        return None
+    leader = state.leader if state.leader in able else able[0]
+    if (leader, staying) == (state.leader, state.isr):
+        return None
+    return Leadership(leader, state.leader_epoch + 1, staying, controller_epoch, state.recovery)
+
+
+def completed(
+    target: Replicas,
+    state: Leadership,
+    online: AbstractSet[int],
+    controller_epoch: int,
+    *,
+    draining: AbstractSet[int] = frozenset(),
+) -> Leadership | None:
+    """Reassigned: led by a target replica, with nobody else in the ISR; None when no target replica can lead."""
+    isr = tuple(broker_id for broker_id in state.isr if broker_id in target)
+    able = _candidates(target, [broker_id for broker_id in isr if broker_id in online], draining)
+    if not able:
+        return None
+    leader = state.leader if state.leader in able else able[0]
+    return Leadership(leader, state.leader_epoch + 1, isr, controller_epoch, state.recovery)
+
+
+def _candidates(replicas: Replicas, in_sync: Collection[int], draining: AbstractSet[int]) -> list[int]:
+    """Who can lead, in assignment order; one who drains only if there is nobody else."""
+    able = [broker_id for broker_id in replicas if broker_id in in_sync]
+    return [broker_id for broker_id in able if broker_id not in draining] or able if draining else able
+
+
 def _led(
-    replicas: Replicas, state: Leadership, online: AbstractSet[int], *, allow_unclean: bool
+    replicas: Replicas,
+    state: Leadership,
+    online: AbstractSet[int],
+    draining: AbstractSet[int],
+    *,
+    allow_unclean: bool,
 ) -> tuple[int, Replicas, int]:
     in_sync = tuple(broker_id for broker_id in state.isr if broker_id in online and broker_id in replicas)
     if state.leader in in_sync:
         return state.leader, in_sync, state.recovery
     if in_sync:
-        return next(broker_id for broker_id in replicas if broker_id in in_sync), in_sync, state.recovery
-    unclean = next((broker_id for broker_id in replicas if broker_id in online), None) if allow_unclean else None
-    if unclean is not None:
-        return unclean, (unclean,), RECOVERING
+        return _candidates(replicas, in_sync, draining)[0], in_sync, state.recovery
+    if allow_unclean and (able := _candidates(replicas, online, draining)):
+        return able[0], (able[0],), RECOVERING
     kept = tuple(broker_id for broker_id in state.isr if broker_id in replicas)
-    if not kept:  # somebody assigned it to brokers that hold nothing: there is no right answer to write
+    if not kept:
         return state.leader, state.isr, state.recovery
     return NO_LEADER, kept, state.recovery
 

@@ -43,6 +43,10 @@ class TermStarted(msgspec.Struct, frozen=True):
     zxid: int
     #: state znodes that the previous controller may have written without recording it
     found: Sequence[StateFact] = ()
+    #: deletion markers: topic -> whether brokers that are gone are not to be waited for
+    markers: Mapping[str, bool] = {}
+    #: brokers about whose earlier registrations something is still written down
+    stale_ids: frozenset[int] = frozenset()
 
 
 class BrokersSeen(msgspec.Struct, frozen=True):
@@ -98,4 +102,161 @@ class CreateTopicAsked(msgspec.Struct, frozen=True):
     topic_id: str | None = None
 
 
-Event = TermStarted | BrokersSeen | TopicsSeen | StatesSeen | AlterPartitionAsked | CreateTopicAsked
+class GrowTopicAsked(msgspec.Struct, frozen=True):
+    """More partitions for a topic: `count` is the new total; new ones by assignment, or placed."""
+
+    name: str
+    count: int
+    assignment: Mapping[int, Replicas] | None = None
+
+
+class DeleteTopicAsked(msgspec.Struct, frozen=True):
+    """Delete a topic; with `abandon_offline`, without waiting for brokers that are gone."""
+
+    name: str
+    abandon_offline: bool = False
+
+
+class DeletionsSeen(msgspec.Struct, frozen=True):
+    """All deletion markers: topic -> whether brokers that are gone are not to be waited for."""
+
+    markers: Mapping[str, bool]
+    zxid: int
+
+
+class StopReplicaAnswered(msgspec.Struct, frozen=True):
+    """A broker incarnation answered a StopReplica with delete: which replicas it was about, which it refused."""
+
+    broker_id: int
+    broker_epoch: int
+    replicas: frozenset[tuple[str, int]]  # topic id and partition
+    refused: frozenset[tuple[str, int]] = frozenset()
+
+
+class LeaderAndIsrAnswered(msgspec.Struct, frozen=True):
+    """A broker incarnation answered a LeaderAndIsr: replicas it serves, and those on a failed directory (code 56)."""
+
+    broker_id: int
+    broker_epoch: int
+    served: frozenset[tuple[str, int]]
+    failed: frozenset[tuple[str, int]] = frozenset()
+
+
+class LogDirsSeen(msgspec.Struct, frozen=True):
+    """Brokers that announced the loss of a log directory, and the nodes that did so."""
+
+    broker_ids: frozenset[int]
+    notifications: Sequence[str]
+
+
+class DrainAsked(msgspec.Struct, frozen=True):
+    """Move leaderships away from a broker: because it stops (by shutdown, named with its epoch), or by hand."""
+
+    broker_id: int
+    broker_epoch: int | None = None
+    is_shutdown: bool = False
+
+
+class UndrainAsked(msgspec.Struct, frozen=True):
+    """End a drain by hand."""
+
+    broker_id: int
+
+
+class ElectAsked(msgspec.Struct, frozen=True):
+    """Elect the preferred leader, or uncleanly, for these partitions; None: wherever it is needed."""
+
+    is_unclean: bool
+    partitions: Sequence[tuple[str, int]] | None = None
+
+
+class ElectionNodeSeen(msgspec.Struct, frozen=True):
+    """`/admin/preferred_replica_election` is there; `trouble` when it makes no sense (then it is only removed)."""
+
+    partitions: Sequence[tuple[str, int]]
+    version: int
+    trouble: str | None = None
+
+
+class ReassignAsked(msgspec.Struct, frozen=True):
+    """New replicas for partitions; None ends a reassignment that runs."""
+
+    targets: Mapping[tuple[str, int], Replicas | None]
+
+
+class ReassignNodeSeen(msgspec.Struct, frozen=True):
+    """`/admin/reassign_partitions` as read; `version` None: it is not there."""
+
+    targets: Mapping[tuple[str, int], Replicas]
+    version: int | None
+    trouble: str | None = None
+
+
+class ReassignmentsDue(msgspec.Struct, frozen=True):
+    """What was just committed lets these reassignments begin, end, or leave the node that asked for them."""
+
+    partitions: frozenset[tuple[str, int]]
+
+
+class ConfigsSeen(msgspec.Struct, frozen=True):
+    """Overrides as read: all that were asked about, an empty map where there are none. `expired` are change
+    notifications older than 15 minutes."""
+
+    topics: Mapping[str, Mapping[str, str]]
+    brokers: Mapping[str, Mapping[str, str]]  # by id, or "<default>"
+    expired: Sequence[str] = ()
+
+
+class ConfigAsked(msgspec.Struct, frozen=True):
+    """Change overrides of a topic or a broker (or "<default>"); None removes one."""
+
+    kind: str  # topics or brokers
+    entity: str
+    values: Mapping[str, str | None]
+
+
+class TermTold(msgspec.Struct, frozen=True):
+    """What is known of terms and should be kept: our own so far, and how the one before us ended."""
+
+    from_ms: int
+    phases: Mapping[str, float]
+    #: when and why our own ended, if it is resigning
+    to_ms: int | None = None
+    why: str | None = None
+    why_before: str = "unknown"
+
+
+class TimePassed(msgspec.Struct, frozen=True):
+    """The clock moved: what is due? `is_balance_due`: the interval of the automatic preferred election is over."""
+
+    is_balance_due: bool = False
+
+
+Fact = (
+    TermStarted
+    | BrokersSeen
+    | TopicsSeen
+    | StatesSeen
+    | DeletionsSeen
+    | StopReplicaAnswered
+    | LeaderAndIsrAnswered
+    | LogDirsSeen
+    | ElectionNodeSeen
+    | ReassignNodeSeen
+    | ReassignmentsDue
+    | ConfigsSeen
+    | TermTold
+    | TimePassed
+)
+Request = (
+    AlterPartitionAsked
+    | CreateTopicAsked
+    | GrowTopicAsked
+    | DeleteTopicAsked
+    | DrainAsked
+    | UndrainAsked
+    | ElectAsked
+    | ReassignAsked
+    | ConfigAsked
+)
+Event = Fact | Request

@@ -6,6 +6,7 @@ order, and take what is missing as empty. A state is encoded by hand: it is writ
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -134,6 +135,36 @@ class ProducerIdsZnode(msgspec.Struct, frozen=True):
     version: int = 1
 
 
+class MarkerZnode(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`/admin/delete_topics/T`: Kafka's is empty and only has to be there; ours may say more."""
+
+    abandon_offline: bool = False
+
+
+class DrainZnode(msgspec.Struct, frozen=True):
+    """`/klamm/draining/N`."""
+
+    broker_epoch: int
+    by: str
+
+
+class FailedDirsZnode(msgspec.Struct, frozen=True):
+    """`/klamm/failed_dirs/N`."""
+
+    broker_epoch: int
+
+
+class TermZnode(msgspec.Struct, frozen=True):
+    """`/klamm/terms/E`: who was controller, from when to when, why it ended, and how long its start took."""
+
+    broker_id: int
+    from_ms: int
+    to_ms: int | None = None
+    why: str | None = None
+    #: milliseconds since the seat was seen to be vacant, at the end of each phase
+    phases: dict[str, float] = {}
+
+
 _T = TypeVar("_T")
 _state_decoder = msgspec.json.Decoder(StateZnode)
 encode = msgspec.json.encode
@@ -143,7 +174,7 @@ def decode(data: bytes, kind: type[_T]) -> _T:
     """A znode's JSON as a value of `kind`."""
     try:
         return msgspec.json.decode(data, type=kind)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FormatError(f"not a {kind.__name__}: {error}") from None
 
 
@@ -158,7 +189,7 @@ def decode_epoch(data: bytes) -> int:
 def decode_state(data: bytes) -> Leadership:
     try:
         znode = _state_decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FormatError(f"not a state: {error}") from None
     if not znode.isr or (znode.leader != NO_LEADER and znode.leader not in znode.isr):
         raise FormatError(f"leader {znode.leader} is not in the ISR {list(znode.isr)}")
@@ -195,6 +226,22 @@ def encode_topic(topic_id: str, assignment: dict[int, Assignment]) -> bytes:
             topic_id=topic_id,
         )
     )
+
+
+def encode_marker(*, abandon_offline: bool) -> bytes:
+    return encode(MarkerZnode(abandon_offline=True)) if abandon_offline else b""
+
+
+def decode_marker(data: bytes) -> bool:
+    """Whether brokers that are gone are not to be waited for; whatever else is in a marker means nothing."""
+    try:
+        return decode(data, MarkerZnode).abandon_offline
+    except FormatError:
+        return False
+
+
+def encode_targets(targets: Mapping[tuple[str, int], Replicas]) -> bytes:
+    return encode(ReassignZnode(tuple(ReplicasOf(topic, number, one) for (topic, number), one in targets.items())))
 
 
 def decode_broker(data: bytes, broker_id: int, epoch: int) -> Broker:

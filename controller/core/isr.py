@@ -8,27 +8,19 @@ in between cannot slip in (KIP-903).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 import msgspec
 
-from controller.core.brokers import repair_partition
-from controller.core.changes import (
-    NotificationRead,
-    Refused,
-    StateDecided,
-    StateFound,
-    StateLost,
-    Unreadable,
-    broker_subject,
-    topic_subject,
-)
+from controller.core.admin import broker_subject, topic_subject
+from controller.core.changes import NotificationRead, Refused, StateDecided, StateFound, StateLost, Unreadable
 from controller.core.cluster import Cluster
 from controller.core.codes import Code
-from controller.core.elections import repaired, status_of, with_isr
+from controller.core.elections import first_leadership, repaired, status_of, with_isr
 from controller.core.events import AlterPartitionAsked, IsrWish, StateFact, StatesSeen
 from controller.core.model import NO_VERSION, RECOVERED, RECOVERING, Leadership, Partition, Replicas
+from controller.core.repair import Presence, repair_partition
 from controller.core.states import partition_move
 from controller.core.work import Context, Decided, Work
 
@@ -62,12 +54,12 @@ def on_alter_partition_asked(context: Context, event: AlterPartitionAsked) -> It
         refused = Refused(broker_subject(event.broker_id), Code.STALE_BROKER_EPOCH, "not the present registration")
         yield Work(refused.subject, partial(_as_step_0, refused))
         return
-    by_topic: dict[str, list[IsrWish]] = {}
-    for wish in event.wishes:
-        by_topic.setdefault(wish.topic_id, []).append(wish)
+    by_topic: dict[str, dict[int, IsrWish]] = {}
+    for wish in event.wishes:  # of two wishes for one partition the later one counts
+        by_topic.setdefault(wish.topic_id, {})[wish.partition] = wish
     for topic_id, wishes in by_topic.items():
         name = context.cluster.names_by_id.get(topic_id, f"with id {topic_id}")
-        yield Work(topic_subject(name), partial(_grant, context, event.broker_id, name, wishes))
+        yield Work(topic_subject(name), partial(_grant, context, event.broker_id, name, list(wishes.values())))
 
 
 def verdicts_for(
@@ -75,11 +67,12 @@ def verdicts_for(
 ) -> list[IsrVerdict]:
     """What each wish came to. One that was granted and does not stand met another writer."""
     codes = {(one.topic_id, one.partition): one.code for one in refused}
+    left_out = {one.subject: one.code for one in refused if one.partition < 0}  # parked topics
     granted = {(one.topic, one.partition) for one in stood}
     verdicts = []
     for wish in event.wishes:
         name = cluster.names_by_id.get(wish.topic_id, "")
-        code = codes.get((wish.topic_id, wish.partition))
+        code = codes.get((wish.topic_id, wish.partition), left_out.get(topic_subject(name)))
         if code is None:
             code = Code.NONE if (name, wish.partition) in granted else Code.INVALID_UPDATE_VERSION
         known = cluster.partition(name, wish.partition)
@@ -92,7 +85,7 @@ def _grant(context: Context, sender: int, topic: str, wishes: Sequence[IsrWish])
     cluster = context.cluster
     for wish in wishes:
         known = cluster.partition(topic, wish.partition)
-        verdict = _verdict(cluster.brokers, sender, known, wish, is_known_topic=topic in cluster.topics)
+        verdict = _verdict(cluster, sender, topic, known, wish)
         if verdict is not None or known is None or known.state is None:
             code, detail = verdict or (Code.UNKNOWN_TOPIC_OR_PARTITION, "")
             yield 0, Refused(topic_subject(topic), code, detail, wish.topic_id, wish.partition)
@@ -106,11 +99,13 @@ def _grant(context: Context, sender: int, topic: str, wishes: Sequence[IsrWish])
 
 
 def _verdict(
-    brokers: Mapping[int, object], sender: int, known: Partition | None, wish: IsrWish, *, is_known_topic: bool
+    cluster: Cluster, sender: int, topic: str, known: Partition | None, wish: IsrWish
 ) -> tuple[Code, str] | None:
     """Why a wish is not granted (or need not be: code NONE); None when it is to be written."""
-    if not is_known_topic:
+    if topic not in cluster.topics:
         return Code.UNKNOWN_TOPIC_ID, "unknown topic id"
+    if cluster.duties.is_leaving(topic):
+        return Code.UNKNOWN_TOPIC_OR_PARTITION, "the topic is being deleted"
     if known is None or known.state is None:
         return Code.UNKNOWN_TOPIC_OR_PARTITION, "unknown partition, or one never led"
     state = known.state
@@ -129,7 +124,13 @@ def _verdict(
         return Code.INVALID_REQUEST, f"there is no recovery state {wish.recovery}"
     if (wish.recovery == RECOVERING and len(isr) > 1) or (state.recovery == RECOVERED and wish.recovery == RECOVERING):
         return Code.INVALID_REQUEST, "a recovering leader is alone"
-    ineligible = [b for b, epoch in wish.isr if getattr(brokers.get(b), "epoch", None) != epoch]
+    serving = cluster.serving_ids(topic, wish.partition, cluster.live_ids) - cluster.leaving_ids
+    ineligible = [
+        broker_id
+        for broker_id, epoch in wish.isr
+        if getattr(cluster.brokers.get(broker_id), "epoch", None) != epoch
+        or (broker_id not in serving and broker_id not in state.isr)
+    ]
     if ineligible:
         return Code.INELIGIBLE_REPLICA, f"not registered like this: {ineligible}"
     return None
@@ -139,8 +140,8 @@ def _see_states(context: Context, facts: Sequence[StateFact]) -> Iterator[Decide
     cluster = context.cluster
     for fact in facts:
         known = cluster.partition(fact.topic, fact.partition)
-        if known is None or fact.zxid < known.zxid:
-            continue  # of a topic not believed, or older than our own write
+        if known is None or fact.zxid < known.zxid or cluster.duties.is_leaving(fact.topic):
+            continue  # of a topic not believed or on its way out, or older than our own write
         trouble = cluster.trouble_with(fact)
         if trouble is not None:
             if cluster.unreadable.get((fact.topic, fact.partition), ("", 0))[0] != trouble:
@@ -158,27 +159,30 @@ def _adopt(context: Context, fact: StateFact, known: Partition) -> Iterator[Deci
     elif known.state is not None:
         # Made again from belief with a higher leader epoch: brokers would refuse to start over from 0.
         yield 0, StateLost(fact.topic, fact.partition, fact.zxid)
-        yield 1, _made_again(context, fact, known.replicas, known.state)
+        change = _made_again(context, fact, known.replicas, known.state)
+        if change is not None:
+            yield 1, change
         return
     else:
         if (fact.topic, fact.partition) in context.cluster.unreadable:
             yield 0, StateLost(fact.topic, fact.partition, fact.zxid)
         seen = known
-    live_ids = context.cluster.live_ids
-    allow_unclean = context.cluster.is_unclean_allowed(fact.topic)
-    change = repair_partition(
-        context, fact.topic, fact.partition, seen, live_ids, "repaired", allow_unclean=allow_unclean
-    )
+    presence = Presence(context.cluster.live_ids)
+    change = repair_partition(context, fact.topic, fact.partition, seen, presence, "repaired")
     if change is not None:
         yield 1, change
 
 
-def _made_again(context: Context, fact: StateFact, replicas: Replicas, last: Leadership) -> StateDecided:
+def _made_again(context: Context, fact: StateFact, replicas: Replicas, last: Leadership) -> StateDecided | None:
     live_ids = context.cluster.live_ids
-    # its leader may have died while the znode made no sense and was left alone
-    state = repaired(replicas, last, live_ids, context.epoch)
-    if state is None:
-        state = Leadership(last.leader, last.leader_epoch + 1, last.isr, context.epoch, last.recovery)
+    if set(last.isr) & set(replicas):
+        # its leader may have died while the znode made no sense and was left alone
+        state = repaired(replicas, last, live_ids, context.epoch) or last
+    elif (anew := first_leadership(replicas, live_ids, context.epoch)) is not None:
+        state = anew  # nobody who was in sync is assigned any more
+    else:
+        return None
+    state = Leadership(state.leader, last.leader_epoch + 1, state.isr, context.epoch, state.recovery)
     source, target = status_of(None, live_ids), status_of(state, live_ids)
     partition_move(source, target)
     return StateDecided(fact.topic, fact.partition, state, source, target, "state znode had vanished")

@@ -10,10 +10,22 @@ from functools import partial
 
 import msgspec
 
+from controller.core.admin import (
+    ConfigWritten,
+    DeletionQueued,
+    DeletionWaits,
+    DirsFound,
+    DrainEnded,
+    DrainGranted,
+    ReplicasMoved,
+    Reported,
+    TopicErased,
+)
 from controller.core.changes import (
     BrokerChanged,
     BrokerGone,
     BrokerLive,
+    Change,
     Committed,
     StateDecided,
     StateFound,
@@ -88,12 +100,70 @@ def lines_for(cluster: Cluster, committed: Iterable[Committed], stamp: Stamp) ->
             case BrokerGone(broker_id=broker_id, epoch=epoch, reason=reason):
                 ids = {"broker_id": broker_id, "broker_epoch": epoch}
                 yield stamped(kind="broker", source="live", target="gone", reason=reason, **ids)
+            case TopicWritten(touched=touched) as change if touched is not None and change.is_reassignment:
+                for state in change.states:
+                    version = cluster.topics[change.name].partitions[state.partition].version
+                    yield _state_line(cluster, state, Committed(state, version, one.zxid), stamped)
+                yield from _reassignment_lines(change, one, stamped)
             case TopicFound() | TopicCreated() | TopicWritten() | TopicGone() | Unreadable() as change:
                 yield _topic_line(cluster, change, one, stamped)
             case SubjectParked(subject=subject, trouble=trouble):
                 yield stamped(kind="controller", target="parked", reason=f"{subject}: {trouble}")
-            case _:
-                pass  # refusals and notifications change nothing that a log of states is about
+            case change:
+                yield from _admin_lines(cluster, change, one, stamped)
+
+
+def _admin_lines(cluster: Cluster, change: Change, one: Committed, stamped: Stamped) -> Iterator[Line]:
+    """Of deletions, drains, directories and configuration; refusals and notifications change no state."""
+    match change:
+        case DeletionQueued(topic=topic, is_held=False):
+            yield stamped(kind="topic", topic=topic, target="deleting", topic_id=_topic_id(cluster, topic))
+        case DeletionWaits(topic=topic, reason=reason) if reason is not None:
+            topic_id = _topic_id(cluster, topic)
+            yield stamped(kind="topic", topic=topic, target="waiting", reason=reason, topic_id=topic_id)
+        case ReplicasMoved(topic=topic, replicas=replicas, target=target):
+            topic_id = _topic_id(cluster, topic)
+            for number, broker_id in replicas:
+                ids = {"partition": number, "broker_id": broker_id, "topic_id": topic_id}
+                yield stamped(kind="replica", topic=topic, target=target.value, **ids)
+        case TopicErased(topic=topic, topic_id=topic_id):
+            yield stamped(kind="topic", topic=topic, target="deleted", topic_id=topic_id, zxid=one.zxid or None)
+        case DrainGranted(broker_id=broker_id, epoch=epoch, is_shutdown=is_shutdown):
+            reason = "shuts down" if is_shutdown else "by hand"
+            yield stamped(kind="broker", broker_id=broker_id, broker_epoch=epoch, target="draining", reason=reason)
+        case DrainEnded(broker_id=broker_id, reason=reason) if broker_id in cluster.brokers:
+            yield stamped(kind="broker", broker_id=broker_id, source="draining", target="live", reason=reason)
+        case DirsFound(broker_id=broker_id, failed=failed, mended=mended) if failed or mended:
+            reason = f"log directories: {len(failed)} replicas cannot be served, {len(mended)} can be again"
+            yield stamped(kind="broker", broker_id=broker_id, source="live", target="live", reason=reason)
+        case ConfigWritten(kind="topics", entity=topic):
+            yield stamped(kind="topic", topic=topic, target="configured", zxid=one.zxid or None)
+        case Reported(subject=subject, trouble=trouble):
+            yield stamped(kind="controller", target="reported", reason=f"{subject}: {trouble}")
+        case _:
+            pass
+
+
+def _reassignment_lines(change: TopicWritten, one: Committed, stamped: Stamped) -> Iterator[Line]:
+    """One for each partition whose replicas are to be others, or now are."""
+    for number in change.touched or ():
+        wanted = change.assignment[number]
+        is_running = bool(wanted.adding or wanted.removing)
+        yield stamped(
+            kind="reassignment",
+            topic=change.name,
+            partition=number,
+            target="running" if is_running else "done",
+            reason=f"{change.reason}: replicas {_ids(wanted.replicas)}, adding {_ids(wanted.adding)}, "
+            f"removing {_ids(wanted.removing)}",
+            version=one.version,
+            zxid=one.zxid,
+            topic_id=change.topic_id,
+        )
+
+
+def _ids(broker_ids: Replicas) -> str:
+    return "[" + ",".join(map(str, broker_ids)) + "]"
 
 
 def _topic_id(cluster: Cluster, name: str) -> str | None:

@@ -11,10 +11,19 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from controller.core.admin import (
+    DeletionQueued,
+    DirsFound,
+    DrainEnded,
+    DrainGranted,
+    ReplicasMoved,
+    ReplicasProbed,
+)
 from controller.core.changes import (
     BrokerChanged,
     BrokerGone,
     BrokerLive,
+    Change,
     Committed,
     StateDecided,
     StateFound,
@@ -22,12 +31,25 @@ from controller.core.changes import (
     TopicWritten,
 )
 from controller.core.cluster import Cluster
-from controller.core.model import FIRST_LEADER_EPOCH, Broker, Partition
-from controller.core.states import PartitionStatus
+from controller.core.model import FIRST_LEADER_EPOCH, Broker, Partition, Replicas
+from controller.core.states import PartitionStatus, ReplicaStatus
 
 #: topic name and topic id: a topic deleted and made anew is another topic
 TopicKey = tuple[str, str]
+NO_EPOCH = -1
+#: a topic being deleted is stopped whatever the epoch
+EPOCH_DURING_DELETE = -2
 Rows = dict[TopicKey, dict[int, Partition]]
+
+
+class Stop(msgspec.Struct, frozen=True, gc=False):
+    """One replica to be stopped; `leader_epoch` -2 when its topic is being deleted: obeyed whatever the epoch."""
+
+    leader_epoch: int
+    delete: bool
+
+
+Stops = dict[TopicKey, dict[int, Stop]]
 
 
 class KnownBroker(msgspec.Struct, frozen=True):
@@ -58,54 +80,123 @@ class Telling(msgspec.Struct):
     leaderships: Mapping[int, Rows] = {}
     #: (topic id, partition, broker id) of replicas that are new on their broker
     new_replicas: frozenset[tuple[str, int, int]] = frozenset()
+    #: per broker: replicas to be stopped
+    stops: Mapping[int, Stops] = {}
+    #: per live broker: (topic, partition) it cannot serve, for the list of offline replicas; empty: it has to say
+    failed_dirs: Mapping[int, frozenset[tuple[str, int]]] = {}
 
     @property
     def is_empty(self) -> bool:
-        return not (self.brokers_changed or self.joined or self.metadata or self.removed or self.leaderships)
+        told = self.joined or self.metadata or self.removed or self.leaderships or self.stops
+        return not (self.brokers_changed or told)
+
+
+class _Draft(msgspec.Struct):
+    """What is collected while the changes are looked at."""
+
+    joined: list[Broker] = []
+    gone: list[tuple[int, int]] = []
+    brokers_changed: bool = False
+    removed: dict[TopicKey, Sequence[int]] = {}
+    #: topic -> partition -> whether it is led for the first time
+    led: dict[str, dict[int, bool]] = {}
+    metadata: dict[str, set[int]] = {}
+    stops: dict[int, Stops] = {}
+    probed_ids: set[int] = set()
+
+    def tell(self, topic: str, numbers: Iterable[int]) -> None:
+        self.metadata.setdefault(topic, set()).update(numbers)
+
+    def lead(self, topic: str, number: int, *, is_new: bool = False) -> None:
+        self.led.setdefault(topic, {})[number] = is_new
+        self.tell(topic, (number,))
+
+    def stop(self, broker_id: int, key: TopicKey, number: int, leader_epoch: int) -> None:
+        self.stops.setdefault(broker_id, {}).setdefault(key, {})[number] = Stop(leader_epoch, delete=True)
 
 
 def requests_for(cluster: Cluster, committed: Iterable[Committed]) -> Telling:
     """What is now worth telling."""
-    telling = Telling(brokers=known_brokers(cluster), live_ids=cluster.live_ids)
-    joined: list[Broker] = []
-    gone: list[tuple[int, int]] = []
-    removed: dict[TopicKey, Sequence[int]] = {}
-    led: dict[str, dict[int, bool]] = {}  # topic -> partition -> whether it is new
-    metadata: dict[str, set[int]] = {}
+    draft = _Draft()
     for one in committed:
-        match one.change:
-            case StateDecided() as change:
-                if not change.by_leader:
-                    led.setdefault(change.topic, {})[change.partition] = is_first(change)
-                metadata.setdefault(change.topic, set()).add(change.partition)
-            case StateFound(topic=topic, partition=number):
-                metadata.setdefault(topic, set()).add(number)
-            case TopicWritten(name=name):  # nothing could be told of it while it had no id
-                every = cluster.topics[name].partitions
-                led.setdefault(name, {}).update(dict.fromkeys(every, False))
-                metadata.setdefault(name, set()).update(every)
-            case BrokerLive(broker=broker):
-                joined.append(broker)
-            case BrokerGone(broker_id=broker_id, epoch=epoch):
-                gone.append((broker_id, epoch))
-            case BrokerChanged():
-                telling.brokers_changed = True
-            case TopicGone(name=name, topic_id=topic_id, partitions=partitions) if topic_id is not None:
-                removed[name, topic_id] = partitions
-            case _:
-                pass
-    telling.joined, telling.gone, telling.removed = joined, gone, removed
-    telling.brokers_changed = telling.brokers_changed or bool(joined or gone)
-    if joined:
+        if not _draft_topic(cluster, one.change, draft):
+            _draft_broker(one.change, draft)
+    joined_ids = {broker.broker_id for broker in draft.joined}
+    telling = Telling(
+        brokers=known_brokers(cluster),
+        live_ids=cluster.live_ids,
+        brokers_changed=draft.brokers_changed,
+        joined=draft.joined,
+        gone=draft.gone,
+        removed=draft.removed,
+        stops={broker_id: stops for broker_id, stops in draft.stops.items() if broker_id in cluster.live_ids},
+        failed_dirs={**dict.fromkeys(cluster.duties.suspect_ids, frozenset()), **cluster.duties.failed_dirs},
+    )
+    if draft.joined:
         telling.everything = _everything(cluster)
-    joined_ids = {broker.broker_id for broker in joined}
     if cluster.live_ids - joined_ids:
         # who is offline is part of a partition's metadata, so it changes with the broker
-        for topic, numbers in cluster.hosted_by({*joined_ids, *(broker_id for broker_id, _ in gone)}).items():
-            metadata.setdefault(topic, set()).update(numbers)
-        telling.metadata = _rows(cluster, metadata)
-    telling.leaderships, telling.new_replicas = _leaderships(cluster, led, joined_ids)
+        for topic, numbers in cluster.hosted_by({*joined_ids, *(broker_id for broker_id, _ in draft.gone)}).items():
+            draft.tell(topic, numbers)
+        telling.metadata = _rows(cluster, draft.metadata)
+    telling.leaderships, telling.new_replicas = _leaderships(cluster, draft.led, joined_ids)
+    for broker_id in draft.probed_ids & (cluster.live_ids - joined_ids):
+        telling.leaderships = {**telling.leaderships, broker_id: _rows(cluster, cluster.hosted.get(broker_id, {}))}
     return telling
+
+
+def _draft_topic(cluster: Cluster, change: Change, draft: _Draft) -> bool:
+    """Changes about topics; False for any other."""
+    match change:
+        case StateDecided(topic=topic, partition=number):
+            if change.by_leader:
+                draft.tell(topic, (number,))
+            else:
+                draft.lead(topic, number, is_new=is_first(change))
+        case StateFound(topic=topic, partition=number):
+            draft.tell(topic, (number,))
+        case TopicWritten(name=name, touched=None):  # nothing could be told of it while it had no id
+            for number in cluster.topics[name].partitions:
+                draft.lead(name, number)
+        case TopicWritten(name=name, topic_id=topic_id, touched=touched, dropped=dropped) if touched is not None:
+            draft.tell(name, touched)
+            for state in change.states:
+                draft.lead(name, state.partition)
+            for number, broker_id in dropped:
+                led = cluster.topics[name].partitions[number].state
+                draft.stop(broker_id, (name, topic_id), number, NO_EPOCH if led is None else led.leader_epoch)
+        case TopicGone(name=name, topic_id=topic_id, partitions=partitions) if topic_id is not None:
+            draft.removed[name, topic_id] = partitions
+        case DeletionQueued(topic=name, is_held=False):
+            leaving = cluster.topics.get(name)
+            if leaving is not None and leaving.topic_id is not None:
+                draft.removed[name, leaving.topic_id] = tuple(leaving.partitions)
+        case ReplicasMoved(topic=name, replicas=replicas, target=ReplicaStatus.DELETION_STARTED):
+            topic_id = cluster.topics[name].topic_id
+            for number, broker_id in replicas if topic_id is not None else ():
+                draft.stop(broker_id, (name, topic_id or ""), number, EPOCH_DURING_DELETE)
+        case _:
+            return False
+    return True
+
+
+def _draft_broker(change: Change, draft: _Draft) -> None:
+    match change:
+        case BrokerLive(broker=broker):
+            draft.joined.append(broker)
+            draft.brokers_changed = True
+        case BrokerGone(broker_id=broker_id, epoch=epoch):
+            draft.gone.append((broker_id, epoch))
+            draft.brokers_changed = True
+        case BrokerChanged() | DrainGranted() | DrainEnded():
+            draft.brokers_changed = True
+        case DirsFound(failed=failed, mended=mended):
+            for topic, number in failed | mended:
+                draft.tell(topic, (number,))
+        case ReplicasProbed(broker_id=broker_id):
+            draft.probed_ids.add(broker_id)
+        case _:
+            pass  # nobody needs to be told
 
 
 def is_first(change: StateDecided) -> bool:
@@ -115,7 +206,10 @@ def is_first(change: StateDecided) -> bool:
 
 def known_brokers(cluster: Cluster) -> list[KnownBroker]:
     """All brokers, by id; those that are gone stay known, at least by the assignments that name them."""
-    known = [KnownBroker(broker, "live") for broker in cluster.brokers.values()]
+    drains = cluster.duties.drains
+    known = [
+        KnownBroker(broker, "draining" if broker.broker_id in drains else "live") for broker in cluster.brokers.values()
+    ]
     known += [KnownBroker(broker, "gone") for broker in cluster.gone.values()]
     named_ids = cluster.hosted.keys() - cluster.brokers.keys() - cluster.gone.keys()
     known += [KnownBroker(Broker(broker_id, -1, None, -1, ()), "gone") for broker_id in named_ids]
@@ -127,10 +221,12 @@ def _everything(cluster: Cluster) -> Rows:
 
 
 def _rows(cluster: Cluster, wanted: Mapping[str, Iterable[int]]) -> Rows:
-    """Partitions that were ever led, of topics that have an id: of others nothing can be told."""
+    """Partitions that were ever led, of topics that have an id and stay: of others nothing can be told."""
     rows: Rows = {}
     for name, numbers in wanted.items():
-        topic = cluster.topics[name]
+        topic = cluster.topics.get(name)
+        if topic is None or cluster.duties.is_leaving(name):
+            continue
         led = {number: topic.partitions[number] for number in numbers if topic.partitions[number].state is not None}
         if led and topic.topic_id is not None:
             rows[name, topic.topic_id] = led
@@ -152,6 +248,12 @@ def _leaderships(
                     continue
                 if broker_id not in joined_ids:
                     per_broker.setdefault(broker_id, {}).setdefault(key, {})[number] = partition
-                if led[name][number]:
+                # one being added is new until it is in sync, over failovers, too
+                is_added = broker_id in partition.adding and broker_id not in isr_of(partition)
+                if led[name][number] or is_added:
                     new_replicas.add((topic_id, number, broker_id))
     return per_broker, frozenset(new_replicas)
+
+
+def isr_of(partition: Partition) -> Replicas:
+    return () if partition.state is None else partition.state.isr

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
-from controller.core.brokers import repair_topic
-from controller.core.changes import BrokerLive, StateFound, Unreadable, broker_subject, topic_subject
+from controller.core import deletion
+from controller.core.admin import DirsFound, DrainEnded, broker_subject, topic_subject
+from controller.core.changes import BrokerLive, StateFound, Unreadable
 from controller.core.events import StateFact, TermStarted
 from controller.core.model import Broker
+from controller.core.repair import Presence, repair_topic
 from controller.core.topics import give_id
 from controller.core.work import Context, Decided, Work
 
@@ -37,12 +39,19 @@ def on_term_started(context: Context, event: TermStarted) -> Iterator[Work]:
     for fact in event.found:
         found.setdefault(fact.topic, []).append(fact)
     for name in sorted(context.cluster.topics):
-        yield Work(topic_subject(name), partial(_start_topic, context, name, found.get(name, ()), online))
+        is_leaving = deletion.begins(context.cluster, event.markers, name)
+        run = partial(_start_topic, context, name, found.get(name, ()), online, is_leaving=is_leaving)
+        yield Work(topic_subject(name), run)
+    yield from deletion.on_term_started(context, event)
+    for broker_id in sorted(event.stale_ids):
+        yield Work(broker_subject(broker_id), partial(_forget_life, broker_id))
     for broker in sorted(event.brokers.values(), key=lambda broker: broker.broker_id):
         yield Work(broker_subject(broker.broker_id), partial(_start_broker, broker))
 
 
-def _start_topic(context: Context, name: str, found: Sequence[StateFact], online: frozenset[int]) -> Iterator[Decided]:
+def _start_topic(
+    context: Context, name: str, found: Sequence[StateFact], online: frozenset[int], *, is_leaving: bool
+) -> Iterator[Decided]:
     topic = context.cluster.topics[name]
     for fact in found:
         if fact.state is None or fact.partition not in topic.partitions:
@@ -50,11 +59,18 @@ def _start_topic(context: Context, name: str, found: Sequence[StateFact], online
         yield 1, StateFound(name, fact.partition, fact.state, fact.version, fact.zxid, "found")
     if topic.topic_id is None:
         yield give_id(context, topic)
-    yield from repair_topic(context, name, topic.partitions, online, "term started", step=1)
+    if not is_leaving:
+        yield from repair_topic(context, name, topic.partitions, Presence(online), "term started", step=1)
 
 
 def _say(change: Unreadable) -> Iterator[Decided]:
     yield 0, change
+
+
+def _forget_life(broker_id: int) -> Iterator[Decided]:
+    """What was written down about an earlier registration of a broker is void."""
+    yield 0, DrainEnded(broker_id, "registration over")
+    yield 0, DirsFound(broker_id, -1, frozenset())
 
 
 def _start_broker(broker: Broker) -> Iterator[Decided]:

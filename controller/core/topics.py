@@ -12,21 +12,16 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from random import Random
 
-from controller.core.brokers import repair_partition
-from controller.core.changes import (
-    Refused,
-    TopicCreated,
-    TopicFound,
-    TopicGone,
-    TopicWritten,
-    Unreadable,
-    topic_subject,
-)
+from controller.core.admin import topic_subject
+from controller.core.changes import Refused, TopicCreated, TopicFound, TopicGone, TopicWritten, Unreadable
+from controller.core.cluster import Cluster
 from controller.core.codes import Code
+from controller.core.deletion import on_topic_gone
 from controller.core.events import CreateTopicAsked, TopicFact, TopicsSeen
 from controller.core.formats import encode_topic
 from controller.core.model import Assignment, Partition, Replicas, Topic
 from controller.core.placement import Place, place_at_random, placement_trouble
+from controller.core.repair import Presence, repair_partition
 from controller.core.work import Context, Decided, Work
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -48,7 +43,7 @@ def on_topics_seen(context: Context, event: TopicsSeen) -> Iterator[Work]:
         for name in sorted((topics.keys() | unreadable) - event.names):
             gone = topics.get(name) or Topic(name, None, 0, 0, 0, {})
             if gone.zxid <= event.zxid:  # otherwise made after the list was read
-                yield Work(topic_subject(name), partial(_lose_topic, gone))
+                yield Work(topic_subject(name), partial(_lose_topic, context, gone))
 
 
 def on_create_topic_asked(context: Context, event: CreateTopicAsked) -> Iterator[Work]:
@@ -58,11 +53,16 @@ def on_create_topic_asked(context: Context, event: CreateTopicAsked) -> Iterator
 
 def give_id(context: Context, topic: Topic) -> Decided:
     """Write the id that a topic made by an older tool lacks."""
-    assignment = {
+    topic_id = draw_topic_id(context.entropy)
+    return 0, TopicWritten(topic.name, topic_id, assignment_of(topic), "topic id was missing")
+
+
+def assignment_of(topic: Topic) -> dict[int, Assignment]:
+    """All of a topic, as its znode has it."""
+    return {
         number: Assignment(partition.replicas, partition.adding, partition.removing)
         for number, partition in topic.partitions.items()
     }
-    return 0, TopicWritten(topic.name, draw_topic_id(context.entropy), assignment, "topic id was missing")
 
 
 def draw_topic_id(entropy: Random) -> str:
@@ -104,30 +104,54 @@ def _see_topic(context: Context, fact: TopicFact) -> Iterator[Decided]:
             yield 0, Unreadable(fact.name, None, fact.trouble, fact.zxid)
         return
     if known is not None and known.czxid != fact.czxid:
-        yield from _lose_topic(known)
+        yield from _lose_topic(context, known)
         known = None
-    if known is not None and known.version == fact.version:
+    if known is None or known.version != fact.version:
+        yield 0, TopicFound(fact)
+    elif _is_whole(known):
         return
-    yield 0, TopicFound(fact)
-    topic_id = fact.topic_id if known is None or known.topic_id is None else known.topic_id
-    if topic_id is None or topic_id != fact.topic_id:
-        # an id never changes while its topic lives: a tool that dropped or replaced it did not mean to
-        new_id = topic_id or draw_topic_id(context.entropy)
-        yield 1, TopicWritten(fact.name, new_id, dict(fact.assignment), "topic id was missing")
-    for number, wanted in sorted(fact.assignment.items()):
-        if known is None or number not in known.partitions:
+    yield from _written_back(context, fact, known)
+    if known is not None and cluster.duties.is_leaving(fact.name):
+        return
+    placed = {} if known is None else assignment_of(known)
+    for number, wanted in sorted({**fact.assignment, **placed}.items()):
+        # also those believed already whose first leadership met a conflict
+        if known is None or number not in known.partitions or _is_unled(cluster, known, number):
             yield from _lead_first(context, fact.name, number, wanted)
+
+
+def _is_unled(cluster: Cluster, topic: Topic, number: int) -> bool:
+    return topic.partitions[number].state is None and (topic.name, number) not in cluster.unreadable
+
+
+def _is_whole(topic: Topic) -> bool:
+    """Whether nothing that a topic needs is still to be written."""
+    return topic.topic_id is not None and all(one.state is not None for one in topic.partitions.values())
+
+
+def _written_back(context: Context, fact: TopicFact, known: Topic | None) -> Iterator[Decided]:
+    """What a tool that knows less dropped and did not mean to: an id never changes while its topic lives, and a
+    reassignment goes on. Replicas that somebody else changed are passed over, as Kafka does, until we write."""
+    before = {} if known is None else assignment_of(known)
+    running = [number for number, one in before.items() if one.adding or one.removing]
+    topic_id = fact.topic_id if known is None or known.topic_id is None else known.topic_id
+    whole = {**fact.assignment, **before}
+    if topic_id is None:
+        yield 1, TopicWritten(fact.name, draw_topic_id(context.entropy), whole, "topic id was missing")
+    elif topic_id != fact.topic_id or any(fact.assignment.get(number) != before[number] for number in running):
+        yield 1, TopicWritten(fact.name, topic_id, whole, "written back what was lost")
 
 
 def _lead_first(context: Context, topic: str, number: int, wanted: Assignment) -> Iterator[Decided]:
     new = Partition(wanted.replicas, wanted.adding, wanted.removing)
-    change = repair_partition(context, topic, number, new, context.cluster.live_ids, "partition created")
+    change = repair_partition(context, topic, number, new, Presence(context.cluster.live_ids), "partition created")
     if change is not None:
         yield 2, change
 
 
-def _lose_topic(topic: Topic) -> Iterator[Decided]:
+def _lose_topic(context: Context, topic: Topic) -> Iterator[Decided]:
     yield 0, TopicGone(topic.name, topic.topic_id, tuple(topic.partitions))
+    yield from on_topic_gone(context, topic.name)
 
 
 def _create_topic(context: Context, event: CreateTopicAsked) -> Iterator[Decided]:
@@ -159,6 +183,8 @@ def _creation_trouble(context: Context, event: CreateTopicAsked) -> tuple[Code, 
     cluster = context.cluster
     if (trouble := name_trouble(event.name)) is not None:
         return Code.INVALID_TOPIC_EXCEPTION, trouble
+    if event.name in cluster.duties.deletions:
+        return Code.TOPIC_ALREADY_EXISTS, f"topic {event.name} is being deleted"
     known = cluster.topics.get(event.name)
     if known is not None:
         if _is_same(known, event):

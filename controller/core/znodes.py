@@ -13,6 +13,19 @@ from collections.abc import Iterator
 import msgspec
 
 from controller.core import formats
+from controller.core.admin import (
+    ConfigWritten,
+    DeletionMarked,
+    DirsFound,
+    DrainEnded,
+    DrainGranted,
+    MarkerDropped,
+    NodeRemoved,
+    PartitionErased,
+    ReassignNodeWritten,
+    TermRecorded,
+    TopicErased,
+)
 from controller.core.changes import Change, NotificationRead, StateDecided, TopicCreated, TopicWritten
 from controller.core.cluster import Cluster
 from controller.core.model import NO_VERSION
@@ -29,7 +42,13 @@ ISR_NOTIFICATIONS = "/isr_change_notification"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 CONFIG_CHANGES = "/config/changes"
 CONFIG_TOPICS = "/config/topics"
+CONFIG_BROKERS = "/config/brokers"
 CLUSTER_ID = "/cluster/id"
+#: what Kafka keeps only in memory, or nowhere
+KLAMM = "/klamm"
+DRAINING = "/klamm/draining"
+FAILED_DIRS = "/klamm/failed_dirs"
+TERMS = "/klamm/terms"
 
 
 class Ensure(msgspec.Struct, frozen=True, gc=False):
@@ -45,7 +64,19 @@ class Put(msgspec.Struct, frozen=True, gc=False):
     data: bytes
 
 
-Write = Create | Set | Delete | Ensure | Put
+class Remove(msgspec.Struct, frozen=True, gc=False):
+    """Delete a znode at the version read in this turn; nothing to do if it is not there."""
+
+    path: str
+
+
+class RemoveBelow(msgspec.Struct, frozen=True, gc=False):
+    """Delete whatever partitions lie below a znode, though no assignment names them, and then that znode."""
+
+    path: str
+
+
+Write = Create | Set | Delete | Ensure | Put | Remove | RemoveBelow
 
 
 def broker_path(broker_id: int) -> str:
@@ -58,6 +89,10 @@ def topic_path(topic: str) -> str:
 
 def partitions_path(topic: str) -> str:
     return f"{TOPICS}/{topic}/partitions"
+
+
+def marker_path(topic: str) -> str:
+    return f"{DELETE_TOPICS}/{topic}"
 
 
 def state_path(topic: str, partition: int) -> str:
@@ -73,13 +108,60 @@ def writes_for(cluster: Cluster, change: Change) -> tuple[Write, ...]:
             config = formats.encode(formats.ConfigZnode(dict(configs)))
             topic_data = formats.encode_topic(topic_id, dict(assignment))
             return Put(f"{CONFIG_TOPICS}/{name}", config), Create(topic_path(name), topic_data)
-        case TopicWritten(name=name, topic_id=topic_id, assignment=assignment):
+        case TopicWritten(name=name, topic_id=topic_id, assignment=assignment, states=states):
             data = formats.encode_topic(topic_id, dict(assignment))
-            return (Set(topic_path(name), data, cluster.topics[name].version),)
+            together = [write for state in states for write in writes_for(cluster, state)]
+            return (*together, Set(topic_path(name), data, cluster.topics[name].version))
         case NotificationRead(path=path):
             return (Delete(path, 0),)
         case _:
+            return _admin_writes(cluster, change)
+
+
+def _admin_writes(cluster: Cluster, change: Change) -> tuple[Write, ...]:
+    match change:
+        case DeletionMarked(topic=topic, abandon_offline=abandon):
+            return (Put(marker_path(topic), formats.encode_marker(abandon_offline=abandon)),)
+        case MarkerDropped(topic=topic):
+            return (Remove(marker_path(topic)),)
+        case PartitionErased(topic=topic, partition=number):
+            path = state_path(topic, number)
+            return Remove(path), Remove(path.rpartition("/")[0])
+        case TopicErased(topic=topic):  # the marker last: until then a successor goes on
+            paths = (topic_path(topic), f"{CONFIG_TOPICS}/{topic}", marker_path(topic))
+            return (RemoveBelow(partitions_path(topic)), *(Remove(path) for path in paths))
+        case DrainGranted(broker_id=broker_id, epoch=epoch, is_shutdown=is_shutdown):
+            data = formats.encode(formats.DrainZnode(epoch, "shutdown" if is_shutdown else "hand"))
+            return (*_parents(DRAINING), Put(f"{DRAINING}/{broker_id}", data))
+        case DrainEnded(broker_id=broker_id):
+            return (Remove(f"{DRAINING}/{broker_id}"),)
+        case DirsFound(broker_id=broker_id, epoch=epoch, failed=failed):
+            path = f"{FAILED_DIRS}/{broker_id}"
+            if not failed:
+                return (Remove(path),)
+            return (*_parents(FAILED_DIRS), Put(path, formats.encode(formats.FailedDirsZnode(epoch))))
+        case ConfigWritten(kind=kind, entity=entity, values=values):
+            notification = formats.encode(formats.ConfigChangeZnode(version=2, entity_path=f"{kind}/{entity}"))
+            return (
+                Create(f"{CONFIG_CHANGES}/config_change_", notification, sequential=True),
+                Put(f"/config/{kind}/{entity}", formats.encode(formats.ConfigZnode(dict(values)))),
+            )
+        case ReassignNodeWritten(targets=targets):
+            version = cluster.duties.reassign_version
+            if version is None:
+                return ()
+            return (Set(REASSIGN, formats.encode_targets(targets), version) if targets else Delete(REASSIGN, version),)
+        case TermRecorded(controller_epoch=epoch, record=record):
+            path = f"{TERMS}/{epoch}"
+            return (Remove(path),) if record is None else (*_parents(TERMS), Put(path, formats.encode(record)))
+        case NodeRemoved(path=path, version=version):
+            return (Delete(path, version),)
+        case _:
             return ()
+
+
+def _parents(path: str) -> tuple[Write, ...]:
+    return Ensure(KLAMM), Ensure(path)
 
 
 def _state_writes(cluster: Cluster, topic: str, number: int, data: bytes) -> tuple[Write, ...]:

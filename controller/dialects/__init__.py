@@ -12,11 +12,13 @@ from typing import Protocol
 import msgspec
 
 from controller.core.model import Broker, Partition
-from controller.core.requests import KnownBroker, TopicKey
+from controller.core.requests import KnownBroker, Stop, TopicKey
 from controller.wire import Answer
 
 #: the states a broker should know; None: the partition is removed
 Wanted = Mapping[TopicKey, Mapping[int, Partition | None]]
+#: the replicas a broker should stop
+Unwanted = Mapping[TopicKey, Mapping[int, Stop]]
 
 
 class NotAcknowledgedError(Exception):
@@ -30,8 +32,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     #: every broker known and who of them is live; to be told only where `tells_brokers`
     brokers: Sequence[KnownBroker]
     live_ids: frozenset[int]
+    #: (topic, partition) that a live broker cannot serve
+    failed_dirs: Mapping[int, frozenset[tuple[str, int]]] = {}
     tells_brokers: bool = False
     rows: Wanted = {}
+    #: in a StopReplica, which has nothing else
+    stops: Unwanted = {}
     #: (topic id, partition) of replicas that are new on the receiver
     new: frozenset[tuple[str, int]] = frozenset()
     full: bool = False

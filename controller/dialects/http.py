@@ -13,7 +13,7 @@ from controller import wire
 from controller.config import LIMITS, Limits
 from controller.core.model import LEADER_REMOVED, NO_VERSION, RECOVERED, Broker
 from controller.core.requests import KnownBroker
-from controller.dialects import Envelope, NotAcknowledgedError, Request
+from controller.dialects import Envelope, NotAcknowledgedError, Request, Unwanted
 from controller.http import ExchangeError, HttpClient
 
 LISTENER: Final = "HTTP"
@@ -48,6 +48,8 @@ class HttpDialect:
         self._limits = limits
 
     def encode(self, request: Request) -> bytes:
+        if request.path == wire.STOP_REPLICA:
+            return wire.encode(wire.StopReplicaRequest(_stops_for(request.stops)))
         return wire.encode(
             wire.StatesRequest(
                 full=request.full,
@@ -83,7 +85,8 @@ def _entry_for(known: KnownBroker) -> wire.BrokerEntry:
 def _topics_for(request: Request) -> list[wire.TopicRows]:
     """A row for each partition that was ever led or is removed. The hot loop of a failover, hence in one piece."""
     live_ids, new = request.live_ids, request.new
-    are_live = live_ids.issuperset
+    failed_dirs = request.failed_dirs
+    are_sound = (live_ids - failed_dirs.keys()).issuperset
     topics = []
     for (topic, topic_id), partitions in request.rows.items():
         assert topic_id, "a topic without an id is never told"
@@ -104,13 +107,28 @@ def _topics_for(request: Request) -> list[wire.TopicRows]:
                         replicas,
                         partition.adding,
                         partition.removing,
-                        () if are_live(replicas) else tuple(each for each in replicas if each not in live_ids),
+                        ()
+                        if are_sound(replicas)
+                        else tuple(
+                            each
+                            for each in replicas
+                            if each not in live_ids or (topic, number) in failed_dirs.get(each, ())
+                        ),
                         bool(new) and (topic_id, number) in new,
                         state.recovery,
                     )
                 )
         if rows:
             topics.append(wire.TopicRows(topic, topic_id, rows))
+    return topics
+
+
+def _stops_for(stops: Unwanted) -> list[wire.TopicStops]:
+    topics = []
+    for (topic, topic_id), partitions in stops.items():
+        assert topic_id, "a topic without an id is never told"
+        rows = [wire.StopRow(number, stop.leader_epoch, stop.delete) for number, stop in partitions.items()]
+        topics.append(wire.TopicStops(topic, topic_id, rows))
     return topics
 
 

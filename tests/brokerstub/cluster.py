@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from brokerstub.broker import Broker
+from brokerstub.faults import NO_FAULTS, Faults
 from brokerstub.server import add_routes
 from controller import wire
 from controller.api.problems import problems
@@ -30,6 +32,7 @@ from controller.wire import (
 from tests.brokerstub.support import topic
 
 LAG_MS = 10_000
+WALL_MS = 1_700_000_000_000
 JSON = {"Content-Type": "application/json"}
 
 #: status, error code, and the partitions refused with their codes
@@ -53,16 +56,36 @@ async def serving(app: web.Application) -> AsyncIterator[int]:
 class Node:
     """One stub broker and what it logged."""
 
-    def __init__(self, broker_id: int, directory: Path, http: HttpClient, clock_ms: Callable[[], int]) -> None:
-        directory.mkdir(exist_ok=True)
+    def __init__(
+        self,
+        broker_id: int,
+        directory: Path,
+        http: HttpClient,
+        clock_ms: Callable[[], int],
+        *,
+        disks: Sequence[str] = (".",),
+        faults: Faults = NO_FAULTS,
+        **properties: Any,
+    ) -> None:
+        for disk in disks:
+            (directory / disk).mkdir(parents=True, exist_ok=True)
         config = BrokerConfig(
             broker_id=broker_id,
             zookeeper_connect="",
-            log_dirs=directory,
+            log_dirs=",".join(str(directory / disk) for disk in disks),
             replica_lag_time_max_ms=LAG_MS,
             replica_fetch_wait_max_ms=5,
+            **properties,
         )
-        self.broker = Broker(config, "cluster", directory, http, clock_ms=clock_ms, entropy=Random(broker_id))
+        self.broker = Broker(
+            config,
+            "cluster",
+            http,
+            clock_ms=clock_ms,
+            wall_clock_ms=lambda: WALL_MS,
+            entropy=Random(broker_id),
+            faults=faults,
+        )
         self.lines: list[Line] = []
         self.port = 0
         self.unheard_ids: set[int] = set()
@@ -83,7 +106,7 @@ class Node:
                 self.fetches_in_flight -= 1
 
         app = web.Application(middlewares=[problems, faults])
-        add_routes(app, self.broker, self.lines.extend, lambda: 1_700_000_000_000)
+        add_routes(app, self.broker, self.lines.extend, lambda: WALL_MS)
         return app
 
     @property
@@ -108,12 +131,14 @@ class Controller:
         app.router.add_post(wire.ALTER_PARTITION, self._on_alter_partition)
         return app
 
-    async def tell(self, node: Node, path: str, request: object, *, epoch: int | None = None) -> Told:
+    async def tell(
+        self, node: Node, path: str, request: object, *, epoch: int | None = None, event: str = "1-5"
+    ) -> Told:
         heads = {
             wire.CONTROLLER_ID: "9",
             wire.CONTROLLER_EPOCH: str(self.epoch),
             wire.BROKER_EPOCH: str(node.broker.broker_epoch if epoch is None else epoch),
-            wire.EVENT_ID: "1-5",
+            wire.EVENT_ID: event,
         }
         status, body = await self.http.post(node.url + path, wire.encode(request), JSON | heads, 5_000)
         if status != 200:

@@ -29,8 +29,9 @@ def row(
     isr: tuple[int, ...] = (1, 2, 3),
     version: int = 0,
     replicas: tuple[int, ...] = (1, 2, 3),
+    is_new: bool = False,
 ) -> PartitionRow:
-    return PartitionRow(partition, 1, leader, epoch, isr, version, replicas, (), (), (), False, 0)
+    return PartitionRow(partition, 1, leader, epoch, isr, version, replicas, (), (), (), is_new, 0)
 
 
 def topic(*rows: PartitionRow, name: str = "orders", topic_id: str = "id-orders") -> TopicRows:

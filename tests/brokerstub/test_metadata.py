@@ -82,6 +82,39 @@ def test_a_part_that_comes_twice_changes_nothing(cache: MetadataCache) -> None:
     assert rows_of(cache) == [(1, 1), (2, 1)]
 
 
+def states_of(cache: MetadataCache) -> list[tuple[int, int, int]]:
+    view = cache.topic("orders")
+    assert view is not None
+    return [(one.partition, one.leader_epoch, one.version) for one in view.partitions]
+
+
+def test_a_row_is_never_taken_back_to_an_older_leader_epoch_or_version(cache: MetadataCache) -> None:
+    """S29; after KAFKA-9212."""
+    tell(cache, topics=[topic(row(0, epoch=3, version=7), row(1, epoch=3, version=7), row(2, epoch=3, version=7))])
+    tell(cache, topics=[topic(row(0, epoch=2, version=9), row(1, epoch=3, version=6), row(2, epoch=4, version=0))])
+    assert states_of(cache) == [(0, 3, 7), (1, 3, 7), (2, 4, 0)]
+
+
+def test_a_full_list_that_comes_late_takes_no_row_back(cache: MetadataCache) -> None:
+    late = [topic(row(0, epoch=1)), topic(row(0, epoch=1), name="anew", topic_id="old")]
+    tell(cache, full=True, topics=late)
+    tell(cache, topics=[topic(row(0, epoch=2))])
+    tell(cache, full=True, topics=late)
+    assert states_of(cache) == [(0, 2, 0)]
+
+
+def test_a_topic_made_anew_begins_at_its_own_epochs(cache: MetadataCache) -> None:
+    tell(cache, topics=[topic(row(0, epoch=5))])
+    tell(cache, topics=[topic(row(0, epoch=0), topic_id="new")])
+    assert states_of(cache) == [(0, 0, 0)]
+
+
+def test_what_a_later_controller_lists_is_believed_as_it_is(cache: MetadataCache) -> None:
+    tell(cache, full=True, topics=[topic(row(0, epoch=5), row(1))])
+    tell(cache, full=True, topics=[topic(row(0, epoch=6))], controller=(2, 2))
+    assert states_of(cache) == [(0, 6, 0)]
+
+
 def test_an_unfinished_list_is_dropped_at_part_1_of_another(cache: MetadataCache) -> None:
     tell(cache, full=True, part=1, parts=3, topics=[topic(row(0))])
     tell(cache, full=True, part=2, parts=3, topics=[topic(row(1))])

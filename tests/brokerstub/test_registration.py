@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from random import Random
 
 import msgspec
@@ -13,7 +12,9 @@ from brokerstub.registration import (
     TOP_LEVEL_PATHS,
     DuplicateBrokerError,
     cluster_id,
+    ensure_feature,
     ensure_paths,
+    generated_broker_id,
     register,
     registration_for,
 )
@@ -86,6 +87,31 @@ async def test_start_up_survives_a_lost_request_or_answer(server: FakeZooKeeper,
     await ensure_paths(client)
     getattr(client, fault)()
     assert len(await cluster_id(client, Random(1))) == 22
+
+
+@pytest.mark.parametrize("fault", [None, "lose_next_answer", "lose_next_request"])
+async def test_the_feature_node_is_made_as_kafka_3_9_makes_it(
+    server: FakeZooKeeper, client: FakeClient, fault: str | None
+) -> None:
+    if fault is not None:
+        getattr(client, fault)()
+    await ensure_feature(client)
+    assert msgspec.json.decode(server.read("/feature") or b"") == {"version": 2, "status": 1, "features": {}}
+
+
+async def test_a_feature_node_that_exists_is_left_alone(server: FakeZooKeeper, client: FakeClient) -> None:
+    server.seed({"/feature": b"theirs"})
+    await ensure_feature(client)
+    assert server.read("/feature") == b"theirs"
+
+
+async def test_generated_broker_ids_begin_after_the_reserved_ones_and_are_never_given_twice(
+    server: FakeZooKeeper, client: FakeClient
+) -> None:
+    assert [await generated_broker_id(client, 1_000) for _ in range(2)] == [1_001, 1_002]
+    client.lose_next_answer()
+    assert await generated_broker_id(client, 1_000) == 1_004
+    assert server.read("/brokers/seqid") == b""
 
 
 async def test_the_broker_epoch_is_the_czxid(server: FakeZooKeeper, client: FakeClient) -> None:
@@ -190,7 +216,7 @@ async def test_registration_data_is_built_at_each_attempt(server: FakeZooKeeper,
 
 
 def config(**fields: str) -> BrokerConfig:
-    return BrokerConfig(broker_id=1, zookeeper_connect="", log_dirs=Path(), **fields)  # type: ignore[arg-type]
+    return BrokerConfig(broker_id=1, zookeeper_connect="", log_dirs=".", **fields)  # type: ignore[arg-type]
 
 
 def test_the_registration_is_kafkas_version_5() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from itertools import count
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from brokerstub.replica_log import ReplicaLog
-from brokerstub.replicas import Replica, Replicas, Taken, pieces
+from brokerstub.replicas import Replica, Replicas, SetAside, Taken, pieces
 from controller.core.codes import Code
 from controller.wire import AlteredRow, PartitionRow, StopRow, TopicStops
 from tests.brokerstub.support import row, topic
@@ -20,6 +21,10 @@ KEY = ("id-orders", 0)
 def replicas() -> Replicas:
     numbers = count(1)
     return Replicas(1, {}, lambda: f"log-{next(numbers)}")
+
+
+def keys(on_disk: list[Replica]) -> list[tuple[str, int]]:
+    return [replica.key for replica in on_disk]
 
 
 def codes(taken: Taken) -> list[int]:
@@ -84,22 +89,48 @@ def test_without_a_leader_a_partition_is_held_and_followed_nowhere(replicas: Rep
     assert replicas.held[KEY].leader_epochs == (1,)
 
 
-def test_what_is_held_and_not_in_a_full_list_is_a_stray(replicas: Replicas) -> None:
+def test_what_is_held_and_not_in_a_full_list_is_set_aside_with_reason_and_time(replicas: Replicas) -> None:
     replicas.take_rows([topic(row(0), row(1))])
-    taken = replicas.take_list([[topic(row(1))]])
+    held = replicas.held[KEY]
+    taken = replicas.take_list([[topic(row(1))]], "not in the list", 1_000)
     assert [(change.key, change.after) for change in taken.changes] == [(KEY, None)]
-    assert (replicas.stray_keys, replicas.led(KEY)) == ({KEY}, None)
-    assert KEY in replicas.held
-    take(replicas, row(0, epoch=4))
-    assert replicas.stray_keys == set()
+    aside = msgspec.structs.replace(held, stray=SetAside("not in the list", 1_000))
+    assert (taken.written, replicas.strays, taken.deleted) == ([aside], {KEY: aside}, [])
+    assert (replicas.led(KEY), list(replicas.held)) == (None, [("id-orders", 1)])
+    assert replicas.take_list([[topic(row(1))]], "again", 2_000).written == []
 
 
-def test_a_stray_does_not_stand_in_the_way_of_a_topic_made_anew(replicas: Replicas) -> None:
+def test_a_stray_that_is_wanted_again_under_its_own_topic_id_is_none_any_more(replicas: Replicas) -> None:
+    replicas.take_rows([topic(row(0))])
+    replicas.take_list([])
+    taken = replicas.take_rows([topic(row(0, epoch=4))])
+    assert taken.written == [Replica("orders", "id-orders", 0, "log-1", (0, 4))]
+    assert (list(replicas.held), replicas.strays) == ([KEY], {})
+
+
+def test_a_stray_does_not_stand_in_the_way_of_a_topic_made_anew_which_gets_a_fresh_replica(replicas: Replicas) -> None:
     take(replicas, row(), "id-old")
     new = topic(row(epoch=0), topic_id="id-new")
     replicas.take_list([[new]])
     assert codes(replicas.take_rows([new])) == []
-    assert replicas.stray_keys == {("id-old", 0)}
+    assert (list(replicas.strays), replicas.held["id-new", 0].log_id) == ([("id-old", 0)], "log-2")
+
+
+def test_a_stray_is_deleted_when_its_topic_is(replicas: Replicas) -> None:
+    take(replicas, row())
+    replicas.take_list([])
+    taken = replicas.take_stops([TopicStops("orders", "id-orders", [StopRow(0, -2, True)])])
+    assert (keys(taken.deleted), replicas.strays) == ([KEY], {})
+
+
+def test_a_leader_epoch_on_disk_is_not_gone_back_from(replicas: Replicas) -> None:
+    """What was told is forgotten with a stop, or with the incarnation; a late request must not revive the past."""
+    take(replicas, row(epoch=3))
+    replicas.take_stops([TopicStops("orders", "id-orders", [StopRow(0, 3, False)])])
+    assert take(replicas, row(epoch=2)) == [Code.STALE_CONTROLLER_EPOCH]
+    replicas.begin()
+    assert take(replicas, row(epoch=2)) == [Code.STALE_CONTROLLER_EPOCH]
+    assert take(replicas, row(epoch=3)) == []
 
 
 def test_a_new_incarnation_was_told_nothing_and_keeps_its_disk(replicas: Replicas) -> None:
@@ -120,7 +151,7 @@ def test_a_replica_is_stopped_unless_the_leader_epoch_is_older(
     take(replicas, row(epoch=3))
     taken = replicas.take_stops([TopicStops("orders", "id-orders", [StopRow(0, epoch, True)])])
     if code is None:
-        assert (taken.refused, taken.deleted, replicas.held, replicas.told) == ([], [KEY], {}, {})
+        assert (taken.refused, keys(taken.deleted), replicas.held, replicas.told) == ([], [KEY], {}, {})
         assert take(replicas, row(), "id-new") == []
     else:
         assert (codes(taken), taken.deleted, replicas.told[KEY]) == ([code], [], row(epoch=3))
@@ -137,7 +168,7 @@ def test_a_replica_left_on_disk_is_deleted_though_nobody_told_of_it(replicas: Re
     take(replicas, row())
     replicas.begin()
     taken = replicas.take_stops([TopicStops("orders", "id-orders", [StopRow(0, -2, True)])])
-    assert (taken.deleted, replicas.held) == ([KEY], {})
+    assert (keys(taken.deleted), replicas.held) == ([KEY], {})
 
 
 @pytest.mark.parametrize(
@@ -163,27 +194,28 @@ def test_replicas_are_found_again_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "replicas.jsonl"
     log, replicas = ReplicaLog(path), Replicas(1, {}, lambda: "drawn")
     taken = replicas.take_rows([topic(row(0), row(1), row(2))])
-    log.write(taken.written, [], replicas.held)
+    log.write(taken.written, [], replicas.held.values)
     taken = replicas.take_rows([topic(row(0, epoch=1))])
-    log.write(taken.written, [], replicas.held)
+    log.write(taken.written, [], replicas.held.values)
     taken = replicas.take_stops([TopicStops("orders", "id-orders", [StopRow(1, -2, True)])])
-    log.write([], taken.deleted, replicas.held)
+    log.write([], taken.deleted, replicas.held.values)
+    log.write(replicas.take_list([[topic(row(0))]], "gone", 7).written, [], replicas.held.values)
     log.close()
     again = ReplicaLog(path)
-    assert again.found == replicas.held
-    assert again.found[KEY].leader_epochs == (0, 1)
+    assert again.found == replicas.held | replicas.strays
+    assert (again.found[KEY].leader_epochs, again.found["id-orders", 2].stray) == ((0, 1), SetAside("gone", 7))
     again.close()
 
 
 def test_a_torn_last_line_is_left_out_and_never_merged_with_the_next(tmp_path: Path) -> None:
     path = tmp_path / "replicas.jsonl"
     log, replicas = ReplicaLog(path), Replicas(1, {}, lambda: "drawn")
-    log.write(replicas.take_rows([topic(row(0), row(1))]).written, [], replicas.held)
+    log.write(replicas.take_rows([topic(row(0), row(1))]).written, [], replicas.held.values)
     log.close()
     path.write_bytes(path.read_bytes()[:-5])
     log = ReplicaLog(path)
     assert list(log.found) == [KEY]
-    log.write(replicas.take_rows([topic(row(2))]).written, [], replicas.held)
+    log.write(replicas.take_rows([topic(row(2))]).written, [], replicas.held.values)
     log.close()
     log = ReplicaLog(path)
     assert [partition for _, partition in log.found] == [0, 2]
@@ -192,9 +224,9 @@ def test_a_torn_last_line_is_left_out_and_never_merged_with_the_next(tmp_path: P
 
 def test_the_file_does_not_grow_for_ever(tmp_path: Path) -> None:
     path = tmp_path / "replicas.jsonl"
-    log, replicas = ReplicaLog(path, stale_lines_max=10), Replicas(1, {}, lambda: "drawn")
+    log, replicas = ReplicaLog(path, lines_added_max=10), Replicas(1, {}, lambda: "drawn")
     for epoch in range(100):
-        log.write(replicas.take_rows([topic(row(epoch=epoch))]).written, [], replicas.held)
+        log.write(replicas.take_rows([topic(row(epoch=epoch))]).written, [], replicas.held.values)
     assert len(path.read_bytes().splitlines()) <= 11
     log.close()
     log = ReplicaLog(path)

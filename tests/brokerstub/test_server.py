@@ -9,12 +9,14 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
+from brokerstub.replicas import SetAside
 from controller import wire
 from controller.core.codes import Code
 from controller.http import HttpClient
 from controller.wire import StatesRequest, StopReplicaRequest, StopRow, TopicStops
-from tests.brokerstub.cluster import JSON, OBEYED, Controller, Node, serving
+from tests.brokerstub.cluster import JSON, OBEYED, WALL_MS, Controller, Node, serving
 from tests.brokerstub.support import broker, fetch, row, topic
 
 ROWS = StatesRequest(topics=[topic(row(epoch=3))])
@@ -91,6 +93,20 @@ async def test_a_stop_meant_for_the_previous_life_leaves_the_new_one_alone(peer:
     assert KEY not in peer.node.broker.replicas.held
 
 
+async def test_a_request_that_comes_after_later_ones_changes_nothing(peer: Peer) -> None:
+    """Its sender gave it up and sent all anew; S28."""
+    await peer.tell(peer.node, wire.LEADER_AND_ISR, ROWS, event="7-20")
+    stop = StopReplicaRequest([TopicStops("orders", "id-orders", [StopRow(0, -2, True)])])
+    assert await peer.tell(peer.node, wire.STOP_REPLICA, stop, event="7-21") == OBEYED
+    refused = (200, Code.INVALID_REQUEST, [])
+    assert await peer.tell(peer.node, wire.LEADER_AND_ISR, ROWS, event="7-20") == refused
+    assert await peer.tell(peer.node, wire.UPDATE_METADATA, ROWS, event="7-9") == refused
+    assert (peer.node.broker.replicas.held, list(peer.node.broker.metadata.topic_names)) == ({}, [])
+    assert await peer.tell(peer.node, wire.UPDATE_METADATA, ROWS, event="8-1") == OBEYED
+    peer.node.broker.begin(200)
+    assert await peer.tell(peer.node, wire.LEADER_AND_ISR, ROWS, event="7-1") == OBEYED
+
+
 async def test_only_refused_partitions_are_answered(peer: Peer) -> None:
     assert await peer.tell(peer.node, wire.LEADER_AND_ISR, ROWS) == OBEYED
     older = StatesRequest(topics=[topic(row(0, epoch=2), row(1), row(2, replicas=(2, 3)))])
@@ -107,7 +123,22 @@ async def test_a_full_list_takes_effect_with_its_last_part(peer: Peer) -> None:
     for _ in range(2):  # the answer was lost: the last part again
         assert await peer.tell(peer.node, wire.LEADER_AND_ISR, last) == (200, 0, [(3, 3)])
     replicas = peer.node.broker.replicas
-    assert (set(replicas.told), replicas.stray_keys) == ({("id-orders", 1), ("id-orders", 2)}, {KEY})
+    assert (set(replicas.told), set(replicas.strays)) == ({("id-orders", 1), ("id-orders", 2)}, {KEY})
+
+
+async def test_strays_are_kept_with_reason_and_time_and_logged_once(peer: Peer, tmp_path: Path) -> None:
+    """After KAFKA-15605 (M93)."""
+    await peer.tell(peer.node, wire.LEADER_AND_ISR, ROWS)
+    with capture_logs() as logged:
+        for _ in range(2):
+            await peer.tell(peer.node, wire.LEADER_AND_ISR, StatesRequest(full=True))
+    assert [(one["replicas"], one["of"]) for one in logged if one["event"] == "strays.set_aside"] == [
+        (1, ["orders-0 (id-orders)"])
+    ]
+    again = Node(1, tmp_path / "broker-1", peer.http, lambda: 0)
+    aside = SetAside("not in the full list of controller epoch 1", WALL_MS)
+    assert {key: one.stray for key, one in again.broker.replicas.strays.items()} == {KEY: aside}
+    again.broker.close()
 
 
 async def test_replicas_and_their_log_ids_survive_the_process(peer: Peer, tmp_path: Path) -> None:
@@ -192,7 +223,7 @@ def full_disk() -> Iterator[FileIO]:
 async def test_a_disk_that_fails_ends_the_broker(peer: Peer, full_disk: FileIO) -> None:
     """As with Kafka when no log directory is left."""
     peer.node.broker.close()
-    peer.node.broker._replica_log._file = full_disk
+    peer.node.broker._dirs._logs[0]._file = full_disk
     for _ in range(2):
         assert (await peer.post(wire.LEADER_AND_ISR, wire.encode(ROWS)))[0] == 503
     with pytest.raises(ExceptionGroup) as raised:

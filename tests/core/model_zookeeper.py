@@ -1,6 +1,6 @@
 """A model ZooKeeper: a dict of znodes with versions and zxids, and what a store would read from it.
 
-It does what ZooKeeper does to `Create`, `Set`, `Delete`, `Ensure` and `Put`, all or nothing, and it counts zxids.
+It does what ZooKeeper does to each kind of write, all or nothing, and it counts zxids.
 Sessions, watches and lost answers belong to the fake that the shell is tested on, not here.
 """
 
@@ -10,12 +10,44 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from controller.core.cluster import Cluster
-from controller.core.events import BrokersSeen, StateFact, StatesSeen, TermStarted, TopicFact, TopicsSeen
-from controller.core.formats import BrokerZnode, FormatError, decode_broker, decode_state, decode_topic, encode
+from controller.core.duties import Drain, Duties
+from controller.core.events import BrokersSeen, DeletionsSeen, StateFact, StatesSeen, TermStarted, TopicFact, TopicsSeen
+from controller.core.formats import (
+    BrokerZnode,
+    ConfigZnode,
+    DrainZnode,
+    FailedDirsZnode,
+    FormatError,
+    TermZnode,
+    decode,
+    decode_broker,
+    decode_marker,
+    decode_state,
+    decode_topic,
+    encode,
+)
 from controller.core.model import Broker
 from controller.core.startup import found_states
 from controller.core.writes import Create, Delete, Set
-from controller.core.znodes import BROKER_IDS, TOPICS, Ensure, Put, Write, broker_path, state_path, topic_path
+from controller.core.znodes import (
+    BROKER_IDS,
+    CONFIG_BROKERS,
+    CONFIG_TOPICS,
+    DELETE_TOPICS,
+    DRAINING,
+    FAILED_DIRS,
+    TERMS,
+    TOPICS,
+    Ensure,
+    Put,
+    Remove,
+    RemoveBelow,
+    Write,
+    broker_path,
+    marker_path,
+    state_path,
+    topic_path,
+)
 
 
 class Node(NamedTuple):
@@ -43,12 +75,21 @@ class ModelZooKeeper:
         """A transaction: False when any operation is refused, and then nothing happened."""
         staged = dict(self.nodes)
         zxid = self.zxid + 1
-        effective = [write for write in writes if not isinstance(write, Ensure) or write.path not in self.nodes]
+        effective = [write for write in writes if self._has_effect(write)]
         if not all(_takes(staged, write, zxid) for write in effective):
             return False
         self.nodes, self.zxid = staged, zxid
         self.log += effective
         return True
+
+    def _has_effect(self, write: Write) -> bool:
+        match write:
+            case Ensure(path=path):
+                return path not in self.nodes
+            case Remove(path=path) | RemoveBelow(path=path):
+                return path in self.nodes
+            case _:
+                return True
 
     def put(self, path: str, data: bytes) -> None:
         """Somebody else's write, made or replaced, parents and all."""
@@ -107,13 +148,41 @@ class ModelZooKeeper:
     def states_seen(self, *partitions: tuple[str, int], notifications: Iterable[str] = ()) -> StatesSeen:
         return StatesSeen([self.state_fact(*one) for one in partitions], list(notifications))
 
+    def markers(self) -> dict[str, bool]:
+        return {name: decode_marker(self.nodes[marker_path(name)].data) for name in self.children(DELETE_TOPICS)}
+
+    def deletions_seen(self) -> DeletionsSeen:
+        return DeletionsSeen(self.markers(), self.zxid)
+
     def new_term(self, controller_epoch: int) -> tuple[Cluster, TermStarted]:
         """What a new controller loads, and the event that starts its term."""
         cluster = Cluster(controller_id=1, controller_epoch=controller_epoch)
         facts = self.topics_seen().facts
         states = [self.state_fact(fact.name, number) for fact in facts for number in fact.assignment]
-        cluster.load(facts, states)
-        return cluster, TermStarted(self.brokers(), self.zxid, found_states(states, controller_epoch))
+        duties, stale_ids = self._duties()
+        cluster.load(facts, states, duties)
+        found = found_states(states, controller_epoch)
+        return cluster, TermStarted(self.brokers(), self.zxid, found, self.markers(), stale_ids)
+
+    def _duties(self) -> tuple[Duties, frozenset[int]]:
+        """What is written down beside topics; who of the brokers it names is in another life now."""
+        epochs = {broker_id: broker.epoch for broker_id, broker in self.brokers().items()}
+        drains = {int(b): decode(node.data, DrainZnode) for b, node in self._below(DRAINING)}
+        failed = {int(b): decode(node.data, FailedDirsZnode) for b, node in self._below(FAILED_DIRS)}
+        duties = Duties()
+        for table, path in ((duties.topic_configs, CONFIG_TOPICS), (duties.broker_configs, CONFIG_BROKERS)):
+            table.update((name, decode(node.data, ConfigZnode).config) for name, node in self._below(path))
+        duties.drains = {
+            b: Drain(drain.broker_epoch, drain.by == "shutdown")
+            for b, drain in drains.items()
+            if epochs.get(b) == drain.broker_epoch
+        }
+        duties.suspect_ids = frozenset(b for b, one in failed.items() if epochs.get(b) == one.broker_epoch)
+        duties.terms = {int(epoch): decode(node.data, TermZnode) for epoch, node in self._below(TERMS)}
+        return duties, frozenset((drains.keys() - duties.drains.keys()) | (failed.keys() - duties.suspect_ids))
+
+    def _below(self, path: str) -> list[tuple[str, Node]]:
+        return [(name, self.nodes[f"{path}/{name}"]) for name in self.children(path)]
 
 
 def _takes(nodes: dict[str, Node], write: Write, zxid: int) -> bool:
@@ -126,6 +195,8 @@ def _takes(nodes: dict[str, Node], write: Write, zxid: int) -> bool:
         case Put(data=data):
             version, czxid = (0, zxid) if known is None else (known.version + 1, known.czxid)
             nodes[path] = Node(data, version, czxid, zxid)
+        case Create(data=data, sequential=True):
+            nodes[f"{path}{len(nodes):010}"] = Node(data, 0, zxid, zxid)
         case Create(data=data):
             if known is not None or (parent.startswith(f"{TOPICS}/") and parent not in nodes):
                 return False
@@ -138,4 +209,12 @@ def _takes(nodes: dict[str, Node], write: Write, zxid: int) -> bool:
             if known is None or known.version != version:
                 return False
             del nodes[path]
+        case RemoveBelow():
+            for below in [other for other in nodes if other.startswith(f"{path}/")]:
+                del nodes[below]
+            nodes.pop(path, None)
+        case Remove():
+            if any(other.startswith(f"{path}/") for other in nodes):
+                return False
+            nodes.pop(path, None)
     return True

@@ -8,7 +8,7 @@ import pytest
 
 from controller.core import decide as module
 from controller.core import events
-from controller.core.changes import BrokerGone, Change, Committed, StateDecided, SubjectParked
+from controller.core.changes import BrokerGone, Change, Committed, Refused, StateDecided, SubjectParked
 from controller.core.cluster import Cluster
 from controller.core.decide import decide
 from controller.core.events import BrokersSeen, CreateTopicAsked, TermStarted, TopicsSeen
@@ -107,7 +107,8 @@ def test_a_bug_of_any_kind_is_parked(bug: Exception, monkeypatch: pytest.MonkeyP
         raise bug
 
     monkeypatch.setitem(module.HANDLERS, BrokersSeen, lambda _context, _event: iter([Work("broker 1", fail)]))
-    [[parked]] = steps_of(a_cluster(), brokers_seen(1))
+    [[parked, refused]] = steps_of(a_cluster(), brokers_seen(1))
+    assert isinstance(refused, Refused)  # what somebody who asked would hear
     assert isinstance(parked, SubjectParked)
     assert parked.trouble.startswith(type(bug).__name__)
 

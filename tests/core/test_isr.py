@@ -180,9 +180,6 @@ def test_a_wish_that_met_another_writer_is_answered_as_a_version_conflict() -> N
     assert [one.code for one in verdicts] == [Code.INVALID_UPDATE_VERSION]
 
 
-# ---------------------------------------------------------------------- states that others wrote
-
-
 def look(*facts: Any, notifications: tuple[str, ...] = ()) -> StatesSeen:
     return StatesSeen(facts, notifications)
 
@@ -248,6 +245,19 @@ def test_a_state_znode_that_vanished_while_nobody_led_is_made_again_without_a_le
     zookeeper.remove("/brokers/topics/orders/partitions/0/state")
     settle(cluster, zookeeper.states_seen(("orders", 0)), zookeeper)
     assert state_of(cluster, "orders") == a_leadership(NO_LEADER, [1], 6)
+
+
+def test_a_state_that_vanished_after_its_leader_died_is_made_again_under_another() -> None:
+    """While its znode made no sense it was left alone, dead leader and all."""
+    cluster = the_cluster()
+    zookeeper = zookeeper_of(cluster)
+    zookeeper.put("/brokers/topics/orders/partitions/0/state", b"{")
+    settle(cluster, zookeeper.states_seen(("orders", 0)), zookeeper)
+    settle(cluster, brokers_seen(2, 3, 4), zookeeper)
+    assert state_of(cluster, "orders").leader == 1
+    zookeeper.remove("/brokers/topics/orders/partitions/0/state")
+    settle(cluster, zookeeper.states_seen(("orders", 0)), zookeeper)
+    assert state_of(cluster, "orders") == a_leadership(2, [2], 6)
 
 
 def test_a_state_of_nonsense_is_reported_once_and_the_others_are_adopted() -> None:

@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -192,6 +193,7 @@ deeds = st.tuples(st.sampled_from(VERBS), small, small, small)
 lives = st.integers(1, 50).flatmap(lambda length: st.lists(deeds, min_size=length, max_size=length))
 
 
+@pytest.mark.timeout(900)  # 5,000 lives in the full profile
 @given(lives)
 def test_whatever_happens_the_invariants_hold(deeds_of_a_life: list[tuple[Any, int, int, int]]) -> None:
     life = Life()

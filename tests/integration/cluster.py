@@ -12,11 +12,11 @@ import itertools
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
@@ -37,7 +37,6 @@ DEADLINE_S = 30.0
 POLL_INTERVAL_S = 0.05
 
 _numbers = itertools.count(1)
-T = TypeVar("T")
 
 
 class State(NamedTuple):
@@ -58,12 +57,13 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-async def until(question: Callable[[], T | Awaitable[T]], what: str) -> T:
-    """The first true answer; fails when there is none in time."""
+async def until(question: Callable[[], Any], what: str) -> Any:
+    """The first true answer, awaited if need be; fails when there is none in time."""
     deadline = time.monotonic() + DEADLINE_S
     while True:
-        asked = question()
-        answer: T = await asked if inspect.isawaitable(asked) else asked
+        answer = question()
+        if inspect.isawaitable(answer):
+            answer = await answer
         if answer:
             return answer
         assert time.monotonic() < deadline, f"not within {DEADLINE_S} s: {what}"
@@ -86,11 +86,6 @@ class Broker(LabBroker):
         has_changed = await super().start()
         self.pids += [pid for pid in [self.row.pid] if pid is not None]
         return has_changed
-
-    async def exited(self) -> int | None:
-        """Wait for its end; the exit code."""
-        await until(lambda: self.row.exit_code is not None, f"broker {self.broker_id} ends")
-        return self.row.exit_code
 
     async def get(self, path: str) -> Any:
         """What its API says; None while it says nothing."""
@@ -132,7 +127,8 @@ class Broker(LabBroker):
     def bugs(self) -> list[str]:
         """Whatever a process of its printed with a traceback."""
         path = self.folder / "broker.log"
-        return [line for line in (path.read_text().splitlines() if path.exists() else []) if "Traceback" in line]
+        text = path.read_text() if path.exists() else ""
+        return [text[-4_000:]] if "Traceback" in text else []
 
 
 class Cluster:
@@ -167,8 +163,9 @@ class Cluster:
         await asyncio.to_thread(self._kazoo.stop)
         self._kazoo.close()
         pids = [pid for broker in self.brokers.values() for pid in broker.pids]
-        assert [pid for pid in pids if _is_alive(pid)] == []
-        assert [bug for broker in self.brokers.values() for bug in broker.bugs()] == []
+        assert not any(map(_is_alive, pids)), pids
+        bugs = [bug for broker in self.brokers.values() for bug in broker.bugs()]
+        assert not bugs, "\n".join(bugs)
 
     async def start(self, *broker_ids: int) -> None:
         """Start these, or all, and wait until everything is well."""
@@ -200,7 +197,7 @@ class Cluster:
 
     async def claim_after(self, earlier: Claim) -> Claim:
         """Wait until the seat was won again."""
-        later = await until(
+        later: list[Claim] = await until(
             lambda: [claim for claim in self.order.claims() if claim.zxid > earlier.zxid], "another claims /controller"
         )
         return later[0]
@@ -241,15 +238,16 @@ class Cluster:
         """Wait until every broker that was started is there, in every ISR it belongs to, and all agree."""
 
         async def is_whole() -> bool:
+            ended = [broker.row for broker in self.brokers.values() if broker.state == "exited"]
+            assert not ended, ended
             verdicts = [await broker.get("/healthz/cluster") for broker in self.running]
             return all(verdict and verdict["status"] == "green" for verdict in verdicts) and await self.is_agreed()
 
         try:
             await until(is_whole, "the cluster is whole")
         except AssertionError as error:
-            for broker in self.brokers.values():
+            for broker in self.running:
                 error.add_note(f"{broker.row}\n{await broker.get('/healthz/cluster')}\n{await broker.told()}")
-            error.add_note(f"ZooKeeper: {await self.states()}")
             raise
 
 

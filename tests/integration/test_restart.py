@@ -82,7 +82,8 @@ async def test_a_foreign_owner_of_the_id_is_waited_for_and_then_given_way_to(imp
     await impatient.zookeeper("create", "/brokers/ids/2", b"{}", ephemeral=True)
     broker = impatient.brokers[2]
     await broker.start()
-    assert await broker.exited() == 1
+    await until(lambda: broker.state == "exited", "it ends")
+    assert broker.row.exit_code == 1
     (waiting,), (failed,) = broker.log("registration.delayed"), broker.log("broker.failed")
     assert "duplicate broker id 2" in failed["reason"]
     assert logged_at_ms(failed) - logged_at_ms(waiting) >= 1.5 * SHORT_SESSION_MS

@@ -7,22 +7,34 @@ never decide or explain anything itself: what it prints is what was committed, t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from random import Random
 
 from controller.core.cluster import Cluster
-from controller.core.events import AlterPartitionAsked, CreateTopicAsked, Event
-from controller.core.formats import encode_state, encode_topic
+from controller.core.events import (
+    AlterPartitionAsked,
+    CreateTopicAsked,
+    DeleteTopicAsked,
+    Event,
+    StopReplicaAnswered,
+    TimePassed,
+)
+from controller.core.formats import encode_marker, encode_state, encode_topic
 from controller.core.isr import verdicts_for
-from controller.core.lines import Line, Stamp
-from controller.core.model import Assignment, Leadership, Partition, Replicas
-from controller.core.requests import Rows, Telling
+from controller.core.lines import Stamp
+from controller.core.model import Assignment, Leadership, Replicas
+from controller.core.reassignment import due_after
 from controller.core.topics import draw_topic_id
-from controller.core.writes import Create, Delete, Set
-from controller.core.znodes import Ensure, Put, Write, broker_path, state_path, topic_path
+from controller.core.znodes import (
+    broker_path,
+    marker_path,
+    state_path,
+    topic_path,
+)
 from tests.builders import Settled, a_broker, a_wish, settle
 from tests.core.model_zookeeper import ModelZooKeeper
 from tests.core.world import concerned
+from tests.scenarios.printing import printed_line, printed_state, printed_telling, printed_write
 
 NOTIFICATION = "/isr_change_notification/isr_change_0000000001"
 COMMANDS: list[tuple[re.Pattern[str], Callable[..., None]]] = []
@@ -42,10 +54,6 @@ def numbers(text: str) -> Replicas:
     return tuple(int(one) for one in re.findall(r"-?\d+", text))
 
 
-def listed(ids: Iterable[int]) -> str:
-    return ",".join(map(str, ids)) or "nobody"
-
-
 class Story:
     """A cluster told line by line; `transcript` is what came of each."""
 
@@ -53,6 +61,8 @@ class Story:
         self.zookeeper = ModelZooKeeper()
         self.epoch = 0
         self.events = 0
+        self.now_ms = 0
+        self.delete_enabled = True
         self.cluster = Cluster(controller_id=1, controller_epoch=0)
         self.transcript: list[str] = []
 
@@ -75,7 +85,7 @@ class Story:
         self.events += 1
         event_id = f"{self.epoch}-{self.events}"
         stamp = Stamp(self.events * 1_000, "story", 1, self.epoch, event_id)
-        settled = settle(self.cluster, event, self.zookeeper, seed=self.events, stamp=stamp)
+        settled = settle(self.cluster, event, self.zookeeper, now_ms=self.now_ms, seed=self.events, stamp=stamp)
         for writes, telling, lines in zip(settled.writes, settled.tellings, settled.lines_by_step, strict=True):
             self.transcript += [f"  commit {one}" for one in map(printed_write, writes)]
             self.transcript += [f"  tell   {one}" for one in printed_telling(telling)]
@@ -87,6 +97,8 @@ class Story:
             self.transcript.append(f"  conflict, reads again: {', '.join(names)}")
             zookeeper = self.zookeeper
             self.happens(zookeeper.states_seen(*sorted(partitions)) if partitions else zookeeper.topics_seen())
+        if (due := due_after(self.cluster, settled.committed)) is not None:
+            self.happens(due)
         return settled
 
     # ------------------------------------------------------------------ brokers and terms
@@ -101,6 +113,7 @@ class Story:
     def _new_term(self) -> None:
         self.epoch += 1
         self.cluster, event = self.zookeeper.new_term(self.epoch)
+        self.cluster.delete_enabled = self.delete_enabled
         self.happens(event)
 
     @command(r"kill ([\d ]+?)(?: together)?( unnoticed)?")
@@ -139,6 +152,32 @@ class Story:
     def _remove_topic(self, name: str) -> None:
         self.zookeeper.remove(topic_path(name))
         self.happens(self.zookeeper.topics_seen())
+
+    @command(r"delete (\S+)( without the dead)?")
+    def _delete(self, name: str, abandon: str | None) -> None:
+        self.happens(DeleteTopicAsked(name, abandon_offline=abandon is not None))
+
+    @command(r"another tool marks ([^,]+?)( without the dead)?")
+    def _mark(self, names: str, abandon: str | None) -> None:
+        for name in names.split():
+            self.zookeeper.put(marker_path(name), encode_marker(abandon_offline=abandon is not None))
+        self.happens(self.zookeeper.deletions_seen())
+
+    @command(r"broker (\d+) (deleted|refused) (\S+)")
+    def _stopped(self, broker: str, answer: str, name: str) -> None:
+        topic_id = self.cluster.topics[name].topic_id or ""
+        replicas = frozenset((topic_id, number) for number in self.cluster.hosted[int(broker)][name])
+        refused: frozenset[tuple[str, int]] = replicas if answer == "refused" else frozenset()
+        self.happens(StopReplicaAnswered(int(broker), self.cluster.brokers[int(broker)].epoch, replicas, refused))
+
+    @command(r"topics cannot be deleted")
+    def _disable_deletion(self) -> None:
+        self.cluster.delete_enabled = self.delete_enabled = False
+
+    @command(r"(\d+) s pass(?:es)?")
+    def _time_passes(self, seconds: str) -> None:
+        self.now_ms += int(seconds) * 1_000
+        self.happens(TimePassed())
 
     @command(r"the znode of topic (\S+) becomes (.+)")
     def _topic_nonsense(self, name: str, data: str) -> None:
@@ -189,61 +228,3 @@ class Story:
     def _announce(self, topic: str, number: int) -> None:
         self.zookeeper.put(NOTIFICATION, b'{"version":1,"partitions":[{"topic":"%s"}]}' % topic.encode())
         self.happens(self.zookeeper.states_seen((topic, number), notifications=[NOTIFICATION]))
-
-
-def printed_write(write: Write) -> str:
-    match write:
-        case Create(path=path, data=data):
-            return f"create {path} {data.decode()}"
-        case Put(path=path, data=data):
-            return f"put {path} {data.decode()}"
-        case Set(path=path, data=data, version=version):
-            return f"set {path} at version {version} {data.decode()}"
-        case Delete(path=path, version=version):
-            return f"delete {path} at version {version}"
-        case Ensure(path=path):
-            return f"create {path}"
-
-
-def printed_state(state: Leadership, version: int) -> str:
-    return f"leader {state.leader}, epoch {state.leader_epoch}, isr {listed(state.isr)}, version {version}"
-
-
-def named(rows: Rows) -> Iterator[tuple[str, str, int, Partition]]:
-    for (topic, topic_id), partitions in sorted(rows.items()):
-        for number, one in sorted(partitions.items()):
-            yield f"{topic}-{number}", topic_id, number, one
-
-
-def printed_telling(telling: Telling) -> Iterator[str]:
-    joined = [broker.broker_id for broker in telling.joined]
-    others = sorted(telling.live_ids - set(joined))
-    if telling.brokers_changed:
-        states = ", ".join(f"{one.broker.broker_id} {one.state}" for one in telling.brokers)
-        yield f"{listed(sorted(telling.live_ids))}: brokers {states}"
-    if joined:
-        new_ids = {(topic_id, number) for topic_id, number, broker_id in telling.new_replicas if broker_id in joined}
-        shown = [(name, (topic_id, number) in new_ids) for name, topic_id, number, _ in named(telling.everything or {})]
-        everything = " ".join(f"{name} (new)" if is_new else name for name, is_new in shown)
-        yield f"{listed(joined)}: everything: {everything or 'no partition'}"
-    for broker_id, rows in sorted(telling.leaderships.items()):
-        for name, topic_id, number, one in named(rows):
-            assert one.state is not None
-            new = ", new" if (topic_id, number, broker_id) in telling.new_replicas else ""
-            yield f"{broker_id}: leader-and-isr {name}: {printed_state(one.state, one.version)}{new}"
-    if telling.metadata:
-        yield f"{listed(others)}: metadata {' '.join(name for name, *_ in named(telling.metadata))}"
-    for (topic, _), partitions in telling.removed.items():
-        yield f"{listed(sorted(telling.live_ids))}: forget {' '.join(f'{topic}-{number}' for number in partitions)}"
-
-
-def printed_line(line: Line) -> str:
-    subject = f"broker {line.broker_id}" if line.kind == "broker" else line.kind
-    if line.topic is not None:
-        subject = f"topic {line.topic}" if line.partition is None else f"{line.topic}-{line.partition}"
-    move = f"{line.source} -> {line.target}" if line.source else f"-> {line.target}"
-    reason = f": {line.reason}" if line.reason else ""
-    state = ""
-    if line.leader is not None and line.leader_epoch is not None and line.isr is not None:
-        state = f" (leader {line.leader}, epoch {line.leader_epoch}, isr {listed(line.isr)}, version {line.version})"
-    return f"{subject} {move}{reason}{state}"

@@ -13,10 +13,14 @@ import msgspec
 from aiohttp import web
 
 from controller.api.app import build_app
-from controller.api.view import ControllerDoor, NotControllerError, Reply, TopicView
-from controller.config import LIMITS, Limits
+from controller.api.view import ControllerDoor, NotControllerError, Reply, TermView, TopicView
+from controller.config import LIMITS, BrokerConfig, Limits, broker_config_for
+from controller.core.cluster import Cluster
 from controller.core.events import CreateTopicAsked, Event
+from controller.core.lines import Line
 from controller.wire import BrokerEntry, PartitionRow
+
+CONFIG = broker_config_for({"broker.id": "1", "zookeeper.connect": "127.0.0.1:1", "log.dirs": "logs"})
 
 
 def a_row(partition: int, leader: int, isr: Sequence[int], replicas: Sequence[int], **more: object) -> PartitionRow:
@@ -74,6 +78,15 @@ class Door:
         self.phase = "active"
         self.since_ms: int | None = 1_700_000_000_123
         self.seat: tuple[int, int] | None = (1, 77)
+        self.cluster: Cluster | None = None
+        self.terms: list[TermView] = []
+        self.lines: list[Line] = []
+
+    def lines_about(self, topic: str, partition: int) -> Sequence[Line]:
+        return [line for line in self.lines if (line.topic, line.partition) == (topic, partition)]
+
+    def history(self) -> Sequence[TermView]:
+        return self.terms
 
     def stand_by(self, seat: tuple[int, int] | None) -> None:
         self.is_active, self.controller_epoch, self.since_ms = False, None, None
@@ -115,12 +128,18 @@ def address_of(bound: socket.socket) -> str:
 
 @asynccontextmanager
 async def served(
-    view: View, door: ControllerDoor, *, bound: socket.socket | None = None, limits: Limits = LIMITS
+    view: View,
+    door: ControllerDoor,
+    *,
+    bound: socket.socket | None = None,
+    limits: Limits = LIMITS,
+    config: BrokerConfig = CONFIG,
 ) -> AsyncIterator[str]:
     """The API on loopback; yields its address."""
     bound = bound or reserved()
     address = address_of(bound)
-    runner = web.AppRunner(build_app(view, door, listeners=[address], limits=limits), shutdown_timeout=1)
+    app = build_app(view, door, listeners=[address], limits=limits, config=config)
+    runner = web.AppRunner(app, shutdown_timeout=1)
     await runner.setup()
     await web.SockSite(runner, bound).start()
     try:
@@ -130,9 +149,11 @@ async def served(
 
 
 @asynccontextmanager
-async def asking(view: View, door: ControllerDoor, limits: Limits = LIMITS) -> AsyncIterator[aiohttp.ClientSession]:
+async def asking(
+    view: View, door: ControllerDoor, limits: Limits = LIMITS, config: BrokerConfig = CONFIG
+) -> AsyncIterator[aiohttp.ClientSession]:
     """A client of the API."""
-    async with served(view, door, limits=limits) as url, aiohttp.ClientSession(url) as client:
+    async with served(view, door, limits=limits, config=config) as url, aiohttp.ClientSession(url) as client:
         yield client
 
 

@@ -7,6 +7,9 @@ import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from random import Random
+from typing import Any
+
+import msgspec
 
 from controller.claim import Claim
 from controller.config import Limits
@@ -15,7 +18,7 @@ from controller.core.lines import Line
 from controller.core.requests import Telling
 from controller.daemon import Daemon
 from controller.guard import TermGuard
-from controller.term import Tools
+from controller.term import OnAnswer, Tools
 from controller.zk_model import SessionLostError
 from tests.fakes.client import FakeClient
 from tests.fakes.zookeeper import FakeZooKeeper
@@ -35,10 +38,19 @@ class Heard:
         self.guards: list[TermGuard] = []
 
     def open_outboxes(
-        self, claim: Claim, guard: TermGuard, group: asyncio.TaskGroup, on_fenced: Callable[[str], None]
+        self,
+        claim: Claim,
+        guard: TermGuard,
+        group: asyncio.TaskGroup,
+        on_fenced: Callable[[str], None],
+        on_answer: OnAnswer,
     ) -> Heard:
         self.guards.append(guard)
+        self.on_answer = on_answer
         return self
+
+    async def settled(self) -> None:
+        """Nobody has to be waited for here: what is told is heard."""
 
     def accept(self, told: Telling | Sequence[Line], event_id: str | None = None) -> None:
         if isinstance(told, Telling):
@@ -50,7 +62,7 @@ class Heard:
 class Node:
     """One controller process: its session, its daemon, and what was heard of it."""
 
-    def __init__(self, server: FakeZooKeeper, zk: FakeClient, broker_id: int, limits: Limits) -> None:
+    def __init__(self, server: FakeZooKeeper, zk: FakeClient, broker_id: int, limits: Limits, **given: Any) -> None:
         self.server = server
         self.zk = zk
         self.broker_id = broker_id
@@ -65,7 +77,7 @@ class Node:
             clock=server.clock,
             sleep=server.clock.sleep,
         )
-        self.daemon = Daemon(zk, broker_id, tools)
+        self.daemon = Daemon(zk, broker_id, msgspec.structs.replace(tools, **given))
 
     async def run(self) -> None:
         """Until the session is lost, which is a normal end here."""
@@ -109,10 +121,10 @@ async def a_controller(
     *,
     zk: FakeClient | None = None,
     limits: Limits | None = None,
-    seed: int = 7,
+    **given: Any,
 ) -> AsyncIterator[Node]:
-    """A running daemon; ends with the scope."""
-    node = Node(server, zk or await server.connect(), broker_id, limits or Limits())
+    """A running daemon; ends with the scope. `given` are other tools than usual."""
+    node = Node(server, zk or await server.connect(), broker_id, limits or Limits(), **given)
     task = asyncio.create_task(node.run())
     try:
         yield node

@@ -10,16 +10,18 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
+from controller.broker_answers import BrokerAnswered
 from controller.config import LIMITS
 from controller.core.model import Broker, Leadership, Partition
 from controller.core.requests import KnownBroker, Rows, Telling
 from controller.dialects import Envelope, Request
 from controller.outbox import Outboxes
-from controller.wire import LEADER_AND_ISR, UPDATE_METADATA, Answer
+from controller.wire import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, Answer
 
 A, B = ("a", "a-id"), ("b", "b-id")
-SHORT = {LEADER_AND_ISR: "LISR", UPDATE_METADATA: "UM"}
-#: kind (with a star if full), partitions as topic-number@leader_epoch (x: removed; +: new), B if brokers are told
+SHORT = {LEADER_AND_ISR: "LISR", UPDATE_METADATA: "UM", STOP_REPLICA: "SR"}
+#: kind (with a star if full), partitions as topic-number@leader_epoch (x: removed; +: new; !: deleted), B if brokers
+#: are told
 Told = tuple[str, ...]
 
 
@@ -73,6 +75,8 @@ def words_for(request: Request) -> Told:
         for number, partition in partitions.items():
             state = "x" if partition is None else f"@{partition.state.leader_epoch}" if partition.state else "-"
             words.append(f"{topic}-{number}{state}" + "+" * ((topic_id, number) in request.new))
+    for (topic, _), stops in request.stops.items():
+        words += [f"{topic}-{number}@{stop.leader_epoch}" + "!" * stop.delete for number, stop in stops.items()]
     return tuple(words)
 
 
@@ -81,7 +85,7 @@ class Fixture:
 
     def __init__(self, tasks: asyncio.TaskGroup, limits: dict[str, int]) -> None:
         self.dialect = MemoryDialect()
-        self.answers: list[tuple[int, int, str, Answer]] = []
+        self.answers: list[BrokerAnswered] = []
         self.fenced = 0
         self.now = 0.0
         self.live: dict[int, Broker] = {}
@@ -91,7 +95,7 @@ class Fixture:
             self.dialect,
             1,
             7,
-            on_answer=lambda *answer: self.answers.append(answer),
+            on_answer=self.answers.append,
             on_fenced=self._on_fenced,
             entropy=random.Random(1),
             limits=msgspec.structs.replace(LIMITS, **{"rpc_retry_min_ms": 1, "rpc_retry_max_ms": 2, **limits}),

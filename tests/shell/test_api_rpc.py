@@ -1,4 +1,4 @@
-"""AlterPartition as leaders ask it: what reaches the controller, and what comes back."""
+"""AlterPartition and ControlledShutdown as brokers ask them: what reaches the controller, and what comes back."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from controller import wire
 from controller.api.view import BusyError, Reply
 from controller.config import Limits
 from controller.core.codes import Code
-from controller.core.events import AlterPartitionAsked, Event, IsrWish
+from controller.core.events import AlterPartitionAsked, DrainAsked, Event, IsrWish
 from tests.shell.api_support import Door, View, asking
 
 BODY = b'{"topics":[{"topic_id":"t","partitions":[[3,7,9,0,[[1,101],[2,102]]],[4,7,9,0,[]]]}]}'
 HEADERS = {"Content-Type": "application/json", "Klamm-Sender": "1 101"}
 
 
-async def asked(door: Door, body: bytes = BODY, limits: Limits | None = None, **headers: str) -> tuple[int, bytes, str]:
+async def asked(
+    door: Door, body: bytes = BODY, limits: Limits | None = None, path: str = wire.ALTER_PARTITION, **headers: str
+) -> tuple[int, bytes, str]:
     sent = {**HEADERS, **{key.replace("_", "-"): value for key, value in headers.items()}}
     async with (
         asking(View(), door, limits or Limits()) as client,
-        client.post(wire.ALTER_PARTITION, data=body, headers=sent) as response,
+        client.post(path, data=body, headers=sent) as response,
     ):
         return response.status, await response.read(), response.headers.get("Retry-After", "")
 
@@ -79,3 +81,29 @@ async def test_bodies_are_bounded_in_bytes_and_in_partitions() -> None:
     assert (await asked(door, BODY, Limits(partitions_per_rpc=1)))[0] == 400
     assert (await asked(door, BODY, Limits(rpc_body_max_bytes=20)))[0] == 413
     assert door.asked == []
+
+
+async def test_a_broker_that_stops_is_drained_and_told_what_remains() -> None:
+    remaining = [wire.RemainingPartition("orders", 3)]
+    door = Door(lambda _: Reply(body=wire.ControlledShutdownAnswer(remaining=remaining)))
+    status, body, _ = await asked(door, b"{}", path=wire.CONTROLLED_SHUTDOWN)
+    assert (status, body) == (200, b'{"error_code":0,"remaining":[{"topic":"orders","partition":3}]}')
+    assert door.asked == [DrainAsked(1, 101, is_shutdown=True)]
+
+
+async def test_a_broker_that_stops_hears_kafkas_number_of_every_refusal() -> None:
+    standby = Door()
+    standby.stand_by((2, 77))
+    stale = Door(lambda _: Reply(Code.STALE_BROKER_EPOCH))
+    for door, number in ((standby, 41), (stale, 77)):
+        status, body, _ = await asked(door, b"{}", path=wire.CONTROLLED_SHUTDOWN)
+        assert (status, body) == (200, b'{"error_code":%d,"remaining":[]}' % number)
+
+
+async def test_a_shutdown_of_unknown_outcome_is_504_and_one_that_cannot_be_read_400() -> None:
+    status, _, _ = await asked(Door(lambda _: Reply(is_unknown=True)), b"{}", path=wire.CONTROLLED_SHUTDOWN)
+    assert status == 504
+    for body, sender in ((b"", "1 101"), (b"[]", "1 101"), (b"{}", "1")):
+        door = Door()
+        status, _, _ = await asked(door, body, path=wire.CONTROLLED_SHUTDOWN, Klamm_Sender=sender)
+        assert (status, door.asked) == (400, [])

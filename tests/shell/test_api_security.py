@@ -13,7 +13,7 @@ from aiohttp import web
 from controller.api.app import build_app
 from controller.api.security import allowed_hosts_for
 from controller.config import Limits
-from tests.shell.api_support import Door, View, address_of, asking, creating, reserved, served
+from tests.shell.api_support import CONFIG, Door, View, address_of, asking, creating, reserved, served
 
 ORDERS: Final = b'{"name":"orders","partitions":1,"replication_factor":1}'
 JSON: Final = {"Content-Type": "application/json"}
@@ -139,7 +139,7 @@ async def test_routes_added_by_the_broker_are_guarded_and_explained_like_ours() 
         raise web.HTTPBadRequest(text="no such part")
 
     with reserved() as bound:
-        app = build_app(View(), Door(), listeners=[address_of(bound)])
+        app = build_app(View(), Door(), listeners=[address_of(bound)], config=CONFIG)
         app.router.add_post("/rpc/v1/update-metadata", refuse)
         runner = web.AppRunner(app)
         await runner.setup()

@@ -54,7 +54,7 @@ async def test_an_assignment_and_configs_reach_the_controller_as_given() -> None
 async def test_an_answer_does_not_wait_for_ever_to_be_told() -> None:
     view, door = View(), Door()
     app = web.Application()
-    app.add_routes(Writes(view, door, ActiveController(view, door, LIMITS), LIMITS, told_within_ms=30).routes())
+    app.add_routes(Writes(view, ActiveController(view, door, LIMITS), told_within_ms=30).routes())
     async with TestClient(TestServer(app)) as client, client.post("/v1/topics", json=ORDERS) as response:
         assert response.status == 201
         assert await response.json() == {**ORDERS_BODY, "topic_id": None, "online": 0, "offline": 2}

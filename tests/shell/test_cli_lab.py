@@ -156,7 +156,7 @@ def test_ps_shows_what_runs_where(lab: Klamm) -> None:
     base = lab.file().port_base
     assert [row["name"] for row in rows] == ["supervisor", "zookeeper", "broker-1", "broker-2"]
     assert [row["state"] for row in rows] == ["running"] * 4
-    keys = {"name", "pid", "state", "address", "exit_code", "cut", "log", "last_lines"}
+    keys = {"name", "pid", "state", "address", "exit_code", "cut", "log", "last_lines", "broken_dirs"}
     assert all(set(row) == keys for row in rows)
     lines = lab("ps").splitlines()
     assert lines[0].split() == ["NAME", "PID", "STATE", "ADDRESS", "ZOOKEEPER"]
@@ -176,6 +176,9 @@ def test_each_fault_and_its_undoing_is_one_line(lab: Klamm) -> None:
         ("heal 2", "broker 2 reaches ZooKeeper again"),
         ("stop 2", "broker 2 has stopped"),
         ("kill 2", "broker 2 does not run; it is stopped"),
+        ("break-disk 2", "broker 2 has lost a log directory"),
+        ("break-disk 2 --dir 0", "broker 2 has lost that one already; it is stopped"),
+        ("mend-disk 2", "broker 2 has its log directories again"),
     ]:
         assert (lab(*words.split()), lab.code, lab.error) == (f"{line}\n", 0, "")
     assert lab("start", "2").startswith("broker 2 was started (process ")

@@ -32,6 +32,27 @@ def run(*words: str, **env: str) -> Result:
         "status -o xml",
         "status --nonsense",
         "wait --for tea",
+        "topics grow a",
+        "topics config a --set nonsense",
+        "topics config a --set x=1 --unset x",
+        "brokers config x",
+        "reassign execute",
+        "reassign execute no-such-file.json",
+        "reassign generate",
+        "reassign generate --topic a --brokers 1,x",
+        "reassign cancel",
+        "elect --all",
+        "elect --type fair --all",
+        "elect --type preferred",
+        "elect --type preferred --all --topic a --partition 0",
+        "elect --type preferred --topic a",
+        "drain",
+        "drain x",
+        "drain -- -1",
+        "explain orders",
+        "explain orders-x",
+        "what-if kill",
+        "what-if kill x",
         "wait --timeout soon",
         "completion csh",
     ],
@@ -44,7 +65,7 @@ def test_wrong_usage_is_exit_2_and_one_line_that_names_the_help(words: str) -> N
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("words", ["--help", "status -h", "topics --help", "topics create --help", "wait --help"])
+@pytest.mark.parametrize("words", ["--help", "status -h", "topics --help", "reassign --help", "what-if --help"])
 def test_help_is_there_for_every_command(words: str) -> None:
     result = run(*words.split())
     assert result.exit_code == 0

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from controller import wire
 from controller.core.model import Broker, Leadership, Partition
-from controller.core.requests import KnownBroker
+from controller.core.requests import KnownBroker, Stop
 from controller.dialects import Envelope, NotAcknowledgedError, Request
 from controller.dialects.http import HttpDialect, endpoint_of
 from controller.http import HttpClient
@@ -44,6 +44,22 @@ async def test_a_row_says_all_of_a_partition_and_which_replicas_are_offline() ->
     message = await encoded(rows={ORDERS: {0: partition, 1: partition}}, new=frozenset({("orders-id", 1)}))
     rows = [wire.PartitionRow(n, 6, 1, 5, (1, 3), 9, (1, 2, 3), (3,), (2,), (2,), n == 1, 1) for n in (0, 1)]
     assert message.topics == [wire.TopicRows("orders", "orders-id", rows)]
+
+
+async def test_a_replica_on_a_failed_directory_is_offline_though_its_broker_lives() -> None:
+    failed = {1: frozenset({("orders", 0)}), 3: frozenset()}
+    rows = {ORDERS: {n: Partition((1, 2, 3), state=Leadership(3, 5, (3,), 6)) for n in (0, 1)}}
+    message = await encoded(rows=rows, failed_dirs=failed)
+    assert [row.offline for row in message.topics[0].partitions] == [(1, 2), (2,)]
+
+
+async def test_replicas_to_be_stopped_go_by_topic_with_their_leader_epochs() -> None:
+    stops = {ORDERS: {0: Stop(5, delete=False), 3: Stop(-2, delete=True)}}
+    request = Request(path=wire.STOP_REPLICA, brokers=[], live_ids=frozenset(), stops=stops)
+    async with a_dialect() as dialect:
+        message = wire.decode(dialect.encode(request), wire.StopReplicaRequest)
+    rows = [wire.StopRow(0, 5, False), wire.StopRow(3, -2, True)]
+    assert message.topics == [wire.TopicStops("orders", "orders-id", rows)]
 
 
 async def test_a_removed_partition_has_leader_minus_two_and_one_never_led_is_left_out() -> None:

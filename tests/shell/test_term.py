@@ -128,6 +128,7 @@ async def test_an_answer_lost_in_a_commit_is_found_to_have_landed() -> None:
         await a_broker(server, broker_id)
     async with a_controller(server, 1) as node:
         await until(lambda: node.daemon.is_active)
+        await settled()
         node.zk.lose_next_answer()
         request = CreateTopicAsked("orders", partitions=1, replication_factor=3)
         asking = asyncio.create_task(node.daemon.ask(request))

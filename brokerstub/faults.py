@@ -1,0 +1,67 @@
+"""The faults that a broker is made to suffer, in a file: log directories that fail, and partitions it does not fetch.
+
+The lab writes the file and a broker with `klamm.faults.file` watches it, so a fault can be set while the broker is
+down, and there is no port by which anybody else could set one. It owns the format, and inflicts nothing itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import structlog
+
+from brokerstub.identity import write_atomically
+
+POLL_INTERVAL_MS: Final = 100
+
+log = structlog.get_logger()
+
+
+class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """All faults of one broker."""
+
+    #: by their place in `log.dirs`, from 0
+    broken_dirs: frozenset[int] = frozenset()
+    #: topic and partition
+    held: frozenset[tuple[str, int]] = frozenset()
+
+
+NO_FAULTS: Final = Faults()
+
+
+def read_faults(path: Path) -> Faults:
+    """What the file says; no file, no faults. What makes no sense is msgspec.MsgspecError."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Faults)
+    except FileNotFoundError:
+        return NO_FAULTS
+
+
+def write_faults(path: Path, faults: Faults) -> None:
+    write_atomically(path, msgspec.json.encode(faults, order="sorted") + b"\n")
+
+
+async def watch_faults(path: Path, on_faults: Callable[[Faults], None]) -> None:
+    """Tell of the file's content now, and whenever it was replaced."""
+    seen: tuple[int, int] | None = (0, 0)
+    while True:
+        stamp = _stamp_of(path)
+        if stamp != seen:
+            seen = stamp
+            try:
+                on_faults(read_faults(path))
+            except msgspec.MsgspecError as error:
+                log.warning("faults.ignored", path=str(path), reason=str(error))
+        await asyncio.sleep(POLL_INTERVAL_MS / 1_000)
+
+
+def _stamp_of(path: Path) -> tuple[int, int] | None:
+    try:
+        stat = path.stat()
+    except FileNotFoundError:
+        return None
+    return stat.st_ino, stat.st_mtime_ns

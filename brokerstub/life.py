@@ -1,0 +1,224 @@
+"""What one broker is made of, and its life: from its first session with ZooKeeper until it is cancelled.
+
+For each session: save it, register under it, run the controller's daemon and the broker on it. A lost session ends all
+of that and a new one starts it again; the process, its HTTP server and its replicas on disk go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random, SystemRandom
+from typing import Final
+
+import msgspec
+import structlog
+
+from brokerstub.broker import Broker
+from brokerstub.door import Door
+from brokerstub.faults import NO_FAULTS, read_faults
+from brokerstub.identity import DataDirectory
+from brokerstub.meta import broker_id_of, check_cluster, read_metas, write_metas
+from brokerstub.registration import (
+    cluster_id,
+    ensure_feature,
+    ensure_paths,
+    generated_broker_id,
+    register,
+    registration_for,
+)
+from brokerstub.server import BrokerServer, serve
+from brokerstub.shutdown import hand_over
+from brokerstub.zookeeper import RegistrationLostError, Sessions, end_when_unregistered
+from controller.claim import Claim, release
+from controller.config import LIMITS, BrokerConfig, ConfigError
+from controller.daemon import Daemon
+from controller.dialects.http import HttpDialect
+from controller.guard import TermGuard
+from controller.http import HttpClient
+from controller.journal import Journal
+from controller.outbox import Outboxes
+from controller.term import OnAnswer, Tools
+from controller.zk import ZooKeeperClient
+from controller.zk_model import SessionLostError, ZooKeeperError
+
+SEAT_TIMEOUT_MS: Final = 2_000
+
+log = structlog.get_logger()
+
+
+class Life:
+    """`live` once, until it is cancelled; `hand_over` before that."""
+
+    def __init__(self, config: BrokerConfig, directory: DataDirectory) -> None:
+        self._faults = NO_FAULTS if config.klamm_faults_file is None else read_faults(Path(config.klamm_faults_file))
+        self._log_directories = [
+            path for index, path in enumerate(config.log_directories) if index not in self._faults.broken_dirs
+        ]
+        self._metas = read_metas(self._log_directories)
+        broker_id = broker_id_of(self._metas, config.broker_id)
+        if broker_id is None and not config.broker_id_generation_enable:
+            raise ConfigError("property broker.id: give one, since broker.id.generation.enable is false")
+        self.config = msgspec.structs.replace(config, broker_id=-1 if broker_id is None else broker_id)
+        self._entropy = Random(SystemRandom().getrandbits(128))
+        self._door = Door()
+        self._journal = Journal(directory.path / "state-change.log")
+        self._sessions = Sessions(config, directory)
+        self._http: HttpClient | None = None
+        self._broker: Broker | None = None
+
+    async def live(self) -> None:
+        """From the first session on, until cancelled."""
+        try:
+            zk = await self._sessions.first()
+            cluster = await self._join(zk)
+            self._http = HttpClient()
+            self._broker = broker = Broker(
+                self.config,
+                cluster,
+                self._http,
+                clock_ms=_monotonic_ms,
+                wall_clock_ms=_wall_ms,
+                entropy=self._entropy,
+                faults=self._faults,
+            )
+            server = BrokerServer(broker, self._journal.accept, _wall_ms)
+            runner = await serve(self.config, server, self._door)
+            try:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(broker.run())
+                    group.create_task(self._live_on(zk, cluster, broker))
+            finally:
+                await runner.cleanup()
+                broker.close()
+                await self._http.close()
+        finally:
+            await self._sessions.close()  # our registration goes at once
+            await self._journal.close()
+
+    async def hand_over(self) -> None:
+        """A controlled shutdown, if there is anything to hand over."""
+        broker, http = self._broker, self._http
+        if not self.config.controlled_shutdown_enable or broker is None or broker.broker_epoch is None or http is None:
+            return
+        metadata = broker.metadata
+
+        def controller_now() -> str | None:
+            """Ourselves, too: we know before anybody tells us."""
+            return metadata.address_of(metadata.own_broker_id if self._door.is_active else metadata.controller_id)
+
+        await hand_over(http, self.config, broker.broker_epoch, controller_now)
+
+    async def _join(self, zk: ZooKeeperClient) -> str:
+        """Everything that a cluster has before its first broker registers, and who we are in it; the cluster's id."""
+        await ensure_paths(zk)
+        await ensure_feature(zk)
+        cluster = await cluster_id(zk, self._entropy)
+        check_cluster(self._metas, cluster)
+        if self.config.broker_id < 0:
+            broker_id = await generated_broker_id(zk, self.config.reserved_broker_max_id)
+            self.config = msgspec.structs.replace(self.config, broker_id=broker_id)
+            log.info("broker_id.generated", broker_id=broker_id)
+        write_metas(self._log_directories, self.config.broker_id, cluster)
+        return cluster
+
+    async def _live_on(self, zk: ZooKeeperClient, cluster: str, broker: Broker) -> None:
+        """Session after session."""
+        while True:
+            try:
+                await self._live_registered(zk, cluster, broker)
+            except SessionLostError as error:
+                log.warning("session.ended", reason=str(error))
+                zk = await self._sessions.next()
+            except RegistrationLostError as error:
+                log.warning("registration.ended", reason=str(error))
+            except asyncio.CancelledError:
+                await _give_up_seat(zk)
+                raise
+
+    async def _live_registered(self, zk: ZooKeeperClient, cluster: str, broker: Broker) -> None:
+        """Register, then race for the seat as long as the registration stands."""
+        broker_id = self.config.broker_id
+        broker_epoch = await register(
+            zk,
+            broker_id,
+            lambda: registration_for(self.config, _wall_ms()),
+            earlier_session_ids=self._sessions.own_ids,
+        )
+        broker.begin(broker_epoch, zk)
+        tools = Tools(
+            cluster_id=cluster,
+            open_outboxes=self._open_outboxes,
+            journal=self._journal,
+            limits=LIMITS,
+            now_ms=_wall_ms,
+            entropy=self._entropy,
+            unclean_default=self.config.unclean_leader_election_enable,
+            delete_enabled=self.config.delete_topic_enable,
+            imbalance_percentage=self.config.leader_imbalance_per_broker_percentage,
+            balance_interval_s=(
+                self.config.leader_imbalance_check_interval_seconds
+                if self.config.auto_leader_rebalance_enable
+                else None
+            ),
+        )
+        daemon = Daemon(zk, broker_id, tools)
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._door.open_to(daemon)
+                group.create_task(daemon.run())
+                group.create_task(end_when_unregistered(zk, broker_id))
+        except* SessionLostError as lost:
+            raise SessionLostError(str(lost.exceptions[0])) from None
+        except* RegistrationLostError as lost:
+            raise RegistrationLostError(str(lost.exceptions[0])) from None
+        finally:
+            self._door.open_to(None)
+
+    def _open_outboxes(
+        self,
+        claim: Claim,
+        guard: TermGuard,
+        group: asyncio.TaskGroup,
+        on_fenced: Callable[[str], None],
+        on_answer: OnAnswer,
+    ) -> Outboxes:
+        client = HttpClient(guard.check)
+        group.create_task(_close_at_end(client))
+        return Outboxes(
+            group,
+            HttpDialect(client),
+            claim.broker_id,
+            claim.controller_epoch,
+            on_answer=on_answer,
+            on_fenced=lambda: on_fenced("a broker obeys a later controller"),
+            entropy=self._entropy,
+        )
+
+
+async def _give_up_seat(zk: ZooKeeperClient) -> None:
+    """Before the session ends: whoever takes it then still finds us registered, and sees us go."""
+    try:
+        async with asyncio.timeout(SEAT_TIMEOUT_MS / 1_000):
+            if await release(zk):
+                log.info("seat.released")
+    except (ZooKeeperError, TimeoutError) as error:
+        log.warning("seat.kept", reason=str(error) or "no answer")  # it goes with the session
+
+
+async def _close_at_end(client: HttpClient) -> None:
+    """The client lives as long as the term's group."""
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await client.close()
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,62 @@
+"""Controlled shutdown: before a broker stops it asks the active controller to move its leaderships away.
+
+It asks until nothing remains that could move, a few times, and then lets the broker stop anyway: a shutdown is never
+prevented. Whom to ask is looked up anew each time. It ends no process and no session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+import structlog
+
+from brokerstub.fetch import Poster
+from controller import wire
+from controller.config import BrokerConfig
+from controller.core.codes import Code
+from controller.http import ExchangeError
+from controller.wire import ControlledShutdownAnswer
+
+log = structlog.get_logger()
+
+
+async def hand_over(
+    http: Poster, config: BrokerConfig, broker_epoch: int, address_now: Callable[[], str | None]
+) -> bool:
+    """Whether the controller said that nothing remains."""
+    headers = {wire.SENDER: f"{config.broker_id} {broker_epoch}", "Content-Type": "application/json"}
+    timeout_ms = config.controller_socket_timeout_ms
+    reason = ""
+    for attempt in range(config.controlled_shutdown_max_retries):
+        if attempt:
+            log.info("shutdown.delayed", broker_id=config.broker_id, reason=reason)
+            await asyncio.sleep(config.controlled_shutdown_retry_backoff_ms / 1_000)
+        address = address_now()
+        if address is None:
+            reason = "no controller is known"
+            continue
+        try:
+            status, body = await http.post(address + wire.CONTROLLED_SHUTDOWN, b"{}", headers, timeout_ms)
+            reason = _obstacle_in(status, body)
+        except (ExchangeError, msgspec.MsgspecError) as error:
+            reason = f"{address}: {error}"
+        if not reason:
+            log.info("shutdown.granted", broker_id=config.broker_id, attempts=attempt + 1)
+            return True
+    log.warning("shutdown.uncontrolled", broker_id=config.broker_id, reason=reason)
+    return False
+
+
+def _obstacle_in(status: int, body: bytes) -> str:
+    """Why the broker should not stop yet; empty when it may."""
+    if status != 200:
+        return f"the controller answered {status}"
+    answer = wire.decode(body, ControlledShutdownAnswer)
+    if answer.error_code != Code.NONE:
+        return f"the controller answered with code {answer.error_code}"
+    if answer.remaining:
+        first = answer.remaining[0]
+        return f"{len(answer.remaining)} partitions are still led here, {first.topic}-{first.partition} among them"
+    return ""

@@ -1,0 +1,71 @@
+"""What the active controller can tell beyond the present state: a partition's story, what-if, the terms of the past.
+
+Computed from belief by pure functions of the core; nothing is written and nobody is told.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from aiohttp import web
+
+from controller.api.active import ActiveController
+from controller.api.bodies import Int32, Page, answer, decode_body, number_in_path
+from controller.api.problems import invalid, refusal_for
+from controller.api.view import TermView
+from controller.core.codes import Code
+from controller.core.explain import explain
+from controller.core.whatif import what_if
+
+
+class WhatIfBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    kill: Sequence[Int32]
+
+
+class TermBody(msgspec.Struct, frozen=True):
+    """A term; one that is not over has neither an end nor a reason for it."""
+
+    controller_epoch: int
+    broker_id: int
+    from_ms: int
+    to_ms: int | None
+    why: str | None
+    phases: Mapping[str, float]
+
+
+class Insights:
+    """Handlers that only the active controller can answer."""
+
+    def __init__(self, active: ActiveController) -> None:
+        self._active = active
+
+    def routes(self) -> Sequence[web.RouteDef]:
+        return [
+            self._active.route("GET", "/v1/partitions/{topic}/{partition}/story", self.story),
+            self._active.route("POST", "/v1/what-if", self.what_if),
+            self._active.route("GET", "/v1/controller/history", self.history),
+        ]
+
+    async def story(self, request: web.Request, raw: bytes) -> web.Response:
+        topic, number, cluster = request.match_info["topic"], number_in_path(request, "partition"), self._active.cluster
+        if cluster.partition(topic, number) is None:
+            raise refusal_for(Code.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{number}")
+        return answer(explain(cluster, topic, number, self._active.lines_about(topic, number)))
+
+    async def what_if(self, request: web.Request, raw: bytes) -> web.Response:
+        killed = decode_body(raw, WhatIfBody).kill
+        cluster = self._active.cluster
+        if not killed or len(set(killed)) != len(killed):
+            raise invalid("name one or more different brokers")
+        if absent := sorted(set(killed) - cluster.live_ids):
+            raise refusal_for(Code.BROKER_ID_NOT_REGISTERED, f"not live, so nothing can be killed: {absent}")
+        return answer(what_if(cluster, frozenset(killed), round(time.time() * 1_000), seed=0))
+
+    async def history(self, request: web.Request, raw: bytes) -> web.Response:
+        return answer(Page([term_body(term) for term in self._active.history()]))
+
+
+def term_body(term: TermView) -> TermBody:
+    return TermBody(term.controller_epoch, term.broker_id, term.from_ms, term.to_ms, term.why, term.phases)

@@ -1,0 +1,93 @@
+"""Bringing partitions to what they should be: the one decision behind broker failures, returns, and states of others.
+
+Given who is there, a partition needs at most one write. Why this leader is said in `elections.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from controller.core.changes import StateDecided
+from controller.core.elections import first_leadership, is_unclean, repaired, status_of
+from controller.core.model import Leadership, Partition
+from controller.core.states import partition_move
+from controller.core.work import Context, Decided
+
+
+class Presence(msgspec.Struct, frozen=True):
+    """Who is there for a decision: live brokers, and those of them that bounced in this very event."""
+
+    online: frozenset[int]
+    returning: frozenset[int] = frozenset()
+
+
+def repair_topic(
+    context: Context, topic: str, numbers: Iterable[int], presence: Presence, reason: str, *, step: int = 0
+) -> Iterator[Decided]:
+    """Bring partitions of one topic to what they should be, given who is there."""
+    cluster = context.cluster
+    known = cluster.topics[topic]
+    if cluster.duties.is_leaving(topic):
+        return
+    for number in numbers:
+        if cluster.unreadable and (topic, number) in cluster.unreadable:
+            continue
+        change = repair_partition(context, topic, number, known.partitions[number], presence, reason)
+        if change is not None:
+            yield step, change
+
+
+def repair_partition(
+    context: Context,
+    topic: str,
+    number: int,
+    partition: Partition,
+    presence: Presence,
+    reason: str,
+    *,
+    allow_unclean: bool | None = None,
+    serving: frozenset[int] | None = None,
+) -> StateDecided | None:
+    """The one write that a partition needs now, or None. Unclean elections as configured, and served by whom belief
+    says, unless said otherwise."""
+    cluster = context.cluster
+    online = cluster.serving_ids(topic, number, presence.online) if serving is None else serving
+    state: Leadership | None
+    if partition.state is None:
+        draining, leaving = cluster.avoided_ids, cluster.leaving_ids
+        state = first_leadership(partition.replicas, online, context.epoch, draining=draining, leaving=leaving)
+    else:
+        state = repaired(
+            partition.replicas,
+            partition.state,
+            online,
+            context.epoch,
+            returning=presence.returning,
+            draining=cluster.avoided_ids,
+            allow_unclean=cluster.is_unclean_allowed(topic) if allow_unclean is None else allow_unclean,
+        )
+    if state is None:
+        return None
+    return state_decided(context, topic, number, partition.state, state, reason, live_ids=presence.online)
+
+
+def state_decided(
+    context: Context,
+    topic: str,
+    number: int,
+    before: Leadership | None,
+    after: Leadership,
+    reason: str,
+    *,
+    live_ids: frozenset[int] | None = None,
+) -> StateDecided:
+    """The change that writes a leadership; a move that no table has is a bug."""
+    believed_ids = context.cluster.live_ids
+    live_ids = believed_ids if live_ids is None else live_ids
+    source, target = status_of(before, believed_ids or live_ids), status_of(after, live_ids)
+    partition_move(source, target)
+    if is_unclean(before, after):
+        reason = f"{reason}; unclean election"
+    return StateDecided(topic, number, after, source, target, reason)

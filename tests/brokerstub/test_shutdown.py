@@ -1,0 +1,77 @@
+"""Controlled shutdown: whom a broker asks, how often, and that it stops in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from brokerstub.shutdown import hand_over
+from controller import wire
+from controller.config import BrokerConfig
+from controller.core.codes import Code
+from controller.http import NoAnswerError
+from controller.wire import ControlledShutdownAnswer, RemainingPartition
+
+CONFIG = BrokerConfig(
+    broker_id=3,
+    zookeeper_connect="",
+    log_dirs="d",
+    controlled_shutdown_retry_backoff_ms=1,
+    controller_socket_timeout_ms=7,
+)
+DONE = (200, wire.encode(ControlledShutdownAnswer()))
+LEFT = (200, wire.encode(ControlledShutdownAnswer(Code.NONE, [RemainingPartition("orders", 0)])))
+MOVED = (200, wire.encode(ControlledShutdownAnswer(Code.NOT_CONTROLLER)))
+
+Answer = tuple[int, bytes] | Exception
+
+
+class Controllers:
+    """Answer one after the other."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers = list(answers)
+        self.asked: list[str] = []
+
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str], timeout_ms: int) -> tuple[int, bytes]:
+        assert (body, headers[wire.SENDER], timeout_ms) == (b"{}", "3 300", 7)
+        self.asked.append(url)
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def at(*ports: int | None) -> Callable[[], str | None]:
+    addresses = iter([None if port is None else f"http://127.0.0.1:{port}" for port in ports])
+    return lambda: next(addresses)
+
+
+async def test_a_broker_that_leads_nothing_more_asks_once() -> None:
+    controllers = Controllers(DONE)
+    assert await hand_over(controllers, CONFIG, 300, at(1))
+    assert controllers.asked == ["http://127.0.0.1:1/rpc/v1/controlled-shutdown"]
+
+
+@pytest.mark.parametrize(
+    "obstacle",
+    [LEFT, MOVED, (503, b"{}"), (200, b"{"), NoAnswerError("reset")],
+    ids=["left", "moved", "busy", "?", "cut"],
+)
+async def test_it_asks_again_and_whoever_is_the_controller_then(obstacle: Answer) -> None:
+    controllers = Controllers(obstacle, DONE)
+    assert await hand_over(controllers, CONFIG, 300, at(1, 2))
+    assert [url.rpartition("/rpc")[0][-1] for url in controllers.asked] == ["1", "2"]
+
+
+async def test_without_a_controller_it_waits_for_one() -> None:
+    controllers = Controllers(DONE)
+    assert await hand_over(controllers, CONFIG, 300, at(None, None, 2))
+    assert len(controllers.asked) == 1
+
+
+async def test_after_so_many_attempts_it_stops_anyway() -> None:
+    controllers = Controllers(LEFT, LEFT, LEFT)
+    assert not await hand_over(controllers, CONFIG, 300, at(1, 1, 1))
+    assert len(controllers.asked) == CONFIG.controlled_shutdown_max_retries

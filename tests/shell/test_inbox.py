@@ -1,0 +1,86 @@
+"""The inbox: what waits for the loop, what is merged, and what a turn takes."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from controller.config import LIMITS
+from controller.core.events import LeaderAndIsrAnswered, StopReplicaAnswered, TimePassed, UndrainAsked
+from controller.inbox import Inbox, NotControllerError, Reply
+
+P0, P1, P2 = ("a-id", 0), ("a-id", 1), ("b-id", 0)
+
+
+def replicas(*keys: tuple[str, int]) -> frozenset[tuple[str, int]]:
+    return frozenset(keys)
+
+
+async def test_a_turn_takes_all_paths_and_facts_and_one_request() -> None:
+    inbox = Inbox(LIMITS)
+    asking = [asyncio.ensure_future(inbox.ask(UndrainAsked(n))) for n in (1, 2)]
+    await asyncio.sleep(0)
+    inbox.put(TimePassed())
+    inbox.put(StopReplicaAnswered(1, 7, replicas(P0)))
+    inbox.mark_dirty(["/a", "/b"])
+    inbox.mark_dirty(["/a"])
+    assert inbox.depth == 6
+    turn = await inbox.take()
+    assert (turn.dirty, turn.facts) == ({"/a", "/b"}, (TimePassed(), StopReplicaAnswered(1, 7, replicas(P0))))
+    assert turn.request is not None
+    assert turn.request.event == UndrainAsked(1)
+    turn.request.answer(Reply())
+    rest = await inbox.take()
+    assert rest.request is not None
+    assert (rest.dirty, rest.facts, rest.request.event, inbox.depth) == (set(), (), UndrainAsked(2), 0)
+    rest.request.answer(Reply())
+    assert await asyncio.gather(*asking) == [Reply(), Reply()]
+
+
+async def test_a_fact_ends_the_wait() -> None:
+    inbox = Inbox(LIMITS)
+    taking = asyncio.ensure_future(inbox.take())
+    await asyncio.sleep(0)
+    inbox.put(TimePassed())
+    assert (await taking).facts == (TimePassed(),)
+
+
+async def test_answers_are_merged_by_incarnation_and_kind_and_the_later_word_on_a_replica_stands() -> None:
+    inbox = Inbox(LIMITS)
+    inbox.put(LeaderAndIsrAnswered(1, 7, served=replicas(P0), failed=replicas(P1, P2)))
+    inbox.put(StopReplicaAnswered(1, 7, replicas(P0, P1), refused=replicas(P0, P1)))
+    inbox.put(LeaderAndIsrAnswered(1, 8, served=replicas(P1)))
+    inbox.put(LeaderAndIsrAnswered(1, 7, served=replicas(P1), failed=replicas(P0)))
+    inbox.put(StopReplicaAnswered(1, 7, replicas(P1, P2), refused=replicas(P2)))
+    inbox.put(StopReplicaAnswered(2, 7, replicas(P2)))
+    assert (await inbox.take()).facts == (
+        LeaderAndIsrAnswered(1, 7, served=replicas(P1), failed=replicas(P0, P2)),
+        StopReplicaAnswered(1, 7, replicas(P0, P1, P2), refused=replicas(P0, P2)),
+        LeaderAndIsrAnswered(1, 8, served=replicas(P1)),
+        StopReplicaAnswered(2, 7, replicas(P2)),
+    )
+
+
+@pytest.mark.parametrize("due", [(True, False), (False, True)])
+async def test_time_passed_once_for_all_and_a_balance_stays_due(due: tuple[bool, bool]) -> None:
+    inbox = Inbox(LIMITS)
+    for is_due in due:
+        inbox.put(TimePassed(is_balance_due=is_due))
+    assert (await inbox.take()).facts == (TimePassed(is_balance_due=True),)
+
+
+async def test_who_waits_when_the_term_ends_is_told_and_a_late_answer_does_no_harm() -> None:
+    inbox = Inbox(LIMITS)
+    asking = [asyncio.ensure_future(inbox.ask(UndrainAsked(n))) for n in (1, 2)]
+    await asyncio.sleep(0)
+    assert (await inbox.take()).request is not None
+    inbox.close()
+    inbox.put(TimePassed())
+    async with asyncio.timeout(10):
+        in_hand, waiting = await asyncio.gather(*asking, return_exceptions=True)
+    assert not isinstance(in_hand, BaseException)
+    assert in_hand.is_unknown
+    assert isinstance(waiting, NotControllerError)
+    with pytest.raises(NotControllerError):
+        await inbox.ask(UndrainAsked(3))
