@@ -49,6 +49,10 @@ class Door:
     def history(self) -> list[TermRecord]:
         return [] if self._daemon is None else self._daemon.history()
 
+    async def resign(self, why: str) -> None:
+        if self._daemon is not None:
+            await self._daemon.resign(why)
+
     def lines_about(self, topic: str, partition: int) -> list[Line]:
         return [] if self._daemon is None else self._daemon.lines_about(topic, partition)
 

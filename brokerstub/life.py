@@ -110,6 +110,11 @@ class Life:
             return metadata.address_of(metadata.own_broker_id if self._door.is_active else metadata.controller_id)
 
         await hand_over(http, self.config, broker.broker_epoch, controller_now)
+        try:
+            async with asyncio.timeout(SEAT_TIMEOUT_MS / 1_000):
+                await self._door.resign("shut down")
+        except TimeoutError:
+            log.warning("term.unrecorded")  # its successor will say what it knows
 
     async def _join(self, zk: ZooKeeperClient) -> str:
         """Everything that a cluster has before its first broker registers, and who we are in it; the cluster's id."""

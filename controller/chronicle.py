@@ -1,27 +1,78 @@
-"""What this term has decided lately, in memory: the lines of the state-change log, the last 10,000 of them.
+"""What this term has decided lately, in memory: the lines of the state-change log, the last 10,000 of them, numbered.
 
-For stories and, later, for streams. The log on disk is the whole truth; this is what can be had at once.
+For stories and streams. The log on disk is the whole truth; this is what can be had at once. It keeps nothing per
+reader: each remembers the number of the last line it had, and waits for news.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from collections.abc import Sequence
+from itertools import islice
 
 from controller.core.lines import Line
 
 LINES_KEPT = 10_000
 
 
-class Chronicle:
-    """Built anew for each term; `accept` as a journal's."""
+class Entry:
+    """One line; `frame` is for whoever sends it first, so that the others need not encode it again."""
 
-    def __init__(self, lines_kept: int = LINES_KEPT) -> None:
-        self._lines: deque[Line] = deque(maxlen=lines_kept)
+    __slots__ = ("frame", "line", "number")
+
+    def __init__(self, number: int, line: Line) -> None:
+        self.number = number
+        self.line = line
+        self.frame: bytes | None = None
+
+
+class Chronicle:
+    """Built anew for each term, and closed with it; `accept` as a journal's. Lines are numbered from 1."""
+
+    def __init__(self, controller_epoch: int, lines_kept: int = LINES_KEPT) -> None:
+        self.controller_epoch = controller_epoch
+        self.is_closed = False
+        #: the newest line's
+        self.number = 0
+        self._kept = lines_kept
+        self._entries: deque[Entry] = deque(maxlen=lines_kept)
+        self._news = asyncio.Event()
 
     def accept(self, lines: Sequence[Line]) -> None:
-        self._lines.extend(lines)
+        if not lines:
+            return
+        first = self.number + 1
+        self.number += len(lines)
+        kept = lines[-self._kept :]
+        self._entries.extend(Entry(number, line) for number, line in enumerate(kept, first + len(lines) - len(kept)))
+        self._tell()
+
+    def close(self) -> None:
+        """The term is over: readers end, also those that wait."""
+        self.is_closed = True
+        self._tell()
 
     def about(self, topic: str, partition: int) -> list[Line]:
         """The oldest first."""
-        return [line for line in self._lines if line.topic == topic and line.partition == partition]
+        return [one.line for one in self._entries if one.line.topic == topic and one.line.partition == partition]
+
+    def has_all_after(self, number: int) -> bool:
+        """Whether nothing between `number` and the newest line was forgotten."""
+        return self.number - len(self._entries) <= number <= self.number
+
+    def after(self, number: int, entries_max: int) -> list[Entry]:
+        """The oldest of what came after the line `number`: costs what is behind, not what is kept."""
+        behind = min(self.number - number, len(self._entries))
+        newer = list(islice(reversed(self._entries), behind))
+        newer.reverse()
+        return newer[:entries_max]
+
+    async def news(self) -> None:
+        """Until something was accepted, or the term is over."""
+        if not self.is_closed:
+            await self._news.wait()
+
+    def _tell(self) -> None:
+        told, self._news = self._news, asyncio.Event()
+        told.set()

@@ -34,6 +34,13 @@ class Limits(msgspec.Struct, frozen=True):
     rpc_retry_max_ms: int = 1_000
     rpc_body_max_bytes: int = 8 * 1024 * 1024
     api_body_max_bytes: int = 1024 * 1024
+    # the event stream
+    event_subscribers: int = 200
+    events_per_write: int = 500
+    event_heartbeat_ms: int = 10_000
+    event_write_timeout_ms: int = 10_000
+    # the matrix: a page ends with the topic that brings it over this
+    matrix_partitions_per_page: int = 20_000
     # terms
     claim_backoff_min_ms: int = 1_000
     claim_backoff_max_ms: int = 60_000
@@ -84,6 +91,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename=lambda name
     klamm_isr_notification_delay_max_ms: int = 60_000
     #: ours: a file that says which faults to suffer (`brokerstub/faults.py`); none, and there are none
     klamm_faults_file: str | None = None
+    #: ours: where the supervisor of a lab answers, for the dashboard's buttons; none, and there are none
+    klamm_lab_url: str | None = None
 
     @property
     def log_directories(self) -> tuple[Path, ...]:

@@ -12,6 +12,7 @@ import asyncio
 import msgspec
 import structlog
 
+from controller.chronicle import Chronicle
 from controller.claim import Claim, Seat, claim, read_seat, release
 from controller.core.cluster import Cluster
 from controller.core.events import Event
@@ -104,9 +105,19 @@ class Daemon:
             return []
         return [TermRecord.of(epoch, record) for epoch, record in sorted(cluster.duties.terms.items())]
 
+    async def resign(self, why: str) -> None:
+        """Before this process ends a term by its own will: its record says so."""
+        if self._term is not None:
+            await self._term.resign(why)
+
     def lines_about(self, topic: str, partition: int) -> list[Line]:
         """What this term remembers of a partition."""
         return [] if self._term is None else self._term.chronicle.about(topic, partition)
+
+    @property
+    def chronicle(self) -> Chronicle | None:
+        """What the term held now has decided lately, as a stream; None on a standby and while loading."""
+        return self._term.chronicle if self._term is not None and self._term.is_loaded else None
 
     async def ask(self, request: Event) -> Reply:
         if self._term is None:

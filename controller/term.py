@@ -52,6 +52,7 @@ from controller.zk_model import (
 log = structlog.get_logger()
 
 TICK_S = 1.0
+RESIGN_POLL_S = 0.01
 #: Kafka's own: the first automatic preferred election after a start
 FIRST_BALANCE_S = 5.0
 
@@ -104,7 +105,7 @@ class Term:
             imbalance_percentage=tools.imbalance_percentage,
         )
         self.phases: dict[str, float] = {}
-        self.chronicle = Chronicle()
+        self.chronicle = Chronicle(claim.controller_epoch)
         self._noticed_at = noticed_at
         self._zk = zk
         self._tools = tools
@@ -132,6 +133,7 @@ class Term:
             self.guard.trip(reason or "the term is over")
             self._watches.close()
             self._inbox.close()
+            self.chronicle.close()
         return reason
 
     async def ask(self, request: Event) -> Reply:
@@ -139,6 +141,18 @@ class Term:
         if self._zk.state is not SessionState.CONNECTED:
             raise BusyError("the connection to ZooKeeper is suspended")
         return await self._inbox.ask(request)
+
+    async def resign(self, why: str) -> None:
+        """Write down when and why this term ends, while it can still write. Returns when that stands, or never can."""
+        if not self.is_loaded:
+            return
+        epoch = self.claim.controller_epoch
+        self._inbox.put(self._told(to_ms=self._tools.now_ms(), why=why))
+        while self.guard.reason is None:
+            record = self.cluster.duties.terms.get(epoch)
+            if record is not None and record.to_ms is not None:
+                return
+            await asyncio.sleep(RESIGN_POLL_S)
 
     async def _lead(self, outboxes: Outboxes) -> None:
         """Load, decide everything once, then turn after turn."""
@@ -198,7 +212,7 @@ class Term:
             is_balance_due = balance_at is not None and self._tools.clock() >= balance_at
             if is_balance_due and balance_s is not None:
                 balance_at = self._tools.clock() + balance_s
-            if self.is_loaded and (is_balance_due or self.cluster.duties.deletions):
+            if self.is_loaded and (is_balance_due or self.cluster.duties.are_pending):
                 self._inbox.put(TimePassed(is_balance_due))
 
     def _started(self, loaded: Loaded) -> TermStarted:

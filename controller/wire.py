@@ -214,4 +214,7 @@ _T = TypeVar("_T")
 
 def decode(body: bytes, kind: type[_T]) -> _T:
     """The body as a value of `kind`; raises msgspec.ValidationError or DecodeError for anything else."""
-    return msgspec.json.decode(body, type=kind)
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except RecursionError:
+        raise msgspec.DecodeError("nested too deeply") from None

@@ -11,7 +11,6 @@ import contextlib
 import importlib.util
 import os
 import random
-import shutil
 import signal
 import socket
 import time
@@ -20,11 +19,13 @@ from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from pathlib import Path
 
+from brokerstub.lab.child import Child, launched
+from brokerstub.lab.java import find_java
+
 HOST = "127.0.0.1"
 POLL_INTERVAL_MS = 20
 STOP_TIMEOUT_MS = 5_000
 PROBE_TIMEOUT_MS = 1_000
-LOG_TAIL_LINES = 15
 
 _SERVER_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 # What the server and its log tools load, of some 250 jars.
@@ -41,32 +42,10 @@ appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{ISO8601} %-5p [%t] %c{1} - %m%n
 rootLogger = info, console
 """
-# A server must not outlive its owner, however that one ends. The shell becomes the JVM (same pid); the child it leaves
-# behind reads a pipe whose only writer is the owner: end-of-file means that the owner is gone, a line that the server
-# is. Unlike a death signal (prctl) this works on every POSIX system and does not depend on the thread that forked.
-# (The child takes the pipe as descriptor 3 because a shell gives what runs in the background an empty input.)
-_RUN_WATCHED = 'exec 3<&0; (read -r _ <&3 || kill -9 $$) & exec "$@" </dev/null 3<&-'
 
 
 class ZooKeeperError(Exception):
     """There is no server to be had; the message says why and what to do about it."""
-
-
-class JavaMissingError(ZooKeeperError):
-    """There is no Java."""
-
-
-def find_java() -> str:
-    """The java executable: of JAVA_HOME, or else the first in the PATH."""
-    home = os.environ.get("JAVA_HOME")
-    java = (shutil.which("java", path=str(Path(home) / "bin")) if home else None) or shutil.which("java")
-    if java is None:
-        raise JavaMissingError(
-            "the embedded ZooKeeper needs Java 17 or newer, and there is none in JAVA_HOME or PATH: install one "
-            "(Debian, Ubuntu: apt install openjdk-17-jre-headless; macOS: brew install openjdk), or use a running "
-            "ZooKeeper with --zookeeper HOST:PORT"
-        )
-    return java
 
 
 def java_command(main_class: str, *arguments: str, options: Iterable[str] = _JVM_OPTIONS) -> list[str]:
@@ -107,9 +86,7 @@ class ZooKeeperServer:
     peers: Mapping[int, tuple[int, int]] | None = None  # all, this one included: server id -> quorum, election port
     heap_mb: int = 512
     fsync: bool = True
-    _process: asyncio.subprocess.Process | None = field(default=None, init=False, repr=False)
-    _lifeline: int | None = field(default=None, init=False, repr=False)  # our end of the pipe to the watcher
-    _log_start_bytes: int = field(default=0, init=False, repr=False)
+    _child: Child | None = field(default=None, init=False, repr=False)
 
     @property
     def address(self) -> str:
@@ -118,7 +95,7 @@ class ZooKeeperServer:
     @property
     def pid(self) -> int | None:
         """None while it does not run."""
-        return self._process.pid if self._process is not None and self._process.returncode is None else None
+        return self._child.pid if self._child is not None and self._child.exit_code is None else None
 
     async def start(self, timeout_ms: int = 20_000) -> None:
         """Start it and wait until it answers; in an ensemble that takes a majority."""
@@ -141,19 +118,7 @@ class ZooKeeperServer:
                     f"ZooKeeper's port {port} is in use: stop what listens there, or choose another (--zookeeper-port)"
                 )
         self._write_configuration()
-        read_end, self._lifeline = os.pipe()
-        try:
-            with (self.data_dir / "zookeeper.log").open("ab") as log:
-                self._log_start_bytes = log.tell()
-                self._process = await asyncio.create_subprocess_exec(
-                    *("/bin/sh", "-c", _RUN_WATCHED, "sh", *command),
-                    stdin=read_end,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,  # a Ctrl-C in the terminal is for the owner, who then stops it
-                )
-        finally:
-            os.close(read_end)
+        self._child = await launched(command, self.data_dir / "zookeeper.log")
 
     async def serving(self, timeout_ms: int = 20_000) -> None:
         """Wait until it answers clients."""
@@ -205,19 +170,14 @@ class ZooKeeperServer:
 
     async def wait(self) -> int | None:
         """Wait until the process has ended; its exit code, None if it was never started."""
-        code = await self._process.wait() if self._process is not None else None
-        if self._lifeline is not None:
-            # The watcher must not shoot at a pid that may be another's by now. It may be gone with the server's group.
-            with contextlib.suppress(BrokenPipeError):
-                os.write(self._lifeline, b"\n")
-            os.close(self._lifeline)
-            self._lifeline = None
-        return code
+        if self._child is None:
+            return None
+        await self._child.wait()
+        return self._child.exit_code
 
     def _signal(self, number: signal.Signals) -> None:
-        if self.pid is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, number)
+        if self._child is not None:
+            self._child.signal(number)
 
     def _options(self) -> list[str]:
         return [
@@ -248,11 +208,6 @@ class ZooKeeperServer:
         (self.data_dir / "log4j2.properties").write_text(_LOG4J2)
         if self.server_id is not None:
             (self.data_dir / "myid").write_text(f"{self.server_id}\n")
-
-    def _last_words(self) -> str:
-        log_path = self.data_dir / "zookeeper.log"
-        lines = log_path.read_bytes()[self._log_start_bytes :].decode(errors="replace").splitlines()
-        return "\n".join([f"; the last lines of {log_path}:", *lines[-LOG_TAIL_LINES:]])
 
 
 class Ensemble:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import msgspec
 
+from controller.chronicle import Chronicle
 from controller.core.cluster import Cluster
 from controller.core.events import Event
 from controller.core.lines import Line
@@ -106,6 +107,10 @@ class ControllerDoor(Protocol):
 
     def lines_about(self, topic: str, partition: int) -> Sequence[Line]:
         """The log's lines about a partition that this term remembers, the oldest first."""
+
+    @property
+    def chronicle(self) -> Chronicle | None:
+        """The same lines of all partitions and of everything else, as a stream; None on a standby."""
 
     def history(self) -> Sequence[TermView]:
         """The terms that are known, the oldest first; empty on a standby."""

@@ -29,12 +29,18 @@ def on_drain_asked(context: Context, event: DrainAsked) -> Iterator[Work]:
         yield Work(refusal.subject, partial(_just, refusal))
         return
     yield Work(broker_subject(event.broker_id), partial(_grant, context, event))
-    for topic, numbers in sorted(cluster.hosted.get(event.broker_id, {}).items()):
-        yield Work(topic_subject(topic), partial(_move_off, context, topic, sorted(numbers), event))
+    yield from _moves(context, event)
 
 
 def on_undrain_asked(context: Context, event: UndrainAsked) -> Iterator[Work]:
     yield Work(broker_subject(event.broker_id), partial(_undrain, context, event))
+
+
+def on_time_passed(context: Context) -> Iterator[Work]:
+    """What nobody else could lead when a drain was granted, somebody may lead by now."""
+    for broker_id, drain in sorted(context.cluster.duties.drains.items()):
+        if broker_id in context.cluster.live_ids:
+            yield from _moves(context, DrainAsked(broker_id, is_shutdown=drain.is_shutdown))
 
 
 def remaining(cluster: Cluster, broker_id: int) -> list[TopicPartition]:
@@ -64,6 +70,11 @@ def _refusal(cluster: Cluster, event: DrainAsked) -> Refused | None:
     if event.broker_epoch is not None and event.broker_epoch != broker.epoch:
         return Refused(subject, Code.STALE_BROKER_EPOCH, "not the present registration")
     return None
+
+
+def _moves(context: Context, event: DrainAsked) -> Iterator[Work]:
+    for topic, numbers in sorted(context.cluster.hosted.get(event.broker_id, {}).items()):
+        yield Work(topic_subject(topic), partial(_move_off, context, topic, sorted(numbers), event))
 
 
 def _grant(context: Context, event: DrainAsked) -> Iterator[Decided]:

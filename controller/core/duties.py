@@ -78,6 +78,11 @@ class Duties:
         """Whether a topic's deletion began: it is led no more and asked about no more."""
         return topic in self.deletions and self.deletions[topic].is_queued
 
+    @property
+    def are_pending(self) -> bool:
+        """Whether time alone can make something due."""
+        return bool(self.deletions or self.drains)
+
     def is_unclean_allowed(self, topic: str, *, default: bool) -> bool:
         """The value in force: the topic's, else the cluster's, else the process's own property."""
         for values in (self.topic_configs.get(topic), self.broker_configs.get(CLUSTER_DEFAULT)):

@@ -174,11 +174,13 @@ def _adopt(context: Context, fact: StateFact, known: Partition) -> Iterator[Deci
 
 
 def _made_again(context: Context, fact: StateFact, replicas: Replicas, last: Leadership) -> StateDecided | None:
-    live_ids = context.cluster.live_ids
+    cluster = context.cluster
+    live_ids, avoided = cluster.live_ids, cluster.avoided_ids
+    online = cluster.serving_ids(fact.topic, fact.partition, live_ids)
     if set(last.isr) & set(replicas):
         # its leader may have died while the znode made no sense and was left alone
-        state = repaired(replicas, last, live_ids, context.epoch) or last
-    elif (anew := first_leadership(replicas, live_ids, context.epoch)) is not None:
+        state = repaired(replicas, last, online, context.epoch, draining=avoided) or last
+    elif (anew := first_leadership(replicas, online, context.epoch, draining=avoided)) is not None:
         state = anew  # nobody who was in sync is assigned any more
     else:
         return None
