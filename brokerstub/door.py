@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from controller.chronicle import Chronicle
 from controller.core.cluster import Cluster
 from controller.core.events import Event
 from controller.core.lines import Line
 from controller.daemon import Daemon, TermRecord
 from controller.inbox import NotControllerError, Reply
+from controller.journal import Journal
+from controller.metrics import Meters
+from controller.outbox import OutboxStatus
 
 
 class Door:
     """Keeps the interface `controller.api.view.ControllerDoor`."""
 
-    def __init__(self) -> None:
+    def __init__(self, journal: Journal, meters: Meters) -> None:
+        self.meters = meters
+        self._journal = journal
         self._daemon: Daemon | None = None
 
     def open_to(self, daemon: Daemon | None) -> None:
@@ -53,8 +59,23 @@ class Door:
         if self._daemon is not None:
             await self._daemon.resign(why)
 
+    @property
+    def chronicle(self) -> Chronicle | None:
+        return None if self._daemon is None else self._daemon.chronicle
+
     def lines_about(self, topic: str, partition: int) -> list[Line]:
         return [] if self._daemon is None else self._daemon.lines_about(topic, partition)
+
+    @property
+    def lines_lost(self) -> int:
+        return self._journal.lines_lost
+
+    @property
+    def inbox_depth(self) -> int:
+        return 0 if self._daemon is None else self._daemon.inbox_depth
+
+    def outboxes(self) -> dict[int, OutboxStatus]:
+        return {} if self._daemon is None else self._daemon.outboxes()
 
     async def ask(self, request: Event) -> Reply:
         if self._daemon is None:

@@ -39,6 +39,7 @@ from controller.dialects.http import HttpDialect
 from controller.guard import TermGuard
 from controller.http import HttpClient
 from controller.journal import Journal
+from controller.metrics import Meters
 from controller.outbox import Outboxes
 from controller.term import OnAnswer, Tools
 from controller.zk import ZooKeeperClient
@@ -63,8 +64,9 @@ class Life:
             raise ConfigError("property broker.id: give one, since broker.id.generation.enable is false")
         self.config = msgspec.structs.replace(config, broker_id=-1 if broker_id is None else broker_id)
         self._entropy = Random(SystemRandom().getrandbits(128))
-        self._door = Door()
         self._journal = Journal(directory.path / "state-change.log")
+        self._meters = Meters()
+        self._door = Door(self._journal, self._meters)
         self._sessions = Sessions(config, directory)
         self._http: HttpClient | None = None
         self._broker: Broker | None = None
@@ -160,6 +162,7 @@ class Life:
             limits=LIMITS,
             now_ms=_wall_ms,
             entropy=self._entropy,
+            meters=self._meters,
             unclean_default=self.config.unclean_leader_election_enable,
             delete_enabled=self.config.delete_topic_enable,
             imbalance_percentage=self.config.leader_imbalance_per_broker_percentage,

@@ -57,16 +57,16 @@ class Chronicle:
         """The oldest first."""
         return [one.line for one in self._entries if one.line.topic == topic and one.line.partition == partition]
 
-    def has_all_after(self, number: int) -> bool:
-        """Whether nothing between `number` and the newest line was forgotten."""
-        return self.number - len(self._entries) <= number <= self.number
+    @property
+    def forgotten(self) -> int:
+        """The number of the newest line that is not kept any more; 0 while all are."""
+        return self.number - len(self._entries)
 
-    def after(self, number: int, entries_max: int) -> list[Entry]:
-        """The oldest of what came after the line `number`: costs what is behind, not what is kept."""
-        behind = min(self.number - number, len(self._entries))
-        newer = list(islice(reversed(self._entries), behind))
+    def after(self, number: int) -> list[Entry]:
+        """What came after the line `number`, the oldest first: costs what is behind, not what is kept."""
+        newer = list(islice(reversed(self._entries), max(self.number - number, 0)))
         newer.reverse()
-        return newer[:entries_max]
+        return newer
 
     async def news(self) -> None:
         """Until something was accepted, or the term is over."""

@@ -37,10 +37,12 @@ class Limits(msgspec.Struct, frozen=True):
     # the event stream
     event_subscribers: int = 200
     events_per_write: int = 500
-    event_heartbeat_ms: int = 10_000
+    event_heartbeat_ms: int = 2_000
     event_write_timeout_ms: int = 10_000
     # the matrix: a page ends with the topic that brings it over this
     matrix_partitions_per_page: int = 20_000
+    # metrics: over this, the families with a series for each partition are left out, whole
+    partitions_per_exposition: int = 10_000
     # terms
     claim_backoff_min_ms: int = 1_000
     claim_backoff_max_ms: int = 60_000

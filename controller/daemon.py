@@ -20,6 +20,7 @@ from controller.core.formats import TermZnode
 from controller.core.lines import Line
 from controller.core.znodes import CONTROLLER
 from controller.inbox import NotControllerError, Reply
+from controller.outbox import OutboxStatus
 from controller.term import Term, Tools
 from controller.zk_model import (
     NotSentError,
@@ -119,6 +120,14 @@ class Daemon:
         """What the term held now has decided lately, as a stream; None on a standby and while loading."""
         return self._term.chronicle if self._term is not None and self._term.is_loaded else None
 
+    @property
+    def inbox_depth(self) -> int:
+        return 0 if self._term is None else self._term.inbox_depth
+
+    def outboxes(self) -> dict[int, OutboxStatus]:
+        """What brokers are owed, by broker id; nothing on a standby."""
+        return {} if self._term is None or self._term.outboxes is None else self._term.outboxes.status()
+
     async def ask(self, request: Event) -> Reply:
         if self._term is None:
             raise NotControllerError("this broker is not the active controller")
@@ -184,5 +193,6 @@ class Daemon:
             self._seat_changed.set()
 
     def _on_state(self, state: SessionState) -> None:
+        self._tools.meters.session_changed(state)
         if state is not SessionState.SUSPENDED:
             self._seat_changed.set()  # a change may have been missed, or there is none to wait for any more

@@ -8,7 +8,7 @@ cannot act on a term that ended meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Final
 
 import aiohttp
@@ -87,6 +87,18 @@ class HttpClient:
     ) -> tuple[int, bytes]:
         """As `post`, with any method; what is idempotent by HTTP's rules may be sent again once, as a GET."""
         return await self._exchange(method, url, body, headers, timeout_ms)
+
+    async def stream(self, url: str, headers: Mapping[str, str], silence_max_ms: int) -> AsyncGenerator[bytes]:
+        """The pieces of an answer that need not end, as they come. It ends with the answer, or by ExchangeError."""
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=silence_max_ms / 1000, sock_read=silence_max_ms / 1000)
+        try:
+            async with self._session.get(url, headers=headers, timeout=timeout, allow_redirects=False) as response:
+                if response.status != 200:
+                    raise NoAnswerError(f"GET {url}: {response.status}")
+                async for piece in response.content.iter_any():
+                    yield piece
+        except (aiohttp.ClientError, OSError) as error:
+            raise NoAnswerError(f"GET {url}: {type(error).__name__} {error}".rstrip()) from error
 
     async def close(self) -> None:
         await self._session.close()

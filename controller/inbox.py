@@ -16,6 +16,7 @@ import msgspec
 from controller.config import Limits
 from controller.core.codes import Code
 from controller.core.events import Event, LeaderAndIsrAnswered, StopReplicaAnswered, TermTold, TimePassed
+from controller.metrics import Meters
 
 #: facts that nobody can read again: they wait in a slot, and a later one is merged into it
 SlotFact = StopReplicaAnswered | LeaderAndIsrAnswered | TermTold | TimePassed
@@ -77,8 +78,9 @@ class Turn(msgspec.Struct):
 class Inbox:
     """Built anew for each term."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, meters: Meters | None = None) -> None:
         self._limits = limits
+        self._meters = meters or Meters()
         self._dirty: set[str] = set()
         self._slots: dict[tuple[object, ...], SlotFact] = {}
         self._requests: deque[Request] = deque()
@@ -138,6 +140,7 @@ class Inbox:
             if request.reply.done():
                 continue
             if now_s < request.deadline_s:
+                self._meters.request_taken(now_s - request.deadline_s + self._limits.request_deadline_ms / 1000)
                 return request
             if request.attempts:  # part of it may stand
                 request.answer(

@@ -28,6 +28,7 @@ from controller.core.reassignment import due_after
 from controller.core.requests import Telling, requests_for
 from controller.core.znodes import writes_for
 from controller.inbox import Inbox, Reply, Request
+from controller.metrics import Meters
 from controller.reader import Reader
 from controller.store import Store
 
@@ -60,6 +61,7 @@ class Loop:
         outboxes: Teller,
         journals: Sequence[Recorder],
         limits: Limits,
+        meters: Meters,
         now_ms: Callable[[], int],
         entropy: Random,
         on_phase: Callable[[str], None],
@@ -72,6 +74,7 @@ class Loop:
         self._outboxes = outboxes
         self._journals = journals
         self._limits = limits
+        self._meters = meters
         self._now_ms = now_ms
         self._entropy = entropy
         self._on_phase = on_phase
@@ -100,6 +103,10 @@ class Loop:
 
     async def settle(self, event: Event) -> tuple[list[Committed], bool]:
         """Decide one event and make it stand, step by step. Returns what stands, and whether all of it does."""
+        with self._meters.handling(event):
+            return await self._settle(event)
+
+    async def _settle(self, event: Event) -> tuple[list[Committed], bool]:
         event_id = self._next_event_id()
         steps = await self._decide(event)
         self._on_phase("decided")
@@ -124,6 +131,7 @@ class Loop:
 
     def _stand(self, committed: Sequence[Committed], event_id: str) -> None:
         """Committed: believe, tell, record, in this order and nowhere else."""
+        self._meters.committed(self.cluster, committed)
         self.cluster.apply(committed)
         telling = requests_for(self.cluster, committed)
         if not telling.is_empty:

@@ -23,6 +23,7 @@ from controller.core.changes import Change, Committed
 from controller.core.cluster import Cluster
 from controller.core.writes import Check, Create, Delete, Op, Set
 from controller.core.znodes import CONTROLLER, CONTROLLER_EPOCH, Ensure, Put, Remove, RemoveBelow, Write, writes_for
+from controller.metrics import Meters
 from controller.zk_model import (
     DeadlinePassedError,
     Guard,
@@ -74,10 +75,11 @@ class CommitResult(msgspec.Struct):
 class Store:
     """The fenced writer of one term."""
 
-    def __init__(self, zk: ZooKeeper, claim: Claim, guard: Guard, limits: Limits) -> None:
+    def __init__(self, zk: ZooKeeper, claim: Claim, guard: Guard, limits: Limits, meters: Meters | None = None) -> None:
         self._zk = zk
         self._guard = guard
         self._limits = limits
+        self._meters = meters or Meters()
         self._fence = (Check(CONTROLLER_EPOCH, claim.epoch_version), Check(CONTROLLER, _SEAT_VERSION))
         self._in_flight = asyncio.Semaphore(limits.transactions_in_flight)
 
@@ -136,6 +138,7 @@ class Store:
             except TooLargeError as error:
                 log.error("commit.refused", trouble=str(error), subject=batch[0].change.subject)
                 return settled
+            self._meters.transaction_answered(len(ops), is_conflict=answer.refused is not None)
             if answer.refused is None:
                 stood = {
                     intent.index: Committed(

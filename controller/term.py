@@ -8,6 +8,7 @@ or by a bug; leaving the scope is all it takes.
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Awaitable, Callable
 from random import Random
@@ -36,6 +37,8 @@ from controller.core.startup import found_states
 from controller.guard import TermGuard
 from controller.inbox import BusyError, Inbox, Reply
 from controller.loop import Loop, Recorder, Teller
+from controller.metrics import Meters
+from controller.outbox import OutboxStatus
 from controller.reader import Loaded, Reader
 from controller.store import FencedError, Store
 from controller.watches import Watches
@@ -61,6 +64,7 @@ class Outboxes(Teller, Protocol):
     """The outboxes, as a term knows them."""
 
     async def settled(self) -> None: ...
+    def status(self) -> dict[int, OutboxStatus]: ...
 
 
 OnAnswer = Callable[[StopReplicaAnswered | LeaderAndIsrAnswered], None]
@@ -82,6 +86,7 @@ class Tools(msgspec.Struct):
     #: the automatic preferred election: None when it is off
     balance_interval_s: float | None = None
     imbalance_percentage: int = 10
+    meters: Meters = msgspec.field(default_factory=Meters)
     #: the guard's own time; tests move it
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -110,9 +115,14 @@ class Term:
         self._zk = zk
         self._tools = tools
         self._seat_changed = seat_changed
-        self._inbox = Inbox(tools.limits)
+        self._inbox = Inbox(tools.limits, tools.meters)
+        self.outboxes: Outboxes | None = None
         self._reader = Reader(zk, tools.now_ms)
         self._watches = Watches(zk, self._inbox, self._reader)
+
+    @property
+    def inbox_depth(self) -> int:
+        return self._inbox.depth
 
     async def hold(self) -> str:
         """Act as the controller; returns why the term ended. A bug comes out as an exception."""
@@ -156,19 +166,22 @@ class Term:
 
     async def _lead(self, outboxes: Outboxes) -> None:
         """Load, decide everything once, then turn after turn."""
+        self.outboxes = outboxes
         self._mark("claimed")
         loaded = await self._reader.load_surely()
         self.cluster.load(loaded.topics, loaded.states, _duties_in(loaded))
+        gc.freeze()  # belief lives as long as the term: no collection has to walk over it
         self._mark("loaded")
         loop = Loop(
             cluster=self.cluster,
             cluster_id=self._tools.cluster_id,
             reader=self._reader,
-            store=Store(self._zk, self.claim, self.guard, self._tools.limits),
+            store=Store(self._zk, self.claim, self.guard, self._tools.limits, self._tools.meters),
             inbox=self._inbox,
             outboxes=outboxes,
             journals=(self._tools.journal, self.chronicle),
             limits=self._tools.limits,
+            meters=self._tools.meters,
             now_ms=self._tools.now_ms,
             entropy=self._tools.entropy,
             on_phase=self._mark,

@@ -10,7 +10,7 @@ import subprocess
 import pytest
 from hypothesis import settings
 
-from brokerstub.lab.zookeeper import JavaMissingError, find_java
+from brokerstub.lab.java import JavaMissingError, find_java
 
 settings.register_profile("check", max_examples=500, deadline=None, derandomize=False, database=None, print_blob=True)
 settings.register_profile("full", settings.get_profile("check"), max_examples=5_000)

@@ -11,6 +11,7 @@ from typing import Any
 
 import click
 
+from brokerstub.lab.java import JavaMissingError
 from brokerstub.lab.settings import BROKERS_MAX, LabError, LabSettings, properties_for
 from brokerstub.lab.supervisor import run_lab
 from brokerstub.lab.zookeeper import ZooKeeperError
@@ -31,7 +32,7 @@ def main(var: Path, properties: tuple[str, ...], **settings: Any) -> None:
     log.configure(sys.stderr)
     try:
         run_lab(LabSettings(var=var.resolve(), properties=properties_for(properties), **settings))
-    except (LabError, ZooKeeperError) as error:
+    except (LabError, JavaMissingError, ZooKeeperError) as error:
         raise click.ClickException(str(error)) from None
 
 

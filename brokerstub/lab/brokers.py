@@ -246,6 +246,7 @@ class LabBroker:
             "zookeeper.connect": ",".join(proxy.address for proxy in self._proxies) + self._chroot,
             "zookeeper.session.timeout.ms": self._settings.session_timeout_ms,
             "klamm.faults.file": self._faults_path,
+            "klamm.lab.url": f"http://{HOST}:{self._settings.port_base}",
             **IMPATIENT_PROPERTIES,
             **self._settings.properties,
         }

@@ -23,11 +23,12 @@ class JavaMissingError(Exception):
 
 def find_java() -> str:
     """The first java executable that is new enough: of JAVA_HOME, the PATH, this environment."""
-    found = {java: java_version(java) for java in _executables()}
-    for java, version in found.items():
-        if version is not None and version >= VERSION_MIN:
+    refused = []
+    for java in _executables():
+        release = java_version(java)
+        if release is not None and release >= VERSION_MIN:
             return java
-    refused = [f"{java} {'does not run' if version is None else f'is {version}'}" for java, version in found.items()]
+        refused.append(f"{java} {'does not run' if release is None else f'is Java {release}'}")
     raise JavaMissingError(
         f"the embedded ZooKeeper needs Java {VERSION_MIN} or newer, and "
         f"{', '.join(refused) or 'there is none in JAVA_HOME or PATH'}: install one (Debian, Ubuntu: apt install "

@@ -157,7 +157,10 @@ class _Start:
         lab = read_lab_file(self._settings.var)
         if lab is None or lab.pid != self._supervisor.pid:
             return "the supervisor", False
-        rows = (await _answer_with(client, lab, "ps", None, Processes)).processes
+        try:
+            rows = (await _answer_with(client, lab, "ps", None, Processes)).processes
+        except NoLabError:
+            return "the supervisor", False  # it may be about to end, and then its log says why
         for row in rows:
             if row.state == "exited":
                 raise LabError(f"{row.name} has ended; its log is {row.log}", lines=row.last_lines)

@@ -19,7 +19,8 @@ from controller.config import ConfigError, parse_properties
 
 HOST = "127.0.0.1"
 BROKERS_MAX = 99
-OWNED_PROPERTIES = frozenset({"broker.id", "listeners", "log.dirs", "zookeeper.connect", "klamm.faults.file"})
+OWNED_PROPERTIES = frozenset({"broker.id", "listeners", "log.dirs", "zookeeper.connect"})
+OWNED_PROPERTIES |= {"klamm.faults.file", "klamm.lab.url"}
 LOCK_PATIENCE_MS = 500
 LOCK_POLL_INTERVAL_MS = 20
 
@@ -88,8 +89,8 @@ class LabFile(msgspec.Struct, frozen=True):
 
     @property
     def front_door(self) -> str:
-        """Every broker serves it."""
-        return f"{next(iter(self.brokers.values()))}/v1/cluster"
+        """Every broker serves the dashboard."""
+        return f"{next(iter(self.brokers.values()))}/"
 
 
 def properties_for(texts: Iterable[str]) -> dict[str, str]:

@@ -209,6 +209,11 @@ class ZooKeeperServer:
         if self.server_id is not None:
             (self.data_dir / "myid").write_text(f"{self.server_id}\n")
 
+    def _last_words(self) -> str:
+        if self._child is None:
+            return ""
+        return "\n".join([f"; the last lines of {self._child.log_path}:", *self._child.last_lines()])
+
 
 class Ensemble:
     """Servers that vote; server ids count from 1."""

@@ -10,7 +10,14 @@ from aiohttp.typedefs import Handler
 from controller.api.active import ActiveController
 from controller.api.configs import Configs
 from controller.api.drains import Drains
+from controller.api.events import Events
 from controller.api.insights import Insights
+from controller.api.lab import Lab
+from controller.api.listing import Summaries
+from controller.api.matrix import Matrix
+from controller.api.metrics import Metrics, lag_meter
+from controller.api.openapi import Docs
+from controller.api.page import Page
 from controller.api.partition_requests import PartitionRequests
 from controller.api.problems import problems
 from controller.api.reads import Reads
@@ -45,9 +52,18 @@ def build_app(
     app = web.Application(
         middlewares=[stamp, problems, guard_for(listeners)], client_max_size=limits.rpc_body_max_bytes
     )
-    active = ActiveController(view, door, limits)
+    app.cleanup_ctx.append(lag_meter(door.meters))
+    active, summaries = ActiveController(view, door, limits), Summaries(view)
+    events = Events(view, door, active, limits)
+    app.on_shutdown.append(events.close)
     for handlers in (
-        Reads(view, door),
+        Page(view),
+        events,
+        Matrix(view, limits),
+        Lab(config, limits),
+        Reads(view, door, summaries),
+        Metrics(view, door, summaries, limits),
+        Docs(),
         Writes(view, active),
         PartitionRequests(active),
         Drains(active),

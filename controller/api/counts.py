@@ -84,6 +84,10 @@ class Summary(msgspec.Struct):
     counts: Counts = msgspec.field(default_factory=Counts)
     leaders: Counter[int] = msgspec.field(default_factory=Counter)
     replicas: Counter[int] = msgspec.field(default_factory=Counter)
+    #: under-replicated partitions by who leads them
+    lagging: Counter[int] = msgspec.field(default_factory=Counter)
+    #: partitions, offline or not, that their first replica should lead and does not (Kafka's imbalance)
+    imbalanced: int = 0
 
     def take(self, topic: TopicView, live_ids: Collection[int]) -> None:
         """Count one more topic."""
@@ -93,6 +97,9 @@ class Summary(msgspec.Struct):
             self.replicas.update(row.replicas)
             if row.leader in live_ids:
                 self.leaders[row.leader] += 1
+                if is_under_replicated(row):
+                    self.lagging[row.leader] += 1
+            self.imbalanced += not is_preferred(row)
 
 
 def add_to(counts: Counts, rows: Iterable[PartitionRow], live_ids: Collection[int]) -> Counts:
@@ -115,8 +122,16 @@ class Verdict(msgspec.Struct, frozen=True):
     reasons: Sequence[str]
 
 
-def verdict_for(phase: str, brokers: Sequence[BrokerEntry], counts: Counts, *, is_cut_off: bool = False) -> Verdict:
-    """Red: partitions cannot be used, or nobody decides. Yellow: it works, but one more fault may hurt."""
+def verdict_for(
+    phase: str,
+    brokers: Sequence[BrokerEntry],
+    counts: Counts,
+    *,
+    is_cut_off: bool = False,
+    troubles: Sequence[str] = (),
+) -> Verdict:
+    """Red: partitions cannot be used, or nobody decides. Yellow: it works, but one more fault may hurt, or something
+    is left undone (`troubles`)."""
     red, yellow = [], []
     if is_cut_off:
         yellow.append("this broker is cut off from ZooKeeper: what it says may be old")
@@ -133,6 +148,7 @@ def verdict_for(phase: str, brokers: Sequence[BrokerEntry], counts: Counts, *, i
     gone = [str(broker.id) for broker in brokers if broker.state == GONE]
     if gone:
         yellow.append(f"broker {gone[0]} is gone" if len(gone) == 1 else f"brokers {', '.join(gone)} are gone")
+    yellow += troubles
     return Verdict("red" if red else "yellow" if yellow else "green", red + yellow)
 
 

@@ -20,6 +20,7 @@ from controller.api.bodies import (
 from controller.api.counts import GONE, Verdict, verdict_for
 from controller.api.listing import Summaries, partitions_page, topics_page
 from controller.api.problems import refusal_for
+from controller.api.troubles import troubles_of
 from controller.api.view import ClusterView, ControllerDoor, TopicView
 from controller.core.codes import Code
 
@@ -27,10 +28,10 @@ from controller.core.codes import Code
 class Reads:
     """Handlers that change nothing and ask nobody."""
 
-    def __init__(self, view: ClusterView, door: ControllerDoor) -> None:
+    def __init__(self, view: ClusterView, door: ControllerDoor, summaries: Summaries) -> None:
         self._view = view
         self._door = door
-        self._summaries = Summaries(view)
+        self._summaries = summaries
 
     def routes(self) -> Sequence[web.RouteDef]:
         return [
@@ -63,7 +64,8 @@ class Reads:
         summary = await self._summaries.newest()
         phase = controller_body(self._view, self._door).phase
         is_cut_off = not self._door.is_registered
-        verdict = verdict_for(phase, self._view.brokers, summary.counts, is_cut_off=is_cut_off)
+        brokers, troubles = self._view.brokers, troubles_of(self._door, self._view.brokers, summary)
+        verdict = verdict_for(phase, brokers, summary.counts, is_cut_off=is_cut_off, troubles=troubles)
         return answer(verdict, status=503 if verdict.status == "red" else 200)
 
     async def cluster(self, request: web.Request) -> web.Response:

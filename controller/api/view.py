@@ -15,6 +15,8 @@ from controller.core.cluster import Cluster
 from controller.core.events import Event
 from controller.core.lines import Line
 from controller.inbox import BusyError, NotControllerError, Reply
+from controller.metrics import Meters
+from controller.outbox import OutboxStatus
 from controller.wire import BrokerEntry, PartitionRow
 
 __all__ = ["BusyError", "ClusterView", "ControllerDoor", "NotControllerError", "Reply", "TermView", "TopicView"]
@@ -114,6 +116,21 @@ class ControllerDoor(Protocol):
 
     def history(self) -> Sequence[TermView]:
         """The terms that are known, the oldest first; empty on a standby."""
+
+    @property
+    def meters(self) -> Meters:
+        """What this process has counted."""
+
+    @property
+    def lines_lost(self) -> int:
+        """Lines of the state-change log that this process could not write."""
+
+    @property
+    def inbox_depth(self) -> int:
+        """What waits for the loop; 0 on a standby."""
+
+    def outboxes(self) -> Mapping[int, OutboxStatus]:
+        """What brokers are owed, by broker id; empty on a standby."""
 
     async def ask(self, request: Event) -> Reply:
         """Put a request before the active controller and wait for its outcome. Raises NotControllerError when this

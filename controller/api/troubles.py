@@ -1,0 +1,59 @@
+"""What is left undone though the cluster serves: named, so that somebody can do something about it. Pure.
+
+What only belief tells (subjects left out, znodes that make no sense, deletions that wait) the active controller alone
+knows; every process knows of drains, as told, and of its own log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from controller.api.counts import Summary
+from controller.api.view import ControllerDoor
+from controller.core.cluster import Cluster
+from controller.wire import BrokerEntry
+
+#: of each kind so many are named, and the others counted
+NAMED_MAX: Final = 5
+
+
+def troubles_of(door: ControllerDoor, brokers: Iterable[BrokerEntry], summary: Summary) -> list[str]:
+    """As sentences, the gravest kind first."""
+    found: list[str] = []
+    cluster = door.cluster
+    if cluster is not None and door.is_active:
+        found += _in_belief(cluster)
+    if door.lines_lost:
+        found.append(f"{_counted(door.lines_lost, 'line')} of the state-change log could not be written")
+    draining = [broker.id for broker in brokers if broker.state == "draining" and summary.leaders[broker.id]]
+    found += _named([f"broker {one} is draining: it still leads {summary.leaders[one]}" for one in draining], "drains")
+    return found
+
+
+def _in_belief(cluster: Cluster) -> list[str]:
+    parked = [f"{subject} is left out: {trouble}" for subject, trouble in sorted(cluster.parked.items())]
+    unreadable = [
+        f"the znode of {name if number is None else f'{name}-{number}'} is unreadable: {cluster.unreadable[key][0]}"
+        for key in sorted(cluster.unreadable, key=lambda key: (key[0], -1 if key[1] is None else key[1]))
+        for name, number in (key,)
+    ]
+    waiting = [
+        f"the deletion of {name} waits: {deletion.waits_for}"
+        for name, deletion in sorted(cluster.duties.deletions.items())
+        if deletion.waits_for is not None
+    ]
+    return [
+        *_named(parked, "subjects are left out"),
+        *_named(unreadable, "znodes are unreadable"),
+        *_named(waiting, "deletions wait"),
+    ]
+
+
+def _named(troubles: Sequence[str], others: str) -> list[str]:
+    rest = len(troubles) - NAMED_MAX
+    return [*troubles[:NAMED_MAX], *([f"{rest} more {others}"] if rest > 0 else [])]
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

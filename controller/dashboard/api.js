@@ -1,0 +1,103 @@
+// Asking our own broker, which passes on what only the controller can answer. The one module that uses the network.
+
+const PATIENCE_MS = 4_000;
+const RETRY_MS = 700;
+const LINES_AT_FIRST = 300;
+
+export class ProblemError extends Error {
+  constructor(status, code, detail) {
+    super(detail);
+    this.status = status;
+    this.code = code;
+  }
+}
+
+/** The answer's JSON and headers; null instead of the JSON for 304. Throws ProblemError, or what fetch throws. */
+export async function ask(path, { method = "GET", body, headers = {}, accept = [] } = {}) {
+  const response = await fetch(path, {
+    method,
+    headers: { "Klamm-Forward": "1", ...(method === "GET" ? {} : { "Content-Type": "application/json" }), ...headers },
+    body: body === undefined ? undefined : JSON.stringify(body),
+    signal: AbortSignal.timeout(method === "GET" ? PATIENCE_MS : 20_000),
+    cache: "no-store",
+  });
+  if (response.status === 304) return { json: null, headers: response.headers };
+  const json = await response.json();
+  if (!response.ok && !accept.includes(response.status)) {
+    throw new ProblemError(response.status, json.code, json.detail);
+  }
+  return { json, headers: response.headers };
+}
+
+/** The matrix, page by page; null if it is what it was. `tag` is of the first page. */
+export async function matrix(tag) {
+  const first = await ask("/v1/matrix", { headers: tag === null ? {} : { "If-None-Match": tag } });
+  if (first.json === null) return null;
+  const rows = first.json.items;
+  for (let cursor = first.json.next_cursor; cursor !== null; ) {
+    const { json } = await ask(`/v1/matrix?cursor=${encodeURIComponent(cursor)}`);
+    rows.push(...json.items);
+    cursor = json.next_cursor;
+  }
+  return { rows, tag: first.headers.get("ETag") };
+}
+
+/** The stream of events, taken up again whenever it ends. By fetch, so that it can carry headers. */
+export class Stream {
+  #lastId = null;
+  #abort = null;
+
+  constructor({ onEvent, onUp, onDown }) {
+    this.on = { onEvent, onUp, onDown };
+  }
+
+  async run() {
+    for (;;) {
+      try {
+        await this.#listen();
+      } catch (error) {
+        if (!(error instanceof TypeError || error instanceof ProblemError || error instanceof DOMException)) throw error;
+      }
+      this.on.onDown();
+      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+    }
+  }
+
+  /** End this one and begin another: the controller has moved. */
+  restart() {
+    this.#abort?.abort();
+  }
+
+  async #listen() {
+    this.#abort = new AbortController();
+    const headers = { "Klamm-Forward": "1", ...(this.#lastId === null ? {} : { "Last-Event-ID": this.#lastId }) };
+    const response = await fetch(`/v1/events?last=${LINES_AT_FIRST}`, {
+      headers,
+      signal: this.#abort.signal,
+      cache: "no-store",
+    });
+    if (!response.ok) throw new ProblemError(response.status, "", "no stream");
+    this.on.onUp(Number(response.headers.get("Klamm-Controller-Epoch")));
+    const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+    let rest = "";
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      const blocks = (rest + value).split("\n\n");
+      rest = blocks.pop();
+      blocks.forEach((block) => this.#take(block));
+    }
+  }
+
+  #take(block) {
+    const fields = Object.fromEntries(
+      block.split("\n").map((line) => {
+        const at = line.indexOf(": ");
+        return [line.slice(0, at), line.slice(at + 2)];
+      }),
+    );
+    if (fields.data === undefined) return;
+    this.#lastId = fields.id;
+    this.on.onEvent(fields.event, JSON.parse(fields.data), fields.id);
+  }
+}
