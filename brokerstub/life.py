@@ -101,7 +101,16 @@ class Life:
             await self._journal.close()
 
     async def hand_over(self) -> None:
-        """A controlled shutdown, if there is anything to hand over."""
+        """Before the end: leaderships move to others, and a term says that it ends by our own will."""
+        await self._shut_down_controlled()
+        try:
+            async with asyncio.timeout(SEAT_TIMEOUT_MS / 1_000):
+                await self._door.resign("shut down")
+        except TimeoutError:
+            log.warning("term.unrecorded")  # its successor will say what it knows
+
+    async def _shut_down_controlled(self) -> None:
+        """If there is anything to hand over."""
         broker, http = self._broker, self._http
         if not self.config.controlled_shutdown_enable or broker is None or broker.broker_epoch is None or http is None:
             return
@@ -112,11 +121,6 @@ class Life:
             return metadata.address_of(metadata.own_broker_id if self._door.is_active else metadata.controller_id)
 
         await hand_over(http, self.config, broker.broker_epoch, controller_now)
-        try:
-            async with asyncio.timeout(SEAT_TIMEOUT_MS / 1_000):
-                await self._door.resign("shut down")
-        except TimeoutError:
-            log.warning("term.unrecorded")  # its successor will say what it knows
 
     async def _join(self, zk: ZooKeeperClient) -> str:
         """Everything that a cluster has before its first broker registers, and who we are in it; the cluster's id."""

@@ -1,0 +1,216 @@
+"""What the tests of the controller's duties share: the three sides it is asked from, and a kill at the worst moment.
+
+Owns nothing: clusters are `cluster.py`'s. It asks, waits and kills; whether a test passes is for the test to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from brokerstub.lab.settings import LabSettings
+from brokerstub.lab.zookeeper import ZooKeeperServer
+from tests.integration.cluster import DEADLINE_S, REQUEST_TIMEOUT_MS, Broker, Cluster, until
+from tests.lab_support import free_port_base
+
+TRANSACTION = 14  # ZooKeeper's number of a multi: all that a term writes
+SESSION_TIMEOUT_MS = 2_000
+ANSWER_DELAY_MS = 300
+KLAMM = Path(sys.executable).with_name("klamm")
+
+_numbers = itertools.count(1)
+
+
+@asynccontextmanager
+async def a_duty_cluster(
+    zookeeper: ZooKeeperServer, folder: Path, properties: Mapping[str, str] | None = None, *, brokers: int = 3
+) -> AsyncIterator[Cluster]:
+    """Nothing of it runs yet. Sessions are short, and leaderships stay where a test has put them."""
+    chroot = f"/duties-{next(_numbers)}"
+    settings = LabSettings(
+        var=folder,
+        brokers=brokers,
+        port_base=free_port_base(brokers),
+        zookeeper=zookeeper.address + chroot,
+        session_timeout_ms=SESSION_TIMEOUT_MS,
+        properties={"auto.leader.rebalance.enable": "false", **(properties or {})},
+    )
+    cluster = Cluster([zookeeper], settings, chroot)
+    try:
+        await cluster.open()
+        yield cluster
+    finally:
+        await cluster.close()
+
+
+# ---------------------------------------------------------------------- three sides
+
+
+async def write(cluster: Cluster, path: str, value: object) -> None:
+    """As Kafka's tools do: a znode, made."""
+    await cluster.zookeeper("create", path, as_json(value))
+
+
+async def read(cluster: Cluster, path: str) -> Any:
+    """The JSON of a znode; None if there is none."""
+    if await cluster.zookeeper("exists", path) is None:
+        return None
+    data, _ = await cluster.zookeeper("get", path)
+    return json.loads(data)
+
+
+async def ask(cluster: Cluster, method: str, path: str, body: object = None) -> tuple[int, Any]:
+    """By the API of a broker, which passes it on if it is not the controller: status and body."""
+    content = b"" if body is None else as_json(body)
+    headers = {"Content-Type": "application/json", "Klamm-Forward": "1"}
+    url = f"{a_standby(cluster).url}{path}"
+    status, answer = await cluster.http.send(method, url, content, headers, REQUEST_TIMEOUT_MS)
+    return status, json.loads(answer)
+
+
+async def items(cluster: Cluster, path: str) -> list[Any] | None:
+    """A list by the API; None while there is no controller."""
+    status, page = await ask(cluster, "GET", path)
+    return page["items"] if status == 200 else None
+
+
+async def klamm(cluster: Cluster, *words: str, code: int = 0) -> Any:
+    """The command, run: what it printed as JSON or, when it printed nothing, what it said of the error."""
+    return await klamm_with({"KLAMM_URL": a_standby(cluster).url}, *words, code=code)
+
+
+async def klamm_with(env: Mapping[str, str], *words: str, code: int = 0) -> Any:
+    process = await asyncio.create_subprocess_exec(
+        KLAMM,
+        *words,
+        env={**os.environ, "KLAMM_OUTPUT": "json", **env},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    out, err = await process.communicate()
+    assert process.returncode == code, f"klamm {' '.join(words)}: {process.returncode}\n{out.decode()}{err.decode()}"
+    return json.loads(out) if out.startswith((b"{", b"[")) else err.decode()
+
+
+def as_json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+# ---------------------------------------------------------------------- what there is
+
+
+def a_standby(cluster: Cluster) -> Broker:
+    """Some broker that runs, if there is one that is not the controller."""
+    running = [broker for broker in cluster.running if broker.state == "running"]
+    return next((broker for broker in running if broker is not cluster.controller), running[0])
+
+
+async def with_topics(cluster: Cluster, **assignments: Sequence[Sequence[int]]) -> None:
+    """All brokers, and these topics: the replicas of each partition."""
+    if not cluster.running:
+        await cluster.start()
+    for name, replicas in assignments.items():
+        assignment = {str(number): list(one) for number, one in enumerate(replicas)}
+        status, answer = await ask(cluster, "POST", "/v1/topics", {"name": name, "assignment": assignment})
+        assert status == 201, answer
+    await cluster.whole()
+
+
+async def topic_id_of(cluster: Cluster, topic: str) -> str:
+    znode = await read(cluster, f"/brokers/topics/{topic}")
+    return str(znode["topic_id"])
+
+
+def on_disk(broker: Broker) -> dict[tuple[str, int], bool]:
+    """The replicas in its log directories, by topic id and partition: whether each is set aside."""
+    found: dict[tuple[str, int], bool] = {}
+    for path in (broker.folder / "replicas.jsonl", broker.folder / "disk-1" / "replicas.jsonl"):
+        for line in _lines_of(path):
+            key = line["topic_id"], line["partition"]
+            if "topic" in line:
+                found[key] = line.get("stray") is not None
+            else:
+                found.pop(key, None)
+    return found
+
+
+def journal(broker: Broker) -> list[dict[str, Any]]:
+    """The lines of its state-change log."""
+    return _lines_of(broker.folder / "state-change.log")
+
+
+def _lines_of(path: Path) -> list[dict[str, Any]]:
+    data = path.read_bytes() if path.exists() else b""
+    return [json.loads(line) for line in data[: data.rfind(b"\n") + 1].splitlines()]
+
+
+async def is_told(cluster: Cluster) -> bool:
+    """Whether every running broker was told what ZooKeeper holds; who of them leads nothing is no matter."""
+    states = await cluster.states()
+    return all([await broker.told() == states for broker in cluster.running])
+
+
+async def is_offline(cluster: Cluster, *topics: str) -> bool:
+    states = await cluster.states()
+    return all(state.leader == -1 for (topic, _), state in states.items() if topic in topics)
+
+
+# ---------------------------------------------------------------------- the worst moment
+
+
+async def kill_when(happened: asyncio.Event, broker: Broker) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        await happened.wait()
+    await broker.kill()
+
+
+async def kill_once(is_so: Callable[[], Awaitable[bool]], broker: Broker) -> None:
+    """Kill it when its write stands in ZooKeeper and it cannot know yet: answers take their time until then."""
+    delays_ms = broker.proxies[0].delay_ms
+    delays_ms["down"] = ANSWER_DELAY_MS
+    await until(is_so, "the write stands")
+    await broker.kill()
+    delays_ms["down"] = 0
+
+
+async def controlled_by(cluster: Cluster, broker_id: int) -> None:
+    """Start all, this one first: so it is the controller."""
+    await cluster.start(broker_id)
+    await cluster.start()
+    assert cluster.controller.broker_id == broker_id
+
+
+async def fail_over(cluster: Cluster) -> Broker:
+    """Kill the controller and wait for the next one: who was killed."""
+    claim, dead = cluster.order.claims()[-1], cluster.controller
+    await dead.kill()
+    successor = cluster.brokers[(await cluster.claim_after(claim)).broker_id]
+
+    async def is_active() -> bool:
+        return (await successor.get("/v1/controller") or {}).get("phase") == "active"
+
+    await until(is_active, "the successor has loaded")
+    return dead
+
+
+async def take_offline(cluster: Cluster, *topics: str) -> None:
+    """Of what is on 1 and 2, broker 1 alone was in sync when it went; 2 is back. They go without a word before."""
+    await cluster.brokers[2].stop()
+    await until(lambda: is_left_to(cluster, 1, *topics), "the other one is left")
+    await cluster.brokers[1].stop()
+    await until(lambda: is_offline(cluster, *topics), "nobody in sync is left")
+    await cluster.brokers[2].start()
+    await until(cluster.is_agreed, "all were told")
+    assert await is_offline(cluster, *topics)
+
+
+async def is_left_to(cluster: Cluster, broker_id: int, *topics: str) -> bool:
+    states = await cluster.states()
+    return all(state.isr == (broker_id,) for (topic, _), state in states.items() if topic in topics)
