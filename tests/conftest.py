@@ -13,7 +13,7 @@ from hypothesis import settings
 from brokerstub.lab.java import JavaMissingError, find_java
 
 settings.register_profile("check", max_examples=500, deadline=None, derandomize=False, database=None, print_blob=True)
-settings.register_profile("full", settings.get_profile("check"), max_examples=5_000)
+settings.register_profile("full", settings.get_profile("check"), max_examples=1_500)
 settings.load_profile(os.environ.get("KLAMM_HYPOTHESIS", "check"))
 
 TOOLS = ("java", "docker", "chromium", "maven")
