@@ -88,7 +88,7 @@ async def test_a_topic_is_configured_by_both_announcements_by_the_api_and_by_the
 
 @pytest.mark.slow
 async def test_brokers_and_the_cluster_are_configured_likewise_and_a_successor_knows(cluster: Cluster) -> None:
-    await cluster.start()
+    await controlled_by(cluster, 1)
     await configure(cluster, "brokers", "2", {"log.cleaner.threads": "2"})
     own = ("2", "DYNAMIC_BROKER_CONFIG")
     await until_in_force(cluster, "/v1/brokers/2/config", "log.cleaner.threads", own)
