@@ -22,7 +22,6 @@ class Limits(msgspec.Struct, frozen=True):
     transactions_in_flight: int = 4
     resends_after_conflict: int = 5
     conflicts_per_subject: int = 20
-    paths_per_multi_read: int = 1_000
     # the loop
     requests_queued: int = 1_000
     request_deadline_ms: int = 15_000

@@ -123,8 +123,8 @@ class ReplicasProbed(OfBroker, frozen=True):
     """Ask a broker for all its replicas by a LeaderAndIsr whose only purpose is the answer."""
 
 
-class ConfigFound(msgspec.Struct, frozen=True):
-    """Believe overrides that were read."""
+class OfConfig(msgspec.Struct, frozen=True):
+    """The overrides of a topic or a broker, whole."""
 
     kind: str  # topics or brokers
     entity: str
@@ -132,23 +132,15 @@ class ConfigFound(msgspec.Struct, frozen=True):
 
     @property
     def subject(self) -> str:
-        return (
-            topic_subject(self.entity) if self.kind == "topics" else node_subject(f"/config/{self.kind}/{self.entity}")
-        )
+        return config_subject(self.kind, self.entity)
 
 
-class ConfigWritten(msgspec.Struct, frozen=True):
-    """Write overrides, whole, and a notification of it."""
+class ConfigFound(OfConfig, frozen=True):
+    """Believe overrides that were read."""
 
-    kind: str
-    entity: str
-    values: Mapping[str, str]
 
-    @property
-    def subject(self) -> str:
-        return (
-            topic_subject(self.entity) if self.kind == "topics" else node_subject(f"/config/{self.kind}/{self.entity}")
-        )
+class ConfigWritten(OfConfig, frozen=True):
+    """Write overrides, and a notification of it."""
 
 
 class ReassignNodeWritten(msgspec.Struct, frozen=True):

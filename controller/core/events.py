@@ -99,7 +99,6 @@ class CreateTopicAsked(msgspec.Struct, frozen=True):
     replication_factor: int | None = None
     assignment: Mapping[int, Replicas] | None = None
     configs: Mapping[str, str] = {}
-    topic_id: str | None = None
 
 
 class GrowTopicAsked(msgspec.Struct, frozen=True):
