@@ -69,7 +69,7 @@ def project_files() -> Iterator[Path]:
         here = Path(folder)
         folders[:] = [n for n in folders if n not in IGNORED and not n.endswith(".egg-info")]
         folders[:] = [n for n in folders if here / n != ROOT / "tests" / "data"]
-        yield from (here / name for name in names)
+        yield from (here / name for name in names if name not in IGNORED)  # in a worktree `.git` is a file
 
 
 @cache

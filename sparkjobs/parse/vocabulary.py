@@ -1,0 +1,85 @@
+"""The names of events: everything a line can say, whoever said it and in whichever version of Kafka.
+
+`event` of a silver row is one of these. Which columns an event fills is said beside it; a version of Kafka may leave
+some of them out. This module is data only.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+EVENTS: Final[dict[str, str]] = {
+    # the controller's machines
+    "partition_changed": "topic, partition, from_state, to_state; leader, leader_epoch, isr, version, replicas as said",
+    "partition_change_failed": "topic, partition, from_state, to_state; trace says why",
+    "election_started": "topic, partition",
+    "leader_elected": "topic, partition, leader",
+    "election_failed": "topic, partition, reason",
+    "election_retried": "reason: a conflict of versions",
+    "preferred_election_done": "topic, partition, leader",
+    "unclean_elected": "topic, partition, leader: said outright only up to 1.0",
+    "replica_changed": "topic, partition, peer_broker (the replica), from_state, to_state",
+    "replica_change_failed": "topic, partition, peer_broker, from_state, to_state",
+    "isr_changed": "topic, partition, isr; leader, leader_epoch, version as said. By the controller or by the leader",
+    "replicas_offline": "peer_broker: replicas on a failed log directory",
+    # requests
+    "request_sent": "api, peer_broker; topic, partition and its state, or n_partitions",
+    "response_received": "api, peer_broker, correlation_id, error when there was one",
+    "request_failed": "api, peer_broker, error",
+    "request_received": "api, correlation_id, controller; topic, partition and its state",
+    "request_started": "api, correlation_id, controller; topic, partition, to_state (leader, follower)",
+    "request_step": "what a broker does on the way: reason",
+    "request_done": "api, correlation_id, controller; topic, partition, to_state; or elapsed_ms, n_partitions",
+    "request_ignored": "api, error: stale_leader_epoch, same_leader_epoch, stale_controller_epoch, not_a_replica, "
+    "offline_directory, leader_unavailable, not_found",
+    "leader_started": "topic, partition, leader_epoch, isr: it really serves",
+    "follower_started": "topic, partition, leader, leader_epoch",
+    "metadata_cached": "topic, partition and its state, or n_partitions",
+    "metadata_deleted": "topic, partition, or n_partitions",
+    # controllers
+    "controller_elected": "broker, controller_epoch",
+    "controller_not_elected": "broker: somebody else has it",
+    "controller_epoch_raised": "broker, controller_epoch",
+    "failover_started": "broker: it begins to load",
+    "failover_step": "reason: registering handlers, initializing context, fetching states, ...",
+    "controller_ready": "broker, controller_epoch",
+    "failover_done": "broker",
+    "controller_resigned": "broker",
+    "controller_moved": "broker: it learned that it is no longer the one",
+    "session_expired": "broker",
+    "session_established": "broker",
+    "brokers_changed": "added, removed, replicas (all who live)",
+    "broker_failed": "removed",
+    "broker_started": "added",
+    "broker_shutdown_requested": "peer_broker",
+    "broker_connected": "peer_broker",
+    "broker_unreachable": "peer_broker",
+    "partition_snapshot": "at take-over: the line lists states of many partitions",
+    # topics and reassignments
+    "topics_changed": "topics came or went: reason",
+    "topic_deletion_started": "topic when there is one",
+    "topic_deletion_halted": "topic when there is one, reason",
+    "topic_deleted": "topic",
+    "reassignment_started": "topic, partition, replicas (target), added, removed as said",
+    "reassignment_step": "topic, partition, reason",
+    "reassignment_done": "topic, partition",
+    "reassignment_failed": "topic, partition, reason",
+    # a broker about itself
+    "isr_version_conflict": "topic, partition, version: a leader that is no longer up to date",
+    "under_replicated": "topic, partition, isr: a leader's wish that the controller refused",
+    "server_starting": "broker",
+    "server_started": "broker",
+    "server_stopping": "broker",
+    "server_stopped": "broker",
+    "controlled_shutdown_started": "broker",
+    "controlled_shutdown_done": "broker",
+    "controlled_shutdown_failed": "broker, reason",
+    "registered": "broker, broker_epoch",
+    "log_directory_failed": "broker, reason",
+    # our own logs, where Kafka has no word for it
+    "broker_changed": "peer_broker, broker_epoch, from_state, to_state, reason",
+    "topic_changed": "topic, to_state, reason",
+    "controller_reported": "to_state, reason",
+    # everything else that is understood to be of no use here
+    "other": "nothing",
+}

@@ -1,0 +1,1 @@
+"""The Spark jobs and their local engine."""
