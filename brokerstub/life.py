@@ -76,7 +76,7 @@ class Life:
         try:
             zk = await self._sessions.first()
             cluster = await self._join(zk)
-            self._http = HttpClient()
+            self._http = HttpClient(routes=self.config.routes)
             self._broker = broker = Broker(
                 self.config,
                 cluster,
@@ -197,7 +197,7 @@ class Life:
         on_fenced: Callable[[str], None],
         on_answer: OnAnswer,
     ) -> Outboxes:
-        client = HttpClient(guard.check)
+        client = HttpClient(guard.check, routes=self.config.routes)
         group.create_task(_close_at_end(client))
         return Outboxes(
             group,

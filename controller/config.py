@@ -94,11 +94,18 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename=lambda name
     klamm_faults_file: str | None = None
     #: ours: where the supervisor of a lab answers, for the dashboard's buttons; none, and there are none
     klamm_lab_url: str | None = None
+    #: ours: `HOST:PORT=HOST:PORT,…`: the proxies of a lab through which to connect to these addresses of other brokers
+    klamm_lab_routes: str | None = None
 
     @property
     def log_directories(self) -> tuple[Path, ...]:
         """The first one also has the lock, the session and the logs."""
         return tuple(Path(part.strip()) for part in self.log_dirs.split(",") if part.strip())
+
+    @property
+    def routes(self) -> dict[str, str]:
+        """By the address asked for, the one to connect to."""
+        return dict(part.split("=", 1) for part in (self.klamm_lab_routes or "").split(",") if part)
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -127,6 +134,10 @@ def broker_config_for(properties: Mapping[str, str]) -> BrokerConfig:
         raise ConfigError(f"{error}".replace("$.", "property ")) from None
     if len(set(config.log_directories)) != len(config.log_directories) or not config.log_directories:
         raise ConfigError(f"property log.dirs: name at least one directory, and none twice, not {config.log_dirs!r}")
+    if not all("=" in part for part in (config.klamm_lab_routes or "").split(",") if part):
+        raise ConfigError(
+            f"property klamm.lab.routes: HOST:PORT=HOST:PORT,… is expected, not {config.klamm_lab_routes!r}"
+        )
     return config
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Final
+from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
@@ -59,12 +60,20 @@ class _GuardedBody(Payload):
 
 
 class HttpClient:
-    """To be made inside a running event loop, and closed by who made it."""
+    """To be made inside a running event loop, and closed by who made it.
+
+    `routes` has, for an address in a URL, the one to connect to: a lab's brokers reach each other through its proxies.
+    """
 
     def __init__(
-        self, check: Callable[[], None] | None = None, *, answer_max_bytes: int = LIMITS.rpc_body_max_bytes
+        self,
+        check: Callable[[], None] | None = None,
+        *,
+        routes: Mapping[str, str] | None = None,
+        answer_max_bytes: int = LIMITS.rpc_body_max_bytes,
     ) -> None:
         self._check = check
+        self._routes = routes or {}
         self._answer_max_bytes = answer_max_bytes
         self._session = aiohttp.ClientSession(
             # no limit over all hosts: some that hang must not keep the others waiting
@@ -91,6 +100,7 @@ class HttpClient:
     async def stream(self, url: str, headers: Mapping[str, str], silence_max_ms: int) -> AsyncGenerator[bytes]:
         """The pieces of an answer that need not end, as they come. It ends with the answer, or by ExchangeError."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=silence_max_ms / 1000, sock_read=silence_max_ms / 1000)
+        url, headers = self._routed(url, headers)
         try:
             async with self._session.get(url, headers=headers, timeout=timeout, allow_redirects=False) as response:
                 if response.status != 200:
@@ -108,9 +118,10 @@ class HttpClient:
     ) -> tuple[int, bytes]:
         body = _GuardedBody(content, self._check)
         timeout = aiohttp.ClientTimeout(total=timeout_ms / 1000)
+        way, headers = self._routed(url, headers)
         try:
             async with self._session.request(
-                method, url, data=body, headers=headers, timeout=timeout, allow_redirects=False
+                method, way, data=body, headers=headers, timeout=timeout, allow_redirects=False
             ) as response:
                 return response.status, await self._read(response, url)
         except (aiohttp.ClientError, OSError) as error:
@@ -118,6 +129,16 @@ class HttpClient:
                 self._check()  # aiohttp hid the guard's own error; having failed once it fails again
             kind = NoAnswerError if body.has_left else UnreachableError
             raise kind(f"{method} {url}: {type(error).__name__} {error}".rstrip()) from error
+
+    def _routed(self, url: str, headers: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
+        """Where to connect; whom it is for is still said by Host."""
+        if not self._routes:
+            return url, headers
+        parts = urlsplit(url)
+        way = self._routes.get(parts.netloc)
+        if way is None:
+            return url, headers
+        return urlunsplit(parts._replace(netloc=way)), {**headers, "Host": parts.netloc}
 
     async def _read(self, response: aiohttp.ClientResponse, url: str) -> bytes:
         answer = bytearray()

@@ -23,6 +23,10 @@ class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     #: of `hold` and `release` alone: what the broker does not fetch
     topic: str | None = None
     partition: int | None = None
+    #: of `cut` and `heal` alone: the other broker; by default ZooKeeper is cut off, and everything healed
+    peer: int | None = None
+    #: of `cut` with a peer alone: only what the broker sends is lost, in silence
+    one_way: bool = False
 
 
 class ProcessRow(msgspec.Struct, frozen=True):
@@ -42,6 +46,10 @@ class ProcessRow(msgspec.Struct, frozen=True):
     last_lines: list[str] = []
     #: log directories that were made to fail
     broken_dirs: list[int] = []
+    #: brokers that it cannot talk to
+    cut_peers: list[int] = []
+    #: brokers that do not get what it sends
+    mute_peers: list[int] = []
 
 
 class Done(msgspec.Struct, frozen=True):

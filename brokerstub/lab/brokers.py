@@ -1,7 +1,7 @@
-"""The lab's brokers: one process each, behind a proxy of its own to each ZooKeeper server.
+"""The lab's brokers: one process each, behind a proxy of its own to each ZooKeeper server and to each other broker.
 
-Owns a broker's process, its proxies, and `server.properties` in its directory. It must never restart a broker on its
-own, and it leaves the broker's data alone.
+Owns a broker's process, its proxies to ZooKeeper, and `server.properties` in its directory. It must never restart a
+broker on its own, and it leaves the broker's data alone.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import msgspec
 from brokerstub.faults import read_faults, write_faults
 from brokerstub.lab.bodies import ProcessRow, State
 from brokerstub.lab.child import Child, launched
+from brokerstub.lab.peers import Peers
 from brokerstub.lab.settings import HOST, LabError, LabSettings, write_atomically
 from brokerstub.lab.zk_proxy import ZooKeeperProxy
 from brokerstub.lab.zookeeper import is_free
@@ -48,14 +49,16 @@ def servers_for(settings: LabSettings) -> tuple[list[tuple[str, int]], str]:
 class LabBroker:
     """One broker. What is asked for and already so changes nothing: its verbs answer whether they changed anything."""
 
-    def __init__(self, broker_id: int, settings: LabSettings) -> None:
+    def __init__(self, broker_id: int, settings: LabSettings, peers: Peers) -> None:
         self.broker_id = broker_id
         self.port = settings.port_base + broker_id
         self.folder = settings.var / f"broker-{broker_id}"
         self._settings = settings
         servers, self._chroot = servers_for(settings)
         self._proxies = [ZooKeeperProxy(server) for server in servers]
+        self._peers = peers
         self._child: Child | None = None
+        self._end: asyncio.Task[None] | None = None  # of the child, until no way to it is open
         self._state: State = "stopped"  # the last thing done to it
         self._is_cut = False
         self._is_closed = False
@@ -82,6 +85,8 @@ class LabBroker:
             str(self._log_path),
             self._child.last_lines() if self._child is not None and self.state == "exited" else [],
             sorted(read_faults(self._faults_path).broken_dirs),
+            self._peers.cut_from(self.broker_id),
+            self._peers.mute_to(self.broker_id),
         )
 
     def check_port(self) -> None:
@@ -101,6 +106,8 @@ class LabBroker:
         """Stop it, for good."""
         self._is_closed = True
         await self.stop()
+        if self._end is not None:
+            await self._end
         for proxy in self._proxies:
             await proxy.close()
 
@@ -116,7 +123,11 @@ class LabBroker:
             self._write_properties()
             words = self._settings.broker_command
             program = [sys.executable, "-m", "brokerstub"] if words is None else shlex.split(words)
+            if self._end is not None:
+                await self._end
             self._child = await launched([*program, "--config", str(self.folder / "server.properties")], self._log_path)
+            self._end = asyncio.create_task(self._until_end(self._child))
+            await self._peers.admit(self.broker_id)
             self._state = "running"
             return True
 
@@ -131,7 +142,7 @@ class LabBroker:
         child.signal(signal.SIGTERM)
         try:
             async with asyncio.timeout(STOP_TIMEOUT_MS / 1000):
-                await child.wait()
+                await self._ended()
         except TimeoutError:
             await self.kill()
         return True
@@ -141,7 +152,7 @@ class LabBroker:
             return False
         self._state = "killed"
         self._child.signal(signal.SIGKILL)
-        await self._child.wait()
+        await self._ended()
         return True
 
     def freeze(self, for_ms: int | None = None) -> bool:
@@ -163,7 +174,10 @@ class LabBroker:
         self._state = "running"
         return True
 
-    def cut(self) -> bool:
+    def cut(self, peer: int | None = None, *, one_way: bool = False) -> bool:
+        """From ZooKeeper, or from another broker."""
+        if peer is not None:
+            return (self._peers.mute if one_way else self._peers.cut)(self.broker_id, peer)
         if self._is_cut:
             return False
         for proxy in self._proxies:
@@ -171,13 +185,15 @@ class LabBroker:
         self._is_cut = True
         return True
 
-    def heal(self) -> bool:
-        if not self._is_cut:
-            return False
+    def heal(self, peer: int | None = None) -> bool:
+        """The way to another broker, or all of its ways."""
+        if peer is not None:
+            return self._peers.heal(self.broker_id, peer)
+        has_changed = self._is_cut
         for proxy in self._proxies:
             proxy.heal()
         self._is_cut = False
-        return True
+        return self._peers.heal_all_of(self.broker_id) or has_changed
 
     def break_disk(self, index: int | None = None) -> bool:
         """A log directory of it fails, also one that does not run."""
@@ -233,6 +249,14 @@ class LabBroker:
             raise LabError(f"broker {self.broker_id} does not run: it is {self.state}", "BROKER_NOT_AVAILABLE")
         return self._child
 
+    async def _until_end(self, child: Child) -> None:
+        await child.wait()
+        await self._peers.refuse(self.broker_id)
+
+    async def _ended(self) -> None:
+        assert self._end is not None
+        await asyncio.shield(self._end)
+
     def _forget_thawing(self) -> None:
         if self._thawing is not None:
             self._thawing.cancel()
@@ -247,6 +271,9 @@ class LabBroker:
             "zookeeper.session.timeout.ms": self._settings.session_timeout_ms,
             "klamm.faults.file": self._faults_path,
             "klamm.lab.url": f"http://{HOST}:{self._settings.port_base}",
+            "klamm.lab.routes": ",".join(
+                f"{address}={way}" for address, way in self._peers.routes_of(self.broker_id).items()
+            ),
             **IMPATIENT_PROPERTIES,
             **self._settings.properties,
         }

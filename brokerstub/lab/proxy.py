@@ -60,6 +60,7 @@ class Proxy:
         self._is_cut = False
         self._open: dict[Direction, asyncio.Event] = {"up": asyncio.Event(), "down": asyncio.Event()}
         self._server: asyncio.Server | None = None
+        self._shares_port = False  # with a socket that holds the port while nobody listens
         self.thaw()
 
     @property
@@ -72,7 +73,9 @@ class Proxy:
 
     async def start(self) -> int:
         """Listen; the port."""
-        self._server = await asyncio.start_server(self._on_client, HOST, self.port, limit=CHUNK_BYTES)
+        self._server = await asyncio.start_server(
+            self._on_client, HOST, self.port, limit=CHUNK_BYTES, reuse_port=self._shares_port
+        )
         self.port = self._server.sockets[0].getsockname()[1]
         return self.port
 

@@ -62,9 +62,9 @@ def processes(var: Path) -> Processes:
     return asyncio.run(_answer(found(var), "ps", None, Processes))
 
 
-def order(var: Path, verb: str, broker_id: int, for_ms: int | None = None, index: int | None = None) -> Done:
-    """Have something done to a broker; `index` is that of a log directory."""
-    return asyncio.run(_answer(found(var), verb, Order(broker_id, for_ms, index), Done))
+def order(var: Path, verb: str, wanted: Order) -> Done:
+    """Have something done to a broker."""
+    return asyncio.run(_answer(found(var), verb, wanted, Done))
 
 
 def start(settings: LabSettings, timeout_ms: int, tell: Callable[[str], None]) -> None:

@@ -38,8 +38,8 @@ VERBS: dict[str, Callable[[LabBroker, Order], Awaitable[bool] | bool]] = {
     "start": lambda broker, _: broker.start(),
     "freeze": lambda broker, order: broker.freeze(order.for_ms),
     "thaw": lambda broker, _: broker.thaw(),
-    "cut": lambda broker, _: broker.cut(),
-    "heal": lambda broker, _: broker.heal(),
+    "cut": lambda broker, order: broker.cut(order.peer, one_way=order.one_way),
+    "heal": lambda broker, order: broker.heal(order.peer),
     "break-disk": lambda broker, order: broker.break_disk(order.dir),
     "mend-disk": lambda broker, order: broker.mend_disk(order.dir),
     "hold": lambda broker, order: broker.hold(*_partition_of(order)),
@@ -64,6 +64,8 @@ def build_app(supervisor: Supervisor, port: int) -> web.Application:
             if broker is None:
                 detail = f"there is no broker {order.broker}: the lab has 1 to {len(supervisor.brokers)}"
                 raise refusal_for(Code.BROKER_ID_NOT_REGISTERED, detail)
+            if order.peer is not None and (order.peer not in supervisor.brokers or order.peer == order.broker):
+                raise invalid(f"peer is another broker of the lab, from 1 to {len(supervisor.brokers)}")
             try:
                 result = VERBS[verb](broker, order)
                 has_changed = result if isinstance(result, bool) else await result
@@ -110,6 +112,10 @@ def _order_of(body: bytes, verb: str) -> Order:
         raise invalid(f"for_ms belongs to freeze, and is from 1 to {FREEZE_MAX_MS}")
     if order.dir is not None and verb not in ("break-disk", "mend-disk"):
         raise invalid("dir belongs to break-disk and mend-disk")
+    if order.peer is not None and verb not in ("cut", "heal"):
+        raise invalid("peer belongs to cut and heal")
+    if order.one_way and (verb != "cut" or order.peer is None):
+        raise invalid("one_way belongs to cut with a peer")
     if (order.topic is not None or order.partition is not None) != (verb in ("hold", "release")):
         raise invalid("topic and partition belong to hold and release, and these need both")
     return order

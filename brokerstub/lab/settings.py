@@ -20,7 +20,7 @@ from controller.config import ConfigError, parse_properties
 HOST = "127.0.0.1"
 BROKERS_MAX = 99
 OWNED_PROPERTIES = frozenset({"broker.id", "listeners", "log.dirs", "zookeeper.connect"})
-OWNED_PROPERTIES |= {"klamm.faults.file", "klamm.lab.url"}
+OWNED_PROPERTIES |= {"klamm.faults.file", "klamm.lab.url", "klamm.lab.routes"}
 LOCK_PATIENCE_MS = 500
 LOCK_POLL_INTERVAL_MS = 20
 
@@ -56,6 +56,11 @@ class LabSettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def connect_string(self) -> str:
         return self.zookeeper or f"{HOST}:{self.zookeeper_port}"
+
+    @property
+    def ports(self) -> dict[int, int]:
+        """Of each broker, by its id."""
+        return {number: self.port_base + number for number in range(1, self.brokers + 1)}
 
     @property
     def command(self) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 from contextlib import AsyncExitStack
 
@@ -16,6 +17,7 @@ import structlog
 from brokerstub.lab.bodies import ProcessRow
 from brokerstub.lab.brokers import LabBroker, servers_for
 from brokerstub.lab.child import last_lines
+from brokerstub.lab.peers import Peers
 from brokerstub.lab.server import serve
 from brokerstub.lab.settings import (
     HOST,
@@ -29,6 +31,7 @@ from brokerstub.lab.zookeeper import ZooKeeperServer
 
 REACH_TIMEOUT_MS = 3_000
 TICK_TIME_MS = 500
+FILES_MAX = 65_536
 
 log = structlog.get_logger()
 
@@ -38,7 +41,8 @@ class Supervisor:
 
     def __init__(self, settings: LabSettings) -> None:
         self.settings = settings
-        self.brokers = {number: LabBroker(number, settings) for number in range(1, settings.brokers + 1)}
+        self._peers = Peers(settings.ports)
+        self.brokers = {number: LabBroker(number, settings, self._peers) for number in settings.ports}
         self.zookeeper = (
             ZooKeeperServer(settings.var / "zookeeper", settings.zookeeper_port, tick_time_ms=TICK_TIME_MS)
             if settings.zookeeper is None
@@ -91,6 +95,7 @@ class Supervisor:
             await _check_reachable(self.settings)
         log.info("zookeeper.found", address=self.settings.connect_string)
         started.push_async_callback(self._close_brokers)
+        self._peers.open()
         for broker in self.brokers.values():
             await broker.open()
             await broker.start()
@@ -100,6 +105,7 @@ class Supervisor:
         async with asyncio.TaskGroup() as closing:
             for broker in self.brokers.values():
                 closing.create_task(broker.close())
+        await self._peers.close()
 
     def _zookeeper_row(self) -> ProcessRow:
         if self.zookeeper is None:
@@ -120,6 +126,8 @@ class Supervisor:
 
 def run_lab(settings: LabSettings) -> None:
     """Run a lab in this process until it is told to end."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)  # many brokers have many ways between them
+    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES_MAX if most < 0 else min(most, FILES_MAX), most))
     with sole_owner(settings.var):
         (settings.var / "lab.json").unlink(missing_ok=True)  # of a supervisor that was killed
         asyncio.run(Supervisor(settings).run())

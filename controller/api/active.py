@@ -5,7 +5,7 @@ Everything that only the active controller can say or do goes through here; it d
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from aiohttp import web
@@ -30,10 +30,13 @@ LedHandler = Callable[[web.Request, bytes], Awaitable[web.Response]]
 class ActiveController:
     """Who holds `/controller` now, by address. It never forwards what was forwarded."""
 
-    def __init__(self, view: ClusterView, door: ControllerDoor, limits: Limits) -> None:
+    def __init__(
+        self, view: ClusterView, door: ControllerDoor, limits: Limits, routes: Mapping[str, str] | None = None
+    ) -> None:
         self._view = view
         self._door = door
         self._limits = limits
+        self._routes = routes
 
     def route(self, method: str, path: str, handler: LedHandler) -> web.RouteDef:
         """A path that the active controller serves: on a standby the request is sent there."""
@@ -86,12 +89,16 @@ class ActiveController:
                 return address
         raise unavailable(Code.NOT_CONTROLLER.name, "there is no active controller now; nothing was changed, try again")
 
+    def client(self) -> HttpClient:
+        """For one request to it; who asked for the client closes it."""
+        return HttpClient(routes=self._routes)
+
     async def pass_on(self, request: web.Request, body: bytes) -> web.Response:
         """What a standby does with a request for the active controller."""
         location = f"{self.address()}{request.rel_url.raw_path_qs}"
         if request.headers.get(FORWARD) != "1":
             raise moved_to(location)
-        client = HttpClient()
+        client = self.client()
         try:
             status, answer = await client.send(
                 request.method, location, body, {"Content-Type": "application/json"}, self._limits.request_deadline_ms

@@ -24,7 +24,7 @@ from controller.api.view import ClusterView, ControllerDoor
 from controller.chronicle import LINES_KEPT, Chronicle, Entry
 from controller.config import Limits
 from controller.core.codes import Code
-from controller.http import ExchangeError, HttpClient
+from controller.http import ExchangeError
 from controller.wire import CONTROLLER_EPOCH
 
 RETRY_MS: Final = 1_000
@@ -138,7 +138,7 @@ class Events:
         location = f"{self._active.address()}{request.rel_url.raw_path_qs}"
         if request.headers.get(FORWARD) != "1":
             raise moved_to(location)
-        client = HttpClient()
+        client = self._active.client()
         headers = {} if last_id is None else {LAST_EVENT_ID: last_id}
         try:
             async with aclosing(client.stream(location, headers, 3 * self._limits.event_heartbeat_ms)) as pieces:

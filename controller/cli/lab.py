@@ -42,8 +42,8 @@ VERBS: Final = {
     "start": Verb("Start broker N again.", "was started", "runs already"),
     "freeze": Verb("SIGSTOP: broker N stands still, its connections stay open.", "is frozen", "is frozen already"),
     "thaw": Verb("SIGCONT: frozen broker N goes on.", "goes on", "is not frozen"),
-    "cut": Verb("Cut broker N from ZooKeeper.", "is cut from ZooKeeper", "is cut from ZooKeeper already"),
-    "heal": Verb("Undo the cut of broker N.", "reaches ZooKeeper again", "is not cut from ZooKeeper"),
+    "cut": Verb("Cut broker N from ZooKeeper, or from another broker.", "is cut from {}", "is cut from {} already"),
+    "heal": Verb("Undo every cut of broker N.", "reaches {} again", "is cut from nobody"),
     "break-disk": Verb("A log directory of broker N fails.", "has lost a log directory", "has lost that one already"),
     "mend-disk": Verb("Log directories of broker N are repaired.", "has its log directories again", "misses none"),
 }
@@ -141,27 +141,49 @@ def ps(output: str, watch: bool, var: Path) -> None:
 
 
 def _command_for(name: str, verb: Verb) -> click.Command:
-    def callback(broker: int, var: Path, for_ms: int | None = None, index: int | None = None) -> None:
+    def callback(broker: int, var: Path, **more: Any) -> None:
         from brokerstub.lab import remote  # noqa: PLC0415
+        from brokerstub.lab.bodies import Order  # noqa: PLC0415
 
+        order = Order(broker, **more)
+        if order.one_way and order.peer is None:
+            raise click.UsageError("--one-way needs --from: which broker is not to hear it")
         with _explained():
-            done = remote.order(var, name, broker, for_ms, index)
+            done = remote.order(var, name, order)
+        other = "everybody" if name == "heal" else "ZooKeeper"
+        other = other if order.peer is None else f"broker {order.peer}" + (", one way" if order.one_way else "")
         if not done.changed:
-            click.echo(f"broker {broker} {verb.idle}; it is {done.process.state}")
+            click.echo(f"broker {broker} {verb.idle.format(other)}; it is {done.process.state}")
             return
         text = verb.done if name != "stop" or done.process.state == "stopped" else "did not stop in time: killed"
-        more = f" (process {done.process.pid}, {done.process.address})" if name == "start" else ""
-        more += f" for {for_ms / 1000:g} s" if for_ms is not None else ""
-        click.echo(f"broker {broker} {text}{more}")
+        tail = f" (process {done.process.pid}, {done.process.address})" if name == "start" else ""
+        tail += f" for {order.for_ms / 1000:g} s" if order.for_ms is not None else ""
+        click.echo(f"broker {broker} {text.format(other)}{tail}")
 
     command: Callable[..., Any] = var_option(click.argument("broker", metavar="N", type=click.IntRange(1))(callback))
-    if name == "freeze":
-        command = click.option("--for", "for_ms", type=Duration(), help="Thaw by itself after this long.")(command)
-    if name in ("break-disk", "mend-disk"):
-        default = "the first good one" if name == "break-disk" else "all that failed"
-        number = click.IntRange(0)
-        command = click.option("--dir", "index", type=number, help=f"Which one, from 0; default: {default}.")(command)
+    for option in _options_for(name):
+        command = option(command)
     return click.command(name, help=verb.help)(command)
+
+
+def _options_for(name: str) -> list[Callable[..., Any]]:
+    """What some of the verbs take besides the broker; each is a field of the order."""
+    number = click.IntRange(0)
+    match name:
+        case "freeze":
+            return [click.option("--for", "for_ms", type=Duration(), help="Thaw by itself after this long.")]
+        case "break-disk" | "mend-disk":
+            default = "the first good one" if name == "break-disk" else "all that failed"
+            return [click.option("--dir", "dir", type=number, help=f"Which one, from 0; default: {default}.")]
+        case "cut":
+            return [
+                click.option("--one-way", is_flag=True, help="Only what N sends to M is lost, in silence."),
+                click.option("--from", "peer", metavar="M", type=number, help="Another broker, instead of ZooKeeper."),
+            ]
+        case "heal":
+            return [click.option("--from", "peer", metavar="M", type=number, help="Only the way to this broker.")]
+        case _:
+            return []
 
 
 def _rows(var: Path) -> list[Item]:
@@ -190,12 +212,19 @@ def _way_text(row: Item) -> str:
     return "cut" if row["cut"] else "connected"
 
 
+def _peers_text(row: Item) -> str:
+    """The brokers it is cut from; one way only, where it hears them but not they it."""
+    names = [str(each) for each in row["cut_peers"]] + [f"{each} (one way)" for each in row["mute_peers"]]
+    return ", ".join(names) or "-"
+
+
 COLUMNS: Final = (
     Column("NAME", lambda row: row["name"]),
     Column("PID", lambda row: "-" if row["pid"] is None else row["pid"], is_number=True),
     Column("STATE", _state_text),
     Column("ADDRESS", lambda row: row["address"]),
     Column("ZOOKEEPER", _way_text),
+    Column("CUT FROM", _peers_text, is_wide=True),
     Column("FAILED DIRS", lambda row: ",".join(map(str, row["broken_dirs"])) or "-", is_wide=True),
     Column("LOG", lambda row: row["log"] or "-", is_wide=True),
 )

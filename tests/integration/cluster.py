@@ -23,6 +23,7 @@ from kazoo.exceptions import NoNodeError
 from kazoo.retry import KazooRetry
 
 from brokerstub.lab.brokers import LabBroker
+from brokerstub.lab.peers import Peers
 from brokerstub.lab.settings import LabSettings
 from brokerstub.lab.zk_proxy import ZooKeeperProxy
 from brokerstub.lab.zookeeper import ZooKeeperServer
@@ -73,8 +74,8 @@ async def until(question: Callable[[], Any], what: str) -> Any:
 class Broker(LabBroker):
     """One broker process, behind a proxy of its own to each ZooKeeper server."""
 
-    def __init__(self, broker_id: int, settings: LabSettings, http: HttpClient) -> None:
-        super().__init__(broker_id, settings)
+    def __init__(self, broker_id: int, settings: LabSettings, peers: Peers, http: HttpClient) -> None:
+        super().__init__(broker_id, settings, peers)
         self.pids: list[int] = []
         self._http = http
 
@@ -137,9 +138,8 @@ class Cluster:
     def __init__(self, servers: Sequence[ZooKeeperServer], settings: LabSettings, chroot: str) -> None:
         self.order = Order(servers, chroot)
         self.http = HttpClient()
-        self.brokers = {
-            broker_id: Broker(broker_id, settings, self.http) for broker_id in range(1, settings.brokers + 1)
-        }
+        self.peers = Peers(settings.ports)
+        self.brokers = {broker_id: Broker(broker_id, settings, self.peers, self.http) for broker_id in settings.ports}
         self._chroot = chroot  # made by the brokers
         patiently = partial(KazooRetry, max_tries=-1, delay=0.05, max_delay=0.2)
         self._kazoo = KazooClient(
@@ -151,6 +151,7 @@ class Cluster:
 
     async def open(self) -> None:
         await asyncio.to_thread(self._kazoo.start, DEADLINE_S)
+        self.peers.open()
         for broker in self.brokers.values():
             await broker.open()
 
@@ -159,6 +160,7 @@ class Cluster:
         for broker in self.brokers.values():
             await broker.kill()
             await broker.close()
+        await self.peers.close()
         await self.http.close()
         await asyncio.to_thread(self._kazoo.stop)
         self._kazoo.close()

@@ -157,6 +157,7 @@ def test_ps_shows_what_runs_where(lab: Klamm) -> None:
     assert [row["name"] for row in rows] == ["supervisor", "zookeeper", "broker-1", "broker-2"]
     assert [row["state"] for row in rows] == ["running"] * 4
     keys = {"name", "pid", "state", "address", "exit_code", "cut", "log", "last_lines", "broken_dirs"}
+    keys |= {"cut_peers", "mute_peers"}
     assert all(set(row) == keys for row in rows)
     lines = lab("ps").splitlines()
     assert lines[0].split() == ["NAME", "PID", "STATE", "ADDRESS", "ZOOKEEPER"]
@@ -173,7 +174,13 @@ def test_each_fault_and_its_undoing_is_one_line(lab: Klamm) -> None:
         ("thaw 1", "broker 1 goes on"),
         ("freeze 1 --for 50ms", "broker 1 is frozen for 0.05 s"),
         ("cut 2", "broker 2 is cut from ZooKeeper"),
-        ("heal 2", "broker 2 reaches ZooKeeper again"),
+        ("heal 2", "broker 2 reaches everybody again"),
+        ("heal 2", "broker 2 is cut from nobody; it is running"),
+        ("cut 2 --from 1", "broker 2 is cut from broker 1"),
+        ("cut 1 --from 2", "broker 1 is cut from broker 2 already; it is running"),
+        ("heal 1 --from 2", "broker 1 reaches broker 2 again"),
+        ("cut 1 --from 2 --one-way", "broker 1 is cut from broker 2, one way"),
+        ("heal 1", "broker 1 reaches everybody again"),
         ("stop 2", "broker 2 has stopped"),
         ("kill 2", "broker 2 does not run; it is stopped"),
         ("break-disk 2", "broker 2 has lost a log directory"),
@@ -191,10 +198,21 @@ def test_each_fault_and_its_undoing_is_one_line(lab: Klamm) -> None:
 def test_a_refusal_is_one_line_and_exit_1(lab: Klamm) -> None:
     lab("kill", "9")
     assert (lab.code, lab.error) == (1, "klamm: there is no broker 9: the lab has 1 to 2\n")
+    lab("cut", "1", "--from", "1")
+    assert (lab.code, lab.error) == (1, "klamm: peer is another broker of the lab, from 1 to 2\n")
 
 
 def test_wrong_usage_is_exit_2(lab: Klamm) -> None:
-    for words in ("kill", "kill x", "kill 0", "freeze 1 --for ever", "kill 1 --for 1s", "up --brokers 0", "run"):
+    for words in (
+        "kill",
+        "kill x",
+        "kill 0",
+        "freeze 1 --for ever",
+        "kill 1 --for 1s",
+        "cut 1 --one-way",
+        "up --brokers 0",
+        "run",
+    ):
         lab(*words.split())
         assert (lab.code, lab.error.count("\n")) == (2, 1), words
 

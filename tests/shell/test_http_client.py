@@ -77,6 +77,22 @@ async def test_a_real_server_gets_body_and_headers_and_its_status_and_body_come_
         await runner.cleanup()
 
 
+async def test_a_routed_address_is_reached_another_way_and_the_request_still_names_it() -> None:
+    heads: list[bytes] = []
+
+    async def on_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 204 None\r\n\r\n")
+
+    async with a_server(on_request) as url:
+        client = HttpClient(routes={"127.0.0.1:1": url.split("/")[2]})
+        try:
+            assert await client.get("http://127.0.0.1:1/livez?all=1", {}, 5_000) == (204, b"")
+        finally:
+            await client.close()
+    assert heads[0].startswith(b"GET /livez?all=1 HTTP/1.1\r\nHost: 127.0.0.1:1\r\n")
+
+
 async def test_requests_to_one_host_share_a_connection() -> None:
     connections = []
 
