@@ -32,6 +32,9 @@ class Limits(msgspec.Struct, frozen=True):
     rpc_retry_min_ms: int = 50
     rpc_retry_max_ms: int = 1_000
     rpc_body_max_bytes: int = 8 * 1024 * 1024
+    # real brokers: a connection may be refused for so long after a registration
+    kafka_refused_max_ms: int = 2_000
+    kafka_answer_max_bytes: int = 64 * 1024 * 1024
     api_body_max_bytes: int = 1024 * 1024
     # the event stream
     event_subscribers: int = 200

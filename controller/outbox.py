@@ -257,14 +257,14 @@ class Outboxes:
             outbox.owed.acknowledge(bundle, index)
 
     async def _exchange(self, outbox: _Outbox, bundle: Bundle, index: int, body: bytes, event_id: str) -> None:
-        broker, path = outbox.broker, bundle.requests[index].path
+        broker, request = outbox.broker, bundle.requests[index]
         envelope = Envelope(self._controller_id, self._controller_epoch, event_id)
-        answer = await self._dialect.send(broker, path, body, envelope)
+        answer = await self._dialect.send(broker, request, body, envelope)
         if answer.error_code == Code.STALE_CONTROLLER_EPOCH:
             raise _StaleControllerError
         if answer.error_code == Code.STALE_BROKER_EPOCH:
             raise _StaleIncarnationError
-        note_refusals(broker, path, answer)
+        note_refusals(broker, request.path, answer)
         # belief may not have heard yet of a failure that the answer before this one reported
         is_suspect = outbox.has_failed_dirs or broker.broker_id in self._failed_dirs
         event = event_for(broker, bundle.answered(index), answer, is_suspect=is_suspect)

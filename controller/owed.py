@@ -103,6 +103,7 @@ class Owed:
         self.stop(stops)
         if brokers is not None:
             self._brokers = brokers
+            self._fall_behind()  # real brokers take the list of brokers from every request: none may follow a newer one
         if metadata is not None:
             self._add_metadata(metadata)
         for key in telling.removed:

@@ -59,5 +59,7 @@ class Dialect(Protocol):
     def encode(self, request: Request) -> bytes:
         """The bytes for any broker. Synchronous: a request is bounded, and its caller lets others run in between."""
 
-    async def send(self, broker: Broker, path: str, body: bytes, envelope: Envelope) -> Answer:
-        """The broker's answer. Raises NotAcknowledgedError, or what the term's guard raises."""
+    async def send(self, broker: Broker, request: Request, body: bytes, envelope: Envelope) -> Answer:
+        """The broker's answer; `body` is what `encode` made of the request.
+
+        Raises NotAcknowledgedError, or what the term's guard raises."""

@@ -60,7 +60,8 @@ class HttpDialect:
             )
         )
 
-    async def send(self, broker: Broker, path: str, body: bytes, envelope: Envelope) -> wire.Answer:
+    async def send(self, broker: Broker, request: Request, body: bytes, envelope: Envelope) -> wire.Answer:
+        path = request.path
         endpoint = endpoint_of(broker)
         if endpoint is None:
             raise NotAcknowledgedError(f"broker {broker.broker_id} has no listener named {LISTENER}")

@@ -48,9 +48,8 @@ class MemoryDialect:
         self.encoded[body] = request
         return body
 
-    async def send(self, broker: Broker, path: str, body: bytes, envelope: Envelope) -> Answer:
-        request = self.encoded[body]
-        assert path == request.path
+    async def send(self, broker: Broker, request: Request, body: bytes, envelope: Envelope) -> Answer:
+        assert request is self.encoded[body]
         self.in_flight[broker.broker_id] += 1
         assert self.in_flight[broker.broker_id] == 1, "one request in flight per broker"
         try:

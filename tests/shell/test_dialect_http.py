@@ -17,6 +17,7 @@ from controller.http import HttpClient
 
 ENVELOPE = Envelope(1, 7, "7-12")
 ORDERS = ("orders", "orders-id")
+TOLD = Request(path=wire.LEADER_AND_ISR, brokers=[], live_ids=frozenset())
 
 
 def a_broker(broker_id: int = 1, endpoint: str = "HTTP://127.0.0.1:8081") -> Broker:
@@ -112,7 +113,7 @@ async def test_what_differs_per_broker_travels_in_headers_and_the_answer_comes_b
     seen: list[web.Request] = []
     answer = wire.Answer(0, [wire.Refusal("orders-id", 3, 56)])
     async with a_serving_broker(200, wire.encode(answer), seen) as broker, a_dialect() as dialect:
-        assert await dialect.send(broker, wire.LEADER_AND_ISR, b"bytes", ENVELOPE) == answer
+        assert await dialect.send(broker, TOLD, b"bytes", ENVELOPE) == answer
     headers = {name: value for name, value in seen[0].headers.items() if name.startswith("Klamm-")}
     assert headers == {
         "Klamm-Controller-Id": "1",
@@ -129,14 +130,14 @@ async def test_what_differs_per_broker_travels_in_headers_and_the_answer_comes_b
 async def test_an_answer_that_does_not_say_what_became_of_it_is_no_acknowledgement(status: int, answer: bytes) -> None:
     async with a_serving_broker(status, answer, []) as broker, a_dialect() as dialect:
         with pytest.raises(NotAcknowledgedError, match="answered"):
-            await dialect.send(broker, wire.LEADER_AND_ISR, b"bytes", ENVELOPE)
+            await dialect.send(broker, TOLD, b"bytes", ENVELOPE)
 
 
 async def test_a_broker_that_cannot_be_reached_has_not_acknowledged() -> None:
     async with a_dialect() as dialect:
         with pytest.raises(NotAcknowledgedError, match="no listener named HTTP"):
-            await dialect.send(Broker(1, 1, "h", 1, ()), wire.LEADER_AND_ISR, b"bytes", ENVELOPE)
+            await dialect.send(Broker(1, 1, "h", 1, ()), TOLD, b"bytes", ENVELOPE)
         async with a_serving_broker(200, b"", []) as broker:
             pass
         with pytest.raises(NotAcknowledgedError, match="POST http"):
-            await dialect.send(broker, wire.LEADER_AND_ISR, b"bytes", ENVELOPE)
+            await dialect.send(broker, TOLD, b"bytes", ENVELOPE)

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from controller.core.model import Broker, Partition
 from controller.core.requests import KnownBroker, Telling
 from controller.dialects import Envelope, NotAcknowledgedError
-from controller.wire import LEADER_AND_ISR, Answer, Refusal
+from controller.wire import LEADER_AND_ISR, UPDATE_METADATA, Answer, Refusal
 from tests.shell.outbox_support import SHORT, A, B, a_broker, a_state, outboxes, words_for
 
 
@@ -275,3 +275,20 @@ async def test_long_lists_leave_the_event_loop_a_turn_after_each_request() -> No
             encoded_in_turn.append(len(o.dialect.encoded) - before)
     assert max(encoded_in_turn) == 1
     assert sum(encoded_in_turn) == 5 + 3 * 5
+
+
+async def test_no_older_list_of_brokers_follows_a_newer_one() -> None:
+    """Real brokers take the list from every UpdateMetadata, with whatever partitions it comes."""
+    async with outboxes() as fixture:
+        await fixture.join(a_broker(1), a_broker(2))
+        held: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        fixture.dialect.behave = lambda broker, _: held if broker.broker_id == 1 and not held.done() else None
+        fixture.tell(leaderships={1: {A: {0: a_state(1)}}})
+        await fixture.until(lambda: bool(fixture.dialect.arrived))
+        fixture.tell(metadata={A: {0: a_state(1)}})
+        fixture.tell(gone=[(2, 1)])
+        held.set_result(Answer())
+        await fixture.settled()
+        heard = [request for broker, request, _ in fixture.dialect.arrived if broker.broker_id == 1]
+        lists = [request.live_ids for request in heard if request.path == UPDATE_METADATA]
+        assert lists == [frozenset({1})] * 2

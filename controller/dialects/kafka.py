@@ -1,0 +1,172 @@
+"""The dialect of real brokers: Kafka's own protocol, one connection and one request in flight for each broker.
+
+It owns connections and what travels on them. It never tries a request again, except a connection that is refused: a
+broker is registered up to a second before it listens. Only PLAINTEXT listeners are spoken to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from controller import wire
+from controller.config import LIMITS, Limits
+from controller.core.model import Broker
+from controller.dialects import Envelope, NotAcknowledgedError, Request
+from controller.dialects.kafka_codec import WireError
+from controller.dialects.kafka_levels import Level
+from controller.dialects.kafka_nodes import PLAINTEXT, KnownNode, Listener, broker_node, listeners_of
+from controller.dialects.kafka_requests import KEYS, answer_in, body_for, opened, stop_bodies
+
+REFUSED_RETRY_S: Final = 0.02
+PIECE_BYTES: Final = 64 * 1024
+
+
+class OwnAddress(msgspec.Struct, frozen=True):
+    """Where brokers and clients find this controller."""
+
+    node_id: int
+    host: str
+    port: int
+
+
+class _Connection:
+    """To one incarnation of a broker."""
+
+    def __init__(self, address: Listener, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.address = address
+        self.reader = reader
+        self.writer = writer
+        self.sent = 0
+
+    async def exchange(self, frame: bytes, check: Callable[[], None], answer_max_bytes: int) -> bytes:
+        """The clock is compared before each piece leaves: what is left of a term's request must not follow a freeze."""
+        for start in range(0, len(frame), PIECE_BYTES):
+            check()
+            self.writer.write(frame[start : start + PIECE_BYTES])
+            await self.writer.drain()
+        size = struct.unpack(">i", await self.reader.readexactly(4))[0]
+        if not 0 <= size <= answer_max_bytes:
+            raise WireError(f"an answer of {size} bytes")
+        return await self.reader.readexactly(size)
+
+
+class KafkaDialect:
+    """Keeps the interface `Dialect`; for one term."""
+
+    def __init__(
+        self,
+        level: Level,
+        own: OwnAddress,
+        *,
+        listener: str | None = None,
+        check: Callable[[], None],
+        limits: Limits = LIMITS,
+    ) -> None:
+        self._level = level
+        self._own = own
+        self._listener = listener
+        self._check = check
+        self._limits = limits
+        self._connections: dict[int, _Connection] = {}
+
+    def encode(self, request: Request) -> bytes:
+        return body_for(request, self._level, self._nodes(request))
+
+    async def send(self, broker: Broker, request: Request, body: bytes, envelope: Envelope) -> wire.Answer:
+        key = KEYS[request.path]
+        version = self._level.version_of(key)
+        epochs = (envelope.controller_id, envelope.controller_epoch, broker.epoch)
+        names = dict(iter(request.stops or request.rows))
+        code, refused = 0, list[wire.Refusal]()
+        for piece in stop_bodies(body, self._level) if request.path == wire.STOP_REPLICA else (body,):
+            answer = await self._exchange(broker, key, version, epochs, piece, names)
+            code, refused = code or answer.error_code, [*refused, *answer.partitions]
+        return wire.Answer(code, refused)
+
+    async def close(self) -> None:
+        for broker_id in list(self._connections):
+            self._drop(broker_id)
+
+    async def _exchange(
+        self,
+        broker: Broker,
+        key: int,
+        version: int,
+        epochs: tuple[int, int, int],
+        body: bytes,
+        names: dict[str, str],
+    ) -> wire.Answer:
+        address, is_done = self._address_of(broker), False
+        try:
+            async with asyncio.timeout(self._limits.rpc_timeout_ms / 1000):
+                connection = await self._connected(broker.broker_id, address)
+                connection.sent += 1
+                head = opened(key, version, connection.sent, epochs)
+                frame = struct.pack(">i", len(head) + len(body)) + head + body
+                raw = await connection.exchange(frame, self._check, self._limits.kafka_answer_max_bytes)
+                answer = answer_in(key, version, raw, connection.sent, names)
+                is_done = True
+                return answer
+        except (OSError, EOFError, TimeoutError, WireError, struct.error) as error:
+            reason = str(error) or type(error).__name__
+            raise NotAcknowledgedError(f"{address.host}:{address.port}, API {key}: {reason}") from error
+        finally:
+            if not is_done:  # whatever comes on this connection belongs to nobody
+                self._drop(broker.broker_id)
+
+    async def _connected(self, broker_id: int, address: Listener) -> _Connection:
+        known = self._connections.get(broker_id)
+        if known is not None and known.address == address and not known.reader.at_eof():
+            return known
+        self._drop(broker_id)
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + self._limits.kafka_refused_max_ms / 1000
+        while True:
+            try:
+                reader, writer = await asyncio.open_connection(address.host, address.port)
+            except ConnectionRefusedError:
+                if loop.time() >= give_up_at:
+                    raise
+                await asyncio.sleep(REFUSED_RETRY_S)
+                continue
+            made = self._connections[broker_id] = _Connection(address, reader, writer)
+            return made
+
+    def _drop(self, broker_id: int) -> None:
+        dropped = self._connections.pop(broker_id, None)
+        if dropped is not None:
+            with suppress(OSError):
+                dropped.writer.transport.abort()
+
+    def _address_of(self, broker: Broker) -> Listener:
+        address = spoken_listener(broker, self._listener)
+        if address is None:
+            wanted = self._listener or "of PLAINTEXT"
+            raise NotAcknowledgedError(f"broker {broker.broker_id} has no listener {wanted} that can be spoken to")
+        return address
+
+    def _nodes(self, request: Request) -> Sequence[KnownNode]:
+        """Who lives, and we: leaders that ask for ISR changes look the controller up among the brokers, by the name
+        of their own listener; so do clients, by the name of theirs."""
+        live = [known.broker for known in request.brokers if known.broker.broker_id in request.live_ids]
+        names: dict[str, None] = {}
+        nodes = []
+        for broker in live:
+            spoken = spoken_listener(broker, self._listener)
+            nodes.append(broker_node(broker, "" if spoken is None else spoken.name))
+            names |= {one.name: None for one in nodes[-1].listeners if one.protocol == PLAINTEXT}
+        own = self._own
+        listeners = tuple(Listener(name, own.host, own.port) for name in names)
+        return [*nodes, KnownNode(own.node_id, listeners)] if listeners else nodes
+
+
+def spoken_listener(broker: Broker, wanted: str | None) -> Listener | None:
+    """Where a broker is spoken to: the listener asked for, else its first one; PLAINTEXT either way."""
+    plain = [one for one in listeners_of(broker) if one.protocol == PLAINTEXT]
+    return next((one for one in plain if wanted in (None, one.name)), None)
