@@ -10,7 +10,7 @@ PYTEST = $(BIN)/python -m pytest -q
 ALONE = java or slow or docker or chromium or maven
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
 
 up: java ## a cluster on this machine: a real ZooKeeper and three brokers
 	@$(BIN)/klamm up
@@ -33,6 +33,16 @@ lint: $(INSTALLED) ## format, lint and types
 
 check: lint ## format, lint, types and the fast tests, in a minute
 	@$(PYTEST) -n 2 --dist worksteal -m "not ($(ALONE))"
+
+docker-up: ## a cluster in containers: three ZooKeeper servers and three brokers
+	@deploy/docker.sh up
+
+docker-down: ## end it; data stay in Docker's volumes
+	@deploy/docker.sh down
+
+docker-test: $(INSTALLED) ## the container tests, required: nodes killed and paused, networks cut
+	@deploy/docker.sh build
+	@deploy/docker.sh test
 
 bench: $(INSTALLED) java ## how long the controller takes, on a real ZooKeeper: 10,000 partitions, then 100,000
 	@$(BIN)/python -m tests.bench --topics 100 --partitions 100
@@ -59,4 +69,4 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@$(PIP_INSTALL) --no-deps -e .
 	@touch $(INSTALLED)
 
-.PHONY: help up down test test-all lint check bench tables java
+.PHONY: help up down test test-all lint check docker-up docker-down docker-test bench tables java

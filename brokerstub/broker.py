@@ -69,7 +69,7 @@ class Broker:
         self.broker_epoch: int | None = None
         self.controller_epoch = -1
         """The highest seen, over all incarnations."""
-        self.metadata = MetadataCache(cluster_id, broker_id)
+        self.metadata = MetadataCache(cluster_id, broker_id, config.inter_broker_listener_name)
         self._newest = (-1, -1)
         """Controller epoch and number of the newest event that this incarnation was told of."""
         self._clock_ms = clock_ms

@@ -201,7 +201,7 @@ class Life:
         group.create_task(_close_at_end(client))
         return Outboxes(
             group,
-            HttpDialect(client),
+            HttpDialect(client, self.config.inter_broker_listener_name),
             claim.broker_id,
             claim.controller_epoch,
             on_answer=on_answer,

@@ -7,16 +7,20 @@ what would cost. It trusts the fencing that happened before, decides nothing, an
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final
 
 import msgspec
 
 from brokerstub.parts import Parts
 from controller.api.view import TopicView
 from controller.core.model import LEADER_REMOVED
-from controller.wire import BrokerEntry, PartitionRow, UndecodedStatesRequest, UndecodedTopicRows
-
-LISTENER: Final = "HTTP://"
+from controller.wire import (
+    HTTP_LISTENER,
+    BrokerEntry,
+    PartitionRow,
+    UndecodedStatesRequest,
+    UndecodedTopicRows,
+    address_of,
+)
 
 _rows_decoder = msgspec.json.Decoder(list[PartitionRow])
 #: in a row of integers only a leader is ever -2
@@ -63,7 +67,8 @@ class _Topic:
 class MetadataCache:
     """The cluster as told; a `controller.api.view.ClusterView`."""
 
-    def __init__(self, cluster_id: str, own_broker_id: int) -> None:
+    def __init__(self, cluster_id: str, own_broker_id: int, listener: str = HTTP_LISTENER) -> None:
+        self._listener = listener
         self.cluster_id = cluster_id
         self.own_broker_id = own_broker_id
         self.controller_id = -1
@@ -98,12 +103,11 @@ class MetadataCache:
         return self._brokers.get(broker_id)
 
     def address_of(self, broker_id: int) -> str | None:
-        """Where a broker that is not gone listens, as `http://host:port`."""
+        """Where a broker that is not gone listens for other brokers, as `http://host:port`."""
         entry = self._brokers.get(broker_id)
         if entry is None or entry.state == "gone":
             return None
-        addresses = (endpoint for endpoint in entry.endpoints if endpoint.startswith(LISTENER))
-        return next((f"http://{address.removeprefix(LISTENER)}" for address in addresses), None)
+        return address_of(entry.endpoints, self._listener)
 
     def take(self, request: UndecodedStatesRequest, controller_id: int, controller_epoch: int) -> None:
         """Believe an UpdateMetadata. Raises OutOfOrderError for a part without its predecessors."""

@@ -73,6 +73,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename=lambda name
     log_dirs: str
     listeners: str = "HTTP://127.0.0.1:8081"
     advertised_listeners: str | None = None
+    #: the listener through which brokers and their controller reach each other, the same in the whole cluster
+    inter_broker_listener_name: str = "HTTP"
     broker_rack: str | None = None
     zookeeper_session_timeout_ms: int = 18_000
     zookeeper_connection_timeout_ms: int | None = None
@@ -135,6 +137,10 @@ def broker_config_for(properties: Mapping[str, str]) -> BrokerConfig:
         config = msgspec.convert(dict(properties), BrokerConfig, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{error}".replace("$.", "property ")) from None
+    advertised = [part.strip() for part in (config.advertised_listeners or config.listeners).split(",")]
+    if not any(part.startswith(f"{config.inter_broker_listener_name}://") for part in advertised):
+        name = config.inter_broker_listener_name
+        raise ConfigError(f"property inter.broker.listener.name: none of the listeners is named {name}: {advertised}")
     if len(set(config.log_directories)) != len(config.log_directories) or not config.log_directories:
         raise ConfigError(f"property log.dirs: name at least one directory, and none twice, not {config.log_dirs!r}")
     if not all("=" in part for part in (config.klamm_lab_routes or "").split(",") if part):

@@ -6,7 +6,7 @@ and decoding them is where the time goes. Nothing in here knows how a body trave
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, TypeVar
 
 import msgspec
@@ -18,6 +18,9 @@ CONTROLLER_EPOCH: Final = "Klamm-Controller-Epoch"
 BROKER_EPOCH: Final = "Klamm-Broker-Epoch"
 EVENT_ID: Final = "Klamm-Event-Id"
 SENDER: Final = "Klamm-Sender"
+
+#: the listener of people and tools, and of brokers among themselves where nothing else is configured
+HTTP_LISTENER: Final = "HTTP"
 
 LEADER_AND_ISR: Final = "/rpc/v1/leader-and-isr"
 UPDATE_METADATA: Final = "/rpc/v1/update-metadata"
@@ -66,6 +69,15 @@ class BrokerEntry(msgspec.Struct, frozen=True):
     state: str
     rack: str | None
     endpoints: tuple[str, ...]
+
+
+def address_of(endpoints: Iterable[str], listener: str = HTTP_LISTENER) -> str | None:
+    """Where a broker's listener of that name is, as the start of a URL."""
+    for endpoint in endpoints:
+        name, separator, address = endpoint.partition("://")
+        if separator and name == listener:
+            return f"http://{address}"
+    return None
 
 
 class StatesRequest(msgspec.Struct, frozen=True, kw_only=True):

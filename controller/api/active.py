@@ -10,7 +10,7 @@ from typing import Final
 
 from aiohttp import web
 
-from controller.api.bodies import http_address_of, read_body
+from controller.api.bodies import listener_asked, read_body
 from controller.api.problems import moved_to, refusal_for, unavailable, unknown_outcome
 from controller.api.view import ClusterView, ControllerDoor, NotControllerError, Reply, TermView
 from controller.config import Limits
@@ -19,7 +19,7 @@ from controller.core.codes import Code
 from controller.core.events import Event
 from controller.core.lines import Line
 from controller.http import HttpClient, NoAnswerError, UnreachableError
-from controller.wire import CONTROLLER_EPOCH
+from controller.wire import CONTROLLER_EPOCH, HTTP_LISTENER, address_of
 
 FORWARD: Final = "Klamm-Forward"
 
@@ -31,12 +31,18 @@ class ActiveController:
     """Who holds `/controller` now, by address. It never forwards what was forwarded."""
 
     def __init__(
-        self, view: ClusterView, door: ControllerDoor, limits: Limits, routes: Mapping[str, str] | None = None
+        self,
+        view: ClusterView,
+        door: ControllerDoor,
+        limits: Limits,
+        routes: Mapping[str, str] | None = None,
+        broker_listener: str = HTTP_LISTENER,
     ) -> None:
         self._view = view
         self._door = door
         self._limits = limits
         self._routes = routes
+        self._broker_listener = broker_listener
 
     def route(self, method: str, path: str, handler: LedHandler) -> web.RouteDef:
         """A path that the active controller serves: on a standby the request is sent there."""
@@ -79,12 +85,18 @@ class ActiveController:
             raise refusal_for(reply.code, reply.detail)
         return reply
 
-    def address(self) -> str:
-        """Of the process that holds the seat, if it is another one; otherwise nobody can be asked now."""
+    def location(self, request: web.Request) -> str:
+        """Where the caller finds the same with the process that holds the seat, by the kind of listener it came by; or
+        where we do, if it is to be forwarded. Raises when nobody else holds the seat now."""
+        forwarded = request.headers.get(FORWARD) == "1"
+        listener = self._broker_listener if forwarded else listener_asked(request, self._view)
+        return f"{self._address(listener)}{request.rel_url.raw_path_qs}"
+
+    def _address(self, listener: str) -> str:
         seat = self._door.seat
         if seat is not None and seat[0] != self._view.own_broker_id:
             found = next((broker for broker in self._view.brokers if broker.id == seat[0]), None)
-            address = None if found is None else http_address_of(found)
+            address = None if found is None else address_of(found.endpoints, listener)
             if address is not None:
                 return address
         raise unavailable(Code.NOT_CONTROLLER.name, "there is no active controller now; nothing was changed, try again")
@@ -95,7 +107,7 @@ class ActiveController:
 
     async def pass_on(self, request: web.Request, body: bytes) -> web.Response:
         """What a standby does with a request for the active controller."""
-        location = f"{self.address()}{request.rel_url.raw_path_qs}"
+        location = self.location(request)
         if request.headers.get(FORWARD) != "1":
             raise moved_to(location)
         client = self.client()

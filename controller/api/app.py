@@ -53,7 +53,8 @@ def build_app(
         middlewares=[stamp, problems, guard_for(listeners)], client_max_size=limits.rpc_body_max_bytes
     )
     app.cleanup_ctx.append(lag_meter(door.meters))
-    active, summaries = ActiveController(view, door, limits, config.routes), Summaries(view)
+    active = ActiveController(view, door, limits, config.routes, config.inter_broker_listener_name)
+    summaries = Summaries(view)
     events = Events(view, door, active, limits)
     app.on_shutdown.append(events.close)
     for handlers in (

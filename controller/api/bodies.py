@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -18,9 +18,7 @@ from controller.api.problems import ProblemError, invalid
 from controller.api.view import ClusterView, ControllerDoor, TopicView
 from controller.core.events import CreateTopicAsked
 from controller.core.model import Replicas
-from controller.wire import BrokerEntry, PartitionRow
-
-_LISTENER: Final = "HTTP://"
+from controller.wire import HTTP_LISTENER, BrokerEntry, PartitionRow, address_of
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
@@ -153,8 +151,9 @@ def cluster_body(view: ClusterView, door: ControllerDoor, summary: Summary) -> C
     return ClusterBody(view.cluster_id, controller_body(view, door), counts)
 
 
-def broker_body(broker: BrokerEntry, summary: Summary) -> BrokerBody:
-    address = urlsplit(next((endpoint for endpoint in broker.endpoints), ""))
+def broker_body(broker: BrokerEntry, summary: Summary, listener: str) -> BrokerBody:
+    """With the address of that listener; a broker without it is listed under its first."""
+    address = urlsplit(address_of(broker.endpoints, listener) or next(iter(broker.endpoints), ""))
     return BrokerBody(
         id=broker.id,
         host=address.hostname,
@@ -168,10 +167,14 @@ def broker_body(broker: BrokerEntry, summary: Summary) -> BrokerBody:
     )
 
 
-def http_address_of(broker: BrokerEntry) -> str | None:
-    """Where the broker's API is, as it advertised it."""
-    found = next((endpoint for endpoint in broker.endpoints if endpoint.startswith(_LISTENER)), None)
-    return None if found is None else f"http://{found.removeprefix(_LISTENER)}"
+def listener_asked(request: web.Request, view: ClusterView) -> str:
+    """Which of our listeners the caller came by: its answers name the others' addresses there, as Kafka's do."""
+    own = next((broker.endpoints for broker in view.brokers if broker.id == view.own_broker_id), ())
+    for endpoint in own:
+        name, _, address = endpoint.partition("://")
+        if address.lower() == request.host.lower():
+            return name
+    return HTTP_LISTENER
 
 
 def topic_body(topic: TopicView, brokers: Iterable[BrokerEntry]) -> TopicBody:

@@ -135,7 +135,7 @@ class Events:
         return _frame(chronicle.controller_epoch, position, "reset", msgspec.json.encode(body))
 
     async def _pass_through(self, request: web.Request, last_id: str | None) -> web.StreamResponse:
-        location = f"{self._active.address()}{request.rel_url.raw_path_qs}"
+        location = self._active.location(request)
         if request.headers.get(FORWARD) != "1":
             raise moved_to(location)
         client = self._active.client()

@@ -14,10 +14,11 @@ from typing import Final
 import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from controller.api.bodies import controller_body, http_address_of
+from controller.api.bodies import controller_body
 from controller.api.counts import GONE, Summary, is_preferred, is_under_replicated
 from controller.api.view import ClusterView, ControllerDoor, TopicView
 from controller.core.cluster import Cluster
+from controller.wire import address_of
 
 _CONTROLLER: Final = "kafka_controller_kafkacontroller_"
 _CHANNELS: Final = "kafka_controller_controllerchannelmanager_"
@@ -127,7 +128,7 @@ def broker_families(view: ClusterView) -> Iterator[Metric]:
     yield _gauge("kafka_brokers", "Brokers that are live", len(live))
     info = GaugeMetricFamily("kafka_broker_info", "1 for each live broker", labels=["id", "address"])
     for broker in live:
-        info.add_metric([str(broker.id), http_address_of(broker) or ""], 1)
+        info.add_metric([str(broker.id), address_of(broker.endpoints) or ""], 1)
     yield info
 
 

@@ -11,9 +11,9 @@ from typing import Final
 
 from aiohttp import web
 
-from controller.api.bodies import http_address_of
 from controller.api.view import ClusterView
 from controller.dashboard import asset
+from controller.wire import address_of
 
 HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-cache"}
 POLICY: Final = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; connect-src 'self'"
@@ -42,7 +42,7 @@ class Page:
         if found is None:
             raise web.HTTPNotFound
         body, content_type = found
-        policy = policy_for(http_address_of(broker) or "" for broker in self._view.brokers)
+        policy = policy_for(address_of(broker.endpoints) or "" for broker in self._view.brokers)
         headers = {**HEADERS, "Content-Security-Policy": policy}
         return web.Response(body=body, content_type=content_type, charset="utf-8", headers=headers)
 

@@ -14,6 +14,7 @@ from controller.api.bodies import (
     broker_body,
     cluster_body,
     controller_body,
+    listener_asked,
     query_of,
     topic_body,
 )
@@ -75,15 +76,15 @@ class Reads:
         return answer(controller_body(self._view, self._door))
 
     async def brokers(self, request: web.Request) -> web.Response:
-        summary = await self._summaries.newest()
-        return answer(Page([broker_body(broker, summary) for broker in self._view.brokers]))
+        summary, listener = await self._summaries.newest(), listener_asked(request, self._view)
+        return answer(Page([broker_body(broker, summary, listener) for broker in self._view.brokers]))
 
     async def broker(self, request: web.Request) -> web.Response:
         wanted = request.match_info["id"]
         summary = await self._summaries.newest()
         for broker in self._view.brokers:
             if str(broker.id) == wanted:
-                return answer(broker_body(broker, summary))
+                return answer(broker_body(broker, summary, listener_asked(request, self._view)))
         raise refusal_for(Code.BROKER_ID_NOT_REGISTERED, f"there is no broker {wanted}")
 
     async def topics(self, request: web.Request) -> web.Response:

@@ -19,7 +19,15 @@ def register(group: click.Group) -> None:
 
 @click.command(short_help="One broker process in the foreground.")
 @click.option("--config", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A property over the file's.")
+@click.option(
+    "--set",
+    "overrides",
+    multiple=True,
+    metavar="KEY=VALUE",
+    envvar="KLAMM_SET",  # several: between blanks
+    show_envvar=True,
+    help="A property over the file's.",
+)
 def run(config: Path, overrides: tuple[str, ...]) -> None:
     """Run one broker from Kafka's server.properties until SIGTERM or Ctrl-C."""
     from controller.config import ConfigError, broker_config_for, parse_properties  # noqa: PLC0415

@@ -16,17 +16,7 @@ from controller.core.requests import KnownBroker
 from controller.dialects import Envelope, NotAcknowledgedError, Request, Unwanted
 from controller.http import ExchangeError, HttpClient
 
-LISTENER: Final = "HTTP"
 NO_EPOCH: Final = -1
-
-
-def endpoint_of(broker: Broker) -> str | None:
-    """The address of the listener named HTTP, as the start of a URL."""
-    for endpoint in broker.endpoints:
-        listener, separator, address = endpoint.partition("://")
-        if separator and listener == LISTENER:
-            return f"http://{address}"
-    return None
 
 
 def headers_for(broker: Broker, envelope: Envelope) -> dict[str, str]:
@@ -43,8 +33,9 @@ def headers_for(broker: Broker, envelope: Envelope) -> dict[str, str]:
 class HttpDialect:
     """Keeps the interface `Dialect`."""
 
-    def __init__(self, client: HttpClient, limits: Limits = LIMITS) -> None:
+    def __init__(self, client: HttpClient, listener: str = wire.HTTP_LISTENER, limits: Limits = LIMITS) -> None:
         self._client = client
+        self._listener = listener
         self._limits = limits
 
     def encode(self, request: Request) -> bytes:
@@ -62,9 +53,9 @@ class HttpDialect:
 
     async def send(self, broker: Broker, request: Request, body: bytes, envelope: Envelope) -> wire.Answer:
         path = request.path
-        endpoint = endpoint_of(broker)
+        endpoint = wire.address_of(broker.endpoints, self._listener)
         if endpoint is None:
-            raise NotAcknowledgedError(f"broker {broker.broker_id} has no listener named {LISTENER}")
+            raise NotAcknowledgedError(f"broker {broker.broker_id} has no listener named {self._listener}")
         headers = headers_for(broker, envelope)
         try:
             status, answer = await self._client.post(endpoint + path, body, headers, self._limits.rpc_timeout_ms)

@@ -18,7 +18,7 @@ from brokerstub.registration import (
     register,
     registration_for,
 )
-from controller.config import BrokerConfig, ConfigError
+from controller.config import BrokerConfig, ConfigError, broker_config_for
 from controller.zk_model import SessionLostError
 from tests.brokerstub.support import eventually
 from tests.fakes.zookeeper import FakeClient, FakeZooKeeper
@@ -247,3 +247,18 @@ def test_what_is_registered_is_what_is_advertised() -> None:
 def test_a_listener_that_makes_no_sense_is_explained(listeners: str) -> None:
     with pytest.raises(ConfigError, match="write it like HTTP://"):
         registration_for(config(listeners=listeners), 0)
+
+
+def test_the_listener_of_the_brokers_among_themselves_must_be_one_of_theirs() -> None:
+    properties = {
+        "zookeeper.connect": "127.0.0.1:2181",
+        "log.dirs": "logs",
+        "listeners": "HTTP://0.0.0.0:8080,BROKERS://0.0.0.0:9090",
+        "advertised.listeners": "HTTP://127.0.0.1:8081,BROKERS://broker1.cluster:9090",
+        "inter.broker.listener.name": "BROKERS",
+    }
+    registered = msgspec.json.decode(registration_for(broker_config_for(properties), 0))
+    assert (registered["host"], registered["port"]) == ("127.0.0.1", 8081)
+    assert registered["endpoints"] == ["HTTP://127.0.0.1:8081", "BROKERS://broker1.cluster:9090"]
+    with pytest.raises(ConfigError, match=r"inter\.broker\.listener\.name: none of the listeners is named OTHERS"):
+        broker_config_for({**properties, "inter.broker.listener.name": "OTHERS"})

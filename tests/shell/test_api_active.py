@@ -5,11 +5,12 @@ from __future__ import annotations
 import socket
 
 import aiohttp
+import msgspec
 import pytest
 from aiohttp import web
 
 from tests.builders import a_cluster
-from tests.shell.api_support import Door, View, a_broker, address_of, asking, reserved, served
+from tests.shell.api_support import CONFIG, Door, View, a_broker, address_of, asking, reserved, served
 from tests.shell.deciding_support import BelievedView, DecidingDoor
 
 HEADERS = {"Content-Type": "application/json"}
@@ -53,6 +54,34 @@ async def test_a_standby_sends_to_the_controller_or_asks_it_once(method: str, pa
         headers = {**HEADERS, "Klamm-Forward": "1"}
         async with client.request(method, path, json=body, headers=headers, allow_redirects=False) as response:
             assert response.status in (200, 201, 202), await response.text()
+
+
+async def test_who_comes_by_another_listener_is_sent_to_the_controllers_listener_of_that_name() -> None:
+    """As Kafka's clients are; and what is passed on goes the brokers' own way."""
+    bound, here, cluster = reserved(), reserved(), a_cluster(orders=[[1, 2]])
+    led = msgspec.structs.replace(a_broker(1), endpoints=("HTTP://127.0.0.1:1", f"BROKERS://{address_of(bound)}"))
+    own = msgspec.structs.replace(a_broker(2), endpoints=("HTTP://127.0.0.1:2", f"BROKERS://{address_of(here)}"))
+    door = Door()
+    door.stand_by((1, 77))
+    config = msgspec.structs.replace(CONFIG, inter_broker_listener_name="BROKERS")
+    async with (
+        served(BelievedView(cluster), DecidingDoor(cluster), bound=bound),
+        served(View(brokers=[led, own], own_id=2), door, bound=here, config=config),
+        aiohttp.ClientSession(f"http://{address_of(here)}") as client,
+    ):
+        async with client.get("/v1/reassignments", allow_redirects=False) as response:
+            assert (response.status, response.headers["Location"]) == (
+                307,
+                f"http://{address_of(bound)}/v1/reassignments",
+            )
+        async with client.get("/v1/brokers") as response:
+            told = (await response.json())["items"]
+            assert [f"{each['host']}:{each['port']}" for each in told] == [address_of(bound), address_of(here)]
+        host = {"Host": f"localhost:{address_of(here).partition(':')[2]}"}
+        async with client.get("/v1/reassignments", allow_redirects=False, headers=host) as response:
+            assert response.headers["Location"] == "http://127.0.0.1:1/v1/reassignments"
+        async with client.get("/v1/reassignments", headers={**host, "Klamm-Forward": "1"}) as response:
+            assert (response.status, await response.json()) == (200, {"items": [], "next_cursor": None})
 
 
 @pytest.mark.parametrize(("method", "path", "body"), LED)

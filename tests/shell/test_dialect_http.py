@@ -12,7 +12,7 @@ from controller import wire
 from controller.core.model import Broker, Leadership, Partition
 from controller.core.requests import KnownBroker, Stop
 from controller.dialects import Envelope, NotAcknowledgedError, Request
-from controller.dialects.http import HttpDialect, endpoint_of
+from controller.dialects.http import HttpDialect
 from controller.http import HttpClient
 
 ENVELOPE = Envelope(1, 7, "7-12")
@@ -85,10 +85,11 @@ async def test_a_topic_without_an_id_is_never_told() -> None:
         await encoded(rows={("old", ""): {0: None}})
 
 
-def test_the_endpoint_is_the_listener_named_http() -> None:
-    assert endpoint_of(a_broker()) == "http://127.0.0.1:8081"
-    assert endpoint_of(a_broker(endpoint="HTTP://[::1]:8081")) == "http://[::1]:8081"
-    assert endpoint_of(Broker(1, 1, "h", 1, ("HTTPS://h:1", "PLAINTEXT://h:2"))) is None
+def test_a_broker_is_told_where_its_listener_of_that_name_is() -> None:
+    endpoints = ("HTTPS://h:1", "HTTP://[::1]:8081", "BROKERS://b1:9090")
+    assert wire.address_of(endpoints) == "http://[::1]:8081"
+    assert wire.address_of(endpoints, "BROKERS") == "http://b1:9090"
+    assert wire.address_of(endpoints, "PLAINTEXT") is None
 
 
 @asynccontextmanager
