@@ -7,7 +7,7 @@ where Spark runs.
 | Module | Owns |
 |---|---|
 | `schemas` | names and types of every table, declared once |
-| `parse/` | what a line means, as data: `layouts` (how a line begins), `shapes` (what it says), `vocabulary` (names of events), `payloads` (LeaderAndIsr and its kin); `lines` reads one line with them |
+| `parse/` | what a line means, as data: `layouts` (how a line begins), `shapes*` (what it says), `vocabulary` (names of events), `payloads` (LeaderAndIsr and its kin); `lines` reads one line with them |
 | `files` | which files there are, and what content: the manifest |
 | `local/` | the local engine: `events_of(...)` yields silver rows |
 | `spark/` | the Spark engine: session, plan of the parser, ingest, streaming |

@@ -23,7 +23,7 @@ CATALOG_VERSION: Final = 1
 
 #: milliseconds, versions, zxids: 64 bits; a plain `int` is 32
 Long = Annotated[int, "bigint"]
-Ints = tuple[int, ...]
+Ints = tuple[int, ...]  # an empty list in a line is None here
 Texts = tuple[str, ...]
 
 
@@ -84,7 +84,7 @@ class SilverEvent(Row, kw_only=True, frozen=True):
     correlation_id: Long | None = None
     api: str | None = None  # LeaderAndIsr, UpdateMetadata, StopReplica, ...
     error: str | None = None
-    elapsed_ms: Long | None = None
+    elapsed_ms: float | None = None
     n_partitions: int | None = None
     recovery: str | None = None  # RECOVERED, RECOVERING
     reason: str | None = None
@@ -106,7 +106,7 @@ class SilverQuarantine(Row, kw_only=True, frozen=True):
     cluster: str
     file_id: str
     line_no: Long
-    reason: str  # no_header, unknown_shape, bad_timestamp, bad_number, torn, encoding, too_long
+    reason: str  # no_header, unknown_shape, bad_timestamp, torn, encoding, too_long
     line: str
     catalog_version: int = CATALOG_VERSION
 

@@ -1,0 +1,162 @@
+"""Which files there are and what they hold: bronze. The identity of a file is the hash of its content, not compressed.
+
+Local files only; what lies elsewhere is opened through Spark (`sparkjobs.spark.remote`), with the same survey. A file
+that cannot be read never raises: its row says what the trouble was.
+"""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import re
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import IO, Final, cast
+
+import msgspec
+
+from sparkjobs.parse.sniff import Sniffed, last_moment, sniff
+from sparkjobs.schemas import BronzeFile
+
+CHUNK_BYTES: Final = 1 << 20
+HEAD_BYTES: Final = 1 << 18
+#: what a folder is searched for; a file that is named outright is read whatever its name
+LOG_NAMES: Final = re.compile(r"(?!.*(gc|cleaner|authorizer|request)\.log).*\.(log|out|json)([.-].*)?$", re.ASCII)
+_KINDS: Final = (("state-change", "state-change"), ("controller", "controller"), ("server", "server"))
+_BROKER_IN_PATH = re.compile(r"(?:broker|kafka|node)[-_.]?(\d{1,9})(?=[/_.-]|$)", re.ASCII)
+
+
+class Zones(msgspec.Struct, frozen=True):
+    """The time zone of a log without one: of its broker, or of all."""
+
+    default: str = "UTC"
+    by_broker: dict[int, str] = {}
+
+    def of(self, broker: int | None) -> str:
+        return self.default if broker is None else self.by_broker.get(broker, self.default)
+
+
+class NoLogsError(Exception):
+    """Nothing to read was named."""
+
+
+def find_logs(named: Iterable[str]) -> list[str]:
+    """Files, what folders hold, and what globs match; each once, in the order of their names."""
+    found: set[str] = set()
+    for name in named:
+        path = Path(name)
+        if path.is_dir():
+            inside = {str(one) for one in path.rglob("*") if one.is_file() and LOG_NAMES.match(one.name)}
+            if not inside:
+                raise NoLogsError(f"no *.log file in {name}; name the files themselves if they are called otherwise")
+            found |= inside
+        elif path.exists():
+            found.add(name)
+        else:
+            matching = [one for one in glob.glob(name, recursive=True) if Path(one).is_file()]  # noqa: PTH207
+            if not matching:
+                raise NoLogsError(f"there is no {name}")
+            found.update(matching)
+    return sorted(found)
+
+
+def open_content(path: str) -> IO[bytes]:
+    """The content, whether the file is compressed or not: its first bytes say so, not its name."""
+    with Path(path).open("rb") as raw:
+        is_gzip = raw.read(2) == b"\x1f\x8b"
+    return cast(IO[bytes], gzip.open(path)) if is_gzip else Path(path).open("rb")
+
+
+def survey(
+    paths: Iterable[str],
+    cluster: str,
+    zones: Zones,
+    *,
+    layout: str | None = None,
+    open_file: Callable[[str], IO[bytes]] = open_content,
+) -> list[BronzeFile]:
+    """One row per content, ordered by its hash; copies are further paths of one row."""
+    rows: dict[str, BronzeFile] = {}
+    for path in sorted(set(paths)):
+        row = _survey_one(path, cluster, zones, layout, open_file)
+        known = rows.get(row.file_id)
+        rows[row.file_id] = row if known is None else msgspec.structs.replace(known, paths=(*known.paths, path))
+    return [rows[file_id] for file_id in sorted(rows)]
+
+
+def _survey_one(
+    path: str, cluster: str, zones: Zones, layout: str | None, open_file: Callable[[str], IO[bytes]]
+) -> BronzeFile:
+    digest, size_bytes, newlines = sha256(), 0, 0
+    head, tail, trouble = b"", b"", None
+    try:
+        with open_file(path) as content:
+            while chunk := content.read(CHUNK_BYTES):
+                digest.update(chunk)
+                size_bytes += len(chunk)
+                newlines += chunk.count(b"\n")
+                head = head if len(head) >= HEAD_BYTES else head + chunk
+                tail = chunk if len(chunk) >= HEAD_BYTES else (tail + chunk)[-HEAD_BYTES:]
+    except (OSError, EOFError, zlib.error) as error:
+        trouble = f"{type(error).__name__}: {error}"
+    status = "read" if size_bytes else "empty"
+    if trouble is not None:
+        status = "vanished" if trouble.startswith("FileNotFoundError") else "unreadable"
+    is_whole = not tail or tail.endswith(b"\n")
+    lines = head[:HEAD_BYTES].decode("utf-8", "replace").split("\n")
+    found = sniff(lines[:-1] or lines, layout)
+    broker = _broker_of(path, found)
+    zone = zones.of(broker)
+    return BronzeFile(
+        # what could not be read whole is told apart by its name: half of it may be equal
+        file_id=digest.hexdigest() if status in ("read", "empty") else sha256(f"{status} {path}".encode()).hexdigest(),
+        cluster=cluster,
+        paths=(path,),
+        size_bytes=size_bytes,
+        kind=_kind_of(path, found),
+        layout=found.layout,
+        wrapper=found.wrapper,
+        tz=zone,
+        broker=broker,
+        first_ts=found.first_moment(zone),
+        last_ts=last_moment(tail.decode("utf-8", "replace").split("\n"), found, zone),
+        lines=newlines + (0 if is_whole else 1),
+        is_whole=is_whole,
+        status=status,
+        trouble=trouble,
+    )
+
+
+def _kind_of(path: str, found: Sniffed) -> str:
+    if found.layout == "klamm":
+        return "json"
+    name = Path(path).name
+    return next((kind for word, kind in _KINDS if word in name), "mixed" if found.layout else "unknown")
+
+
+def _broker_of(path: str, found: Sniffed) -> int | None:
+    """Who speaks in its first lines; if nobody says, whose folder it lies in."""
+    if len(found.brokers) == 1:
+        return next(iter(found.brokers))
+    in_path = _BROKER_IN_PATH.findall(path)
+    return int(in_path[-1]) if in_path and not found.brokers else None
+
+
+def lines_of(content: IO[bytes]) -> Iterator[str]:
+    """Divided by newlines alone; the last one may lack it."""
+    rest = b""
+    while chunk := content.read(CHUNK_BYTES):
+        pieces = (rest + chunk).split(b"\n") if len(rest) < CHUNK_BYTES or b"\n" in chunk else [rest + chunk]
+        rest = pieces.pop()
+        for piece in pieces:
+            yield piece.decode("utf-8", "replace")
+    if rest:
+        yield rest.decode("utf-8", "replace")
+
+
+def accounted(files: Sequence[BronzeFile]) -> Mapping[str, int]:
+    """How many files by status, for the reader of a report."""
+    return Counter(file.status for file in files)

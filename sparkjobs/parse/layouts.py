@@ -1,0 +1,157 @@
+"""How lines begin: log4j's conversion patterns, and what other tools put around a line.
+
+A layout is written as log4j writes it (`[%d] %p %m (%c)`), so a user can pass the one of their log4j.properties. It
+becomes a regular expression that Python and Java read alike. Which layout a file has is found by reading its first
+lines with each: the one that understands most wins, earlier ones at a tie. Data, and the compiler of that data.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cached_property
+from typing import Final
+
+import msgspec
+
+#: dates as Kafka's loggers print them; without a zone they are local time
+_DATE = (
+    r"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{3,9})?(?:Z| ?[+-]\d\d:?\d\d)?"
+    r"|\d{13}|\d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d[.,]\d{3}"
+)
+_PARTS: Final = {
+    "d": ("ts", _DATE),
+    "p": ("level", r"TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL"),
+    "c": ("logger", r"[\w.$-]+(?::\d+)?"),
+    "C": ("logger", r"[\w.$-]+"),
+    "t": (None, r"(?!\d{4}-)[^\]|]*?"),  # no date: that stands before the line
+    "m": ("message", r".*"),
+    "F": (None, r"[\w.$-]+"),
+    "L": (None, r"\d+"),
+    "M": (None, r"[\w.$]+"),
+    "x": (None, r"\S*"),
+    "X": (None, r"\S*"),
+    "r": (None, r"\d+"),
+    "n": (None, ""),
+}
+_CONVERSION = re.compile(r"%(-?[\d.]*)([a-zA-Z])(?:\{[^}]*\})*")
+
+STOCK: Final = "[%d] %p %m (%c)"
+LAYOUTS: Final[tuple[str, ...]] = (
+    STOCK,
+    "%d %-5p [%t] %c: %m",
+    "[%d] %-5p [%t] %m (%c)",
+    "[%d] (%c) [%t] %p - %m",
+    "[%d] (%c) %p %m",
+    "[%d] (%c) %p - %m",
+    "%d | %-5p | [%t] | %m | %c (%F:%L)",
+    "%d | %-5p | %t | %m | %c (%F:%L)",
+    "%d | %-5p | [%t] | %m | %c",
+    "%d %-5p %m (%c) [%t]",
+    "%d %-5p [%t] %m (%c)",
+    "%d %-5p %m (%c)",
+    "%d %-5p [%t] %c - %m",
+    "%d [%t] %-5p %c - %m",
+    "%d [%t] %-5p %c: %m",
+    "%d [%t] %-5p %m (%c)",
+    "[%d] [%p] [%t] [%c] %m",
+    "[%d] [%p] [%t] %c - %m",
+    "[%d] [%p] [%t] %c: %m",
+    "[%d] [%p] [%c] [%t] %m",
+    "[%d] [%p] %m (%c)",
+    "[%d] [%p] %c - %m",
+    "[%d] [%p] %c: %m",
+    "[%d] [%t] %p %m (%c)",
+    "[%d] [%t] %p %c - %m",
+    "[%d] [%t] %p %c: %m",
+    "[%d] %p [%t] %c: %m",
+    "[%d] %p [%t] %c - %m",
+    "[%d] %p %c: %m",
+    "[%d] %p %c - %m",
+    "%d [%p] [%t] %c - %m",
+    "%d [%p] [%t] %c: %m",
+    "%d [%p] [%c] [%t] %m",
+    "%d [%p] [%c] %m",
+    "%d [%p] %c - %m",
+    "%d [%p] %c: %m",
+    "%d [%p] %m (%c)",
+    "%p [%d] %m (%c)",
+    "%p [%d] [%t] %c - %m",
+    "%p %d [%t] %c - %m",
+    "%p %d [%t] %c: %m",
+    "%d %-5p [%c] [%t] %m",
+    "%d %-5p [%t] [%c] %m",
+    "%d %-5p [%c] %m",
+    "%d %-5p %c [%t] - %m",
+    "%d %-5p %c [%t] %m",
+    "%d %-5p %c - %m",
+    "%d %-5p %c: %m",
+    "%d %c %-5p %m",
+    "%d %-5p (%t) [%c] %m",
+    "%d %-5p (%c) [%t] %m",
+    "%d %-5p - %m",
+    "[%d] %p [%t] %m",
+    "[%d] %p %m",
+    "%d %-5p [%t] %m",
+    "%d %-5p %m",
+)
+
+#: what stands around a line, as an expression of its beginning; of `json` the line is in a field
+WRAPPERS: Final[dict[str, str]] = {
+    "docker": r"^[\w.-]+ +\| ",
+    "docker-time": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z (?:(?:stdout|stderr) [FP] )?",
+    "kubernetes": r"^\[pod/[^\]]*\] ",
+    "grep": r"^[^\s:\[\]]+:(?:\d+:)?",
+}
+JSON_FIELDS: Final = ("message", "log", "msg")
+
+
+class Layout(msgspec.Struct, frozen=True, dict=True):
+    """A conversion pattern and what it is as an expression; `places` says which group holds which part."""
+
+    pattern: str
+    expression: str
+    places: dict[str, int]
+
+    @cached_property
+    def regex(self) -> re.Pattern[str]:
+        return re.compile(self.expression, re.ASCII | re.DOTALL)
+
+    @cached_property
+    def opening(self) -> re.Pattern[str]:
+        """The beginning of a line whose message goes on in the next: what stands after the message is not there yet."""
+        return re.compile(self.opening_expression, re.ASCII | re.DOTALL)
+
+    @property
+    def opening_expression(self) -> str:
+        return self.expression[: self.expression.index("(.*)") + len("(.*)")]
+
+    @property
+    def ends_with_message(self) -> bool:
+        """Whether a line cut short still reads like a whole one."""
+        return self.expression.endswith("(.*)")
+
+
+def layout_for(pattern: str) -> Layout:
+    """Raises ValueError for a pattern without a date or a message."""
+    expression, places, start = "", dict[str, int](), 0
+    pattern = pattern.strip().removesuffix("%n")
+    for conversion in _CONVERSION.finditer(pattern):
+        expression += _literal(pattern[start : conversion.start()])
+        start = conversion.end()
+        if conversion[2] not in _PARTS:
+            raise ValueError(f"%{conversion[2]} in the layout {pattern!r} is not known; log4j's {' '.join(_PARTS)} are")
+        name, part = _PARTS[conversion[2]]
+        if name is None or name in places:
+            expression += f"(?:{part})"
+        else:
+            places[name] = len(places) + 1
+            expression += f"({part})"
+    expression += _literal(pattern[start:])
+    if not {"ts", "message"} <= places.keys():
+        raise ValueError(f"the layout {pattern!r} needs a date (%d) and a message (%m)")
+    return Layout(pattern, expression, places)
+
+
+def _literal(text: str) -> str:
+    """Padding makes runs of blanks."""
+    return re.sub(r"(?:\\? )+", " +", re.escape(text)) if text else ""

@@ -1,0 +1,94 @@
+"""Which layout and which wrapper a file has, from its first lines. Pure.
+
+Every pair is tried on the same lines; the one whose lines are understood as the most shapes wins, then the one that
+fits the most lines, then the earlier. Nothing fits: the file has no layout, and its lines are accounted for as such.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from sparkjobs.parse.layouts import LAYOUTS, WRAPPERS
+from sparkjobs.parse.lines import LineReader
+from sparkjobs.parse.moments import millis_of
+from sparkjobs.parse.ours import row_of_ours
+from sparkjobs.parse.shapes import UNLISTED
+from sparkjobs.schemas import BronzeFile, SilverEvent
+
+SAMPLED: Final = 200
+_WRAPPED: Final = (None, *WRAPPERS, "json")
+
+
+class Sniffed(msgspec.Struct, frozen=True):
+    """What the first lines tell."""
+
+    layout: str | None = None
+    wrapper: str | None = None
+    brokers: frozenset[int] = frozenset()
+    first_raw: str | None = None
+
+    def first_moment(self, zone: str) -> int | None:
+        return None if self.first_raw is None else millis_of(self.first_raw, zone)
+
+
+def sniff(lines: Sequence[str], layout: str | None = None) -> Sniffed:
+    """`layout` when the user named one."""
+    sample = [line for line in lines[: 10 * SAMPLED] if line.strip()]
+    sample = [line for line in sample if not line[0].isspace()][:SAMPLED]
+    ours = [row for line in sample if (row := row_of_ours(line, None)) is not None]
+    if ours and 2 * len(ours) >= len(sample):
+        return Sniffed("klamm", None, frozenset[int](), str(ours[0]["at_ms"]))
+    best, best_score = Sniffed(), (0, 0)
+    for wrapper in _WRAPPED:
+        for pattern in LAYOUTS if layout is None else (layout,):
+            found, score = _try(sample, pattern, wrapper)
+            if score > best_score:
+                best, best_score = found, score
+            if score[0] and 10 * score[1] >= 9 * len(sample) and 2 * score[0] >= score[1]:
+                return found
+        if best_score[0]:
+            return best
+    return best
+
+
+def _try(sample: Sequence[str], layout: str, wrapper: str | None) -> tuple[Sniffed, tuple[int, int]]:
+    reader = LineReader(_nobody(layout, wrapper))
+    if not any(isinstance(reader.read(line, 0), SilverEvent) for line in sample[:20]):
+        return Sniffed(), (0, 0)
+    read = [reader.read(line, 0) for line in sample]
+    events = [one for one in read if isinstance(one, SilverEvent)]
+    known = [one for one in events if one.shape_id != UNLISTED]
+    brokers = frozenset(one.broker for one in known if one.broker is not None)
+    first = events[0].ts_raw if events else None
+    return Sniffed(layout, wrapper, brokers, first), (len(known), len(events))
+
+
+def last_moment(lines: Sequence[str], found: Sniffed, zone: str) -> int | None:
+    """Of the last event among these lines."""
+    if found.layout is None:
+        return None
+    reader = LineReader(msgspec.structs.replace(_nobody(found.layout, found.wrapper), tz=zone))
+    for line in reversed(lines):
+        read = reader.read(line, 0)
+        if isinstance(read, SilverEvent):
+            return read.ts_utc
+    return None
+
+
+def _nobody(layout: str, wrapper: str | None) -> BronzeFile:
+    return BronzeFile(
+        file_id="",
+        cluster="",
+        paths=(),
+        size_bytes=0,
+        kind="mixed",
+        layout=layout,
+        wrapper=wrapper,
+        tz="UTC",
+        lines=0,
+        is_whole=True,
+        status="read",
+    )

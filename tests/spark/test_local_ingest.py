@@ -1,0 +1,121 @@
+"""The local engine reads files: every line goes to one place, and nothing in a folder stops it."""
+
+from __future__ import annotations
+
+import gzip
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from sparkjobs.files import NoLogsError, Zones, find_logs, survey
+from sparkjobs.local.ingest import Ingested, ingest
+from sparkjobs.schemas import LINE_LIMIT
+from tests.spark.lines import TS
+
+OFFLINE = f"[{TS}] INFO [Controller id=1 epoch=3] Changed partition a-7 state from OnlinePartition to OfflinePartition"
+LINE = f"{OFFLINE} (state.change.logger)\n"
+
+
+def ingested(*named: Path | str) -> Ingested:
+    return ingest(survey(find_logs(str(one) for one in named), "test", Zones()))
+
+
+def lines_balance(result: Ingested) -> bool:
+    return all(one.lines == one.events + one.continuations + one.duplicates + one.quarantined for one in result.counts)
+
+
+@pytest.mark.parametrize("recording", ["kafka-3.9.1", "kafka-3.9.1-info"])
+def test_of_a_real_cluster_no_line_is_left_unexplained(recording: str) -> None:
+    result = ingested(Path(__file__).parents[1] / "data" / recording)
+    assert result.quarantine == []
+    assert lines_balance(result)
+    assert {file.status for file in result.files} == {"read"}
+    assert {file.kind for file in result.files} == {"state-change", "controller", "server"}
+    for file in result.files:
+        assert f"broker{file.broker}/" in file.paths[0]
+    of_logger = [event for event in result.events if "state-change" in _path_of(result, event.file_id)]
+    assert {event.event for event in of_logger} & {"other"} == set()
+    assert sum(event.trace is not None for event in result.events) >= 50
+
+
+def _path_of(result: Ingested, file_id: str) -> str:
+    return next(file.paths[0] for file in result.files if file.file_id == file_id)
+
+
+def test_the_same_content_is_read_once_however_it_is_packed(tmp_path: Path) -> None:
+    (tmp_path / "state-change.log").write_text(LINE)
+    with gzip.open(tmp_path / "state-change.log.1.gz", "wt") as packed:
+        packed.write(LINE)
+    result = ingested(tmp_path)
+    assert len(result.files) == 1
+    assert len(result.events) == 1
+    assert [(one.lines, one.events, one.duplicates) for one in result.counts] == [(1, 1, 0), (1, 0, 1)]
+
+
+def test_a_line_that_is_in_two_files_counts_once(tmp_path: Path) -> None:
+    (tmp_path / "state-change.log").write_text(LINE * 2)
+    (tmp_path / "state-change.log.1").write_text(LINE)
+    result = ingested(tmp_path)
+    assert len(result.events) == 1
+    assert sum(one.duplicates for one in result.counts) == 2
+    assert lines_balance(result)
+
+
+def test_bad_input_is_counted_and_named_and_stops_nothing(tmp_path: Path) -> None:
+    (tmp_path / "state-change.log").write_text(LINE)
+    (tmp_path / "empty.log").write_bytes(b"")
+    (tmp_path / "junk.log").write_bytes(bytes(range(256)) * 100)
+    (tmp_path / "long.log").write_text(LINE + "x" * 10 * LINE_LIMIT + "\n" + LINE.replace("a-7", "a-8"))
+    (tmp_path / "cut.log").write_text(LINE.replace("a-7", "b-7") + LINE[:50])
+    (tmp_path / "half.log.gz").write_bytes(gzip.compress(LINE.encode() * 500)[:-20])
+    result = ingested(tmp_path)
+    assert lines_balance(result)
+    states = {Path(file.paths[0]).name: file.status for file in result.files}
+    assert states == {
+        **{"state-change.log": "read", "empty.log": "empty", "junk.log": "read", "long.log": "read"},
+        **{"cut.log": "read", "half.log.gz": "unreadable"},
+    }
+    reasons = [row.reason for row in result.quarantine]
+    assert {"encoding", "too_long", "torn"} <= set(reasons)
+    assert len({event.event_id for event in result.events}) == 3
+
+
+def test_a_file_that_vanishes_after_it_was_found_is_named(tmp_path: Path) -> None:
+    gone, stays = tmp_path / "a.log", tmp_path / "b.log"
+    gone.write_text(LINE)
+    stays.write_text(LINE.replace("a-7", "b-7"))
+    files = survey([str(gone), str(stays)], "test", Zones())
+    gone.unlink()
+    result = ingest(files)
+    assert {file.paths[0]: file.status for file in result.files} == {str(gone): "vanished", str(stays): "read"}
+    assert len(result.events) == 1
+    assert survey([str(gone)], "test", Zones())[0].status == "vanished"
+
+
+def test_rows_do_not_depend_on_names_or_order(tmp_path: Path) -> None:
+    contents = [LINE, LINE.replace("a-7", "b-7") + LINE, LINE.replace("a-7", "c-7")]
+    results = []
+    for order in ((0, 1, 2), (2, 0, 1)):
+        folder = tmp_path / "".join(map(str, order))
+        folder.mkdir()
+        for name, number in enumerate(order):
+            (folder / f"{name}.log").write_text(contents[number])
+        results.append(ingested(folder))
+    assert msgspec.json.encode(results[0].events) == msgspec.json.encode(results[1].events)
+
+
+def test_a_zone_is_given_for_all_or_for_one_broker(tmp_path: Path) -> None:
+    (tmp_path / "one.log").write_text(LINE)
+    (tmp_path / "two.log").write_text(LINE.replace("id=1", "id=2"))
+    files = survey(find_logs([str(tmp_path)]), "test", Zones("Europe/Berlin", {2: "UTC"}))
+    assert {file.broker: file.tz for file in files} == {1: "Europe/Berlin", 2: "UTC"}
+    times = {event.broker: event.ts_utc for event in ingest(files).events}
+    assert times[2] - times[1] == 3_600_000  # type: ignore[index]
+
+
+def test_what_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(NoLogsError, match="there is no"):
+        find_logs([str(tmp_path / "nowhere")])
+    with pytest.raises(NoLogsError, match=r"no \*.log file"):
+        find_logs([str(tmp_path)])
