@@ -158,6 +158,7 @@ class Life:
             lambda: registration_for(self.config, _wall_ms()),
             earlier_session_ids=self._sessions.own_ids,
         )
+        zk.measure(lambda took_s: self._meters.zookeeper_answers.add(took_s * 1_000))
         broker.begin(broker_epoch, zk)
         tools = Tools(
             cluster_id=cluster,

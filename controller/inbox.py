@@ -8,6 +8,7 @@ when the queue is full, and every one that was taken gets an answer, also when t
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Iterable
 
@@ -86,6 +87,7 @@ class Inbox:
         self._requests: deque[Request] = deque()
         self._in_hand: Request | None = None  # taken last: the loop may be deciding on it
         self._arrived = asyncio.Event()
+        self._waiting_since: float | None = None
         self._is_closed = False
 
     @property
@@ -94,7 +96,7 @@ class Inbox:
 
     def mark_dirty(self, paths: Iterable[str]) -> None:
         self._dirty.update(paths)
-        self._arrived.set()
+        self._arrive()
 
     def put(self, fact: SlotFact) -> None:
         """A broker's answer, or the clock."""
@@ -102,7 +104,7 @@ class Inbox:
         if isinstance(fact, StopReplicaAnswered | LeaderAndIsrAnswered):
             slot = (type(fact), fact.broker_id, fact.broker_epoch)
         self._slots[slot] = merged(self._slots[slot], fact) if slot in self._slots else fact
-        self._arrived.set()
+        self._arrive()
 
     async def ask(self, event: Event) -> Reply:
         """Queue a request and wait for its reply."""
@@ -114,12 +116,18 @@ class Inbox:
         deadline_s = loop.time() + self._limits.request_deadline_ms / 1000
         request = Request(event, deadline_s, loop.create_future())
         self._requests.append(request)
-        self._arrived.set()
+        self._arrive()
         return await request.reply
 
     def put_back(self, request: Request) -> None:
         """A conflict: first in line again, after what it met was read."""
         self._requests.appendleft(request)
+        self._arrive()
+
+    def _arrive(self) -> None:
+        """There is something to do, since now unless there was something already."""
+        if self._waiting_since is None:
+            self._waiting_since = time.monotonic()
         self._arrived.set()
 
     async def take(self) -> Turn:
@@ -127,9 +135,12 @@ class Inbox:
         while not self._dirty and not self._slots and not self._requests:
             self._arrived.clear()
             await self._arrived.wait()
+        if self._waiting_since is not None:
+            self._meters.queued.add((time.monotonic() - self._waiting_since) * 1_000)
         dirty, self._dirty = frozenset(self._dirty), set()
         facts, self._slots = tuple(self._slots.values()), {}
         self._in_hand = self._next_request()
+        self._waiting_since = time.monotonic() if self._requests else None
         return Turn(dirty, facts, self._in_hand)
 
     def _next_request(self) -> Request | None:

@@ -7,7 +7,8 @@ by a decision, and counting never fails. What can be read off the present state 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections import Counter as Counted
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Final
@@ -17,6 +18,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from controller.core.changes import Committed, StateDecided
 from controller.core.cluster import Cluster
 from controller.core.elections import is_unclean
+from controller.core.moves import Move, moves_in
+from controller.timings import Timings
 from controller.zk_model import SessionState
 
 # in the plain text format these would double the families
@@ -48,6 +51,26 @@ CONTROLLER_STATES: Final = {
     "ConfigsSeen": 14,
     "ConfigAsked": 14,
 }
+#: Kafka's timer of each of its states: `LeaderElectionRateAndTimeMs` and its like, as jmx_exporter spells them
+TIMERS: Final = {
+    1: "controllerchange",
+    2: "leaderelection",
+    3: "topicchange",
+    4: "topicdeletion",
+    5: "partitionreassignment",
+    6: "autoleaderbalance",
+    7: "manualleaderbalance",
+    8: "controlledshutdown",
+    9: "isrchange",
+    10: "leaderandisrresponsereceived",
+    11: "logdirchange",
+    12: "controllershutdown",
+    13: "uncleanleaderelectionenable",
+    14: "topicuncleanleaderelectionenable",
+    15: "listpartitionreassignment",
+    16: "updatemetadataresponsereceived",
+    17: "updatefeatures",
+}
 _SECONDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30)
 _WRITES: Final = (1, 2, 5, 10, 50, 100, 250, 500)
 
@@ -60,6 +83,13 @@ class Meters:
         ProcessCollector(registry=registry)
         counter, histogram = partial(Counter, registry=registry), partial(Histogram, registry=registry)
         self.controller_state = IDLE
+        #: handling events, by Kafka's number of what they are
+        self.handled = {number: Timings() for number in TIMERS}
+        #: how long the oldest thing in the inbox had waited when its turn came
+        self.queued = Timings()
+        self.zookeeper_answers = Timings()
+        #: of partitions and replicas, since the process began
+        self.moves: Counted[Move] = Counted()
         stats, replicas = "kafka_controller_controllerstats_", "kafka_server_replicamanager_"
         self.unclean_elections = counter(stats + "uncleanleaderelections", "Leaders elected here that were not in sync")
         self.leader_elections = counter("klamm_leader_elections", "Partitions that got another leader here")
@@ -95,8 +125,11 @@ class Meters:
         try:
             yield
         finally:
+            took_s = time.perf_counter() - started
+            self.event_seconds.labels(name).observe(took_s)
+            if self.controller_state in self.handled:
+                self.handled[self.controller_state].add(took_s * 1_000)
             self.controller_state = IDLE
-            self.event_seconds.labels(name).observe(time.perf_counter() - started)
 
     def session_changed(self, state: SessionState) -> None:
         match state:
@@ -107,6 +140,10 @@ class Meters:
             case SessionState.LOST:
                 self.sessions_expired.inc()
 
+    def total(self, counter: Counter) -> int:
+        """What a counter without labels has come to."""
+        return int(next(iter(counter.collect())).samples[0].value)
+
     def request_taken(self, waited_s: float) -> None:
         self.request_wait_seconds.observe(waited_s)
 
@@ -116,8 +153,9 @@ class Meters:
         if is_conflict:
             self.conflicts.inc()
 
-    def committed(self, cluster: Cluster, committed: Iterable[Committed]) -> None:
+    def committed(self, cluster: Cluster, committed: Sequence[Committed]) -> None:
         """What stands, before it is believed: belief still says what was before."""
+        self.moves.update(moves_in(cluster, committed))
         elected = unclean = shrunk = expanded = 0
         for one in committed:
             change = one.change

@@ -27,6 +27,7 @@ from controller.core.requests import KnownBroker, Telling
 from controller.dialects import Dialect, Envelope, NotAcknowledgedError, Request, Unwanted, Wanted
 from controller.owed import Bundle, Owed
 from controller.pending import Replica, split
+from controller.timings import Timings
 from controller.wire import UPDATE_METADATA
 
 log = structlog.get_logger()
@@ -44,6 +45,8 @@ class OutboxStatus(msgspec.Struct, frozen=True):
     depth: int
     age_ms: int
     acknowledged_event_id: str | None
+    #: for how long the first of them had waited whenever a request left
+    waits: Timings = msgspec.field(default_factory=Timings)
 
 
 class _StaleControllerError(Exception):
@@ -64,6 +67,7 @@ class _Outbox:
         self.acknowledged_event_id: str | None = None
         self.has_failed_dirs = False
         self.owing_since = now
+        self.waits = Timings()
         self.owing = asyncio.Event()
         self.owing.set()
         self.settled = asyncio.Event()
@@ -154,6 +158,7 @@ class Outboxes:
                 depth=outbox.owed.depth,
                 age_ms=round((now - outbox.owing_since) * 1000) if outbox.owing.is_set() else 0,
                 acknowledged_event_id=outbox.acknowledged_event_id,
+                waits=outbox.waits,
             )
             for broker_id, outbox in self._outboxes.items()
         }
@@ -249,6 +254,7 @@ class Outboxes:
     async def _tell_next(self, outbox: _Outbox, event_id: str) -> None:
         limit = self._limits.partitions_per_rpc
         bundle, indexes = await self._work_on(partial(outbox.owed.next, self._bundle, limit))
+        outbox.waits.add((self._clock() - outbox.owing_since) * 1_000)
         for index in indexes:
             body = bundle.body(index)
             if body is None:

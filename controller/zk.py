@@ -124,6 +124,10 @@ class ZooKeeperClient:
     def on_state(self, handler: StateHandler) -> None:
         self._state_handlers.append(handler)
 
+    def measure(self, took_s: Callable[[float], None]) -> None:
+        """Hear how long each answer took, in seconds."""
+        self._session.on_answer = took_s
+
     def remove_handler(self, handler: WatchHandler | StateHandler) -> None:
         self._watch_handlers = [kept for kept in self._watch_handlers if kept != handler]
         self._state_handlers = [kept for kept in self._state_handlers if kept != handler]

@@ -52,7 +52,7 @@ log = structlog.get_logger()
 class Session:
     """Its `_run` task is the owner of every connection; `close` ends and awaits it.
 
-    `on_event` and `on_state` are called synchronously from the event loop.
+    `on_event`, `on_state` and `on_answer` are called synchronously from the event loop.
     """
 
     def __init__(
@@ -77,6 +77,7 @@ class Session:
         self.watches = WatchLists()
         self.on_event: Callable[[WatchEvent], None] = lambda _event: None
         self.on_state: Callable[[SessionState], None] = lambda _state: None
+        self.on_answer: Callable[[float], None] = lambda _took_s: None
         self._connection: Connection | None = None
         self._answered_at = clock()
         self._zxid = 0  # the last one seen in an answer while CONNECTED: all watches are told up to it
@@ -275,6 +276,7 @@ class Session:
 
     def _on_answer(self, sent_at: float, zxid: int) -> None:
         self._answered_at = max(self._answered_at, sent_at)
+        self.on_answer(self._clock() - sent_at)
         if self.state is SessionState.CONNECTED:  # before, not every watch is armed: a break would lose what changed
             self._zxid = max(self._zxid, zxid)
 

@@ -20,6 +20,7 @@ from controller.api.openapi import Docs
 from controller.api.page import Page
 from controller.api.partition_requests import PartitionRequests
 from controller.api.problems import problems
+from controller.api.pulse import Pulse
 from controller.api.reads import Reads
 from controller.api.rpc import Rpcs
 from controller.api.security import guard_for
@@ -55,6 +56,8 @@ def build_app(
     app.cleanup_ctx.append(lag_meter(door.meters))
     active = ActiveController(view, door, limits, config.routes, config.inter_broker_listener_name)
     summaries = Summaries(view)
+    pulse = Pulse(door, summaries, active)
+    app.cleanup_ctx.append(pulse.sampling)
     events = Events(view, door, active, limits)
     app.on_shutdown.append(events.close)
     for handlers in (
@@ -70,6 +73,7 @@ def build_app(
         Drains(active),
         Configs(view, active, config),
         Insights(active),
+        pulse,
         Rpcs(door, limits),
     ):
         app.add_routes(handlers.routes())

@@ -13,8 +13,18 @@ from urllib.parse import urlsplit
 import msgspec
 from aiohttp import web
 
-from controller.api.counts import Counts, PartitionState, Summary, add_to, live_ids_of, state_of
+from controller.api.counts import (
+    Counts,
+    PartitionState,
+    Summary,
+    Verdict,
+    add_to,
+    live_ids_of,
+    state_of,
+    verdict_for,
+)
 from controller.api.problems import ProblemError, invalid
+from controller.api.troubles import troubles_of
 from controller.api.view import ClusterView, ControllerDoor, TopicView
 from controller.core.events import CreateTopicAsked
 from controller.core.model import Replicas
@@ -85,6 +95,7 @@ class ClusterBody(msgspec.Struct, frozen=True):
     id: str
     controller: ControllerBody
     counts: ClusterCounts
+    health: Verdict
 
 
 class BrokerBody(msgspec.Struct, frozen=True):
@@ -148,7 +159,14 @@ def cluster_body(view: ClusterView, door: ControllerDoor, summary: Summary) -> C
         topics=summary.topics,
         **msgspec.structs.asdict(summary.counts),
     )
-    return ClusterBody(view.cluster_id, controller_body(view, door), counts)
+    return ClusterBody(view.cluster_id, controller_body(view, door), counts, health_of(view, door, summary))
+
+
+def health_of(view: ClusterView, door: ControllerDoor, summary: Summary) -> Verdict:
+    """The verdict of this process upon the cluster."""
+    phase = controller_body(view, door).phase
+    troubles = troubles_of(door, view.brokers, summary)
+    return verdict_for(phase, view.brokers, summary.counts, is_cut_off=not door.is_registered, troubles=troubles)
 
 
 def broker_body(broker: BrokerEntry, summary: Summary, listener: str) -> BrokerBody:

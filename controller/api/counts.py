@@ -88,11 +88,14 @@ class Summary(msgspec.Struct):
     lagging: Counter[int] = msgspec.field(default_factory=Counter)
     #: partitions, offline or not, that their first replica should lead and does not (Kafka's imbalance)
     imbalanced: int = 0
+    #: of partitions that are led, by topic: how many have an ISR of this size
+    isr_sizes: dict[str, Counter[int]] = msgspec.field(default_factory=dict)
 
     def take(self, topic: TopicView, live_ids: Collection[int]) -> None:
         """Count one more topic."""
         self.topics += 1
         add_to(self.counts, topic.partitions, live_ids)
+        self.isr_sizes[topic.topic] = Counter(len(row.isr) for row in topic.partitions if row.leader in live_ids)
         for row in topic.partitions:
             self.replicas.update(row.replicas)
             if row.leader in live_ids:

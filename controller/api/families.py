@@ -18,7 +18,11 @@ from controller.api.bodies import controller_body
 from controller.api.counts import GONE, Summary, is_preferred, is_under_replicated
 from controller.api.view import ClusterView, ControllerDoor, TopicView
 from controller.core.cluster import Cluster
+from controller.metrics import TIMERS, Meters
+from controller.timings import Timings
 from controller.wire import address_of
+
+Labels = tuple[tuple[str, str], ...]
 
 _CONTROLLER: Final = "kafka_controller_kafkacontroller_"
 _CHANNELS: Final = "kafka_controller_controllerchannelmanager_"
@@ -63,7 +67,47 @@ def kafka_families(view: ClusterView, door: ControllerDoor, summary: Summary, de
     yield _gauge(
         _REPLICAS + "underreplicatedpartitions", "Under-replicated, led by this broker", summary.lagging[own_id]
     )
+    under, at = (0, 0) if active is None else _min_isr_counts(active, summary)
+    yield _gauge(_REPLICAS + "underminisrpartitioncount", "Led, with fewer in sync than min.insync.replicas", under)
+    yield _gauge(_REPLICAS + "atminisrpartitioncount", "Led, with just min.insync.replicas in sync", at)
+    yield from _timer_families(door.meters)
     yield from _outbox_families(door)
+
+
+def _min_isr_counts(cluster: Cluster, summary: Summary) -> tuple[int, int]:
+    """Of the whole cluster, counted by the controller: brokers are not told of configuration."""
+    under = at = 0
+    for topic, sizes in summary.isr_sizes.items():
+        wanted = cluster.duties.min_isr_of(topic)
+        under += sum(count for size, count in sizes.items() if size < wanted)
+        at += sizes[wanted]
+    return under, at
+
+
+def _timer_families(meters: Meters) -> Iterator[Metric]:
+    for number, what in TIMERS.items():
+        name = f"kafka_controller_controllerstats_{what}rateandtimems"
+        yield timing_family(name, "Handling such events, in milliseconds", {(): meters.handled[number]})
+    queued = "kafka_controller_controllereventmanager_eventqueuetimems"
+    yield timing_family(queued, "How long the oldest of each turn had waited for it", {(): meters.queued})
+    latency = "kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms"
+    yield timing_family(latency, "From a request to ZooKeeper's answer", {(): meters.zookeeper_answers})
+    moves = CounterMetricFamily(
+        "klamm_state_moves", "Moves of partitions and replicas in the two state machines", labels=["source", "target"]
+    )
+    for (source, target), count in sorted(meters.moves.items(), key=lambda one: [side.value for side in one[0]]):
+        moves.add_metric([source.value, target.value], count)
+    yield moves
+
+
+def timing_family(name: str, text: str, timings: Mapping[Labels, Timings]) -> Metric:
+    """As jmx_exporter's usual rules make it of Kafka's timers: quantiles of late, and how many there were at all."""
+    family = Metric(name, text, "summary")
+    for labels, one in timings.items():
+        for quantile, value in one.quantiles().items():
+            family.add_sample(name, {**dict(labels), "quantile": f"{quantile:g}"}, value)
+        family.add_sample(f"{name}_count", dict(labels), one.count)
+    return family
 
 
 def _outbox_families(door: ControllerDoor) -> Iterator[Metric]:
@@ -80,6 +124,10 @@ def _outbox_families(door: ControllerDoor) -> Iterator[Metric]:
     total = sum(status.depth for status in owed.values())
     yield _gauge(_CHANNELS + "totalqueuesize", "States owed to all brokers", total)
     yield from (size, age)
+    waits: Mapping[Labels, Timings] = {
+        (("broker_id", str(broker_id)),): status.waits for broker_id, status in sorted(owed.items())
+    }
+    yield timing_family(_CHANNELS + "requestrateandqueuetimems", "Until a request to a broker left", waits)
 
 
 def klamm_families(view: ClusterView, door: ControllerDoor, summary: Summary) -> Iterator[Metric]:

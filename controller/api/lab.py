@@ -15,7 +15,7 @@ from controller.api.problems import ProblemError, unavailable, unknown_outcome
 from controller.config import BrokerConfig, Limits
 from controller.http import HttpClient, NoAnswerError, UnreachableError
 
-VERBS: Final = ("kill", "stop", "start", "freeze", "thaw", "cut", "heal")
+VERBS: Final = ("kill", "stop", "start", "freeze", "thaw", "cut", "heal", "break-disk", "mend-disk")
 
 
 class Lab:

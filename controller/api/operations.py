@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from controller import wire
-from controller.api import bodies, configs, drains, events, insights, matrix, partition_requests, writes
+from controller.api import bodies, configs, drains, events, insights, matrix, partition_requests, pulse, writes
 from controller.api.counts import Verdict
 from controller.core.explain import Explanation
 from controller.core.whatif import WhatIf
@@ -92,10 +92,25 @@ _TOLD: Final = (
         query=bodies.PageQuery,
     ),
     _read("/v1/lab", "The processes of the local lab, if there is one"),
-    Operation("POST", "/v1/lab/{verb}", "kill, stop, start, freeze, thaw, cut or heal a process of the local lab"),
+    Operation("POST", "/v1/lab/{verb}", "An order to the local lab: kill, stop, start, freeze, …"),
 )
 _LED_READS: Final = (
     _led("GET", "/v1/controller/history", "Terms of the past", insights.TermBody, is_page=True),
+    _led(
+        "GET",
+        "/v1/controller/pulse",
+        "The controller, second by second, for the last quarter of an hour",
+        pulse.Sample,
+        is_page=True,
+        query=pulse.PulseQuery,
+    ),
+    _led(
+        "GET",
+        "/v1/controller/states",
+        "Both state machines: how many are in each state, how often each move was made",
+        pulse.MachineBody,
+        is_page=True,
+    ),
     _led("GET", "/v1/deletions", "Deletions under way", writes.DeletionBody, is_page=True, query=bodies.PageQuery),
     _led(
         "GET",

@@ -14,14 +14,14 @@ from controller.api.bodies import (
     broker_body,
     cluster_body,
     controller_body,
+    health_of,
     listener_asked,
     query_of,
     topic_body,
 )
-from controller.api.counts import GONE, Verdict, verdict_for
+from controller.api.counts import GONE, Verdict
 from controller.api.listing import Summaries, partitions_page, topics_page
 from controller.api.problems import refusal_for
-from controller.api.troubles import troubles_of
 from controller.api.view import ClusterView, ControllerDoor, TopicView
 from controller.core.codes import Code
 
@@ -62,11 +62,7 @@ class Reads:
         return answer(Verdict("not ready", [f"no controller has told broker {own_id} of the cluster yet"]), status=503)
 
     async def health(self, request: web.Request) -> web.Response:
-        summary = await self._summaries.newest()
-        phase = controller_body(self._view, self._door).phase
-        is_cut_off = not self._door.is_registered
-        brokers, troubles = self._view.brokers, troubles_of(self._door, self._view.brokers, summary)
-        verdict = verdict_for(phase, brokers, summary.counts, is_cut_off=is_cut_off, troubles=troubles)
+        verdict = health_of(self._view, self._door, await self._summaries.newest())
         return answer(verdict, status=503 if verdict.status == "red" else 200)
 
     async def cluster(self, request: web.Request) -> web.Response:

@@ -44,6 +44,7 @@ def status(url: str | None, output: str, watch: bool) -> None:
 async def _status_of(remote: Remote) -> dict[str, Any]:
     health = await _health_of(remote)
     cluster = await remote.get("/v1/cluster")
+    del cluster["health"]  # of one broker; ours has also asked the controller itself
     brokers = (await remote.get("/v1/brokers"))["items"]
     return {**cluster, "controller": await remote.controller(), **health, "brokers": brokers}
 

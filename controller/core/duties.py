@@ -34,6 +34,7 @@ _K = TypeVar("_K")
 _V = TypeVar("_V")
 
 UNCLEAN = "unclean.leader.election.enable"
+MIN_ISR = "min.insync.replicas"
 CLUSTER_DEFAULT = "<default>"
 
 
@@ -89,6 +90,13 @@ class Duties:
             if values is not None and UNCLEAN in values:
                 return values[UNCLEAN].strip().lower() == "true"
         return default
+
+    def min_isr_of(self, topic: str) -> int:
+        """`min.insync.replicas` in force; what is no number counts as Kafka's default."""
+        for values in (self.topic_configs.get(topic), self.broker_configs.get(CLUSTER_DEFAULT)):
+            if values is not None and values.get(MIN_ISR, "").strip().isdecimal():
+                return int(values[MIN_ISR])
+        return 1
 
     def forget(self, topic: str) -> None:
         """A topic is gone."""

@@ -1,8 +1,12 @@
 // Asking our own broker, which passes on what only the controller can answer. The one module that uses the network.
 
+import { askToken } from "./token.js";
+
 const PATIENCE_MS = 4_000;
-const RETRY_MS = 700;
+const WRITE_PATIENCE_MS = 20_000;
+const RETRY_MS = 500;
 const LINES_AT_FIRST = 300;
+const LOCKED = 401;
 
 export class ProblemError extends Error {
   constructor(status, code, detail) {
@@ -12,22 +16,38 @@ export class ProblemError extends Error {
   }
 }
 
+/** Whether an error is of the network, or an answer that refuses: everything else is a bug of the page. */
+export const isSilence = (error) => error instanceof TypeError || error instanceof DOMException || error instanceof ProblemError;
+
+/** Send it with the token, if there is one; where one is wanted ask for it, and send again. */
+async function send(path, options) {
+  for (let refused = null; ; ) {
+    const token = refused === null ? sessionStorage.getItem("token") : await askToken(refused);
+    const headers = { "Klamm-Forward": "1", ...options.headers, ...(token === null ? {} : { Authorization: `Bearer ${token}` }) };
+    const { patienceMs } = options;
+    const signal = patienceMs === undefined ? options.signal : AbortSignal.timeout(patienceMs);
+    const response = await fetch(path, { ...options, headers, signal, cache: "no-store" });
+    if (response.status !== LOCKED) return response;
+    refused = token ?? "";
+  }
+}
+
 /** The answer's JSON and headers; null instead of the JSON for 304. Throws ProblemError, or what fetch throws. */
-export async function ask(path, { method = "GET", body, headers = {}, accept = [] } = {}) {
-  const response = await fetch(path, {
+export async function ask(path, { method = "GET", body, headers = {} } = {}) {
+  const isWrite = method !== "GET";
+  const response = await send(path, {
     method,
-    headers: { "Klamm-Forward": "1", ...(method === "GET" ? {} : { "Content-Type": "application/json" }), ...headers },
+    headers: { ...(isWrite ? { "Content-Type": "application/json" } : {}), ...headers },
     body: body === undefined ? undefined : JSON.stringify(body),
-    signal: AbortSignal.timeout(method === "GET" ? PATIENCE_MS : 20_000),
-    cache: "no-store",
+    patienceMs: isWrite ? WRITE_PATIENCE_MS : PATIENCE_MS,
   });
   if (response.status === 304) return { json: null, headers: response.headers };
   const json = await response.json();
-  if (!response.ok && !accept.includes(response.status)) {
-    throw new ProblemError(response.status, json.code, json.detail);
-  }
+  if (!response.ok) throw new ProblemError(response.status, json.code, json.detail);
   return { json, headers: response.headers };
 }
+
+export const items = async (path) => (await ask(path)).json.items;
 
 /** The matrix, page by page; null if it is what it was. `tag` is of the first page. */
 export async function matrix(tag) {
@@ -56,7 +76,7 @@ export class Stream {
       try {
         await this.#listen();
       } catch (error) {
-        if (!(error instanceof TypeError || error instanceof ProblemError || error instanceof DOMException)) throw error;
+        if (!isSilence(error)) throw error;
       }
       this.on.onDown();
       await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
@@ -70,12 +90,8 @@ export class Stream {
 
   async #listen() {
     this.#abort = new AbortController();
-    const headers = { "Klamm-Forward": "1", ...(this.#lastId === null ? {} : { "Last-Event-ID": this.#lastId }) };
-    const response = await fetch(`/v1/events?last=${LINES_AT_FIRST}`, {
-      headers,
-      signal: this.#abort.signal,
-      cache: "no-store",
-    });
+    const headers = this.#lastId === null ? {} : { "Last-Event-ID": this.#lastId };
+    const response = await send(`/v1/events?last=${LINES_AT_FIRST}`, { headers, signal: this.#abort.signal });
     if (!response.ok) throw new ProblemError(response.status, "", "no stream");
     this.on.onUp(Number(response.headers.get("Klamm-Controller-Epoch")));
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();

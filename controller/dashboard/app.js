@@ -1,45 +1,71 @@
 // Holds what is known, and brings the page up to date: by the stream as things happen, by asking now and then anyway.
+//
+// Where things are: charts.js, machines.js, failovers.js, brokers.js, matrix.js, events.js and panels.js draw what their
+// names say; actions.js and story.js are dialogs; api.js asks; dom.js builds. A new panel is a section in index.html, a
+// module that fills it, and a line in `draw`.
 
-import { ask, matrix as askMatrix, ProblemError, Stream } from "./api.js";
+import { act, onDone } from "./actions.js";
+import { ask, isSilence, items, matrix as askMatrix, Stream } from "./api.js";
+import { brokers } from "./brokers.js";
+import { Pulse } from "./charts.js";
 import { $, h, show } from "./dom.js";
+import { Events } from "./events.js";
+import { Failovers } from "./failovers.js";
+import { Machines } from "./machines.js";
 import { Matrix } from "./matrix.js";
 import * as panels from "./panels.js";
 import { openStory } from "./story.js";
 
 const CALM_MS = 2_000; // between two looks while the stream lives
-const WORRIED_MS = 800; // and while it does not
+const WORRIED_MS = 400; // and while it does not
 const SOON_MS = 120; // after an event: metadata follow it within milliseconds
 const PROBE_MS = 800;
 const AFTER_MS = 1_200; // and once more, in case they did not
+const TICK_MS = 100;
 
-const known = { cluster: null, brokers: [], terms: [], lab: null, isLab: true, tag: null, rows: [] };
+const known = { cluster: null, brokers: [], terms: [], machines: [], lab: null, isLab: true, tag: null, rows: [] };
 let isLive = false;
 let liveEpoch = null;
-let awaySince = null;
 let timer = null;
 let isLooking = false;
 let isLookWanted = false;
 let silences = 0; // of our own broker, one after another
 
-const events = new panels.Events();
-const grid = new Matrix($("matrix"), { onOpen: openStory, onShown: (text) => ($("shown").textContent = text) });
+const events = new Events();
+const pulse = new Pulse();
+const machines = new Machines();
+const failovers = new Failovers();
+const grid = new Matrix($("matrix"), {
+  onOpen: openStory,
+  onTopic(topic) {
+    $("filter-topic").value = `=${topic}`;
+    $("filter-view").value = "partitions";
+    filter();
+  },
+  onShown(text, view) {
+    $("shown").textContent = text;
+    $("filter-view").value = view;
+  },
+});
 
 const stream = new Stream({
   onEvent(kind, data) {
     if (kind === "reset") known.tag = null;
-    else events.add(data);
+    else {
+      events.add(data);
+      failovers.hear(data);
+    }
     lookIn(SOON_MS);
   },
   onUp(epoch) {
-    if (liveEpoch !== epoch) events.add({ kind: "mark", at_ms: Date.now(), text: liveEpoch === null ? `Listening to the controller of epoch ${epoch}` : `A new controller decides: epoch ${epoch}` });
+    if (liveEpoch !== epoch) events.mark(liveEpoch === null ? `Listening to the controller of epoch ${epoch}` : `A new controller decides: epoch ${epoch}`);
     isLive = true;
     liveEpoch = epoch;
-    awaySince = null;
     drawLive();
     lookIn(0);
   },
   onDown() {
-    awaySince ??= performance.now();
+    failovers.begin();
     isLive = false;
     drawLive();
     lookIn(0);
@@ -67,42 +93,44 @@ async function look() {
     $("alert").hidden = true;
     silences = 0;
   } catch (error) {
-    if (!(error instanceof TypeError || error instanceof DOMException || error instanceof ProblemError)) throw error;
+    if (!isSilence(error)) throw error;
     await onSilence();
   } finally {
     isLooking = false;
     const costMs = performance.now() - startedAt; // a page of 100,000 partitions is looked at less often
-    lookIn(isLookWanted ? Math.max(AFTER_MS, 4 * costMs) : Math.max(isLive ? CALM_MS : WORRIED_MS, 4 * costMs));
+    lookIn(isLookWanted ? Math.min(AFTER_MS, Math.max(SOON_MS, 4 * costMs)) : Math.max(isLive ? CALM_MS : WORRIED_MS, 4 * costMs));
     isLookWanted = false;
   }
 }
 
 async function lookOnce() {
-  const [cluster, health, brokers, matrix] = await Promise.all([
-    ask("/v1/cluster"),
-    ask("/healthz/cluster", { accept: [503] }),
-    ask("/v1/brokers"),
-    askMatrix(known.tag),
-  ]);
+  const [cluster, brokersNow, matrix] = await Promise.all([ask("/v1/cluster"), items("/v1/brokers"), askMatrix(known.tag)]);
   const seat = cluster.json.controller;
   const hasMoved = isLive && liveEpoch !== null && seat.controller_epoch > liveEpoch;
   known.cluster = cluster.json;
-  known.brokers = brokers.json.items;
+  known.brokers = brokersNow;
   if (matrix !== null) [known.rows, known.tag] = [matrix.rows, matrix.tag];
-  await Promise.all([lookAtTerms(seat), lookAtLab()]);
-  panels.verdict(health.json);
+  if (isLive) await Promise.all([lookAtController(seat), lookAtLab()]);
+  else await lookAtLab();
   draw(matrix !== null);
   if (hasMoved) stream.restart();
 }
 
-/** Only the controller knows them; without one the old ones stay. */
-async function lookAtTerms(seat) {
-  const newest = known.terms.at(-1);
-  if (newest?.controller_epoch === seat.controller_epoch && newest.phases.acknowledged !== undefined) return;
+/** What only the controller knows; without one the old stays. */
+async function lookAtController(seat) {
   try {
-    known.terms = (await ask("/v1/controller/history")).json.items;
+    const newest = known.terms.at(-1);
+    const isComplete = newest?.controller_epoch === seat.controller_epoch && newest.phases.acknowledged !== undefined;
+    const [terms, samples, states] = await Promise.all([
+      isComplete ? known.terms : items("/v1/controller/history"),
+      items(`/v1/controller/pulse?after=${pulse.newest}`),
+      items("/v1/controller/states"),
+    ]);
+    known.terms = terms;
+    known.machines = states;
+    pulse.add(samples);
   } catch (error) {
-    if (!(error instanceof ProblemError || error instanceof DOMException)) throw error;
+    if (!isSilence(error)) throw error;
   }
 }
 
@@ -112,21 +140,22 @@ async function lookAtLab() {
     const { processes } = (await ask("/v1/lab")).json;
     known.isLab = processes.length > 0;
     if (known.isLab) known.lab = Object.fromEntries(
-      processes.filter((one) => one.name.startsWith("broker-")).map((one) => [Number(one.name.slice(7)), { state: one.state, cut: one.cut }]),
+      processes.filter((one) => one.name.startsWith("broker-")).map(({ name, state, cut, broken_dirs }) => [Number(name.slice(7)), { state, cut, broken_dirs }]),
     );
   } catch (error) {
-    if (!(error instanceof ProblemError || error instanceof DOMException)) throw error;
+    if (!isSilence(error)) throw error;
     known.lab = null;
   }
 }
 
 async function order(verb, broker) {
-  $("lab-said").textContent = `${verb} broker ${broker} …`;
+  $("said").textContent = `${verb} broker ${broker} …`;
   try {
     const { json } = await ask(`/v1/lab/${verb}`, { method: "POST", body: { broker } });
-    $("lab-said").textContent = `broker ${broker}: ${json.process.state}${json.process.cut ? ", cut from ZooKeeper" : ""}`;
+    $("said").textContent = `broker ${broker}: ${json.process.state}${json.process.cut ? ", cut from ZooKeeper" : ""}${json.process.broken_dirs.length > 0 ? ", with a bad disk" : ""}`;
   } catch (error) {
-    $("lab-said").textContent = `${verb} broker ${broker}: ${error.message}`;
+    if (!isSilence(error)) throw error;
+    $("said").textContent = `${verb} broker ${broker}: ${error.message}`;
   }
   lookIn(0);
 }
@@ -135,36 +164,42 @@ async function tellWhatIf(kill) {
   try {
     panels.whatIfSaid((await ask("/v1/what-if", { method: "POST", body: { kill } })).json);
   } catch (error) {
+    if (!isSilence(error)) throw error;
     $("what-if-said").replaceChildren(h("p", { role: "alert" }, error.message));
   }
 }
 
 function draw(hasNewRows) {
-  const { cluster, brokers } = known;
+  const { cluster } = known;
   $("cluster-id").textContent = cluster.id;
   drawController();
+  panels.verdict(cluster.health);
   panels.numbers(cluster);
-  panels.brokers(brokers, cluster.controller, known.lab, order);
-  panels.failovers(known.terms);
-  panels.whatIf(brokers, tellWhatIf);
+  panels.tools(cluster);
+  panels.whatIf(known.brokers, tellWhatIf);
+  brokers(known.brokers, cluster.controller, known.lab, order);
+  pulse.draw();
+  if (known.machines.length > 0) machines.draw(known.machines, cluster.controller.controller_epoch);
   events.draw();
-  const columns = JSON.stringify(brokers.map(({ id, state }) => [id, state]));
-  if (hasNewRows || columns !== known.columns) grid.update(known.rows, brokers);
+  const columns = JSON.stringify(known.brokers.map(({ id, state }) => [id, state]));
+  if (hasNewRows || columns !== known.columns) grid.update(known.rows, known.brokers);
   known.columns = columns;
 }
 
+/** Also ten times a second: ages and the stopwatch run. */
 function drawController() {
   if (known.cluster === null) return;
   const seat = known.cluster.controller;
   const term = known.terms.at(-1);
   const sinceMs = term?.controller_epoch === seat.controller_epoch ? term.from_ms : null;
-  if (seat.phase !== "active") awaySince ??= performance.now();
-  else if (isLive) awaySince = null;
-  panels.controller(seat, sinceMs, awaySince === null ? null : performance.now() - awaySince);
+  failovers.draw(known.terms);
+  if (seat.phase !== "active") failovers.begin();
+  else if (isLive && sinceMs !== null) failovers.end();
+  panels.controller(seat, sinceMs, isLive && seat.phase === "active" ? null : failovers.awayMs);
 }
 
 function drawLive() {
-  show($("live"), isLive, () => [h("i", { class: isLive ? "on" : "off" }), isLive ? "live" : "looking every second"]);
+  show($("live"), isLive, () => [h("i", { class: isLive ? "on" : "off" }), isLive ? "live" : "looking twice a second"]);
 }
 
 /** Our own broker is silent: say so, and at the second time go to the page of one that lives. */
@@ -186,18 +221,19 @@ async function onSilence() {
       location.replace(address);
       return;
     } catch (error) {
-      if (!(error instanceof TypeError || error instanceof DOMException)) throw error;
+      if (!isSilence(error)) throw error;
     }
   }
 }
 
-const filter = () => grid.filter($("filter-topic").value, $("filter-state").value);
+const filter = () => grid.filter($("filter-topic").value, $("filter-state").value, $("filter-view").value);
 $("filter").addEventListener("submit", (event) => event.preventDefault());
 $("filter-topic").addEventListener("input", filter);
-$("filter-state").addEventListener("change", filter);
+for (const id of ["filter-state", "filter-view"]) $(id).addEventListener("change", filter);
+$("create").addEventListener("click", () => act("create"));
+onDone(() => lookIn(0));
 
-panels.phaseLegend();
 drawLive();
 lookIn(0);
-setInterval(drawController, 100);
+setInterval(drawController, TICK_MS);
 stream.run();

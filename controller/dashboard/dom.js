@@ -1,19 +1,28 @@
 // Building the page from plain values. Strings become text nodes, never markup: topic names are other people's words.
 
+const SVG = "http://www.w3.org/2000/svg";
+
 export const $ = (id) => document.getElementById(id);
 
 /** An element: h("p", {class: "quiet", onclick: f}, "text", child, …); what is null or false is left out. */
-export function h(tag, attributes, ...children) {
-  const element = document.createElement(tag);
+export const h = (tag, attributes, ...children) => filled(document.createElement(tag), attributes, children);
+
+/** The same in a drawing. */
+export const s = (tag, attributes, ...children) => filled(document.createElementNS(SVG, tag), attributes, children);
+
+function filled(element, attributes, children) {
   for (const [name, value] of Object.entries(attributes ?? {})) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
-    else if (name === "class") element.className = value;
     else element.setAttribute(name, value === true ? "" : value);
   }
   element.append(...children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false));
   return element;
 }
+
+/** A button; `key` names it, so that the focus finds it again after it was drawn anew. */
+export const button = (word, onclick, { key = null, label = null, kind = null } = {}) =>
+  h("button", { type: "button", onclick, class: kind, "data-key": key, "aria-label": label }, word);
 
 const shown = new WeakMap();
 
@@ -27,7 +36,17 @@ export function show(container, model, build) {
   if (focused !== undefined) container.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
 }
 
-export const plural = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+export function table(names, rows) {
+  return h("div", { class: "table", tabindex: 0, role: "region", "aria-label": names.join(", ") }, h("table", null,
+    h("thead", null, h("tr", null, names.map((name) => h("th", { scope: "col" }, name)))),
+    h("tbody", null, rows.map((row) => h("tr", null, row.map((cell) => h("td", null, String(cell))))))));
+}
+
+export const facts = (pairs) => h("dl", { class: "facts" }, pairs.map(([name, value]) => [h("dt", null, name), h("dd", null, value)]));
+
+export const count = (number) => number.toLocaleString("en");
+
+export const plural = (number, noun) => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
 
 export const clock = (ms) => new Date(ms).toLocaleTimeString("en-GB");
 

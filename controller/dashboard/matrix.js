@@ -1,6 +1,7 @@
-// Brokers across, partitions down. Only the rows in sight are in the document, so 100,000 partitions cost no more than 30.
+// Brokers across, partitions or topics down. Only the rows in sight are in the document, so 100,000 partitions cost no
+// more than 30.
 
-import { h, plural } from "./dom.js";
+import { count, h, plural } from "./dom.js";
 
 const ROW_PX = 30;
 const SPARE_ROWS = 6;
@@ -14,6 +15,7 @@ const FILTERS = {
   "not-preferred": (row, at) => row.leaders[at] !== row.replicas[at][0] && row.states[at] !== "x",
   moving: (row, at) => row.partitions[at] in row.adding || row.partitions[at] in row.removing,
 };
+const MANY_PARTITIONS = 2_000; // from here on topics are shown, until somebody chooses otherwise
 const WORDS = {
   leader: ["L", "leader"],
   insync: ["●", "in sync"],
@@ -36,20 +38,37 @@ function roleOf(row, at, brokerId, goneIds) {
   return isr === undefined || isr.includes(brokerId) ? "insync" : "lagging";
 }
 
+/** What a topic is in numbers: by state, and what each broker leads and holds of it. Counted when first shown. */
+function sumsOf(row) {
+  let sums = SUMS.get(row);
+  if (sums === undefined) {
+    const [leaders, replicas, states] = [new Map(), new Map(), { o: 0, n: 0, u: 0, x: 0 }];
+    const add = (map, id) => map.set(id, (map.get(id) ?? 0) + 1);
+    row.partitions.forEach((_, at) => {
+      states[row.states[at]] += 1;
+      add(leaders, row.leaders[at]);
+      row.replicas[at].forEach((id) => add(replicas, id));
+    });
+    SUMS.set(row, (sums = { leaders, replicas, states, most: Math.max(...leaders.values()) }));
+  }
+  return sums;
+}
+const SUMS = new WeakMap();
+
 export class Matrix {
   #rows = [];
   #brokers = [];
   #goneIds = new Set();
-  #list = []; // [row, position] of what is shown
+  #list = []; // [row, position] of what is shown; the position of a whole topic is null
   #current = 0;
-  #filter = { topic: "", state: "all" };
+  #filter = { topic: "", state: "all", view: null };
 
-  constructor(container, { onOpen, onShown }) {
-    this.on = { onOpen, onShown };
+  constructor(container, on) {
+    this.on = on; // onOpen(topic, partition), onTopic(topic), onShown(text, view)
     this.box = container;
     this.head = h("div", { class: "matrix-row matrix-head", role: "row", "aria-rowindex": 1 });
     this.body = h("div", { class: "matrix-body", role: "rowgroup" });
-    container.append(this.head, this.body);
+    container.append(h("div", { role: "rowgroup" }, this.head), this.body);
     container.addEventListener("scroll", () => this.#draw(), { passive: true });
     container.addEventListener("keydown", (event) => this.#key(event));
     this.body.addEventListener("click", (event) => {
@@ -62,15 +81,28 @@ export class Matrix {
     new ResizeObserver(() => this.#draw()).observe(container);
   }
 
+  /** Partitions or topics: as chosen, or as there are few or many. */
+  get view() {
+    const { view } = this.#filter;
+    if (view !== null) return view;
+    return this.#rows.reduce((sum, row) => sum + row.partitions.length, 0) > MANY_PARTITIONS ? "topics" : "partitions";
+  }
+
   update(rows, brokers) {
     this.#rows = rows;
     this.#brokers = brokers;
+    this.#head();
+    this.#select();
+  }
+
+  #head() {
+    const brokers = this.#brokers;
     this.#goneIds = new Set(brokers.filter((broker) => broker.state === "gone").map((broker) => broker.id));
     this.box.style.setProperty("--brokers", brokers.length);
     this.box.style.setProperty("--cell", brokers.length > MANY_BROKERS ? "34px" : "minmax(36px, 84px)");
     this.box.setAttribute("aria-colcount", brokers.length + 2);
     this.head.replaceChildren(
-      h("span", { role: "columnheader", class: "matrix-name" }, "partition"),
+      h("span", { role: "columnheader", class: "matrix-name" }, this.view === "topics" ? "topic" : "partition"),
       h("span", { role: "columnheader", class: "matrix-state" }, "state"),
       ...brokers.map((broker) =>
         h(
@@ -80,11 +112,12 @@ export class Matrix {
         ),
       ),
     );
-    this.#select();
   }
 
-  filter(topic, state) {
-    this.#filter = { topic: topic.trim().toLowerCase(), state };
+  /** `topic` is a part of the name or, with an equals sign before it, all of it. */
+  filter(topic, state, view) {
+    this.#filter = { topic: topic.trim().toLowerCase(), state, view };
+    this.#head();
     this.#current = 0;
     this.box.scrollTop = 0;
     this.#select();
@@ -93,18 +126,24 @@ export class Matrix {
   #select() {
     const { topic, state } = this.#filter;
     const matches = FILTERS[state];
+    const isWhole = topic.startsWith("=");
+    const areTopics = this.view === "topics";
     let all = 0;
     this.#list = [];
     for (const row of this.#rows) {
-      all += row.partitions.length;
-      if (!row.topic.toLowerCase().includes(topic)) continue;
-      for (let at = 0; at < row.partitions.length; at += 1) if (matches(row, at)) this.#list.push([row, at]);
+      all += areTopics ? 1 : row.partitions.length;
+      const name = row.topic.toLowerCase();
+      if (isWhole ? name !== topic.slice(1) : !name.includes(topic)) continue;
+      if (areTopics) {
+        if (row.partitions.some((_, at) => matches(row, at))) this.#list.push([row, null]);
+      } else for (let at = 0; at < row.partitions.length; at += 1) if (matches(row, at)) this.#list.push([row, at]);
     }
     this.#current = Math.min(this.#current, Math.max(0, this.#list.length - 1));
     this.box.setAttribute("aria-rowcount", this.#list.length + 1);
     this.body.style.height = `${this.#list.length * ROW_PX}px`;
     this.on.onShown(
-      this.#list.length === all ? plural(all, "partition") : `${this.#list.length.toLocaleString("en")} of ${plural(all, "partition")}`,
+      (this.#list.length === all ? "" : `${count(this.#list.length)} of `) + plural(all, areTopics ? "topic" : "partition"),
+      this.view,
     );
     this.#draw();
   }
@@ -113,7 +152,7 @@ export class Matrix {
     const first = Math.max(0, Math.floor(this.box.scrollTop / ROW_PX) - SPARE_ROWS);
     const last = Math.min(this.#list.length, first + Math.ceil(this.box.clientHeight / ROW_PX) + 2 * SPARE_ROWS);
     const lines = [];
-    for (let index = first; index < last; index += 1) lines.push(this.#line(index));
+    for (let index = first; index < last; index += 1) lines.push(this.#list[index][1] === null ? this.#topic(index) : this.#line(index));
     this.body.replaceChildren(...lines);
     if (this.#list.length > 0) this.box.setAttribute("aria-activedescendant", `row-${this.#current}`);
     else this.box.removeAttribute("aria-activedescendant");
@@ -121,8 +160,28 @@ export class Matrix {
 
   #line(index) {
     const [row, at] = this.#list[index];
-    const state = STATES[row.states[at]];
-    const name = `${row.topic}-${row.partitions[at]}`;
+    return this.#row(index, `${row.topic}-${row.partitions[at]}`, STATES[row.states[at]], STATES[row.states[at]].replace("-", " "), (broker) => {
+      const role = roleOf(row, at, broker.id, this.#goneIds);
+      if (role === null) return null;
+      const [mark, word] = WORDS[role];
+      return [h("i", { class: `mark ${role}` }, mark), word];
+    });
+  }
+
+  #topic(index) {
+    const [row] = this.#list[index];
+    const { leaders, replicas, states, most } = sumsOf(row);
+    const worst = states.x > 0 ? "offline" : states.u > 0 ? "under-replicated" : "online";
+    const text = states.x > 0 ? `${count(states.x)} offline` : states.u > 0 ? `${count(states.u)} under repl.` : plural(row.partitions.length, "partition");
+    return this.#row(index, row.topic, worst, text, (broker) => {
+      if (!replicas.has(broker.id)) return null;
+      const led = leaders.get(broker.id) ?? 0;
+      const heat = this.#goneIds.has(broker.id) ? "gone" : led === 0 ? "none" : led > most / 2 ? "much" : "some";
+      return [h("i", { class: `heat ${heat}` }, led > 999 ? `${Math.round(led / 1000)}k` : String(led)), `leads ${count(led)}, holds ${count(replicas.get(broker.id))}`];
+    });
+  }
+
+  #row(index, name, state, text, cell) {
     const line = h(
       "div",
       {
@@ -133,13 +192,12 @@ export class Matrix {
         "data-index": index,
       },
       h("span", { role: "rowheader", class: "matrix-name", title: `${name}: ${state}`, "aria-label": `${name}, ${state}` }, name),
-      h("span", { role: "gridcell", class: "matrix-state" }, state.replace("-", " ")),
+      h("span", { role: "gridcell", class: "matrix-state" }, text),
       this.#brokers.map((broker) => {
-        const role = roleOf(row, at, broker.id, this.#goneIds);
-        if (role === null) return h("span", { role: "gridcell", class: "matrix-cell", "aria-label": "no copy" });
-        const [mark, word] = WORDS[role];
-        const label = `broker ${broker.id}: ${word}`;
-        return h("span", { role: "gridcell", class: "matrix-cell", "aria-label": label, title: label }, h("i", { class: `mark ${role}` }, mark));
+        const shown = cell(broker);
+        if (shown === null) return h("span", { role: "gridcell", class: "matrix-cell", "aria-label": "no copy" });
+        const label = `broker ${broker.id}: ${shown[1]}`;
+        return h("span", { role: "gridcell", class: "matrix-cell", "aria-label": label, title: label }, shown[0]);
       }),
     );
     line.style.transform = `translateY(${index * ROW_PX}px)`;
@@ -168,6 +226,7 @@ export class Matrix {
 
   #open() {
     const [row, at] = this.#list[this.#current];
-    this.on.onOpen(row.topic, row.partitions[at]);
+    if (at === null) this.on.onTopic(row.topic);
+    else this.on.onOpen(row.topic, row.partitions[at]);
   }
 }

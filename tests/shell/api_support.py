@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 import aiohttp
 import msgspec
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 
 from controller.api.app import build_app
 from controller.api.view import ControllerDoor, NotControllerError, Reply, TermView, TopicView
@@ -145,11 +146,13 @@ async def served(
     bound: socket.socket | None = None,
     limits: Limits = LIMITS,
     config: BrokerConfig = CONFIG,
+    extra: Sequence[Middleware] = (),
 ) -> AsyncIterator[str]:
-    """The API on loopback; yields its address."""
+    """The API on loopback, behind `extra`; yields its address."""
     bound = bound or reserved()
     address = address_of(bound)
     app = build_app(view, door, listeners=[address], limits=limits, config=config)
+    app.middlewares[:0] = extra
     runner = web.AppRunner(app, shutdown_timeout=1)
     await runner.setup()
     await web.SockSite(runner, bound).start()

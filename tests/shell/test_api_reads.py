@@ -54,13 +54,19 @@ COUNTS = {
     "not_preferred": 1,
 }
 
+HEALTH = {"status": "red", "reasons": ["1 of 3 partitions is offline", "1 of 3 partitions is under-replicated"]}
+
 
 @pytest.mark.parametrize(
     ("path", "status", "body"),
     [
         ("/livez", 200, {"status": "live", "reasons": []}),
         ("/readyz", 200, {"status": "ready", "reasons": []}),
-        ("/v1/cluster", 200, {"id": "cluster-of-tests", "controller": CONTROLLER_BODY, "counts": COUNTS}),
+        (
+            "/v1/cluster",
+            200,
+            {"id": "cluster-of-tests", "controller": CONTROLLER_BODY, "counts": COUNTS, "health": HEALTH},
+        ),
         ("/v1/controller", 200, CONTROLLER_BODY),
         ("/v1/brokers/1", 200, BROKER_BODY),
         ("/v1/topics", 200, {"items": [ORDERS_BODY], "next_cursor": None}),
@@ -69,10 +75,7 @@ COUNTS = {
         (
             "/healthz/cluster",
             503,
-            {
-                "status": "red",
-                "reasons": ["1 of 3 partitions is offline", "1 of 3 partitions is under-replicated"],
-            },
+            HEALTH,
         ),
     ],
 )

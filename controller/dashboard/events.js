@@ -1,0 +1,84 @@
+// What was decided lately, as it comes from the stream: lines of one cause that say the same are one entry.
+
+import { $, clock, h, plural, show } from "./dom.js";
+
+const NAMED_AT_MOST = 3;
+
+/** Recent lines, the newest first; those of one cause that say the same are one entry. */
+export class Events {
+  #groups = [];
+
+  constructor(kept = 120) {
+    this.kept = kept;
+  }
+
+  add(line) {
+    const key = [line.controller_epoch, line.event_id, line.kind, line.target, line.reason, line.broker_id].join("|");
+    const found = this.#groups.slice(0, 8).find((group) => group.key === key);
+    if (found !== undefined) {
+      found.lines = [...found.lines.slice(0, NAMED_AT_MOST - 1), line].slice(0, NAMED_AT_MOST);
+      found.count += 1;
+      return;
+    }
+    this.#groups.unshift({ key, lines: [line], count: 1, line });
+    this.#groups.length = Math.min(this.#groups.length, this.kept);
+  }
+
+  /** Something that no line says. */
+  mark(text) {
+    this.add({ kind: "mark", at_ms: Date.now(), text });
+  }
+
+  draw() {
+    show($("events"), this.#groups.map(({ key, count }) => [key, count]), () =>
+      this.#groups.length === 0
+        ? h("li", { class: "quiet" }, "Nothing has happened yet.")
+        : this.#groups.map((group) =>
+            h("li", { class: `event ${tone(group.line)}` },
+              h("time", { datetime: new Date(group.line.at_ms).toISOString() }, clock(group.line.at_ms)),
+              h("div", null, h("strong", null, headline(group)), h("span", { class: "quiet" }, detail(group))))),
+    );
+  }
+}
+
+function tone(line) {
+  if (line.kind === "mark") return "mark-line";
+  if (line.target === "gone" || line.target === "OfflinePartition" || line.target === "parked") return "bad";
+  if (line.target === "draining" || line.target === "deleting") return "warn";
+  return line.kind === "broker" ? "good" : "";
+}
+
+const PARTITION_WORDS = { OnlinePartition: "", OfflinePartition: "offline", NewPartition: "new", NonExistentPartition: "gone" };
+
+const ASKED_BY_LEADER = /^leader \d+ asked$/;
+const REASONS = { found: "as the controller before left them" };
+
+function headline({ line, lines, count }) {
+  const where = line.partition === undefined ? line.topic : `${line.topic}-${line.partition}`;
+  switch (line.kind) {
+    case "mark":
+      return line.text;
+    case "broker":
+      return `Broker ${line.broker_id} ${line.target === "live" && line.source === "live" ? "changed" : `is ${line.target}`}`;
+    case "topic":
+      return `Topic ${line.topic} ${line.target}`;
+    case "partition": {
+      if (count > 1 && ASKED_BY_LEADER.test(line.reason)) return `In-sync sets of ${plural(count, "partition")} changed`;
+      if (count > 1) return `${plural(count, "partition")} ${PARTITION_WORDS[line.target] || "changed"}`;
+      const word = PARTITION_WORDS[line.target] ?? line.target;
+      return word ? `${where} is ${word}` : `${where} is led by ${line.leader}, in sync ${lines[0].isr.join(", ")}`;
+    }
+    case "reassignment":
+      return count > 1 ? `${plural(count, "reassignment")} ${line.target}` : `${where}: reassignment ${line.target}`;
+    case "replica":
+      return count > 1 ? `${plural(count, "replica")}: ${line.target}` : `${where} on broker ${line.broker_id}: ${line.target}`;
+    default:
+      return `Controller: ${line.target ?? "event"}`;
+  }
+}
+
+function detail({ line, lines, count }) {
+  const names = lines.filter((one) => one.partition !== undefined).map((one) => `${one.topic}-${one.partition}`);
+  const named = count > 1 && names.length > 0 ? names.join(", ") + (count > names.length ? ` and ${count - names.length} more` : "") : "";
+  return [REASONS[line.reason] ?? line.reason, named].filter(Boolean).join(" · ");
+}

@@ -1,0 +1,93 @@
+// Both state machines as the controller has them: how many are in each state, and the moves of the last seconds.
+// States and moves come from the controller's own tables; here is only where they are drawn.
+
+import { $, count, h, s, show } from "./dom.js";
+
+const RECENT_MS = 10_000;
+const [BOX_W, BOX_H] = [136, 46];
+/** Where each state stands, in boxes: column and row. One that is not listed is put below the others. */
+const PLACES = {
+  NonExistentPartition: [0, 0], NewPartition: [1, 0], OnlinePartition: [2, 0], OfflinePartition: [1, 1.5],
+  NonExistentReplica: [0, 0], NewReplica: [1, 0], OnlineReplica: [2, 0], OfflineReplica: [2, 1.5],
+  ReplicaDeletionStarted: [1, 1.5], ReplicaDeletionSuccessful: [0, 1.5], ReplicaDeletionIneligible: [1, 2.75],
+};
+const [STEP_X, STEP_Y, MARGIN_X, MARGIN_Y] = [190, 84, 10, 34];
+
+export class Machines {
+  #readings = []; // [at, totals by move], for differences
+
+  /** What /v1/controller/states says, when it says it. */
+  draw(machines, epoch) {
+    const at = performance.now();
+    const totals = Object.fromEntries(machines.flatMap((one) => one.moves.map((move) => [`${move.source}>${move.target}`, move.total])));
+    if (this.epoch !== epoch) this.#readings = []; // totals are one process's
+    this.epoch = epoch;
+    this.#readings.push([at, totals]);
+    while (this.#readings.length > 1 && this.#readings[1][0] < at - RECENT_MS) this.#readings.shift();
+    const [, before] = this.#readings[0];
+    const recent = Object.fromEntries(Object.entries(totals).map(([move, total]) => [move, total - before[move]]));
+    show($("machines"), [machines.map((one) => one.states), recent], () => machines.map((one) => drawn(one, recent)));
+  }
+}
+
+const short = (state) => state.replace(/^Replica(?=Deletion)|Partition$|Replica$/g, "").replace(/(?<=.)([A-Z])/g, " $1").toLowerCase();
+
+function placeOf(state, index) {
+  const [column, row] = PLACES[state] ?? [index % 3, 4 + Math.floor(index / 3)];
+  return { x: MARGIN_X + column * STEP_X, y: MARGIN_Y + row * STEP_Y };
+}
+
+function drawn({ name, states, moves }, recent) {
+  const places = Object.fromEntries(states.map(({ state }, index) => [state, placeOf(state, index)]));
+  const bottom = Math.max(...Object.values(places).map(({ y }) => y)) + BOX_H + 24;
+  const active = moves.filter((move) => recent[`${move.source}>${move.target}`] > 0);
+  const said = [
+    ...states.map(({ state, count: number }) => `${short(state)} ${number}`),
+    ...active.map(({ source, target }) => `${short(source)} to ${short(target)} ${recent[`${source}>${target}`]} times lately`),
+  ].join(", ");
+  return h("figure", { class: "machine" },
+    h("figcaption", null, name),
+    s("svg", { viewBox: `0 0 ${2 * STEP_X + BOX_W + 2 * MARGIN_X} ${bottom}`, role: "img", "aria-label": `${name}: ${said}` },
+      s("defs", null, ["quiet", "hot"].map((kind) =>
+        s("marker", { id: `tip-${name}-${kind}`, class: kind, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" },
+          s("path", { d: "M0 0L8 4L0 8Z" })))),
+      moves.toSorted((one, other) => recent[`${one.source}>${one.target}`] - recent[`${other.source}>${other.target}`])
+        .map((move) => arrow(name, places, move, recent[`${move.source}>${move.target}`])),
+      states.map(({ state, count: number }) => box(state, number, places[state]))));
+}
+
+function box(state, number, { x, y }) {
+  const isNothing = state.startsWith("NonExistent");
+  const kind = number === 0 ? "empty" : state.startsWith("Offline") || state.endsWith("Ineligible") ? "bad" : "held";
+  return s("g", { class: `state ${isNothing ? "nothing" : kind}` },
+    s("rect", { x, y, width: BOX_W, height: BOX_H, rx: 9 }),
+    s("text", { x: x + BOX_W / 2, y: y + 18 }, short(state)),
+    s("text", { class: "number", x: x + BOX_W / 2, y: y + 37 }, isNothing ? "—" : count(number)));
+}
+
+function arrow(name, places, { source, target }, times) {
+  const [from, to] = [places[source], places[target]];
+  const d = source === target ? loop(from) : line(from, to);
+  const kind = times > 0 ? "hot" : "quiet";
+  const label = source === target ? { x: from.x + BOX_W / 2, y: from.y - 22 }
+    : { x: (from.x + to.x + BOX_W) / 2 + side(from, to) * 12, y: (from.y + to.y + BOX_H) / 2 - side(from, to) * 9 };
+  return s("g", { class: `move ${kind}` },
+    s("path", { d, "marker-end": `url(#tip-${name}-${kind})` }),
+    times > 0 ? s("text", label, `+${count(times)}`) : null);
+}
+
+const loop = ({ x, y }) => `M${x + BOX_W / 2 - 14} ${y}C${x + BOX_W / 2 - 24} ${y - 26} ${x + BOX_W / 2 + 24} ${y - 26} ${x + BOX_W / 2 + 14} ${y - 1}`;
+
+/** There and back lie beside each other. */
+const side = (from, to) => (to.x > from.x || (to.x === from.x && to.y > from.y) ? 1 : -1);
+
+function line(from, to) {
+  const [dx, dy] = [to.x - from.x, to.y - from.y];
+  const length = Math.hypot(dx, dy);
+  const [ux, uy] = [dx / length, dy / length];
+  const shift = 7;
+  const centre = ({ x, y }) => [x + BOX_W / 2 - uy * shift, y + BOX_H / 2 + ux * shift];
+  const reach = Math.min(ux === 0 ? Infinity : (BOX_W / 2 + 2) / Math.abs(ux), uy === 0 ? Infinity : (BOX_H / 2 + 2) / Math.abs(uy));
+  const [[ax, ay], [bx, by]] = [centre(from), centre(to)];
+  return `M${ax + ux * reach} ${ay + uy * reach}L${bx - ux * reach} ${by - uy * reach}`;
+}

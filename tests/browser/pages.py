@@ -1,0 +1,88 @@
+"""A page in Debian's Chromium, driven by Playwright: what it complained of and asked for is kept.
+
+Pictures go to `var/screenshots`: artefacts to be looked at by people. Nothing here knows what the dashboard shows.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from axe_playwright_python.async_playwright import Axe
+from playwright.async_api import Page, async_playwright
+
+COMMANDS: Final = ("chromium", "chromium-browser", "google-chrome")
+PICTURES: Final = Path(__file__).parents[2] / "var" / "screenshots"
+DEADLINE_MS: Final = 15_000
+POLL_S: Final = 0.03
+GRAVE: Final = ("serious", "critical")
+
+
+class Visit:
+    """One page; what it says on the console and every address that it asks."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.complaints: list[str] = []
+        self.urls: list[str] = []
+        page.on(
+            "console", lambda said: self.complaints.append(said.text) if said.type in ("error", "warning") else None
+        )
+        page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        page.on("request", lambda request: self.urls.append(request.url))
+
+    async def until(self, expression: str, timeout_s: float = DEADLINE_MS / 1_000) -> None:
+        """Until a JavaScript expression is true. Asked from here: the page's policy lets it evaluate no text."""
+        deadline = time.monotonic() + timeout_s
+        while not await self.page.evaluate(expression):
+            assert time.monotonic() < deadline, f"not within {timeout_s} s: {expression}; {self.complaints}"
+            await asyncio.sleep(POLL_S)
+
+    async def text(self, selector: str) -> str:
+        return (await self.page.locator(selector).first.inner_text()).strip()
+
+    async def picture(self, name: str, *, is_whole: bool = True) -> Path:
+        PICTURES.mkdir(parents=True, exist_ok=True)
+        path = PICTURES / f"{name}.png"
+        await self.page.screenshot(path=path, full_page=is_whole)
+        return path
+
+    async def grave_faults(self) -> list[str]:
+        """What axe finds serious or critical: rule, and where."""
+        found: dict[str, Any] = (await Axe().run(self.page)).response
+        assert found["passes"], "axe looked at nothing"
+        return [
+            f"{fault['id']} ({fault['impact']}): {node['target']} {node['failureSummary']}"
+            for fault in found["violations"]
+            if fault["impact"] in GRAVE
+            for node in fault["nodes"]
+        ]
+
+    def strangers(self, *hosts: str) -> list[str]:
+        """Addresses asked that belong to none of these."""
+        ours = tuple(f"http://{host}/" for host in hosts)
+        return [url for url in self.urls if not url.startswith(ours) and not re.match("(about|blob|data):", url)]
+
+
+@asynccontextmanager
+async def a_visit(
+    *, width: int = 1280, height: int = 900, scheme: str = "light", flags: Sequence[str] = ()
+) -> AsyncIterator[Visit]:
+    """An empty page in a browser of its own; both end with the scope."""
+    command = next(found for name in COMMANDS if (found := shutil.which(name)))
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=command, args=["--no-sandbox", *flags])
+        try:
+            page = await browser.new_page(
+                viewport={"width": width, "height": height}, color_scheme="dark" if scheme == "dark" else "light"
+            )
+            page.set_default_timeout(DEADLINE_MS)
+            yield Visit(page)
+        finally:
+            await browser.close()

@@ -1,0 +1,103 @@
+"""What the dashboard's charts and state machines are drawn from, over real HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import aiohttp
+
+from controller.core.events import CreateTopicAsked
+from controller.core.states import PARTITION_MOVES, REPLICA_MOVES
+from controller.metrics import Meters
+from controller.outbox import OutboxStatus
+from controller.timings import KEPT, Timings
+from tests.builders import a_cluster
+from tests.shell.admin_site import a_site, belief, leading
+from tests.shell.api_support import Door, View, a_row, a_topic, asking
+from tests.shell.deciding_support import exchange
+from tests.shell.harness import until
+
+
+async def items_of(client: aiohttp.ClientSession, path: str) -> list[Any]:
+    async with client.get(path) as response:
+        assert response.status == 200
+        return list((await response.json())["items"])
+
+
+async def test_the_controller_takes_samples_and_tells_those_that_are_new() -> None:
+    door = Door()
+    door.cluster = a_cluster(orders=[[1, 2]])
+    door.inbox_depth = 5
+    door.owed = {1: OutboxStatus(101, 3, 40, None), 2: OutboxStatus(102, 4, 40, None)}
+    door.meters.leader_elections.inc(7)
+    door.meters.isr_shrinks.inc(2)
+    door.meters.isr_expands.inc()
+    door.meters.handled[2].add(12.5)
+    view = View(a_topic("orders", a_row(0, -1, [3], [3, 1]), a_row(1, 1, [1], [2, 1])))
+    async with asking(view, door) as client:
+        async with asyncio.timeout(10):
+            while not (samples := await items_of(client, "/v1/controller/pulse")):  # noqa: ASYNC110 - over HTTP
+                await asyncio.sleep(0.05)
+        [sample] = samples
+        assert {key: sample[key] for key in sample if key != "at_ms"} == {
+            "controller_epoch": 4,
+            "offline": 1,
+            "under_replicated": 1,
+            "queue_length": 5,
+            "outbox_depth": 7,
+            "leader_elections": 7,
+            "isr_changes": 3,
+            "transactions": 0,
+            "events": 1,
+            "event_ms": 12.5,
+        }
+        assert await items_of(client, f"/v1/controller/pulse?after={sample['at_ms']}") == []
+
+
+async def test_a_standby_sends_whoever_asks_to_the_controller() -> None:
+    door = Door()
+    door.stand_by((2, 77))
+    async with asking(View(), door) as client:
+        for path in ("/v1/controller/pulse", "/v1/controller/states"):
+            async with client.get(path, allow_redirects=False) as response:
+                assert (response.status, response.headers["Location"]) == (307, f"http://127.0.0.1:8082{path}")
+
+
+async def test_both_machines_are_told_with_every_state_and_every_legal_move() -> None:
+    status, body = await exchange(a_cluster(orders=[[1, 2], [4]], live=(1, 2, 3)), "GET", "/v1/controller/states")
+    assert status == 200
+    partitions, replicas = body["items"]
+    counts = {one["state"]: one["count"] for one in partitions["states"] + replicas["states"]}
+    assert {state: count for state, count in counts.items() if count} == {
+        "OnlinePartition": 1,
+        "OfflinePartition": 1,
+        "OnlineReplica": 2,
+        "OfflineReplica": 1,
+    }
+    for machine, table in ((partitions, PARTITION_MOVES), (replicas, REPLICA_MOVES)):
+        assert {(one["source"], one["target"]) for one in machine["moves"]} == {
+            (source.value, target.value) for source, target in table
+        }
+
+
+async def test_moves_and_times_are_counted_by_a_controller_that_decides() -> None:
+    site, meters = await a_site(), Meters()
+    async with leading(site, meters=meters) as node:
+        await node.daemon.ask(CreateTopicAsked("orders", partitions=2, replication_factor=2))
+        await until(lambda: belief(node).topics["orders"].partitions[1].state is not None)
+        await until(lambda: meters.controller_state == 0)
+    made = {(source.value, target.value): count for (source, target), count in meters.moves.items()}
+    assert made["NonExistentPartition", "NewPartition"] == made["NewPartition", "OnlinePartition"] == 2
+    assert made["NewReplica", "OnlineReplica"] == 4
+    assert meters.handled[1].count >= 1  # the term's start
+    assert meters.handled[3].count >= 1  # the creation
+    assert meters.queued.count >= 1
+
+
+def test_quantiles_are_of_the_newest_and_the_count_of_all() -> None:
+    timings = Timings()
+    assert set(timings.quantiles().values()) == {0.0}
+    for took_ms in [1_000_000.0] * 10 + [float(number) for number in range(KEPT)]:
+        timings.add(took_ms)
+    assert (timings.count, timings.quantiles()[0.5], timings.quantiles()[0.999]) == (KEPT + 10, KEPT // 2, KEPT - 2)
