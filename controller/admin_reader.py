@@ -22,6 +22,7 @@ from controller.core.znodes import (
     DELETE_TOPICS,
     DRAINING,
     FAILED_DIRS,
+    KNOWN_BROKERS,
     LOG_DIR_EVENTS,
     PREFERRED_ELECTION,
     REASSIGN,
@@ -50,6 +51,7 @@ class AdminLoaded(msgspec.Struct):
     failed_dirs: Mapping[int, int]  # broker id -> broker epoch
     log_dir_events: Sequence[str]
     terms: Mapping[int, formats.TermZnode]
+    noted: Mapping[int, formats.KnownBrokerZnode]
 
 
 class AdminReader:
@@ -83,6 +85,7 @@ class AdminReader:
             },
             log_dir_events=[f"{LOG_DIR_EVENTS}/{name}" for name in log_dir_events],
             terms=await self._by_number(TERMS, formats.TermZnode),
+            noted=await self._by_number(KNOWN_BROKERS, formats.KnownBrokerZnode),
         )
 
     async def topic_configs(self, names: Iterable[str]) -> Configs:

@@ -44,6 +44,7 @@ CONTROLLER_STATES: Final = {
     "ElectionNodeSeen": 7,
     "DrainAsked": 8,
     "UndrainAsked": 8,
+    "ForgetBrokerAsked": 8,
     "AlterPartitionAsked": 9,
     "StatesSeen": 9,
     "LeaderAndIsrAnswered": 10,

@@ -225,7 +225,7 @@ class Term:
             is_balance_due = balance_at is not None and self._tools.clock() >= balance_at
             if is_balance_due and balance_s is not None:
                 balance_at = self._tools.clock() + balance_s
-            if self.is_loaded and (is_balance_due or self.cluster.duties.are_pending):
+            if self.is_loaded and (is_balance_due or self.cluster.duties.are_pending or self.cluster.unnoted):
                 self._inbox.put(TimePassed(is_balance_due))
 
     def _started(self, loaded: Loaded) -> TermStarted:
@@ -283,7 +283,7 @@ def _duties_in(loaded: Loaded) -> Duties:
     duties = Duties()
     duties.topic_configs, duties.broker_configs = dict(admin.topic_configs), dict(admin.broker_configs)
     duties.drains = {b: drain for b, drain in admin.drains.items() if epochs.get(b) == drain.epoch}
-    duties.terms = dict(admin.terms)
+    duties.terms, duties.noted = dict(admin.terms), dict(admin.noted)
     duties.suspect_ids = frozenset(b for b, epoch in admin.failed_dirs.items() if epochs.get(b) == epoch)
     return duties
 

@@ -15,6 +15,7 @@ from controller.api.insights import Insights
 from controller.api.lab import Lab
 from controller.api.listing import Summaries
 from controller.api.matrix import Matrix
+from controller.api.membership import Membership
 from controller.api.metrics import Metrics, lag_meter
 from controller.api.openapi import Docs
 from controller.api.page import Page
@@ -71,6 +72,7 @@ def build_app(
         Writes(view, active),
         PartitionRequests(active),
         Drains(active),
+        Membership(active),
         Configs(view, active, config),
         Insights(active),
         pulse,

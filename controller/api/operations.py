@@ -11,7 +11,18 @@ from typing import Any, Final
 import msgspec
 
 from controller import wire
-from controller.api import bodies, configs, drains, events, insights, matrix, partition_requests, pulse, writes
+from controller.api import (
+    bodies,
+    configs,
+    drains,
+    events,
+    insights,
+    matrix,
+    membership,
+    partition_requests,
+    pulse,
+    writes,
+)
 from controller.api.counts import Verdict
 from controller.core.explain import Explanation
 from controller.core.whatif import WhatIf
@@ -170,6 +181,7 @@ _WRITES: Final = (
         partition_requests.OutcomesBody,
         partition_requests.ElectBody,
     ),
+    _led("DELETE", "/v1/brokers/{id}", "Forget a broker that is gone and hosts nothing", membership.ForgottenBody),
     _led("POST", "/v1/brokers/{broker}/drain", "Move leaderships away from a broker", drains.DrainBody, bodies.Nothing),
     _led("DELETE", "/v1/brokers/{broker}/drain", "Let it lead again", drains.DrainBody),
 )

@@ -1,4 +1,4 @@
-"""`klamm brokers`: who is there, and what they carry."""
+"""`klamm brokers`: who is there, what they carry, and forgetting one that is gone."""
 
 from __future__ import annotations
 
@@ -8,15 +8,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from controller.cli.options import example, output_option, show_repeatedly, url_option, watch_option
-from controller.cli.output import Column, Item, emit_items
+from controller.cli.options import (
+    example,
+    output_option,
+    show_repeatedly,
+    timeout_option,
+    url_option,
+    watch_option,
+)
+from controller.cli.output import Column, Item, emit, emit_items
 
 if TYPE_CHECKING:
     from controller.cli.remote import Remote
 
 
 def address_of(broker: Item) -> str:
-    """Of a broker that was gone before this controller came, nothing but its id may be known."""
+    """Of a broker that only assignments name, nothing but its id is known."""
     return "-" if broker["host"] is None else f"{broker['host']}:{broker['port']}"
 
 
@@ -64,3 +71,19 @@ def list_brokers(url: str | None, output: str, watch: bool) -> None:
         return 0
 
     sys.exit(show_repeatedly(show, watch=watch))
+
+
+@brokers.command(epilog=example("klamm brokers forget 4"))
+@click.argument("broker", metavar="N", type=click.IntRange(0))
+@timeout_option
+@url_option
+@output_option
+def forget(broker: int, timeout_ms: int, url: str | None, output: str) -> None:
+    """Forget broker N, which is gone for good: it is listed no more. It must be in no assignment."""
+    from controller.cli.remote import ask_cluster  # noqa: PLC0415
+
+    async def question(remote: Remote) -> Any:
+        return (await remote.write(f"/v1/brokers/{broker}", {}, timeout_ms, "DELETE"))[1]
+
+    document: dict[str, Any] = ask_cluster(url, question)
+    emit(output, document, lambda _: click.echo(f"broker {broker} is forgotten"), [broker])

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from controller.core.formats import TermZnode
-from controller.core.model import Replicas
+from controller.core.model import Broker, Replicas
 from controller.core.states import ReplicaStatus
 
 
@@ -110,6 +110,21 @@ class DrainEnded(OfBroker, frozen=True):
     reason: str
 
 
+class BrokerNoted(msgspec.Struct, frozen=True):
+    """Write a registration down, so that a broker stays known when it is gone, over terms too. A subject of its own:
+    a broker does not live or die by it."""
+
+    broker: Broker
+
+    @property
+    def subject(self) -> str:
+        return node_subject(f"/klamm/brokers/{self.broker.broker_id}")
+
+
+class BrokerForgotten(OfBroker, frozen=True):
+    """Remove what was written down of a broker that is gone: it is known no more."""
+
+
 class DirsFound(OfBroker, frozen=True):
     """Which replicas of a broker incarnation lie on failed directories, all of them: (topic, partition)."""
 
@@ -204,6 +219,8 @@ AdminChange = (
     | MarkerDropped
     | DrainGranted
     | DrainEnded
+    | BrokerNoted
+    | BrokerForgotten
     | DirsFound
     | ReplicasProbed
     | ConfigFound

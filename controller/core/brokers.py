@@ -12,9 +12,10 @@ from functools import partial
 import msgspec
 
 from controller.core import deletion, drains
-from controller.core.admin import broker_subject, topic_subject
-from controller.core.changes import BrokerChanged, BrokerGone, BrokerLive, Change
-from controller.core.events import BrokersSeen
+from controller.core.admin import BrokerForgotten, BrokerNoted, broker_subject, topic_subject
+from controller.core.changes import BrokerChanged, BrokerGone, BrokerLive, Change, Refused
+from controller.core.codes import Code
+from controller.core.events import BrokersSeen, ForgetBrokerAsked
 from controller.core.model import Broker
 from controller.core.repair import Presence, repair_topic
 from controller.core.states import ReplicaStatus, replica_move
@@ -58,6 +59,32 @@ def on_brokers_seen(context: Context, event: BrokersSeen) -> Iterator[Work]:
         else:
             run = partial(repair_topic, context, topic, sorted(numbers), presence, reason)
         yield Work(topic_subject(topic), run)
+
+
+def on_time_passed(context: Context) -> Iterator[Work]:
+    """What is new about registrations is written down, when there is time: nobody waits for it."""
+    for broker in context.cluster.unnoted:
+        change = BrokerNoted(broker)
+        yield Work(change.subject, partial(_as_step_0, [change]))
+
+
+def on_forget_broker_asked(context: Context, event: ForgetBrokerAsked) -> Iterator[Work]:
+    yield Work(broker_subject(event.broker_id), partial(_forget, context, event.broker_id))
+
+
+def _forget(context: Context, broker_id: int) -> Iterator[Decided]:
+    """Only who is gone and hosts nothing: an assignment that names it would make it known again."""
+    cluster, subject = context.cluster, broker_subject(broker_id)
+    if broker_id in cluster.brokers:
+        yield 0, Refused(subject, Code.OPERATION_NOT_ATTEMPTED, f"broker {broker_id} is live; stop it first")
+    elif hosted := cluster.hosted.get(broker_id):
+        count, topic = sum(map(len, hosted.values())), min(hosted)
+        detail = f"{count} replicas are assigned to broker {broker_id}, for example of {topic}; reassign them first"
+        yield 0, Refused(subject, Code.OPERATION_NOT_ATTEMPTED, detail)
+    elif broker_id in cluster.gone or broker_id in cluster.duties.noted:
+        yield 0, BrokerForgotten(broker_id)
+    else:
+        yield 0, Refused(subject, Code.NONE, "it was not known")
 
 
 def _broker_changes(census: Census, believed: dict[int, Broker]) -> Iterator[tuple[int, list[Change]]]:

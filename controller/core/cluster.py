@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from controller.core.admin import ConfigFound, TopicErased
+from controller.core.admin import BrokerForgotten, ConfigFound, TopicErased
 from controller.core.changes import (
     BrokerChanged,
     BrokerGone,
@@ -28,6 +28,7 @@ from controller.core.changes import (
 )
 from controller.core.duties import Duties
 from controller.core.events import StateFact, TopicFact
+from controller.core.formats import known_broker_for, known_broker_in
 from controller.core.model import NO_VERSION, Assignment, Broker, Leadership, Partition, Replicas, Topic, TopicPartition
 
 
@@ -88,6 +89,12 @@ class Cluster:
         return live_ids.difference(broker_id for broker_id, replicas in failed.items() if (topic, number) in replicas)
 
     @property
+    def unnoted(self) -> list[Broker]:
+        """Live brokers whose registration is not written down as it is."""
+        noted = self.duties.noted
+        return [broker for broker in self.brokers.values() if noted.get(broker.broker_id) != known_broker_for(broker)]
+
+    @property
     def draining_ids(self) -> frozenset[int]:
         return frozenset(self.duties.drains)
 
@@ -118,7 +125,8 @@ class Cluster:
         """Fill a new, empty belief from what a term has read. Everything later goes through `apply`."""
         assert not self.topics, "a term loads once"
         if duties is not None:
-            self.duties = duties
+            self.duties = duties  # who of those that were noted is registered, the term's first decision says
+            self.gone = {broker_id: known_broker_in(znode, broker_id) for broker_id, znode in duties.noted.items()}
         for fact in topics:
             if fact.trouble is None:
                 self._find_topic(fact)
@@ -166,6 +174,9 @@ class Cluster:
                     self.unreadable[name, partition] = (trouble, zxid)
                 case SubjectParked(subject=subject, trouble=trouble):
                     self.parked[subject] = trouble
+                case BrokerForgotten(broker_id=broker_id) as change:
+                    self.gone.pop(broker_id, None)
+                    self.duties.apply(change)
                 case Refused() | NotificationRead():
                     pass  # nothing to believe
                 case change:

@@ -40,6 +40,7 @@ from controller.core.events import (
     ElectAsked,
     ElectionNodeSeen,
     Event,
+    ForgetBrokerAsked,
     GrowTopicAsked,
     LeaderAndIsrAnswered,
     LogDirsSeen,
@@ -84,6 +85,7 @@ HANDLERS: dict[type, Callable[[Context, Any], Iterator[Work]]] = {
     ElectAsked: balance.on_elect_asked,
     DrainAsked: drains.on_drain_asked,
     UndrainAsked: drains.on_undrain_asked,
+    ForgetBrokerAsked: brokers.on_forget_broker_asked,
     ConfigAsked: configs.on_config_asked,
 }
 

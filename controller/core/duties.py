@@ -12,6 +12,8 @@ import msgspec
 
 from controller.core.admin import (
     AdminChange,
+    BrokerForgotten,
+    BrokerNoted,
     ConfigFound,
     ConfigWritten,
     DeletionMarked,
@@ -26,7 +28,7 @@ from controller.core.admin import (
     ReplicasMoved,
     TermRecorded,
 )
-from controller.core.formats import TermZnode
+from controller.core.formats import KnownBrokerZnode, TermZnode, known_broker_for
 from controller.core.model import Replicas
 from controller.core.states import ReplicaStatus
 
@@ -67,6 +69,8 @@ class Duties:
         self.failed_dirs: dict[int, frozenset[tuple[str, int]]] = {}
         #: brokers that had bad directories under the controller before, and have not said yet which replicas that is
         self.suspect_ids: frozenset[int] = frozenset()
+        #: registrations as they are written down, the last one of each broker ever seen
+        self.noted: dict[int, KnownBrokerZnode] = {}
         #: terms of the past and the present, by controller epoch
         self.terms: dict[int, TermZnode] = {}
         self.topic_configs: dict[str, Mapping[str, str]] = {}
@@ -129,6 +133,10 @@ class Duties:
                 self.drains[broker_id] = Drain(epoch, is_shutdown)
             case DrainEnded(broker_id=broker_id):
                 self.drains.pop(broker_id, None)
+            case BrokerNoted(broker=broker):
+                self.noted[broker.broker_id] = known_broker_for(broker)
+            case BrokerForgotten(broker_id=broker_id):
+                self.noted.pop(broker_id, None)
             case DirsFound(broker_id=broker_id, failed=failed):
                 _keep(self.failed_dirs, broker_id, failed)
                 self.suspect_ids -= {broker_id}

@@ -162,6 +162,12 @@ class UndrainAsked(msgspec.Struct, frozen=True):
     broker_id: int
 
 
+class ForgetBrokerAsked(msgspec.Struct, frozen=True):
+    """Forget a broker that is gone for good."""
+
+    broker_id: int
+
+
 class ElectAsked(msgspec.Struct, frozen=True):
     """Elect the preferred leader, or uncleanly, for these partitions; None: wherever it is needed."""
 
@@ -254,6 +260,7 @@ Request = (
     | DeleteTopicAsked
     | DrainAsked
     | UndrainAsked
+    | ForgetBrokerAsked
     | ElectAsked
     | ReassignAsked
     | ConfigAsked

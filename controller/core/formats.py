@@ -148,6 +148,16 @@ class DrainZnode(msgspec.Struct, frozen=True):
     by: str
 
 
+class KnownBrokerZnode(msgspec.Struct, frozen=True):
+    """`/klamm/brokers/N`: the last registration seen."""
+
+    broker_epoch: int
+    host: str | None = None
+    port: int = -1
+    endpoints: tuple[str, ...] = ()
+    rack: str | None = None
+
+
 class FailedDirsZnode(msgspec.Struct, frozen=True):
     """`/klamm/failed_dirs/N`."""
 
@@ -256,6 +266,14 @@ def decode_broker(data: bytes, broker_id: int, epoch: int) -> Broker:
         znode.listener_security_protocol_map or {},
         znode.features or {},
     )
+
+
+def known_broker_for(broker: Broker) -> KnownBrokerZnode:
+    return KnownBrokerZnode(broker.epoch, broker.host, broker.port, broker.endpoints, broker.rack)
+
+
+def known_broker_in(znode: KnownBrokerZnode, broker_id: int) -> Broker:
+    return Broker(broker_id, znode.broker_epoch, znode.host, znode.port, znode.endpoints, znode.rack)
 
 
 def generic(data: bytes) -> Any:

@@ -11,6 +11,7 @@ from functools import partial
 import msgspec
 
 from controller.core.admin import (
+    BrokerForgotten,
     ConfigWritten,
     DeletionQueued,
     DeletionWaits,
@@ -133,6 +134,8 @@ def _admin_lines(cluster: Cluster, change: Change, one: Committed, stamped: Stam
             yield stamped(kind="broker", broker_id=broker_id, broker_epoch=epoch, target="draining", reason=reason)
         case DrainEnded(broker_id=broker_id, reason=reason) if broker_id in cluster.brokers:
             yield stamped(kind="broker", broker_id=broker_id, source="draining", target="live", reason=reason)
+        case BrokerForgotten(broker_id=broker_id):
+            yield stamped(kind="broker", broker_id=broker_id, source="gone", target="forgotten", reason="asked")
         case DirsFound(broker_id=broker_id, failed=failed, mended=mended) if failed or mended:
             reason = f"log directories: {len(failed)} replicas cannot be served, {len(mended)} can be again"
             yield stamped(kind="broker", broker_id=broker_id, source="live", target="live", reason=reason)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from controller.core.admin import (
+    BrokerForgotten,
     DeletionQueued,
     DirsFound,
     DrainEnded,
@@ -188,7 +189,7 @@ def _draft_broker(change: Change, draft: _Draft) -> None:
         case BrokerGone(broker_id=broker_id, epoch=epoch):
             draft.gone.append((broker_id, epoch))
             draft.brokers_changed = True
-        case BrokerChanged() | DrainGranted() | DrainEnded():
+        case BrokerChanged() | DrainGranted() | DrainEnded() | BrokerForgotten():
             draft.brokers_changed = True
         case DirsFound(failed=failed, mended=mended):
             for topic, number in failed | mended:

@@ -14,6 +14,8 @@ import msgspec
 
 from controller.core import formats
 from controller.core.admin import (
+    BrokerForgotten,
+    BrokerNoted,
     ConfigWritten,
     DeletionMarked,
     DirsFound,
@@ -49,6 +51,7 @@ KLAMM = "/klamm"
 DRAINING = "/klamm/draining"
 FAILED_DIRS = "/klamm/failed_dirs"
 TERMS = "/klamm/terms"
+KNOWN_BROKERS = "/klamm/brokers"
 
 
 class Ensure(msgspec.Struct, frozen=True, gc=False):
@@ -135,6 +138,11 @@ def _admin_writes(cluster: Cluster, change: Change) -> tuple[Write, ...]:
             return (*_parents(DRAINING), Put(f"{DRAINING}/{broker_id}", data))
         case DrainEnded(broker_id=broker_id):
             return (Remove(f"{DRAINING}/{broker_id}"),)
+        case BrokerNoted(broker=broker):
+            data = formats.encode(formats.known_broker_for(broker))
+            return (*_parents(KNOWN_BROKERS), Put(f"{KNOWN_BROKERS}/{broker.broker_id}", data))
+        case BrokerForgotten(broker_id=broker_id):
+            return (Remove(f"{KNOWN_BROKERS}/{broker_id}"),)
         case DirsFound(broker_id=broker_id, epoch=epoch, failed=failed):
             path = f"{FAILED_DIRS}/{broker_id}"
             if not failed:

@@ -66,3 +66,38 @@ async def test_every_failover_is_recorded_with_its_phases_and_kept(cluster: Clus
         await broker.kill()
     await cluster.start()
     assert (await recorded(cluster, len(cluster.order.claims())))[:2] == terms[:2]
+
+
+@pytest.mark.slow
+async def test_a_broker_that_died_is_known_to_the_next_term_with_its_address_until_forgotten(cluster: Cluster) -> None:
+    await controlled_by(cluster, 1)
+    await with_topics(cluster, orders=[[1, 2]])
+
+    async def is_noted() -> bool:
+        return await read(cluster, "/klamm/brokers/3") is not None
+
+    await until(is_noted, "broker 3 is written down")
+    await cluster.brokers[3].kill()
+
+    async def known() -> dict[int, tuple[str, int]]:
+        rows = await items(cluster, "/v1/brokers") or []
+        return {row["id"]: (row["state"], row["port"]) for row in rows}
+
+    async def is_gone() -> bool:
+        return (await known()).get(3, ("", 0))[0] == "gone"
+
+    await until(is_gone, "broker 3 is gone")
+    await cluster.brokers[1].kill()
+    await until(lambda: len(cluster.order.claims()) == 2, "2 leads")
+
+    async def is_known() -> bool:
+        return (await known()).get(3) == ("gone", cluster.brokers[3].port)
+
+    await until(is_known, "the successor knows broker 3")
+    await klamm(cluster, "brokers", "forget", "3")
+
+    async def is_forgotten() -> bool:
+        return 3 not in await known()
+
+    await until(is_forgotten, "broker 3 is forgotten")
+    assert await read(cluster, "/klamm/brokers/3") is None
