@@ -31,6 +31,8 @@ class Reply(msgspec.Struct, frozen=True):
     is_unknown: bool = False
     #: what an RPC answers with, e.g. wire.AlterPartitionAnswer
     body: object = None
+    #: links the reply with the writes, requests and lines of its event; empty when it was not decided on
+    event_id: str = ""
 
 
 class PartitionOutcome(msgspec.Struct, frozen=True):

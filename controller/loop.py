@@ -8,11 +8,13 @@ decided anew; a request keeps its place in line and its reply.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Protocol
 
+import msgspec
 import structlog
 
 from controller.answers import reply_for
@@ -103,11 +105,20 @@ class Loop:
 
     async def settle(self, event: Event) -> tuple[list[Committed], bool]:
         """Decide one event and make it stand, step by step. Returns what stands, and whether all of it does."""
+        started = time.perf_counter()
         with self._meters.handling(event):
-            return await self._settle(event)
+            stood, is_settled = await self._settle(event)
+        if stood or not is_settled:
+            took_ms = round((time.perf_counter() - started) * 1_000, 1)
+            log.info(
+                "event.settled", kind=type(event).__name__, event_id=self._event_id, changes=len(stood),
+                newest_zxid=max((one.zxid for one in stood), default=0), is_settled=is_settled, took_ms=took_ms,
+            )  # fmt: skip
+        return stood, is_settled
 
     async def _settle(self, event: Event) -> tuple[list[Committed], bool]:
-        event_id = self._next_event_id()
+        self._events += 1
+        event_id = self._event_id
         steps = await self._decide(event)
         self._on_phase("decided")
         stood: list[Committed] = []
@@ -174,7 +185,8 @@ class Loop:
         stood, is_settled = await self.settle(request.event)
         request.attempts += 1
         if is_settled:
-            request.answer(reply_for(self.cluster, request.event, stood))
+            reply = reply_for(self.cluster, request.event, stood)
+            request.answer(msgspec.structs.replace(reply, event_id=self._event_id))
         elif request.attempts <= self._limits.resends_after_conflict:
             self._inbox.put_back(request)
         else:
@@ -182,6 +194,7 @@ class Loop:
             request.answer(Reply(detail=detail, is_unknown=True))
         await self._follow_up(stood)  # answered first: the answer is about what was asked
 
-    def _next_event_id(self) -> str:
-        self._events += 1
+    @property
+    def _event_id(self) -> str:
+        """Of the event in hand, or settled last."""
         return f"{self.cluster.controller_epoch}-{self._events}"

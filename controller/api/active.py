@@ -5,10 +5,13 @@ Everything that only the active controller can say or do goes through here; it d
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Final
 
+import structlog
 from aiohttp import web
+from structlog.contextvars import bind_contextvars, bound_contextvars, get_contextvars
 
 from controller.api.bodies import listener_asked, read_body
 from controller.api.problems import moved_to, refusal_for, unavailable, unknown_outcome
@@ -19,9 +22,11 @@ from controller.core.codes import Code
 from controller.core.events import Event
 from controller.core.lines import Line
 from controller.http import HttpClient, NoAnswerError, UnreachableError
-from controller.wire import CONTROLLER_EPOCH, HTTP_LISTENER, address_of
+from controller.wire import CONTROLLER_EPOCH, EVENT_ID, HTTP_LISTENER, address_of
 
 FORWARD: Final = "Klamm-Forward"
+
+log = structlog.get_logger()
 
 #: gets the request and its whole body; may raise NotControllerError
 LedHandler = Callable[[web.Request, bytes], Awaitable[web.Response]]
@@ -49,15 +54,28 @@ class ActiveController:
 
         async def handle(request: web.Request) -> web.Response:
             raw = await read_body(request, self._limits.api_body_max_bytes)
-            try:
-                response = await handler(request, raw)
-            except NotControllerError:
-                return await self.pass_on(request, raw)
+            started = time.perf_counter()
+            with bound_contextvars(event_id=None):  # `ask` knows it: a connection's requests share one context
+                try:
+                    response = await handler(request, raw)
+                except NotControllerError:
+                    return await self.pass_on(request, raw)
+                self._name_event(request, response, round((time.perf_counter() - started) * 1_000, 1))
             if (controller_epoch := self._door.controller_epoch) is not None:
                 response.headers[CONTROLLER_EPOCH] = str(controller_epoch)
             return response
 
         return web.route(method, path, handle)
+
+    @staticmethod
+    def _name_event(request: web.Request, response: web.Response, took_ms: float) -> None:
+        """The id that the request's znode writes, RPCs and lines carry is the answer's, and the process log's."""
+        event_id = get_contextvars()["event_id"]
+        if event_id is not None:
+            response.headers[EVENT_ID] = event_id
+            log.info(
+                "request.answered", method=request.method, path=request.path, status=response.status, took_ms=took_ms
+            )
 
     @property
     def cluster(self) -> Cluster:
@@ -79,6 +97,8 @@ class ActiveController:
     async def ask(self, event: Event, see: str, *, accept: Collection[Code] = (Code.NONE,)) -> Reply:
         """The reply to what was done; a refusal is raised. `see` is the path that tells when nobody knows."""
         reply = await self._door.ask(event)
+        if reply.event_id:
+            bind_contextvars(event_id=reply.event_id)
         if reply.is_unknown:
             raise unknown_outcome(f"what became of it is not known; GET {see} says it")
         if reply.code not in accept:

@@ -36,9 +36,11 @@ log = structlog.get_logger()
 
 
 class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`last`: so many lines of the past come first, unless the stream is resumed where it was left."""
+    """`last`: so many lines of the past come first, unless the stream is resumed where it was left. `follow` false: it
+    ends with what has happened."""
 
     last: Annotated[int, msgspec.Meta(ge=0, le=LINES_KEPT)] = 0
+    follow: bool = True
 
 
 class SubscriberGoneError(Exception):
@@ -73,7 +75,7 @@ class Events:
             response = await _begun(request, chronicle.controller_epoch)
             try:
                 await self._write(response, b"retry: %d\n\n" % RETRY_MS)
-                await self._follow(response, chronicle, query.last, last_id)
+                await self._follow(response, chronicle, query, last_id)
             except SubscriberGoneError:
                 _abort(request)
             return response
@@ -90,12 +92,14 @@ class Events:
         finally:
             self._subscribers.discard(task)
 
-    async def _follow(self, response: web.StreamResponse, chronicle: Chronicle, last: int, last_id: str | None) -> None:
+    async def _follow(
+        self, response: web.StreamResponse, chronicle: Chronicle, query: EventsQuery, last_id: str | None
+    ) -> None:
         """Until the term is over, and then only after its last line."""
         position = _position_of(last_id, chronicle)
         is_lost = position is None and last_id is not None
         if position is None:
-            position = max(chronicle.number - last, chronicle.forgotten)
+            position = max(chronicle.number - query.last, chronicle.forgotten)
         while True:
             if is_lost or position < chronicle.forgotten:
                 position = max(position, chronicle.forgotten)
@@ -107,7 +111,7 @@ class Events:
                     await self._write(response, b"".join(_frame_of(entry, chronicle) for entry in piece))
                     await asyncio.sleep(0)
                 position = newer[-1].number
-            elif chronicle.is_closed:
+            elif chronicle.is_closed or not query.follow:
                 return
             else:
                 await self._wait(response, chronicle)

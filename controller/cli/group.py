@@ -26,6 +26,7 @@ MODULES: Final = (
     "elect",
     "drains",
     "insights",
+    "events",
     "completion",
 )
 

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 from controller.cli.errors import CliError, UnreachableClusterError
-from controller.cli.options import Duration, output_option, show_repeatedly, watch_option
+from controller.cli.options import Duration, example, output_option, show_repeatedly, watch_option
 from controller.cli.output import Column, Item, emit, print_table
 
 TRY_NEXT: Final = (
@@ -78,7 +78,7 @@ def _explained() -> Iterator[None]:
         raise kind(str(error)) from None
 
 
-@click.command(short_help="A local cluster: ZooKeeper and brokers.")
+@click.command(short_help="A local cluster: ZooKeeper and brokers.", epilog=example("klamm up --brokers 3"))
 @click.option("--brokers", type=click.IntRange(1, 99), default=3, show_default=True)
 @click.option("--port-base", type=click.IntRange(1, 65_000), default=8080, show_default=True, help="Broker N: plus N.")
 @click.option("--zookeeper", metavar="HOST:PORT/CHROOT", help="Use this ZooKeeper instead of an embedded one.")
@@ -114,7 +114,7 @@ def up(properties: tuple[str, ...], timeout_ms: int, var: Path, **settings: Any)
         click.echo(f"  {name} {words:<{width}}  # {purpose}")
 
 
-@click.command(short_help="End the local cluster.")
+@click.command(short_help="End the local cluster.", epilog=example("klamm down"))
 @var_option
 def down(var: Path) -> None:
     """End everything that `klamm up` started, and wait until it has ended; data and logs stay."""
@@ -125,7 +125,7 @@ def down(var: Path) -> None:
     click.echo(f"{len(ended)} processes have ended; data and logs stay in {var}" if ended else f"no lab runs in {var}")
 
 
-@click.command(short_help="What runs where.")
+@click.command(short_help="What runs where.", epilog=example("klamm ps -o wide"))
 @output_option
 @watch_option
 @var_option
@@ -163,7 +163,8 @@ def _command_for(name: str, verb: Verb) -> click.Command:
     command: Callable[..., Any] = var_option(click.argument("broker", metavar="N", type=click.IntRange(1))(callback))
     for option in _options_for(name):
         command = option(command)
-    return click.command(name, help=verb.help)(command)
+    words = "klamm freeze 2 --for 10s" if name == "freeze" else f"klamm {name} 2"
+    return click.command(name, help=verb.help, epilog=example(words))(command)
 
 
 def _options_for(name: str) -> list[Callable[..., Any]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self, TypeVar
 from urllib.parse import urlencode, urlsplit
@@ -16,12 +16,14 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from controller.cli.errors import RefusedError, UnreachableClusterError
-from controller.http import HttpClient, NoAnswerError, UnreachableError
+from controller.http import ExchangeError, HttpClient, NoAnswerError, UnreachableError
 
 PROBE_TIMEOUT_MS: Final = 1_000
 READ_TIMEOUT_MS: Final = 10_000
 WRITE_TIMEOUT_MS: Final = 20_000
 RETRY_INTERVAL_MS: Final = 250
+#: a comment comes more often than this
+STREAM_SILENCE_MS: Final = 30_000
 REDIRECTS_MAX: Final = 3
 ITEMS_PER_PAGE: Final = 5_000
 _USUAL_URLS: Final = ("http://127.0.0.1:8081", "http://127.0.0.1:8082", "http://127.0.0.1:8083")
@@ -61,6 +63,14 @@ class Probe(NamedTuple):
     controller_epoch: int = NOBODY
     url: str = ""
     trouble: str = ""
+
+
+class Frame(NamedTuple):
+    """One event of the controller's stream."""
+
+    id: str
+    kind: str
+    data: dict[str, Any]
 
 
 class Remote:
@@ -145,6 +155,22 @@ class Remote:
             await asyncio.sleep(RETRY_INTERVAL_MS / 1_000)
             self._home = None
 
+    async def events(self, path: str, last_id: str | None, *, is_patient: bool = False) -> AsyncIterator[Frame]:
+        """The frames of a stream until it ends. Patient: a cluster that cannot be asked now has none, for now."""
+        headers = {"Klamm-Forward": "1", **({} if last_id is None else {"Last-Event-ID": last_id})}
+        rest = b""
+        try:
+            url = f"{await self.home()}{path}"
+            async for piece in self._client.stream(url, headers, STREAM_SILENCE_MS):
+                *blocks, rest = (rest + piece).split(b"\n\n")
+                for frame in map(frame_of, blocks):
+                    if frame is not None:
+                        yield frame
+        except (ExchangeError, UnreachableClusterError) as error:
+            self._home = None  # another broker may know better
+            if not is_patient:
+                raise UnreachableClusterError(f"no stream: {error}; `klamm status` shows who controls") from None
+
     async def _follow(self, method: str, path: str, body: bytes | None, deadline: float) -> tuple[int, Any]:
         """Ask at home, and where that sends us to."""
         base = await self.home()
@@ -196,6 +222,14 @@ class Remote:
             raise UnreachableClusterError(f"no answer from the cluster: {error}; `klamm ps` shows what runs") from None
         except msgspec.DecodeError:
             raise UnreachableClusterError(f"{url} does not answer like a broker of ours; name one with --url") from None
+
+
+def frame_of(block: bytes) -> Frame | None:
+    """One block of Server-Sent Events; None for a comment and the like."""
+    fields = dict(line.split(b": ", 1) for line in block.split(b"\n") if b": " in line and not line.startswith(b":"))
+    if b"data" not in fields:
+        return None
+    return Frame(fields[b"id"].decode(), fields[b"event"].decode(), msgspec.json.decode(fields[b"data"]))
 
 
 def _refusal(status: int, body: Any) -> RefusedError:

@@ -11,13 +11,16 @@ from pathlib import Path
 import click
 
 from controller.cli.errors import WrongUsageError
+from controller.cli.options import example
 
 
 def register(group: click.Group) -> None:
     group.add_command(run)
 
 
-@click.command(short_help="One broker process in the foreground.")
+@click.command(
+    short_help="One broker process in the foreground.", epilog=example("klamm run --config server.properties")
+)
 @click.option("--config", required=True, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--set",

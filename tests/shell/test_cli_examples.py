@@ -9,12 +9,13 @@ from pathlib import Path
 import click
 import pytest
 
+from controller.chronicle import Chronicle
 from controller.cli.group import klamm
 from controller.daemon import TermRecord
 from tests.builders import a_cluster
 from tests.shell.deciding_support import DecidingDoor, a_cluster_to_command, run
 
-#: those act on the processes of this machine; `test_cli_lab.py` runs them
+#: those act on the processes of this machine; `integration/test_lab_examples.py` runs them
 OF_THE_LAB = {
     "up",
     "down",
@@ -53,6 +54,7 @@ def test_the_example_of_every_command_runs_as_it_stands(
     cluster = a_cluster(orders=[[2, 1, 3], *[[1, 2, 3]] * 5])
     door = DecidingDoor(cluster)
     door.has_deleting_brokers = True
+    door.chronicle = Chronicle(7)
     door.terms = [TermRecord(7, 1, 1_000, None, None, {"loaded": 8.25})]
     with a_cluster_to_command(cluster, door) as (command_line, _):
         result = command_line(*shlex.split(example)[1:])

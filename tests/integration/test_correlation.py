@@ -1,0 +1,44 @@
+"""One id from a request through the znode writes and the RPCs into every broker's log."""
+
+from __future__ import annotations
+
+import json
+
+import aiohttp
+import pytest
+
+from tests.integration.cluster import Cluster, until
+
+pytestmark = [pytest.mark.java, pytest.mark.slow]
+
+
+async def test_the_id_of_an_answer_is_in_every_log_that_the_request_has_left_a_trace_in(cluster: Cluster) -> None:
+    await cluster.start()
+    leader = cluster.controller
+    body = {"name": "orders", "partitions": 3, "replication_factor": 3}
+    async with aiohttp.ClientSession() as client, client.post(f"{leader.url}/v1/topics", json=body) as response:
+        assert response.status == 201
+        event_id = response.headers["Klamm-Event-Id"]
+    assert event_id.startswith(f"{cluster.order.claims()[-1].controller_epoch}-")
+    await cluster.whole()
+
+    written = [
+        line
+        for text in (leader.folder / "state-change.log").read_text().splitlines()
+        for line in (json.loads(text),)
+        if line.get("event_id") == event_id and line["kind"] != "rpc"
+    ]
+    assert sorted(line["partition"] for line in written if line["kind"] == "partition") == [0, 1, 2]
+    assert all(line["zxid"] > 0 for line in written)
+
+    [answered] = [line for line in leader.log("request.answered") if line["event_id"] == event_id]
+    assert (answered["method"], answered["path"], answered["status"]) == ("POST", "/v1/topics", 201)
+    [settled] = [line for line in leader.log("event.settled") if line["event_id"] == event_id]
+    assert settled["kind"] == "CreateTopicAsked"
+    assert settled["newest_zxid"] == max(line["zxid"] for line in written)
+
+    for broker in cluster.brokers.values():
+        await until(
+            lambda broker=broker: [line for line in broker.rpcs() if line.get("event_id") == event_id],
+            f"broker {broker.broker_id} has logged the requests of {event_id}",
+        )
