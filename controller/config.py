@@ -39,6 +39,7 @@ class Limits(msgspec.Struct, frozen=True):
     # the event stream
     event_subscribers: int = 200
     events_per_write: int = 500
+    event_gives_way_ms: int = 1_000
     event_heartbeat_ms: int = 2_000
     event_write_timeout_ms: int = 10_000
     # the matrix: a page ends with the topic that brings it over this

@@ -2,12 +2,14 @@
 
 Ids are `<controller_epoch>-<n>`, n counting the lines of a term from 1. It keeps nothing per subscriber but how far
 that one is: who resumes within the lines kept gets all that it missed, anybody else a `reset` and the present state.
-Who does not read is dropped. A stream ends with the term; on a standby the controller's is passed through.
+Who does not read is dropped, and all give way to the controller while that works. A stream ends with the term; on a
+standby the controller's is passed through.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from typing import Annotated, Any, Final
@@ -25,9 +27,11 @@ from controller.chronicle import LINES_KEPT, Chronicle, Entry
 from controller.config import Limits
 from controller.core.codes import Code
 from controller.http import ExchangeError
+from controller.metrics import IDLE
 from controller.wire import CONTROLLER_EPOCH
 
 RETRY_MS: Final = 1_000
+LOOK_AGAIN_MS: Final = 20
 LAST_EVENT_ID: Final = "Last-Event-ID"
 #: of either number of an id: 64 bits
 DIGITS_MAX: Final = 19
@@ -56,6 +60,8 @@ class Events:
         self._active = active
         self._limits = limits
         self._summaries = Summaries(view)
+        self._line = asyncio.Lock()
+        self._newest_piece: tuple[tuple[int, int, int], int, bytes] = ((-1, -1, -1), -1, b"")
         self._subscribers: set[asyncio.Task[Any]] = set()
 
     def routes(self) -> Sequence[web.RouteDef]:
@@ -105,16 +111,36 @@ class Events:
                 position = max(position, chronicle.forgotten)
                 await self._write(response, await self._reset_frame(chronicle, position))
                 is_lost = False
-            if newer := chronicle.after(position):
-                for start in range(0, len(newer), self._limits.events_per_write):
-                    piece = newer[start : start + self._limits.events_per_write]
-                    await self._write(response, b"".join(_frame_of(entry, chronicle) for entry in piece))
+            if chronicle.number > position:
+                await self._give_way(chronicle)
+                if position >= chronicle.forgotten:
+                    position, piece = self._piece_after(position, chronicle)
+                    await self._write(response, piece)
                     await asyncio.sleep(0)
-                position = newer[-1].number
             elif chronicle.is_closed or not query.follow:
                 return
             else:
                 await self._wait(response, chronicle)
+
+    async def _give_way(self, chronicle: Chronicle) -> None:
+        """Until the controller of this process rests, or for so long: who watches must not slow down who decides. One
+        subscriber looks, the others stand in line behind it."""
+        give_up_at = time.monotonic() + self._limits.event_gives_way_ms / 1_000
+        async with self._line:
+            while self._is_busy() and not chronicle.is_closed and time.monotonic() < give_up_at:  # noqa: ASYNC110 - rest sets no event
+                await asyncio.sleep(LOOK_AGAIN_MS / 1_000)
+
+    def _is_busy(self) -> bool:
+        return self._door.meters.controller_state != IDLE or self._door.inbox_depth > 0
+
+    def _piece_after(self, position: int, chronicle: Chronicle) -> tuple[int, bytes]:
+        """The next lines as bytes, and the number of the last; most subscribers are equally far, and share them."""
+        key = chronicle.controller_epoch, position, chronicle.number
+        if self._newest_piece[0] != key:
+            entries = chronicle.after(position)[: self._limits.events_per_write]
+            piece = b"".join(_frame_of(entry, chronicle) for entry in entries)
+            self._newest_piece = key, entries[-1].number, piece
+        return self._newest_piece[1:]
 
     async def _wait(self, response: web.StreamResponse, chronicle: Chronicle) -> None:
         """Until there is news; meanwhile a comment now and then, which also finds out who has left."""

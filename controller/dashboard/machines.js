@@ -85,9 +85,9 @@ function line(from, to) {
   const [dx, dy] = [to.x - from.x, to.y - from.y];
   const length = Math.hypot(dx, dy);
   const [ux, uy] = [dx / length, dy / length];
-  const shift = 7;
-  const centre = ({ x, y }) => [x + BOX_W / 2 - uy * shift, y + BOX_H / 2 + ux * shift];
-  const reach = Math.min(ux === 0 ? Infinity : (BOX_W / 2 + 2) / Math.abs(ux), uy === 0 ? Infinity : (BOX_H / 2 + 2) / Math.abs(uy));
-  const [[ax, ay], [bx, by]] = [centre(from), centre(to)];
-  return `M${ax + ux * reach} ${ay + uy * reach}L${bx - ux * reach} ${by - uy * reach}`;
+  const [ox, oy] = [-uy * 7, ux * 7]; // beside the line between the centres
+  const reach = (vx, vy) => Math.min( // from there to the edge of a box
+    vx === 0 ? Infinity : (Math.sign(vx) * BOX_W / 2 - ox) / vx, vy === 0 ? Infinity : (Math.sign(vy) * BOX_H / 2 - oy) / vy);
+  const end = ({ x, y }, vx, vy) => `${x + BOX_W / 2 + ox + vx * (reach(vx, vy) + 2)} ${y + BOX_H / 2 + oy + vy * (reach(vx, vy) + 2)}`;
+  return `M${end(from, ux, uy)}L${end(to, -ux, -uy)}`;
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
@@ -154,22 +155,46 @@ async def test_silence_is_filled_with_comments() -> None:
         assert await stream.block() == ": nothing new\n"
 
 
-async def test_many_subscribers_all_get_everything() -> None:
+@pytest.mark.slow
+async def test_a_hundred_subscribers_all_get_ten_thousand_changes() -> None:
+    count, subscribers = 10_000, 100
     door, chronicle = a_leader()
-    lines = [a_line(topic="orders", partition=number) for number in range(2_000)]
-    expected = [f"4-{number}" for number in range(1, 2_001)]
+    lines = [a_line(topic="orders", partition=number) for number in range(count)]
+    began: asyncio.Semaphore = asyncio.Semaphore(0)
 
-    async def listen(client: aiohttp.ClientSession) -> list[str]:
-        async with listening(client, "?last=2000") as stream:
-            return await stream.ids(2_000)
+    async def listen(client: aiohttp.ClientSession) -> list[int]:
+        """The numbers of the lines, as they came."""
+        async with listening(client) as stream:
+            began.release()
+            got = bytearray()
+            while not got.endswith(b"\n\n") or b"id: 4-%d\n" % count not in got[-2_000:]:
+                got += await asyncio.wait_for(stream.response.content.readany(), 60)
+        return [int(number) for number in re.findall(rb"^id: 4-(\d+)$", got, re.MULTILINE)]
 
-    async with asking(View(), door) as client:
-        async with asyncio.TaskGroup() as group:
-            listeners = [group.create_task(listen(client)) for _ in range(5)]
-            chronicle.accept(lines[:700])
+    async with asking(View(), door) as client, asyncio.TaskGroup() as group:
+        listeners = [group.create_task(listen(client)) for _ in range(subscribers)]
+        for _ in range(subscribers):
+            await began.acquire()
+        for start in range(0, count, 500):
+            door.inbox_depth = int(start < count - 500)  # it works until the last of them
+            chronicle.accept(lines[start : start + 500])
             await asyncio.sleep(0)
-            chronicle.accept(lines[700:])
-        assert all(listener.result() == expected for listener in listeners)
+    assert all(listener.result() == list(range(1, count + 1)) for listener in listeners)
+
+
+async def test_a_controller_that_works_is_given_way_but_not_for_ever() -> None:
+    door, chronicle = a_leader()
+    limits = msgspec.structs.replace(LIMITS, event_gives_way_ms=200)
+    async with asking(View(), door, limits) as client, listening(client) as stream:
+        loop = asyncio.get_running_loop()
+        door.inbox_depth = 1
+        started = loop.time()
+        chronicle.accept([a_line()])
+        assert await stream.ids(1) == ["4-1"]
+        assert loop.time() - started >= 0.2
+        door.inbox_depth = 0
+        chronicle.accept([a_line()])
+        assert await stream.ids(1) == ["4-2"]
 
 
 async def test_who_does_not_read_is_dropped_and_the_others_are_not() -> None:
