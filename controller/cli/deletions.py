@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from controller.cli.options import example, output_option, show_repeatedly, timeout_option, url_option, watch_option
-from controller.cli.output import Column, Item, emit, emit_items, print_facts
+from controller.cli.output import Column, Item, Progress, emit, emit_items, print_facts
 from controller.cli.topics import path_of, topics
 
 if TYPE_CHECKING:
@@ -67,9 +67,12 @@ def delete(name: str, abandon_offline: bool, wait: bool, timeout_ms: int, url: s
         return (await remote.write(f"{path_of(name)}{query}", {}, timeout_ms, "DELETE"))[1]
 
     document = ask_cluster(url, question)
-    while wait and document["status"] != "deleted" and time.monotonic() < deadline:
-        time.sleep(POLL_INTERVAL_MS / 1_000)
-        document = ask_cluster(url, partial(_progress, document))
+    with Progress() as progress:
+        while wait and document["status"] != "deleted" and time.monotonic() < deadline:
+            why = f", waits for: {document['waits_for']}" if document["waits_for"] else ""
+            progress.say(f"{document['replicas_deleted']} of {document['replicas']} replicas deleted{why}")
+            time.sleep(POLL_INTERVAL_MS / 1_000)
+            document = ask_cluster(url, partial(_progress, document))
     emit(output, document, lambda _: _print_deletion(document), [name])
     sys.exit(1 if wait and document["status"] != "deleted" else 0)
 

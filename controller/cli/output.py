@@ -5,9 +5,11 @@ Colour is for terminals only, and means the same everywhere: green is good, yell
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import click
 
@@ -133,6 +135,26 @@ def print_facts(facts: Iterable[tuple[str, str, str]]) -> None:
     for title, value, style in facts:
         table.add_row(Text(title, style="bold"), Text(value, style=style))
     _print(table)
+
+
+class Progress:
+    """How far a wait is: one line on a terminal, renewed in place and gone at the end; elsewhere nothing."""
+
+    def __init__(self) -> None:
+        self._stream = sys.stderr
+        self._is_shown = self._stream.isatty()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.say("")
+
+    def say(self, text: str) -> None:
+        if self._is_shown:
+            width = shutil.get_terminal_size().columns - 1
+            self._stream.write(f"\r\033[K{text[:width]}")
+            self._stream.flush()
 
 
 def _print(renderable: RenderableType) -> None:

@@ -12,7 +12,7 @@ import click
 from controller.cli.brokers import BROKER_COLUMNS, with_roles
 from controller.cli.errors import CliError, UnreachableClusterError
 from controller.cli.options import example, output_option, show_repeatedly, timeout_option, url_option, watch_option
-from controller.cli.output import emit, print_facts, print_table
+from controller.cli.output import Progress, emit, print_facts, print_table
 
 if TYPE_CHECKING:
     from controller.cli.remote import Remote
@@ -119,17 +119,19 @@ def wait(what: str, timeout_ms: int, url: str | None) -> None:
     ]
     started = time.monotonic()
     deadline = started + timeout_ms / 1_000
-    while True:
-        try:
-            missing: CliError | None = ask_cluster(url, missing_for)
-        except UnreachableClusterError as error:
-            missing = error
-        if missing is None:
-            click.echo(f"{what} after {time.monotonic() - started:.1f}s")
-            return
-        if time.monotonic() >= deadline:
-            raise missing
-        time.sleep(POLL_INTERVAL_MS / 1_000)
+    with Progress() as progress:
+        while True:
+            try:
+                missing: CliError | None = ask_cluster(url, missing_for)
+            except UnreachableClusterError as error:
+                missing = error
+            if missing is None:
+                break
+            if time.monotonic() >= deadline:
+                raise missing
+            progress.say(f"{time.monotonic() - started:.0f} s: {missing.format_message()}")
+            time.sleep(POLL_INTERVAL_MS / 1_000)
+    click.echo(f"{what} after {time.monotonic() - started:.1f}s")
 
 
 async def _health_missing(remote: Remote) -> CliError | None:

@@ -148,6 +148,12 @@ async function lookAtLab() {
   }
 }
 
+/** The report of the Spark jobs is linked where this broker's API has one. */
+async function lookForReport() {
+  const { paths } = (await ask("/openapi.json")).json;
+  $("report").hidden = !("/v1/reports/latest" in paths);
+}
+
 async function order(verb, broker) {
   $("said").textContent = `${verb} broker ${broker} …`;
   try {
@@ -235,5 +241,6 @@ onDone(() => lookIn(0));
 
 drawLive();
 lookIn(0);
+lookForReport();
 setInterval(drawController, TICK_MS);
 stream.run();

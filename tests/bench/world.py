@@ -24,6 +24,7 @@ from controller.daemon import Daemon
 from controller.dialects.http import HttpDialect
 from controller.guard import TermGuard
 from controller.http import HttpClient
+from controller.metrics import Meters
 from controller.outbox import Outboxes
 from controller.term import OnAnswer, Tools
 from controller.zk import ZooKeeperClient, connect
@@ -87,7 +88,7 @@ class World:
             assert answer.refused is None, answer.refused
 
     @asynccontextmanager
-    async def controller(self) -> AsyncIterator[Daemon]:
+    async def controller(self, meters: Meters | None = None) -> AsyncIterator[Daemon]:
         """A real controller; its process is this one."""
 
         def open_outboxes(
@@ -109,7 +110,7 @@ class World:
         zk = await self.client()
         tools = Tools(
             cluster_id="bench", open_outboxes=open_outboxes, journal=NoJournal(), limits=LIMITS,
-            now_ms=lambda: time.time_ns() // 1_000_000, entropy=Random(1),
+            now_ms=lambda: time.time_ns() // 1_000_000, entropy=Random(1), meters=meters or Meters(),
         )  # fmt: skip
         daemon = Daemon(zk, 0, tools)
         running = asyncio.create_task(run_until_lost(daemon))

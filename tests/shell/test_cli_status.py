@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import re
+import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -248,3 +253,17 @@ def test_watching_goes_on_until_interrupted() -> None:
 )
 def test_durations_are_said_in_two_units(seconds: float, text: str) -> None:
     assert duration_text(seconds) == text
+
+
+def test_a_wait_shows_how_far_it_is_on_a_terminal_and_can_be_interrupted(hurt: str) -> None:
+    """Through a terminal of its own: into a pipe nothing is shown but the end."""
+    terminal, child = pty.openpty()
+    words = [str(Path(sys.executable).with_name("klamm")), "wait", "--timeout", "60s", "--url", hurt]
+    process = subprocess.Popen(words, stdout=child, stderr=child, stdin=child)
+    os.close(child)
+    shown = b""
+    while b"still not healthy" not in shown:
+        shown += os.read(terminal, 1_000)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(10) == 1
+    os.close(terminal)

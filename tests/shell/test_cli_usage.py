@@ -80,6 +80,19 @@ def test_completion_code_is_printed_for_each_shell(shell: str, sign: str) -> Non
     assert "_KLAMM_COMPLETE" in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("shell", "words", "at", "sign"),
+    [
+        ("bash", "klamm to", "1", "plain,topics"),
+        ("zsh", "klamm topics cr", "2", "plain\ncreate\nCreate a topic"),
+        ("fish", "klamm elect --type pre", "pre", "plain,preferred"),
+    ],
+)
+def test_each_shell_is_told_how_a_word_goes_on(shell: str, words: str, at: str, sign: str) -> None:
+    result = run(_KLAMM_COMPLETE=f"{shell}_complete", COMP_WORDS=words, COMP_CWORD=at)
+    assert result.stdout.startswith(sign)
+
+
 @pytest.mark.parametrize(("text", "ms"), [("30s", 30_000), ("500ms", 500), ("2m", 120_000), ("1.5", 1_500), ("0", 0)])
 def test_durations_are_written_with_a_unit_or_in_seconds(text: str, ms: int) -> None:
     assert Duration().convert(text, None, None) == ms
