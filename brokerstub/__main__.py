@@ -1,4 +1,5 @@
-"""`python -m brokerstub --config server.properties [--set key=value]...`: one broker process, as `klamm run`."""
+"""`python -m brokerstub --config server.properties [--set key=value]... [--insecure]`: one broker process, as
+`klamm run`."""
 
 from __future__ import annotations
 
@@ -14,12 +15,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m brokerstub", description="One broker process in the foreground.")
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides")
+    parser.add_argument("--insecure", action="store_true", help="listen where others reach it, guarded or not")
     arguments = parser.parse_args()
     try:
         config = load_broker_config(arguments.config, arguments.overrides)
     except (ConfigError, OSError) as error:
         parser.error(f"{arguments.config}: {error}")
-    return run_broker(config)
+    return run_broker(config, is_insecure=arguments.insecure)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ from controller import wire
 from controller.config import Limits
 from controller.core.codes import Code
 from controller.http import ExchangeError
+from controller.signing import Incarnation, Signer
 from controller.wire import AlterPartitionAnswer
 
 log = structlog.get_logger()
@@ -33,6 +34,7 @@ class Aim(NamedTuple):
     question: Question | None
     broker_epoch: int
     controller_epoch: int
+    controller: Incarnation
     address: str | None
 
 
@@ -49,8 +51,10 @@ class Asker:
         entropy: Random,
         tick_ms: int,
         limits: Limits,
+        signer: Signer | None = None,
     ) -> None:
         self._http = http
+        self._signer = signer or Signer()
         self._keeper = keeper
         self._metadata = metadata
         self._clock_ms = clock_ms
@@ -107,13 +111,17 @@ class Asker:
         """One attempt; None when it is not known to have been answered by the active controller."""
         if aim.address is None:
             return None
-        headers = {
-            wire.SENDER: f"{self._metadata.own_broker_id} {aim.broker_epoch}",
-            "Content-Type": "application/json",
-        }
+        url, timeout_ms = aim.address + wire.ALTER_PARTITION, self._limits.rpc_timeout_ms
+        headers = self._signer.headers_for(
+            "POST",
+            url,
+            question.body,
+            sender=Incarnation(self._metadata.own_broker_id, aim.broker_epoch),
+            receiver=aim.controller,
+            more={wire.CONTROLLER_EPOCH: str(aim.controller_epoch)},
+        )
         try:
             async with asyncio.timeout(None) as self._attempt:
-                url, timeout_ms = aim.address + wire.ALTER_PARTITION, self._limits.rpc_timeout_ms
                 status, body = await self._http.post(url, question.body, headers, timeout_ms)
             answer = wire.decode(body, AlterPartitionAnswer) if status == 200 else None
         except (ExchangeError, TimeoutError, msgspec.MsgspecError) as error:
@@ -129,8 +137,9 @@ class Asker:
 
     def _aim(self) -> Aim:
         told = self._metadata
+        controller = told.incarnation(told.controller_id)
         address = told.address_of(told.controller_id)
-        return Aim(self._keeper.question, self._broker_epoch, told.controller_epoch, address)
+        return Aim(self._keeper.question, self._broker_epoch, told.controller_epoch, controller, address)
 
 
 async def _wait(event: asyncio.Event, timeout_ms: int) -> None:

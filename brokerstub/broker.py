@@ -30,6 +30,7 @@ from brokerstub.sessions import Sessions
 from controller.config import LIMITS, BrokerConfig, Limits
 from controller.core.codes import Code
 from controller.core.topics import draw_topic_id
+from controller.signing import Incarnation, Signer
 from controller.wire import (
     Answer,
     FetchAnswer,
@@ -62,6 +63,7 @@ class Broker:
         entropy: Random,
         faults: Faults = NO_FAULTS,
         limits: Limits = LIMITS,
+        signer: Signer | None = None,
     ) -> None:
         broker_id, interval_ms = config.broker_id, config.replica_fetch_wait_max_ms
         lag_ms = config.replica_lag_time_max_ms
@@ -86,19 +88,20 @@ class Broker:
             self.replicas, self.sessions, self.metadata.broker, lag_ms=lag_ms, partitions_max=limits.partitions_per_rpc
         )
         self.notices = Notices(config, clock_ms)
-        self._fetcher = Fetcher(
-            http, self.metadata.address_of, self._log_id_of, broker_id, interval_ms, self._is_held_back
-        )
+        self._fetcher = Fetcher(http, self.metadata, self._log_id_of, interval_ms, self._is_held_back, signer)
         tick_ms = max(1, min(interval_ms, lag_ms // 2))
         asker: Callable[..., Asker] = Asker
         if writes_directly(config.inter_broker_protocol_version):
             asker = partial(DirectAsker, replicas=self.replicas, notices=self.notices)
-        self._asker = asker(
-            http, self.isr, self.metadata, clock_ms=clock_ms, entropy=entropy, tick_ms=tick_ms, limits=limits
-        )
+        asker = partial(asker, http, self.isr, self.metadata, clock_ms=clock_ms, entropy=entropy)
+        self._asker = asker(tick_ms=tick_ms, limits=limits, signer=signer)
         self._leaderships: Parts[StatesRequest] = Parts()
         self._one_at_a_time = asyncio.Lock()
         self._disk_error: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def incarnation(self) -> Incarnation:
+        return Incarnation(self.broker_id, self.broker_epoch)
 
     def begin(self, broker_epoch: int, zk: ZooKeeper | None = None) -> None:
         """Registered, under this session: a new incarnation. It keeps its disk and the highest controller epoch, and

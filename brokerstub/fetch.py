@@ -14,12 +14,14 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
+from brokerstub.metadata import MetadataCache
 from brokerstub.replicas import Change, Key
 from controller import wire
 from controller.config import LIMITS
 from controller.core.codes import Code
 from controller.core.model import NO_LEADER
 from controller.http import ExchangeError
+from controller.signing import Incarnation, Signer
 from controller.wire import FetchAnswer, FetchRequest, FetchRow, FetchTopic, ForgottenTopic
 
 #: shorter than any sensible `replica.lag.time.max.ms`: one lost answer must not cost a place in the ISR
@@ -100,17 +102,18 @@ class Fetcher:
     def __init__(
         self,
         http: Poster,
-        address_of: Callable[[int], str | None],
+        metadata: MetadataCache,
         log_id_of: Callable[[Key], str],
-        broker_id: int,
         interval_ms: int,
         is_held_back: Callable[[Key], bool] = lambda _: False,
+        signer: Signer | None = None,
     ) -> None:
         self._http = http
-        self._address_of = address_of
+        self._metadata = metadata
+        self._signer = signer or Signer()
         self._log_id_of = log_id_of
         self._is_held_back = is_held_back
-        self._broker_id = broker_id
+        self._broker_id = metadata.own_broker_id
         self._broker_epoch = -1
         self._interval_ms = interval_ms
         self._followings: dict[int, Following] = {}
@@ -187,13 +190,20 @@ class Fetcher:
 
     async def _fetch(self, following: Following) -> bool:
         """One request; whether another may follow at once."""
-        address = self._address_of(following.leader_id)
+        address = self._metadata.address_of(following.leader_id)
         if address is None:
             return False
-        headers = {wire.SENDER: f"{self._broker_id} {self._broker_epoch}", "Content-Type": "application/json"}
-        body = wire.encode(following.request())
+        url, body = address + wire.FETCH, wire.encode(following.request())
+        headers = self._signer.headers_for(
+            "POST",
+            url,
+            body,
+            sender=Incarnation(self._broker_id, self._broker_epoch),
+            receiver=self._metadata.incarnation(following.leader_id),
+            more={wire.CONTROLLER_EPOCH: str(self._metadata.controller_epoch)},
+        )
         try:
-            status, answer = await self._http.post(address + wire.FETCH, body, headers, FETCH_TIMEOUT_MS)
+            status, answer = await self._http.post(url, body, headers, FETCH_TIMEOUT_MS)
             if status == 200:
                 return following.on_answer(wire.decode(answer, FetchAnswer))
             log.debug("fetch.failed", leader=following.leader_id, status=status)

@@ -30,7 +30,7 @@ from brokerstub.registration import (
     registration_for,
 )
 from brokerstub.server import BrokerServer, serve
-from brokerstub.shutdown import hand_over
+from brokerstub.shutdown import Seat, hand_over
 from brokerstub.zookeeper import RegistrationLostError, Sessions, end_when_unregistered
 from controller.claim import Claim, release
 from controller.config import LIMITS, BrokerConfig, ConfigError
@@ -41,6 +41,8 @@ from controller.http import HttpClient
 from controller.journal import Journal
 from controller.metrics import Meters
 from controller.outbox import Outboxes
+from controller.secrets import NO_SECRETS, Secrets
+from controller.signing import Signer
 from controller.term import OnAnswer, Tools
 from controller.zk import ZooKeeperClient
 from controller.zk_model import SessionLostError, ZooKeeperError
@@ -53,7 +55,9 @@ log = structlog.get_logger()
 class Life:
     """`live` once, until it is cancelled; `hand_over` before that."""
 
-    def __init__(self, config: BrokerConfig, directory: DataDirectory) -> None:
+    def __init__(self, config: BrokerConfig, directory: DataDirectory, secrets: Secrets = NO_SECRETS) -> None:
+        self._secrets = secrets
+        self._signer = Signer(secrets.rpc_secrets)
         self._faults = NO_FAULTS if config.klamm_faults_file is None else read_faults(Path(config.klamm_faults_file))
         self._log_directories = [
             path for index, path in enumerate(config.log_directories) if index not in self._faults.broken_dirs
@@ -67,7 +71,7 @@ class Life:
         self._journal = Journal(directory.path / "state-change.log")
         self._meters = Meters()
         self._door = Door(self._journal, self._meters)
-        self._sessions = Sessions(config, directory)
+        self._sessions = Sessions(config, directory, secrets.zookeeper_auth)
         self._http: HttpClient | None = None
         self._broker: Broker | None = None
 
@@ -85,9 +89,10 @@ class Life:
                 wall_clock_ms=_wall_ms,
                 entropy=self._entropy,
                 faults=self._faults,
+                signer=self._signer,
             )
             server = BrokerServer(broker, self._journal.accept, _wall_ms)
-            runner = await serve(self.config, server, self._door)
+            runner = await serve(self.config, server, self._door, self._secrets, self._signer)
             try:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(broker.run())
@@ -116,11 +121,14 @@ class Life:
             return
         metadata = broker.metadata
 
-        def controller_now() -> str | None:
+        def controller_now() -> Seat | None:
             """Ourselves, too: we know before anybody tells us."""
-            return metadata.address_of(metadata.own_broker_id if self._door.is_active else metadata.controller_id)
+            holder_id = metadata.own_broker_id if self._door.is_active else metadata.controller_id
+            address = metadata.address_of(holder_id)
+            incarnation = broker.incarnation if self._door.is_active else metadata.incarnation(holder_id)
+            return None if address is None else Seat(incarnation, metadata.controller_epoch, address)
 
-        await hand_over(http, self.config, broker.broker_epoch, controller_now)
+        await hand_over(http, broker.incarnation, self.config, controller_now, self._signer)
 
     async def _join(self, zk: ZooKeeperClient) -> str:
         """Everything that a cluster has before its first broker registers, and who we are in it; the cluster's id."""
@@ -202,7 +210,12 @@ class Life:
         group.create_task(_close_at_end(client))
         return Outboxes(
             group,
-            HttpDialect(client, self.config.inter_broker_listener_name),
+            HttpDialect(
+                client,
+                self.config.inter_broker_listener_name,
+                signer=self._signer,
+                own_epoch=None if self._broker is None else self._broker.broker_epoch,
+            ),
             claim.broker_id,
             claim.controller_epoch,
             on_answer=on_answer,

@@ -13,6 +13,7 @@ import msgspec
 from brokerstub.parts import Parts
 from controller.api.view import TopicView
 from controller.core.model import LEADER_REMOVED
+from controller.signing import Incarnation
 from controller.wire import (
     HTTP_LISTENER,
     BrokerEntry,
@@ -101,6 +102,11 @@ class MetadataCache:
 
     def broker(self, broker_id: int) -> BrokerEntry | None:
         return self._brokers.get(broker_id)
+
+    def incarnation(self, broker_id: int) -> Incarnation:
+        """The broker as it was told last."""
+        entry = self._brokers.get(broker_id)
+        return Incarnation(broker_id, None if entry is None else entry.epoch)
 
     def address_of(self, broker_id: int) -> str | None:
         """Where a broker that is not gone listens for other brokers, as `http://host:port`."""

@@ -6,6 +6,7 @@ SIGTERM and Ctrl-C begin a controlled shutdown, a second one ends it. What the p
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from contextlib import ExitStack, closing
@@ -14,27 +15,33 @@ import structlog
 
 from brokerstub.identity import DataDirectory, DirectoryLockedError
 from brokerstub.life import Life
-from brokerstub.registration import DuplicateBrokerError
+from brokerstub.registration import DuplicateBrokerError, endpoint_parts
 from controller import log as process_log
 from controller.config import BrokerConfig, ConfigError
+from controller.exposure import check_exposure
+from controller.secrets import Secrets, secrets_from
 from controller.term import first_cause
 from controller.zk_model import ZooKeeperError
 
 log = structlog.get_logger()
 
 
-def run_broker(config: BrokerConfig) -> int:
-    """Run until SIGTERM or Ctrl-C; the exit code. What stops a start is one clear line."""
+def run_broker(config: BrokerConfig, *, is_insecure: bool = False) -> int:
+    """Run until SIGTERM or Ctrl-C; the exit code. What stops a start is one clear line. `is_insecure` lets it listen
+    where others reach it though nothing guards it."""
     process_log.configure(sys.stderr)
     exit_code = 1
     try:
-        exit_code = asyncio.run(_run(config))
+        secrets = secrets_from(os.environ)
+        hosts = [endpoint_parts(part.strip())[1] for part in config.listeners.split(",")]
+        check_exposure(hosts, secrets, is_insecure=is_insecure)
+        exit_code = asyncio.run(_run(config, secrets))
     except* (DirectoryLockedError, DuplicateBrokerError, ConfigError, ZooKeeperError, OSError) as errors:
         log.critical("broker.failed", broker_id=config.broker_id, reason=str(first_cause(errors)))
     return exit_code
 
 
-async def _run(config: BrokerConfig) -> int:
+async def _run(config: BrokerConfig, secrets: Secrets) -> int:
     stopping, hurrying = asyncio.Event(), asyncio.Event()
 
     def on_signal() -> None:
@@ -45,7 +52,7 @@ async def _run(config: BrokerConfig) -> int:
         loop.add_signal_handler(number, on_signal)
     with ExitStack() as opened:
         directories = [opened.enter_context(closing(DataDirectory(path))) for path in config.log_directories]
-        life = Life(config, directories[0])
+        life = Life(config, directories[0], secrets)
         living = asyncio.create_task(life.live())
         farewell = asyncio.create_task(_farewell(life, stopping, hurrying))
         try:

@@ -18,11 +18,14 @@ from brokerstub.heads import Heads, NotReadyError
 from brokerstub.registration import endpoint_parts
 from controller import wire
 from controller.api.app import build_app
+from controller.api.bodies import read_body
 from controller.api.problems import ProblemError, invalid, unavailable
 from controller.api.view import ControllerDoor
 from controller.config import LIMITS, BrokerConfig
 from controller.core.codes import Code
 from controller.core.lines import Line
+from controller.secrets import Secrets
+from controller.signing import Signer
 from controller.wire import Answer, FetchRequest, StatesRequest, StopReplicaRequest, UndecodedStatesRequest
 
 #: a broker that is just registering will know within this
@@ -34,12 +37,23 @@ Record = Callable[[Sequence[Line]], None]
 Request = TypeVar("Request")
 
 
-async def serve(config: BrokerConfig, server: BrokerServer, door: ControllerDoor) -> web.AppRunner:
+async def serve(
+    config: BrokerConfig, server: BrokerServer, door: ControllerDoor, secrets: Secrets, signer: Signer
+) -> web.AppRunner:
     """Listen on every listener: the broker's RPCs and the API in one application."""
     listeners = [endpoint_parts(part.strip()) for part in config.listeners.split(",")]
     advertised = [endpoint_parts(part.strip()) for part in (config.advertised_listeners or "").split(",") if part]
     hosts = [f"{name}:{port}" for _, host, port in (*listeners, *advertised) for name in (host, "localhost")]
-    app = build_app(server.broker.metadata, door, listeners=hosts, config=config)
+    broker = server.broker
+    app = build_app(
+        broker.metadata,
+        door,
+        listeners=hosts,
+        config=config,
+        secrets=secrets,
+        own=lambda: broker.incarnation,
+        signer=signer,
+    )
     server.add_routes(app)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
@@ -168,7 +182,7 @@ def _sender_of(request: web.Request) -> tuple[int, int]:
 
 
 async def _body_of(request: web.Request, kind: type[Request]) -> Request:
-    data = await request.clone(client_max_size=LIMITS.rpc_body_max_bytes).read()
+    data = await read_body(request, LIMITS.rpc_body_max_bytes)
     try:
         return wire.decode(data, kind)
     except msgspec.MsgspecError as error:

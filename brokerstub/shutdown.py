@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -17,35 +18,50 @@ from controller import wire
 from controller.config import BrokerConfig
 from controller.core.codes import Code
 from controller.http import ExchangeError
+from controller.signing import Incarnation, Signer
 from controller.wire import ControlledShutdownAnswer
 
 log = structlog.get_logger()
 
 
+class Seat(NamedTuple):
+    """Who is the active controller, as far as is known."""
+
+    incarnation: Incarnation
+    controller_epoch: int
+    address: str
+
+
 async def hand_over(
-    http: Poster, config: BrokerConfig, broker_epoch: int, address_now: Callable[[], str | None]
+    http: Poster,
+    own: Incarnation,
+    config: BrokerConfig,
+    controller_now: Callable[[], Seat | None],
+    signer: Signer,
 ) -> bool:
     """Whether the controller said that nothing remains."""
-    headers = {wire.SENDER: f"{config.broker_id} {broker_epoch}", "Content-Type": "application/json"}
     timeout_ms = config.controller_socket_timeout_ms
     reason = ""
     for attempt in range(config.controlled_shutdown_max_retries):
         if attempt:
-            log.info("shutdown.delayed", broker_id=config.broker_id, reason=reason)
+            log.info("shutdown.delayed", broker_id=own.broker_id, reason=reason)
             await asyncio.sleep(config.controlled_shutdown_retry_backoff_ms / 1_000)
-        address = address_now()
-        if address is None:
+        controller = controller_now()
+        if controller is None:
             reason = "no controller is known"
             continue
+        address, url = controller.address, controller.address + wire.CONTROLLED_SHUTDOWN
+        epoch = {wire.CONTROLLER_EPOCH: str(controller.controller_epoch)}
+        headers = signer.headers_for("POST", url, b"{}", sender=own, receiver=controller.incarnation, more=epoch)
         try:
-            status, body = await http.post(address + wire.CONTROLLED_SHUTDOWN, b"{}", headers, timeout_ms)
+            status, body = await http.post(url, b"{}", headers, timeout_ms)
             reason = _obstacle_in(status, body)
         except (ExchangeError, msgspec.MsgspecError) as error:
             reason = f"{address}: {error}"
         if not reason:
-            log.info("shutdown.granted", broker_id=config.broker_id, attempts=attempt + 1)
+            log.info("shutdown.granted", broker_id=own.broker_id, attempts=attempt + 1)
             return True
-    log.warning("shutdown.uncontrolled", broker_id=config.broker_id, reason=reason)
+    log.warning("shutdown.uncontrolled", broker_id=own.broker_id, reason=reason)
     return False
 
 

@@ -36,8 +36,9 @@ class RegistrationLostError(Exception):
 class Sessions:
     """At most one at a time."""
 
-    def __init__(self, config: BrokerConfig, directory: DataDirectory) -> None:
+    def __init__(self, config: BrokerConfig, directory: DataDirectory, auth: str | None = None) -> None:
         self._config = config
+        self._auth = auth
         self._directory = directory
         self._own_ids: set[int] = set()
         self._zk: ZooKeeperClient | None = None
@@ -89,7 +90,9 @@ class Sessions:
         timeout_ms = self._config.zookeeper_session_timeout_ms
         connect_timeout_ms = self._config.zookeeper_connection_timeout_ms or timeout_ms
         if chroot and resume is None:
-            root = await connect(servers, session_timeout_ms=timeout_ms, connect_timeout_ms=connect_timeout_ms)
+            root = await connect(
+                servers, session_timeout_ms=timeout_ms, connect_timeout_ms=connect_timeout_ms, auth=self._auth
+            )
             await _ensure_chroot(root, chroot)
             await root.close()
         return await connect(
@@ -97,6 +100,7 @@ class Sessions:
             chroot=chroot,
             session_timeout_ms=timeout_ms,
             connect_timeout_ms=connect_timeout_ms,
+            auth=self._auth,
             resume=resume,
         )
 

@@ -18,6 +18,12 @@ CONTROLLER_EPOCH: Final = "Klamm-Controller-Epoch"
 BROKER_EPOCH: Final = "Klamm-Broker-Epoch"
 EVENT_ID: Final = "Klamm-Event-Id"
 SENDER: Final = "Klamm-Sender"
+RECEIVER: Final = "Klamm-Receiver"
+SEQUENCE: Final = "Klamm-Sequence"
+BODY_SHA256: Final = "Klamm-Body-Sha256"
+ROLE: Final = "Klamm-Role"
+REQUEST_ID: Final = "Klamm-Request-Id"
+SIGNATURE: Final = "Klamm-Signature"
 
 #: the listener of people and tools, and of brokers among themselves where nothing else is configured
 HTTP_LISTENER: Final = "HTTP"

@@ -6,8 +6,10 @@ import functools
 import os
 import shutil
 import subprocess
+import sys
 
 import pytest
+import structlog
 from hypothesis import settings
 
 from brokerstub.lab.java import JavaMissingError, find_java
@@ -15,6 +17,9 @@ from brokerstub.lab.java import JavaMissingError, find_java
 settings.register_profile("check", max_examples=500, deadline=None, derandomize=False, database=None, print_blob=True)
 settings.register_profile("full", settings.get_profile("check"), max_examples=1_500)
 settings.load_profile(os.environ.get("KLAMM_HYPOTHESIS", "check"))
+
+# what the code under test logs is not what the command under test prints
+structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 
 TOOLS = ("java", "docker", "chromium", "maven")
 REQUIRED = {name.strip() for name in os.environ.get("KLAMM_REQUIRE", "").split(",")} - {""}

@@ -18,7 +18,15 @@ import msgspec
 
 from brokerstub.lab.bodies import Done, Order, Processes
 from brokerstub.lab.child import last_lines
-from brokerstub.lab.settings import LabError, LabFile, LabSettings, NoLabError, owner_pid, read_lab_file
+from brokerstub.lab.settings import (
+    LabError,
+    LabFile,
+    LabSettings,
+    NoLabError,
+    lab_secrets,
+    owner_pid,
+    read_lab_file,
+)
 from controller.http import ExchangeError, HttpClient
 
 PROBE_TIMEOUT_MS = 1_000
@@ -185,7 +193,8 @@ class _Start:
 
 async def _verdict(client: HttpClient, url: str, path: str) -> Verdict:
     try:
-        _, body = await client.get(f"{url}/{path}", {}, PROBE_TIMEOUT_MS)
+        headers = lab_secrets().authorization(is_write=False)
+        _, body = await client.get(f"{url}/{path}", headers, PROBE_TIMEOUT_MS)
         return msgspec.json.decode(body, type=Verdict)
     except (ExchangeError, msgspec.DecodeError) as error:
         return Verdict("unknown", [str(error)])
@@ -203,9 +212,9 @@ async def _answer_with(client: HttpClient, lab: LabFile, path: str, body: Order 
     url = f"{lab.supervisor}/lab/v1/{path}"
     try:
         if body is None:
-            status, answer = await client.get(url, {}, PROBE_TIMEOUT_MS)
+            status, answer = await client.get(url, lab_secrets().authorization(is_write=False), PROBE_TIMEOUT_MS)
         else:
-            headers = {"Content-Type": "application/json"}
+            headers = {"Content-Type": "application/json", **lab_secrets().authorization(is_write=True)}
             status, answer = await client.post(url, msgspec.json.encode(body), headers, ORDER_TIMEOUT_MS)
     except ExchangeError as error:
         raise NoLabError(f"the lab's supervisor (process {lab.pid}) does not answer: {error}") from None

@@ -18,8 +18,11 @@ from aiohttp.typedefs import Handler
 from brokerstub.lab.bodies import Done, Order, Processes
 from brokerstub.lab.brokers import LabBroker
 from brokerstub.lab.settings import HOST, LabError
+from controller.api.access import Gate, nobody
+from controller.api.audit import audit_for
 from controller.api.problems import ProblemError, invalid, problems, refusal_for
 from controller.api.security import guard_for
+from controller.config import LIMITS
 from controller.core.codes import Code
 
 if TYPE_CHECKING:
@@ -76,7 +79,8 @@ def build_app(supervisor: Supervisor, port: int) -> web.Application:
 
         return handler
 
-    app = web.Application(middlewares=[problems, guard_for([f"{HOST}:{port}"])], client_max_size=BODY_MAX_BYTES)
+    guard = guard_for([f"{HOST}:{port}"], Gate(supervisor.secrets, nobody, LIMITS))
+    app = web.Application(middlewares=[audit_for(), problems, guard], client_max_size=BODY_MAX_BYTES)
     app.router.add_get("/lab/v1/ps", on_ps)
     app.router.add_post("/lab/v1/down", on_down)
     for verb in VERBS:

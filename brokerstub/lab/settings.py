@@ -16,6 +16,7 @@ from pathlib import Path
 import msgspec
 
 from controller.config import ConfigError, parse_properties
+from controller.secrets import Secrets, secrets_from
 
 HOST = "127.0.0.1"
 BROKERS_MAX = 99
@@ -107,6 +108,14 @@ def properties_for(texts: Iterable[str]) -> dict[str, str]:
     if clash := sorted(OWNED_PROPERTIES & properties.keys()):
         raise LabError(f"--set: the lab itself sets {', '.join(clash)}")
     return properties
+
+
+def lab_secrets() -> Secrets:
+    """Those of the environment: the supervisor has them, its brokers inherit them, who asks it needs them."""
+    try:
+        return secrets_from(os.environ)
+    except ConfigError as error:
+        raise LabError(str(error), "INVALID_CONFIG") from None
 
 
 def write_atomically(path: Path, content: bytes) -> None:

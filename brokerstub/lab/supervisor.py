@@ -24,6 +24,7 @@ from brokerstub.lab.settings import (
     LabError,
     LabFile,
     LabSettings,
+    lab_secrets,
     sole_owner,
     write_lab_file,
 )
@@ -41,6 +42,7 @@ class Supervisor:
 
     def __init__(self, settings: LabSettings) -> None:
         self.settings = settings
+        self.secrets = lab_secrets()
         self._peers = Peers(settings.ports)
         self.brokers = {number: LabBroker(number, settings, self._peers) for number in settings.ports}
         self.zookeeper = (

@@ -6,7 +6,7 @@ Everything that only the active controller can say or do goes through here; it d
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Final
 
 import structlog
@@ -14,6 +14,7 @@ from aiohttp import web
 from structlog.contextvars import bind_contextvars, bound_contextvars, get_contextvars
 
 from controller.api.bodies import listener_asked, read_body
+from controller.api.courier import Courier
 from controller.api.problems import moved_to, refusal_for, unavailable, unknown_outcome
 from controller.api.view import ClusterView, ControllerDoor, NotControllerError, Reply, TermView
 from controller.config import Limits
@@ -22,7 +23,8 @@ from controller.core.codes import Code
 from controller.core.events import Event
 from controller.core.lines import Line
 from controller.http import HttpClient, NoAnswerError, UnreachableError
-from controller.wire import CONTROLLER_EPOCH, EVENT_ID, HTTP_LISTENER, address_of
+from controller.signing import Incarnation
+from controller.wire import CONTROLLER_EPOCH, EVENT_ID, BrokerEntry, address_of
 
 FORWARD: Final = "Klamm-Forward"
 
@@ -35,19 +37,11 @@ LedHandler = Callable[[web.Request, bytes], Awaitable[web.Response]]
 class ActiveController:
     """Who holds `/controller` now, by address. It never forwards what was forwarded."""
 
-    def __init__(
-        self,
-        view: ClusterView,
-        door: ControllerDoor,
-        limits: Limits,
-        routes: Mapping[str, str] | None = None,
-        broker_listener: str = HTTP_LISTENER,
-    ) -> None:
+    def __init__(self, view: ClusterView, door: ControllerDoor, limits: Limits, courier: Courier) -> None:
         self._view = view
         self._door = door
         self._limits = limits
-        self._routes = routes
-        self._broker_listener = broker_listener
+        self._courier = courier
 
     def route(self, method: str, path: str, handler: LedHandler) -> web.RouteDef:
         """A path that the active controller serves: on a standby the request is sent there."""
@@ -105,35 +99,40 @@ class ActiveController:
             raise refusal_for(reply.code, reply.detail)
         return reply
 
-    def location(self, request: web.Request) -> str:
-        """Where the caller finds the same with the process that holds the seat, by the kind of listener it came by; or
-        where we do, if it is to be forwarded. Raises when nobody else holds the seat now."""
-        forwarded = request.headers.get(FORWARD) == "1"
-        listener = self._broker_listener if forwarded else listener_asked(request, self._view)
-        return f"{self._address(listener)}{request.rel_url.raw_path_qs}"
+    def passing_on(self, request: web.Request, body: bytes) -> tuple[str, dict[str, str]]:
+        """Where the process that holds the seat is to be asked the same on the caller's behalf, and with which headers.
+        Raises the redirect, by the kind of listener that the caller came by, unless that was asked for; and when
+        nobody else holds the seat now."""
+        is_forwarded = request.headers.get(FORWARD) == "1"
+        listener = self._courier.listener if is_forwarded else listener_asked(request, self._view)
+        holder, address = self._holder(listener)
+        location = f"{address}{request.rel_url.raw_path_qs}"
+        if not is_forwarded:
+            raise moved_to(location)
+        receiver = Incarnation(holder.id, holder.epoch)
+        return location, self._courier.headers_for(request, location, body, receiver, self._view.controller_epoch)
 
-    def _address(self, listener: str) -> str:
+    def _holder(self, listener: str) -> tuple[BrokerEntry, str]:
+        """Whose process holds the seat, and where that listens, if it is another one."""
         seat = self._door.seat
         if seat is not None and seat[0] != self._view.own_broker_id:
             found = next((broker for broker in self._view.brokers if broker.id == seat[0]), None)
             address = None if found is None else address_of(found.endpoints, listener)
-            if address is not None:
-                return address
+            if found is not None and address is not None:
+                return found, address
         raise unavailable(Code.NOT_CONTROLLER.name, "there is no active controller now; nothing was changed, try again")
 
     def client(self) -> HttpClient:
         """For one request to it; who asked for the client closes it."""
-        return HttpClient(routes=self._routes)
+        return self._courier.client()
 
     async def pass_on(self, request: web.Request, body: bytes) -> web.Response:
         """What a standby does with a request for the active controller."""
-        location = self.location(request)
-        if request.headers.get(FORWARD) != "1":
-            raise moved_to(location)
+        location, headers = self.passing_on(request, body)
         client = self.client()
         try:
             status, answer = await client.send(
-                request.method, location, body, {"Content-Type": "application/json"}, self._limits.request_deadline_ms
+                request.method, location, body, headers, self._limits.request_deadline_ms
             )
         except UnreachableError:
             raise unavailable(
@@ -145,7 +144,7 @@ class ActiveController:
             raise unknown_outcome(f"the controller did not answer; GET {request.path} shows what there is") from None
         finally:
             await client.close()
-        if status == 307:
+        if status == 307 or (status == 401 and self._courier.signs):  # who it was, this process has judged
             raise unavailable(Code.NOT_CONTROLLER.name, "the controller has just moved; nothing was changed, try again")
         return web.Response(
             body=answer,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from aiohttp import web
-from aiohttp.typedefs import Handler
+from aiohttp.typedefs import Handler, Middleware
 
+from controller.api.access import Gate, nobody
 from controller.api.active import ActiveController
+from controller.api.audit import audit_for
 from controller.api.configs import Configs
+from controller.api.courier import Courier
 from controller.api.drains import Drains
 from controller.api.events import Events
 from controller.api.insights import Insights
@@ -28,6 +31,8 @@ from controller.api.security import guard_for
 from controller.api.view import ClusterView, ControllerDoor
 from controller.api.writes import Writes
 from controller.config import LIMITS, BrokerConfig, Limits
+from controller.secrets import NO_SECRETS, Secrets
+from controller.signing import Incarnation, Signer
 from controller.wire import CONTROLLER_EPOCH
 
 
@@ -37,26 +42,23 @@ def build_app(
     *,
     listeners: Sequence[str],
     config: BrokerConfig,
+    secrets: Secrets = NO_SECRETS,
+    own: Callable[[], Incarnation] = nobody,
+    signer: Signer | None = None,
     limits: Limits = LIMITS,
 ) -> web.Application:
     """The admin API, the probes and the RPCs to the controller. `listeners` are the allowed values of Host, such as
-    `127.0.0.1:8081`; `config` are the properties of this process, to be shown. The application is not frozen: more
-    routes can be added, and are guarded and explained like these."""
-
-    @web.middleware
-    async def stamp(request: web.Request, handler: Handler) -> web.StreamResponse:
-        controller_epoch = view.controller_epoch
-        response = await handler(request)
-        if request.method in ("GET", "HEAD"):
-            response.headers.setdefault(CONTROLLER_EPOCH, str(controller_epoch))  # what is led names its own
-        return response
+    `127.0.0.1:8081`; `config` are the properties of this process, to be shown; `own` is who we are now, to those who
+    sign, and `signer` signs what we pass on. The application is not frozen: more routes can be added, and are guarded
+    and explained like these."""
 
     app = web.Application(
-        middlewares=[stamp, problems, guard_for(listeners)], client_max_size=limits.rpc_body_max_bytes
+        middlewares=[_stamp_for(view), audit_for(), problems, guard_for(listeners, Gate(secrets, own, limits))],
+        client_max_size=limits.rpc_body_max_bytes,
     )
     app.cleanup_ctx.append(lag_meter(door.meters))
-    active = ActiveController(view, door, limits, config.routes, config.inter_broker_listener_name)
-    summaries = Summaries(view)
+    courier = Courier(signer or Signer(), own, config.routes, config.inter_broker_listener_name)
+    active, summaries = ActiveController(view, door, limits, courier), Summaries(view)
     pulse = Pulse(door, summaries, active)
     app.cleanup_ctx.append(pulse.sampling)
     events = Events(view, door, active, limits)
@@ -65,7 +67,7 @@ def build_app(
         Page(view),
         events,
         Matrix(view, limits),
-        Lab(config, limits),
+        Lab(config, secrets, limits),
         Reads(view, door, summaries),
         Metrics(view, door, summaries, limits),
         Docs(),
@@ -80,3 +82,17 @@ def build_app(
     ):
         app.add_routes(handlers.routes())
     return app
+
+
+def _stamp_for(view: ClusterView) -> Middleware:
+    """Every answer to a read names the controller epoch that it rests on."""
+
+    @web.middleware
+    async def stamp(request: web.Request, handler: Handler) -> web.StreamResponse:
+        controller_epoch = view.controller_epoch
+        response = await handler(request)
+        if request.method in ("GET", "HEAD"):
+            response.headers.setdefault(CONTROLLER_EPOCH, str(controller_epoch))  # what is led names its own
+        return response
+
+    return stamp

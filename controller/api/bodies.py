@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, TypeVar
+from typing import Annotated, Final, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -29,6 +29,9 @@ from controller.api.view import ClusterView, ControllerDoor, TopicView
 from controller.core.events import CreateTopicAsked
 from controller.core.model import Replicas
 from controller.wire import HTTP_LISTENER, BrokerEntry, PartitionRow, address_of
+
+#: the whole body, once it was read: it is read once, whoever needs it first
+_RAW_BODY: Final = web.RequestKey("raw body", bytes)
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
@@ -261,6 +264,8 @@ def number_in_path(request: web.Request, name: str) -> int:
 
 async def read_body(request: web.Request, body_max_bytes: int) -> bytes:
     """The whole body, unless it is larger than allowed: then a refusal, before all of it was taken in."""
+    if _RAW_BODY in request:
+        return request[_RAW_BODY]
     raw = bytearray()
     try:
         async for piece in request.content.iter_any():
@@ -269,7 +274,8 @@ async def read_body(request: web.Request, body_max_bytes: int) -> bytes:
                 raise ProblemError(413, "BODY_TOO_LARGE", f"a body may have {body_max_bytes} bytes here")
     except web.RequestPayloadError as error:
         raise invalid(f"the body cannot be read: {error}") from None
-    return bytes(raw)
+    request[_RAW_BODY] = whole = bytes(raw)
+    return whole
 
 
 def answer(body: object, status: int = 200) -> web.Response:

@@ -18,10 +18,10 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from controller.api.active import FORWARD, ActiveController
+from controller.api.active import ActiveController
 from controller.api.bodies import cluster_body, query_of
 from controller.api.listing import Summaries
-from controller.api.problems import moved_to, unavailable
+from controller.api.problems import unavailable
 from controller.api.view import ClusterView, ControllerDoor
 from controller.chronicle import LINES_KEPT, Chronicle, Entry
 from controller.config import Limits
@@ -165,11 +165,9 @@ class Events:
         return _frame(chronicle.controller_epoch, position, "reset", msgspec.json.encode(body))
 
     async def _pass_through(self, request: web.Request, last_id: str | None) -> web.StreamResponse:
-        location = self._active.location(request)
-        if request.headers.get(FORWARD) != "1":
-            raise moved_to(location)
+        location, headers = self._active.passing_on(request, b"")
+        headers |= {} if last_id is None else {LAST_EVENT_ID: last_id}
         client = self._active.client()
-        headers = {} if last_id is None else {LAST_EVENT_ID: last_id}
         try:
             async with aclosing(client.stream(location, headers, 3 * self._limits.event_heartbeat_ms)) as pieces:
                 return await self._pass_pieces(request, pieces)

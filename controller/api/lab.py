@@ -14,6 +14,7 @@ from controller.api.bodies import answer, read_body
 from controller.api.problems import ProblemError, unavailable, unknown_outcome
 from controller.config import BrokerConfig, Limits
 from controller.http import HttpClient, NoAnswerError, UnreachableError
+from controller.secrets import Secrets
 
 VERBS: Final = ("kill", "stop", "start", "freeze", "thaw", "cut", "heal", "break-disk", "mend-disk")
 
@@ -21,8 +22,9 @@ VERBS: Final = ("kill", "stop", "start", "freeze", "thaw", "cut", "heal", "break
 class Lab:
     """Handlers that ask the supervisor."""
 
-    def __init__(self, config: BrokerConfig, limits: Limits) -> None:
+    def __init__(self, config: BrokerConfig, secrets: Secrets, limits: Limits) -> None:
         self._url = config.klamm_lab_url
+        self._secrets = secrets
         self._limits = limits
 
     def routes(self) -> Sequence[web.RouteDef]:
@@ -42,7 +44,7 @@ class Lab:
         if self._url is None:
             raise ProblemError(404, "NO_LAB", "this broker belongs to no lab")
         client = HttpClient()
-        headers = {"Content-Type": "application/json"}
+        headers = {"Content-Type": "application/json", **self._secrets.authorization(is_write=method != "GET")}
         timeout_ms = self._limits.request_deadline_ms
         try:
             status, said = await client.send(method, f"{self._url}/lab/v1/{path}", body, headers, timeout_ms)

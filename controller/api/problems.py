@@ -19,6 +19,8 @@ from controller.core.codes import Code
 
 OUTCOME_UNKNOWN: Final = "OUTCOME_UNKNOWN"
 RETRY_AFTER_MS: Final = 1_000
+#: of a response: the code of its problem
+CODE: Final = web.ResponseKey("code", str)
 
 HTTP_STATUSES: Final[Mapping[Code, int]] = {
     Code.UNKNOWN_SERVER_ERROR: 500,
@@ -122,12 +124,14 @@ def response_for(error: ProblemError) -> web.Response:
     problem = Problem(f"urn:klamm:problem:{error.code}", title, error.status, error.code, detail)
     if error.location:
         problem = MovedProblem(**msgspec.structs.asdict(problem), location=error.location)
-    return web.Response(
+    response = web.Response(
         body=msgspec.json.encode(problem),
         status=error.status,
         content_type="application/problem+json",
         headers=error.headers,
     )
+    response[CODE] = error.code
+    return response
 
 
 def _problem_of(error: web.HTTPException, request: web.Request) -> ProblemError:

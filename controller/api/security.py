@@ -1,6 +1,7 @@
-"""Who may ask at all: the checks that keep a web page, open in the same browser, from driving a cluster on loopback.
+"""What stands before every handler: the checks that keep a web page, open in the same browser, from driving a cluster
+on loopback; then who asks, and whether they may (`access.py`).
 
-It looks at headers only, and before any handler runs. Tokens and signatures come on top of this, never instead.
+It looks at headers only, and before any handler runs.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any
 from aiohttp import hdrs, web
 from aiohttp.typedefs import Handler, Middleware
 
+from controller.api.access import CALLER, Gate, access_for
 from controller.api.problems import ProblemError
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -22,8 +24,9 @@ def allowed_hosts_for(listeners: Iterable[str]) -> frozenset[str]:
     return frozenset(hosts | {f"localhost:{host.partition(':')[2]}" for host in hosts if host.startswith("127.0.0.1:")})
 
 
-def guard_for(listeners: Iterable[str]) -> Middleware:
-    """The middleware that refuses foreign hosts, foreign origins, and writes that are not declared as JSON."""
+def guard_for(listeners: Iterable[str], gate: Gate) -> Middleware:
+    """The middleware that refuses foreign hosts, foreign origins, writes that are not declared as JSON, and whom the
+    gate does not let in."""
     hosts = allowed_hosts_for(listeners)
     origins = frozenset(f"http://{host}" for host in hosts)
 
@@ -35,9 +38,16 @@ def guard_for(listeners: Iterable[str]) -> Middleware:
             raise ProblemError(403, "FOREIGN_ORIGIN", "a page of another origin may not ask here")
         if request.method not in _SAFE_METHODS and request.content_type != "application/json":
             raise ProblemError(415, "UNSUPPORTED_MEDIA_TYPE", "a write needs the header Content-Type: application/json")
+        request[CALLER] = await gate.admit(request, access_for(request.method, route_of(request)))
         return await handler(request)
 
     return guard
+
+
+def route_of(request: web.Request) -> str:
+    """The path as the route has it; as it was asked where there is no route."""
+    resource = request.match_info.route.resource
+    return request.path if resource is None else resource.canonical
 
 
 def _are_all_in(request: web.Request, header: str, allowed: frozenset[str]) -> bool:

@@ -46,5 +46,7 @@ _HINTS = {
     "INVALID_REPLICATION_FACTOR": "`klamm brokers list` shows who is live",
     "BROKER_ID_NOT_REGISTERED": "`klamm brokers list` shows who is there",
     "NOT_CONTROLLER": "`klamm wait --for controller` waits for one",
+    "AUTHENTICATION_FAILED": "KLAMM_API_TOKEN must be the cluster's",
+    "CLUSTER_AUTHORIZATION_FAILED": "KLAMM_API_TOKEN has the right to change things, KLAMM_READ_TOKEN has not",
     "FOREIGN_HOST": "ask at an address that the broker listens on",
 }

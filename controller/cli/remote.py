@@ -1,6 +1,7 @@
 """A command's way to the cluster: finds a broker that knows, asks it, and follows it to the controller.
 
-It believes a redirect only to an address that the cluster itself lists, and sends again only what may be sent twice.
+It believes a redirect only to an address that the cluster itself lists, and gives its token to no other; it sends
+again only what may be sent twice.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from controller.cli.errors import RefusedError, UnreachableClusterError
+from controller.cli.errors import RefusedError, UnreachableClusterError, WrongUsageError
+from controller.config import ConfigError
 from controller.http import ExchangeError, HttpClient, NoAnswerError, UnreachableError
+from controller.secrets import NO_SECRETS, Secrets, secrets_from
 
 PROBE_TIMEOUT_MS: Final = 1_000
 READ_TIMEOUT_MS: Final = 10_000
@@ -49,8 +52,13 @@ def urls_for(url: str | None) -> Sequence[str]:
 def ask_cluster(url: str | None, question: Callable[[Remote], Awaitable[_T]]) -> _T:
     """Run one conversation with the cluster to its end."""
 
+    try:
+        secrets = secrets_from(os.environ)
+    except ConfigError as error:
+        raise WrongUsageError(str(error)) from None
+
     async def conversation() -> _T:
-        async with Remote(urls_for(url)) as remote:
+        async with Remote(urls_for(url), secrets) as remote:
             return await question(remote)
 
     return asyncio.run(conversation())
@@ -76,8 +84,9 @@ class Frame(NamedTuple):
 class Remote:
     """One conversation with a cluster."""
 
-    def __init__(self, urls: Sequence[str]) -> None:
+    def __init__(self, urls: Sequence[str], secrets: Secrets = NO_SECRETS) -> None:
         self._urls = urls
+        self._secrets = secrets
         self._home: str | None = None
         self._client: HttpClient
 
@@ -207,14 +216,16 @@ class Remote:
             status, body = await self._exchange("GET", f"{url}/v1/controller", None, PROBE_TIMEOUT_MS)
         except UnreachableClusterError:
             return None, ""
-        if status == 403:
+        if status in (401, 403):
             return None, str(_refusal(status, body))
         if status != 200 or not isinstance(body, dict) or not body.keys() >= {"since", "controller_epoch", "phase"}:
             return None, "what answers there is no broker of ours"
         return body, ""
 
     async def _exchange(self, method: str, url: str, body: bytes | None, timeout_ms: int) -> tuple[int, Any]:
+        """One request, with our token: `url` was named to us, or is listed by a broker that was."""
         headers = {} if body is None else {"Content-Type": "application/json"}
+        headers |= self._secrets.authorization(is_write=body is not None)
         try:
             status, answer = await self._client.send(method, url, body or b"", headers, timeout_ms)
             return status, msgspec.json.decode(answer)

@@ -31,7 +31,8 @@ def register(group: click.Group) -> None:
     show_envvar=True,
     help="A property over the file's.",
 )
-def run(config: Path, overrides: tuple[str, ...]) -> None:
+@click.option("--insecure", is_flag=True, envvar="KLAMM_INSECURE", help="Listen where others reach it, guarded or not.")
+def run(config: Path, overrides: tuple[str, ...], insecure: bool) -> None:
     """Run one broker from Kafka's server.properties until SIGTERM or Ctrl-C."""
     from controller.config import ConfigError, broker_config_for, parse_properties  # noqa: PLC0415
 
@@ -43,4 +44,4 @@ def run(config: Path, overrides: tuple[str, ...]) -> None:
 
     from brokerstub.process import run_broker  # noqa: PLC0415
 
-    sys.exit(run_broker(broker_config))
+    sys.exit(run_broker(broker_config, is_insecure=insecure))

@@ -15,14 +15,14 @@ from controller.core.model import LEADER_REMOVED, NO_VERSION, RECOVERED, Broker
 from controller.core.requests import KnownBroker
 from controller.dialects import Envelope, NotAcknowledgedError, Request, Unwanted
 from controller.http import ExchangeError, HttpClient
+from controller.signing import Incarnation, Signer
 
 NO_EPOCH: Final = -1
 
 
 def headers_for(broker: Broker, envelope: Envelope) -> dict[str, str]:
-    """Everything that differs per broker; a signature belongs here."""
+    """Everything that differs per broker, but for the signature."""
     return {
-        "Content-Type": "application/json",
         wire.CONTROLLER_ID: str(envelope.controller_id),
         wire.CONTROLLER_EPOCH: str(envelope.controller_epoch),
         wire.BROKER_EPOCH: str(broker.epoch),
@@ -33,10 +33,21 @@ def headers_for(broker: Broker, envelope: Envelope) -> dict[str, str]:
 class HttpDialect:
     """Keeps the interface `Dialect`."""
 
-    def __init__(self, client: HttpClient, listener: str = wire.HTTP_LISTENER, limits: Limits = LIMITS) -> None:
+    def __init__(
+        self,
+        client: HttpClient,
+        listener: str = wire.HTTP_LISTENER,
+        limits: Limits = LIMITS,
+        *,
+        signer: Signer | None = None,
+        own_epoch: int | None = None,
+    ) -> None:
+        """`own_epoch` is the broker epoch of the process that controls."""
         self._client = client
         self._listener = listener
         self._limits = limits
+        self._signer = signer or Signer()
+        self._own_epoch = own_epoch
 
     def encode(self, request: Request) -> bytes:
         if request.path == wire.STOP_REPLICA:
@@ -56,13 +67,21 @@ class HttpDialect:
         endpoint = wire.address_of(broker.endpoints, self._listener)
         if endpoint is None:
             raise NotAcknowledgedError(f"broker {broker.broker_id} has no listener named {self._listener}")
-        headers = headers_for(broker, envelope)
+        headers = self._signer.headers_for(
+            "POST",
+            endpoint + path,
+            body,
+            sender=Incarnation(envelope.controller_id, self._own_epoch),
+            receiver=Incarnation(broker.broker_id, broker.epoch),
+            more=headers_for(broker, envelope),
+        )
         try:
             status, answer = await self._client.post(endpoint + path, body, headers, self._limits.rpc_timeout_ms)
         except ExchangeError as error:
             raise NotAcknowledgedError(str(error)) from error
         if status != 200:
-            raise NotAcknowledgedError(f"{endpoint}{path} answered {status}")
+            hint = ": is KLAMM_RPC_SECRET the same everywhere?" if status == 401 else ""
+            raise NotAcknowledgedError(f"{endpoint}{path} answered {status}{hint}")
         try:
             return wire.decode(answer, wire.Answer)
         except msgspec.DecodeError as error:

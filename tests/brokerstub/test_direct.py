@@ -17,6 +17,7 @@ from controller.config import LIMITS, BrokerConfig, ConfigError
 from controller.core.codes import Code
 from controller.core.writes import Delete, Set
 from controller.http import HttpClient
+from controller.signing import Incarnation
 from controller.wire import AlteredRow
 from tests.brokerstub.leader import Leader
 from tests.brokerstub.support import row
@@ -85,7 +86,7 @@ class Scene:
     async def ask(self) -> list[AlteredRow] | None:
         question = self.leader.ask()
         assert question is not None
-        answer = await self.asker._ask(question, Aim(question, 100, 1, None))
+        answer = await self.asker._ask(question, Aim(question, 100, 1, Incarnation(9, None), None))
         return None if answer is None else [one for topic in answer.topics for one in topic.partitions]
 
     @property

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from brokerstub.shutdown import hand_over
+from brokerstub.shutdown import Seat, hand_over
 from controller import wire
 from controller.config import BrokerConfig
 from controller.core.codes import Code
 from controller.http import NoAnswerError
+from controller.signing import Incarnation, Signer
 from controller.wire import ControlledShutdownAnswer, RemainingPartition
 
 CONFIG = BrokerConfig(
@@ -20,6 +21,7 @@ CONFIG = BrokerConfig(
     controlled_shutdown_retry_backoff_ms=1,
     controller_socket_timeout_ms=7,
 )
+OWN = Incarnation(3, 300)
 DONE = (200, wire.encode(ControlledShutdownAnswer()))
 LEFT = (200, wire.encode(ControlledShutdownAnswer(Code.NONE, [RemainingPartition("orders", 0)])))
 MOVED = (200, wire.encode(ControlledShutdownAnswer(Code.NOT_CONTROLLER)))
@@ -43,14 +45,16 @@ class Controllers:
         return answer
 
 
-def at(*ports: int | None) -> Callable[[], str | None]:
-    addresses = iter([None if port is None else f"http://127.0.0.1:{port}" for port in ports])
-    return lambda: next(addresses)
+def at(*ports: int | None) -> Callable[[], Seat | None]:
+    seats = iter(
+        [None if port is None else Seat(Incarnation(port, 100), 1, f"http://127.0.0.1:{port}") for port in ports]
+    )
+    return lambda: next(seats)
 
 
 async def test_a_broker_that_leads_nothing_more_asks_once() -> None:
     controllers = Controllers(DONE)
-    assert await hand_over(controllers, CONFIG, 300, at(1))
+    assert await hand_over(controllers, OWN, CONFIG, at(1), Signer())
     assert controllers.asked == ["http://127.0.0.1:1/rpc/v1/controlled-shutdown"]
 
 
@@ -61,17 +65,17 @@ async def test_a_broker_that_leads_nothing_more_asks_once() -> None:
 )
 async def test_it_asks_again_and_whoever_is_the_controller_then(obstacle: Answer) -> None:
     controllers = Controllers(obstacle, DONE)
-    assert await hand_over(controllers, CONFIG, 300, at(1, 2))
+    assert await hand_over(controllers, OWN, CONFIG, at(1, 2), Signer())
     assert [url.rpartition("/rpc")[0][-1] for url in controllers.asked] == ["1", "2"]
 
 
 async def test_without_a_controller_it_waits_for_one() -> None:
     controllers = Controllers(DONE)
-    assert await hand_over(controllers, CONFIG, 300, at(None, None, 2))
+    assert await hand_over(controllers, OWN, CONFIG, at(None, None, 2), Signer())
     assert len(controllers.asked) == 1
 
 
 async def test_after_so_many_attempts_it_stops_anyway() -> None:
     controllers = Controllers(LEFT, LEFT, LEFT)
-    assert not await hand_over(controllers, CONFIG, 300, at(1, 1, 1))
+    assert not await hand_over(controllers, OWN, CONFIG, at(1, 1, 1), Signer())
     assert len(controllers.asked) == CONFIG.controlled_shutdown_max_retries

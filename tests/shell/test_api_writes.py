@@ -11,12 +11,15 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
+from controller.api.access import nobody
 from controller.api.active import ActiveController
+from controller.api.courier import Courier
 from controller.api.view import BusyError, Reply
 from controller.api.writes import Writes
 from controller.config import LIMITS
 from controller.core.codes import Code
 from controller.core.events import CreateTopicAsked, Event
+from controller.signing import Signer
 from tests.shell.api_support import Door, View, a_broker, a_row, a_topic, address_of, asking, creating, reserved, served
 
 ORDERS = {"name": "orders", "partitions": 2, "replication_factor": 3}
@@ -54,7 +57,9 @@ async def test_an_assignment_and_configs_reach_the_controller_as_given() -> None
 async def test_an_answer_does_not_wait_for_ever_to_be_told() -> None:
     view, door = View(), Door()
     app = web.Application()
-    app.add_routes(Writes(view, ActiveController(view, door, LIMITS), told_within_ms=30).routes())
+    app.add_routes(
+        Writes(view, ActiveController(view, door, LIMITS, Courier(Signer(), nobody)), told_within_ms=30).routes()
+    )
     async with TestClient(TestServer(app)) as client, client.post("/v1/topics", json=ORDERS) as response:
         assert response.status == 201
         assert await response.json() == {**ORDERS_BODY, "topic_id": None, "online": 0, "offline": 2}

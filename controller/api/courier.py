@@ -1,0 +1,58 @@
+"""How a request is passed on to the active controller: which way, and with which headers.
+
+Where brokers sign, ours does: it says what the caller may do, and no token leaves this process. Where they do not, the
+caller's own token goes along. It sends nothing itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from aiohttp import hdrs, web
+
+from controller import wire
+from controller.api.access import CALLER
+from controller.api.audit import REQUEST_ID
+from controller.api.problems import unavailable
+from controller.core.codes import Code
+from controller.http import HttpClient
+from controller.signing import Incarnation, Signer
+
+
+class Courier:
+    """One per process."""
+
+    def __init__(
+        self,
+        signer: Signer,
+        own: Callable[[], Incarnation],
+        routes: Mapping[str, str] | None = None,
+        listener: str = wire.HTTP_LISTENER,
+    ) -> None:
+        #: by which brokers reach each other
+        self.listener = listener
+        self._signer = signer
+        self._own = own
+        self._routes = routes
+
+    @property
+    def signs(self) -> bool:
+        return self._signer.signs
+
+    def client(self) -> HttpClient:
+        """For one request; who asked for it closes it."""
+        return HttpClient(routes=self._routes)
+
+    def headers_for(
+        self, request: web.Request, url: str, body: bytes, receiver: Incarnation, controller_epoch: int
+    ) -> dict[str, str]:
+        headers = {wire.REQUEST_ID: request[REQUEST_ID]}
+        if not self._signer.signs:
+            given = request.headers.get(hdrs.AUTHORIZATION)
+            token = {} if given is None else {"Authorization": given}
+            return {"Content-Type": "application/json", **headers, **token}
+        own = self._own()
+        if own.epoch is None:
+            raise unavailable(Code.BROKER_NOT_AVAILABLE.name, "this broker is not registered now; nothing was changed")
+        headers |= {wire.ROLE: request[CALLER].role.value, wire.CONTROLLER_EPOCH: str(max(controller_epoch, 0))}
+        return self._signer.headers_for(request.method, url, body, sender=own, receiver=receiver, more=headers)

@@ -1,0 +1,1 @@
+"""That nobody gets in: secrets, signatures, roles, limits, hostile input."""

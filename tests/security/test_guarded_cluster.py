@@ -1,0 +1,104 @@
+"""Real processes with every secret set: they work together, strangers are refused, and no secret is anywhere after."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from brokerstub.lab.zookeeper import ZooKeeperServer
+from controller import wire
+from tests.integration.cluster import REQUEST_TIMEOUT_MS, Broker, Cluster, a_cluster, until
+from tests.security.test_secrets import ADMIN, READER, RPC
+
+PASSWORD = "zookeeper-password-of-the-tests"
+SECRETS = {
+    "KLAMM_API_TOKEN": ADMIN,
+    "KLAMM_RPC_SECRET": RPC,
+    "KLAMM_ZOOKEEPER_AUTH": f"digest:klamm:{PASSWORD}",
+}
+JSON = {"Content-Type": "application/json", "Klamm-Forward": "1"}
+
+pytestmark = [pytest.mark.java, pytest.mark.slow]
+
+
+@pytest.fixture
+async def cluster(
+    zookeeper: ZooKeeperServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Cluster]:
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+    async with a_cluster([zookeeper], tmp_path) as cluster:
+        yield cluster
+
+
+async def post(broker: Broker, path: str, body: object, **headers: str) -> tuple[int, str]:
+    """The answer's status and its text."""
+    data = json.dumps(body).encode()
+    status, said = await broker._http.post(f"{broker.url}{path}", data, {**JSON, **headers}, REQUEST_TIMEOUT_MS)
+    return status, said.decode()
+
+
+async def test_signed_brokers_fail_over_and_strangers_change_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    await cluster.start()
+    standby = next(one for one in cluster.running if one is not cluster.controller)
+    token = {"Authorization": f"Bearer {ADMIN}"}
+    orders = {"name": "orders", "partitions": 6, "replication_factor": 3}
+    said = []
+    status, text = await post(standby, "/v1/topics", orders, **token)  # passed on, signed
+    assert status == 201, text
+    await cluster.whole()
+    before = await cluster.states()
+
+    for broker in cluster.running:
+        for headers in ({}, {"Authorization": f"Bearer {READER}"}, {"Authorization": f"Bearer {RPC}"}):
+            status, text = await post(broker, "/v1/topics", {**orders, "name": "stolen"}, **headers)
+            assert status == 401
+            said.append(text)
+        heads = {wire.CONTROLLER_ID: "1", wire.CONTROLLER_EPOCH: "99", wire.BROKER_EPOCH: "0", wire.SENDER: "1 0"}
+        for path in (wire.LEADER_AND_ISR, wire.STOP_REPLICA, wire.ALTER_PARTITION, wire.FETCH):
+            status, text = await post(broker, path, {"topics": []}, **heads, **token)
+            assert status == 401
+            said.append(text)
+    assert await cluster.states() == before
+
+    dead = cluster.controller
+    await dead.kill()
+    survivors = cluster.running
+
+    async def is_led() -> bool:
+        states = await cluster.states()
+        return dead.broker_id not in {state.leader for state in states.values()} and await cluster.is_agreed()
+
+    await until(is_led, "the survivors lead and agree")
+    await cluster.start(dead.broker_id)  # fetches and asks for its place in the ISRs, signed
+    assert {state.isr for state in (await cluster.states()).values()} <= {tuple(order) for order in _orders_of(1, 2, 3)}
+    await survivors[0].stop()  # a controlled shutdown, signed
+    assert survivors[0].log("shutdown.granted")
+
+    secrets = [ADMIN, RPC, PASSWORD]
+    for broker in cluster.running:
+        for path in ("/metrics", "/v1/controller/history", "/openapi.json", "/v1/brokers/1/config", "/healthz/cluster"):
+            _, answer = await broker._http.get(f"{broker.url}{path}", {"Klamm-Forward": "1"}, REQUEST_TIMEOUT_MS)
+            said.append(answer.decode())
+    said += [path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file()]
+    said += [data.decode(errors="replace") for data in await _znodes(cluster, "/")]
+    assert len(said) > 20
+    assert [text for text in said for secret in secrets if secret in text] == []
+
+
+def _orders_of(*ids: int) -> list[tuple[int, ...]]:
+    if len(ids) == 1:
+        return [ids]
+    return [(one, *rest) for one in ids for rest in _orders_of(*(other for other in ids if other != one))]
+
+
+async def _znodes(cluster: Cluster, path: str) -> list[bytes]:
+    """The content of this znode and of all below it."""
+    data, _ = await cluster.zookeeper("get", path.rstrip("/"))
+    found = [data]
+    for name in await cluster.zookeeper("get_children", path.rstrip("/")):
+        found += await _znodes(cluster, f"{path.rstrip('/')}/{name}")
+    return found
