@@ -145,10 +145,17 @@ CLUSTER_SHAPES: Final[tuple[Shape, ...]] = (
         pattern=r"delete topics listener fired for topics (?<reason>.*)",
     ),
     _c(
+        "delete.restarted",
+        "topic_deletion_started",
+        anchor="deletion of topic ",
+        mark="(re)started",
+        pattern=r"deletion of topic (?<topic>[\w.-]+) (?<reason>\(re\)started)",
+    ),
+    _c(
         "delete.done",
         "topic_deleted",
         anchor="deletion of topic ",
-        pattern=r"deletion of topic (?<topic>[\w.-]+) (?:successfully completed|(?<reason>\(re\)started|.*))",
+        pattern=r"deletion of topic (?<topic>[\w.-]+) (?:successfully completed|(?<reason>.*))",
     ),
     _c(
         "delete.halted",

@@ -1,0 +1,213 @@
+"""How the facts about a cluster are concluded: terms from claims and epochs, losses from what controllers say or miss.
+
+Pure, and in no order of clocks where an epoch says better.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from sparkjobs.answers.facts import GOODBYES, Facts, Loss, Place, Tally, Term
+from sparkjobs.schemas import SilverEvent
+
+
+def facts_for(cluster: str, tallies: Sequence[Tally], events: Iterable[SilverEvent]) -> Facts:
+    """All but the voices. `events` are those of `CLUSTER_EVENTS`, in any order."""
+    known = sorted(events, key=lambda event: (event.ts_adj, event.event_id))
+    terms = _terms(tallies, known)
+    times: dict[str, dict[int, list[int]]] = {"starts": {}, "goodbyes": {}, "returns": {}, "signs": {}}
+    for event in known:
+        if event.event == "server_starting" and event.broker is not None:
+            times["starts"].setdefault(event.broker, []).append(event.ts_adj)
+        elif event.event in ("registered", "session_expired") and event.broker is not None:
+            times["signs"].setdefault(event.broker, []).append(event.ts_adj)
+        elif event.event in GOODBYES and event.broker is not None:
+            times["goodbyes"].setdefault(event.broker, []).append(event.ts_adj)
+        elif event.event == "broker_changed" and event.peer_broker is not None:
+            if event.to_state == "draining" and event.reason == "shuts down":
+                times["goodbyes"].setdefault(event.peer_broker, []).append(event.ts_adj)
+            elif (event.from_state, event.to_state) == ("gone", "live") and event.reason != "term started":
+                times["returns"].setdefault(event.peer_broker, []).append(event.ts_adj)
+        elif event.event == "brokers_changed":
+            for broker in event.added or ():
+                times["returns"].setdefault(broker, []).append(event.ts_adj)
+    deletions: dict[str, list[int]] = {}
+    deleted: dict[str, list[int]] = {}
+    for event in known:
+        if event.topic is not None and _begins_deletion(event):
+            deletions.setdefault(event.topic, []).append(event.ts_adj)
+        elif event.topic is not None and _ends_deletion(event):
+            deleted.setdefault(event.topic, []).append(event.ts_adj)
+    return Facts(
+        cluster=cluster,
+        first_ms=min((one.first_ms for one in tallies), default=0),
+        last_ms=max((one.last_ms for one in tallies), default=0),
+        terms=terms,
+        losses=_losses(tallies, terms, known),
+        deletions=deletions,
+        deleted=deleted,
+        starts=times["starts"],
+        goodbyes=times["goodbyes"],
+        returns=times["returns"],
+        signs=times["signs"],
+    )
+
+
+def _begins_deletion(event: SilverEvent) -> bool:
+    return event.event == "topic_deletion_started" or (event.event == "topic_changed" and event.to_state == "deleting")
+
+
+def _ends_deletion(event: SilverEvent) -> bool:
+    return event.event == "topic_deleted" or (event.event == "topic_changed" and event.to_state == "deleted")
+
+
+def _terms(tallies: Sequence[Tally], events: Sequence[SilverEvent]) -> list[Term]:
+    """By epoch. A claim is a line that says so; without one, the first line under a new epoch has to do."""
+    claims: dict[int, SilverEvent] = {}
+    for event in events:
+        if event.event in ("controller_elected", "controller_epoch_raised") and event.controller_epoch is not None:
+            claims.setdefault(event.controller_epoch, event)
+    spans: dict[int, tuple[int, int, int, Place]] = {}  # epoch: holder, first, last, place of the first
+    for one in tallies:
+        if one.role != "controller" or one.controller_epoch is None or one.is_found or one.broker is None:
+            continue
+        _, first_ms, last_ms, place = spans.get(
+            one.controller_epoch, (one.broker, one.first_ms, one.last_ms, one.first)
+        )
+        if one.first_ms < first_ms:
+            first_ms, place = one.first_ms, one.first
+        spans[one.controller_epoch] = (one.broker, first_ms, max(last_ms, one.last_ms), place)
+    bare = []
+    for epoch in sorted(claims.keys() | spans.keys()):
+        if epoch in claims and (claim := claims[epoch]).broker is not None:
+            last_ms = max(claim.ts_adj, spans[epoch][2] if epoch in spans else claim.ts_adj)
+            place = Place(claim.file_id, claim.line_no)
+            bare.append(Term(epoch, claim.broker, claim.ts_adj, "exact", place, last_ms))
+        elif epoch in spans:
+            holder, first_ms, last_ms, place = spans[epoch]
+            bare.append(Term(epoch, holder, first_ms, "inferred", place, last_ms))
+    return [_with_its_course(term, bare[index + 1 : index + 2], events) for index, term in enumerate(bare)]
+
+
+def _with_its_course(term: Term, following: Sequence[Term], events: Sequence[SilverEvent]) -> Term:
+    """When it was ready and done, and how it ended. A holder may learn of its end only after the next one began."""
+    again_ms = next((e.ts_adj for e in events if _is_new_life(e, term)), None)
+    own = [e for e in events if e.broker == term.broker and e.ts_adj >= term.from_ms]
+    own = [e for e in own if again_ms is None or e.ts_adj < again_ms]
+
+    def first(*names: str) -> int | None:
+        return next((e.ts_adj for e in own if e.event in names), None)
+
+    goodbye_ms = first("controller_resigned", "controller_moved", "session_expired", *GOODBYES)
+    why = None
+    if first(*GOODBYES) is not None and (not following or first(*GOODBYES) <= following[0].from_ms):  # type: ignore[operator]
+        why = "stopped"
+    elif first("session_expired") is not None:
+        why = "expired"
+    elif first("controller_moved", "controller_resigned") is not None:
+        why = "deposed"
+    elif following:
+        why = "lost"
+    return Term(
+        term.controller_epoch,
+        term.broker,
+        term.from_ms,
+        term.evidence,
+        term.place,
+        term.last_ms,
+        ready_ms=first("controller_ready"),
+        done_ms=first("failover_done"),
+        goodbye_ms=goodbye_ms,
+        why_ended=why,
+    )
+
+
+def _is_new_life(event: SilverEvent, term: Term) -> bool:
+    """The holder's process began anew, or it was elected again: what it says from then on is not of this term."""
+    is_its = event.broker == term.broker and event.ts_adj > term.from_ms
+    is_later = event.controller_epoch is not None and event.controller_epoch > term.controller_epoch
+    return is_its and (event.event == "server_starting" or (event.event == "controller_elected" and is_later))
+
+
+def _losses(tallies: Sequence[Tally], terms: Sequence[Term], events: Sequence[SilverEvent]) -> list[Loss]:
+    """One for each time that a broker went, the first that was said of it."""
+    said = [*_losses_said(events, terms), *_losses_found_at_takeover(tallies, terms, events)]
+    kept: list[Loss] = []
+    for loss in sorted(said, key=lambda loss: (loss.detected_ms, loss.broker, loss.evidence)):
+        before = next((one for one in reversed(kept) if one.broker == loss.broker), None)
+        if before is None or _came_between(loss.broker, before.detected_ms, loss.detected_ms, events):
+            kept.append(replace(loss, silent_from_ms=_silent_from_ms(loss, events)))
+    return kept
+
+
+def _silent_from_ms(loss: Loss, events: Sequence[SilverEvent]) -> int:
+    """A broker that began anew but had not registered yet when its loss was noticed was lost in its life before."""
+    own = [event for event in events if event.broker == loss.broker and event.ts_adj < loss.detected_ms]
+    start_ms = next((event.ts_adj for event in reversed(own) if event.event == "server_starting"), None)
+    if start_ms is None or any(event.event == "registered" and event.ts_adj >= start_ms for event in own):
+        return loss.detected_ms
+    return start_ms
+
+
+def _came_between(broker: int, after_ms: int, before_ms: int, events: Sequence[SilverEvent]) -> bool:
+    """Whether somebody, or the broker itself, says that it was back between the two moments."""
+    for event in events:
+        if after_ms < event.ts_adj < before_ms:
+            if event.event == "brokers_changed" and broker in (event.added or ()):
+                return True
+            if event.event == "broker_changed" and (event.peer_broker, event.to_state) == (broker, "live"):
+                return True
+            if event.broker == broker and event.event in ("server_starting", "controller_elected"):
+                return True
+    return False
+
+
+def _losses_said(events: Sequence[SilverEvent], terms: Sequence[Term]) -> list[Loss]:
+    found = []
+    for event in events:
+        gone: tuple[int, ...] = ()
+        if event.event == "brokers_changed":
+            gone = event.removed or ()
+        elif event.event == "broker_changed" and event.to_state == "gone" and event.peer_broker is not None:
+            gone = (event.peer_broker,)
+        holding = next((t for t in reversed(terms) if t.broker == event.broker and t.from_ms <= event.ts_adj), None)
+        epoch = event.controller_epoch if holding is None else holding.controller_epoch
+        place = Place(event.file_id, event.line_no)
+        found += [Loss(broker, event.ts_adj, epoch, event.broker, "exact", place) for broker in gone]
+    return found
+
+
+def _losses_found_at_takeover(
+    tallies: Sequence[Tally], terms: Sequence[Term], events: Sequence[SilverEvent]
+) -> list[Loss]:
+    """Who went while there was no controller is never said to be gone: the next one just does not meet it."""
+    found = []
+    for before, term in itertools.pairwise(terms):
+        taken_out = {
+            one.peer_broker: one.first
+            for one in tallies
+            if one.controller_epoch == term.controller_epoch and one.peer_broker is not None
+            if one.first_ms <= (term.ready_ms or term.from_ms)
+        }
+        met = {
+            event.peer_broker
+            for event in events
+            if event.event == "broker_changed" and event.reason == "term started"
+            if event.controller_epoch == term.controller_epoch
+        }
+        known = {
+            event.peer_broker
+            for event in events
+            if event.event == "broker_changed" and event.controller_epoch == before.controller_epoch
+        }
+        gone = dict(taken_out) | {broker: term.place for broker in (known - met if met else ()) if broker is not None}
+        if before.broker != term.broker and before.why_ended in ("lost", "expired", "stopped"):
+            gone.setdefault(before.broker, term.place)
+        for broker, place in gone.items():
+            if broker is not None and broker != term.broker:
+                seat = broker == before.broker and before.why_ended in ("lost", "expired", "stopped")
+                epoch, holder = term.controller_epoch, term.broker
+                found.append(Loss(broker, term.from_ms, epoch, holder, "inferred", place, was_controller=seat))
+    return found

@@ -1,0 +1,166 @@
+"""What happened to a cluster as a whole: who was controller when, which brokers went and how, what was deleted.
+
+Everything else rests on it, and it is small: some lines for each controller and broker, however large the logs are.
+`facts_for` concludes it from the few events of `CLUSTER_EVENTS`, from `Tally` (how often which kind of line occurs,
+and from when to when) and from `Voices` (when each broker was last heard before a moment).
+
+Terms are ordered by their epoch, never by a clock. Pure; it must never read or write anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from sparkjobs.schemas import SilverEvent
+
+CLUSTER_EVENTS: Final = frozenset(
+    {
+        "controller_elected",
+        "controller_epoch_raised",
+        "controller_ready",
+        "failover_done",
+        "controller_resigned",
+        "controller_moved",
+        "session_expired",
+        "brokers_changed",
+        "broker_changed",
+        "server_starting",
+        "registered",
+        "server_stopping",
+        "server_stopped",
+        "controlled_shutdown_started",
+        "topic_deletion_started",
+        "topic_deleted",
+        "topic_changed",
+    }
+)
+GOODBYES: Final = frozenset({"server_stopping", "server_stopped", "controlled_shutdown_started"})
+
+
+class Place(NamedTuple):
+    """Where a line stands."""
+
+    file_id: str
+    line_no: int
+
+
+class Tally(NamedTuple):
+    """All events that agree in what comes first, counted."""
+
+    cluster: str
+    broker: int | None
+    role: str
+    level: str
+    event: str
+    controller: int | None
+    controller_epoch: int | None
+    api: str | None
+    error: str | None
+    peer_broker: int | None  # only of isr_changed: the replica that a controller took out
+    is_found: bool  # our logs: a new controller tells what it found of its predecessor's
+    times: int
+    first_ms: int
+    last_ms: int
+    first: Place
+
+
+TALLIED: Final = ("broker", "role", "level", "event", "controller", "controller_epoch", "api", "error")
+
+
+def tally_key(event: SilverEvent) -> tuple[object, ...]:
+    """What a `Tally` has in common, in its order."""
+    peer = event.peer_broker if event.event == "isr_changed" and event.role == "controller" else None
+    common = [getattr(event, name) for name in TALLIED]
+    return (event.cluster, *common, peer, event.reason == "found")
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A broker went, and a controller said so, or had to be replaced because of it."""
+
+    broker: int
+    detected_ms: int
+    controller_epoch: int | None
+    controller: int | None
+    evidence: str
+    place: Place
+    was_controller: bool = False
+    #: what it said from here on was said in a new life: when it was detected, or when it had begun anew by then
+    silent_from_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """One controller epoch, as its holder's lines tell it."""
+
+    controller_epoch: int
+    broker: int
+    from_ms: int
+    evidence: str
+    place: Place
+    last_ms: int  # its last line as the controller
+    ready_ms: int | None = None
+    done_ms: int | None = None
+    goodbye_ms: int | None = None
+    why_ended: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Of one cluster."""
+
+    cluster: str
+    first_ms: int
+    last_ms: int
+    terms: Sequence[Term]
+    losses: Sequence[Loss]
+    returns: Mapping[int, Sequence[int]]  # broker: when it was seen to come
+    starts: Mapping[int, Sequence[int]]  # broker: when its process began
+    goodbyes: Mapping[int, Sequence[int]]
+    signs: Mapping[int, Sequence[int]]  # broker: when it registered, or learned that its session had expired
+    deletions: Mapping[str, Sequence[int]]  # topic: when its deletion began
+    deleted: Mapping[str, Sequence[int]]
+    voices: Mapping[tuple[int, int], int] = field(default_factory=dict)  # (broker, moment): last heard before it
+
+    @property
+    def moments(self) -> Iterator[tuple[int, int]]:
+        """Brokers and moments before which it matters when they were last heard."""
+        yield from ((loss.broker, loss.silent_from_ms) for loss in self.losses)
+        yield from ((loss.broker, self.next_start_ms(loss.broker, loss.silent_from_ms)) for loss in self.losses)
+        yield from ((broker, start_ms) for broker, starts in self.starts.items() for start_ms in starts)
+        yield from ((term.broker, after.from_ms) for term, after in zip(self.terms, self.terms[1:], strict=False))
+
+    def next_start_ms(self, broker: int, after_ms: int) -> int:
+        """When the broker's process began again, or the end of the logs."""
+        return next((ms for ms in self.starts.get(broker, ()) if ms >= after_ms), self.last_ms + 1)
+
+    def last_heard_ms(self, loss: Loss) -> int | None:
+        """The lost broker's last line before it went."""
+        return self.voices.get((loss.broker, loss.silent_from_ms))
+
+    def loss_of(self, broker: int | None, by_ms: int) -> Loss | None:
+        """The last time it went, up to that moment."""
+        return next(
+            (loss for loss in reversed(self.losses) if loss.broker == broker and loss.detected_ms <= by_ms), None
+        )
+
+    def term_after(self, controller_epoch: int) -> Term | None:
+        """The next controller that these logs know."""
+        return next((term for term in self.terms if term.controller_epoch > controller_epoch), None)
+
+
+def how_it_went(loss: Loss, facts: Facts) -> str:
+    """Politely, by dying, or by losing its session while it lived on."""
+    heard_ms = facts.last_heard_ms(loss)
+    born_ms = max((ms for ms in facts.starts.get(loss.broker, ()) if ms < loss.silent_from_ms), default=facts.first_ms)
+    if any(born_ms <= ms <= loss.detected_ms for ms in facts.goodbyes.get(loss.broker, ())):
+        return "stopped"
+    if heard_ms is None:
+        return "unknown"
+    if not facts.starts.get(loss.broker):
+        return "lost"  # nothing says whether its process lived on
+    next_ms = facts.next_start_ms(loss.broker, loss.silent_from_ms)
+    lived_on = any(loss.silent_from_ms <= ms < next_ms for ms in facts.signs.get(loss.broker, ()))
+    return "expired" if lived_on else "crashed"

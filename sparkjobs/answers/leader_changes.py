@@ -1,0 +1,102 @@
+"""Who was elected to lead a partition, when and why, and which brokers did what they were told; churn by the hour.
+
+An acknowledgement is a line in a broker's own log that it leads or follows at that leader epoch. Elections and
+acknowledgements meet by the partition's life and the leader epoch, never by time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from sparkjobs.answers.facts import Facts
+from sparkjobs.answers.partitions import NO_LEADER, OFFLINE, ONLINE, by_controllers, lives_of
+from sparkjobs.gold import Churn, LeaderChange
+from sparkjobs.schemas import SilverEvent
+
+EVENTS: Final = frozenset(
+    {"partition_changed", "partition_change_failed", "isr_changed", "leader_started", "follower_started"}
+)
+HOUR_MS: Final = 3_600_000
+
+
+def leader_changes_of(events: Sequence[SilverEvent], facts: Facts) -> Iterator[LeaderChange]:
+    """Of one partition; `events` in any order."""
+    lives = lives_of(events)
+    acks = _acks(events)
+    leader: int | None = None
+    isr: tuple[int, ...] | None = None
+    epoch: tuple[int, int] | None = None
+    for event in by_controllers(events):
+        life = lives.of(event)
+        if event.event == "partition_changed" and event.to_state == ONLINE and event.leader not in (None, NO_LEADER):
+            key = (life, -1 if event.leader_epoch is None else event.leader_epoch)
+            is_new = event.leader_epoch is None or epoch is None or key > epoch
+            is_election = event.reason != "found" and (event.leader != leader or event.from_state != ONLINE)
+            if is_new and is_election:
+                acked = sorted(acks.get(event.leader_epoch, {}).items(), key=lambda one: (one[1], one[0]))
+                acked = [one for one in acked if lives.topic_ids or lives.of_ms(one[1]) == life]
+                yield _change(event, leader, isr, acked)
+            leader, epoch = event.leader, key
+        elif event.leader is not None and event.leader != NO_LEADER:
+            leader = event.leader
+        isr = event.isr if event.isr is not None else isr
+
+
+def _acks(events: Sequence[SilverEvent]) -> dict[int | None, dict[int, int]]:
+    """Leader epoch: broker: when it first said so. Over all lives; times tell these apart."""
+    acks: dict[int | None, dict[int, int]] = defaultdict(dict)
+    for event in events:
+        if event.event in ("leader_started", "follower_started") and event.broker is not None:
+            of_epoch = acks[event.leader_epoch]
+            of_epoch[event.broker] = min(event.ts_adj, of_epoch.get(event.broker, event.ts_adj))
+    return acks
+
+
+def _change(
+    event: SilverEvent, before: int | None, isr: tuple[int, ...] | None, acked: Sequence[tuple[int, int]]
+) -> LeaderChange:
+    assert event.leader is not None
+    is_outside = isr is not None and event.leader not in isr and event.from_state == OFFLINE
+    return LeaderChange(
+        cluster=event.cluster,
+        topic=str(event.topic),
+        partition=-1 if event.partition is None else event.partition,
+        at_ms=event.ts_adj,
+        controller_epoch=event.controller_epoch,
+        controller=event.broker,
+        leader_before=before,
+        leader=event.leader,
+        leader_epoch=event.leader_epoch,
+        version=event.version,
+        isr=event.isr,
+        why=event.reason or _WHY.get(event.from_state or "", "election"),
+        unclean=is_outside or event.recovery == "RECOVERING",
+        acked=tuple(broker for broker, _ in acked),
+        acked_ms=tuple(ms for _, ms in acked),
+        file_id=event.file_id,
+        line_no=event.line_no,
+    )
+
+
+_WHY: Final = {"NewPartition": "created", OFFLINE: "offline_election", ONLINE: "election"}
+
+
+def churn_of(changes: Iterable[LeaderChange]) -> Iterator[Churn]:
+    """Of all partitions; what was created did not change."""
+    counts: dict[tuple[str, str, int], Counter[int]] = defaultdict(Counter)
+    for one in changes:
+        if one.leader_before is not None and one.leader_before != one.leader:
+            counts[one.cluster, one.topic, one.at_ms // HOUR_MS * HOUR_MS][one.partition] += 1
+    for (cluster, topic, hour_ms), by_partition in counts.items():
+        most = max(by_partition.values())
+        yield Churn(
+            cluster=cluster,
+            topic=topic,
+            hour_ms=hour_ms,
+            partitions=len(by_partition),
+            changes=by_partition.total(),
+            most_partition=min(partition for partition, count in by_partition.items() if count == most),
+            most_changes=most,
+        )

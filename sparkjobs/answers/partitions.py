@@ -1,0 +1,92 @@
+"""The order of what is said about one partition, and which of its lives a line is about.
+
+Epochs order, not clocks: first the controller epoch, then, in our own logs, the zxid of the commit. Lines of one
+controller epoch come from one process, so its own clock is good enough within it, whatever it shows; at the same
+millisecond a partition goes offline before it is led again. A topic may be deleted and made anew under its name, and
+its leader epochs and versions then begin again: each such *life* is counted.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from sparkjobs.schemas import SilverEvent
+
+#: leaders and ISRs of partitions, as controllers say them
+STATE_EVENTS: Final = frozenset({"partition_changed", "partition_change_failed", "isr_changed", "unclean_elected"})
+OFFLINE: Final = "OfflinePartition"
+ONLINE: Final = "OnlinePartition"
+GONE: Final = "NonExistentPartition"
+_RANKS: Final = {"NewPartition": 0, OFFLINE: 1, GONE: 2, ONLINE: 4}
+_RANK_OF_OTHERS: Final = 3
+NO_LEADER: Final = -1
+
+
+def order_key(event: SilverEvent) -> tuple[int, int, int, int, int, int, str]:
+    """Sorts what controllers say about one partition into the order in which it was done."""
+    to_state = event.to_state
+    return (
+        -1 if event.controller_epoch is None else event.controller_epoch,
+        event.zxid or 0,
+        event.ts_utc,
+        _RANK_OF_OTHERS
+        if to_state is None or event.event != "partition_changed"
+        else _RANKS.get(to_state, _RANK_OF_OTHERS),
+        -1 if event.leader_epoch is None else event.leader_epoch,
+        -1 if event.version is None else event.version,
+        event.event_id,
+    )
+
+
+def by_controllers(events: Iterable[SilverEvent]) -> list[SilverEvent]:
+    """What controllers said, in order, each thing once: of a state told twice by our logs, who decided it."""
+    said = sorted((e for e in events if e.role == "controller" and e.event in STATE_EVENTS), key=order_key)
+    decided = {_state_key(e) for e in said if e.zxid is not None and e.reason != "found"}
+    kept, seen = [], set[object]()
+    for event in said:
+        is_ours = event.zxid is not None and event.version is not None
+        key: object = (_state_key(event), event.reason == "found") if is_ours else event.event_id
+        if key in seen or (is_ours and event.reason == "found" and _state_key(event) in decided):
+            continue
+        seen.add(key)
+        kept.append(event)
+    return kept
+
+
+def _state_key(event: SilverEvent) -> tuple[str | None, int | None]:
+    return event.topic_id, event.version
+
+
+class Lives(NamedTuple):
+    """When each life of a partition began; the first one may have begun before the logs do."""
+
+    topic_ids: tuple[str, ...]  # in the order of their first mention
+    births_ms: tuple[int, ...]
+
+    def of(self, event: SilverEvent) -> int:
+        """The number of the life that the line is about."""
+        if event.topic_id is not None and event.topic_id in self.topic_ids:
+            return self.topic_ids.index(event.topic_id)
+        return self.of_ms(event.ts_adj)
+
+    def of_ms(self, at_ms: int) -> int:
+        """The number of the life at that moment, where no line has the topic's id."""
+        return bisect_right(self.births_ms, at_ms)
+
+
+def lives_of(events: Sequence[SilverEvent]) -> Lives:
+    """By the topic id where every controller's line has it (our logs), else by when partitions came into being."""
+    first: dict[str, int] = {}
+    for event in events:
+        if event.topic_id is not None and event.zxid is not None:
+            first[event.topic_id] = min(first.get(event.topic_id, event.zxid), event.zxid)
+    if first:
+        return Lives(tuple(sorted(first, key=lambda topic_id: (first[topic_id], topic_id))), ())
+    births = sorted(
+        event.ts_adj
+        for event in events
+        if event.event == "partition_changed" and event.from_state == GONE and event.role == "controller"
+    )
+    return Lives((), tuple(births))

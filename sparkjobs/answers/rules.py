@@ -1,0 +1,86 @@
+"""The rules by what they walk through: a partition, a topic, single events, a whole cluster.
+
+This is the list that both drivers go by: which events a question reads, and which function answers it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from sparkjobs.answers import failovers, illegal, isr_timeline, leader_changes, outages, rpc_latency, stuck
+from sparkjobs.answers.coverage import coverage_of
+from sparkjobs.answers.facts import Facts, Tally
+from sparkjobs.answers.flapping import flapping_brokers, flapping_of
+from sparkjobs.answers.illegal import illegal_transitions_of
+from sparkjobs.answers.rpc_latency import rpc_latency_of
+from sparkjobs.answers.slo import Extent, slo_of
+from sparkjobs.answers.stuck import stuck_ops_of
+from sparkjobs.answers.tenures import lives_of_brokers, tenures_of
+from sparkjobs.answers.zombies import zombies_of
+from sparkjobs.schemas import Row, SilverEvent
+
+__all__ = ["illegal_transitions_of", "rpc_latency_of", "stuck_ops_of"]
+
+
+class Rule(NamedTuple):
+    """One question about a partition, answered from its events alone and the cluster's facts."""
+
+    events: frozenset[str]
+    rows: Callable[[Sequence[SilverEvent], Facts], Iterator[Row]]
+
+
+OF_PARTITION: Final[Mapping[str, Rule]] = {
+    "partition_outages": Rule(outages.EVENTS, outages.outages_of),
+    "leader_changes": Rule(leader_changes.EVENTS, leader_changes.leader_changes_of),
+    "isr_timeline": Rule(isr_timeline.EVENTS, isr_timeline.isr_timeline_of),
+    "unclean_elections": Rule(isr_timeline.EVENTS, isr_timeline.unclean_elections_of),
+}
+PARTITION_EVENTS: Final = frozenset[str]().union(*(rule.events for rule in OF_PARTITION.values()))
+TOPIC_EVENTS: Final = stuck.EVENTS
+SINGLE_EVENTS: Final = illegal.EVENTS | rpc_latency.EVENTS
+
+
+def flapping_of_partition(events: Sequence[SilverEvent], facts: Facts) -> Iterator[Row]:
+    """Rests on two other answers about the same partition."""
+    changes = list(leader_changes.leader_changes_of(events, facts))
+    yield from flapping_of(changes, list(isr_timeline.isr_timeline_of(events, facts)))
+
+
+def of_cluster(
+    facts: Facts,
+    tallies: Sequence[Tally],
+    extents: Mapping[str, Extent],
+    ended: Iterable[Any],
+    changes: Iterable[Any],
+    target: float,
+) -> Iterator[tuple[str, list[Row]]]:
+    """Tables that need all of a cluster. `ended` are its outages, `changes` its leader changes."""
+    ended, changes = list(ended), list(changes)
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for one in tallies:
+        if one.broker is not None:
+            first[one.broker] = min(one.first_ms, first.get(one.broker, one.first_ms))
+            last[one.broker] = max(one.last_ms, last.get(one.broker, one.last_ms))
+    yield "controller_tenures", list(tenures_of(facts))
+    yield "broker_lives", list(lives_of_brokers(facts, first, last))
+    yield "failovers", list(failovers.failovers_of(facts, failovers.moves_of(changes, facts), ended))
+    yield "leader_churn", list(leader_changes.churn_of(changes))
+    yield "flapping", list(flapping_brokers(facts))
+    yield "zombies", list(zombies_of(tallies, facts))
+    yield "slo_daily", list(slo_of(ended, extents, facts.cluster, target))
+    yield "coverage", list(coverage_of(tallies, facts))
+
+
+def extents_for(
+    spans: Mapping[str, tuple[set[int], int, int]], of_cluster: Iterable[SilverEvent], last_ms: int
+) -> Iterator[tuple[str, Extent]]:
+    """A topic is observed until it is deleted, or to the end of the logs."""
+    gone: dict[str, int] = {}
+    for event in of_cluster:
+        if event.topic is not None and (event.event == "topic_deleted" or event.to_state == "deleted"):
+            gone[event.topic] = max(event.ts_adj, gone.get(event.topic, event.ts_adj))
+    for topic, (numbers, first_ms, seen_ms) in spans.items():
+        end_ms = gone[topic] if gone.get(topic, -1) >= seen_ms else last_ms
+        yield topic, Extent(len(numbers), first_ms, end_ms)

@@ -1,0 +1,77 @@
+"""Availability by topic and day, and what is left of the error budget.
+
+Only the time that the logs cover counts. A partition counts from the first to the last line that names any partition
+of its topic, so that a topic made at noon is not blamed for the morning. Overlaps of a day are cut at midnight UTC.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Final, NamedTuple
+
+from sparkjobs.gold import Outage, SloDay
+
+DAY_MS: Final = 86_400_000
+DEFAULT_TARGET: Final = 99.95
+
+
+class Extent(NamedTuple):
+    """What the logs know of one topic."""
+
+    partitions: int
+    first_ms: int
+    last_ms: int
+
+
+def slo_of(
+    outages: Iterable[Outage], extents: Mapping[str, Extent], cluster: str, target: float = DEFAULT_TARGET
+) -> Iterator[SloDay]:
+    """A row for each topic and day, and one for the whole cluster and day."""
+    lost: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0])
+    for outage in outages:
+        extent = extents[outage.topic]
+        end_ms = extent.last_ms if outage.end_ms is None else outage.end_ms
+        earliest_ms = min(outage.start_lo_ms, outage.leader_last_seen_ms or outage.start_lo_ms)
+        for day, length_ms in _by_day(outage.start_ms, end_ms):
+            lost[outage.topic, day][0] += length_ms
+        for day, length_ms in _by_day(max(earliest_ms, extent.first_ms), end_ms):
+            lost[outage.topic, day][1] += length_ms
+    total: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+    for topic, extent in sorted(extents.items()):
+        for day, length_ms in _by_day(extent.first_ms, extent.last_ms):
+            gone_ms, gone_hi_ms = lost.get((topic, day), (0, 0))
+            observed_ms = length_ms * extent.partitions
+            yield _row(cluster, day, topic, (extent.partitions, observed_ms, gone_ms, gone_hi_ms), target)
+            for index, value in enumerate((extent.partitions, observed_ms, gone_ms, gone_hi_ms)):
+                total[day][index] += value
+    for day, sums in total.items():
+        yield _row(cluster, day, None, (sums[0], sums[1], sums[2], sums[3]), target)
+
+
+def _by_day(from_ms: int, to_ms: int) -> Iterator[tuple[int, int]]:
+    while from_ms < to_ms:
+        end_ms = min(to_ms, (from_ms // DAY_MS + 1) * DAY_MS)
+        yield from_ms // DAY_MS, end_ms - from_ms
+        from_ms = end_ms
+
+
+def _row(cluster: str, day: int, topic: str | None, sums: tuple[int, int, int, int], target: float) -> SloDay:
+    partitions, observed_ms, gone_ms, gone_hi_ms = sums
+    budget_ms = round(observed_ms * (100 - target) / 100)
+    availability = 100.0 if observed_ms == 0 else round(100 * (1 - gone_ms / observed_ms), 6)
+    used = gone_ms / budget_ms if budget_ms else float(gone_ms > 0)
+    return SloDay(
+        cluster=cluster,
+        dt=datetime.fromtimestamp(day * DAY_MS / 1000, UTC).date().isoformat(),
+        topic=topic,
+        partitions=partitions,
+        observed_ms=observed_ms,
+        unavailable_ms=gone_ms,
+        unavailable_hi_ms=gone_hi_ms,
+        availability=availability,
+        budget_ms=budget_ms,
+        budget_used=round(used, 6),
+        is_met=gone_ms <= budget_ms,
+    )

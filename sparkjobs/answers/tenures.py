@@ -1,0 +1,85 @@
+"""Who was controller from when to when, and for how long nobody was; which brokers lived when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from sparkjobs.answers.facts import Facts, Term, how_it_went
+from sparkjobs.gold import BrokerLife, ControllerTenure
+
+EVENTS: Final = frozenset[str]()
+
+
+def tenures_of(facts: Facts) -> Iterator[ControllerTenure]:
+    """One for each controller epoch in the logs, in their order."""
+    before: tuple[Term, Term] | None = None
+    for index, term in enumerate(facts.terms):
+        after = facts.terms[index + 1] if index + 1 < len(facts.terms) else None
+        to_lo_ms, to_ms, to_hi_ms = _end_of(term, after, facts)
+        gap_ms = None
+        if before is not None:
+            _, before_to_ms, _ = _end_of(*before, facts)
+            gap_ms = None if before_to_ms is None else max(0, term.from_ms - before_to_ms)
+        from_lo_ms = min(facts.first_ms, term.from_ms)
+        if before is not None:
+            from_lo_ms = min(_end_of(*before, facts)[0] or term.from_ms, term.from_ms)
+        yield ControllerTenure(
+            cluster=facts.cluster,
+            controller_epoch=term.controller_epoch,
+            broker=term.broker,
+            from_ms=term.from_ms,
+            from_lo_ms=from_lo_ms,
+            evidence=term.evidence,
+            ready_ms=term.ready_ms,
+            done_ms=term.done_ms,
+            to_ms=to_ms,
+            to_lo_ms=to_lo_ms,
+            to_hi_ms=to_hi_ms,
+            why_ended=term.why_ended,
+            gap_before_ms=gap_ms,
+            file_id=term.place.file_id,
+            line_no=term.place.line_no,
+        )
+        before = (term, after) if after is not None else None
+
+
+def _end_of(term: Term, after: Term | None, facts: Facts) -> tuple[int | None, int | None, int | None]:
+    """Earliest, likeliest, latest. What it said after its successor's claim was said by a zombie."""
+    if after is None:
+        is_over = term.goodbye_ms is not None
+        return (term.goodbye_ms, term.goodbye_ms, None) if is_over else (None, None, None)
+    hi_ms = after.from_ms
+    # who lost the seat but lives on still says things, though no longer as the controller
+    is_deposed = term.why_ended == "deposed"
+    heard_ms = min(term.last_ms, hi_ms) if is_deposed else facts.voices.get((term.broker, hi_ms))
+    lo_ms = min(max(heard_ms if heard_ms is not None else term.from_ms, term.from_ms), hi_ms)
+    if term.goodbye_ms is not None and term.goodbye_ms <= hi_ms:
+        return min(lo_ms, term.goodbye_ms), term.goodbye_ms, hi_ms
+    if term.why_ended == "deposed":
+        return min(lo_ms, hi_ms), hi_ms, hi_ms
+    return lo_ms, lo_ms, hi_ms
+
+
+def lives_of_brokers(facts: Facts, first_heard: dict[int, int], last_heard: dict[int, int]) -> Iterator[BrokerLife]:
+    """Each stretch from a start, or a return, to the last word before the next one."""
+    for broker in sorted(first_heard):
+        starts = [ms for ms in facts.starts.get(broker, ()) if ms > first_heard[broker]]
+        births = [first_heard[broker], *starts]
+        for index, from_ms in enumerate(births):
+            to_ms = births[index + 1] if index + 1 < len(births) else facts.last_ms + 1
+            losses = [loss for loss in facts.losses if loss.broker == broker and from_ms < loss.silent_from_ms <= to_ms]
+            lost = losses[-1] if losses else None
+            how = "running" if lost is None else how_it_went(lost, facts)
+            heard_ms = facts.voices.get((broker, to_ms), last_heard[broker])
+            if lost is not None and how != "expired":
+                heard_ms = facts.last_heard_ms(lost) or heard_ms  # what is written while it boots is of the next life
+            yield BrokerLife(
+                cluster=facts.cluster,
+                broker=broker,
+                from_ms=from_ms,
+                last_seen_ms=max(min(heard_ms, to_ms), from_ms),
+                started=from_ms in facts.starts.get(broker, ()),
+                ended=how,
+                gone_ms=None if lost is None else lost.detected_ms,
+            )

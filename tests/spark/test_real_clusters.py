@@ -1,0 +1,175 @@
+"""Answers about two real Kafka clusters, from their logs alone, against what ZooKeeper itself recorded of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from sparkjobs.answers.local import Answers, answers_for
+from sparkjobs.files import Zones, find_logs, survey
+from sparkjobs.local.ingest import ingest
+from tests.recordings import Recording
+from tests.spark.truth import Seat, Stood, leaderless, seats_of, states_of
+
+pytestmark = pytest.mark.slow
+
+DATA = Path(__file__).parents[1] / "data"
+#: the line follows the write by no more than this
+LAG_MS = 250
+CLUSTERS = ("kafka-3.9.1", "kafka-3.9.1-info")
+
+
+class Known(NamedTuple):
+    """One recording: what the logs answer, what ZooKeeper says, what was done to it."""
+
+    answers: Answers
+    states: list[Stood]
+    seats: list[Seat]
+    timeline: list[dict[str, Any]]
+
+    def rows(self, table: str) -> list[Any]:
+        return list(self.answers[table])
+
+
+@cache
+def known(name: str) -> Known:
+    silver = ingest(survey(find_logs([str(DATA / name)]), name, Zones()))
+    recording = Recording(DATA / name)
+    lines = (DATA / name / "timeline.jsonl").read_bytes().splitlines()
+    timeline = [msgspec.json.decode(line) for line in lines]
+    return Known(answers_for(silver.events), states_of(recording), seats_of(recording), timeline)
+
+
+@pytest.fixture(params=CLUSTERS)
+def cluster(request: pytest.FixtureRequest) -> Known:
+    return known(request.param)
+
+
+def test_tenures_are_the_history_of_the_controller_znode(cluster: Known) -> None:
+    tenures = cluster.rows("controller_tenures")
+    assert [(t.controller_epoch, t.broker) for t in tenures] == [(s.controller_epoch, s.broker) for s in cluster.seats]
+    for tenure, seat in zip(tenures, cluster.seats, strict=True):
+        assert tenure.evidence == "exact"
+        assert tenure.from_lo_ms <= seat.from_ms <= tenure.from_ms <= seat.from_ms + LAG_MS
+        if seat.to_ms is None or tenure.to_ms is None:
+            assert tenure is tenures[-1]
+        else:
+            assert tenure.to_lo_ms <= seat.to_ms <= tenure.to_hi_ms
+
+
+def test_every_version_of_every_state_has_one_row_that_says_the_same(cluster: Known) -> None:
+    rows: dict[tuple[str, int, int], list[Any]] = defaultdict(list)
+    for row in cluster.rows("isr_timeline"):
+        rows[row.topic, row.partition, row.version].append(row)
+    assert sum(map(len, rows.values())) == len(cluster.states)
+    for state in cluster.states:
+        found = rows[state.topic, state.partition, state.version]
+        row = min(found, key=lambda row: abs(row.from_ms - state.at_ms))
+        assert (row.leader, row.leader_epoch, row.isr) == (state.leader, state.leader_epoch, state.isr)
+        assert state.at_ms <= row.from_ms <= state.at_ms + LAG_MS
+        assert row.from_lo_ms <= state.at_ms or row.version == 0
+
+
+def test_at_every_moment_leader_and_isr_are_those_of_zookeeper_within_the_bounds(cluster: Known) -> None:
+    """Between a write and the first line that knows it, the row before is still the answer."""
+    truth: dict[tuple[str, int], list[Stood]] = defaultdict(list)
+    for state in cluster.states:
+        truth[state.topic, state.partition].append(state)
+    told: dict[tuple[str, int], list[Any]] = defaultdict(list)
+    for row in cluster.rows("isr_timeline"):
+        told[row.topic, row.partition].append(row)
+    compared = 0
+    for key, states in truth.items():
+        for moment in range(states[0].at_ms, states[-1].at_ms + 1_000, 97):
+            stood = [state for state in states if state.at_ms <= moment][-1]
+            row = next((r for r in told[key] if r.from_ms <= moment and (r.to_ms is None or moment < r.to_ms)), None)
+            if moment - stood.at_ms <= LAG_MS or row is None:
+                continue
+            assert (row.leader, row.isr, row.leader_epoch) == (stood.leader, stood.isr, stood.leader_epoch)
+            compared += 1
+    assert compared > 50_000
+
+
+def test_every_stretch_without_a_leader_is_an_outage_unless_the_topic_was_being_deleted(cluster: Known) -> None:
+    deleted = {one["topic"] for one in cluster.timeline if one["what"] == "delete"}
+    outages: dict[tuple[str, int], list[Any]] = defaultdict(list)
+    for outage in cluster.rows("partition_outages"):
+        outages[outage.topic, outage.partition].append(outage)
+    count = 0
+    for topic, partition, from_ms, to_ms in leaderless(cluster.states):
+        if to_ms is None:
+            assert topic in deleted
+            continue
+        covering = [o for o in outages[topic, partition] if o.start_lo_ms <= from_ms + LAG_MS and o.end_ms >= to_ms]
+        assert covering, (topic, partition, from_ms, to_ms)
+        assert min(o.end_ms for o in covering) <= to_ms + LAG_MS
+        count += 1
+    assert count >= 100
+    assert not [o for o in cluster.rows("partition_outages") if o.open]
+
+
+def test_no_outage_is_made_up(cluster: Known) -> None:
+    """At its end, each outage is ended by a version of the state that ZooKeeper holds, with that leader and epoch."""
+    held = {(s.topic, s.partition, s.leader, s.leader_epoch) for s in cluster.states}
+    for outage in cluster.rows("partition_outages"):
+        assert (outage.topic, outage.partition, outage.leader, outage.leader_epoch) in held
+        assert outage.start_lo_ms <= outage.start_ms <= outage.start_hi_ms <= outage.end_ms
+
+
+def faults(timeline: list[dict[str, Any]]) -> Iterator[tuple[str, int, int]]:
+    how = {"kill": "crashed", "sigterm": "stopped", "freeze": "expired"}
+    for one in timeline:
+        if one["what"] in how:
+            yield how[one["what"]], one["broker"], one["at_ms"]
+
+
+def test_every_broker_that_was_killed_stopped_or_frozen_is_found_and_named(cluster: Known) -> None:
+    failovers = sorted(cluster.rows("failovers"), key=lambda one: one.detected_ms)
+    found = [(one.how, one.broker) for one in failovers]
+    done = list(faults(cluster.timeline))
+    assert sorted(found) == sorted((how, broker) for how, broker, _ in done)
+    for how, broker, at_ms in done:
+        one = next(o for o in failovers if (o.how, o.broker) == (how, broker) and o.detected_ms >= at_ms)
+        assert at_ms - 15_000 <= one.last_seen_ms <= at_ms + 1_000
+        assert at_ms < one.detected_ms <= at_ms + 20_000
+
+
+def test_every_controller_that_was_deposed_by_hand_is_found_and_named(cluster: Known) -> None:
+    ended = [(t.broker, t.to_hi_ms) for t in cluster.rows("controller_tenures") if t.why_ended == "deposed"]
+    done = [one for one in cluster.timeline if one["what"] == "depose"]
+    assert len(ended) == len(done)
+    for one, (broker, to_ms) in zip(done, sorted(ended, key=lambda pair: pair[1]), strict=True):
+        assert broker == one["controller"]
+        assert abs(to_ms - one["at_ms"]) < 1_000
+
+
+def test_every_reassignment_and_deletion_came_to_its_end(cluster: Known) -> None:
+    assert {(o.kind, o.topic) for o in cluster.rows("stuck_ops")} <= {
+        ("reassignment", o["topic"]) for o in cluster.timeline if o["what"] == "reassign"
+    }
+    assert [o for o in cluster.rows("stuck_ops") if o.kind == "deletion"] == []
+
+
+def test_nothing_illegal_is_seen_where_there_was_none(cluster: Known) -> None:
+    assert cluster.rows("illegal_transitions") == []
+
+
+def test_unclean_elections_are_those_that_zookeeper_shows(cluster: Known) -> None:
+    """A leader that the version before did not have in its ISR. (A reassignment brings its leader into the ISR first.)"""
+    truth = set()
+    before: dict[tuple[str, int], Stood] = {}
+    for state in cluster.states:
+        last = before.get((state.topic, state.partition))
+        if last is not None and last.life == state.life and state.leader not in (-1, *last.isr):
+            truth.add((state.topic, state.partition, state.leader, state.leader_epoch, last.isr))
+        before[state.topic, state.partition] = state
+    found = cluster.rows("unclean_elections")
+    assert {(u.topic, u.partition, u.leader, u.leader_epoch, u.isr_before) for u in found} == truth
+    hit = {(o.topic, o.partition, o.leader_epoch) for o in cluster.rows("partition_outages") if o.unclean}
+    assert hit == {(topic, partition, epoch) for topic, partition, _, epoch, _ in truth}
