@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from sparkjobs.answers.facts import Facts
-from sparkjobs.answers.partitions import NO_LEADER, OFFLINE, ONLINE, by_controllers, lives_of
+from sparkjobs.answers.partitions import NO_LEADER, OFFLINE, ONLINE, by_controllers, is_unclean, lives_of
 from sparkjobs.gold import Churn, LeaderChange
 from sparkjobs.schemas import SilverEvent
 
@@ -26,7 +26,7 @@ def leader_changes_of(events: Sequence[SilverEvent], facts: Facts) -> Iterator[L
     lives = lives_of(events)
     acks = _acks(events)
     leader: int | None = None
-    isr: tuple[int, ...] | None = None
+    before: SilverEvent | None = None
     epoch: tuple[int, int] | None = None
     for event in by_controllers(events):
         life = lives.of(event)
@@ -37,11 +37,11 @@ def leader_changes_of(events: Sequence[SilverEvent], facts: Facts) -> Iterator[L
             if is_new and is_election:
                 acked = sorted(acks.get(event.leader_epoch, {}).items(), key=lambda one: (one[1], one[0]))
                 acked = [one for one in acked if lives.topic_ids or lives.of_ms(one[1]) == life]
-                yield _change(event, leader, isr, acked)
+                yield _change(event, leader, is_unclean(event, before), acked)
             leader, epoch = event.leader, key
         elif event.leader is not None and event.leader != NO_LEADER:
             leader = event.leader
-        isr = event.isr if event.isr is not None else isr
+        before = event if event.isr is not None else before
 
 
 def _acks(events: Sequence[SilverEvent]) -> dict[int | None, dict[int, int]]:
@@ -55,10 +55,9 @@ def _acks(events: Sequence[SilverEvent]) -> dict[int | None, dict[int, int]]:
 
 
 def _change(
-    event: SilverEvent, before: int | None, isr: tuple[int, ...] | None, acked: Sequence[tuple[int, int]]
+    event: SilverEvent, leader_before: int | None, unclean: bool, acked: Sequence[tuple[int, int]]
 ) -> LeaderChange:
     assert event.leader is not None
-    is_outside = isr is not None and event.leader not in isr and event.from_state == OFFLINE
     return LeaderChange(
         cluster=event.cluster,
         topic=str(event.topic),
@@ -66,13 +65,13 @@ def _change(
         at_ms=event.ts_adj,
         controller_epoch=event.controller_epoch,
         controller=event.broker,
-        leader_before=before,
+        leader_before=leader_before,
         leader=event.leader,
         leader_epoch=event.leader_epoch,
         version=event.version,
         isr=event.isr,
         why=event.reason or _WHY.get(event.from_state or "", "election"),
-        unclean=is_outside or event.recovery == "RECOVERING",
+        unclean=unclean,
         acked=tuple(broker for broker, _ in acked),
         acked_ms=tuple(ms for _, ms in acked),
         file_id=event.file_id,

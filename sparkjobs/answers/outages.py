@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sparkjobs.answers.facts import Facts, Loss, Term, how_it_went
-from sparkjobs.answers.partitions import GONE, NO_LEADER, OFFLINE, ONLINE, by_controllers
+from sparkjobs.answers.partitions import GONE, NO_LEADER, OFFLINE, ONLINE, by_controllers, is_unclean
 from sparkjobs.gold import Outage
 from sparkjobs.schemas import SilverEvent
 
@@ -55,7 +55,7 @@ class _Walk:
     facts: Facts
     now: _Open | None = None
     leader: int | None = None
-    isr: tuple[int, ...] | None = None
+    before: SilverEvent | None = None  # the last that said a state
     epoch: int | None = None
     last_ms: int = -1
     topic: str = ""
@@ -88,8 +88,8 @@ class _Walk:
             if self.now is not None and self.now.may_be_a_deletion:
                 self.now = None  # a deletion's way leads through offline
             self._end("deleted", event.ts_adj, "exact")
-            self.leader, self.isr = None, None
-        self.isr = self.isr if event.isr is None else event.isr
+            self.leader, self.before = None, None
+        self.before = self.before if event.isr is None else event
 
     def finish(self) -> list[Outage]:
         """The outages, when there are no more lines."""
@@ -109,8 +109,7 @@ class _Walk:
             self._open(event)
         if self.now is not None:
             self.now.attempts += 1
-            is_outside = self.isr is not None and event.leader is not None and event.leader not in self.isr
-            self.now.is_unclean |= is_outside or event.recovery == "RECOVERING" or "unclean" in (event.reason or "")
+            self.now.is_unclean |= is_unclean(event, self.before)
             self._end("elected", event.ts_adj, "exact", event)
         if event.leader is not None:
             self.leader = event.leader

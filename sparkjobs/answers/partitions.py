@@ -90,3 +90,13 @@ def lives_of(events: Sequence[SilverEvent]) -> Lives:
         if event.event == "partition_changed" and event.from_state == GONE and event.role == "controller"
     )
     return Lives((), tuple(births))
+
+
+def is_unclean(event: SilverEvent, before: SilverEvent | None) -> bool:
+    """Whether this election took a leader that was not in sync, as far as that is certain: because it is said, or
+    because the ISR of the very version before is known and does not have it."""
+    if event.recovery == "RECOVERING" or "unclean" in (event.reason or ""):
+        return True
+    if before is None or before.isr is None or before.version is None or event.version != before.version + 1:
+        return False
+    return event.leader is not None and event.leader >= 0 and event.leader not in before.isr

@@ -161,7 +161,7 @@ def test_nothing_illegal_is_seen_where_there_was_none(cluster: Known) -> None:
 
 
 def test_unclean_elections_are_those_that_zookeeper_shows(cluster: Known) -> None:
-    """A leader that the version before did not have in its ISR. (A reassignment brings its leader into the ISR first.)"""
+    """A leader that the version before did not have in its ISR. Reassignments bring theirs in first."""
     truth = set()
     before: dict[tuple[str, int], Stood] = {}
     for state in cluster.states:
