@@ -24,6 +24,8 @@ EVENTS: Final = frozenset(
 _BEGINS: Final = {"reassignment_started": "reassignment", "topic_deletion_started": "deletion"}
 _ENDS: Final = {"reassignment_done": "reassignment", "reassignment_failed": "reassignment", "topic_deleted": "deletion"}
 _STEPS: Final = {"reassignment_step": "reassignment", "topic_deletion_halted": "deletion"}
+#: since 2.4 the end of a reassignment is a last write of its assignment
+_WRITTEN: Final = "assignment written"
 #: our own words for the same
 _OUR_TOPICS: Final = {
     "deleting": "topic_deletion_started",
@@ -37,6 +39,8 @@ def stuck_ops_of(events: Sequence[SilverEvent], facts: Facts) -> Iterator[StuckO
     running: dict[tuple[str, int | None], list[SilverEvent]] = {}
     for event in sorted(events, key=lambda event: (event.ts_adj, event.event_id)):
         name = _OUR_TOPICS.get(event.to_state or "", "") if event.event == "topic_changed" else event.event
+        if event.event == "reassignment_step" and event.reason == _WRITTEN and not (event.added or event.removed):
+            name = "reassignment_done"  # nothing is being added or removed any more
         if name in _BEGINS:
             running.setdefault((_BEGINS[name], event.partition), []).append(event)
         elif name in _STEPS and (_STEPS[name], event.partition) in running:

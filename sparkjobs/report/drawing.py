@@ -1,0 +1,112 @@
+"""Small pictures as SVG text, and a heat map as a PNG in an address. No library: they open from a file, and print.
+
+Positions come from `Span`, which maps moments onto a width. Every mark carries its words in a `<title>`, which browsers
+show as a tool-tip and readers read aloud.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from html import escape
+from typing import Final
+
+LABEL_WIDTH: Final = 170
+WIDTH: Final = 1_080
+ROW: Final = 22
+_STEPS_MS: Final = (1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000, 21_600_000, 86_400_000, 604_800_000)
+
+
+def clock(at_ms: int | None, *, with_day: bool = False) -> str:
+    """A moment as people read it, in UTC."""
+    if at_ms is None:
+        return "-"
+    shown = "%Y-%m-%d %H:%M:%S" if with_day else "%H:%M:%S"
+    at = datetime.fromtimestamp(at_ms // 1_000, UTC)
+    return f"{at.strftime(shown)}.{at_ms % 1_000:03d}"
+
+
+def lasting(length_ms: float | None) -> str:
+    """A length of time as people say it."""
+    if length_ms is None:
+        return "-"
+    if length_ms < 1_000:
+        return f"{length_ms:.0f} ms"
+    if length_ms < 120_000:
+        return f"{length_ms / 1_000:.1f} s"
+    if length_ms < 7_200_000:
+        return f"{length_ms / 60_000:.1f} min"
+    return f"{length_ms / 3_600_000:.1f} h"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of time across a picture."""
+
+    from_ms: int
+    to_ms: int
+    width: int = WIDTH - LABEL_WIDTH - 10
+
+    def x(self, at_ms: int) -> float:
+        share = (at_ms - self.from_ms) / max(1, self.to_ms - self.from_ms)
+        return round(LABEL_WIDTH + min(1.0, max(0.0, share)) * self.width, 1)
+
+    def axis(self, height: int) -> str:
+        """Lines at round times, with their names below."""
+        step = next((s for s in _STEPS_MS if (self.to_ms - self.from_ms) / s <= 9), _STEPS_MS[-1])
+        marks = []
+        for at_ms in range(-(-self.from_ms // step) * step, self.to_ms + 1, step):
+            x = self.x(at_ms)
+            marks.append(f'<line class="grid" x1="{x}" x2="{x}" y1="0" y2="{height}"/>')
+            marks.append(f'<text class="tick" x="{x}" y="{height + 14}">{clock(at_ms)[:8]}</text>')
+        return "".join(marks)
+
+    def bar(self, row: int, from_ms: int, to_ms: int, kind: str, words: str) -> str:
+        """A stretch in a row; never thinner than can be seen."""
+        x = self.x(from_ms)
+        width = max(2.0, round(self.x(to_ms) - x, 1))
+        y = row * ROW + 4
+        return f'<rect class="{kind}" x="{x}" y="{y}" width="{width}" height="{ROW - 8}">{title(words)}</rect>'
+
+    def mark(self, row: int, at_ms: int, kind: str, words: str) -> str:
+        """A moment in a row."""
+        return f'<circle class="{kind}" cx="{self.x(at_ms)}" cy="{row * ROW + ROW // 2}" r="4">{title(words)}</circle>'
+
+
+def title(words: str) -> str:
+    return f"<title>{escape(words)}</title>"
+
+
+def label(row: int, words: str) -> str:
+    """The name of a row, to its left."""
+    return f'<text class="label" x="{LABEL_WIDTH - 8}" y="{row * ROW + 15}">{escape(words)}</text>'
+
+
+def picture(span: Span, rows: Sequence[str], marks: Iterable[str], words: str) -> str:
+    """Rows with their names, an axis below."""
+    height = len(rows) * ROW
+    names = "".join(label(row, name) for row, name in enumerate(rows))
+    box = f'viewBox="0 0 {WIDTH} {height + 20}" role="img" aria-label="{escape(words)}"'
+    return f"<svg {box}>{span.axis(height)}{names}{''.join(marks)}</svg>"
+
+
+def heat_map(cells: Sequence[Sequence[int]], palette: Sequence[tuple[int, int, int]]) -> str:
+    """An indexed PNG, a pixel for each cell, as a data address: 100,000 cells are a few kilobytes."""
+    height, width = len(cells), len(cells[0]) if cells else 0
+    colours = b"".join(bytes(colour) for colour in palette)
+    raw = b"".join(b"\0" + bytes(row) for row in cells)
+    chunks = (
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)),
+        (b"PLTE", colours),
+        (b"tRNS", b"\0" + b"\xff" * (len(palette) - 1)),  # nothing happened: the page's own colour
+        (b"IDAT", zlib.compress(raw, 9)),
+        (b"IEND", b""),
+    )
+    png = b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+    )
+    return "data:image/png;base64," + base64.b64encode(png).decode()

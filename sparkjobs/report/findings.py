@@ -1,0 +1,181 @@
+"""What a person should know first: the verdict, and the findings with the lines that prove them. Pure, no markup."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sparkjobs.answers.local import Answers
+from sparkjobs.report.drawing import clock, lasting
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that happened, in words, with the place of the line that says so."""
+
+    at_ms: int
+    weight: int  # 0 is worst
+    kind: str
+    words: str
+    file_id: str = ""
+    line_no: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer in one sentence, and the numbers beside it."""
+
+    mood: str  # bad: something is wrong now or data may be lost; worn: it was and is over; good
+    sentence: str
+    numbers: Mapping[str, str]
+
+
+def verdict_for(answers: Answers) -> Verdict:
+    """Worst first: is it over? was data lost? how bad was it?"""
+    outages: Sequence[Any] = answers["partition_outages"]
+    unclean = len(answers["unclean_elections"])
+    still = [one for one in outages if one.open]
+    hit = {(one.cluster, one.topic, one.partition) for one in outages}
+    end_ms = max((one.to_ms or one.from_ms for one in answers["controller_tenures"]), default=0)  # type: ignore[attr-defined]
+    lengths = [(one.end_ms if one.end_ms is not None else max(end_ms, one.start_ms)) - one.start_ms for one in outages]
+    felt = [one.end_ms - one.leader_last_seen_ms for one in outages if one.end_ms and one.leader_last_seen_ms]
+    losses = Counter(one.how for one in answers["failovers"])  # type: ignore[attr-defined]
+    if still:
+        mood = "bad"
+        sentence = f"Not over: {len(still)} partitions have no leader where the logs end."
+    elif unclean:
+        mood = "bad"
+        sentence = f"Over, but data may be lost: {unclean} unclean elections."
+    elif outages:
+        mood = "worn"
+        sentence = f"Over. {len(hit)} partitions were without a leader at some time; none is where the logs end."
+    elif losses:
+        mood, sentence = "worn", "Brokers went, and no partition is known to have been without a leader."
+    else:
+        mood, sentence = "good", "Nothing went offline in these logs."
+    evidence = Counter(one.evidence for one in outages)
+    return Verdict(
+        mood,
+        sentence,
+        {
+            "partitions hit": str(len(hit)),
+            "outages": str(len(outages)),
+            "without a leader, summed": lasting(sum(lengths)),
+            "longest": lasting(max(lengths, default=None)),
+            "longest as clients felt it, at most": lasting(max(felt, default=None)),
+            "still open": str(len(still)),
+            "unclean elections": str(unclean),
+            "controllers": str(len(answers["controller_tenures"])),
+            "brokers lost": ", ".join(f"{count} {how}" for how, count in sorted(losses.items())) or "0",
+            "starts known": ", ".join(f"{count} {grade}" for grade, count in sorted(evidence.items())) or "-",
+        },
+    )
+
+
+def findings_for(answers: Answers) -> list[Finding]:
+    """Worst first, then as they happened."""
+    found = [*_data(answers), *_open(answers), *_brokers(answers), *_controllers(answers), *_others(answers)]
+    return sorted(found, key=lambda one: (one.weight, one.at_ms, one.words))
+
+
+def _data(answers: Answers) -> Iterator[Finding]:
+    for one in _rows(answers, "unclean_elections"):
+        before = "unknown" if one.isr_before is None else f"[{','.join(map(str, one.isr_before))}]"
+        words = (
+            f"{one.topic}-{one.partition}: broker {one.leader} was elected though not in sync (ISR before: {before}). "
+        )
+        words += {"said": "A line says so.", "recovering": "The state says so.", "derived": "It follows from both."}[
+            one.proof
+        ]
+        yield Finding(one.at_ms, 0, "data may be lost", words, one.file_id, one.line_no)
+    for one in _rows(answers, "illegal_transitions"):
+        words = f"{one.topic}-{one.partition}: {one.from_state} to {one.to_state} was {one.how}"
+        yield Finding(one.at_ms, 1, "illegal move", words, one.file_id, one.line_no)
+
+
+_PROOFS: Final = {"said": "A line says so.", "recovering": "The state says so.", "derived": "It follows from both."}
+
+
+def _open(answers: Answers) -> Iterator[Finding]:
+    groups: dict[tuple[int | None, str], list[Any]] = defaultdict(list)
+    for one in _rows(answers, "partition_outages"):
+        if one.open:
+            groups[one.first_broker, one.cause].append(one)
+    for (broker, cause), found in groups.items():
+        names = ", ".join(f"{one.topic}-{one.partition}" for one in found[:8]) + (
+            " and others" if len(found) > 8 else ""
+        )
+        who = "a broker that these logs do not name" if broker is None else f"broker {broker}"
+        words = f"{len(found)} partitions wait for {who} ({cause.replace('_', ' ')}): {names}"
+        first = min(found, key=lambda one: one.start_ms)
+        yield Finding(first.start_ms, 0, "still offline", words, first.file_id, first.line_no)
+
+
+def _brokers(answers: Answers) -> Iterator[Finding]:
+    how = {
+        "crashed": "died",
+        "stopped": "was stopped",
+        "expired": "lost its session while it lived on",
+        "lost": "was lost",
+        "unknown": "was lost; it has no logs here",
+    }
+    for one in _rows(answers, "failovers"):
+        seat = ", the controller," if one.was_controller else ""
+        words = f"Broker {one.broker}{seat} {how[one.how]}. "
+        if one.last_seen_ms is not None:
+            words += (
+                f"Last heard {clock(one.last_seen_ms)}, missed after {lasting(one.detected_ms - one.last_seen_ms)}. "
+            )
+        if one.moved:
+            took = lasting(one.last_elected_ms - one.detected_ms)
+            words += f"{one.moved} partitions had other leaders {took} later"
+            words += (
+                f"; broker {one.slowest} was the last to follow, {lasting(one.slowest_ms)} on" if one.slowest else ""
+            )
+            words += ". "
+        words += f"{one.left_offline} partitions stayed offline." if one.left_offline else ""
+        weight = 2 if one.left_offline else 3
+        yield Finding(one.detected_ms, weight, f"broker {one.how}", words.strip(), one.file_id, one.line_no)
+    for one in _rows(answers, "flapping"):
+        if one.what == "broker":
+            words = f"Broker {one.broker} came and went {one.transitions} times until {clock(one.to_ms)}"
+            yield Finding(one.from_ms, 3, "flapping", words)
+
+
+def _controllers(answers: Answers) -> Iterator[Finding]:
+    for one in _rows(answers, "controller_tenures"):
+        if one.why_ended == "deposed":
+            words = (
+                f"Broker {one.broker} lost the seat (epoch {one.controller_epoch}) though it lived and had its session"
+            )
+            yield Finding(one.to_ms or one.from_ms, 3, "controller deposed", words, one.file_id, one.line_no)
+    for one in _rows(answers, "zombies"):
+        said = {
+            "controller_refused": "refused what the deposed controller",
+            "controller_obeyed": "OBEYED what the deposed controller",
+            "leader_refused": "refused a stale leader epoch of controller",
+        }.get(one.kind)
+        if said is not None:
+            words = f"Broker {one.witness} {said} {one.stale} sent (epoch {one.controller_epoch}), {one.times} times"
+        elif one.kind == "controller_spoke":
+            words = f"Broker {one.stale} worked as controller epoch {one.controller_epoch} until {clock(one.last_ms)}, after "
+            words += f"broker {one.witness} had taken over"
+        else:
+            words = f"Broker {one.stale} led on a stale version and was refused, {one.times} times"
+        weight = 1 if one.kind == "controller_obeyed" else 4
+        yield Finding(one.first_ms, weight, "zombie", words, one.file_id, one.line_no)
+
+
+def _others(answers: Answers) -> Iterator[Finding]:
+    for one in _rows(answers, "stuck_ops"):
+        name = one.topic if one.partition is None else f"{one.topic}-{one.partition}"
+        words = (
+            f"The {one.kind} of {name} has no end in these logs; last heard {clock(one.last_step_ms)}: {one.last_step}"
+        )
+        yield Finding(one.started_ms, 3, "unfinished", words[:300], one.file_id, one.line_no)
+
+
+def _rows(answers: Answers, table: str) -> Sequence[Any]:
+    return answers[table]

@@ -1,0 +1,162 @@
+"""The pictures of the report, each out of one or two tables of the answers. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from html import escape
+from typing import Any, Final
+
+from sparkjobs.answers.local import Answers
+from sparkjobs.report.drawing import LABEL_WIDTH, ROW, WIDTH, Span, clock, heat_map, label, lasting, picture, title
+
+WORST: Final = 40
+HEAT_COLUMNS: Final = 300
+HEAT_ROWS: Final = 400
+#: amber to red; the first is "nothing"
+_HEAT: Final = [(0, 0, 0), *((255, 214 - step * 20, 90 - step * 6) for step in range(10))]
+_PHASES: Final = (
+    ("unnoticed", "last_seen_ms", "detected_ms", "from its last word until it was missed"),
+    ("elected", "detected_ms", "last_elected_ms", "until the last of its partitions had another leader"),
+    ("acked", "last_elected_ms", "last_acked_ms", "until every broker's own log follows it"),
+)
+
+
+def span_of(answers: Answers) -> Span | None:
+    """From the first to the last thing that is known."""
+    lives: Sequence[Any] = answers["broker_lives"]
+    if not lives:
+        return None
+    return Span(min(one.from_ms for one in lives), max(one.last_seen_ms for one in lives))
+
+
+def lanes(answers: Answers, span: Span) -> str:
+    """Who was controller and which brokers lived; outages below."""
+    tenures: Sequence[Any] = answers["controller_tenures"]
+    lives: Sequence[Any] = answers["broker_lives"]
+    brokers = sorted({one.broker for one in lives} | {one.broker for one in tenures})
+    rows = ["controller", *(f"broker {broker}" for broker in brokers), "without a leader"]
+    marks = []
+    for index, one in enumerate(tenures):
+        to_ms = span.to_ms if one.to_ms is None else one.to_ms
+        words = f"broker {one.broker}, epoch {one.controller_epoch}: {clock(one.from_ms)} to {clock(one.to_ms)}"
+        words += f", {one.why_ended or 'it holds the seat'}"
+        marks.append(span.bar(0, one.from_ms, to_ms, f"seat seat{index % 2}", words))
+        x = span.x(one.from_ms) + 3
+        if span.x(to_ms) - x > 16:
+            marks.append(f'<text class="inside" x="{x}" y="{ROW - 7}">{one.broker}</text>')
+    for one in lives:
+        row = 1 + brokers.index(one.broker)
+        words = f"broker {one.broker}: {clock(one.from_ms)} to {clock(one.last_seen_ms)}, {one.ended}"
+        marks.append(span.bar(row, one.from_ms, one.last_seen_ms, "life", words))
+        if one.ended != "running":
+            marks.append(span.mark(row, one.last_seen_ms, f"end {one.ended}", f"broker {one.broker} {one.ended}"))
+    for one in _rows(answers, "partition_outages"):
+        end_ms = span.to_ms if one.end_ms is None else one.end_ms
+        words = f"{one.topic}-{one.partition}: {clock(one.start_ms)}, {lasting(end_ms - one.start_ms)}"
+        marks.append(span.bar(len(rows) - 1, one.start_ms, end_ms, "outage", words))
+    return picture(span, rows, marks, "Controllers and brokers over time")
+
+
+def partitions(answers: Answers, span: Span) -> str:
+    """The worst partitions: who was in sync, and when nobody led."""
+    length: dict[tuple[str, int], int] = defaultdict(int)
+    for one in _rows(answers, "partition_outages"):
+        felt_ms = one.leader_last_seen_ms if one.leader_last_seen_ms is not None else one.start_lo_ms
+        length[one.topic, one.partition] += (span.to_ms if one.end_ms is None else one.end_ms) - felt_ms
+    worst = sorted(length, key=lambda key: (-length[key], key))[:WORST]
+    full: dict[tuple[str, int], int] = defaultdict(int)
+    for one in _rows(answers, "isr_timeline"):
+        key = (one.topic, one.partition)
+        full[key] = max(full[key], len(one.isr))
+    marks = []
+    rows = {key: row for row, key in enumerate(worst)}
+    for one in _rows(answers, "isr_timeline"):
+        row = rows.get((one.topic, one.partition))
+        if row is not None:
+            kind = (
+                "gone" if one.leader == -1 else "whole" if len(one.isr) == full[one.topic, one.partition] else "shrunk"
+            )
+            words = f"{one.topic}-{one.partition} from {clock(one.from_ms)}: leader {one.leader}, epoch {one.leader_epoch}, "
+            words += f"in sync {','.join(map(str, one.isr))}, version {one.version}"
+            marks.append(span.bar(row, one.from_ms, span.to_ms if one.to_ms is None else one.to_ms, kind, words))
+    for one in _rows(answers, "partition_outages"):
+        row = rows.get((one.topic, one.partition))
+        if row is not None:
+            end_ms = span.to_ms if one.end_ms is None else one.end_ms
+            if one.leader_last_seen_ms is not None:
+                words = f"its leader, broker {one.first_broker}, was last heard {clock(one.leader_last_seen_ms)}"
+                marks.append(span.bar(row, one.leader_last_seen_ms, one.start_ms, "felt", words))
+            words = f"no leader from {clock(one.start_ms)} ({one.evidence}) for {lasting(end_ms - one.start_ms)}"
+            words += f", {one.cause}"
+            marks.append(span.bar(row, one.start_ms, end_ms, "outage", words))
+    drawn = picture(span, [f"{topic}-{number}" for topic, number in worst], marks, "The worst partitions over time")
+    rest = f"<p>{len(length) - WORST} more had outages: see the tables.</p>" if len(length) > WORST else ""
+    return drawn + rest
+
+
+def heat(answers: Answers, span: Span) -> str:
+    """Partitions by time: the share of each cell in which clients had no leader."""
+    cell_ms = max(1, -(-(span.to_ms - span.from_ms) // HEAT_COLUMNS))
+    lost: dict[tuple[str, int], dict[int, int]] = defaultdict(lambda: defaultdict(int))
+    for one in _rows(answers, "partition_outages"):
+        from_ms = max(span.from_ms, one.leader_last_seen_ms or one.start_lo_ms)
+        to_ms = span.to_ms if one.end_ms is None else one.end_ms
+        for cell in range((from_ms - span.from_ms) // cell_ms, (to_ms - span.from_ms) // cell_ms + 1):
+            start_ms = span.from_ms + cell * cell_ms
+            overlap_ms = min(to_ms, start_ms + cell_ms) - max(from_ms, start_ms)
+            lost[one.topic, one.partition][cell] += max(overlap_ms, 1)
+    names = sorted(lost)[:HEAT_ROWS]
+    cells = [[min(10, -(-10 * lost[name].get(cell, 0) // cell_ms)) for cell in range(HEAT_COLUMNS)] for name in names]
+    if not cells:
+        return "<p>No partition was without a leader.</p>"
+    step = max(1, 200 // len(names)) if len(names) < 60 else 4
+    height = len(names) * max(step, 4)
+    width = WIDTH - LABEL_WIDTH - 10
+    box = f'viewBox="0 0 {WIDTH} {height + 20}" role="img" aria-label="Share of time without a leader"'
+    image = f'<image class="heat" href="{heat_map(cells, _HEAT)}" x="{LABEL_WIDTH}" y="0" width="{width}" '
+    image += f'height="{height}" preserveAspectRatio="none"/>'
+    topics = []
+    for index, (topic, _) in enumerate(names):
+        if index == 0 or names[index - 1][0] != topic:
+            y = index * height / len(names)
+            topics.append(f'<text class="label" x="{LABEL_WIDTH - 8}" y="{y + 12:.0f}">{escape(topic)}</text>')
+            topics.append(f'<line class="grid" x1="0" x2="{WIDTH}" y1="{y:.0f}" y2="{y:.0f}"/>')
+    note = (
+        f"<p>A cell is {lasting(cell_ms)}; a row is a partition that had an outage. Darker: a larger share of it.</p>"
+    )
+    return f"<svg {box}>{span.axis(height)}{''.join(topics)}{image}</svg>{note}"
+
+
+def waterfalls(answers: Answers) -> str:
+    """Each failover from the broker's last word on, on one scale."""
+    found: list[Any] = [one for one in _rows(answers, "failovers") if one.last_seen_ms is not None]
+    found = sorted(found, key=lambda one: one.detected_ms)[-WORST:]
+    if not found:
+        return "<p>No broker went.</p>"
+    longest = max((one.last_acked_ms or one.last_elected_ms or one.detected_ms) - one.last_seen_ms for one in found)
+    width = WIDTH - LABEL_WIDTH - 160
+    marks = []
+    for row, one in enumerate(found):
+        for kind, begins, ends, words in _PHASES:
+            from_ms, to_ms = getattr(one, begins), getattr(one, ends)
+            if from_ms is None or to_ms is None or to_ms < from_ms:
+                continue
+            x = LABEL_WIDTH + (from_ms - one.last_seen_ms) / max(1, longest) * width
+            length = max(2.0, (to_ms - from_ms) / max(1, longest) * width)
+            place = f'x="{x:.1f}" y="{row * ROW + 4}" width="{length:.1f}" height="{ROW - 8}"'
+            marks.append(f'<rect class="{kind}" {place}>{title(f"{lasting(to_ms - from_ms)} {words}")}</rect>')
+        end_ms = one.last_acked_ms or one.last_elected_ms or one.detected_ms
+        x = LABEL_WIDTH + (end_ms - one.last_seen_ms) / max(1, longest) * width + 8
+        words = f"{lasting(end_ms - one.last_seen_ms)}, {one.moved} moved"
+        words += f", {one.left_offline} left" if one.left_offline else ""
+        marks.append(f'<text class="note" x="{x:.1f}" y="{row * ROW + 15}">{words}</text>')
+        seat = " ♔" if one.was_controller else ""
+        marks.append(label(row, f"{clock(one.detected_ms)[:8]} broker {one.broker}{seat}"))
+    box = f'viewBox="0 0 {WIDTH} {len(found) * ROW}" role="img" aria-label="Failovers by phase"'
+    legend = "".join(f'<span><i class="{kind}"></i>{escape(words)}</span>' for kind, _, _, words in _PHASES)
+    return f'<p class="legend">{legend}<span>♔ it was the controller</span></p><svg {box}>{"".join(marks)}</svg>'
+
+
+def _rows(answers: Answers, table: str) -> Sequence[Any]:
+    return answers[table]

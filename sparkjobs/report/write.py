@@ -1,0 +1,154 @@
+"""Puts a report on disk: the page, the same as JSON and as Parquet, and the digest by which two runs compare.
+
+The files appear whole or not at all. With `redact`, hosts and addresses are replaced, the same one always by the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from sparkjobs.answers.local import Answers
+from sparkjobs.gold import GOLD
+from sparkjobs.report.findings import findings_for, verdict_for
+from sparkjobs.report.page import Input, Quote, Quoting, page_for
+from sparkjobs.schemas import BronzeFile, Row, SilverEvent, columns_of
+
+_ADDRESS: Final = re.compile(
+    r"\b(?:\d{1,3}\.){3}\d{1,3}\b|\[[0-9a-fA-F:]{4,}\](?=:\d)|\b[A-Za-z][A-Za-z0-9-]*(?:\.[A-Za-z0-9-]+)*(?=:\d{2,5}\b)"
+)
+_SOURCES: Final = (".scala", ".java")
+
+
+class Redactor:
+    """Gives each host and address a name of its own, in the order of their appearance."""
+
+    def __init__(self) -> None:
+        self._names: dict[str, str] = {}
+
+    def __call__(self, text: str) -> str:
+        return _ADDRESS.sub(self._name, text)
+
+    def _name(self, match: re.Match[str]) -> str:
+        if match[0].endswith(_SOURCES):
+            return match[0]  # File.scala:103 is a place in a program
+        return self._names.setdefault(match[0], f"host-{len(self._names) + 1}")
+
+
+def quoting(files: Iterable[BronzeFile], events: Iterable[SilverEvent], answers: Answers) -> Quoting:
+    """Looks up the lines that the answers point at."""
+    paths = {file.file_id: file.paths[0] for file in files}
+    wanted = {
+        (row.file_id, row.line_no)  # type: ignore[attr-defined]
+        for rows in answers.values()
+        for row in rows
+        if "file_id" in row.__struct_fields__
+    }
+    lines = {(e.file_id, e.line_no): e.line for e in events if (e.file_id, e.line_no) in wanted}
+
+    def quote(file_id: str, line_no: int) -> Quote | None:
+        text = lines.get((file_id, line_no))
+        return None if text is None else Quote(paths.get(file_id, file_id[:12]), line_no, text)
+
+    return quote
+
+
+def write_report(
+    out: Path, answers: Answers, quote: Quoting, read: Input, *, made_by: str = "", redact: bool = False
+) -> Path:
+    """`report.html`, `report.json`, `gold/*.parquet` and `digest.txt` under `out`; returns the page."""
+    out.mkdir(parents=True, exist_ok=True)
+    hide: Callable[[str], str] = Redactor() if redact else str
+    page = page_for(answers, quote, read, made_by)
+    _put(out / "report.html", hide(page).encode())
+    _put(out / "report.json", hide(json_for(answers, quote, read)).encode())
+    _put(out / "digest.txt", f"{digest_of(answers)}\n".encode())
+    gold = out / "gold"
+    gold.mkdir(exist_ok=True)
+    for name, rows in answers.items():
+        write_parquet(gold / f"{name}.parquet", GOLD[name], rows, hide)
+    return out / "report.html"
+
+
+def json_for(answers: Answers, quote: Quoting, read: Input) -> str:
+    """All that is on the page, and all rows."""
+    verdict = verdict_for(answers)
+    findings = [
+        {
+            "at_ms": one.at_ms,
+            "weight": one.weight,
+            "kind": one.kind,
+            "words": one.words,
+            "line": None if (said := quote(one.file_id, one.line_no)) is None else said._asdict(),
+        }
+        for one in findings_for(answers)
+    ]
+    whole = {
+        "verdict": {"mood": verdict.mood, "sentence": verdict.sentence, "numbers": dict(verdict.numbers)},
+        "findings": findings,
+        "tables": dict(answers),
+        "input": read._asdict(),
+        "digest": digest_of(answers),
+    }
+    return msgspec.json.encode(whole).decode()
+
+
+def json_lines(answers: Answers) -> Iterator[bytes]:
+    """Gold as sorted lines: equal for equal answers, whatever way they were found."""
+    for name in sorted(answers):
+        for row in answers[name]:
+            yield msgspec.json.encode({"table": name, **msgspec.to_builtins(row)}) + b"\n"
+
+
+def digest_of(answers: Answers) -> str:
+    """sha256 of gold, exported sorted as JSON lines."""
+    digest = hashlib.sha256()
+    for line in json_lines(answers):
+        digest.update(line)
+    return digest.hexdigest()
+
+
+def write_parquet(path: Path, table: type[Row], rows: Sequence[Row], hide: Callable[[str], str] = str) -> None:
+    """One table, with the types of its declaration."""
+    import pyarrow as pa  # noqa: PLC0415 - half a second that explaining one partition need not wait for
+    import pyarrow.parquet as pq  # noqa: PLC0415
+
+    schema = arrow_schema(table)
+    arrays = {}
+    for name in schema.names:
+        values = [getattr(row, name) for row in rows]
+        values = [hide(value) if isinstance(value, str) else value for value in values]
+        arrays[name] = pa.array(values, type=schema.field(name).type)
+    half = path.with_suffix(".part")
+    pq.write_table(pa.table(arrays, schema=schema), half, compression="zstd")
+    half.replace(path)
+
+
+def arrow_schema(table: type[Row]) -> Any:
+    """The declared types in Arrow's words."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    simple = {
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "string": pa.string(),
+        "boolean": pa.bool_(),
+        "double": pa.float64(),
+    }
+    return pa.schema(
+        [
+            pa.field(name, pa.list_(simple[kind[6:-1]]) if kind.startswith("array<") else simple[kind])
+            for name, kind in columns_of(table).items()
+        ]
+    )
+
+
+def _put(path: Path, content: bytes) -> None:
+    half = path.with_suffix(".part")
+    half.write_bytes(content)
+    half.replace(path)
