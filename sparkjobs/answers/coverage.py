@@ -4,85 +4,103 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import NamedTuple
 
 from sparkjobs.answers.facts import Facts, Tally
 from sparkjobs.gold import Coverage
 
-EVENTS: Final = frozenset[str]()
+
+class _Seen(NamedTuple):
+    """Which kinds of lines there are."""
+
+    events: frozenset[str]
+    has_trace: bool
+    is_ours: bool
+
+    @property
+    def has_controller_log(self) -> bool:
+        return bool(self.events & {"controller_elected", "controller_epoch_raised"})
+
+    @property
+    def has_server_log(self) -> bool:
+        return bool(self.events & {"server_starting", "registered"})
 
 
 def coverage_of(tallies: Sequence[Tally], facts: Facts) -> Iterator[Coverage]:
     """Of one cluster."""
-    seen = {one.event for one in tallies}
-    levels = {(one.event, one.level) for one in tallies}
-    has_trace = ("partition_changed", "TRACE") in levels or ("request_received", "TRACE") in levels
-    is_ours = any(one.level == "" or one.event == "broker_changed" for one in tallies)
-    has_controller = "controller_elected" in seen or "controller_epoch_raised" in seen
-    has_server = "server_starting" in seen or "registered" in seen
+    seen = _Seen(
+        frozenset(one.event for one in tallies),
+        any(one.level == "TRACE" and one.event in ("partition_changed", "request_received") for one in tallies),
+        any(one.event == "broker_changed" for one in tallies),
+    )
+    answers = {
+        "start of an outage": _starts(seen),
+        "end of an outage": _ends(seen),
+        "who was controller": _tenures(seen),
+        "which brokers acknowledged": _acks(seen),
+        "in-sync replicas": _isrs(seen),
+        "crash or clean stop": _crashes(seen),
+        "all brokers": _brokers(tallies, facts),
+        "all controllers": _epochs(facts),
+    }
+    for question, (grade, why) in answers.items():
+        yield Coverage(cluster=facts.cluster, question=question, grade=grade, why=why)
 
-    def row(question: str, grade: str, why: str) -> Coverage:
-        return Coverage(cluster=facts.cluster, question=question, grade=grade, why=why)
 
-    if is_ours:
-        yield row(
-            "start of an outage",
-            "inferred",
-            "our controller replaces a lost leader in one write; the outage began with that broker's last word",
-        )
-    elif has_trace:
-        yield row("start of an outage", "exact", "TRACE: each move to offline has a line")
-    elif has_controller:
-        yield row(
-            "start of an outage",
+def _starts(seen: _Seen) -> tuple[str, str]:
+    if seen.is_ours:
+        return "inferred", "our controller replaces a lost leader in one write; it began with that broker's last word"
+    if seen.has_trace:
+        return "exact", "TRACE: each move to offline has a line"
+    if seen.has_controller_log:
+        return (
             "inferred",
             "INFO: a move to offline has no line; bounded by the lost leader's last line and the election",
         )
-    else:
-        yield row("start of an outage", "partial", "INFO without controller.log: bounded by the start of the logs")
-    has_elections = "partition_changed" in seen
-    yield row(
-        "end of an outage",
-        "exact" if has_elections else "none",
-        "each election has a line" if has_elections else "no controller's state-change.log among the files",
-    )
-    why = (
-        "controller.log says who was elected"
-        if has_controller
-        else "no controller.log: from the first line of an epoch"
-    )
-    yield row("who was controller", "exact" if has_controller else "inferred", why)
-    acked = "leader_started" in seen or "request_done" in seen
-    yield row(
-        "which brokers acknowledged",
-        "exact" if acked else "none",
-        "brokers' own lines" if acked else "no broker's state-change.log among the files",
-    )
-    isr = "isr_changed" in seen or is_ours
-    yield row(
-        "in-sync replicas",
-        "exact" if isr and (has_server or is_ours) else "partial",
-        "changes have lines"
-        if isr and (has_server or is_ours)
-        else "no server.log: what leaders asked for is seen only with the next election",
-    )
-    yield row(
-        "crash or clean stop",
-        "exact" if has_server else "none",
-        "server.log tells a stop from a crash" if has_server else "no server.log: a broker that went was just lost",
-    )
-    known = {term.broker for term in facts.terms}
-    heard = {one.broker for one in tallies if one.broker is not None}
-    silent = sorted((known | {loss.broker for loss in facts.losses}) - heard)
-    yield row(
-        "all brokers",
-        "partial" if silent else "exact",
-        f"no logs of broker {', '.join(map(str, silent))}" if silent else "every broker that is named has logs here",
-    )
+    return "partial", "INFO without controller.log: bounded by the start of the logs"
+
+
+def _ends(seen: _Seen) -> tuple[str, str]:
+    if "partition_changed" in seen.events:
+        return "exact", "each election has a line"
+    return "none", "no controller's state-change.log among the files"
+
+
+def _tenures(seen: _Seen) -> tuple[str, str]:
+    if seen.has_controller_log:
+        return "exact", "controller.log says who was elected"
+    return "inferred", "no controller.log: a tenure begins with the first line under its epoch"
+
+
+def _acks(seen: _Seen) -> tuple[str, str]:
+    if seen.events & {"leader_started", "request_done"}:
+        return "exact", "brokers' own lines"
+    return "none", "no broker's state-change.log among the files"
+
+
+def _isrs(seen: _Seen) -> tuple[str, str]:
+    if seen.is_ours or ("isr_changed" in seen.events and seen.has_server_log):
+        return "exact", "changes have lines"
+    return "partial", "no server.log: what leaders asked for is seen only with the next election"
+
+
+def _crashes(seen: _Seen) -> tuple[str, str]:
+    if seen.has_server_log:
+        return "exact", "server.log tells a stop from a crash"
+    return "none", "no server.log: a broker that went was just lost"
+
+
+def _brokers(tallies: Sequence[Tally], facts: Facts) -> tuple[str, str]:
+    heard = {one.broker for one in tallies}
+    silent = sorted({*(term.broker for term in facts.terms), *(loss.broker for loss in facts.losses)} - heard)
+    if silent:
+        return "partial", f"no logs of broker {', '.join(map(str, silent))}"
+    return "exact", "every broker that is named has logs here"
+
+
+def _epochs(facts: Facts) -> tuple[str, str]:
     epochs = [term.controller_epoch for term in facts.terms]
     gaps = [f"{a + 1} to {b - 1}" for a, b in itertools.pairwise(epochs) if b > a + 1]
-    yield row(
-        "all controllers",
-        "partial" if gaps else "exact",
-        f"controller epochs missing: {', '.join(gaps)}" if gaps else "no epoch is missing in between",
-    )
+    if gaps:
+        return "partial", f"controller epochs missing: {', '.join(gaps)}"
+    return "exact", "no epoch is missing in between"

@@ -77,8 +77,8 @@ def partitions(answers: Answers, span: Span) -> str:
             kind = (
                 "gone" if one.leader == -1 else "whole" if len(one.isr) == full[one.topic, one.partition] else "shrunk"
             )
-            words = f"{one.topic}-{one.partition} from {clock(one.from_ms)}: leader {one.leader}, epoch {one.leader_epoch}, "
-            words += f"in sync {','.join(map(str, one.isr))}, version {one.version}"
+            words = f"{one.topic}-{one.partition} from {clock(one.from_ms)}: leader {one.leader}, "
+            words += f"epoch {one.leader_epoch}, in sync {','.join(map(str, one.isr))}, version {one.version}"
             marks.append(span.bar(row, one.from_ms, span.to_ms if one.to_ms is None else one.to_ms, kind, words))
     for one in _rows(answers, "partition_outages"):
         row = rows.get((one.topic, one.partition))
