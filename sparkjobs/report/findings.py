@@ -160,8 +160,8 @@ def _controllers(answers: Answers) -> Iterator[Finding]:
         if said is not None:
             words = f"Broker {one.witness} {said} {one.stale} sent (epoch {one.controller_epoch}), {one.times} times"
         elif one.kind == "controller_spoke":
-            words = f"Broker {one.stale} worked as controller epoch {one.controller_epoch} until {clock(one.last_ms)}, after "
-            words += f"broker {one.witness} had taken over"
+            words = f"Broker {one.stale} worked as controller epoch {one.controller_epoch} until "
+            words += f"{clock(one.last_ms)}, after broker {one.witness} had taken over"
         else:
             words = f"Broker {one.stale} led on a stale version and was refused, {one.times} times"
         weight = 1 if one.kind == "controller_obeyed" else 4
