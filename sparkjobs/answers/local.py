@@ -73,7 +73,12 @@ def _answers(of: Sorted, target: float) -> dict[str, list[Row]]:
     tables["illegal_transitions"] += rules.illegal_transitions_of(of.single)
     tables["rpc_latency"] += rules.rpc_latency_of(of.single)
     for name, rows in rules.of_cluster(
-        facts, of.tallies, of.extents, tables["partition_outages"], tables["leader_changes"], target
+        facts,
+        of.tallies,
+        rules.cut_at_deletion(of.extents, facts),
+        tables["partition_outages"],
+        tables["leader_changes"],
+        target,
     ):
         tables[name] += rows
     return tables
@@ -112,8 +117,7 @@ def sort_events(cluster: str, events: Iterable[SilverEvent]) -> Sorted:
     for times in of.heard.values():
         times[:] = array("q", sorted(times))
     of.tallies += [_tally(key, *found) for key, found in counted.items()]
-    last_ms = max((one.last_ms for one in of.tallies), default=0)
-    of.extents.update(rules.extents_for(spans, of.of_cluster, last_ms))
+    of.extents.update({topic: Extent(len(numbers), *times) for topic, (numbers, *times) in spans.items()})
     return of
 
 

@@ -73,14 +73,10 @@ def of_cluster(
     yield "coverage", list(coverage_of(tallies, facts))
 
 
-def extents_for(
-    spans: Mapping[str, tuple[set[int], int, int]], of_cluster: Iterable[SilverEvent], last_ms: int
-) -> Iterator[tuple[str, Extent]]:
+def cut_at_deletion(extents: Mapping[str, Extent], facts: Facts) -> dict[str, Extent]:
     """A topic is observed until it is deleted, or to the end of the logs."""
-    gone: dict[str, int] = {}
-    for event in of_cluster:
-        if event.topic is not None and (event.event == "topic_deleted" or event.to_state == "deleted"):
-            gone[event.topic] = max(event.ts_adj, gone.get(event.topic, event.ts_adj))
-    for topic, (numbers, first_ms, seen_ms) in spans.items():
-        end_ms = gone[topic] if gone.get(topic, -1) >= seen_ms else last_ms
-        yield topic, Extent(len(numbers), first_ms, end_ms)
+    found = {}
+    for topic, extent in extents.items():
+        gone_ms = max(facts.deleted.get(topic, ()), default=-1)
+        found[topic] = extent._replace(last_ms=gone_ms if gone_ms >= extent.last_ms else facts.last_ms)
+    return found

@@ -9,7 +9,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -17,7 +17,7 @@ from sparkjobs.answers.local import Answers
 from sparkjobs.gold import GOLD
 from sparkjobs.report.findings import findings_for, verdict_for
 from sparkjobs.report.page import Input, Quote, Quoting, page_for
-from sparkjobs.schemas import BronzeFile, Row, SilverEvent, columns_of
+from sparkjobs.schemas import BronzeFile, Row, SilverEvent
 
 _ADDRESS: Final = re.compile(
     r"\b(?:\d{1,3}\.){3}\d{1,3}\b|\[[0-9a-fA-F:]{4,}\](?=:\d)|\b[A-Za-z][A-Za-z0-9-]*(?:\.[A-Za-z0-9-]+)*(?=:\d{2,5}\b)"
@@ -118,34 +118,11 @@ def write_parquet(path: Path, table: type[Row], rows: Sequence[Row], hide: Calla
     import pyarrow as pa  # noqa: PLC0415 - half a second that explaining one partition need not wait for
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    schema = arrow_schema(table)
-    arrays = {}
-    for name in schema.names:
-        values = [getattr(row, name) for row in rows]
-        values = [hide(value) if isinstance(value, str) else value for value in values]
-        arrays[name] = pa.array(values, type=schema.field(name).type)
+    from sparkjobs.arrow import batch_of  # noqa: PLC0415
+
     half = path.with_suffix(".part")
-    pq.write_table(pa.table(arrays, schema=schema), half, compression="zstd")
+    pq.write_table(pa.Table.from_batches([batch_of(table, rows, hide)]), half, compression="zstd")
     half.replace(path)
-
-
-def arrow_schema(table: type[Row]) -> Any:
-    """The declared types in Arrow's words."""
-    import pyarrow as pa  # noqa: PLC0415
-
-    simple = {
-        "int": pa.int32(),
-        "bigint": pa.int64(),
-        "string": pa.string(),
-        "boolean": pa.bool_(),
-        "double": pa.float64(),
-    }
-    return pa.schema(
-        [
-            pa.field(name, pa.list_(simple[kind[6:-1]]) if kind.startswith("array<") else simple[kind])
-            for name, kind in columns_of(table).items()
-        ]
-    )
 
 
 def _put(path: Path, content: bytes) -> None:

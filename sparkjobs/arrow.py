@@ -1,0 +1,66 @@
+"""Rows to and from Arrow, by the declaration of their table: what Spark's workers and Parquet files speak."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Final
+
+import pyarrow as pa
+
+from sparkjobs.schemas import Row, SilverEvent, columns_of
+
+_ROWS_PER_BATCH: Final = 10_000
+#: columns of silver that no rule reads; they stay where they are
+_UNREAD: Final[dict[str, Any]] = {"dt": "", "ts_raw": "", "shape_id": "", "line": ""}
+#: what the rules read of a silver row
+READ: Final = tuple(name for name in columns_of(SilverEvent) if name not in {*_UNREAD, "catalog_version"})
+
+
+def arrow_schema(table: type[Row]) -> Any:
+    """The declared types in Arrow's words."""
+    simple = {
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "string": pa.string(),
+        "boolean": pa.bool_(),
+        "double": pa.float64(),
+    }
+    return pa.schema(
+        [
+            pa.field(name, pa.list_(simple[kind[6:-1]]) if kind.startswith("array<") else simple[kind])
+            for name, kind in columns_of(table).items()
+        ]
+    )
+
+
+def batch_of(table: type[Row], rows: Sequence[Row], hide: Callable[[str], str] = str) -> Any:
+    """A record batch; `hide` is applied to every text."""
+    schema = arrow_schema(table)
+    arrays = []
+    for name in schema.names:
+        values = (getattr(row, name) for row in rows)
+        shown = [hide(value) if isinstance(value, str) else value for value in values]
+        arrays.append(pa.array(shown, type=schema.field(name).type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def batches_of(table: type[Row], rows: Iterable[Row]) -> Iterator[Any]:
+    """In pieces, as they come."""
+    coming = iter(rows)
+    while piece := list(islice(coming, _ROWS_PER_BATCH)):
+        yield batch_of(table, piece)
+
+
+def events_in(batches: Iterable[Any]) -> Iterator[SilverEvent]:
+    """The events of record batches that have the columns of `READ`."""
+    for batch in batches:
+        names = batch.schema.names
+        for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            yield event_of(dict(zip(names, values, strict=True)))
+
+
+def event_of(values: dict[str, Any]) -> SilverEvent:
+    """From the columns of `READ`."""
+    known: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in values.items()}
+    return SilverEvent(**{**_UNREAD, **known})

@@ -1,0 +1,75 @@
+"""Spark's answers are the local engine's, row by row, whatever order and however often the events come."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from sparkjobs.answers import local
+from sparkjobs.files import Zones, find_logs, survey
+from sparkjobs.gold import GOLD
+from sparkjobs.local.ingest import ingest
+from sparkjobs.report.write import digest_of
+from sparkjobs.schemas import SilverEvent, spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+def events_of(recording: str) -> list[SilverEvent]:
+    return ingest(survey(find_logs([str(DATA / recording)]), recording, Zones())).events
+
+
+def frame_of(spark: SparkSession, events: Sequence[SilverEvent], partitions: int = 3) -> DataFrame:
+    rows = [msgspec.structs.astuple(event) for event in events]
+    return spark.createDataFrame(rows, spark_schema(SilverEvent)).repartition(partitions)
+
+
+@pytest.fixture(scope="module")
+def info() -> list[SilverEvent]:
+    return events_of("kafka-3.9.1-info")
+
+
+def test_every_table_has_the_declared_types_and_the_rows_of_the_local_engine(
+    spark: SparkSession, info: list[SilverEvent]
+) -> None:
+    from sparkjobs.answers.spark import answers_for, gold_for
+
+    events = frame_of(spark, info).persist()
+    gold = gold_for(events)
+    assert set(gold) == set(GOLD)
+    for name, frame in gold.items():
+        declared = [(field.name, field.dataType) for field in spark_schema(GOLD[name]).fields]
+        assert [(field.name, field.dataType) for field in frame.schema.fields] == declared, name
+    expected = local.answers_for(info)
+    found = answers_for(events)
+    for name, rows in expected.items():
+        assert found[name] == rows, name
+    assert digest_of(found) == digest_of(expected)
+    events.unpersist()
+
+
+def test_two_clusters_in_one_table_do_not_touch_each_other(spark: SparkSession, info: list[SilverEvent]) -> None:
+    from sparkjobs.answers.spark import answers_for
+
+    few = [event for event in info if event.topic in (None, "orders-1")]
+    other = [msgspec.structs.replace(event, cluster="another") for event in few]
+    both = answers_for(frame_of(spark, [*few, *other]))
+    alone = local.answers_for(few)
+    for name, rows in alone.items():
+        assert [row for row in both[name] if row.cluster != "another"] == rows, name  # type: ignore[attr-defined]
+
+
+def test_the_order_of_events_changes_nothing(info: list[SilverEvent]) -> None:
+    shuffled = list(info)
+    random.Random(7).shuffle(shuffled)
+    assert digest_of(local.answers_for(shuffled)) == digest_of(local.answers_for(info))
