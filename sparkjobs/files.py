@@ -6,6 +6,7 @@ that cannot be read never raises: its row says what the trouble was.
 
 from __future__ import annotations
 
+import codecs
 import glob
 import gzip
 import re
@@ -26,6 +27,7 @@ HEAD_BYTES: Final = 1 << 18
 #: what a folder is searched for; a file that is named outright is read whatever its name
 LOG_NAMES: Final = re.compile(r"(?!.*(gc|cleaner|authorizer|request)\.log).*\.(log|out|json)([.-].*)?$", re.ASCII)
 _KINDS: Final = (("state-change", "state-change"), ("controller", "controller"), ("server", "server"))
+_NOT_TEXT = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _BROKER_IN_PATH = re.compile(r"(?:broker|kafka|node)[-_.]?(\d{1,9})(?=[/_.-]|$)", re.ASCII)
 
 
@@ -91,13 +93,14 @@ def _survey_one(
     path: str, cluster: str, zones: Zones, layout: str | None, open_file: Callable[[str], IO[bytes]]
 ) -> BronzeFile:
     digest, size_bytes, newlines = sha256(), 0, 0
-    head, tail, trouble = b"", b"", None
+    head, tail, trouble, decoder = b"", b"", None, _TextCheck()
     try:
         with open_file(path) as content:
             while chunk := content.read(CHUNK_BYTES):
                 digest.update(chunk)
                 size_bytes += len(chunk)
                 newlines += chunk.count(b"\n")
+                decoder.feed(chunk)
                 head = head if len(head) >= HEAD_BYTES else head + chunk
                 tail = chunk if len(chunk) >= HEAD_BYTES else (tail + chunk)[-HEAD_BYTES:]
     except (OSError, EOFError, zlib.error) as error:
@@ -125,9 +128,25 @@ def _survey_one(
         last_ts=last_moment(tail.decode("utf-8", "replace").split("\n"), found, zone),
         lines=newlines + (0 if is_whole else 1),
         is_whole=is_whole,
+        is_text=decoder.is_text,
         status=status,
         trouble=trouble,
     )
+
+
+class _TextCheck:
+    """Whether what it was fed is text, so that nobody need look at every line again."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self.is_text = True
+
+    def feed(self, chunk: bytes) -> None:
+        if self.is_text:
+            try:
+                self.is_text = _NOT_TEXT.search(chunk) is None and "\ufffd" not in self._decoder.decode(chunk)
+            except UnicodeDecodeError:
+                self.is_text = False
 
 
 def _kind_of(path: str, found: Sniffed) -> str:

@@ -27,6 +27,7 @@ MODULES: Final = (
     "drains",
     "insights",
     "events",
+    "logs",
     "completion",
 )
 

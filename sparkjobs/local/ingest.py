@@ -16,6 +16,9 @@ from sparkjobs.files import lines_of, open_content
 from sparkjobs.parse.lines import CONTINUES, LineReader, is_trace_head
 from sparkjobs.schemas import LINE_KEPT, BronzeFile, SilverCount, SilverEvent, SilverQuarantine
 
+#: statuses of files that no line is taken from
+UNREAD = ("vanished", "unreadable")
+
 
 class Tally:
     """Where the lines of one file went."""
@@ -56,6 +59,10 @@ def ingest(
     seen: set[str] = set()
     for file in sorted(files, key=lambda one: one.file_id):
         tally = Tally()
+        if file.status in UNREAD:
+            result.files.append(file)
+            result.counts.append(tally.row(file, file.paths[0]))
+            continue
         try:
             for row in read_file(file, tally, seen, open_file):
                 (result.events if isinstance(row, SilverEvent) else result.quarantine).append(row)  # type: ignore[arg-type]
@@ -90,8 +97,10 @@ def read_file(
             tally.lines += 1
             if read is CONTINUES:
                 tally.continuations += 1
-                if pending is not None and pending.line_no == line_no - 1 and is_trace_head(line):
-                    pending = msgspec.structs.replace(pending, trace=line[:LINE_KEPT])
+                if pending is not None and pending.line_no == line_no - 1:
+                    text = reader.unwrap(line) or ""
+                    if is_trace_head(text):
+                        pending = msgspec.structs.replace(pending, trace=text[:LINE_KEPT])
                 continue
             if pending is not None:
                 yield pending

@@ -56,7 +56,7 @@ class LineReader:
         if file.layout is not None and file.layout != "klamm":
             self._layout = layout_for(file.layout)
         self._is_ours = file.layout == "klamm"
-        self._unwrap = _unwrapper(file.wrapper)
+        self.unwrap = _unwrapper(file.wrapper)
         places = self._layout.places if self._layout else {}
         self._ts, self._message = places.get("ts", 0), places.get("message", 0)
         self._level, self._logger = places.get("level"), places.get("logger")
@@ -66,9 +66,9 @@ class LineReader:
         """`is_cut`: the file's last line, without a newline."""
         if len(line) > LINE_LIMIT:
             return "too_long"
-        if _NOT_TEXT.search(line) is not None:
+        if not self._file.is_text and _NOT_TEXT.search(line) is not None:
             return "encoding"
-        text = self._unwrap(line)
+        text = self.unwrap(line)
         if self._is_ours:
             return self._read_ours(text, line, line_no, is_cut=is_cut)
         found = None if self._layout is None or text is None else self._layout.regex.fullmatch(text)

@@ -96,7 +96,7 @@ def test_what_stands_around_a_line_is_taken_off(layout: str, wrapper: str, aroun
     ],
 )
 def test_what_is_no_event_says_why(line: str, reason: str) -> None:
-    assert read(line) == reason
+    assert read(line, a_file(is_text=False)) == reason
 
 
 def test_a_message_that_goes_on_in_the_next_line_is_an_event_unless_it_is_one_that_never_does() -> None:

@@ -1,0 +1,84 @@
+"""A bundle of logs as a command sees it: what was named, what was found, and its silver by the engine that suits it.
+
+Nothing here prints. `auto` takes the local engine up to LOCAL_LIMIT_BYTES of content: below that, starting Spark costs
+more than the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from sparkjobs.files import Zones, find_logs, survey
+from sparkjobs.local.ingest import Ingested, ingest
+from sparkjobs.schemas import BronzeFile, SilverSkew
+from sparkjobs.skew import corrected, skew_of
+
+#: of content, not compressed: where the local engine's memory ends to be modest
+LOCAL_LIMIT_BYTES: Final = 400_000_000
+
+
+class Bundle(msgspec.Struct, frozen=True):
+    """Files by content."""
+
+    files: list[BronzeFile]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+    def engine(self, wanted: str) -> str:
+        """What `auto` means here."""
+        if wanted != "auto":
+            return wanted
+        return "local" if self.size_bytes <= LOCAL_LIMIT_BYTES else "spark"
+
+
+class BadZoneError(Exception):
+    """A time zone that nobody knows."""
+
+
+def bundle_of(named: Iterable[str], cluster: str, zones: Sequence[str], layout: str | None) -> Bundle:
+    """Raises NoLogsError, BadZoneError; ValueError for a layout that is none."""
+    return Bundle(survey(find_logs(named), cluster, zones_of(zones), layout=layout))
+
+
+def zones_of(words: Sequence[str]) -> Zones:
+    """`Europe/Berlin` for all, `2=America/New_York` for a broker."""
+    default, by_broker = "UTC", dict[int, str]()
+    for word in words:
+        broker, separator, zone = word.rpartition("=")
+        if separator and not broker.isdecimal():
+            raise BadZoneError(f"{word!r}; write it like Europe/Berlin, or 2=Europe/Berlin for one broker")
+        _check_zone(zone)
+        if separator:
+            by_broker[int(broker)] = zone
+        else:
+            default = zone
+    return Zones(default, by_broker)
+
+
+def _check_zone(zone: str) -> None:
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError  # noqa: PLC0415 - most calls name none
+
+    try:
+        ZoneInfo(zone)
+    except (ZoneInfoNotFoundError, ValueError):
+        raise BadZoneError(f"there is no time zone {zone!r}; names are like Europe/Berlin or UTC") from None
+
+
+class Silver(msgspec.Struct, frozen=True):
+    """What the local engine read, its clocks corrected."""
+
+    ingested: Ingested
+    skew: list[SilverSkew]
+
+
+def silver_of(bundle: Bundle, on_file: Callable[[BronzeFile], None] = lambda file: None) -> Silver:
+    """By the local engine."""
+    ingested = ingest(bundle.files, on_file=on_file)
+    skew = skew_of(ingested.events)
+    events = corrected(ingested.events, skew)
+    return Silver(msgspec.structs.replace(ingested, events=events), skew)

@@ -1,0 +1,241 @@
+"""`klamm logs ingest | merge | doctor | explain`: what the lines say, before anything is concluded."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sparkjobs.cli import engine_options, input_options
+from sparkjobs.commands.shared import Moment, bundle_from, moment_text, place_of, read_locally, table
+from sparkjobs.parse.shapes import UNLISTED
+from sparkjobs.schemas import SilverEvent
+
+
+def register(logs: click.Group, top: click.Group) -> None:
+    for command in (ingest, merge, doctor, explain):
+        logs.add_command(command)
+
+
+@click.command(short_help="Logs to typed tables (Parquet).")
+@input_options
+@engine_options
+@click.option("--out", required=True, type=click.Path(file_okay=False, path_type=Path), help="Folder of the tables.")
+def ingest(master: str | None, engine: str, out: Path, **given: Any) -> None:
+    """Read logs into silver_events, silver_quarantine, silver_counts, silver_skew and bronze_files below --out.
+
+    Contents that are there already are not read again.
+    """
+    from sparkjobs.spark.session import NoSparkError, session_for  # noqa: PLC0415
+
+    if engine == "local":
+        raise click.UsageError("tables are written by Spark; --engine local is for the other commands")
+    bundle = bundle_from(given)
+    try:
+        spark = session_for(master)
+    except NoSparkError as error:
+        raise click.ClickException(str(error)) from None
+    from sparkjobs.spark.tables import ingest_into  # noqa: PLC0415
+
+    counts = ingest_into(spark, bundle.files, out)
+    click.echo(
+        f"{sum(one.lines for one in counts):,} lines of {len(counts)} files: "
+        f"{sum(one.events for one in counts):,} events, {sum(one.continuations for one in counts):,} continuations, "
+        f"{sum(one.duplicates for one in counts):,} duplicates, "
+        f"{sum(one.quarantined for one in counts):,} in quarantine. Tables: {out}"
+    )
+
+
+@click.command(short_help="All lines of all files, in order of time.")
+@input_options
+@click.option("--topic", help="Only lines that name this topic.")
+@click.option("--partitions", help="Only these partitions of it: 0,1,2.")
+@click.option("--from", "from_ms", type=Moment(), help="Not before this time.")
+@click.option("--to", "to_ms", type=Moment(), help="Not after this time.")
+@click.option("--where", is_flag=True, help="Say of each line where it stands.")
+def merge(
+    topic: str | None, partitions: str | None, from_ms: int | None, to_ms: int | None, where: bool, **given: Any
+) -> None:
+    """Merge logs of several brokers, as Kafka's StateChangeLogMerger did; of all versions, clocks corrected.
+
+    The lines come out as they stand in the logs; duplicates once.
+    """
+    wanted = _numbers(partitions)
+    if wanted and topic is None:
+        raise click.UsageError("--partitions needs --topic")
+    bundle = bundle_from(given)
+    for event in in_order(read_locally(bundle).ingested.events):
+        if topic is not None and (event.topic != topic or (wanted and event.partition not in wanted)):
+            continue
+        if (from_ms is not None and event.ts_adj < from_ms) or (to_ms is not None and event.ts_adj > to_ms):
+            continue
+        prefix = f"{place_of(bundle, event.file_id, event.line_no)}: " if where else ""
+        click.echo(prefix + event.line)
+        if event.trace is not None:
+            click.echo(prefix + event.trace)
+
+
+def in_order(events: list[SilverEvent]) -> list[SilverEvent]:
+    """By corrected time; within a file its own order where times are equal."""
+    return sorted(events, key=lambda event: (event.ts_adj, event.file_id, event.line_no))
+
+
+def _numbers(text: str | None) -> set[int]:
+    if not text:
+        return set()
+    try:
+        return {int(part) for part in text.split(",")}
+    except ValueError:
+        raise click.BadParameter(f"{text!r}; write it like 0,1,2", param_hint="--partitions") from None
+
+
+_HEADS = (
+    *("FILE", "STATUS", "KIND", "BROKER", "LAYOUT", "ZONE"),
+    *("LINES", "EVENTS", "CONTINUED", "DUPLICATE", "QUARANTINED"),
+)
+
+
+@click.command(short_help="What these logs can answer, and what not.")
+@input_options
+def doctor(**given: Any) -> None:
+    """Say what was read, what was not understood and why, and what can be concluded from it.
+
+    Exit code 1 when a file could not be read, or lines of state-change logs were not understood.
+    """
+    bundle = bundle_from(given)
+    silver = read_locally(bundle)
+    ingested = silver.ingested
+    by_file = {count.path: count for count in ingested.counts}
+    rows = []
+    for file in ingested.files:
+        for path in file.paths:
+            count = by_file[path]
+            zone = "-" if file.layout in (None, "klamm") else file.tz
+            rows.append(
+                (
+                    *("/".join(path.split("/")[-2:]), file.status, file.kind, file.broker, file.layout, zone),
+                    *(count.lines, count.events, count.continuations, count.duplicates, count.quarantined),
+                )
+            )
+    table(_HEADS, sorted(rows, key=str))
+    click.echo()
+    _say_span(ingested.events)
+    for row in silver.skew:
+        if row.method == "round_trips":
+            click.echo(
+                f"Clock of broker {row.broker} in the hour of {moment_text(row.hour)}: {row.offset_ms:+} ms, "
+                f"give or take {row.err_ms} ms ({row.samples} round trips)."
+            )
+    assumed = sorted({row.broker for row in silver.skew if row.method == "assumed"})
+    if assumed:
+        click.echo(
+            f"Clocks of brokers {', '.join(map(str, assumed))} are taken as right: only TRACE logs of both sides of a "
+            "request tell how far they are off."
+        )
+    _say_evidence(ingested.events)
+    troubles = [f"{file.paths[0]}: {file.trouble}" for file in ingested.files if file.trouble]
+    reasons = Counter(row.reason for row in ingested.quarantine)
+    for trouble in troubles:
+        click.echo(f"Not read: {trouble}")
+    for reason, times in sorted(reasons.items()):
+        first = next(row for row in ingested.quarantine if row.reason == reason)
+        place = place_of(bundle, first.file_id, first.line_no)
+        click.echo(f"In quarantine, {reason}: {times:,}, the first at {place}: {first.line[:120]}")
+    if troubles or reasons.keys() & {"unknown_shape", "bad_timestamp"}:
+        sys.exit(1)
+
+
+def _say_span(events: list[SilverEvent]) -> None:
+    if not events:
+        click.echo("No event at all.")
+        return
+    first, last = min(event.ts_adj for event in events), max(event.ts_adj for event in events)
+    unlisted = sum(event.shape_id == UNLISTED for event in events)
+    click.echo(
+        f"From {moment_text(first)} to {moment_text(last)}; {unlisted:,} events say nothing that is asked about."
+    )
+
+
+#: event, level or role that must be there, and what cannot be answered well without it
+_NEEDS = (
+    ("partition_changed", "to_state", "OfflinePartition", "when partitions went offline (exactly): needs TRACE"),
+    ("controller_elected", None, None, "who was the controller: needs controller.log"),
+    ("brokers_changed", None, None, "which broker went first: needs controller.log"),
+    ("request_done", None, None, "which brokers acknowledged: needs the brokers' state-change.log"),
+    ("server_stopping", None, None, "a clean stop or a crash: needs server.log of a broker that was stopped"),
+)
+
+
+def _say_evidence(events: list[SilverEvent]) -> None:
+    for event_name, column, value, words in _NEEDS:
+        if event_name in ("partition_changed",) and any(event.zxid is not None for event in events):
+            continue
+        found = any(
+            event.event == event_name and (column is None or getattr(event, column) == value) for event in events
+        )
+        if not found:
+            click.echo(f"Not in these logs: {words}.")
+
+
+@click.command(short_help="What happened to a partition around a time.")
+@click.argument("which", metavar="TOPIC-PARTITION")
+@input_options
+@click.option("--at", "at_ms", type=Moment(), help="The time in question. Default: its last change.")
+@click.option("--within", "within_s", type=click.FloatRange(min=0), default=30.0, show_default=True, help="Seconds.")
+def explain(which: str, at_ms: int | None, within_s: float, **given: Any) -> None:
+    """Tell a partition's story across all brokers, in corrected time, with the lines quoted."""
+    topic, _, number = which.rpartition("-")
+    if not topic or not number.isdecimal():
+        raise click.BadParameter(f"{which!r}; write it like orders-0", param_hint="TOPIC-PARTITION")
+    bundle = bundle_from(given)
+    events = in_order(read_locally(bundle).ingested.events)
+    own = [event for event in events if event.topic == topic and event.partition == int(number)]
+    changes = [event for event in own if event.event in _TOLD]
+    if not changes:
+        raise click.ClickException(f"no line says anything about {which}; `klamm logs doctor` shows what was read")
+    at_ms = changes[-1].ts_adj if at_ms is None else at_ms
+    reach_ms = round(within_s * 1_000)
+    near = [
+        event
+        for event in events
+        if abs(event.ts_adj - at_ms) <= reach_ms
+        and (
+            (event.event in _TOLD and event.topic == topic and event.partition == int(number)) or event.event in _AROUND
+        )
+    ]
+    before = [event for event in changes if event.ts_adj < at_ms - reach_ms]
+    click.echo(f"{which} within {within_s:g} s of {moment_text(at_ms)}:")
+    for event in [*before[-1:], *near]:
+        click.echo(f"{moment_text(event.ts_adj)}  {_words(event)}")
+        click.echo(f"    {place_of(bundle, event.file_id, event.line_no)}: {event.line[:300]}")
+
+
+_TOLD = frozenset(
+    {
+        *("partition_changed", "partition_change_failed", "leader_elected", "unclean_elected", "election_failed"),
+        *("isr_changed", "leader_started", "follower_started", "replicas_offline", "preferred_election_done"),
+        *("isr_version_conflict", "reassignment_started", "reassignment_done"),
+    }
+)
+_AROUND = frozenset(
+    {
+        *("controller_elected", "controller_resigned", "controller_moved", "failover_done", "session_expired"),
+        *("brokers_changed", "server_starting", "server_stopping", "server_stopped", "broker_changed"),
+    }
+)
+
+
+def _words(event: SilverEvent) -> str:
+    who = f"{'controller' if event.role == 'controller' else 'broker'} {event.broker}"
+    said = event.event.replace("_", " ")
+    parts = [f"{event.from_state} to {event.to_state}" if event.from_state else event.to_state]
+    parts += [None if event.leader is None else "no leader" if event.leader < 0 else f"leader {event.leader}"]
+    parts += [f"leader epoch {event.leader_epoch}" if event.leader_epoch is not None else None]
+    parts += [f"ISR {list(event.isr)}" if event.isr else None, event.reason]
+    parts += [f"came {list(event.added)}" if event.event == "brokers_changed" and event.added else None]
+    parts += [f"went {list(event.removed)}" if event.event == "brokers_changed" and event.removed else None]
+    detail = ", ".join(part for part in parts if part)
+    return f"{who}: {said}{': ' if detail else ''}{detail}"

@@ -1,0 +1,81 @@
+"""What several commands share: reading a bundle with a progress bar, times as people write them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+
+from sparkjobs.bundle import Bundle, Silver, bundle_of, silver_of
+from sparkjobs.parse.layouts import layout_for
+
+
+def bundle_from(given: dict[str, Any]) -> Bundle:
+    """From the options that all commands take."""
+    layout = given["layout"]
+    if layout is not None:
+        try:
+            layout_for(layout)
+        except ValueError as error:
+            raise click.BadParameter(str(error)) from None
+    return bundle_of(given["named"], given["cluster"], given["zones"], layout)
+
+
+@contextmanager
+def progress() -> Iterator[Progress]:
+    """On standard error, and only where somebody looks."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
+        yield bar
+
+
+def read_locally(bundle: Bundle) -> Silver:
+    """With a bar that grows by bytes."""
+    with progress() as bar:
+        task = bar.add_task("reading", total=bundle.size_bytes)
+        return silver_of(bundle, on_file=lambda file: bar.advance(task, file.size_bytes))
+
+
+def moment_text(at_ms: int | None) -> str:
+    if at_ms is None:
+        return "-"
+    return datetime.fromtimestamp(at_ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class Moment(click.ParamType[int]):
+    """`2026-11-18 07:49:10`, with T, fraction or zone if you like; UTC without one; or milliseconds since 1970."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        if re.fullmatch(r"\d{13}", value):
+            return int(value)
+        try:
+            moment = datetime.fromisoformat(value.strip().replace(",", "."))
+        except ValueError:
+            self.fail(f"{value!r} is no time; write it like 2026-11-18T07:49:10 (UTC)", param, ctx)
+        return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000)
+
+
+def place_of(bundle: Bundle, file_id: str, line_no: int) -> str:
+    """`broker1/state-change.log.gz:120`."""
+    path = next((file.paths[0] for file in bundle.files if file.file_id == file_id), file_id[:12])
+    return f"{'/'.join(path.split('/')[-2:])}:{line_no}"
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+    """Plain columns, as klamm's other lists."""
+    texts = [[*headers], *[["-" if cell is None else str(cell) for cell in row] for row in rows]]
+    widths = [max(len(row[column]) for row in texts) for column in range(len(headers))]
+    for row in texts:
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

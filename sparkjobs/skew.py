@@ -1,0 +1,201 @@
+"""What the brokers' clocks were worth, from the logs' own round trips. Pure.
+
+A request names four moments: sent (t1) and answered (t4) by the controller's clock, received (t2) and done (t3) by the
+broker's. The broker's clock is ahead by ((t2-t1)+(t3-t4))/2, wrong by at most half of what the way took,
+((t4-t1)-(t3-t2))/2. Of an hour the trips with the least error count: their median is the offset. Sends carry no
+correlation id since 0.9, so a trip is put together by what both sides say of one partition at one leader epoch; two
+trips of the same name in one log are paired in order. Offsets between two brokers are walked from the broker that was
+heard most (the reference) to all that are connected with it. A broker that is not connected keeps its own time, and
+its error is unknown.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median_low
+from typing import Final, NamedTuple
+
+import msgspec
+
+from sparkjobs.schemas import SilverEvent, SilverSkew
+
+HOUR_MS: Final = 3_600_000
+#: of the trips of an hour, those with the least error
+BEST_SHARE: Final = 10
+#: fewer than this say too little
+LEAST_TRIPS: Final = 3
+
+
+class Trip(NamedTuple):
+    """One round trip: how far the broker is ahead of the controller, and how wrong that may be."""
+
+    controller: int
+    broker: int
+    at_ms: int
+    offset_ms: int
+    err_ms: int
+
+
+class _Key(NamedTuple):
+    controller: int
+    controller_epoch: int
+    broker: int
+    correlation_id: int
+
+
+def skew_of(events: Iterable[SilverEvent]) -> list[SilverSkew]:
+    """By cluster, broker and hour; brokers that need no correction have a row as well."""
+    by_cluster: defaultdict[str, list[SilverEvent]] = defaultdict(list)
+    heard: defaultdict[str, defaultdict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
+    for event in events:
+        if event.broker is not None:
+            heard[event.cluster][event.broker].add(event.ts_utc // HOUR_MS * HOUR_MS)
+            if event.event in _OF_TRIPS:
+                by_cluster[event.cluster].append(event)
+    return [
+        row for cluster in sorted(heard) for row in rows_for(cluster, trips_in(by_cluster[cluster]), heard[cluster])
+    ]
+
+
+_OF_TRIPS: Final = frozenset({"request_sent", "request_received", "request_done", "response_received"})
+
+
+def trips_in(events: Sequence[SilverEvent]) -> list[Trip]:
+    """Of one cluster: of LeaderAndIsr requests that all four sides speak of."""
+    ordered = sorted(events, key=lambda event: (event.file_id, event.line_no))
+    received: dict[_Key, int] = {}
+    done: dict[_Key, int] = {}
+    answered: dict[_Key, int] = {}
+    epoch_of: dict[tuple[int, str, int, int, int], _Key] = {}
+    for event in ordered:
+        key = _key_of(event)
+        if key is None:
+            continue
+        if event.event == "request_received":
+            received.setdefault(key, event.ts_utc)
+            if event.topic is not None and event.partition is not None and event.leader_epoch is not None:
+                epoch_of.setdefault((key.broker, event.topic, event.partition, event.leader_epoch, key[1]), key)
+        elif event.event == "request_done":
+            done[key] = event.ts_utc
+        else:
+            answered[key] = event.ts_utc
+    sent = _sends(ordered, epoch_of)
+    return [
+        _trip(key, sent[key], received[key], done[key], answered[key])
+        for key in sent
+        if key in received and key in done and key in answered
+    ]
+
+
+def _sends(events: Sequence[SilverEvent], keys: Mapping[tuple[int, str, int, int, int], _Key]) -> dict[_Key, int]:
+    """When each request went out: the last line about a partition of it."""
+    sent: dict[_Key, int] = {}
+    for event in events:
+        if event.event != "request_sent" or event.api != "LeaderAndIsr" or event.peer_broker is None:
+            continue
+        if event.topic is None or event.partition is None or event.leader_epoch is None:
+            continue
+        if event.controller_epoch is None or event.correlation_id is not None:
+            continue
+        place = (event.peer_broker, event.topic, event.partition, event.leader_epoch, event.controller_epoch)
+        key = keys.get(place)
+        if key is not None and key.controller == event.broker:
+            sent[key] = max(sent.get(key, event.ts_utc), event.ts_utc)
+    return sent
+
+
+def _key_of(event: SilverEvent) -> _Key | None:
+    if event.correlation_id is None or event.controller is None or event.controller_epoch is None:
+        return None
+    broker = event.peer_broker if event.event == "response_received" else event.broker
+    if broker is None or event.api != "LeaderAndIsr" or event.event == "request_sent":
+        return None
+    return _Key(event.controller, event.controller_epoch, broker, event.correlation_id)
+
+
+def _trip(key: _Key, sent: int, received: int, done: int, answered: int) -> Trip:
+    offset = ((received - sent) + (done - answered)) // 2
+    error = ((answered - sent) - (done - received) + 1) // 2
+    return Trip(key.controller, key.broker, received, offset, abs(error))
+
+
+def rows_for(cluster: str, trips: Sequence[Trip], heard: Mapping[int, set[int]]) -> list[SilverSkew]:
+    """Of one cluster. `heard`: in which hours each broker wrote anything."""
+    ahead = _ahead(trips)
+    reference = max(heard, key=lambda broker: (sum(broker in pair for pair in ahead), -broker), default=None)
+    rows = []
+    for hour in sorted({hour for hours in heard.values() for hour in hours}):
+        paths = _walk(reference, {pair: found.get(hour) or found[min(found)] for pair, found in ahead.items()})
+        for broker in sorted(broker for broker, hours in heard.items() if hour in hours):
+            offset, error, samples = paths.get(broker, (0, None, 0))
+            method = "reference" if broker == reference else "round_trips" if samples else "assumed"
+            rows.append(
+                SilverSkew(
+                    cluster=cluster,
+                    broker=broker,
+                    hour=hour,
+                    offset_ms=offset,
+                    err_ms=0 if broker == reference else error,
+                    method=method,
+                    samples=samples,
+                )
+            )
+    return rows
+
+
+def _ahead(trips: Sequence[Trip]) -> dict[tuple[int, int], dict[int, tuple[int, int, int]]]:
+    """(controller, broker) -> hour -> offset, error, samples, of the best trips."""
+    grouped: defaultdict[tuple[int, int], defaultdict[int, list[Trip]]] = defaultdict(lambda: defaultdict(list))
+    for trip in trips:
+        if trip.controller != trip.broker:
+            grouped[trip.controller, trip.broker][trip.at_ms // HOUR_MS * HOUR_MS].append(trip)
+    return {
+        pair: {hour: _best(found) for hour, found in hours.items() if len(found) >= LEAST_TRIPS}
+        for pair, hours in grouped.items()
+        if any(len(found) >= LEAST_TRIPS for found in hours.values())
+    }
+
+
+def _best(trips: Sequence[Trip]) -> tuple[int, int, int]:
+    chosen = sorted(trips, key=lambda trip: (trip.err_ms, trip.offset_ms))
+    chosen = chosen[: max(LEAST_TRIPS, len(chosen) // BEST_SHARE)]
+    return median_low(trip.offset_ms for trip in chosen), max(trip.err_ms for trip in chosen), len(trips)
+
+
+def _walk(
+    reference: int | None, ahead: Mapping[tuple[int, int], tuple[int, int, int]]
+) -> dict[int, tuple[int, int | None, int]]:
+    """How far each broker is ahead of the reference, along the fewest pairs."""
+    if reference is None:
+        return {}
+    found: dict[int, tuple[int, int | None, int]] = {reference: (0, 0, 0)}
+    waiting = deque([reference])
+    while waiting:
+        here = waiting.popleft()
+        offset, error, _ = found[here]
+        for (controller, broker), (further, err_ms, samples) in sorted(ahead.items()):
+            for start, end, sign in ((controller, broker, 1), (broker, controller, -1)):
+                if start == here and end not in found:
+                    found[end] = (offset + sign * further, (error or 0) + err_ms, samples)
+                    waiting.append(end)
+    return found
+
+
+def corrected(events: Iterable[SilverEvent], skew: Sequence[SilverSkew]) -> list[SilverEvent]:
+    """`ts_adj` is what the reference's clock showed; a broker whose error is within its bounds keeps its own time."""
+    known = {(row.cluster, row.broker, row.hour): row for row in skew}
+    return [_corrected(event, known) for event in events]
+
+
+def _corrected(event: SilverEvent, known: Mapping[tuple[str, int, int], SilverSkew]) -> SilverEvent:
+    row = None if event.broker is None else known.get((event.cluster, event.broker, event.ts_utc // HOUR_MS * HOUR_MS))
+    if row is None:
+        return event
+    shift = applied_ms(row)
+    return msgspec.structs.replace(event, ts_adj=event.ts_utc - shift, skew_ms=shift, skew_err_ms=row.err_ms)
+
+
+def applied_ms(row: SilverSkew) -> int:
+    """Not more is corrected than is proven: an offset below its own error is none."""
+    return row.offset_ms if row.err_ms is not None and abs(row.offset_ms) > row.err_ms else 0

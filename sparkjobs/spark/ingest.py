@@ -1,0 +1,202 @@
+"""Silver from files, by Spark: what `sparkjobs.local.ingest` does, for any amount of logs.
+
+Lines are parsed once, into a staging table; duplicates, traces and counts are found there, where columns are cheap.
+Each line knows its number: blocks of a file are counted first, in a pass that parses nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import msgspec
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from sparkjobs.local.ingest import Tally, count_of_copy
+from sparkjobs.parse import lines as rules
+from sparkjobs.schemas import (
+    CATALOG_VERSION,
+    LINE_KEPT,
+    BronzeFile,
+    SilverCount,
+    SilverEvent,
+    SilverQuarantine,
+    columns_of,
+    spark_schema,
+)
+from sparkjobs.spark.ours import read_ours
+from sparkjobs.spark.plan import events_of, read_kafka
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_INFO: Final = (
+    "path string, cluster string, file_id string, kind string, layout string, wrapper string, tz string, "
+    "file_broker int, lines bigint, is_whole boolean, is_text boolean"
+)
+_FROM_FILE: Final = (
+    *("cluster", "file_id", "kind", "layout", "wrapper", "tz", "broker"),
+    *("lines", "is_whole", "is_text"),
+)
+
+
+class SparkIngested(NamedTuple):
+    """Silver as DataFrames over the staged lines; `files` and `counts` are small, and known."""
+
+    files: list[BronzeFile]
+    events: DataFrame
+    quarantine: DataFrame
+    counts: list[SilverCount]
+
+
+def ingest(spark: SparkSession, files: Sequence[BronzeFile], staging: Path | str) -> SparkIngested:
+    """`staging` is a folder, new for each call, that must live as long as the result is used."""
+    readable = [file for file in files if file.status == "read"]
+    if readable:
+        # the catalogue is more code than one method may hold: compiled whole, it would be compiled in vain
+        spark.conf.set("spark.sql.codegen.wholeStage", "false")
+        try:
+            stage(raw_lines(spark, readable), readable).write.mode("overwrite").parquet(f"{staging}/lines")
+        finally:
+            spark.conf.unset("spark.sql.codegen.wholeStage")
+        staged = spark.read.parquet(f"{staging}/lines")
+    else:
+        staged = spark.createDataFrame([], staged_schema())
+    copies = _copies(staged)
+    tallies = _tallies(staged, copies)
+    seen = [_with_fate(file, tallies) for file in files]
+    counts = [row for file in seen for row in _counts(file, tallies[file.file_id])]
+    return SparkIngested(seen, _events(staged, copies), _quarantine(staged), counts)
+
+
+def raw_lines(spark: SparkSession, files: Sequence[BronzeFile]) -> DataFrame:
+    """Each line with its number and what is known of its file."""
+    uris = {_uri(file.paths[0]): file for file in files}
+    lines = spark.read.text(list(uris), lineSep="\n").select(
+        F.col("value"),
+        F.col("_metadata.file_path").alias("path"),
+        F.col("_metadata.file_block_start").alias("block_start"),
+        F.monotonically_increasing_id().alias("row_id"),
+    )
+    blocks = lines.groupBy("path", "block_start").agg(F.min("row_id").alias("first"), F.count("*").alias("n")).collect()
+    starts, above = [], defaultdict[str, int](int)
+    for path, block_start, first, count in sorted(blocks):
+        starts.append((path, block_start, first - above[path] - 1))
+        above[path] += count
+    placed = spark.createDataFrame(starts, "path string, block_start bigint, shift bigint")
+    info = [(uri, *(getattr(file, name) for name in _FROM_FILE)) for uri, file in uris.items()]
+    return (
+        lines.join(F.broadcast(placed), ["path", "block_start"])
+        .join(F.broadcast(spark.createDataFrame(info, _INFO)), "path")
+        .select("*", (F.col("row_id") - F.col("shift")).alias("line_no"))
+        .drop("path", "block_start", "row_id", "shift")
+    )
+
+
+def _uri(path: str) -> str:
+    """As Spark names it."""
+    return path if "://" in path else Path(path).resolve().as_uri().replace("file://", "file:", 1)
+
+
+def stage(raw: DataFrame, files: Sequence[BronzeFile]) -> DataFrame:
+    """One row per line: an event's columns, or the reason why it is none."""
+    is_ours = F.col("layout") == "klamm"
+    tables = []
+    if any(file.layout != "klamm" for file in files):
+        tables.append(_staged(read_kafka(raw.filter(~F.coalesce(is_ours, F.lit(False))), files)))
+    if any(file.layout == "klamm" for file in files):
+        tables.append(read_ours(raw.filter(is_ours)))
+    return tables[0] if len(tables) == 1 else tables[0].unionByName(tables[1])
+
+
+def _staged(judged: DataFrame) -> DataFrame:
+    is_head = (F.col("reason") == rules.CONTINUES) & F.col("text").rlike(rf"(?s)\A(?:{rules.TRACE_HEAD})\z")
+    return events_of(judged.select("*", F.when(is_head, F.substring("text", 1, LINE_KEPT)).alias("trace_head")))
+
+
+def staged_schema() -> str:
+    """Of the staging table: an event's columns that the parser fills, and why a line is none."""
+    absent = {"dt", "ts_adj", "skew_ms", "skew_err_ms", "trace", "catalog_version"}
+    columns = {name: kind for name, kind in columns_of(SilverEvent).items() if name not in absent}
+    return ", ".join(f"{name} {kind}" for name, kind in {**columns, "fate": "string", "trace_head": "string"}.items())
+
+
+def _copies(staged: DataFrame) -> DataFrame:
+    """Of each event that was read more than once: where its first copy stands."""
+    place = F.struct("file_id", "line_no")
+    return (
+        staged.filter(F.col("fate").isNull())
+        .groupBy("event_id")
+        .agg(F.count("*").alias("copies"), F.min(place).alias("first"))
+        .filter(F.col("copies") > 1)
+        .select("event_id", "first")
+    )
+
+
+def _is_first(first: str = "first") -> Column:
+    return F.col(first).isNull() | (F.col(first) == F.struct("file_id", "line_no"))
+
+
+def _events(staged: DataFrame, copies: DataFrame) -> DataFrame:
+    heads = staged.filter(F.col("trace_head").isNotNull()).select(
+        "file_id", (F.col("line_no") - 1).alias("line_no"), F.col("trace_head").alias("trace")
+    )
+    derived = {
+        "dt": F.date_format(F.timestamp_millis("ts_utc"), "yyyy-MM-dd"),
+        "ts_adj": F.col("ts_utc"),
+        "skew_ms": F.lit(None).cast("int"),
+        "skew_err_ms": F.lit(None).cast("int"),
+        "catalog_version": F.lit(CATALOG_VERSION),
+    }
+    return (
+        staged.filter(F.col("fate").isNull())
+        .join(copies, "event_id", "left")
+        .filter(_is_first())
+        .join(heads, ["file_id", "line_no"], "left")
+        .select(*[derived.get(name, F.col(name)).alias(name) for name in columns_of(SilverEvent)])
+    )
+
+
+def _quarantine(staged: DataFrame) -> DataFrame:
+    known = {"reason": F.col("fate"), "catalog_version": F.lit(CATALOG_VERSION)}
+    return staged.filter(F.col("fate").isNotNull() & (F.col("fate") != rules.CONTINUES)).select(
+        *[known.get(name, F.col(name)).alias(name) for name in columns_of(SilverQuarantine)]
+    )
+
+
+def _tallies(staged: DataFrame, copies: DataFrame) -> Mapping[str, Tally]:
+    fate = F.when(F.col("fate").isNotNull(), F.col("fate")).when(_is_first(), F.lit("")).otherwise(F.lit("duplicate"))
+    rows = staged.join(copies, "event_id", "left").groupBy("file_id", fate.alias("became")).count().collect()
+    found = defaultdict[str, Tally](Tally)
+    for file_id, became, count in rows:
+        tally = found[file_id]
+        tally.lines += count
+        if became == "":
+            tally.events += count
+        elif became == "duplicate":
+            tally.duplicates += count
+        elif became == rules.CONTINUES:
+            tally.continuations += count
+        else:
+            tally.quarantined += count
+    return found
+
+
+def _with_fate(file: BronzeFile, tallies: Mapping[str, Tally]) -> BronzeFile:
+    """A file that was surveyed and gave no line has gone since."""
+    if file.status != "read" or tallies[file.file_id].lines:
+        return file
+    return msgspec.structs.replace(file, status="vanished", trouble="gone when it was to be read")
+
+
+def _counts(file: BronzeFile, tally: Tally) -> list[SilverCount]:
+    copies = [] if file.status != "read" else file.paths[1:]
+    return [tally.row(file, file.paths[0]), *(count_of_copy(file, path, tally.lines) for path in copies)]
+
+
+def as_table(spark: SparkSession, rows: Sequence[msgspec.Struct], table: type) -> DataFrame:
+    """Rows of the local engine as a DataFrame."""
+    return spark.createDataFrame([msgspec.structs.astuple(row) for row in rows], spark_schema(table))

@@ -1,0 +1,61 @@
+"""One SparkSession, set up for these jobs: UTC, few shuffles, splits that suit logs, nothing that talks to the outside.
+
+With a `master` of a cluster the jobs run there; workers need the same Python only where a job says so (none of ours).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.sql.files.maxPartitionBytes": "32m",
+    "spark.sql.files.openCostInBytes": "0",
+    "spark.sql.files.ignoreMissingFiles": "true",
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.sources.partitionOverwriteMode": "dynamic",
+    "spark.sql.codegen.wholeStage.cacheMaxEntries": "200",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "1g",
+}
+
+
+class NoSparkError(Exception):
+    """This machine cannot run Spark; the message says what to install."""
+
+
+def session_for(master: str | None = None, settings: dict[str, str] | None = None) -> SparkSession:
+    """The running session, or a new one."""
+    try:
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415
+        from pyspark.errors import PySparkException  # noqa: PLC0415
+        from pyspark.sql import SparkSession  # noqa: PLC0415
+    except ModuleNotFoundError:
+        raise NoSparkError(
+            "the Spark engine needs pyspark: pip install 'klamm[spark]', or use --engine local"
+        ) from None
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("klamm").master(master or f"local[{os.cpu_count() or 2}]")
+    for name, value in {**SETTINGS, **_reachable(master), **(settings or {})}.items():
+        builder = builder.config(name, value)
+    try:
+        session: SparkSession = builder.getOrCreate()
+    except (PySparkException, Py4JError, OSError) as error:
+        raise NoSparkError(f"Spark did not start: {error}") from error
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def _reachable(master: str | None) -> dict[str, str]:
+    """A driver of a cluster elsewhere must be found by its workers: there Spark chooses the address."""
+    is_here = master is None or master.startswith("local") or "127.0.0.1" in master
+    return {} if is_here else {"spark.driver.bindAddress": "0.0.0.0", "spark.driver.host": ""}

@@ -1,0 +1,104 @@
+"""`klamm logs`: what a person types, and what they read."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from controller.cli.group import klamm
+from sparkjobs.cli import top
+from tests.spark.lines import TS
+
+DATA = Path(__file__).parents[1] / "data"
+RECORDED = str(DATA / "kafka-3.9.1-info")
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(top, ["logs", *words])
+
+
+def a_log(folder: Path, broker: int, *messages: str, minute: int = 49) -> Path:
+    path = folder / f"broker{broker}" / "state-change.log"
+    path.parent.mkdir()
+    when = TS.replace(":49:", f":{minute}:")
+    path.write_text("".join(f"[{when}] INFO {message} (state.change.logger)\n" for message in messages))
+    return path
+
+
+def test_merge_puts_lines_of_all_brokers_in_order_and_keeps_them_as_they_are(tmp_path: Path) -> None:
+    late = a_log(
+        tmp_path, 1, "[Controller id=1 epoch=3] Changed partition a-0 state from OnlinePartition to OfflinePartition"
+    )
+    early = a_log(
+        tmp_path,
+        2,
+        "[Broker id=2] Finished LeaderAndIsr request in 3ms correlationId 1 from controller 1 for 6 partitions",
+        minute=48,
+    )
+    done = run("merge", str(tmp_path))
+    assert done.exit_code == 0, done.output
+    assert done.stdout == early.read_text() + late.read_text()
+    assert run("merge", str(tmp_path), "--topic", "a").stdout == late.read_text()
+    assert run("merge", str(tmp_path), "--topic", "a", "--partitions", "1").stdout == ""
+    assert run("merge", str(tmp_path), "--from", "2026-11-18T07:49:00").stdout == late.read_text()
+    assert run("merge", str(tmp_path), "--where", "--topic", "a").stdout.startswith("broker1/state-change.log:1: [2026")
+
+
+def test_doctor_accounts_for_every_file_and_says_what_is_missing() -> None:
+    done = run("doctor", RECORDED)
+    assert done.exit_code == 0, done.output
+    assert "broker3/state-change.log.gz" in done.stdout
+    assert "needs TRACE" in done.stdout
+
+
+def test_doctor_fails_where_a_line_of_a_state_change_log_was_not_understood(tmp_path: Path) -> None:
+    a_log(tmp_path, 1, "[Controller id=1 epoch=3] Did what nobody knows", "[KafkaServer id=1] started")
+    done = run("doctor", str(tmp_path))
+    assert done.exit_code == 1
+    assert "unknown_shape: 1, the first at broker1/state-change.log:1" in done.stdout
+
+
+def test_explain_tells_a_partitions_story_with_the_lines_quoted() -> None:
+    done = run("explain", "orders-3-1", str(DATA / "kafka-3.9.1"), "--at", "2026-11-18T07:51:05", "--within", "2")
+    assert done.exit_code == 0, done.output
+    assert "broker 1: server stopping" in done.stdout
+    assert "controller 3: isr changed: leader 2, leader epoch 9, ISR [3, 2]" in done.stdout
+    assert "broker3/state-change.log.gz:4098: [2026-11-18 07:51:05,041] INFO [Controller id=3 epoch=5]" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("merge", "nowhere"), "there is no nowhere"),
+        (("doctor", RECORDED, "--timezone", "Mars/Olympus"), "there is no time zone 'Mars/Olympus'"),
+        (("doctor", RECORDED, "--layout", "%p"), "needs a date (%d)"),
+        (("explain", "orders", RECORDED), "write it like orders-0"),
+        (("merge", RECORDED, "--partitions", "1"), "--partitions needs --topic"),
+    ],
+)
+def test_wrong_usage_is_one_line_that_says_what_to_do(words: tuple[str, ...], said: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sparkjobs", "logs", *words], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.startswith("klamm: ")
+    assert done.stderr.count("\n") == 1
+    assert said in done.stderr
+
+
+def test_klamm_hands_its_words_on_as_they_are() -> None:
+    found = klamm.commands
+    assert {"logs", "report"} <= found.keys()
+    done = subprocess.run(
+        [sys.executable, "-c", "from controller.cli import main; main()", "logs", "merge", "--help"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0
+    assert "Usage: klamm logs merge" in done.stdout
