@@ -16,7 +16,7 @@ import click
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 #: each has `register(logs, top)`
-MODULES: Final = ("reading", "answering")
+MODULES: Final = ("reading", "answering", "streaming")
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final
 
@@ -16,7 +17,7 @@ import msgspec
 from sparkjobs.parse.layouts import JSON_FIELDS, WRAPPERS, Layout, layout_for
 from sparkjobs.parse.moments import day_of, millis_of
 from sparkjobs.parse.ours import row_of_ours
-from sparkjobs.parse.patterns import INT_SLOTS, LIST_SLOTS, LONG_SLOTS, Shape
+from sparkjobs.parse.patterns import Shape
 from sparkjobs.parse.shapes import API_NAMES, KEY_LENGTH, RECOVERY_NAMES, REFUSALS, STATE_NAMES, UNLISTED, route
 from sparkjobs.schemas import LINE_KEPT, LINE_LIMIT, BronzeFile, SilverEvent
 
@@ -34,12 +35,12 @@ DIGITS: Final = "0123456789"
 _CONTINUATION, _TRACE_HEAD = re.compile(CONTINUATION, re.ASCII), re.compile(TRACE_HEAD, re.ASCII | re.DOTALL)
 _NOT_TEXT, _WHO, _OLD_WHO = (re.compile(one, re.ASCII) for one in (NOT_TEXT, WHO, OLD_WHO))
 _BROKER_EPOCHS = re.compile(r"BrokerState\(brokerId=(\d+), brokerEpoch=-?\d+\)")
-_NUMBERS = frozenset((*INT_SLOTS, *LONG_SLOTS))
 
 #: what a line is when it is no event
 CONTINUES: Final = "continuation"
 
 
+@lru_cache(maxsize=4_096)
 def ints_of(text: str) -> tuple[int, ...] | None:
     """`1, 2`, `1,2` or a list of BrokerStates; None for none at all."""
     if "B" in text:
@@ -187,16 +188,13 @@ def _numbers_in(found: re.Match[str] | None) -> tuple[int | None, int | None]:
 
 def _slots_of(shape: Shape, found: re.Match[str]) -> dict[str, Any]:
     row: dict[str, Any] = {"role": shape.role, "event": shape.event, "shape_id": shape.shape_id, **shape.constants}
-    for slot, groups in shape.groups.items():
-        text = next((found[group] for group in groups if found[group] is not None), None)
-        if not text:
-            continue
-        if slot in _NUMBERS:
-            row[slot] = int(text)
-        elif slot in LIST_SLOTS:
-            row[slot] = ints_of(text)
-        else:
-            row[slot] = text
+    texts = found.groups()
+    for slot, is_number, is_list, first, others in shape.places:
+        text = texts[first]
+        if text is None and others:
+            text = next((texts[other] for other in others if texts[other] is not None), None)
+        if text:
+            row[slot] = int(text) if is_number else ints_of(text) if is_list else text
     return _in_words(row)
 
 

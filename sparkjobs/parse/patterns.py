@@ -48,6 +48,14 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     is_on_message: bool  # the pattern is of the whole message: its prefix says which partition
 
     @cached_property
+    def places(self) -> tuple[tuple[str, bool, bool, int, tuple[int, ...]], ...]:
+        """Per slot: is it a number, is it a list, its first group from 0, its other groups."""
+        return tuple(
+            (slot, slot in _DIGITS, slot in LIST_SLOTS, first - 1, tuple(group - 1 for group in others))
+            for slot, (first, *others) in self.groups.items()
+        )
+
+    @cached_property
     def regex(self) -> re.Pattern[str]:
         return re.compile(self.pattern, re.ASCII | re.DOTALL)
 

@@ -7,9 +7,9 @@ Each line knows its number: blocks of a file are counted first, in a pass that p
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -21,6 +21,7 @@ from sparkjobs.schemas import (
     CATALOG_VERSION,
     LINE_KEPT,
     BronzeFile,
+    Row,
     SilverCount,
     SilverEvent,
     SilverQuarantine,
@@ -33,6 +34,7 @@ from sparkjobs.spark.plan import events_of, read_kafka
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+_R = TypeVar("_R", bound=Row)
 _INFO: Final = (
     "path string, cluster string, file_id string, kind string, layout string, wrapper string, tz string, "
     "file_broker int, lines bigint, is_whole boolean, is_text boolean"
@@ -56,15 +58,27 @@ def ingest(spark: SparkSession, files: Sequence[BronzeFile], staging: Path | str
     """`staging` is a folder, new for each call, that must live as long as the result is used."""
     readable = [file for file in files if file.status == "read"]
     if readable:
-        # the catalogue is more code than one method may hold: compiled whole, it would be compiled in vain
-        spark.conf.set("spark.sql.codegen.wholeStage", "false")
-        try:
-            stage(raw_lines(spark, readable), readable).write.mode("overwrite").parquet(f"{staging}/lines")
-        finally:
-            spark.conf.unset("spark.sql.codegen.wholeStage")
+        stage_into(spark, readable, f"{staging}/lines")
         staged = spark.read.parquet(f"{staging}/lines")
     else:
         staged = spark.createDataFrame([], staged_schema())
+    return settled(staged, files)
+
+
+def stage_into(
+    spark: SparkSession, files: Sequence[BronzeFile], target: str, above: Mapping[str, int] | None = None
+) -> None:
+    """Parse each line once. `above`: how many lines stand before a file's first, where it is a piece of a log."""
+    # the catalogue is more code than one method may hold: compiled whole, it would be compiled in vain
+    spark.conf.set("spark.sql.codegen.wholeStage", "false")
+    try:
+        stage(raw_lines(spark, files, above or {}), files).write.mode("overwrite").parquet(target)
+    finally:
+        spark.conf.unset("spark.sql.codegen.wholeStage")
+
+
+def settled(staged: DataFrame, files: Sequence[BronzeFile]) -> SparkIngested:
+    """Silver from staged lines: duplicates out, traces to their events, accounts closed."""
     copies = _copies(staged)
     tallies = _tallies(staged, copies)
     seen = [_with_fate(file, tallies) for file in files]
@@ -72,7 +86,7 @@ def ingest(spark: SparkSession, files: Sequence[BronzeFile], staging: Path | str
     return SparkIngested(seen, _events(staged, copies), _quarantine(staged), counts)
 
 
-def raw_lines(spark: SparkSession, files: Sequence[BronzeFile]) -> DataFrame:
+def raw_lines(spark: SparkSession, files: Sequence[BronzeFile], above: Mapping[str, int]) -> DataFrame:
     """Each line with its number and what is known of its file."""
     uris = {_uri(file.paths[0]): file for file in files}
     lines = spark.read.text(list(uris), lineSep="\n").select(
@@ -82,10 +96,10 @@ def raw_lines(spark: SparkSession, files: Sequence[BronzeFile]) -> DataFrame:
         F.monotonically_increasing_id().alias("row_id"),
     )
     blocks = lines.groupBy("path", "block_start").agg(F.min("row_id").alias("first"), F.count("*").alias("n")).collect()
-    starts, above = [], defaultdict[str, int](int)
+    starts, so_far = [], defaultdict[str, int](int, {_uri(path): count for path, count in above.items()})
     for path, block_start, first, count in sorted(blocks):
-        starts.append((path, block_start, first - above[path] - 1))
-        above[path] += count
+        starts.append((path, block_start, first - so_far[path] - 1))
+        so_far[path] += count
     placed = spark.createDataFrame(starts, "path string, block_start bigint, shift bigint")
     info = [(uri, *(getattr(file, name) for name in _FROM_FILE)) for uri, file in uris.items()]
     return (
@@ -200,3 +214,13 @@ def _counts(file: BronzeFile, tally: Tally) -> list[SilverCount]:
 def as_table(spark: SparkSession, rows: Sequence[msgspec.Struct], table: type) -> DataFrame:
     """Rows of the local engine as a DataFrame."""
     return spark.createDataFrame([msgspec.structs.astuple(row) for row in rows], spark_schema(table))
+
+
+def rows_of(rows: DataFrame, table: type[_R]) -> Iterator[_R]:
+    """A DataFrame's rows as the local engine makes them, one partition of it in memory at a time."""
+    lists = {name for name, kind in columns_of(table).items() if kind.startswith("array")}
+    for row in rows.toLocalIterator():
+        given = row.asDict()
+        for name in lists:
+            given[name] = None if given[name] is None else tuple(given[name])
+        yield table(**given)

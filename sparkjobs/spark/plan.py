@@ -19,7 +19,7 @@ from sparkjobs.parse.layouts import JSON_FIELDS, WRAPPERS, layout_for
 from sparkjobs.parse.patterns import INT_SLOTS, LIST_SLOTS, LONG_SLOTS, SLOTS, Shape
 from sparkjobs.parse.shapes import API_NAMES, KEY_LENGTH, RECOVERY_NAMES, REFUSALS, SHAPES, STATE_NAMES, UNLISTED
 from sparkjobs.schemas import LINE_KEPT, LINE_LIMIT, BronzeFile
-from sparkjobs.spark.columns import first_that
+from sparkjobs.spark.columns import first_that, quoted
 from sparkjobs.spark.moments import millis_column
 
 SEP: Final = "\x01"
@@ -137,26 +137,26 @@ def _int(text: Column) -> Column:
 
 def with_slots(lines: DataFrame) -> DataFrame:
     """`shape_no`, the place of the shape in the catalogue, and `slots`, what its groups captured."""
-    routes = []
-    for number, shape in enumerate(SHAPES):
-        fits = F.col("key").startswith(shape.anchor)
-        routes.append((fits & F.col("body").contains(shape.mark) if shape.mark else fits, F.lit(number)))
-    filled = [(F.col("shape_no") == number, _filled(shape)) for number, shape in enumerate(SHAPES)]
-    captured = F.when(F.col("is_open") | F.col("shape_no").isNull(), F.lit(None)).otherwise(
-        first_that(filled, F.lit(None))
-    )
+    routes = " ".join(f"WHEN {_fits(shape)} THEN {number}" for number, shape in enumerate(SHAPES))
+    filled = " ".join(f"WHEN {number} THEN {_filled(shape)}" for number, shape in enumerate(SHAPES))
+    captured = f"CASE WHEN is_open OR shape_no IS NULL THEN NULL ELSE CASE shape_no {filled} END END"
     return (
-        lines.select("*", first_that(routes, F.lit(None).cast("int")).alias("shape_no"))
-        .select("*", captured.alias("captured"))
+        lines.select("*", F.expr(f"CASE {routes} END").alias("shape_no"))
+        .select("*", F.expr(captured).alias("captured"))
         .select("*", F.split("captured", SEP).alias("slots"))
         .select("*", (F.coalesce(F.size("slots"), F.lit(0)) == len(SLOTS) + 1).alias("is_known"))
     )
 
 
-def _filled(shape: Shape) -> Column:
+def _fits(shape: Shape) -> str:
+    fits = f"startswith(key, {quoted(shape.anchor)})"
+    return f"{fits} AND contains(body, {quoted(shape.mark)})" if shape.mark else fits
+
+
+def _filled(shape: Shape) -> str:
     groups = ["".join(f"${group}" for group in shape.groups.get(slot, ())) for slot in SLOTS]
     subject = "message" if shape.is_on_message else "body"
-    return F.regexp_replace(subject, whole(shape.pattern), SEP + SEP.join(groups))
+    return f"regexp_replace({subject}, {quoted(whole(shape.pattern))}, {quoted(SEP + SEP.join(groups))})"
 
 
 def judged(lines: DataFrame) -> DataFrame:
@@ -241,9 +241,8 @@ def events_of(lines: DataFrame) -> DataFrame:
 def _constant(name: str) -> Column:
     """What follows from the shape alone: an array literal, by the shape's place in the catalogue."""
     values = [getattr(shape, name) if hasattr(shape, name) else shape.constants.get(name) for shape in SHAPES]
-    return F.when(
-        F.col("is_known"), F.get(F.array(*[F.lit(value).cast("string") for value in values]), F.col("shape_no"))
-    )
+    literal = ", ".join("cast(null as string)" if value is None else quoted(value) for value in values)
+    return F.expr(f"CASE WHEN is_known THEN get(array({literal}), shape_no) END")
 
 
 def _renamed(value: Column, names: dict[str, str]) -> Column:

@@ -1,9 +1,7 @@
-"""One Spark session for all tests of the Spark engine."""
+"""One Spark for all tests that need it: two cores, no page, UTC."""
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -15,22 +13,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """`local[2]`, few shuffles, UTC."""
-    from pyspark.sql import SparkSession
+    """Ask for it only in tests marked `java`."""
+    from sparkjobs.spark.session import session_for
 
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "1g",
-    }
-    builder = SparkSession.builder.master("local[2]").appName("klamm-tests")
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    session = session_for("local[2]", {"spark.sql.shuffle.partitions": "2"})
     yield session
     session.stop()

@@ -1,0 +1,135 @@
+"""Spark reads what the local engine reads: equal rows, line by line, and equal accounts."""
+
+from __future__ import annotations
+
+import gzip
+import random
+import shutil
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from sparkjobs.files import Zones, find_logs, survey
+from sparkjobs.local import ingest as local
+from sparkjobs.parse.layouts import LAYOUTS, STOCK
+from sparkjobs.schemas import LINE_LIMIT, BronzeFile, Row, SilverEvent, SilverQuarantine
+from tests.spark.lines import MESSAGES, TS
+from tests.spark.test_lines import rendered
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(600)]
+
+DATA = Path(__file__).parents[1] / "data"
+
+
+def in_order(rows: Iterable[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: (row.file_id, row.line_no))  # type: ignore[attr-defined]
+
+
+def both_agree(spark: SparkSession, files: Sequence[BronzeFile], staging: Path) -> local.Ingested:
+    from sparkjobs.spark.ingest import ingest, rows_of
+
+    expected, found = local.ingest(files), ingest(spark, files, staging)
+    for mine, theirs in zip(in_order(rows_of(found.events, SilverEvent)), in_order(expected.events), strict=True):
+        assert msgspec.structs.asdict(mine) == msgspec.structs.asdict(theirs)
+    assert in_order(rows_of(found.quarantine, SilverQuarantine)) == in_order(expected.quarantine)
+    assert sorted(map(msgspec.structs.astuple, found.counts)) == sorted(map(msgspec.structs.astuple, expected.counts))
+    assert [file.status for file in found.files] == [file.status for file in expected.files]
+    return expected
+
+
+def test_two_real_clusters_are_read_equally(spark: SparkSession, tmp_path: Path) -> None:
+    for recording in ("kafka-3.9.1", "kafka-3.9.1-info"):
+        files = survey(find_logs([str(DATA / recording)]), "test", Zones())
+        expected = both_agree(spark, files, tmp_path / recording)
+        assert expected.quarantine == []
+        assert len(expected.events) > 20_000
+
+
+def damaged(line: str, draw: random.Random) -> str:
+    """A line as disks, terminals and people leave it."""
+    place = draw.randrange(len(line) + 1)
+    ways = (
+        lambda: line[:place],
+        lambda: line[:place] + draw.choice("\x00\x07\xe9 [](),=-9{}'\"$\\|") + line[place:],
+        lambda: line[:place] + line[place + 1 :],
+        lambda: line + line,
+        line.upper,
+        lambda: "\t" + line,
+        lambda: line + "\r",
+        lambda: line.replace("2026", "9999", 1),
+        lambda: line.replace("11-18", "02-31", 1),
+        lambda: line.replace("07:4", "02:3", 1),
+        lambda: "java.lang.IllegalStateException: " + line[:place],
+        lambda: line.replace("1", "12345678901234567890"),
+    )
+    return draw.choice(ways)()
+
+
+def test_all_layouts_wrappers_versions_and_damages_are_read_equally(spark: SparkSession, tmp_path: Path) -> None:
+    draw = random.Random(7)
+    around = ("{}", "{}", "kafka-1  | {}", "2026-11-18T07:49:10.504123Z {}", "kafka1/state-change.log:{}")
+    for number, layout in enumerate(LAYOUTS):
+        lines = [rendered(layout, message, logger=logger) for message, logger, _ in MESSAGES]
+        lines += [damaged(draw.choice(lines), draw) for _ in range(60)]
+        lines += ["java.lang.IllegalStateException: no", "\tat a.b(C.java:1)", "", "log4j:ERROR x"]
+        folder = tmp_path / "logs" / f"broker{number}"
+        folder.mkdir(parents=True)
+        text = "\n".join(around[number % len(around)].format(line) for line in lines)
+        (folder / "state-change.log").write_text(text + ("\n" if number % 3 else ""), encoding="utf-8")
+    zones = Zones("Europe/Berlin", dict.fromkeys(range(0, 60, 2), "America/New_York"))
+    expected = both_agree(spark, survey(find_logs([str(tmp_path / "logs")]), "test", zones), tmp_path / "staging")
+    assert {row.reason for row in expected.quarantine} >= {"encoding", "unknown_shape", "torn", "no_header"}
+    assert any(event.trace for event in expected.events)
+
+
+def test_our_own_logs_and_bad_files_are_read_equally(spark: SparkSession, tmp_path: Path) -> None:
+    ours = tmp_path / "broker-1"
+    ours.mkdir()
+    lines = [
+        '{"at_ms":1794998700904,"cluster_id":"k","controller_id":2,"controller_epoch":1,"kind":"rpc","event_id":"1-3",'
+        '"broker_id":1,"reason":"update-metadata: 0 topics","broker_epoch":10,"took_ms":0.666,"error_code":0}',
+        '{"at_ms":1794998700905,"cluster_id":"k","controller_id":2,"controller_epoch":1,"kind":"partition","topic":"t",'
+        '"partition":0,"source":"OnlinePartition","target":"OfflinePartition","leader":-1,"leader_epoch":0,"isr":[1,2],'
+        '"version":9999999999,"zxid":77,"new_field":{"a":1}}',
+        '{"at_ms":1794998700906,"kind":"reassignment","target":"done","controller_id":2,"isr":[]}',
+        '{"at_ms":1794998700907,"kind":"broker","broker_id":3,"source":"live","target":"gone","controller_id":2}',
+        '{"at_ms":-1,"kind":"topic"}',
+        '{"at_ms":"soon","kind":"topic"}',
+        '{"kind":"topic"}',
+        "Killed",
+        "",
+        '{"at_ms":17949987',
+    ]
+    (ours / "state-change.log").write_text("\n".join(lines))
+    line = rendered(STOCK, MESSAGES[1][0]) + "\n"
+    (tmp_path / "empty.log").write_bytes(b"")
+    (tmp_path / "junk.log").write_bytes(bytes(range(256)) * 50)
+    (tmp_path / "long.log").write_text(line + "x" * 10 * LINE_LIMIT + "\n" + line.replace(TS, TS[:-1] + "5"))
+    (tmp_path / "half.log.gz").write_bytes(gzip.compress(line.encode() * 500)[:-20])
+    (tmp_path / "copy.log").write_text(line * 3)
+    shutil.copy(tmp_path / "copy.log", tmp_path / "copy.log.1")
+    files = survey(find_logs([str(tmp_path)]), "test", Zones())
+    expected = both_agree(spark, files, tmp_path / "staging")
+    assert {row.reason for row in expected.quarantine} >= {"torn", "no_header", "bad_timestamp", "encoding", "too_long"}
+
+
+def test_what_was_ingested_once_is_not_read_again(spark: SparkSession, tmp_path: Path) -> None:
+    from sparkjobs.spark.tables import ingest_into, read_table
+
+    logs, out = tmp_path / "logs", tmp_path / "out"
+    logs.mkdir()
+    line = rendered(STOCK, MESSAGES[1][0]) + "\n"
+    (logs / "one.log").write_text(line)
+    files = survey(find_logs([str(logs)]), "test", Zones())
+    assert [count.events for count in ingest_into(spark, files, out)] == [1]
+    assert ingest_into(spark, files, out) == []
+    (logs / "two.log").write_text(line + line.replace(TS, TS[:-1] + "5"))
+    ingest_into(spark, survey(find_logs([str(logs)]), "test", Zones()), out)
+    events = read_table(spark, out, "silver_events")
+    assert events.count() == events.select("event_id").distinct().count() == 2
