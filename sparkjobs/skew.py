@@ -51,14 +51,14 @@ def skew_of(events: Iterable[SilverEvent]) -> list[SilverSkew]:
     for event in events:
         if event.broker is not None:
             heard[event.cluster][event.broker].add(event.ts_utc // HOUR_MS * HOUR_MS)
-            if event.event in _OF_TRIPS:
+            if event.event in OF_TRIPS:
                 by_cluster[event.cluster].append(event)
     return [
         row for cluster in sorted(heard) for row in rows_for(cluster, trips_in(by_cluster[cluster]), heard[cluster])
     ]
 
 
-_OF_TRIPS: Final = frozenset({"request_sent", "request_received", "request_done", "response_received"})
+OF_TRIPS: Final = frozenset({"request_sent", "request_received", "request_done", "response_received"})
 
 
 def trips_in(events: Sequence[SilverEvent]) -> list[Trip]:

@@ -1,11 +1,12 @@
-"""`klamm logs analyze | slo`: what follows from the lines, by either engine."""
+"""`klamm report`, `klamm logs analyze | slo`: what follows from the lines, by either engine."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, Final, NamedTuple
 
 import click
 import msgspec
@@ -14,38 +15,81 @@ from sparkjobs.answers.local import answers_for
 from sparkjobs.answers.slo import DEFAULT_TARGET
 from sparkjobs.bundle import Bundle
 from sparkjobs.cli import engine_options, input_options
-from sparkjobs.commands.shared import bundle_from, read_locally, table
-from sparkjobs.schemas import Row, SilverEvent
+from sparkjobs.commands.shared import bundle_from, read_locally, steps, table
+from sparkjobs.report.findings import verdict_for
+from sparkjobs.report.page import Input, Quoting
+from sparkjobs.report.write import quoting, write_report
+from sparkjobs.schemas import Row, SilverEvent, SilverQuarantine
+
+#: lines in quarantine that a report may quote
+QUARANTINE_SHOWN: Final = 10_000
+
+
+class Answered(NamedTuple):
+    """Every table of gold, and what it was concluded from."""
+
+    answers: Mapping[str, Sequence[Row]]
+    read: Input
+    quote: Quoting
 
 
 def register(logs: click.Group, top: click.Group) -> None:
     for command in (analyze, slo):
         logs.add_command(command)
+    top.add_command(report)
 
 
-def answers_of(bundle: Bundle, engine: str, master: str | None, target: float) -> Mapping[str, Sequence[Row]]:
-    """Every table of gold."""
-    if (bundle.engine(engine) if master is None else "spark") == "local":
-        return answers_for(read_locally(bundle).ingested.events, target)
-    return answers_for(read_by_spark(bundle, master), target)
+def answered(bundle: Bundle, engine: str, master: str | None, target: float) -> Answered:
+    """By the engine that was asked for, or suits."""
+    if master is None and bundle.engine(engine) == "local":
+        silver = read_locally(bundle)
+        ingested = silver.ingested
+        answers = answers_for(ingested.events, target)
+        read = Input(ingested.counts, ingested.quarantine, silver.skew)
+        return Answered(answers, read, quoting(ingested.files, ingested.events, answers))
+    return _answered_by_spark(bundle, master, target)
 
 
-def read_by_spark(bundle: Bundle, master: str | None) -> list[SilverEvent]:
-    """Silver of the Spark engine, its clocks corrected, as rows of this process."""
-    from tempfile import TemporaryDirectory  # noqa: PLC0415
-
-    from sparkjobs.skew import corrected, skew_of  # noqa: PLC0415
+def _answered_by_spark(bundle: Bundle, master: str | None, target: float) -> Answered:
     from sparkjobs.spark.session import NoSparkError, session_for  # noqa: PLC0415
 
     try:
         spark = session_for(master)
     except NoSparkError as error:
         raise click.ClickException(str(error)) from None
-    from sparkjobs.spark.ingest import ingest, rows_of  # noqa: PLC0415
+    from sparkjobs.spark import clocks  # noqa: PLC0415
+    from sparkjobs.spark.ingest import ingest, places_in, rows_of  # noqa: PLC0415
 
-    with TemporaryDirectory(prefix="klamm-") as staging:
-        events = list(rows_of(ingest(spark, bundle.files, staging).events, SilverEvent))
-    return corrected(events, skew_of(events))
+    with TemporaryDirectory(prefix="klamm-") as staging, steps("parsing", "clocks", "answers", "quotes") as step:
+        done = ingest(spark, bundle.files, staging)
+        step()
+        skew = clocks.skew_of(done.events)
+        events = clocks.corrected(done.events, skew)
+        step()
+        answers = answers_for(rows_of(events, SilverEvent), target)
+        step()
+        quarantine = list(rows_of(done.quarantine.limit(QUARANTINE_SHOWN), SilverQuarantine))
+        quoted = list(rows_of(places_in(events, answers), SilverEvent))
+        step()
+    return Answered(answers, Input(done.counts, quarantine, skew), quoting(done.files, quoted, answers))
+
+
+@click.command(short_help="What happened? One page, and the tables behind it.")
+@input_options
+@engine_options
+@click.option("--out", required=True, type=click.Path(file_okay=False, path_type=Path), help="Folder of the report.")
+@click.option("--target", type=click.FloatRange(0, 100), default=DEFAULT_TARGET, show_default=True, help="Per cent.")
+@click.option("--redact", is_flag=True, help="Replace hosts and addresses.")
+def report(master: str | None, engine: str, out: Path, target: float, redact: bool, **given: Any) -> None:
+    """Which partitions, since when, was data lost, who was controller, which broker first, is it over.
+
+    Writes report.html (one file, opens offline), report.json, the tables, and a digest that equal inputs share.
+    """
+    bundle = bundle_from(given)
+    done = answered(bundle, engine, master, target)
+    page = write_report(out, done.answers, done.quote, done.read, redact=redact)
+    click.echo(verdict_for(done.answers).sentence)
+    click.echo(f"{page}")
 
 
 @click.command(short_help="All answers as tables of JSON lines.")
@@ -55,7 +99,7 @@ def read_by_spark(bundle: Bundle, master: str | None) -> list[SilverEvent]:
 @click.option("--target", type=click.FloatRange(0, 100), default=DEFAULT_TARGET, show_default=True, help="Per cent.")
 def analyze(master: str | None, engine: str, out: Path, target: float, **given: Any) -> None:
     """Outages, failovers, tenures and the rest, a file each below --out, sorted: two runs can be compared by bytes."""
-    answers = answers_of(bundle_from(given), engine, master, target)
+    answers = answered(bundle_from(given), engine, master, target).answers
     out.mkdir(parents=True, exist_ok=True)
     for name, rows in answers.items():
         (out / f"{name}.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(rows))
@@ -68,7 +112,7 @@ def analyze(master: str | None, engine: str, out: Path, target: float, **given: 
 @click.option("--target", type=click.FloatRange(0, 100), default=DEFAULT_TARGET, show_default=True, help="Per cent.")
 def slo(master: str | None, engine: str, target: float, **given: Any) -> None:
     """How much of the time each topic could be written to, and what is left of its error budget."""
-    rows = answers_of(bundle_from(given), engine, master, target)["slo_daily"]
+    rows = answered(bundle_from(given), engine, master, target).answers["slo_daily"]
     days = [msgspec.structs.asdict(row) for row in rows]
     if not days:
         raise click.ClickException("no line names a partition; `klamm logs doctor` shows what was read")

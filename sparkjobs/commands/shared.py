@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
 import click
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from sparkjobs.bundle import Bundle, Silver, bundle_of, silver_of
 from sparkjobs.parse.layouts import layout_for
@@ -31,7 +31,7 @@ def bundle_from(given: dict[str, Any]) -> Bundle:
 @contextmanager
 def progress() -> Iterator[Progress]:
     """On standard error, and only where somebody looks."""
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
         yield bar
@@ -42,6 +42,15 @@ def read_locally(bundle: Bundle) -> Silver:
     with progress() as bar:
         task = bar.add_task("reading", total=bundle.size_bytes)
         return silver_of(bundle, on_file=lambda file: bar.advance(task, file.size_bytes))
+
+
+@contextmanager
+def steps(*names: str) -> Iterator[Callable[[], None]]:
+    """A bar of a step for each name; what is given is called when a step is done."""
+    with progress() as bar:
+        task = bar.add_task(names[0], total=len(names))
+        done = iter((*names[1:], names[-1]))
+        yield lambda: bar.update(task, advance=1, description=next(done))
 
 
 def moment_text(at_ms: int | None) -> str:

@@ -224,3 +224,15 @@ def rows_of(rows: DataFrame, table: type[_R]) -> Iterator[_R]:
         for name in lists:
             given[name] = None if given[name] is None else tuple(given[name])
         yield table(**given)
+
+
+def places_in(events: DataFrame, answers: Mapping[str, Sequence[Row]]) -> DataFrame:
+    """The events that rows of gold point at."""
+    places = {
+        (row.file_id, row.line_no)  # type: ignore[attr-defined]
+        for rows in answers.values()
+        for row in rows
+        if "file_id" in row.__struct_fields__
+    }
+    wanted = events.sparkSession.createDataFrame(sorted(places), "file_id string, line_no bigint")
+    return events.join(F.broadcast(wanted), ["file_id", "line_no"], "left_semi")

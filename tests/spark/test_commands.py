@@ -102,3 +102,29 @@ def test_klamm_hands_its_words_on_as_they_are() -> None:
     )
     assert done.returncode == 0
     assert "Usage: klamm logs merge" in done.stdout
+
+
+def test_report_needs_no_spark_for_a_small_bundle_and_says_the_verdict(tmp_path: Path) -> None:
+    done = CliRunner().invoke(top, ["report", RECORDED, "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    assert done.stdout.startswith("Over, but data may be lost: 7 unclean elections.\n")
+    page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    assert len(page) < 2_000_000
+    assert "http://" not in page.replace("http://www.w3.org/", "")
+
+
+def test_slo_fails_below_its_target(tmp_path: Path) -> None:
+    assert run("slo", RECORDED, "--target", "100").exit_code == 1
+    assert run("slo", RECORDED, "--target", "0").exit_code == 0
+
+
+def test_analyze_gives_the_same_bytes_for_the_same_content_in_another_order(tmp_path: Path) -> None:
+    turned = tmp_path / "turned"
+    for number, path in enumerate(sorted(Path(RECORDED).glob("broker*/*.gz"), reverse=True)):
+        target = turned / f"{number}-{path.parent.name}" / path.name
+        target.parent.mkdir(parents=True)
+        target.write_bytes(path.read_bytes())
+    for name, logs in (("one", RECORDED), ("other", str(turned))):
+        assert run("analyze", logs, "--out", str(tmp_path / name)).exit_code == 0
+    for path in (tmp_path / "one").iterdir():
+        assert path.read_bytes() == (tmp_path / "other" / path.name).read_bytes(), path.name
