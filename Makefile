@@ -48,6 +48,9 @@ bench: $(INSTALLED) java ## how long the controller takes, on a real ZooKeeper: 
 	@$(BIN)/python -m tests.bench --topics 100 --partitions 100
 	@$(BIN)/python -m tests.bench --topics 1000 --partitions 100
 
+bench-spark: java ## the Spark jobs beside DuckDB, Polars and a plain loop, on the same 1.2 million lines
+	@$(BIN)/python -m tests.bench.spark
+
 tables: $(INSTALLED) ## the state tables into controller/DESIGN.md
 	@$(BIN)/python -m tests.tables
 
@@ -69,4 +72,4 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@$(PIP_INSTALL) --no-deps -e .
 	@touch $(INSTALLED)
 
-.PHONY: help up down test test-all lint check docker-up docker-down docker-test bench tables java
+.PHONY: help up down test test-all lint check docker-up docker-down docker-test bench bench-spark tables java
