@@ -43,7 +43,7 @@ from controller.metrics import Meters
 from controller.outbox import Outboxes
 from controller.secrets import NO_SECRETS, Secrets
 from controller.signing import Signer
-from controller.term import OnAnswer, Tools
+from controller.term import OnAnswer, Tools, first_cause
 from controller.zk import ZooKeeperClient
 from controller.zk_model import SessionLostError, ZooKeeperError
 
@@ -186,17 +186,18 @@ class Life:
             ),
         )
         daemon = Daemon(zk, broker_id, tools)
+        end: BaseException | None = None
         try:
             async with asyncio.TaskGroup() as group:
                 self._door.open_to(daemon)
                 group.create_task(daemon.run())
                 group.create_task(end_when_unregistered(zk, broker_id))
-        except* SessionLostError as lost:
-            raise SessionLostError(str(lost.exceptions[0])) from None
-        except* RegistrationLostError as lost:
-            raise RegistrationLostError(str(lost.exceptions[0])) from None
+        except* (SessionLostError, RegistrationLostError) as lost:
+            end = first_cause(lost)  # raised below: from in here, Python 3.11.2 would wrap it into a group once more
         finally:
             self._door.open_to(None)
+        if end is not None:
+            raise end
 
     def _open_outboxes(
         self,

@@ -56,6 +56,7 @@ down() {
 leftovers() { # by the labels that the tests give to all they make
   docker ps -aq --filter label=klamm.tests
   docker network ls -q --filter label=klamm.tests
+  docker volume ls -q --filter label=klamm.tests
 }
 
 run_tests() {
@@ -68,6 +69,7 @@ run_tests() {
     docker ps -a --filter label=klamm.tests >&2
     docker ps -aq --filter label=klamm.tests | xargs -r docker rm -fv >/dev/null
     docker network ls -q --filter label=klamm.tests | xargs -r docker network rm >/dev/null
+    docker volume ls -q --filter label=klamm.tests | xargs -r docker volume rm >/dev/null
     status=1
   fi
   stop_engine_if_private

@@ -218,6 +218,20 @@ def test_bugs_are_caught_in_one_place_only() -> None:
     assert catching == CATCHES_EVERYTHING
 
 
+def test_nothing_is_raised_out_of_an_except_star() -> None:
+    """Until 3.11.4, Python wraps it into a group once more, and whoever waits for it does not know it again."""
+    raising = {
+        f"{name}:{one.lineno}"
+        for name, tree in modules().items()
+        for block in ast.walk(tree)
+        if isinstance(block, ast.TryStar)
+        for handler in block.handlers
+        for one in ast.walk(handler)
+        if isinstance(one, ast.Raise)
+    }
+    assert raising == set()
+
+
 def test_no_test_replaces_code_under_test() -> None:
     libraries = ("unittest.mock", "mock", "pytest_mock")
     assert set[str]().union(*(importers_of(library, "tests") for library in libraries)) == set()

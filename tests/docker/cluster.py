@@ -22,8 +22,10 @@ from kazoo.handlers.threading import KazooTimeoutError
 from testcontainers.compose import DockerCompose
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
-LABELS: Final = Path(__file__).parent / "compose.yaml"
 NETNS_IMAGE: Final = "klamm-tests-netns"
+SERVERS: Final = ("zookeeper1", "zookeeper2", "zookeeper3")
+#: on everything that the tests make, so that nothing can be left unseen (`deploy/docker.sh test`)
+LABEL: Final = {"labels": ["klamm.tests"]}
 #: as deploy/server.properties has it
 SESSION_TIMEOUT_S: Final = 6.0
 DEADLINE_S: Final = 60.0
@@ -56,13 +58,13 @@ def until(is_so: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -
 class Cluster:
     """ZooKeeper servers 1 to 3 and brokers 1 to n. `ports` and `zookeeper_ports` are the first digits of theirs."""
 
-    def __init__(self, compose: DockerCompose, project: str, brokers: int, ports: int, zookeeper_ports: int) -> None:
+    def __init__(self, project: str, brokers: int, ports: int, zookeeper_ports: int) -> None:
         self.broker_ids: Sequence[int] = range(1, brokers + 1)
-        self._compose = compose
         self._project = project
         self._ports = ports
         self._zookeeper_ports = zookeeper_ports
         self._engine = docker.from_env()
+        self._token: str | None = None
 
     # containers
 
@@ -76,6 +78,16 @@ class Cluster:
     def start(self, *services: str) -> None:
         for service in services:
             self.container(service).start()
+
+    def mend(self) -> None:
+        """After a test that failed half way: whatever is paused goes on, and whatever is down starts."""
+        for container in self._engine.containers.list(
+            all=True, filters={"label": f"com.docker.compose.project={self._project}"}
+        ):
+            if container.status == "paused":
+                container.unpause()
+            elif container.status != "running":
+                container.start()
 
     @contextmanager
     def paused(self, service: str) -> Iterator[None]:
@@ -140,7 +152,7 @@ class Cluster:
             if body is None:
                 connection.request(method or "GET", path)
             else:
-                headers = {"Content-Type": "application/json", "Klamm-Forward": "1"}
+                headers = {"Content-Type": "application/json", "Klamm-Forward": "1", **self.authorization()}
                 connection.request(method or "POST", path, json.dumps(body), headers)
             response = connection.getresponse()
             return response.status, json.loads(response.read())
@@ -162,6 +174,32 @@ class Cluster:
             if page["next_cursor"] is None:
                 return found
             cursor = f"&cursor={page['next_cursor']}"
+
+    def authorization(self) -> dict[str, str]:
+        """The header that a write needs: the token that the first broker made."""
+        if self._token is None:
+            said = self.container("broker1").exec_run(["cat", "/var/lib/klamm/keys/api-token"])
+            assert said.exit_code == 0, said.output
+            self._token = said.output.decode()
+        return {"Authorization": f"Bearer {self._token}"}
+
+    def try_to_create(self, name: str, *, by: int = 1, timeout_s: float = 20.0, **body: object) -> int:
+        """The status of one attempt. Raises NoAnswerError."""
+        replicas = {} if "assignment" in body else {"partitions": 1, "replication_factor": 3}
+        return self.ask(by, "/v1/topics", {"name": name, **replicas, **body}, timeout_s=timeout_s)[0]
+
+    def create_topic(self, name: str, *, by: int = 1, **body: object) -> None:
+        """Asked again while there is no controller, as every client does; a creation is idempotent by its content."""
+
+        def is_created() -> bool:
+            try:
+                status = self.try_to_create(name, by=by, **body)
+            except NoAnswerError:
+                return False
+            assert status in (200, 201, 503, 504), f"{name} is refused with {status}"
+            return status < 300
+
+        until(is_created, f"{name} is created")
 
     # ZooKeeper
 
@@ -185,13 +223,19 @@ class Cluster:
         except (NoNodeError, KazooException, KazooTimeoutError):
             return None
 
+    def registration(self, broker_id: int) -> tuple[int, int] | None:
+        """When it was made, and by which session."""
+        with self.zookeeper() as zk:
+            found = zk.exists(f"/brokers/ids/{broker_id}")
+        return None if found is None else (found.czxid, found.ephemeralOwner)
+
     def zookeeper_leader(self) -> str:
         """The service whose server leads the ensemble."""
         return str(until(self._zookeeper_leader, "a ZooKeeper server leads"))
 
     def _zookeeper_leader(self) -> str | None:
         question = "exec 3<>/dev/tcp/127.0.0.1/2181 && printf srvr >&3 && timeout 2 cat <&3"
-        for service in ("zookeeper1", "zookeeper2", "zookeeper3"):
+        for service in SERVERS:
             container = self.container(service)
             if container.status == "running" and b"Mode: leader" in container.exec_run(["bash", "-c", question]).output:
                 return service
@@ -199,16 +243,29 @@ class Cluster:
 
 
 @contextmanager
-def running(project: str, brokers: int, env_file: Path) -> Iterator[Cluster]:
+def running(project: str, brokers: int, directory: Path) -> Iterator[Cluster]:
     """The cluster, healthy; nothing of it is left afterwards."""
     ports, zookeeper_ports = free_port_prefixes(brokers)
-    env_file.write_text(
-        f"COMPOSE_PROJECT_NAME={project}\nKLAMM_PORTS={ports}\nKLAMM_ZOOKEEPER_PORTS={zookeeper_ports}\n"
-    )
-    files = ["compose.yaml", *(["compose.large.yaml"] if brokers > 3 else []), str(LABELS)]
-    compose = DockerCompose(str(DEPLOY), compose_file_name=files, env_file=str(env_file), build=False, wait=True)
+    environment = {
+        "COMPOSE_PROJECT_NAME": project,
+        "KLAMM_PORTS": ports,
+        "KLAMM_ZOOKEEPER_PORTS": zookeeper_ports,
+        "KLAMM_HEALTH_INTERVAL": "2s" if brokers <= 3 else "5s",  # each check is a process of its own
+    }
+    (directory / "env").write_text("".join(f"{name}={value}\n" for name, value in environment.items()))
+    services = [*SERVERS, *(f"broker{number}" for number in range(1, brokers + 1))]
+    labelled = {
+        "services": dict.fromkeys(services, LABEL),
+        "networks": {"access": LABEL, "cluster": LABEL},
+        "volumes": dict.fromkeys((*SERVERS, "brokers"), LABEL),
+    }
+    labels = directory / "labels.json"
+    labels.write_text(json.dumps(labelled))
+    files = ["compose.yaml", *(["compose.large.yaml"] if brokers > 3 else []), str(labels)]
+    env_file = str(directory / "env")
+    compose = DockerCompose(str(DEPLOY), compose_file_name=files, env_file=env_file, build=False, wait=True)
     with compose:
-        yield Cluster(compose, project, brokers, ports, zookeeper_ports)
+        yield Cluster(project, brokers, ports, zookeeper_ports)
 
 
 def free_port_prefixes(brokers: int) -> tuple[int, int]:

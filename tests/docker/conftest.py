@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.docker.cluster import DEPLOY, NETNS_IMAGE, Cluster, running
+from tests.docker.invariants import settle
 
 os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")  # it is one more image, and compose takes down its own
 
@@ -26,8 +27,16 @@ def images() -> None:
 
 
 @pytest.fixture(scope="session")
-def cluster(images: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Three ZooKeeper servers and three brokers. Every test leaves it healthy (`invariants.watched`)."""
-    with running(f"klammtest{os.getpid()}", 3, tmp_path_factory.mktemp("compose") / "env") as it:
-        it.klamm(1, "topics", "create", "payments", "--partitions", "12", "--replication-factor", "3")
+def three(images: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three ZooKeeper servers and three brokers, for all tests."""
+    with running(f"klammtest{os.getpid()}", 3, tmp_path_factory.mktemp("compose")) as it:
+        it.create_topic("payments", partitions=12)
         yield it
+
+
+@pytest.fixture
+def cluster(three: Cluster) -> Cluster:
+    """The same, whole again: a test leaves it so (`invariants.watched`), unless it failed."""
+    three.mend()
+    settle(three)
+    return three
