@@ -14,7 +14,14 @@ import structlog
 
 from controller.core import formats
 from controller.core.duties import Drain
-from controller.core.events import ConfigsSeen, DeletionsSeen, ElectionNodeSeen, LogDirsSeen, ReassignNodeSeen
+from controller.core.events import (
+    ConfigsSeen,
+    DeletionsSeen,
+    ElectionNodeSeen,
+    LogDirsSeen,
+    ProducerIdsSeen,
+    ReassignNodeSeen,
+)
 from controller.core.znodes import (
     CONFIG_BROKERS,
     CONFIG_CHANGES,
@@ -25,6 +32,7 @@ from controller.core.znodes import (
     KNOWN_BROKERS,
     LOG_DIR_EVENTS,
     PREFERRED_ELECTION,
+    PRODUCER_IDS,
     REASSIGN,
     TERMS,
 )
@@ -52,6 +60,7 @@ class AdminLoaded(msgspec.Struct):
     log_dir_events: Sequence[str]
     terms: Mapping[int, formats.TermZnode]
     noted: Mapping[int, formats.KnownBrokerZnode]
+    producer_ids: ProducerIdsSeen
 
 
 class AdminReader:
@@ -86,6 +95,7 @@ class AdminReader:
             log_dir_events=[f"{LOG_DIR_EVENTS}/{name}" for name in log_dir_events],
             terms=await self._by_number(TERMS, formats.TermZnode),
             noted=await self._by_number(KNOWN_BROKERS, formats.KnownBrokerZnode),
+            producer_ids=await self.see_producer_ids(),
         )
 
     async def topic_configs(self, names: Iterable[str]) -> Configs:
@@ -118,6 +128,16 @@ class AdminReader:
         except formats.FormatError as error:
             return ElectionNodeSeen((), node.stat.version, str(error))
         return ElectionNodeSeen([(one.topic, one.partition) for one in znode.partitions], node.stat.version)
+
+    async def see_producer_ids(self) -> ProducerIdsSeen:
+        """Not watched: only a conflict makes it worth reading again. Brokers make it empty."""
+        node = await self._zk.get(PRODUCER_IDS)
+        if node is None or not node.data:
+            return ProducerIdsSeen(0, None if node is None else node.stat.version)
+        try:
+            return ProducerIdsSeen(formats.decode_producer_ids(node.data), node.stat.version)
+        except formats.FormatError as error:
+            return ProducerIdsSeen(-1, node.stat.version, str(error))
 
     async def see_configs(self) -> ConfigsSeen:
         """What changed since the last notification read; old notifications have had their time."""

@@ -5,15 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from controller import wire
-from controller.core.admin import broker_subject
+from controller.core.admin import ProducerIdsGranted, broker_subject
 from controller.core.changes import Committed, Refused, StateDecided
 from controller.core.cluster import Cluster
 from controller.core.codes import Code
 from controller.core.drains import remaining
-from controller.core.events import AlterPartitionAsked, DrainAsked, ElectAsked, Event, ReassignAsked
+from controller.core.events import (
+    AlterPartitionAsked,
+    DrainAsked,
+    ElectAsked,
+    Event,
+    ProducerIdsAsked,
+    ReassignAsked,
+)
 from controller.core.isr import IsrVerdict, verdicts_for
 from controller.core.model import NO_LEADER
-from controller.inbox import PartitionOutcome, Reply
+from controller.inbox import PartitionOutcome, ProducerIds, Reply
 
 
 def reply_for(cluster: Cluster, event: Event, committed: Sequence[Committed]) -> Reply:
@@ -30,6 +37,9 @@ def reply_for(cluster: Cluster, event: Event, committed: Sequence[Committed]) ->
             return Reply(body=_outcomes(cluster, asked, refused))
         case ReassignAsked(targets=targets):
             return Reply(body=_outcomes(cluster, list(targets), refused))
+        case ProducerIdsAsked() if not refused:
+            granted = next(one.change for one in committed if isinstance(one.change, ProducerIdsGranted))
+            return Reply(body=ProducerIds(granted.start, granted.size))
     if refused:
         return Reply(refused[0].code, refused[0].detail)
     return Reply()

@@ -35,6 +35,13 @@ class Reply(msgspec.Struct, frozen=True):
     event_id: str = ""
 
 
+class ProducerIds(msgspec.Struct, frozen=True):
+    """The block of producer ids that a broker was granted."""
+
+    start: int
+    size: int
+
+
 class PartitionOutcome(msgspec.Struct, frozen=True):
     """What became of one partition of a request about many; code NONE: done."""
 

@@ -24,6 +24,7 @@ from controller.core.znodes import (
     ISR_NOTIFICATIONS,
     LOG_DIR_EVENTS,
     PREFERRED_ELECTION,
+    PRODUCER_IDS,
     REASSIGN,
     TOPICS,
     broker_path,
@@ -130,6 +131,8 @@ class Reader:
             events.append(await self._admin.see_reassign_node())
         if PREFERRED_ELECTION in paths and (node := await self._admin.see_election_node()) is not None:
             events.append(node)
+        if PRODUCER_IDS in paths:
+            events.append(await self._admin.see_producer_ids())
         if LOG_DIR_EVENTS in paths:
             events.append(await self._admin.see_log_dirs())
         return events

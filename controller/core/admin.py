@@ -191,6 +191,29 @@ class NodeRemoved(msgspec.Struct, frozen=True):
         return node_subject(self.path)
 
 
+class ProducerIdsFound(msgspec.Struct, frozen=True):
+    """Believe `/latest_producer_id_block` (version None: it is not there)."""
+
+    next_id: int
+    version: int | None
+
+    @property
+    def subject(self) -> str:
+        return node_subject("/latest_producer_id_block")
+
+
+class ProducerIdsGranted(msgspec.Struct, frozen=True):
+    """Give a block of producer ids to a broker: from `start` on, so many."""
+
+    broker_id: int
+    start: int
+    size: int
+
+    @property
+    def subject(self) -> str:
+        return node_subject("/latest_producer_id_block")
+
+
 class TermRecorded(msgspec.Struct, frozen=True):
     """Write down a term; None: it is too long ago."""
 
@@ -228,6 +251,8 @@ AdminChange = (
     | ReassignNodeWritten
     | ReassignNodeFound
     | NodeRemoved
+    | ProducerIdsFound
+    | ProducerIdsGranted
     | TermRecorded
     | Reported
 )

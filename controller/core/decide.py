@@ -19,6 +19,7 @@ from controller.core import (
     drains,
     growth,
     isr,
+    producers,
     reassignment,
     startup,
     terms,
@@ -44,6 +45,8 @@ from controller.core.events import (
     GrowTopicAsked,
     LeaderAndIsrAnswered,
     LogDirsSeen,
+    ProducerIdsAsked,
+    ProducerIdsSeen,
     ReassignAsked,
     ReassignmentsDue,
     ReassignNodeSeen,
@@ -74,6 +77,7 @@ HANDLERS: dict[type, Callable[[Context, Any], Iterator[Work]]] = {
     ElectionNodeSeen: balance.on_election_node_seen,
     ReassignNodeSeen: reassignment.on_reassign_node_seen,
     ReassignmentsDue: reassignment.on_reassignments_due,
+    ProducerIdsSeen: producers.on_producer_ids_seen,
     TermTold: terms.on_term_told,
     TimePassed: timers.on_time_passed,
     # requests
@@ -87,6 +91,7 @@ HANDLERS: dict[type, Callable[[Context, Any], Iterator[Work]]] = {
     UndrainAsked: drains.on_undrain_asked,
     ForgetBrokerAsked: brokers.on_forget_broker_asked,
     ConfigAsked: configs.on_config_asked,
+    ProducerIdsAsked: producers.on_producer_ids_asked,
 }
 
 

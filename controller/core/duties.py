@@ -23,6 +23,8 @@ from controller.core.admin import (
     DrainEnded,
     DrainGranted,
     MarkerDropped,
+    ProducerIdsFound,
+    ProducerIdsGranted,
     ReassignNodeFound,
     ReassignNodeWritten,
     ReplicasMoved,
@@ -78,6 +80,9 @@ class Duties:
         #: `/admin/reassign_partitions`: what it still asks for, and its version (None: it is not there)
         self.reassign_targets: Mapping[tuple[str, int], Replicas] = {}
         self.reassign_version: int | None = None
+        #: `/latest_producer_id_block`: the first id that nobody was given, and its version (None: it is not there)
+        self.next_producer_id = 0
+        self.producer_ids_version: int | None = None
 
     def is_leaving(self, topic: str) -> bool:
         """Whether a topic's deletion began: it is led no more and asked about no more."""
@@ -152,6 +157,12 @@ class Duties:
                 self.reassign_version = (
                     None if not targets or self.reassign_version is None else self.reassign_version + 1
                 )
+            case ProducerIdsFound(next_id=next_id, version=version):
+                self.next_producer_id, self.producer_ids_version = next_id, version
+            case ProducerIdsGranted(start=start, size=size):
+                self.next_producer_id = start + size
+                before = self.producer_ids_version
+                self.producer_ids_version = 0 if before is None else before + 1
             case TermRecorded(controller_epoch=epoch, record=None):
                 self.terms.pop(epoch, None)
             case TermRecorded(controller_epoch=epoch, record=TermZnode() as record):

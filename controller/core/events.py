@@ -220,6 +220,21 @@ class ConfigAsked(msgspec.Struct, frozen=True):
     values: Mapping[str, str | None]
 
 
+class ProducerIdsAsked(msgspec.Struct, frozen=True):
+    """A broker asks for a block of producer ids, to give to idempotent producers."""
+
+    broker_id: int
+    broker_epoch: int
+
+
+class ProducerIdsSeen(msgspec.Struct, frozen=True):
+    """`/latest_producer_id_block` as read: the first id that nobody was given. `version` None: it is not there."""
+
+    next_id: int
+    version: int | None
+    trouble: str | None = None
+
+
 class TermTold(msgspec.Struct, frozen=True):
     """What is known of terms and should be kept: our own so far, and how the one before us ended."""
 
@@ -250,6 +265,7 @@ Fact = (
     | ReassignNodeSeen
     | ReassignmentsDue
     | ConfigsSeen
+    | ProducerIdsSeen
     | TermTold
     | TimePassed
 )
@@ -264,5 +280,6 @@ Request = (
     | ElectAsked
     | ReassignAsked
     | ConfigAsked
+    | ProducerIdsAsked
 )
 Event = Fact | Request

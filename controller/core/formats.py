@@ -254,6 +254,14 @@ def encode_targets(targets: Mapping[tuple[str, int], Replicas]) -> bytes:
     return encode(ReassignZnode(tuple(ReplicasOf(topic, number, one) for (topic, number), one in targets.items())))
 
 
+def decode_producer_ids(data: bytes) -> int:
+    """The first producer id that nobody was given yet."""
+    try:
+        return int(decode(data, ProducerIdsZnode).block_end) + 1
+    except ValueError as error:
+        raise FormatError(f"not a block of producer ids: {error}") from None
+
+
 def decode_broker(data: bytes, broker_id: int, epoch: int) -> Broker:
     znode = decode(data, BrokerZnode)
     return Broker(

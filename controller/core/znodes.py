@@ -24,6 +24,7 @@ from controller.core.admin import (
     MarkerDropped,
     NodeRemoved,
     PartitionErased,
+    ProducerIdsGranted,
     ReassignNodeWritten,
     TermRecorded,
     TopicErased,
@@ -46,6 +47,7 @@ CONFIG_CHANGES = "/config/changes"
 CONFIG_TOPICS = "/config/topics"
 CONFIG_BROKERS = "/config/brokers"
 CLUSTER_ID = "/cluster/id"
+PRODUCER_IDS = "/latest_producer_id_block"
 #: what Kafka keeps only in memory, or nowhere
 KLAMM = "/klamm"
 DRAINING = "/klamm/draining"
@@ -159,6 +161,10 @@ def _admin_writes(cluster: Cluster, change: Change) -> tuple[Write, ...]:
             if version is None:
                 return ()
             return (Set(REASSIGN, formats.encode_targets(targets), version) if targets else Delete(REASSIGN, version),)
+        case ProducerIdsGranted(broker_id=broker_id, start=start, size=size):
+            block = formats.encode(formats.ProducerIdsZnode(broker_id, str(start), str(start + size - 1)))
+            known = cluster.duties.producer_ids_version
+            return (Create(PRODUCER_IDS, block) if known is None else Set(PRODUCER_IDS, block, known),)
         case TermRecorded(controller_epoch=epoch, record=record):
             path = f"{TERMS}/{epoch}"
             return (Remove(path),) if record is None else (*_parents(TERMS), Put(path, formats.encode(record)))
