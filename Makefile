@@ -20,7 +20,7 @@ down: ## end it; data and logs stay under var/
 
 test: java ## every test that fits into ten minutes together
 	@KLAMM_HYPOTHESIS=full $(PYTEST) -n 2 --dist worksteal -m "not ($(ALONE))"
-	@KLAMM_HYPOTHESIS=full $(PYTEST) -m "java or slow or chromium"
+	@KLAMM_HYPOTHESIS=full $(PYTEST) -m "(java or slow or chromium) and not maven"
 
 test-all: java ## all tests, as CI runs them; KLAMM_REQUIRE=docker,chromium,java,maven allows no skip
 	@KLAMM_HYPOTHESIS=full $(PYTEST) -n 2 --dist worksteal -m "not ($(ALONE))"
@@ -51,6 +51,18 @@ bench: $(INSTALLED) java ## how long the controller takes, on a real ZooKeeper: 
 bench-spark: java ## the Spark jobs beside DuckDB, Polars and a plain loop, on the same 1.2 million lines
 	@$(BIN)/python -m tests.bench.spark
 
+kafka-up: $(INSTALLED) java ## real Kafka brokers under our controller, with the rates of a producer and a consumer
+	@$(BIN)/python -m brokerstub.lab.real
+
+kafka-down: ## end it, from another terminal
+	@kill "$$(cat var/kafka/lab.pid 2>/dev/null)" 2>/dev/null || echo "nothing runs"
+
+kafka-test: $(INSTALLED) java ## the tests with real Kafka brokers, in four minutes; Maven fetches them
+	@$(PYTEST) tests/kafka
+
+kafka-soak: $(INSTALLED) java ## real brokers under random faults, nothing lost: MINUTES=10 SEED=
+	@$(BIN)/python -m tests.kafka.soak --minutes $${MINUTES:-10} $${SEED:+--seed $$SEED}
+
 tables: $(INSTALLED) ## the state tables into controller/DESIGN.md
 	@$(BIN)/python -m tests.tables
 
@@ -72,4 +84,5 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@$(PIP_INSTALL) --no-deps -e .
 	@touch $(INSTALLED)
 
-.PHONY: help up down test test-all lint check docker-up docker-down docker-test bench bench-spark tables java
+.PHONY: help up down test test-all lint check docker-up docker-down docker-test kafka-up kafka-down kafka-test kafka-soak \
+	bench bench-spark tables java

@@ -17,7 +17,6 @@ import msgspec
 import structlog
 
 from brokerstub.broker import Broker
-from brokerstub.door import Door
 from brokerstub.faults import NO_FAULTS, read_faults
 from brokerstub.identity import DataDirectory
 from brokerstub.meta import broker_id_of, check_cluster, read_metas, write_metas
@@ -32,10 +31,12 @@ from brokerstub.registration import (
 from brokerstub.server import BrokerServer, serve
 from brokerstub.shutdown import Seat, hand_over
 from brokerstub.zookeeper import RegistrationLostError, Sessions, end_when_unregistered
+from controller import wire
 from controller.claim import Claim, release
 from controller.config import LIMITS, BrokerConfig, ConfigError
 from controller.daemon import Daemon
 from controller.dialects.http import HttpDialect
+from controller.door import Door
 from controller.guard import TermGuard
 from controller.http import HttpClient
 from controller.journal import Journal
@@ -43,7 +44,8 @@ from controller.metrics import Meters
 from controller.outbox import Outboxes
 from controller.secrets import NO_SECRETS, Secrets
 from controller.signing import Signer
-from controller.term import OnAnswer, Tools, first_cause
+from controller.term import first_cause
+from controller.tools import OnAnswer, Tools
 from controller.zk import ZooKeeperClient
 from controller.zk_model import SessionLostError, ZooKeeperError
 
@@ -176,6 +178,8 @@ class Life:
             now_ms=_wall_ms,
             entropy=self._entropy,
             meters=self._meters,
+            is_ours=lambda broker: wire.address_of(broker.endpoints) is not None,
+            yields_to_strangers=True,
             unclean_default=self.config.unclean_leader_election_enable,
             delete_enabled=self.config.delete_topic_enable,
             imbalance_percentage=self.config.leader_imbalance_per_broker_percentage,

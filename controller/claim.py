@@ -11,8 +11,8 @@ import msgspec
 import structlog
 
 from controller.core import formats
-from controller.core.writes import Check, Create, Delete, Set
-from controller.core.znodes import CONTROLLER, CONTROLLER_EPOCH
+from controller.core.writes import Check, Create, Delete, Op, Set
+from controller.core.znodes import CONTROLLER, CONTROLLER_EPOCH, HANDED_BACK, KLAMM
 from controller.zk_model import NodeExistsError, OutcomeUnknownError, ZooKeeper, connected
 
 log = structlog.get_logger()
@@ -50,11 +50,35 @@ async def read_seat(zk: ZooKeeper, *, watch: bool = False) -> Seat | None:
 
 async def claim(zk: ZooKeeper, broker_id: int, now_ms: int) -> Claim | None:
     """Try once to win the vacant seat; None when somebody else was faster."""
+    return await _claim(zk, broker_id, now_ms, ())
+
+
+async def take_over(zk: ZooKeeper, broker_id: int, now_ms: int, seat: Seat | None) -> Claim | None:
+    """Try once to win the seat, in one transaction from who holds it, if anybody does; nothing is handed back any more.
+
+    None when anything has changed since the seat was read. Whoever held it finds out by its watch, and every write of
+    its meets the new epoch.
+    """
+    given_back = (await zk.exists(HANDED_BACK)).stat
+    no_more = () if given_back is None else (Delete(HANDED_BACK, given_back.version),)
+    return await _claim(zk, broker_id, now_ms, () if seat is None else (Delete(CONTROLLER, seat.version),), no_more)
+
+
+async def is_handed_back(zk: ZooKeeper) -> bool:
+    """Whether the seat was given back to Kafka's own brokers, and nobody took over since."""
+    return (await zk.exists(HANDED_BACK)).stat is not None
+
+
+async def _claim(
+    zk: ZooKeeper, broker_id: int, now_ms: int, first: tuple[Delete, ...], last: tuple[Delete, ...] = ()
+) -> Claim | None:
     epoch, version = await _read_epoch(zk)
     znode = formats.ControllerZnode(brokerid=broker_id, timestamp=str(now_ms), version=2, kraftControllerEpoch=-1)
-    ops = (
+    ops: tuple[Op, ...] = (
+        *first,
         Create(CONTROLLER, formats.encode(znode), ephemeral=True),
         Set(CONTROLLER_EPOCH, str(epoch + 1).encode(), version),
+        *last,
     )
     won = Claim(broker_id, epoch + 1, version + 1, now_ms)
     try:
@@ -64,14 +88,19 @@ async def claim(zk: ZooKeeper, broker_id: int, now_ms: int) -> Claim | None:
     return won if answer.refused is None else None
 
 
-async def release(zk: ZooKeeper, *, epoch_version: int | None = None) -> bool:
-    """Give the seat up if our session owns it; with the version of our epoch, only if no other was drawn since."""
+async def release(zk: ZooKeeper, *, epoch_version: int | None = None, hand_back: bool = False) -> bool:
+    """Give the seat up if our session owns it; with the version of our epoch, only if no other was drawn since.
+    `hand_back` says in the same transaction that it is for Kafka's own brokers from now on."""
     seat = await read_seat(zk)
     if seat is None or seat.owner != zk.session_id:
         return False
     if epoch_version is None:
         _, epoch_version = await _read_epoch(zk)
-    ops = (Check(CONTROLLER_EPOCH, epoch_version), Delete(CONTROLLER, seat.version))
+    notes: list[Create] = []
+    if hand_back:
+        missing = [path for path in (KLAMM, HANDED_BACK) if (await zk.exists(path)).stat is None]
+        notes = [Create(path, b"") for path in missing]
+    ops: tuple[Op, ...] = (Check(CONTROLLER_EPOCH, epoch_version), Delete(CONTROLLER, seat.version), *notes)
     try:
         return (await zk.transact(ops)).refused is None
     except OutcomeUnknownError:

@@ -34,6 +34,8 @@ class Limits(msgspec.Struct, frozen=True):
     rpc_body_max_bytes: int = 8 * 1024 * 1024
     # real brokers: a connection may be refused for so long after a registration
     kafka_refused_max_ms: int = 2_000
+    kafka_connections: int = 1_000
+    kafka_relays: int = 50
     kafka_answer_max_bytes: int = 64 * 1024 * 1024
     api_body_max_bytes: int = 1024 * 1024
     # the event stream

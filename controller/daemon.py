@@ -13,15 +13,17 @@ import msgspec
 import structlog
 
 from controller.chronicle import Chronicle
-from controller.claim import Claim, Seat, claim, read_seat, release
+from controller.claim import Claim, Seat, claim, is_handed_back, read_seat, release, take_over
 from controller.core.cluster import Cluster
 from controller.core.events import Event
 from controller.core.formats import TermZnode
 from controller.core.lines import Line
-from controller.core.znodes import CONTROLLER
+from controller.core.model import Broker
+from controller.core.znodes import CONTROLLER, broker_path
 from controller.inbox import NotControllerError, Reply
 from controller.outbox import OutboxStatus
-from controller.term import Term, Tools
+from controller.term import Term
+from controller.tools import Tools
 from controller.zk_model import (
     NotSentError,
     OutcomeUnknownError,
@@ -60,6 +62,9 @@ class Daemon:
         self._term: Term | None = None
         self._seat: Seat | None = None
         self._bugs = 0
+        self._take_over: asyncio.Future[int] | None = None
+        self._is_handing_back = False
+        self._handed_back = asyncio.Event()
         self._noticed_at = tools.clock()
 
     # ------------------------------------------------------------------ the door
@@ -105,6 +110,31 @@ class Daemon:
         if cluster is None:
             return []
         return [TermRecord.of(epoch, record) for epoch, record in sorted(cluster.duties.terms.items())]
+
+    @property
+    def strangers(self) -> dict[int, Broker]:
+        """Registered brokers that this process cannot speak to; none on a standby."""
+        return {} if self._term is None else self._term.strangers
+
+    async def take_over(self) -> int:
+        """Claim from whoever holds the seat; the controller epoch. ours already: nothing to do."""
+        if self._term is not None:
+            return self._term.claim.controller_epoch
+        if self._take_over is None:
+            self._take_over = asyncio.get_running_loop().create_future()
+            self._seat_changed.set()
+        return await asyncio.shield(self._take_over)
+
+    async def hand_back(self) -> None:
+        """Give the seat to Kafka's own brokers, until somebody takes over again. Returns when the term is over."""
+        term = self._term
+        if term is None:
+            raise NotControllerError("this controller does not hold the seat")
+        await term.resign("handed back")
+        self._is_handing_back = True
+        self._handed_back.clear()
+        term.guard.trip("handed back")
+        await self._handed_back.wait()
 
     async def resign(self, why: str) -> None:
         """Before this process ends a term by its own will: its record says so."""
@@ -154,15 +184,34 @@ class Daemon:
         self._seat_changed.clear()
         self._noticed_at = self._tools.clock()
         self._seat = await read_seat(self._zk, watch=True)
+        won = None
         if self._seat is None:
-            won = await claim(self._zk, self._broker_id, self._tools.now_ms())
-            if won is not None:
-                log.info("seat.won", controller_epoch=won.controller_epoch)
-                await self._hold(won)
+            if self._take_over is not None:
+                won = await take_over(self._zk, self._broker_id, self._tools.now_ms(), None)
+            elif self._tools.is_dedicated and await is_handed_back(self._zk):
+                await self._seat_changed.wait()  # it is for Kafka's own brokers
+            else:
+                won = await claim(self._zk, self._broker_id, self._tools.now_ms())
         elif self._seat.owner == self._zk.session_id:
             await release(self._zk)
+        elif await self._wants_it_from(self._seat):
+            won = await take_over(self._zk, self._broker_id, self._tools.now_ms(), self._seat)
         else:
             await self._seat_changed.wait()
+        if won is not None:
+            log.info("seat.won", controller_epoch=won.controller_epoch)
+            if self._take_over is not None:
+                self._take_over.set_result(won.controller_epoch)
+                self._take_over = None
+            await self._hold(won)
+
+    async def _wants_it_from(self, seat: Seat) -> bool:
+        """Whether to claim from who holds the seat: told to, or preferred to a broker that was not given it."""
+        if self._take_over is not None:
+            return True
+        if not self._tools.is_preferred or seat.broker_id is None or await is_handed_back(self._zk):
+            return False
+        return (await self._zk.exists(broker_path(seat.broker_id))).stat is not None
 
     async def _hold(self, won: Claim) -> None:
         self._seat_changed.set()  # the term reads the seat itself, which arms the watch again
@@ -180,7 +229,9 @@ class Daemon:
         finally:
             self._term = None
         await connected(self._zk)
-        await release(self._zk, epoch_version=won.epoch_version)
+        await release(self._zk, epoch_version=won.epoch_version, hand_back=self._is_handing_back)
+        self._is_handing_back = False
+        self._handed_back.set()
         if self._bugs:
             await self._tools.sleep(self._backoff_ms() / 1000)  # let others try: they may not meet the bug
 

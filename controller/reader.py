@@ -53,8 +53,13 @@ class Loaded(msgspec.Struct):
 class Reader:
     """Reads on one session, and remembers which data watches it has armed. Built anew for each term."""
 
-    def __init__(self, zk: ZooKeeper, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, zk: ZooKeeper, now_ms: Callable[[], int], is_ours: Callable[[Broker], bool] = lambda _: True
+    ) -> None:
         self._zk = zk
+        self._is_ours = is_ours
+        #: registered, but not to be spoken to: to everybody else they are not there
+        self.strangers: dict[int, Broker] = {}
         self._admin = AdminReader(zk, now_ms)
         self._watched_topics: set[str] = set()
         self._watched_brokers: dict[int, int] = {}
@@ -178,7 +183,11 @@ class Reader:
         if unwatched:
             await self._zk.watch_many([broker_path(broker_id) for broker_id in unwatched], [], position)
         self._watched_brokers = {broker.broker_id: broker.epoch for broker in brokers.values()}
-        return brokers, position
+        strangers = {broker.broker_id: broker for broker in brokers.values() if not self._is_ours(broker)}
+        if strangers != self.strangers:
+            log.warning("brokers.left_out", broker_ids=sorted(strangers))
+            self.strangers = strangers
+        return {broker_id: broker for broker_id, broker in brokers.items() if broker_id not in strangers}, position
 
     def forget_watch(self, path: str) -> None:
         """A data watch has fired: the next reading arms it again."""

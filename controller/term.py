@@ -9,38 +9,30 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import time
-from collections.abc import Awaitable, Callable
-from random import Random
-from typing import Protocol
 
-import msgspec
 import structlog
 
 from controller.chronicle import Chronicle
 from controller.claim import Claim, read_seat
-from controller.config import Limits
 from controller.core.cluster import Cluster
 from controller.core.duties import Duties
 from controller.core.events import (
     DrainAsked,
     Event,
-    LeaderAndIsrAnswered,
     LogDirsSeen,
     StatesSeen,
-    StopReplicaAnswered,
     TermStarted,
     TermTold,
     TimePassed,
 )
+from controller.core.model import Broker
 from controller.core.startup import found_states
 from controller.guard import TermGuard
 from controller.inbox import BusyError, Inbox, Reply
-from controller.loop import Loop, Recorder, Teller
-from controller.metrics import Meters
-from controller.outbox import OutboxStatus
+from controller.loop import Loop
 from controller.reader import Loaded, Reader
 from controller.store import FencedError, Store
+from controller.tools import Outboxes, Tools
 from controller.watches import Watches
 from controller.zk_model import (
     DeadlinePassedError,
@@ -60,36 +52,8 @@ RESIGN_POLL_S = 0.01
 FIRST_BALANCE_S = 5.0
 
 
-class Outboxes(Teller, Protocol):
-    """The outboxes, as a term knows them."""
-
-    async def settled(self) -> None: ...
-    def status(self) -> dict[int, OutboxStatus]: ...
-
-
-OnAnswer = Callable[[StopReplicaAnswered | LeaderAndIsrAnswered], None]
-#: opens a term's outboxes: claim, guard, tasks, what to call when a broker names a later controller, and with answers
-OpenOutboxes = Callable[[Claim, TermGuard, asyncio.TaskGroup, Callable[[str], None], OnAnswer], Outboxes]
-
-
-class Tools(msgspec.Struct):
-    """What every term of this process is given."""
-
-    cluster_id: str
-    open_outboxes: OpenOutboxes
-    journal: Recorder
-    limits: Limits
-    now_ms: Callable[[], int]
-    entropy: Random
-    unclean_default: bool = False
-    delete_enabled: bool = True
-    #: the automatic preferred election: None when it is off
-    balance_interval_s: float | None = None
-    imbalance_percentage: int = 10
-    meters: Meters = msgspec.field(default_factory=Meters)
-    #: the guard's own time; tests move it
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+class StrangersError(Exception):
+    """This process cannot lead this cluster: nothing was written, and others may have the seat."""
 
 
 class Term:
@@ -117,8 +81,12 @@ class Term:
         self._seat_changed = seat_changed
         self._inbox = Inbox(tools.limits, tools.meters)
         self.outboxes: Outboxes | None = None
-        self._reader = Reader(zk, tools.now_ms)
+        self._reader = Reader(zk, tools.now_ms, tools.is_ours)
         self._watches = Watches(zk, self._inbox, self._reader)
+
+    @property
+    def strangers(self) -> dict[int, Broker]:
+        return self._reader.strangers
 
     @property
     def inbox_depth(self) -> int:
@@ -169,7 +137,9 @@ class Term:
         self.outboxes = outboxes
         self._mark("claimed")
         loaded = await self._reader.load_surely()
-        self.cluster.load(loaded.topics, loaded.states, _duties_in(loaded))
+        if self.strangers and self._tools.yields_to_strangers:
+            raise StrangersError(f"brokers {sorted(self.strangers)} are none of ours, and the cluster is theirs")
+        self.cluster.load(loaded.topics, loaded.states, duties_in(loaded))
         gc.freeze()  # belief lives as long as the term: no collection has to walk over it
         self._mark("loaded")
         loop = Loop(
@@ -186,7 +156,7 @@ class Term:
             entropy=self._tools.entropy,
             on_phase=self._mark,
         )
-        await loop.settle_whole(self._started(loaded))
+        await loop.settle_whole(started_for(loaded, self.claim.controller_epoch))
         self._is_starting = False
         for event in self._left_to_do(loaded):
             await loop.settle_whole(event)
@@ -227,13 +197,6 @@ class Term:
                 balance_at = self._tools.clock() + balance_s
             if self.is_loaded and (is_balance_due or self.cluster.duties.are_pending or self.cluster.unnoted):
                 self._inbox.put(TimePassed(is_balance_due))
-
-    def _started(self, loaded: Loaded) -> TermStarted:
-        found = found_states(loaded.states, self.claim.controller_epoch)
-        admin = loaded.admin
-        epochs = {**{broker_id: drain.epoch for broker_id, drain in admin.drains.items()}, **admin.failed_dirs}
-        stale_ids = {b for b, epoch in epochs.items() if b not in loaded.brokers or loaded.brokers[b].epoch != epoch}
-        return TermStarted(loaded.brokers, loaded.zxid, found, admin.markers, frozenset(stale_ids))
 
     def _left_to_do(self, loaded: Loaded) -> list[Event]:
         """Requests and announcements that were lying there: decided once everybody is live, like any other."""
@@ -277,7 +240,16 @@ class Term:
                 raise FencedError("deposed")
 
 
-def _duties_in(loaded: Loaded) -> Duties:
+def started_for(loaded: Loaded, controller_epoch: int) -> TermStarted:
+    """The event that begins the term of this epoch."""
+    found = found_states(loaded.states, controller_epoch)
+    admin = loaded.admin
+    epochs = {**{broker_id: drain.epoch for broker_id, drain in admin.drains.items()}, **admin.failed_dirs}
+    stale_ids = {b for b, epoch in epochs.items() if b not in loaded.brokers or loaded.brokers[b].epoch != epoch}
+    return TermStarted(loaded.brokers, loaded.zxid, found, admin.markers, frozenset(stale_ids))
+
+
+def duties_in(loaded: Loaded) -> Duties:
     """What a predecessor left written down, as far as it concerns brokers that are still registered like that."""
     admin, epochs = loaded.admin, {broker_id: broker.epoch for broker_id, broker in loaded.brokers.items()}
     duties = Duties()

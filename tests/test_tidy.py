@@ -25,6 +25,7 @@ LAYERS = (
     "controller.http",
     "controller",  # the shell
     "controller.api",
+    "controller.kafka",
     "brokerstub",
     "brokerstub.lab",
     "controller.cli",
@@ -51,7 +52,7 @@ CORE_MAY_IMPORT = {
 CORE_MAY_NOT_CALL = {"open", "print", "input", "eval", "exec", "compile", "__import__", "hash", "id"}
 AIOZK_USERS = {"controller.zk", "controller.zk_session"}
 HTTP_CLIENTS = {"controller.http"}
-HTTP_SERVERS = ("controller.api", "brokerstub.server", "brokerstub.lab")
+HTTP_SERVERS = ("controller.api", "controller.kafka", "brokerstub.server", "brokerstub.lab")
 AIOHTTP_SERVER_SIDE = ("aiohttp.web", "aiohttp.typedefs", "aiohttp.hdrs")
 ZOOKEEPER_ADAPTER = ("controller.zk", "controller.zk_session", "controller.zk_bulk", "controller.zk_codec")
 #: the store; the seat; registration and top-level paths; the chroot; a broker's notifications; ISRs below level 2.7

@@ -24,6 +24,8 @@ def troubles_of(door: ControllerDoor, brokers: Iterable[BrokerEntry], summary: S
     cluster = door.cluster
     if cluster is not None and door.is_active:
         found += _in_belief(cluster)
+        strangers = [f"broker {one} is of the other kind: it is assigned nothing" for one in sorted(door.strangers)]
+        found += _named(strangers, "brokers are of the other kind")
     if door.lines_lost:
         found.append(f"{_counted(door.lines_lost, 'line')} of the state-change log could not be written")
     draining = [broker.id for broker in brokers if broker.state == "draining" and summary.leaders[broker.id]]

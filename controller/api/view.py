@@ -14,6 +14,7 @@ from controller.chronicle import Chronicle
 from controller.core.cluster import Cluster
 from controller.core.events import Event
 from controller.core.lines import Line
+from controller.core.model import Broker
 from controller.inbox import BusyError, NotControllerError, Reply
 from controller.metrics import Meters
 from controller.outbox import OutboxStatus
@@ -106,6 +107,10 @@ class ControllerDoor(Protocol):
     @property
     def cluster(self) -> Cluster | None:
         """What the term held now believes: to be read between two awaits, never changed. None on a standby."""
+
+    @property
+    def strangers(self) -> Mapping[int, Broker]:
+        """Registered brokers that this controller cannot speak to: listed, and assigned nothing."""
 
     def lines_about(self, topic: str, partition: int) -> Sequence[Line]:
         """The log's lines about a partition that this term remembers, the oldest first."""

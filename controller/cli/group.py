@@ -16,6 +16,7 @@ from controller.cli.errors import WrongUsageError
 MODULES: Final = (
     "lab",
     "run",
+    "dedicated",
     "status",
     "topics",
     "deletions",

@@ -19,6 +19,7 @@ from controller.core.codes import Code
 from controller.core.deletion import on_topic_gone
 from controller.core.events import CreateTopicAsked, TopicFact, TopicsSeen
 from controller.core.formats import encode_topic
+from controller.core.misplaced import without_controller
 from controller.core.model import Assignment, Partition, Replicas, Topic
 from controller.core.placement import Place, place_at_random, placement_trouble
 from controller.core.repair import Presence, repair_partition
@@ -110,11 +111,12 @@ def _see_topic(context: Context, fact: TopicFact) -> Iterator[Decided]:
         yield 0, TopicFound(fact)
     elif _is_whole(known):
         return
-    yield from _written_back(context, fact, known)
+    mended = {} if known is not None and _is_whole(known) else _mended(cluster, fact, known)
+    yield from _written_back(context, fact, known, mended)
     if known is not None and cluster.duties.is_leaving(fact.name):
         return
     placed = {} if known is None else assignment_of(known)
-    for number, wanted in sorted({**fact.assignment, **placed}.items()):
+    for number, wanted in sorted({**fact.assignment, **placed, **mended}.items()):
         # also those believed already whose first leadership met a conflict
         if known is None or number not in known.partitions or _is_unled(cluster, known, number):
             yield from _lead_first(context, fact.name, number, wanted)
@@ -129,17 +131,33 @@ def _is_whole(topic: Topic) -> bool:
     return topic.topic_id is not None and all(one.state is not None for one in topic.partitions.values())
 
 
-def _written_back(context: Context, fact: TopicFact, known: Topic | None) -> Iterator[Decided]:
+def _mended(cluster: Cluster, fact: TopicFact, known: Topic | None) -> dict[int, Assignment]:
+    """Partitions never led that were placed on the controller, though it is no broker. Real brokers, who are told of
+    it beside the brokers, place topics there that they create by themselves."""
+    before = {} if known is None else known.partitions
+    return {
+        number: mended
+        for number, wanted in fact.assignment.items()
+        if (number not in before or before[number].state is None)
+        and (mended := without_controller(cluster, wanted)) is not None
+    }
+
+
+def _written_back(
+    context: Context, fact: TopicFact, known: Topic | None, mended: Mapping[int, Assignment]
+) -> Iterator[Decided]:
     """What a tool that knows less dropped and did not mean to: an id never changes while its topic lives, and a
     reassignment goes on. Replicas that somebody else changed are passed over, as Kafka does, until we write."""
     before = {} if known is None else assignment_of(known)
     running = [number for number, one in before.items() if one.adding or one.removing]
     topic_id = fact.topic_id if known is None or known.topic_id is None else known.topic_id
-    whole = {**fact.assignment, **before}
+    whole = {**fact.assignment, **before, **mended}
     if topic_id is None:
         yield 1, TopicWritten(fact.name, draw_topic_id(context.entropy), whole, "topic id was missing")
     elif topic_id != fact.topic_id or any(fact.assignment.get(number) != before[number] for number in running):
         yield 1, TopicWritten(fact.name, topic_id, whole, "written back what was lost")
+    elif mended:
+        yield 1, TopicWritten(fact.name, topic_id, whole, "placed on the controller, which is no broker")
 
 
 def _lead_first(context: Context, topic: str, number: int, wanted: Assignment) -> Iterator[Decided]:

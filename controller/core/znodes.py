@@ -50,6 +50,8 @@ CLUSTER_ID = "/cluster/id"
 PRODUCER_IDS = "/latest_producer_id_block"
 #: what Kafka keeps only in memory, or nowhere
 KLAMM = "/klamm"
+#: there while the seat was given back to Kafka's own brokers: controllers of ours that are no brokers leave it alone
+HANDED_BACK = "/klamm/handed_back"
 DRAINING = "/klamm/draining"
 FAILED_DIRS = "/klamm/failed_dirs"
 TERMS = "/klamm/terms"

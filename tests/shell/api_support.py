@@ -20,6 +20,7 @@ from controller.config import LIMITS, BrokerConfig, Limits, broker_config_for
 from controller.core.cluster import Cluster
 from controller.core.events import CreateTopicAsked, Event
 from controller.core.lines import Line
+from controller.core.model import Broker
 from controller.metrics import Meters
 from controller.outbox import OutboxStatus
 from controller.wire import BrokerEntry, PartitionRow
@@ -88,6 +89,7 @@ class Door:
         self.meters = Meters()
         self.lines_lost = 0
         self.inbox_depth = 0
+        self.strangers: dict[int, Broker] = {}
         self.owed: dict[int, OutboxStatus] = {}
         self.chronicle: Chronicle | None = None
 

@@ -19,7 +19,7 @@ from controller.core.requests import Telling
 from controller.daemon import Daemon
 from controller.guard import TermGuard
 from controller.outbox import OutboxStatus
-from controller.term import OnAnswer, Tools
+from controller.tools import OnAnswer, Tools
 from controller.zk_model import SessionLostError
 from tests.fakes.client import FakeClient
 from tests.fakes.zookeeper import FakeZooKeeper

@@ -30,6 +30,10 @@ OF_THE_LAB = {
     "heal",
     "break-disk",
     "mend-disk",
+    # and of real brokers: `tests/kafka` runs them
+    "controller",
+    "takeover",
+    "handback",
 }
 PLAN = '{"version":1,"partitions":[{"topic":"orders","partition":0,"replicas":[2,1,3]}]}'
 

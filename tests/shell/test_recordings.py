@@ -23,7 +23,8 @@ from controller.core import formats
 from controller.core.model import NO_LEADER, Assignment, Leadership
 from controller.core.writes import Create, Delete, Op, Set
 from controller.core.znodes import BROKER_IDS, CONTROLLER, DELETE_TOPICS, state_path, topic_path
-from controller.term import Term, Tools
+from controller.term import Term
+from controller.tools import Tools
 from tests.fakes.zookeeper import Commit, FakeClient, FakeZooKeeper
 from tests.recordings import RECORDINGS, Recording, Tree, Znode
 from tests.shell.harness import Heard

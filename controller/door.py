@@ -6,6 +6,7 @@ from controller.chronicle import Chronicle
 from controller.core.cluster import Cluster
 from controller.core.events import Event
 from controller.core.lines import Line
+from controller.core.model import Broker
 from controller.daemon import Daemon, TermRecord
 from controller.inbox import NotControllerError, Reply
 from controller.journal import Journal
@@ -54,6 +55,20 @@ class Door:
 
     def history(self) -> list[TermRecord]:
         return [] if self._daemon is None else self._daemon.history()
+
+    @property
+    def strangers(self) -> dict[int, Broker]:
+        return {} if self._daemon is None else self._daemon.strangers
+
+    async def take_over(self) -> int:
+        if self._daemon is None:
+            raise NotControllerError("no session with ZooKeeper now")
+        return await self._daemon.take_over()
+
+    async def hand_back(self) -> None:
+        if self._daemon is None:
+            raise NotControllerError("no session with ZooKeeper now")
+        await self._daemon.hand_back()
 
     async def resign(self, why: str) -> None:
         if self._daemon is not None:

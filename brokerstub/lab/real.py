@@ -1,0 +1,208 @@
+"""`make kafka-up`: real Kafka brokers, a ZooKeeper, our controller, a producer and a consumer, in one terminal.
+
+It runs in the foreground and prints the rates of both each second, so that a broker's death shows as a dip. Lines typed
+there are orders to it: `kill 2`, `start 2`, `freeze 2`, `thaw 2`, `stop 2`, `quit`. `make kafka-down` ends it as well.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import shutil
+import sys
+from pathlib import Path
+from signal import Signals
+from typing import Final
+
+import structlog
+
+from brokerstub.lab.child import Child, launched
+from brokerstub.lab.kafka import HOST, KafkaBroker, KafkaError, jars, java_command, tool
+from brokerstub.lab.zookeeper import ZooKeeperError, ZooKeeperServer
+from controller.http import ExchangeError, HttpClient
+
+BROKER_IDS: Final = (1, 2, 3)
+TOPIC: Final = "orders"
+TOOLS: Final = "org.apache.kafka.tools"
+UP_WITHIN_S: Final = 30
+POLL_S: Final = 0.1
+
+log = structlog.get_logger()
+
+
+class Counter:
+    """What a client has done, by the lines that it prints."""
+
+    def __init__(self, path: Path, word: bytes) -> None:
+        self._path = path
+        self._word = word
+        self._at = 0
+
+    def more(self) -> int:
+        """Since it was asked last; a line being written is counted next time."""
+        with self._path.open("rb") as file:
+            file.seek(self._at)
+            data = file.read()
+        end = data.rfind(b"\n") + 1
+        self._at += end
+        return sum(_count_in(line) for line in data[:end].splitlines() if self._word in line)
+
+
+class Real:
+    """The processes. Ports: ZooKeeper at the base, brokers after it, then the controller's two."""
+
+    def __init__(self, directory: Path, port_base: int) -> None:
+        self._directory = directory
+        self._http_port = port_base + 9
+        self._zookeeper = ZooKeeperServer(directory / "zookeeper", port_base)
+        self._connect = f"{self._zookeeper.address}/kafka"
+        self._kafka = f"kafka://{HOST}:{port_base + 8},http://{HOST}:{self._http_port}"
+        self._port_base = port_base
+        self._clients: list[Child] = []
+        self.brokers: dict[int, KafkaBroker] = {}
+
+    async def start(self, found: Path) -> None:
+        """Brokers first, as in a cluster that has been there before; then ours takes over."""
+        await self._zookeeper.start()
+        for broker_id in BROKER_IDS:
+            path = self._directory / f"broker-{broker_id}"
+            self.brokers[broker_id] = broker = KafkaBroker(
+                broker_id, self._port_base + broker_id, self._connect, path, found
+            )
+            await broker.launch()
+        for broker in self.brokers.values():
+            await broker.listening()
+        await self._launch_controller()
+        await self._take_over()
+        servers = ",".join(broker.address for broker in self.brokers.values())
+        to = ("--bootstrap-server", servers)
+        wanted = ("--create", "--if-not-exists", "--topic", TOPIC, "--partitions", "6", "--replication-factor", "3")
+        code, output = await tool(found, self._directory, f"{TOOLS}.TopicCommand", *to, *wanted)
+        if code != 0:
+            raise KafkaError(output)
+        for name, more in (
+            ("VerifiableProducer", ("--throughput", "500")),
+            ("VerifiableConsumer", ("--group-id", "klamm", "--reset-policy", "latest")),
+        ):
+            command = java_command(found, self._directory / "tools-log4j.properties", "128m")
+            path = self._directory / f"{name}.log"
+            path.unlink(missing_ok=True)
+            command = [*command, f"{TOOLS}.{name}", *to, "--topic", TOPIC, *more]
+            self._clients.append(await launched(command, path))
+
+    async def stop(self) -> None:
+        for client in reversed(self._clients):  # the controller was the first: it goes when nobody needs it
+            client.signal(Signals.SIGTERM)
+            await client.wait()
+        await asyncio.gather(*(broker.kill() for broker in self.brokers.values()))
+        await self._zookeeper.stop()
+
+    async def rates(self) -> None:
+        """A line each second, for ever."""
+        produced = Counter(self._directory / "VerifiableProducer.log", b'"producer_send_success"')
+        consumed = Counter(self._directory / "VerifiableConsumer.log", b'"records_consumed"')
+        while True:
+            await asyncio.sleep(1)
+            away = [str(one) for one, broker in self.brokers.items() if broker.pid is None]
+            note = f"   broker {', '.join(away)} does not run" if away else ""
+            say(f"acknowledged {produced.more():5d}/s   consumed {consumed.more():5d}/s{note}")
+
+    async def obey(self, line: str) -> None:
+        verb, _, number = line.strip().partition(" ")
+        broker = self.brokers.get(int(number)) if number.strip().isdecimal() else None
+        signals = {"kill": Signals.SIGKILL, "freeze": Signals.SIGSTOP, "thaw": Signals.SIGCONT, "stop": Signals.SIGTERM}
+        if broker is None or verb not in {*signals, "start"}:
+            say("write kill 2, start 2, freeze 2, thaw 2, stop 2 or quit")
+        elif verb in signals:
+            broker.send(signals[verb])
+        elif broker.pid is None:
+            await broker.launch()
+
+    async def _launch_controller(self) -> None:
+        command = [sys.executable, "-c", "from controller.cli import main; main()", "controller"]
+        command += ["--zookeeper", self._connect, "--listen", self._kafka, "--prefer"]
+        command += ["--data-dir", str(self._directory / "controller")]
+        command += ["--set", "zookeeper.session.timeout.ms=4000"]
+        self._clients.append(await launched(command, self._directory / "controller.log"))
+
+    async def _take_over(self) -> None:
+        client, url = HttpClient(), f"http://{HOST}:{self._http_port}/v1/takeover"
+        try:
+            async with asyncio.timeout(UP_WITHIN_S):
+                while True:
+                    with contextlib.suppress(ExchangeError):
+                        status, body = await client.post(url, b"{}", {"Content-Type": "application/json"}, 10_000)
+                        if status == 200:
+                            return
+                        if status != 503:
+                            raise KafkaError(f"the controller refuses: {body.decode()}")
+                    await asyncio.sleep(POLL_S)
+        finally:
+            await client.close()
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _count_in(line: bytes) -> int:
+    _, found, rest = line.partition(b'"count":')
+    return int(rest.partition(b",")[0]) if found else 1
+
+
+async def _up(var: Path, port_base: int) -> None:
+    directory = var / "lab"
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    pid_file = var / "lab.pid"
+    pid_file.write_text(str(os.getpid()))
+    loop, quitting = asyncio.get_running_loop(), asyncio.Event()
+    for number in (Signals.SIGTERM, Signals.SIGINT):
+        loop.add_signal_handler(number, quitting.set)
+    say("Kafka's jars, a ZooKeeper and three brokers: this takes some ten seconds ...")
+    real = Real(directory, port_base)
+    lines: asyncio.Queue[str] = asyncio.Queue(maxsize=100)
+    if sys.stdin.isatty():
+        loop.add_reader(sys.stdin, lambda: lines.put_nowait(sys.stdin.readline()))
+    try:
+        await real.start(await jars(var))
+        url = f"http://{HOST}:{port_base + 9}"
+        say(f"dashboard {url}/   klamm status --url {url}")
+        say("type kill 2, start 2, freeze 2, thaw 2, stop 2 or quit")
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(real.rates()), group.create_task(_obey_all(real, lines, quitting))]
+            await quitting.wait()
+            for task in tasks:
+                task.cancel()
+    finally:
+        await real.stop()
+        pid_file.unlink(missing_ok=True)
+
+
+async def _obey_all(real: Real, lines: asyncio.Queue[str], quitting: asyncio.Event) -> None:
+    while True:
+        line = await lines.get()
+        if line.strip() in ("quit", "exit") or not line:
+            quitting.set()
+        else:
+            await real.obey(line)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="make kafka-up", description="Real Kafka brokers under our controller.")
+    parser.add_argument("--var", type=Path, default=Path("var/kafka"))
+    parser.add_argument("--port-base", type=int, default=18_880)
+    arguments = parser.parse_args()
+    try:
+        asyncio.run(_up(arguments.var, arguments.port_base))
+    except (KafkaError, ZooKeeperError) as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

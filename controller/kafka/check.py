@@ -1,0 +1,123 @@
+"""Before the seat is taken from Kafka's controller: what we would meet, why we would not, and what we would decide.
+
+It reads, and writes nothing. Reasons are sentences for the operator; one is enough to refuse.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from controller.claim import Seat
+from controller.core import formats
+from controller.core.cluster import Cluster
+from controller.core.decide import decide
+from controller.core.model import Broker
+from controller.core.znodes import BROKER_IDS, CONTROLLER, CONTROLLER_EPOCH, broker_path, numbers_in, writes_for
+from controller.dialects.kafka import spoken_listener
+from controller.reader import Reader
+from controller.term import duties_in, started_for
+from controller.tools import Tools
+from controller.zk_model import ZooKeeper
+
+WRITES_SHOWN_MAX: Final = 100
+#: registrations of protocol level 2.7 and later
+REGISTRATION_SINCE_2_7: Final = 5
+
+
+class Check(msgspec.Struct, frozen=True):
+    """The result: it may be taken over if there are no reasons. `writes` are the first decisions' znodes."""
+
+    controller: int | None
+    controller_epoch: int
+    brokers: Sequence[int]
+    topics: int
+    partitions: int
+    reasons: Sequence[str]
+    writes: Sequence[str]
+    writes_count: int
+
+
+async def check(zk: ZooKeeper, own_id: int, seat: Seat | None, tools: Tools, level: str, listener: str | None) -> Check:
+    """Read everything once, as a term would."""
+    reader = Reader(zk, tools.now_ms, tools.is_ours)
+    loaded = await reader.load_surely()
+    node = await zk.get(CONTROLLER_EPOCH)
+    epoch = 0 if node is None else formats.decode_epoch(node.data)
+    cluster = Cluster(controller_id=own_id, controller_epoch=epoch + 1, unclean_default=tools.unclean_default)
+    cluster.load(loaded.topics, loaded.states, duties_in(loaded))
+    reasons = [
+        *await _in_zookeeper(zk),
+        *await _of_registrations(zk, level),
+        *_of_listeners(loaded.brokers.values(), listener),
+        *_of_strangers(cluster, reader.strangers),
+        *([f"broker {own_id} is registered: give this controller another id"] if own_id in loaded.brokers else []),
+        *([] if loaded.brokers else ["no broker that this controller can speak to is registered"]),
+    ]
+    changes = [
+        change
+        for piece in decide(cluster, started_for(loaded, epoch + 1), tools.now_ms(), 0)
+        for change in piece.changes
+    ]
+    paths = [write.path for change in changes for write in writes_for(cluster, change)]
+    return Check(
+        controller=None if seat is None else seat.broker_id,
+        controller_epoch=epoch,
+        brokers=sorted(loaded.brokers),
+        topics=len(cluster.topics),
+        partitions=sum(len(topic.partitions) for topic in cluster.topics.values()),
+        reasons=reasons,
+        writes=list(islice(paths, WRITES_SHOWN_MAX)),
+        writes_count=len(paths),
+    )
+
+
+async def _in_zookeeper(zk: ZooKeeper) -> list[str]:
+    reasons = []
+    migration, seat = await zk.get("/migration"), await zk.get(CONTROLLER)
+    told = {} if seat is None else formats.generic(seat.data)
+    begun = {} if migration is None or not migration.data else formats.generic(migration.data)
+    if told.get("kraftControllerEpoch", -1) >= 0 or begun.get("kraft_controller_id", -1) >= 0:
+        reasons.append("a migration to KRaft is under way: its controller writes here, and must go on to do so")
+    feature = await zk.get("/feature")
+    if feature is not None and formats.decode(feature.data, formats.FeatureZnode).features:
+        reasons.append("features are finalised in /feature, and this controller does not hold brokers to them")
+    tokens = await zk.children("/delegation_token/tokens")
+    if tokens is not None and tokens.names:
+        reasons.append("delegation tokens are in use, and this controller does not expire them")
+    return reasons
+
+
+async def _of_registrations(zk: ZooKeeper, level: str) -> list[str]:
+    """Brokers below protocol level 2.7 register in version 4: the only trace of a level in ZooKeeper."""
+    found = await zk.children(BROKER_IDS)
+    ids = numbers_in(iter(() if found is None else found.names))
+    nodes = await zk.get_many([broker_path(broker_id) for broker_id in ids])
+    major, minor = (int(part) for part in level.partition("-")[0].split("."))
+    old = [
+        broker_id
+        for broker_id, node in zip(ids, nodes, strict=True)
+        if node is not None and formats.decode(node.data, formats.BrokerZnode).version < REGISTRATION_SINCE_2_7
+    ]
+    if old and (major, minor) >= (2, 7):
+        return [
+            f"brokers {old} register as those below inter.broker.protocol.version 2.7 do: start this controller with "
+            "--protocol and the version that they have"
+        ]
+    return []
+
+
+def _of_listeners(brokers: Iterable[Broker], listener: str | None) -> list[str]:
+    deaf = [one.broker_id for one in brokers if spoken_listener(one, listener) is None]
+    what = "a PLAINTEXT listener" if listener is None else f"a PLAINTEXT listener named {listener}"
+    return [f"brokers {deaf} lack {what}, and nothing else is spoken here yet"] if deaf else []
+
+
+def _of_strangers(cluster: Cluster, strangers: dict[int, Broker]) -> list[str]:
+    holding = sorted(broker_id for broker_id in strangers if cluster.hosted.get(broker_id))
+    return (
+        [f"brokers {holding} hold replicas and are stubs: they cannot be told in Kafka's protocol"] if holding else []
+    )

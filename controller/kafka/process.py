@@ -1,0 +1,260 @@
+"""A dedicated controller: one process beside real brokers, which is none itself. Its sessions, servers and signals.
+
+It registers nowhere: brokers hear of it by what it tells them. What it decides and how it holds its seat is what every
+process of ours does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from random import Random, SystemRandom
+from typing import Final
+
+import msgspec
+import structlog
+from aiohttp import web
+
+from controller import log as process_log
+from controller import wire
+from controller.api.app import build_app
+from controller.api.view import NotControllerError
+from controller.claim import Claim, read_seat, release
+from controller.config import LIMITS, BrokerConfig, ConfigError
+from controller.core import formats
+from controller.core.znodes import CLUSTER_ID
+from controller.daemon import Daemon
+from controller.dialects.kafka import KafkaDialect, OwnAddress
+from controller.dialects.kafka_levels import Level
+from controller.door import Door
+from controller.guard import TermGuard
+from controller.journal import Journal
+from controller.kafka.admin_apis import AdminApis
+from controller.kafka.broker_apis import BrokerApis
+from controller.kafka.check import Check, check
+from controller.kafka.relay import Relay
+from controller.kafka.seat import SeatApi
+from controller.kafka.server import API_VERSIONS, Api, KafkaServer
+from controller.kafka.view import BeliefView
+from controller.metrics import Meters
+from controller.outbox import Outboxes
+from controller.term import first_cause
+from controller.tools import OnAnswer, Tools
+from controller.zk import ZooKeeperClient, connect, parse_connect
+from controller.zk_model import SessionLostError, ZooKeeperError
+
+FAREWELL_S: Final = 5.0
+
+log = structlog.get_logger()
+
+
+class Address(msgspec.Struct, frozen=True):
+    host: str
+    port: int
+
+
+class DedicatedConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What `klamm controller` was told. `broker` has the properties that brokers have too, with Kafka's names."""
+
+    controller_id: int
+    kafka: Address
+    http: Address
+    level: Level
+    listener: str | None
+    is_preferred: bool
+    directory: Path
+    broker: BrokerConfig
+
+
+class Dedicated:
+    """`live` once, until it is cancelled; `say_farewell` before that."""
+
+    def __init__(self, config: DedicatedConfig) -> None:
+        self._config = config
+        self._entropy = Random(SystemRandom().getrandbits(128))
+        config.directory.mkdir(parents=True, exist_ok=True)
+        self._journal = Journal(config.directory / "state-change.log")
+        self._door = Door(self._journal, Meters())
+        self._zk: ZooKeeperClient | None = None
+        self._tools: Tools | None = None
+
+    async def live(self) -> None:
+        zk = await self._connect()
+        cluster_id = await _cluster_id(zk)
+        tools = self._tools = self._tools_for(cluster_id)
+        relay = Relay(self._door, LIMITS, self._entropy, self._config.listener)
+        own = {
+            **BrokerApis(self._door, LIMITS.partitions_per_rpc).table(),
+            **AdminApis(self._door).table(),
+            API_VERSIONS: Api(0, 3, 3),
+        }
+
+        async def served() -> Mapping[int, Api]:
+            return {**await relay.versions(), **own}
+
+        server = KafkaServer(served, relay.pass_on, LIMITS)
+        runner = await self._serve_http(cluster_id)
+        try:
+            await server.start(self._config.kafka.host, self._config.kafka.port)
+            while True:
+                try:
+                    await self._live_session(zk, tools)
+                except SessionLostError as error:
+                    log.warning("session.ended", reason=str(error))
+                    await zk.close()
+                    zk = await self._connect_again()
+        finally:
+            await server.close()
+            await runner.cleanup()
+            if self._zk is not None:
+                await self._zk.close()
+            await self._journal.close()
+
+    async def say_farewell(self) -> None:
+        """A term that ends by our own will says so, and leaves the seat at once."""
+        zk = self._zk
+        try:
+            async with asyncio.timeout(FAREWELL_S):
+                await self._door.resign("shut down")
+                if zk is not None and await release(zk):
+                    log.info("seat.released")
+        except (ZooKeeperError, TimeoutError) as error:
+            log.warning("seat.kept", reason=str(error) or "no answer")  # it goes with the session
+
+    async def _live_session(self, zk: ZooKeeperClient, tools: Tools) -> None:
+        self._zk = zk
+        daemon = Daemon(zk, self._config.controller_id, tools)
+        self._door.open_to(daemon)
+        try:
+            await daemon.run()
+        finally:
+            self._door.open_to(None)
+
+    async def _connect(self) -> ZooKeeperClient:
+        broker = self._config.broker
+        servers, chroot = parse_connect(broker.zookeeper_connect)
+        timeout_ms = broker.zookeeper_session_timeout_ms
+        return await connect(
+            servers,
+            chroot=chroot,
+            session_timeout_ms=timeout_ms,
+            connect_timeout_ms=broker.zookeeper_connection_timeout_ms or timeout_ms,
+        )
+
+    async def _connect_again(self) -> ZooKeeperClient:
+        while True:
+            try:
+                return await self._connect()
+            except ZooKeeperError as error:
+                log.warning("session.delayed", reason=str(error))
+
+    async def _serve_http(self, cluster_id: str) -> web.AppRunner:
+        config, address = self._config, self._config.http
+        hosts = [f"{host}:{address.port}" for host in (address.host, "localhost")]
+        view = BeliefView(self._door, cluster_id, config.controller_id)
+        app = build_app(view, self._door, listeners=hosts, config=config.broker)
+        app.add_routes(SeatApi(self._door, self._check).routes())
+        runner = web.AppRunner(app, access_log=None)
+        await runner.setup()
+        await web.TCPSite(runner, address.host, address.port).start()
+        return runner
+
+    async def _check(self) -> Check:
+        if self._zk is None or self._tools is None:
+            raise NotControllerError("no session with ZooKeeper now")
+        config = self._config
+        seat = await read_seat(self._zk)
+        return await check(self._zk, config.controller_id, seat, self._tools, config.level.name, config.listener)
+
+    def _tools_for(self, cluster_id: str) -> Tools:
+        broker = self._config.broker
+        interval_s = broker.leader_imbalance_check_interval_seconds
+        return Tools(
+            cluster_id=cluster_id,
+            open_outboxes=self._open_outboxes,
+            journal=self._journal,
+            limits=LIMITS,
+            now_ms=_wall_ms,
+            entropy=self._entropy,
+            meters=self._door.meters,
+            is_ours=lambda registered: wire.address_of(registered.endpoints) is None,
+            is_dedicated=True,
+            is_preferred=self._config.is_preferred,
+            unclean_default=broker.unclean_leader_election_enable,
+            delete_enabled=broker.delete_topic_enable,
+            imbalance_percentage=broker.leader_imbalance_per_broker_percentage,
+            balance_interval_s=interval_s if broker.auto_leader_rebalance_enable else None,
+        )
+
+    def _open_outboxes(
+        self,
+        claim: Claim,
+        guard: TermGuard,
+        group: asyncio.TaskGroup,
+        on_fenced: Callable[[str], None],
+        on_answer: OnAnswer,
+    ) -> Outboxes:
+        config = self._config
+        dialect = KafkaDialect(
+            config.level,
+            OwnAddress(config.controller_id, config.kafka.host, config.kafka.port),
+            listener=config.listener,
+            check=guard.check,
+        )
+        group.create_task(_close_at_end(dialect))
+        return Outboxes(
+            group,
+            dialect,
+            claim.broker_id,
+            claim.controller_epoch,
+            on_answer=on_answer,
+            on_fenced=lambda: on_fenced("a broker obeys a later controller"),
+            entropy=self._entropy,
+        )
+
+
+def run_controller(config: DedicatedConfig) -> int:
+    """Run until SIGTERM or Ctrl-C; the exit code. What stops a start is one clear line."""
+    process_log.configure(sys.stderr)
+    exit_code = 1
+    try:
+        exit_code = asyncio.run(_run(config))
+    except* (ConfigError, ZooKeeperError, OSError) as errors:
+        log.critical("controller.failed", controller_id=config.controller_id, reason=str(first_cause(errors)))
+    return exit_code
+
+
+async def _run(config: DedicatedConfig) -> int:
+    stopping = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+    dedicated = Dedicated(config)
+    async with asyncio.TaskGroup() as group:
+        living = group.create_task(dedicated.live())
+        await stopping.wait()
+        await dedicated.say_farewell()
+        living.cancel()
+    return 0
+
+
+async def _cluster_id(zk: ZooKeeperClient) -> str:
+    node = await zk.get(CLUSTER_ID)
+    if node is None:
+        raise ConfigError("no Kafka broker was ever here: there is no /cluster/id (is the chroot right?)")
+    return formats.decode(node.data, formats.ClusterIdZnode).id
+
+
+async def _close_at_end(dialect: KafkaDialect) -> None:
+    """The dialect lives as long as the term's group."""
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await dialect.close()
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,93 @@
+"""The cluster as the controller of this process believes it, for the API: it is told nothing by anybody.
+
+A standby believes nothing, and shows nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from controller.api.view import ControllerDoor, TopicView
+from controller.core.model import Partition
+from controller.core.requests import known_brokers
+from controller.wire import BrokerEntry, PartitionRow
+
+
+class BeliefView:
+    """A `controller.api.view.ClusterView`."""
+
+    def __init__(self, door: ControllerDoor, cluster_id: str, own_id: int) -> None:
+        self._door = door
+        self.cluster_id = cluster_id
+        self.own_broker_id = own_id
+
+    @property
+    def controller_id(self) -> int:
+        if self._door.cluster is not None:
+            return self.own_broker_id
+        return -1 if self._door.seat is None else self._door.seat[0]
+
+    @property
+    def controller_epoch(self) -> int:
+        epoch = self._door.controller_epoch
+        return -1 if epoch is None else epoch
+
+    @property
+    def metadata_version(self) -> int:
+        """Whatever changes writes a line."""
+        chronicle = self._door.chronicle
+        return -1 if chronicle is None else (chronicle.controller_epoch << 40) + chronicle.number
+
+    @property
+    def brokers(self) -> Sequence[BrokerEntry]:
+        cluster = self._door.cluster
+        if cluster is None:
+            return ()
+        known = [
+            BrokerEntry(one.broker.broker_id, one.broker.epoch, one.state, one.broker.rack, one.broker.endpoints)
+            for one in known_brokers(cluster)
+        ]
+        strangers = [
+            BrokerEntry(one.broker_id, one.epoch, "left out", one.rack, one.endpoints)
+            for one in self._door.strangers.values()
+        ]
+        ids = {one.id for one in strangers}
+        return sorted([*strangers, *(one for one in known if one.id not in ids)], key=lambda one: one.id)
+
+    @property
+    def topic_names(self) -> Sequence[str]:
+        cluster = self._door.cluster
+        return () if cluster is None else sorted(cluster.topics)
+
+    def topic(self, name: str) -> TopicView | None:
+        cluster = self._door.cluster
+        known = None if cluster is None else cluster.topics.get(name)
+        if known is None or cluster is None:
+            return None
+        rows = [_row(n, one, cluster.live_ids) for n, one in known.partitions.items() if one.state is not None]
+        return TopicView(name, known.topic_id or "", rows)
+
+    def topics(self) -> Iterator[TopicView]:
+        for name in self.topic_names:
+            view = self.topic(name)
+            if view is not None:
+                yield view
+
+
+def _row(number: int, partition: Partition, live_ids: frozenset[int]) -> PartitionRow:
+    state = partition.state
+    assert state is not None
+    return PartitionRow(
+        number,
+        state.controller_epoch,
+        state.leader,
+        state.leader_epoch,
+        state.isr,
+        partition.version,
+        partition.replicas,
+        partition.adding,
+        partition.removing,
+        tuple(one for one in partition.replicas if one not in live_ids),
+        False,
+        state.recovery,
+    )

@@ -1,0 +1,63 @@
+"""What every term of a process is given: the properties it acts by, and the parts that reach outside.
+
+Values and types only.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from random import Random
+from typing import Protocol
+
+import msgspec
+
+from controller.claim import Claim
+from controller.config import Limits
+from controller.core.events import LeaderAndIsrAnswered, StopReplicaAnswered
+from controller.core.model import Broker
+from controller.guard import TermGuard
+from controller.loop import Recorder, Teller
+from controller.metrics import Meters
+from controller.outbox import OutboxStatus
+
+
+class Outboxes(Teller, Protocol):
+    """The outboxes, as a term knows them."""
+
+    async def settled(self) -> None: ...
+    def status(self) -> dict[int, OutboxStatus]: ...
+
+
+OnAnswer = Callable[[StopReplicaAnswered | LeaderAndIsrAnswered], None]
+#: opens a term's outboxes: claim, guard, tasks, what to call when a broker names a later controller, and with answers
+OpenOutboxes = Callable[[Claim, TermGuard, asyncio.TaskGroup, Callable[[str], None], OnAnswer], Outboxes]
+
+
+class Tools(msgspec.Struct):
+    """What every term of this process is given."""
+
+    cluster_id: str
+    open_outboxes: OpenOutboxes
+    journal: Recorder
+    limits: Limits
+    now_ms: Callable[[], int]
+    entropy: Random
+    #: whether this process can speak to a broker, as it is registered
+    is_ours: Callable[[Broker], bool] = lambda _: True
+    #: whether brokers that it cannot speak to have the better right to the cluster
+    yields_to_strangers: bool = False
+    #: a controller that is no broker: it leaves a seat alone that was handed back
+    is_dedicated: bool = False
+    #: it takes the seat from a broker that got it while all of ours were away
+    is_preferred: bool = False
+    unclean_default: bool = False
+    delete_enabled: bool = True
+    #: the automatic preferred election: None when it is off
+    balance_interval_s: float | None = None
+    imbalance_percentage: int = 10
+    meters: Meters = msgspec.field(default_factory=Meters)
+    #: the guard's own time; tests move it
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep

@@ -1,0 +1,224 @@
+"""Real Kafka brokers on a real ZooKeeper, and our controller beside them, as the tests see them.
+
+Owns the processes and an independent ZooKeeper client (kazoo). It waits for conditions, with a deadline; whether a test
+passes is for the test to say. It must leave no process behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from signal import Signals
+from typing import Any
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
+
+from brokerstub.lab.child import Child, launched
+from brokerstub.lab.kafka import HOST, KafkaBroker, jars, tool
+from brokerstub.lab.zookeeper import ZooKeeperServer, free_port
+from controller.http import ExchangeError, HttpClient
+
+ROOT = Path(__file__).parents[2]
+JARS = ROOT / "var" / "kafka"
+DEADLINE_S = 60.0
+POLL_S = 0.05
+HTTP_TIMEOUT_MS = 10_000
+TOOLS = "org.apache.kafka.tools"
+
+
+class Controller:
+    """One process of ours."""
+
+    def __init__(self, directory: Path, zookeeper: str, controller_id: int, more: Sequence[str]) -> None:
+        self.controller_id = controller_id
+        self.url = f"http://{HOST}:{free_port()}"
+        kafka = f"kafka://{HOST}:{free_port()}"
+        self.directory = directory / f"controller-{controller_id}"
+        self._command = [
+            *(sys.executable, "-c", "from controller.cli import main; main()", "controller"),
+            *("--zookeeper", zookeeper, "--id", str(controller_id), "--listen", f"{kafka},{self.url}"),
+            *("--data-dir", str(self.directory), "--set", "zookeeper.session.timeout.ms=6000"),
+            *("--set", "auto.leader.rebalance.enable=false", *more),
+        ]
+        self._child: Child | None = None
+
+    async def start(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._child = await launched(self._command, self.directory / "controller.log")
+        await until(self.is_up, f"controller {self.controller_id} answers")
+
+    def send(self, number: Signals) -> None:
+        assert self._child is not None
+        self._child.signal(number)
+
+    async def end(self, number: Signals = Signals.SIGTERM) -> None:
+        if self._child is not None:
+            self._child.signal(number)
+            self._child.signal(Signals.SIGCONT)
+            await self._child.wait()
+
+    async def is_up(self) -> bool:
+        return (await self.ask("GET", "/livez"))[0] == 200
+
+    async def ask(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
+        """Status and body; status 0 when nobody answers."""
+        client = HttpClient()
+        try:
+            raw = b"" if body is None else json.dumps(body).encode()
+            headers = {"Content-Type": "application/json"}
+            status, answer = await client.send(method, self.url + path, raw, headers, HTTP_TIMEOUT_MS)
+        except (ExchangeError, TimeoutError):
+            return 0, None
+        finally:
+            await client.close()
+        return status, json.loads(answer)
+
+    async def take_over(self) -> dict[str, Any]:
+        status, body = await self.ask("POST", "/v1/takeover", {})
+        assert status == 200, body
+        await until(self.is_active, "the term has begun")
+        return dict(body)
+
+    async def is_active(self) -> bool:
+        return (await self.ask("GET", "/v1/controller"))[1]["phase"] == "active"
+
+
+class Cluster:
+    """Brokers 1 to 3, and controllers of ours."""
+
+    def __init__(self, directory: Path, zookeeper: ZooKeeperServer, kazoo: KazooClient, found: Path) -> None:
+        self.directory = directory
+        self.server = zookeeper
+        self.zookeeper = f"{zookeeper.address}/kafka"
+        self.kazoo = kazoo
+        self.jars = found
+        self.brokers: dict[int, KafkaBroker] = {}
+        self.controllers: list[Controller] = []
+
+    @property
+    def controller(self) -> Controller:
+        return self.controllers[0]
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(broker.address for broker in self.brokers.values() if broker.pid is not None)
+
+    async def tool(self, name: str, *arguments: str) -> str:
+        """What one of Kafka's own tools printed; it has to succeed."""
+        code, output = await tool(
+            self.jars, self.directory, f"{TOOLS}.{name}", "--bootstrap-server", self.bootstrap, *arguments
+        )
+        assert code == 0, output
+        return output
+
+    async def create(self, topic: str, *arguments: str) -> None:
+        """By Kafka's own command, with what more it is told."""
+        assert f"Created topic {topic}." in await self.tool("TopicCommand", "--create", "--topic", topic, *arguments)
+
+    async def produce(self, topic: str, count: int) -> list[dict[str, Any]]:
+        """By Kafka's VerifiableProducer with acks=all; one entry for each record acknowledged."""
+        output = await self.tool(
+            "VerifiableProducer", "--topic", topic, "--max-messages", str(count), "--throughput", "500"
+        )
+        return [one for one in events_in(output) if one["name"] == "producer_send_success"]
+
+    async def consume(self, topic: str, count: int) -> int:
+        """How many records Kafka's VerifiableConsumer found from the beginning on."""
+        output = await self.tool(
+            *("VerifiableConsumer", "--topic", topic, "--group-id", f"group-{topic}", "--max-messages", str(count)),
+            *("--reset-policy", "earliest"),
+        )
+        return sum(one["count"] for one in events_in(output) if one["name"] == "records_consumed")
+
+    def read(self, path: str) -> Any:
+        """JSON at a path below the chroot; None if it is not there."""
+        try:
+            data = self.kazoo.get(f"/kafka{path}")[0]
+        except NoNodeError:
+            return None
+        return json.loads(data) if data else {}
+
+    def states(self, topic: str) -> Mapping[int, dict[str, Any]]:
+        """The state znodes of a topic, by partition."""
+        numbers = (self.read(f"/brokers/topics/{topic}") or {}).get("partitions", {})
+        found = {int(n): self.read(f"/brokers/topics/{topic}/partitions/{n}/state") for n in numbers}
+        return {number: state for number, state in found.items() if state is not None}
+
+    def leaders(self, topic: str) -> set[int]:
+        return {state["leader"] for state in self.states(topic).values()}
+
+    def is_in_sync(self, topic: str, *broker_ids: int) -> bool:
+        return all(set(broker_ids) <= set(state["isr"]) for state in self.states(topic).values())
+
+    def zxids(self) -> dict[str, int]:
+        """The transaction that last wrote each node of topics and configurations."""
+        found = {}
+        pending = ["/kafka/brokers/topics", "/kafka/config"]
+        while pending:
+            path = pending.pop()
+            _, stat = self.kazoo.get(path)
+            found[path] = stat.mzxid
+            pending += [f"{path}/{child}" for child in self.kazoo.get_children(path)]
+        return found
+
+    def is_registered(self, broker_id: int) -> bool:
+        return self.kazoo.exists(f"/kafka/brokers/ids/{broker_id}") is not None
+
+
+def events_in(output: str) -> list[dict[str, Any]]:
+    """What the verifiable clients print: a JSON object a line."""
+    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+
+
+async def until(question: Callable[[], Any], what: str) -> Any:
+    """The first true answer, awaited if need be; fails when there is none in time."""
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        answer = question()
+        if asyncio.iscoroutine(answer):
+            answer = await answer
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, f"not within {DEADLINE_S} s: {what}"
+        await asyncio.sleep(POLL_S)
+
+
+@asynccontextmanager
+async def a_cluster(directory: Path, *, protocol: str | None = None, log_dirs: int = 1) -> AsyncIterator[Cluster]:
+    """Three brokers, one of them the controller, and a process of ours on standby."""
+    zookeeper = ZooKeeperServer(directory / "zookeeper", free_port(), fsync=False)
+    await zookeeper.start()
+    kazoo = KazooClient(hosts=zookeeper.address)
+    await asyncio.to_thread(kazoo.start)
+    cluster = Cluster(directory, zookeeper, kazoo, await jars(JARS))
+    try:
+        for broker_id in (1, 2, 3):
+            cluster.brokers[broker_id] = KafkaBroker(
+                *(broker_id, free_port(), cluster.zookeeper, directory / f"broker-{broker_id}", cluster.jars),
+                protocol=protocol,
+                log_dirs=log_dirs,
+                # what is not said is not in doubt: a leader gives a slow follower up after this
+                properties={"replica.lag.time.max.ms": "10000"},
+            )
+            await cluster.brokers[broker_id].launch()
+        for broker in cluster.brokers.values():
+            await broker.listening()
+        await until(lambda: cluster.read("/controller"), "Kafka's own controller")
+        more = [] if protocol is None else ["--protocol", protocol]
+        cluster.controllers = [Controller(directory, cluster.zookeeper, 100, more)]
+        await cluster.controller.start()
+        yield cluster
+    finally:
+        for controller in cluster.controllers:
+            await controller.end(Signals.SIGKILL)
+        for broker in cluster.brokers.values():
+            await broker.kill()
+        await asyncio.to_thread(kazoo.stop)
+        kazoo.close()
+        await zookeeper.stop()

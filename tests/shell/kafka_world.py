@@ -1,0 +1,104 @@
+"""The controller's server in Kafka's protocol on a socket, and clients that speak by another codec."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from controller.config import LIMITS
+from controller.kafka.admin_apis import AdminApis
+from controller.kafka.broker_apis import BrokerApis
+from controller.kafka.server import API_VERSIONS, Api, KafkaServer
+from tests.shell import kafka_support as kio
+from tests.shell.admin_site import Site, a_site, leading
+from tests.shell.harness import Node
+
+HOST = "127.0.0.1"
+SECOND = timedelta(seconds=1)
+
+
+class Client:
+    """One connection to the server."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+        self.sent = 0
+
+    async def raw(self, frame: bytes) -> bytes | None:
+        """The answer's frame; None when the connection is closed instead."""
+        self.writer.write(struct.pack(">i", len(frame)) + frame)
+        try:
+            size = struct.unpack(">i", await self.reader.readexactly(4))[0]
+            return await self.reader.readexactly(size)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return None
+
+    async def ask(self, name: str, version: int, request: str, **fields: Any) -> Any:
+        """By the other codec, both ways."""
+        kind = getattr(kio.schema(name, version, "request"), request)
+        response = getattr(kio.schema(name, version, "response"), request.replace("Request", "Response"))
+        self.sent += 1
+        header_version = kind.__header_schema__.__version__
+        header = kio.request_header(kind.__api_key__, version, self.sent, "admin", header_version)
+        answer = await self.raw(header + kio.written(kind(**fields)))
+        assert answer is not None, "the connection was closed"
+        assert struct.unpack(">i", answer[:4])[0] == self.sent
+        return kio.read(response, answer[4 + response.__header_schema__.__version__ :])  # version 1 ends with no tags
+
+
+class World:
+    """A controller that leads brokers 1 to 3, and its server."""
+
+    def __init__(self, site: Site, node: Node, port: int) -> None:
+        self.site = site
+        self.node = node
+        self.port = port
+        self.clients: list[Client] = []
+
+    async def client(self) -> Client:
+        self.clients.append(Client(*await asyncio.open_connection(HOST, self.port)))
+        return self.clients[-1]
+
+
+@asynccontextmanager
+async def a_world(**limits: int) -> AsyncIterator[World]:
+    site = await a_site()
+    async with leading(site) as node:
+        bounds = msgspec.structs.replace(LIMITS, **limits)
+        own = {
+            **BrokerApis(node.daemon, bounds.partitions_per_rpc).table(),  # type: ignore[arg-type]
+            **AdminApis(node.daemon).table(),  # type: ignore[arg-type]
+            API_VERSIONS: Api(0, 3, 3),
+            3: Api(0, 12, 0),  # passed on
+        }
+
+        async def served() -> Mapping[int, Api]:
+            return own
+
+        async def echo(frame: bytes) -> bytes:
+            return frame[4:8] + b"passed on"
+
+        server = KafkaServer(served, echo, bounds)
+        world = World(site, node, await server.start(HOST, 0))
+        try:
+            yield world
+        finally:
+            for client in world.clients:
+                client.writer.close()
+            await server.close()
+
+
+async def create(client: Client, name: str, assignment: Mapping[int, tuple[int, ...]], version: int = 7) -> Any:
+    m = kio.schema("create_topics", version, "request")
+    rows = tuple(m.CreatableReplicaAssignment(partition_index=n, broker_ids=ids) for n, ids in assignment.items())
+    config = m.CreatableTopicConfig(name="retention.ms", value="60000")
+    topic = m.CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=rows, configs=(config,))
+    fields = {"topics": (topic,), "timeout": SECOND, "validate_only": False}
+    return (await client.ask("create_topics", version, "CreateTopicsRequest", **fields)).topics[0]

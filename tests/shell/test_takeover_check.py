@@ -1,0 +1,135 @@
+"""What is looked at before the seat is taken from Kafka's controller: why not, and what would be decided first."""
+
+from __future__ import annotations
+
+import json
+from random import Random
+from typing import Any
+
+import pytest
+
+from controller import wire
+from controller.claim import read_seat
+from controller.config import Limits
+from controller.kafka.check import Check, check
+from controller.tools import Tools
+from tests.fakes.zookeeper import FakeZooKeeper
+from tests.shell.harness import Heard, a_server, topic_json
+
+
+def registration(endpoint: str = "PLAINTEXT://h:9092", version: int = 5) -> bytes:
+    name = endpoint.partition("://")[0]
+    protocols = {"PLAINTEXT": "PLAINTEXT", "INSIDE": "PLAINTEXT", "HTTP": "PLAINTEXT"}
+    told = {"version": version, "host": None, "port": -1, "endpoints": [endpoint]}
+    return json.dumps({**told, "listener_security_protocol_map": {name: protocols.get(name, name)}}).encode()
+
+
+async def a_kafka(**brokers: bytes) -> FakeZooKeeper:
+    """Real brokers by name b1, b2, ...; the first holds the seat."""
+    server = await a_server()
+    for name, data in (brokers or {"b1": registration(), "b2": registration()}).items():
+        zk = await server.connect()
+        await zk.create(f"/brokers/ids/{name[1:]}", data, ephemeral=True)
+    tool = await server.connect()
+    await tool.create("/controller_epoch", b"7")
+    await tool.create("/controller", b'{"version":2,"brokerid":1,"timestamp":"0","kraftControllerEpoch":-1}')
+    return server
+
+
+async def put(server: FakeZooKeeper, path: str, value: Any) -> None:
+    tool = await server.connect()
+    parts = path.strip("/").split("/")
+    for depth in range(1, len(parts)):
+        if server.read(parent := "/" + "/".join(parts[:depth])) is None:
+            await tool.create(parent, b"")
+    data = value if isinstance(value, bytes) else json.dumps(value).encode()
+    await tool.create(path, data)
+
+
+async def checked(server: FakeZooKeeper, level: str = "3.9", listener: str | None = None, own_id: int = 100) -> Check:
+    heard, zk = Heard(), await server.connect()
+    tools = Tools(
+        cluster_id="test",
+        open_outboxes=heard.open_outboxes,
+        journal=heard,
+        limits=Limits(),
+        now_ms=lambda: 0,
+        entropy=Random(1),
+        is_ours=lambda broker: wire.address_of(broker.endpoints) is None,
+    )
+    return await check(zk, own_id, await read_seat(zk), tools, level, listener)
+
+
+async def test_a_cluster_as_it_should_be_may_be_taken_over_and_nothing_would_be_written() -> None:
+    server = await a_kafka()
+    await put(server, "/brokers/topics/orders", topic_json([1, 2]))
+    state = {"controller_epoch": 7, "leader": 1, "version": 1, "leader_epoch": 4, "isr": [1, 2]}
+    await put(server, "/brokers/topics/orders/partitions/0/state", state)
+    found = await checked(server)
+    assert (found.controller, found.controller_epoch, found.brokers) == (1, 7, [1, 2])
+    assert (found.topics, found.partitions) == (1, 1)
+    assert (found.reasons, found.writes) == ([], [])
+
+
+async def test_what_would_be_decided_first_is_told_and_not_done() -> None:
+    server = await a_kafka()
+    await put(server, "/brokers/topics/orders", topic_json([2, 1]))
+    before = {"controller_epoch": 7, "leader": 3, "version": 1, "leader_epoch": 4, "isr": [1, 2, 3]}
+    path = "/brokers/topics/orders/partitions/0/state"
+    await put(server, path, before)
+    found = await checked(server)
+    assert (found.writes, found.writes_count) == ([path], 1)
+    assert json.loads(server.read(path) or b"") == before
+
+
+MIGRATION = {"version": 0, "kraft_controller_id": 3000, "kraft_controller_epoch": 1, "kraft_metadata_offset": 5}
+FEATURES = {"version": 2, "status": 1, "features": {"group.version": {"max_version_level": 1}}}
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "reason"),
+    [
+        ("/migration", MIGRATION, "a migration to KRaft is under way"),
+        ("/feature", FEATURES, "features are finalised"),
+        ("/delegation_token/tokens/abc", b"", "delegation tokens are in use"),
+    ],
+)
+async def test_what_this_controller_would_neglect_is_a_reason(path: str, value: object, reason: str) -> None:
+    server = await a_kafka()
+    await put(server, path, value)
+    [said] = (await checked(server)).reasons
+    assert said.startswith(reason)
+
+
+async def test_an_empty_feature_node_and_a_migration_not_begun_are_no_reason() -> None:
+    server = await a_kafka()
+    await put(server, "/feature", {"version": 2, "status": 1, "features": {}})
+    await put(server, "/migration", {"version": 0, "kraft_controller_id": -1})
+    assert (await checked(server)).reasons == []
+
+
+@pytest.mark.parametrize(
+    ("brokers", "given", "reason"),
+    [
+        ({"b1": registration(version=4)}, {}, "brokers [1] register as those below"),
+        ({"b1": registration(version=4)}, {"level": "2.6"}, None),
+        ({"b1": registration("SASL_SSL://h:9092")}, {}, "brokers [1] lack a PLAINTEXT listener"),
+        ({"b1": registration("INSIDE://h:9092")}, {"listener": "INSIDE"}, None),
+        ({"b1": registration("INSIDE://h:9092")}, {"listener": "OTHER"}, "brokers [1] lack a PLAINTEXT listener nam"),
+        ({"b1": registration("HTTP://h:9092")}, {}, "no broker that this controller can speak to"),
+        ({"b1": registration()}, {"own_id": 1}, "broker 1 is registered: give this controller another id"),
+    ],
+)
+async def test_brokers_are_looked_at_one_by_one(
+    brokers: dict[str, bytes], given: dict[str, Any], reason: str | None
+) -> None:
+    reasons = (await checked(await a_kafka(**brokers), **given)).reasons
+    assert [one[: len(reason or "")] for one in reasons] == ([] if reason is None else [reason])
+
+
+async def test_stubs_that_hold_replicas_are_a_reason_and_others_are_none() -> None:
+    server = await a_kafka(b1=registration(), b2=registration("HTTP://h:8081"))
+    assert (await checked(server)).reasons == []
+    await put(server, "/brokers/topics/orders", topic_json([1, 2]))
+    [reason] = (await checked(server)).reasons
+    assert reason.startswith("brokers [2] hold replicas and are stubs")
