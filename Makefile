@@ -63,6 +63,11 @@ kafka-test: $(INSTALLED) java ## the tests with real Kafka brokers, in four minu
 kafka-soak: $(INSTALLED) java ## real brokers under random faults, nothing lost: MINUTES=10 SEED=
 	@$(BIN)/python -m tests.kafka.soak --minutes $${MINUTES:-10} $${SEED:+--seed $$SEED}
 
+# SEEDS, START; or SEED, for one of them with its story
+SEEDS = 1000
+simulate: $(INSTALLED) ## random schedules of faults in virtual time: SEEDS=1000, or one again: SEED=7
+	@$(BIN)/python -m tests.faults.simulate $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) $(if $(START),--start $(START)))
+
 tables: $(INSTALLED) ## the state tables into controller/DESIGN.md
 	@$(BIN)/python -m tests.tables
 
@@ -85,4 +90,4 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@touch $(INSTALLED)
 
 .PHONY: help up down test test-all lint check docker-up docker-down docker-test kafka-up kafka-down kafka-test kafka-soak \
-	bench bench-spark tables java
+	bench bench-spark simulate tables java

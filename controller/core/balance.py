@@ -49,7 +49,8 @@ def balance(context: Context, percentage: int) -> Iterator[Work]:
     for broker_id, keys in sorted(by_first.items()):
         elsewhere = [key for key in keys if not _is_led_by(context.cluster, key, broker_id)]
         if len(elsewhere) * 100 > percentage * len(keys):
-            yield from _elections(context, elsewhere, "leader imbalance", is_unclean=False, is_quiet=True)
+            settled = [key for key in elsewhere if not _is_drained(context.cluster, key)]
+            yield from _elections(context, settled, "leader imbalance", is_unclean=False, is_quiet=True)
 
 
 def imbalance(cluster: Cluster) -> int:
@@ -72,6 +73,15 @@ def _preferring(cluster: Cluster) -> Iterator[tuple[Key, Partition]]:
 def _is_led_by(cluster: Cluster, key: Key, broker_id: int) -> bool:
     known = cluster.partition(*key)
     return known is not None and known.state is not None and known.state.leader == broker_id
+
+
+def _is_drained(cluster: Cluster, key: Key) -> bool:
+    """Whether the same tick moves it off a broker that drains: two decisions on one belief would write one leader
+    epoch twice."""
+    known = cluster.partition(*key)
+    if known is None or known.state is None:
+        return False
+    return known.state.leader in cluster.draining_ids or not cluster.leaving_ids.isdisjoint(known.state.isr)
 
 
 def _everything(cluster: Cluster) -> Iterator[Key]:

@@ -37,10 +37,12 @@ def on_undrain_asked(context: Context, event: UndrainAsked) -> Iterator[Work]:
 
 
 def on_time_passed(context: Context) -> Iterator[Work]:
-    """What nobody else could lead when a drain was granted, somebody may lead by now."""
+    """What nobody else could lead when a drain was granted, somebody may lead by now. A partition is decided once,
+    however many of its replicas drain."""
+    seen: set[tuple[str, int]] = set()
     for broker_id, drain in sorted(context.cluster.duties.drains.items()):
         if broker_id in context.cluster.live_ids:
-            yield from _moves(context, DrainAsked(broker_id, is_shutdown=drain.is_shutdown))
+            yield from _moves(context, DrainAsked(broker_id, is_shutdown=drain.is_shutdown), seen)
 
 
 def remaining(cluster: Cluster, broker_id: int) -> list[TopicPartition]:
@@ -72,9 +74,12 @@ def _refusal(cluster: Cluster, event: DrainAsked) -> Refused | None:
     return None
 
 
-def _moves(context: Context, event: DrainAsked) -> Iterator[Work]:
+def _moves(context: Context, event: DrainAsked, seen: set[tuple[str, int]] | None = None) -> Iterator[Work]:
+    seen = set() if seen is None else seen
     for topic, numbers in sorted(context.cluster.hosted.get(event.broker_id, {}).items()):
-        yield Work(topic_subject(topic), partial(_move_off, context, topic, sorted(numbers), event))
+        rest = [number for number in sorted(numbers) if (topic, number) not in seen]
+        seen.update((topic, number) for number in rest)
+        yield Work(topic_subject(topic), partial(_move_off, context, topic, rest, event))
 
 
 def _grant(context: Context, event: DrainAsked) -> Iterator[Decided]:

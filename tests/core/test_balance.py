@@ -245,6 +245,15 @@ def test_the_automatic_election_says_why_and_tries_only_what_can_win() -> None:
     assert (change.partition, change.reason) == (1, "leader imbalance")
 
 
+@pytest.mark.parametrize("drained_ids", [(2,), (2, 3)])
+def test_what_a_drain_moves_in_the_same_tick_is_not_balanced_too(drained_ids: tuple[int, ...]) -> None:
+    """Found by simulated schedule 1000447: both wrote the leader epoch that follows the same belief."""
+    cluster = a_cluster(orders=[[1, 2, 3]], states={"orders-0": a_leadership(2, [2, 1, 3], 4)})
+    believing(cluster, *(DrainGranted(broker_id, cluster.brokers[broker_id].epoch, False) for broker_id in drained_ids))
+    [change] = settle(cluster, TimePassed(is_balance_due=True)).of_states()
+    assert change.state == a_leadership(1, [2, 1, 3], 5)
+
+
 def test_topics_on_their_way_out_are_not_balanced_nor_counted() -> None:
     cluster = believing(moved(5, of=5), DeletionQueued("orders", False))
     assert (balanced(cluster), imbalance(cluster)) == (set(), 0)

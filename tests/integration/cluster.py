@@ -28,6 +28,8 @@ from brokerstub.lab.settings import LabSettings
 from brokerstub.lab.zk_proxy import ZooKeeperProxy
 from brokerstub.lab.zookeeper import ZooKeeperServer
 from controller.http import ExchangeError, HttpClient
+from tests.faults.checker.evidence import history_of, json_lines
+from tests.faults.checker.verdict import judge, report
 from tests.integration.order import Claim, Order
 from tests.lab_support import free_port_base
 
@@ -119,11 +121,11 @@ class Broker(LabBroker):
 
     def rpcs(self) -> list[dict[str, Any]]:
         """The controllers' requests that it has answered, in order."""
-        return [line for line in _lines_of(self.folder / "state-change.log") if line["kind"] == "rpc"]
+        return [line for line in json_lines(self.folder / "state-change.log") if line["kind"] == "rpc"]
 
     def log(self, name: str) -> list[dict[str, Any]]:
         """What it logged under this name, over all its processes."""
-        return [line for line in _lines_of(self.folder / "broker.log") if line["event"] == name]
+        return [line for line in json_lines(self.folder / "broker.log") if line["event"] == name]
 
     def bugs(self) -> list[str]:
         """Whatever a process of its printed with a traceback."""
@@ -140,6 +142,7 @@ class Cluster:
         self.http = HttpClient()
         self.peers = Peers(settings.ports)
         self.brokers = {broker_id: Broker(broker_id, settings, self.peers, self.http) for broker_id in settings.ports}
+        self._servers = servers
         self._chroot = chroot  # made by the brokers
         patiently = partial(KazooRetry, max_tries=-1, delay=0.05, max_delay=0.2)
         self._kazoo = KazooClient(
@@ -168,6 +171,14 @@ class Cluster:
         assert not any(map(_is_alive, pids)), pids
         bugs = [bug for broker in self.brokers.values() for bug in broker.bugs()]
         assert not bugs, "\n".join(bugs)
+        self.judge()
+
+    def judge(self) -> None:
+        """What it did breaks no rule: see `tests/faults/checker`."""
+        history = history_of(self._servers, self._chroot, [one.folder for one in self.brokers.values()])
+        if history.commits:
+            findings = judge(history)
+            assert not findings, "\n".join(report(history, findings))
 
     async def start(self, *broker_ids: int) -> None:
         """Start these, or all, and wait until everything is well."""
@@ -284,14 +295,3 @@ def _is_alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def _lines_of(path: Path) -> list[dict[str, Any]]:
-    """JSON lines; the last one may be in the making, or torn by a kill."""
-    lines = []
-    for line in path.read_bytes().splitlines() if path.exists() else []:
-        try:
-            lines.append(json.loads(line))
-        except ValueError:
-            continue
-    return lines

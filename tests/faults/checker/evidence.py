@@ -1,0 +1,66 @@
+"""A run of real processes as a history: ZooKeeper's transaction log, and the state-change logs of the brokers.
+
+It reads files of servers and brokers that may be running, and asks nobody. A line torn by a kill is left out, as the
+contract of the log says; whether something is missing for another reason, the rules find out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from brokerstub.lab.txnlog import history as operations_of
+from brokerstub.lab.zookeeper import ZooKeeperServer
+from tests.faults.checker.history import Fault, History, Rpc, from_operations, json_of
+
+LOG = "state-change.log"
+
+
+def history_of(
+    servers: Sequence[ZooKeeperServer],
+    chroot: str,
+    broker_folders: Iterable[Path],
+    *,
+    faults: Iterable[Fault] = (),
+    **known: Any,
+) -> History:
+    """What a cluster below a chroot has done so far."""
+    server = next((one for one in servers if one.pid is not None), servers[0])
+    lines = [line for folder in broker_folders for line in lines_of(folder)]
+    return History(
+        commits=from_operations(operations_of(server.data_dir), chroot),
+        rpcs=[rpc_of(line) for line in lines if line["kind"] == "rpc"],
+        lines=[line for line in lines if line["kind"] != "rpc"],
+        faults=list(faults),
+        has_foreign_writers=True,
+        **known,
+    )
+
+
+def lines_of(folder: Path) -> list[dict[str, Any]]:
+    """One broker's lines in order, those of rotated files first."""
+    found = sorted(folder.glob(f"{LOG}*"), key=lambda path: -int(path.suffix[1:]) if path.suffix != ".log" else 0)
+    return [line for path in found for line in json_lines(path)]
+
+
+def json_lines(path: Path) -> list[dict[str, Any]]:
+    """The last one may be in the making, or torn by a kill."""
+    said = [json_of(raw) for raw in path.read_bytes().splitlines()] if path.exists() else []
+    return [line for line in said if isinstance(line, dict)]
+
+
+def rpc_of(line: dict[str, Any]) -> Rpc:
+    """A broker's line about a request that it answered."""
+    kind, _, about = line["reason"].partition(": ")
+    return Rpc(
+        at_ms=line["at_ms"],
+        broker_id=line["broker_id"],
+        broker_epoch=line["broker_epoch"],
+        controller_id=line["controller_id"],
+        controller_epoch=line["controller_epoch"],
+        kind=kind,
+        error_code=line["error_code"],
+        event_id=line.get("event_id"),
+        is_full="of a full list" in about,
+    )

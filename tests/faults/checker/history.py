@@ -1,0 +1,201 @@
+"""One run's evidence as one history: ZooKeeper's commits in zxid order, what brokers were told, calls, lines, faults.
+
+It owns the vocabulary of the rules and refuses what cannot be judged: commits out of order, and commits that do not
+fit onto each other because something between them is missing. It judges nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from brokerstub.lab.txnlog import Operation
+from controller.core.writes import Check, Create, Delete, Op, Set
+
+ANY_VERSION = -1
+NOBODY = 0
+
+
+class HistoryError(Exception):
+    """The evidence is truncated, unordered or contradicts itself: nothing can be said about the run."""
+
+
+class Write(NamedTuple):
+    """One operation of a commit. `version` is the znode's after it, if it is known; `expected` what was asked for."""
+
+    kind: Literal["create", "set", "delete", "check"]
+    path: str
+    data: bytes = b""
+    version: int | None = None
+    expected: int | None = None
+    is_ephemeral: bool = False
+
+
+class Commit(NamedTuple):
+    """One transaction that happened."""
+
+    zxid: int
+    session: int
+    at_ms: int
+    writes: tuple[Write, ...]
+
+
+class Row(NamedTuple):
+    """One partition as a broker was told of it; leader -2: it is gone."""
+
+    topic_id: str
+    partition: int
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    version: int
+    controller_epoch: int
+    is_new: bool
+
+
+class Stop(NamedTuple):
+    """One replica that a broker was told to stop."""
+
+    topic_id: str
+    partition: int
+    leader_epoch: int
+    is_delete: bool
+
+
+class Rpc(NamedTuple):
+    """A controller's request that a broker answered, in the order of its answers. `rows`, `stops` and what begins
+    with `sent` are known in the simulation only."""
+
+    at_ms: int
+    broker_id: int
+    broker_epoch: int
+    controller_id: int
+    controller_epoch: int
+    kind: str  # leader-and-isr, update-metadata, stop-replica
+    error_code: int
+    event_id: str | None = None
+    is_full: bool = False
+    rows: tuple[Row, ...] | None = None
+    stops: tuple[Stop, ...] = ()
+    refused: frozenset[tuple[str, int]] = frozenset()
+    sent_zxid: int | None = None
+    #: seconds after the sender's own deadline; what is above 0 was too late
+    sent_late_s: float | None = None
+
+
+class Call(NamedTuple):
+    """An operation that somebody asked for. `outcome` None: never answered."""
+
+    what: str
+    subject: str
+    begun_ms: int
+    ended_ms: int | None
+    outcome: Literal["ok", "refused", "unknown"] | None
+    detail: Any = None
+
+
+class Fault(NamedTuple):
+    """What was done to the cluster. Healing is one, too."""
+
+    at_ms: int
+    kind: str
+    target: str = ""
+    #: whether the seat may move because of it
+    can_move_seat: bool = False
+
+
+class End(msgspec.Struct):
+    """How the run ended, after healing: what each broker that lives was told, and what is left to do."""
+
+    #: broker id -> {(topic, partition): (leader, leader_epoch, isr, version)}
+    views: dict[int, dict[tuple[str, int], tuple[int, int, tuple[int, ...], int]]]
+    active_ids: list[int]
+    #: replicas set aside or held that no assignment names: broker id -> names
+    strays: dict[int, list[str]] = {}
+    converged_after_ms: int | None = None
+    allowed_ms: int = 0
+
+
+class History(msgspec.Struct):
+    """All of it."""
+
+    commits: list[Commit]
+    rpcs: list[Rpc] = []
+    #: state-change lines, as they stand in the brokers' logs
+    lines: list[dict[str, Any]] = []
+    calls: list[Call] = []
+    faults: list[Fault] = []
+    #: what processes said of themselves: bugs, parked subjects
+    bugs: list[str] = []
+    session_timeout_ms: int = 4_000
+    unclean_default: bool = False
+    delete_enabled: bool = True
+    #: a tool or an older broker writes states and assignments beside the controller
+    has_foreign_writers: bool = False
+    lost_lines: bool = False
+    end: End | None = None
+
+    def check_order(self) -> None:
+        """Refuse what is not in order."""
+        for earlier, later in zip(self.commits, self.commits[1:], strict=False):
+            if later.zxid <= earlier.zxid:
+                raise HistoryError(f"commit {later.zxid:#x} follows {earlier.zxid:#x}: the log is not in order")
+        if not self.commits:
+            raise HistoryError("no commits: there is nothing to judge")
+
+
+def from_operations(operations: Iterable[Operation], chroot: str = "") -> list[Commit]:
+    """ZooKeeper's transaction log below a chroot as commits; what was refused, and sessions' beginnings, are none."""
+    commits = []
+    for zxid, group in groupby(operations, key=lambda one: one.zxid):
+        writes: list[Write] = []
+        session = at_ms = 0
+        for one in group:
+            session, at_ms = one.session, one.at_ms
+            below = (each for each in _writes_of(one) if each.path.startswith(f"{chroot}/"))
+            writes += (each._replace(path=each.path.removeprefix(chroot)) for each in below)
+        if writes:
+            commits.append(Commit(zxid, session, at_ms, tuple(writes)))
+    return commits
+
+
+def _writes_of(one: Operation) -> Iterator[Write]:
+    match one.kind:
+        case "create":
+            yield Write("create", one.path or "", one.data or b"", 0, is_ephemeral=bool(one.ephemeral_owner))
+        case "set":
+            yield Write("set", one.path or "", one.data or b"", one.version)
+        case "delete":
+            yield Write("delete", one.path or "")
+        case "check":
+            yield Write("check", one.path or "", expected=None if one.version is None else one.version - 1)
+        case "close":
+            yield from (Write("delete", path) for path in one.paths)
+
+
+def from_ops(zxid: int, session: int, at_ms: int, ops: Sequence[Op]) -> Commit:
+    """A commit of the fake ZooKeeper."""
+    writes: list[Write] = []
+    for op in ops:
+        match op:
+            case Create(path=path, data=data, ephemeral=ephemeral):
+                writes.append(Write("create", path, data, 0, is_ephemeral=ephemeral))
+            case Set(path=path, data=data, version=version):
+                writes.append(Write("set", path, data, None if version < 0 else version + 1, version))
+            case Delete(path=path, version=version):
+                writes.append(Write("delete", path, expected=version))
+            case Check(path=path, version=version):
+                writes.append(Write("check", path, expected=version))
+    return Commit(zxid, session, at_ms, tuple(writes))
+
+
+def json_of(data: bytes) -> Any:
+    """A znode's JSON; None when it is none."""
+    try:
+        return json.loads(data)
+    except ValueError:
+        return None

@@ -1,0 +1,281 @@
+"""Rules about what brokers were told, what was recorded, what was answered, and how it ended.
+
+Each looks at the whole run, and yields what is wrong as `(partition or None, text)`. Rows and the moment of sending are
+known in the simulation only; where they are not, a rule says nothing about them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from tests.faults.checker.history import History, Rpc
+from tests.faults.checker.replay import Key, Registration, State, Step, World
+from tests.faults.checker.rules_zookeeper import Wrong, is_by_controller
+
+REMOVED: Final = -2
+
+
+class Written(msgspec.Struct, frozen=True):
+    """A state znode's version, by whom and when."""
+
+    key: Key
+    topic_id: str | None
+    state: State
+    zxid: int
+    at_ms: int
+    by_controller: bool
+
+
+class Known(msgspec.Struct):
+    """What the replay found out, for rules about the whole run."""
+
+    world: World
+    written: list[Written] = []
+    claims: list[tuple[int, int, int, int]] = []  # epoch, broker id, zxid, ms
+    deleted: dict[str, tuple[int, int]] = {}  # topic id -> zxid, epoch
+    registrations: list[Registration] = []
+    gone_states: dict[Key, int] = {}
+
+    def note(self, step: Step, world: World) -> None:
+        self.world = world
+        commit = step.commit
+        if step.is_claim and step.seat_after is not None:
+            who = world.sessions.get(step.seat_after, -1)
+            self.claims.append((step.epoch_after or 0, who, commit.zxid, commit.at_ms))
+        for one in step.states:
+            if one.after is not None:
+                by = is_by_controller(step)
+                self.written.append(Written(one.key, one.topic_id, one.after, commit.zxid, commit.at_ms, by))
+            else:
+                self.gone_states[one.key] = commit.zxid
+        for topic in step.topics:
+            if topic.before is not None and topic.after is None and topic.before.topic_id is not None:
+                self.deleted[topic.before.topic_id] = (commit.zxid, step.epoch_before or 0)
+
+
+RunRule = Callable[[History, Known], Iterator[Wrong]]
+
+
+def _taken(history: History) -> dict[int, list[Rpc]]:
+    by_broker: defaultdict[int, list[Rpc]] = defaultdict(list)
+    for one in history.rpcs:
+        if one.error_code == 0:
+            by_broker[one.broker_id].append(one)
+    return by_broker
+
+
+def s02_one_claimant_per_epoch(history: History, known: Known) -> Iterator[Wrong]:
+    who = {epoch: broker_id for epoch, broker_id, _, _ in known.claims}
+    for epoch, count in Counter(epoch for epoch, *_ in known.claims).items():
+        if count > 1:
+            yield None, f"epoch {epoch} was claimed {count} times"
+    for one in history.rpcs:
+        if who.get(one.controller_epoch, one.controller_id) != one.controller_id:
+            yield None, f"broker {one.controller_id} told in epoch {one.controller_epoch}, which is not its own"
+
+
+def s05_nothing_leaves_after_the_deadline(history: History, known: Known) -> Iterator[Wrong]:
+    for one in history.rpcs:
+        if one.sent_late_s is not None and one.sent_late_s > 0:
+            late = f"{one.sent_late_s:.3f} s after its deadline"
+            yield None, f"broker {one.controller_id} sent {one.kind} to {one.broker_id} {late}"
+
+
+def s06_no_broker_obeys_an_older_controller(history: History, known: Known) -> Iterator[Wrong]:
+    for broker_id, taken in _taken(history).items():
+        highest = -1
+        for one in taken:
+            if one.controller_epoch < highest:
+                yield None, f"broker {broker_id} obeyed epoch {one.controller_epoch} after {highest}"
+            highest = max(highest, one.controller_epoch)
+
+
+def s07_no_incarnation_obeys_what_was_meant_for_another(history: History, known: Known) -> Iterator[Wrong]:
+    epochs = {(one.broker_id, one.epoch) for one in known.registrations}
+    for broker_id, taken in _taken(history).items():
+        newest = -1
+        for one in taken:
+            if (broker_id, one.broker_epoch) not in epochs:
+                yield None, f"broker {broker_id} obeyed as {one.broker_epoch}, which it never was"
+            if one.broker_epoch < newest:
+                yield None, f"broker {broker_id} obeyed as {one.broker_epoch} after {newest}"
+            newest = max(newest, one.broker_epoch)
+
+
+def s24_what_is_deleted_is_not_led_again(history: History, known: Known) -> Iterator[Wrong]:
+    for one in history.rpcs:
+        for row in one.rows or ():
+            zxid, epoch = known.deleted.get(row.topic_id, (None, 0))
+            if zxid is None or one.sent_zxid is None or row.leader == REMOVED or one.kind != "leader-and-isr":
+                continue
+            if one.sent_zxid >= zxid and one.controller_epoch > epoch:
+                yield None, f"broker {one.broker_id} was told to lead or follow {row.topic_id}, deleted at {zxid:#x}"
+
+
+def s25_topic_ids_are_not_used_again(history: History, known: Known) -> Iterator[Wrong]:
+    names: defaultdict[str, set[str]] = defaultdict(set)
+    for one in known.written:
+        if one.topic_id is not None:
+            names[one.topic_id].add(one.key[0])
+    for topic_id, named in names.items():
+        if len(named) > 1:
+            yield None, f"topic id {topic_id} belongs to {sorted(named)}"
+
+
+def s28_the_first_things_told_are_everything(history: History, known: Known) -> Iterator[Wrong]:
+    """To each incarnation, by each controller: UpdateMetadata in full, then LeaderAndIsr in full."""
+    for broker_id, taken in _taken(history).items():
+        told: defaultdict[tuple[int, int], list[Rpc]] = defaultdict(list)
+        for one in taken:
+            told[one.broker_epoch, one.controller_epoch].append(one)
+        for (broker_epoch, epoch), requests in told.items():
+            first = requests[0]
+            if first.kind != "update-metadata" or not first.is_full:
+                yield None, f"controller {epoch} told {broker_id} ({broker_epoch}) {first.kind} before all metadata"
+            led = next((one for one in requests if one.kind == "leader-and-isr"), None)
+            if led is not None and not led.is_full:
+                yield None, f"controller {epoch} told {broker_id} ({broker_epoch}) some replicas before all of them"
+
+
+def s28_no_older_state_follows_a_newer_one(history: History, known: Known) -> Iterator[Wrong]:
+    names = {one.topic_id: one.key[0] for one in known.written}
+    for broker_id, taken in _taken(history).items():
+        newest: dict[tuple[int, str, str, int], int] = {}
+        for one in taken:
+            for row in one.rows or ():
+                place = (one.broker_epoch, one.kind, row.topic_id, row.partition)
+                if row.leader == REMOVED:
+                    newest.pop(place, None)
+                    continue
+                if row.version < newest.get(place, -1) and (row.topic_id, row.partition) not in one.refused:
+                    key = (names.get(row.topic_id, "?"), row.partition)
+                    yield key, f"broker {broker_id} took version {row.version} after {newest[place]} by {one.kind}"
+                newest[place] = max(row.version, newest.get(place, -1))
+
+
+def s29_what_is_told_stood_in_zookeeper(history: History, known: Known) -> Iterator[Wrong]:
+    stood: dict[tuple[Any, ...], int] = {}
+    for one in known.written:
+        state = one.state
+        place = (one.topic_id, one.key[1], state.leader, state.leader_epoch, state.isr, state.version)
+        stood.setdefault((*place, state.controller_epoch), one.zxid)
+    names = {one.topic_id: one.key[0] for one in known.written}
+    for rpc in history.rpcs:
+        for row in rpc.rows or ():
+            if row.leader == REMOVED:
+                continue
+            place = (row.topic_id, row.partition, row.leader, row.leader_epoch, row.isr, row.version)
+            zxid = stood.get((*place, row.controller_epoch))
+            if zxid is None or (rpc.sent_zxid is not None and zxid > rpc.sent_zxid):
+                key = (names.get(row.topic_id, "?"), row.partition)
+                yield key, f"broker {rpc.broker_id} was told {row}, which did not stand in ZooKeeper then"
+
+
+def s30_what_was_answered_is_so(history: History, known: Known) -> Iterator[Wrong]:
+    """ok: done. Refused: it was not done by this call. Made and deleted topics, by their own commits."""
+    made = {one.key[0] for one in known.written} | set(known.world.topics)
+    for one in history.calls:
+        if one.what == "create-topic" and one.outcome == "ok" and one.subject not in made:
+            yield (one.subject, 0), f"the creation of {one.subject} was answered with ok, and it was never there"
+
+
+def s34_lines_say_what_was_written(history: History, known: Known) -> Iterator[Wrong]:
+    """One line for each state that a controller wrote, once the next term has loaded; never two that differ."""
+    lines: defaultdict[tuple[str, int, int], set[tuple[Any, ...]]] = defaultdict(set)
+    for line in history.lines:
+        if line["kind"] == "partition" and line.get("version") is not None and line.get("isr") is not None:
+            place = (line.get("topic_id") or "", line["partition"], line["version"])
+            said = (line["leader"], line["leader_epoch"], tuple(line["isr"]), line["controller_epoch"])
+            lines[place].add(said)
+    last_epoch = max((epoch for epoch, *_ in known.claims), default=0)
+    seen_later = {line["controller_epoch"] for line in history.lines if line["kind"] != "rpc"}
+    for one in known.written:
+        state, place = one.state, (one.topic_id or "", one.key[1], one.state.version)
+        said = lines.get(place, set())
+        wanted = (state.leader, state.leader_epoch, state.isr, state.controller_epoch)
+        if not one.by_controller or not one.topic_id:
+            continue
+        if said and said != {wanted}:
+            yield one.key, f"version {state.version} is {wanted} in ZooKeeper, and {sorted(said)} in the logs"
+        elif not said and not history.lost_lines and _must_be_recorded(one, known, last_epoch, seen_later):
+            yield one.key, f"version {state.version} ({wanted}) of epoch {state.controller_epoch} is in no log"
+
+
+def _must_be_recorded(one: Written, known: Known, last_epoch: int, seen: set[int]) -> bool:
+    """Not what its writer had no time to write down, if it was gone before a successor could find it."""
+    epoch = one.state.controller_epoch
+    later = [claim for claim in known.claims if claim[0] > epoch]
+    if not later:
+        return False
+    ends_at = next((each for each in known.written if each.key == one.key and each.zxid > one.zxid), None)
+    next_loaded = next((claim for claim in later if claim[0] in seen), None)
+    if next_loaded is None or known.gone_states.get(one.key, 0) > one.zxid:
+        return False
+    return ends_at is None or ends_at.state.controller_epoch != epoch or ends_at.zxid > next_loaded[2]
+
+
+def l13_every_call_is_answered(history: History, known: Known) -> Iterator[Wrong]:
+    if history.end is not None:
+        for one in history.calls:
+            if one.ended_ms is None:
+                yield None, f"{one.what} {one.subject} was never answered"
+
+
+def l14_it_converges(history: History, known: Known) -> Iterator[Wrong]:
+    """Within its time after healing: one controller, every view ZooKeeper's, everybody led who can be, nothing left."""
+    end = history.end
+    if end is None:
+        return
+    if end.converged_after_ms is None:
+        yield None, f"not converged {end.allowed_ms} ms after healing"
+    if len(end.active_ids) != 1:
+        yield None, f"active controllers at the end: {end.active_ids}"
+    world = known.world
+    states = {key: (one.leader, one.leader_epoch, one.isr, one.version) for key, one in world.states.items()}
+    for broker_id, view in sorted(end.views.items()):
+        for key in sorted(states.keys() | view.keys()):
+            if states.get(key) != view.get(key):
+                yield key, f"broker {broker_id} believes {view.get(key)}, ZooKeeper has {states.get(key)}"
+    for key, state in sorted(world.states.items()):
+        if state.leader not in world.registered and set(state.isr) & world.registered.keys():
+            yield key, f"nobody leads it though {sorted(set(state.isr) & world.registered.keys())} could"
+
+
+def l06_l08_no_intent_is_left(history: History, known: Known) -> Iterator[Wrong]:
+    if history.end is None:
+        return
+    pending = re.compile(
+        r"/admin/(delete_topics/.+|reassign_partitions|preferred_replica_election)|/isr_change_not.*/.+"
+    )
+    for path in sorted(known.world.nodes):
+        if pending.fullmatch(path):
+            yield None, f"{path} is left"
+    for name, topic in sorted(known.world.topics.items()):
+        for number, assigned in topic.partitions.items():
+            if assigned.adding or assigned.removing:
+                yield (name, number), f"still being reassigned: {assigned}"
+            if (name, number) not in known.world.states:
+                yield (name, number), "was never led"
+    for broker_id, strays in (history.end.strays or {}).items():
+        yield None, f"broker {broker_id} holds what nobody assigned to it: {strays}"
+
+
+def l15_the_seat_moves_only_for_a_reason(history: History, known: Known) -> Iterator[Wrong]:
+    causes = sum(one.can_move_seat for one in history.faults)
+    if history.end is not None and len(known.claims) > 1 + causes:
+        yield None, f"{len(known.claims)} claims for {causes} faults that could move the seat"
+
+
+def no_process_met_a_bug(history: History, known: Known) -> Iterator[Wrong]:
+    for one in history.bugs:
+        yield None, one
+
+
+RULES: Final[tuple[RunRule, ...]] = tuple(
+    value for name, value in sorted(globals().items()) if re.match(r"[sl]\d\d_|no_process", name)
+)

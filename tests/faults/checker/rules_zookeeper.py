@@ -1,0 +1,291 @@
+"""Rules about what is written to ZooKeeper, one function each, named after the hazard's number.
+
+Each looks at one commit and the world as of after it, and yields what is wrong as `(partition or None, text)`. None of
+them keeps anything from one commit to the next; what a rule has to remember is in the replayed world.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from tests.faults.checker.history import ANY_VERSION, Commit, History, Write
+from tests.faults.checker.replay import Assigned, Key, State, StateChange, Step, World
+
+Wrong = tuple[Key | None, str]
+Rule = Callable[[History, Step, World], Iterator[Wrong]]
+
+SEAT, EPOCH = "/controller", "/controller_epoch"
+NO_LEADER: Final = -1
+#: what a process of ours writes without holding the seat: its registration, what every cluster has, announcements
+_OWN = re.compile(
+    r"/brokers/ids/\d+|/brokers/seqid|/cluster/id|/feature|/controller|/controller_epoch"
+    r"|/(isr_change_notification|log_dir_event_notification)/.*"
+    r"|/[a-z_]+|/(brokers|config|admin)/[a-z_]+"
+)
+
+
+def controller_writes(commit: Commit) -> list[Write]:
+    """What only controllers may write."""
+    return [
+        one
+        for one in commit.writes
+        if one.kind != "check"
+        and not (_OWN.fullmatch(one.path) and not (one.kind == "delete" and "_notification/" in one.path))
+        and not one.path.startswith("/brokers/ids/")
+    ]
+
+
+def is_by_process(step: Step, world: World) -> bool:
+    """By a broker process of ours, not by a tool."""
+    return step.commit.session in world.sessions
+
+
+def is_by_controller(step: Step) -> bool:
+    return step.seat_before is not None and step.seat_before == step.commit.session
+
+
+def is_direct(history: History, step: Step) -> bool:
+    """A leader of an older protocol level writes its ISR itself: leader and leader epoch stay."""
+    return history.has_foreign_writers and all(
+        one.before and one.after and one.before[:2] == one.after[:2] for one in step.states
+    )
+
+
+def s01_the_epoch_rises_by_one_with_each_claim(history: History, step: Step, world: World) -> Iterator[Wrong]:
+    is_first = step.epoch_before is None
+    if step.epoch_before != step.epoch_after and not is_first:
+        if not step.is_claim:
+            yield None, f"/controller_epoch became {step.epoch_after} without a claim of /controller"
+        elif step.epoch_after != (step.epoch_before or 0) + 1:
+            yield None, f"/controller_epoch went from {step.epoch_before} to {step.epoch_after}"
+    if step.is_claim and step.epoch_before == step.epoch_after and is_by_process(step, world):
+        yield None, f"/controller was claimed and the epoch stayed {step.epoch_after}"
+
+
+def s03_s04_only_who_holds_the_seat_writes(history: History, step: Step, world: World) -> Iterator[Wrong]:
+    """By the seat's own session: whoever was deposed, S3, does not hold it any more."""
+    written = controller_writes(step.commit)
+    if not written or not is_by_process(step, world) or is_by_controller(step) or is_direct(history, step):
+        return
+    who = world.sessions[step.commit.session]
+    key = step.states[0].key if step.states else None
+    yield key, f"broker {who} wrote {written[0].path} while /controller was {_owner(step.seat_before, world)}"
+
+
+def s03_every_write_of_a_controller_is_fenced(history: History, step: Step, world: World) -> Iterator[Wrong]:
+    """The transaction itself checks the epoch's version and the seat: a race cannot slip through."""
+    written = controller_writes(step.commit)
+    if not written or not is_by_process(step, world) or is_direct(history, step):
+        return
+    checked = {one.path for one in step.commit.writes if one.kind == "check"}
+    if missing := {SEAT, EPOCH} - checked:
+        yield None, f"{written[0].path} was written without a check of {' and '.join(sorted(missing))}"
+
+
+def s02_s09_states_carry_their_writers_epoch(history: History, step: Step, world: World) -> Iterator[Wrong]:
+    for one in step.states:
+        if one.after is None:
+            continue
+        if one.last is not None and one.after.controller_epoch < one.last.controller_epoch:
+            yield one.key, f"controller_epoch went from {one.last.controller_epoch} to {one.after.controller_epoch}"
+        if is_by_controller(step) and one.after.controller_epoch != step.epoch_before:
+            yield one.key, f"written in epoch {step.epoch_before}, and says {one.after.controller_epoch}"
+
+
+def s08_leader_epochs_rise_by_one_decision(history: History, step: Step, world: World) -> Iterator[Wrong]:
+    for one in step.states:
+        before, after = one.last, one.after
+        if before is None or after is None or not is_by_controller(step):
+            continue
+        if after.leader_epoch < before.leader_epoch:
+            yield one.key, f"the leader epoch fell from {before.leader_epoch} to {after.leader_epoch}"
+        elif after.leader_epoch == before.leader_epoch and after.leader != before.leader:
+            yield one.key, f"leader {after.leader} after {before.leader} with the same leader epoch"
+        elif after.leader_epoch > before.leader_epoch + 1:
+            yield one.key, f"the leader epoch went from {before.leader_epoch} to {after.leader_epoch}"
+        elif after[:3] == before[:3] and after.recovery == before.recovery and one.before is not None:
+            yield one.key, "written again without any change"
+
+
+def s10_writes_name_the_version_they_expect(history: History, step: Step, world: World) -> Iterator[Wrong]:
+    if is_by_process(step, world):
+        for one in controller_writes(step.commit):
+            if one.kind in ("set", "delete") and one.expected == ANY_VERSION:
+                yield None, f"{one.path} was written whatever its version"
+
+
+def s11_the_leader_is_in_the_isr(history: History, step: Step, world: World) -> Iterator[Wrong]:
+    for one in step.states:
+        if one.after is not None and one.after.leader not in (NO_LEADER, *one.after.isr):
+            yield one.key, f"leader {one.after.leader} is not in ISR {one.after.isr}"
+
+
+def s12_the_isr_is_never_empty(history: History, step: Step, world: World) -> Iterator[Wrong]:
+    for one in step.states:
+        if one.after is not None and not one.after.isr:
+            yield one.key, "the ISR is empty"
+
+
+def s13_the_isr_is_within_the_assignment(history: History, step: Step, world: World) -> Iterator[Wrong]:
+    touched = {one.key for one in step.states if one.after is not None}
+    for topic in step.topics:
+        if topic.after is not None:
+            touched |= {(topic.name, number) for number in topic.after.partitions}
+    if not is_by_controller(step):
+        return
+    for key in sorted(touched):
+        state, assigned = world.states.get(key), assigned_of(world, key)
+        if state is not None and assigned is not None and not set(state.isr) <= set(assigned.replicas):
+            yield key, f"ISR {state.isr} has members outside of replicas {assigned.replicas}"
+
+
+def s14_leaders_come_from_the_isr(history: History, step: Step, world: World) -> Iterator[Wrong]:
+    for one in _elections(step):
+        before, after = one.before, one.after
+        assert before is not None
+        if is_unclean(before, after):
+            if not is_unclean_allowed(history, step, world, one):
+                yield one.key, f"leader {after.leader} was not in ISR {before.isr}, and unclean is not allowed"
+        elif added := set(after.isr) - set(before.isr):
+            yield one.key, f"an election added {sorted(added)} to the ISR"
+
+
+def s15_who_is_elected_lives(history: History, step: Step, world: World) -> Iterator[Wrong]:
+    at_ms, slack_ms = step.commit.at_ms, slack_of(history)
+    for one in step.states:
+        after = one.after
+        is_named = after is not None and (one.last is None or one.last.leader_epoch != after.leader_epoch)
+        if after is None or not is_named or after.leader == NO_LEADER or not is_by_controller(step):
+            continue
+        if not world.is_live(after.leader, at_ms, slack_ms):
+            yield one.key, f"leader {after.leader} was named and has not lived for {slack_ms} ms"
+        elif one.before is not None and one.before.leader != after.leader and world.is_draining(after.leader):
+            others = [b for b in after.isr if b != after.leader and _is_settled(history, step, world, b)]
+            if others:
+                yield one.key, f"leader {after.leader} was elected while it drains, and {others} could lead"
+
+
+def s16_isrs_grow_by_the_living_only(history: History, step: Step, world: World) -> Iterator[Wrong]:
+    for one in step.states:
+        before, after = one.before, one.after
+        if before is None or after is None or after.leader_epoch != before.leader_epoch or not is_by_controller(step):
+            continue
+        for added in sorted(set(after.isr) - set(before.isr)):
+            if not world.is_live(added, step.commit.at_ms, slack_of(history)):
+                yield one.key, f"the ISR grew by {added}, which has not lived for {slack_of(history)} ms"
+            elif world.is_draining(added, for_good=True):
+                yield one.key, f"the ISR grew by {added}, which shuts down"
+
+
+def s17_unclean_choices_are_marked(history: History, step: Step, world: World) -> Iterator[Wrong]:
+    for one in _elections(step):
+        before, after = one.before, one.after
+        assert before is not None
+        if is_unclean(before, after) and (after.recovery != 1 or after.isr != (after.leader,)):
+            yield one.key, f"an unclean choice of {after.leader} that does not say that it recovers alone"
+
+
+def s20_assignments_have_a_shape(history: History, step: Step, world: World) -> Iterator[Wrong]:
+    for one in step.topics:
+        if one.after is None or not is_by_controller(step):
+            continue
+        numbers = sorted(one.after.partitions)
+        if numbers != list(range(len(numbers))) or not numbers:
+            yield (one.name, 0), f"the partitions are numbered {numbers}"
+        if one.before is not None and len(one.before.partitions) > len(numbers):
+            yield (one.name, 0), f"{len(one.before.partitions)} partitions became {len(numbers)}"
+        for number, assigned in one.after.partitions.items():
+            replicas = assigned.replicas
+            if not replicas or len(set(replicas)) != len(replicas) or min(replicas) < 0:
+                yield (one.name, number), f"replicas {replicas}"
+            if not set(assigned.adding) | set(assigned.removing) <= set(replicas):
+                yield (one.name, number), f"{assigned} adds or removes what it does not have"
+
+
+def s21_s22_a_reassignment_ends_in_sync_or_goes_back(history: History, step: Step, world: World) -> Iterator[Wrong]:
+    """Until its target is in sync, an assignment keeps what it had and what it gets."""
+    for one in step.topics:
+        if one.before is None or one.after is None or not is_by_controller(step):
+            continue
+        for number, before in one.before.partitions.items():
+            after, state = one.after.partitions.get(number), world.states.get((one.name, number))
+            if after is None or state is None:
+                continue
+            origin, now = set(before.replicas) - set(before.adding), set(after.replicas)
+            if not origin <= now and not now <= set(state.isr):
+                yield (one.name, number), f"{before} became {after} with ISR {state.isr} only"
+
+
+def s23_a_deletions_marker_goes_last(history: History, step: Step, world: World) -> Iterator[Wrong]:
+    if not is_by_controller(step):
+        return
+    for name in step.gone_markers:
+        was_deleted = any(one.name == name and one.after is None for one in step.topics)
+        if name in world.topics and not was_deleted and _has_lost_states(world, name):
+            yield (name, 0), "the marker of a deletion that had begun went, and the topic stands"
+    for one in step.topics:
+        if one.before is not None and one.after is None:
+            if f"/config/topics/{one.name}" in world.nodes:
+                yield (one.name, 0), "the topic went before its configuration"
+            if any(path.startswith(f"/brokers/topics/{one.name}/") for path in world.nodes):
+                yield (one.name, 0), "the topic went before its partitions"
+
+
+def s25_a_topics_id_never_changes(history: History, step: Step, world: World) -> Iterator[Wrong]:
+    for one in step.topics:
+        if one.before is None or one.after is None or not is_by_controller(step):
+            continue
+        if one.before.topic_id is not None and one.after.topic_id != one.before.topic_id:
+            yield (one.name, 0), f"topic id {one.before.topic_id} became {one.after.topic_id}"
+
+
+def _elections(step: Step) -> Iterator[StateChange]:
+    """States of a new leader epoch, with a leader, that follow another state."""
+    if is_by_controller(step):
+        for one in step.states:
+            before, after = one.before, one.after
+            if before is None or after is None or after.leader == NO_LEADER:
+                continue
+            if after.leader_epoch != before.leader_epoch:
+                yield one
+
+
+def is_unclean(before: State, after: State | None) -> bool:
+    return after is not None and after.leader not in before.isr
+
+
+def is_unclean_allowed(history: History, step: Step, world: World, one: StateChange) -> bool:
+    """By configuration as of this commit (belief may be a moment behind), or because somebody asked for it."""
+    asked = any(call.what == "elect-unclean" and call.begun_ms <= step.commit.at_ms for call in history.calls)
+    return asked or world.is_unclean_allowed(one.key[0], history.unclean_default)
+
+
+def assigned_of(world: World, key: Key) -> Assigned | None:
+    topic = world.topics.get(key[0])
+    return None if topic is None else topic.partitions.get(key[1])
+
+
+def slack_of(history: History) -> int:
+    """So long may a controller not have heard of a registration that is gone: it may have stood still meanwhile."""
+    return history.session_timeout_ms + 1_000
+
+
+def _is_settled(history: History, step: Step, world: World, broker_id: int) -> bool:
+    here = world.registered.get(broker_id)
+    if here is None or world.is_draining(broker_id) or f"/klamm/failed_dirs/{broker_id}" in world.nodes:
+        return False
+    return step.commit.at_ms - here.from_ms > slack_of(history)
+
+
+def _has_lost_states(world: World, name: str) -> bool:
+    return any((name, number) in world.last_states and (name, number) not in world.states
+               for number in world.topics[name].partitions)  # fmt: skip
+
+
+def _owner(session: int | None, world: World) -> str:
+    return "vacant" if session is None else f"held by broker {world.sessions.get(session, '?')}"
+
+
+RULES: Final[tuple[Rule, ...]] = tuple(value for name, value in sorted(globals().items()) if re.match(r"s\d\d_", name))

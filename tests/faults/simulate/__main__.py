@@ -1,0 +1,93 @@
+"""`make simulate`: so many seeds, judged; a failing one is told with how to play it again."""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from multiprocessing import Pool
+from typing import NamedTuple
+
+from tests.faults.checker.verdict import report
+from tests.faults.simulate.run import run
+
+PROGRESS_EVERY_S = 10.0
+FAILURES_TOLD = 5
+
+
+class Result(NamedTuple):
+    """What a worker tells of one seed."""
+
+    seed: str
+    trace: str
+    said: list[str]
+    faults: Counter[str]
+    calls: Counter[str]
+    virtual_s: float
+    claims: int
+
+
+def play(seed: str) -> Result:
+    outcome = run(seed)
+    history = outcome.history
+    said = list(report(history, outcome.findings)) if outcome.findings else []
+    faults = Counter(one.kind for one in history.faults)
+    calls = Counter(f"{one.what} {one.outcome}" for one in history.calls)
+    claims = sum(write.path == "/controller" and write.kind == "create" for c in history.commits for write in c.writes)
+    return Result(seed, outcome.trace, said, faults, calls, outcome.virtual_s - 1_000, claims)
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="make simulate")
+    parser.add_argument("--seeds", type=int, default=1_000, help="how many schedules")
+    parser.add_argument("--start", type=int, help="the first seed; drawn and told when it is not given")
+    parser.add_argument("--seed", help="only this one, with its story and the hash of its trace")
+    parser.add_argument("--jobs", type=int, default=2)
+    options = parser.parse_args(arguments)
+    if options.seed is not None:
+        only = play(options.seed)
+        say(*only.said, f"seed {only.seed}: {'failed' if only.said else 'clean'}, trace {only.trace}")
+        return 1 if only.said else 0
+    start = random.SystemRandom().randrange(10**9) if options.start is None else options.start
+    seeds = [str(seed) for seed in range(start, start + options.seeds)]
+    with Pool(options.jobs) as pool:
+        results = list(_told(pool.imap_unordered(play, seeds, chunksize=5), len(seeds)))
+    say(*summary_of(results, start))
+    return 1 if any(one.said for one in results) else 0
+
+
+def say(*lines: str) -> None:
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()
+
+
+def _told(results: Iterator[Result], count: int) -> Iterator[Result]:
+    """The same, with progress and failures told on the way."""
+    told_at = begun_at = time.monotonic()
+    failed = 0
+    for number, one in enumerate(results, start=1):
+        failed += bool(one.said)
+        if one.said and failed <= FAILURES_TOLD:
+            say(f"seed {one.seed} failed; again: make simulate SEED={one.seed}", *one.said)
+        if time.monotonic() - told_at >= PROGRESS_EVERY_S:
+            told_at = time.monotonic()
+            say(f"{number} of {count} schedules, {failed} failed, {told_at - begun_at:.0f} s")
+        yield one
+
+
+def summary_of(results: list[Result], start: int) -> Iterator[str]:
+    faults = sum((one.faults for one in results), Counter[str]())
+    calls = sum((one.calls for one in results), Counter[str]())
+    yield f"schedules     {len(results)}, from seed {start}"
+    yield f"failed        {sum(bool(one.said) for one in results)}"
+    yield f"virtual time  {sum(one.virtual_s for one in results) / 3600:.1f} hours"
+    yield f"terms         {sum(one.claims for one in results)}"
+    yield f"faults        {faults.total()}: " + ", ".join(f"{name} {n}" for name, n in faults.most_common())
+    yield f"operations    {calls.total()}: " + ", ".join(f"{name} {n}" for name, n in calls.most_common())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

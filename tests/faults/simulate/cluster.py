@@ -1,0 +1,273 @@
+"""A simulated cluster: members, ZooKeeper and network, and what is remembered of them for the checker.
+
+It owns what can be done to it (faults and operations, by name) and the question whether it has come to rest. Which of
+these happens when, `schedule.py` draws.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+
+from controller import wire
+from controller.core.lines import Line
+from controller.metrics import Meters
+from tests.faults.checker.history import Call, End, Fault, History, Rpc, from_ops, json_of
+from tests.faults.simulate.loop import Clock, Process, VirtualLoop
+from tests.faults.simulate.member import SESSION_TIMEOUT_MS, Member
+from tests.faults.simulate.network import Exchange, Network
+from tests.faults.simulate.told import rpc_of
+from tests.faults.simulate.zookeeper import TICK_S, SimClient, SimZooKeeper
+
+RPCS = (wire.LEADER_AND_ISR, wire.UPDATE_METADATA, wire.STOP_REPLICA)
+REST_POLL_S = 0.25
+
+
+class SimCluster:
+    """Built for one run, inside its loop."""
+
+    def __init__(self, loop: VirtualLoop, seed: str, folder: Path, *, brokers: int, balances: bool = True) -> None:
+        self.loop, self.seed, self.folder, self.balances = loop, seed, folder, balances
+        self.clock = Clock(loop)
+        self.zookeeper = SimZooKeeper(self.clock)
+        self.network = Network(loop, seed, lambda: self.zookeeper.zxid, self._witness)
+        self.meters = Meters()
+        self.lines: list[Line] = []
+        self.rpcs: list[Rpc] = []
+        self.calls: list[Call] = []
+        self.faults: list[Fault] = []
+        self.bugs: list[str] = []
+        self.notes: list[str] = []
+        self.members: dict[int, Member] = {}
+        self.broker_ids = range(1, brokers + 1)
+        self._lives: dict[int, int] = {}
+        self._past_sessions: dict[int, set[int]] = {}
+        self._cut_ids: set[int] = set()
+        self._processes: list[Process] = []
+        self._ticking = loop.create_task(self._tick())
+        self._trace = hashlib.sha256()
+
+    # ------------------------------------------------------------------ members
+
+    def start(self, broker_id: int) -> None:
+        if broker_id in self.members:
+            return
+        life = self._lives[broker_id] = self._lives.get(broker_id, 0) + 1
+        directory = self.folder / f"broker-{broker_id}"
+        directory.mkdir(exist_ok=True)
+        self.members[broker_id] = Member(self, broker_id, life, directory)
+        self._processes.append(self.members[broker_id].process)
+
+    def ended(self, member: Member) -> None:
+        if self.members.get(member.broker_id) is member:
+            del self.members[member.broker_id]
+        self._past_sessions.setdefault(member.broker_id, set()).update(member.sessions)
+        if member.zk is not None:
+            member.zk.process.kill()
+            member.zk.disconnect()
+
+    def kill(self, broker_id: int, *, loses_disk: bool = False) -> None:
+        member = self.members[broker_id]
+        member.process.kill()
+        self.ended(member)
+        if loses_disk:
+            shutil.rmtree(self.folder / f"broker-{broker_id}")
+
+    def new_session(self, member: Member) -> SimClient:
+        random = Random(f"{member.random.random()}")
+        client = self.zookeeper.connect_for(member.process, SESSION_TIMEOUT_MS, random)
+        if member.broker_id in self._cut_ids:
+            client.cut()
+        return client
+
+    def earlier_sessions(self, broker_id: int) -> set[int]:
+        return self._past_sessions.get(broker_id, set())
+
+    async def reachable(self, member: Member) -> None:
+        """No session is had while nothing passes."""
+        while member.broker_id in self._cut_ids:  # noqa: ASYNC110 - virtual time costs nothing
+            await asyncio.sleep(0.1)
+
+    @property
+    def active_ids(self) -> list[int]:
+        return [i for i, one in sorted(self.members.items()) if one.door.is_active and not one.process.is_frozen]
+
+    @property
+    def seat_id(self) -> int | None:
+        """Who sits in `/controller`, as ZooKeeper has it."""
+        data = self.zookeeper.read("/controller")
+        return None if data is None else json_of(data)["brokerid"]
+
+    # ------------------------------------------------------------------ faults that have a length
+
+    def cut(self, broker_id: int, *, is_loud: bool) -> None:
+        self._cut_ids.add(broker_id)
+        client = self.members[broker_id].zk if broker_id in self.members else None
+        if client is not None:
+            (client.refuse if is_loud else client.cut)()
+
+    def heal_zookeeper(self, broker_id: int) -> None:
+        self._cut_ids.discard(broker_id)
+        member = self.members.get(broker_id)
+        if member is not None and member.zk is not None:
+            member.zk.heal()
+
+    def heal(self) -> None:
+        """Everything works again, everybody runs again."""
+        self.network.heal()
+        for broker_id in self.broker_ids:
+            self.heal_zookeeper(broker_id)
+            if broker_id in self.members:
+                self.members[broker_id].process.thaw()
+            else:
+                self.start(broker_id)
+        self.fault("heal", "everything", can_move_seat=True)
+
+    def fault(self, kind: str, target: object = "", *, can_move_seat: bool = False) -> None:
+        self.faults.append(Fault(self.zookeeper.now_ms, kind, str(target), can_move_seat))
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def call_begun(self, what: str, subject: str, detail: Any = None) -> int:
+        self.calls.append(Call(what, subject, self.zookeeper.now_ms, None, None, detail))
+        return len(self.calls) - 1
+
+    def call_ended(self, number: int, outcome: Any) -> None:
+        self.calls[number] = self.calls[number]._replace(ended_ms=self.zookeeper.now_ms, outcome=outcome)
+
+    # ------------------------------------------------------------------ evidence
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self.clock.tick()
+
+    def _witness(self, exchange: Exchange) -> None:
+        self._trace.update(f"{self.loop.time():.6f} {exchange.sender} {exchange.receiver} {exchange.path}".encode())
+        self._trace.update(exchange.body)
+        if exchange.path in RPCS and exchange.status == 200:
+            self.rpcs.append(rpc_of(exchange, self.zookeeper.now_ms))
+
+    def trace_hash(self) -> str:
+        """Of everything that was exchanged and committed, with its moment."""
+        trace = self._trace.copy()
+        for one in self.zookeeper.history:
+            trace.update(repr((one.zxid, one.session_id, one.at_ms, one.ops)).encode())
+        trace.update(repr(self.calls).encode())
+        return trace.hexdigest()
+
+    def history(self, end: End | None) -> History:
+        commits = [from_ops(one.zxid, one.session_id, one.at_ms, one.ops) for one in self.zookeeper.history]
+        return History(
+            commits=commits,
+            rpcs=self.rpcs,
+            lines=[msgspec.to_builtins(one) for one in self.lines],
+            calls=self.calls,
+            faults=self.faults,
+            bugs=self.bugs,
+            session_timeout_ms=SESSION_TIMEOUT_MS,
+            end=end,
+        )
+
+    def view_of(self, member: Member) -> dict[tuple[str, int], tuple[int, int, tuple[int, ...], int]]:
+        assert member.broker is not None
+        return {
+            (topic.topic, row.partition): (row.leader, row.leader_epoch, tuple(row.isr), row.version)
+            for topic in member.broker.metadata.topics()
+            for row in topic.partitions
+        }
+
+    def strays(self) -> dict[int, list[str]]:
+        """Replicas of topics that are gone."""
+        found: dict[int, list[str]] = {}
+        for broker_id, member in self.members.items():
+            held = member.broker.replicas.held if member.broker is not None else {}
+            names = [f"{one.topic}-{one.partition}" for one in held.values() if not self._is_assigned(one, broker_id)]
+            if names:
+                found[broker_id] = names
+        return found
+
+    def _is_assigned(self, replica: Any, broker_id: int) -> bool:
+        data = self.zookeeper.read(f"/brokers/topics/{replica.topic}")
+        said = None if data is None else json_of(data)
+        if not said or said.get("topic_id") != replica.topic_id:
+            return False
+        return broker_id in said["partitions"].get(str(replica.partition), ())
+
+    # ------------------------------------------------------------------ rest
+
+    def unrest(self) -> Iterator[str]:
+        """What is not as it should be in the end."""
+        if len(self.active_ids) != 1:
+            yield f"active: {self.active_ids}"
+        states: dict[tuple[str, int], Any] = {}
+        for topic in self.zookeeper.tree.nodes["/brokers/topics"].children:
+            yield from self._unrest_of(topic, states)
+        for parent in ("/admin/delete_topics", "/isr_change_notification", "/log_dir_event_notification"):
+            node = self.zookeeper.tree.nodes.get(parent)
+            yield from (f"{parent}/{name}" for name in (node.children if node else ()))
+        for path in ("/admin/reassign_partitions", "/admin/preferred_replica_election"):
+            if self.zookeeper.read(path) is not None:
+                yield path
+        for broker_id in self.broker_ids:
+            member = self.members.get(broker_id)
+            if member is None or member.broker is None or not self._is_registered(member):
+                yield f"broker {broker_id} is not there"
+            elif self.view_of(member) != states:
+                yield f"broker {broker_id} was told otherwise"
+        yield from (f"broker {one} holds {names}" for one, names in self.strays().items())
+
+    def _is_registered(self, member: Member) -> bool:
+        node = self.zookeeper.tree.nodes.get(f"/brokers/ids/{member.broker_id}")
+        is_own = node is not None and member.zk is not None and node.owner == member.zk.session_id
+        return is_own and node is not None and member.broker is not None and member.broker.broker_epoch == node.czxid
+
+    def _unrest_of(self, topic: str, states: dict[tuple[str, int], Any]) -> Iterator[str]:
+        said = json_of(self.zookeeper.read(f"/brokers/topics/{topic}") or b"")
+        if said is None:
+            return
+        if said.get("adding_replicas") or said.get("removing_replicas"):
+            yield f"{topic} is being reassigned"
+        for number, replicas in said["partitions"].items():
+            path = f"/brokers/topics/{topic}/partitions/{number}/state"
+            node = self.zookeeper.tree.nodes.get(path)
+            if node is None:
+                yield f"{topic}-{number} was never led"
+                continue
+            state = json_of(node.data)
+            key = (topic, int(number))
+            states[key] = (state["leader"], state["leader_epoch"], tuple(state["isr"]), node.version)
+            if state["leader"] < 0 or set(state["isr"]) != set(replicas):
+                yield f"{topic}-{number} has ISR {state['isr']} of {replicas}, leader {state['leader']}"
+
+    async def come_to_rest(self, within_s: float) -> int | None:
+        """Milliseconds until everything was as it should be; None when it never was."""
+        begun_s = self.loop.time()
+        while self.loop.time() - begun_s < within_s:
+            for broker_id in self.broker_ids:  # who was being stopped when everything was healed
+                self.start(broker_id)
+            if next(self.unrest(), None) is None:
+                return round((self.loop.time() - begun_s) * 1000)
+            await asyncio.sleep(REST_POLL_S)
+        return None
+
+    async def bury(self) -> None:
+        """End every task, of the living and of the dead: nothing they still do is heard."""
+        self._witness = self.network.witness = lambda exchange: None  # type: ignore[method-assign]
+        for client in list(self.zookeeper.clients):
+            client.lose()
+        for process in self._processes:
+            process.thaw()
+        ours = asyncio.current_task()
+        rest = [task for task in asyncio.all_tasks() if task is not ours]
+        for task in rest:
+            task.cancel()
+        await asyncio.wait(rest, timeout=1.0)

@@ -1,0 +1,283 @@
+"""One broker process of a simulation: the real broker, daemon, registration and outboxes on simulated surroundings.
+
+It stands where `brokerstub.life` and `brokerstub.server` stand, which are about signals, files and HTTP. It decides
+nothing: what it does is what they do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from brokerstub.broker import Broker
+from brokerstub.door import Door
+from brokerstub.heads import Heads, NotReadyError
+from brokerstub.registration import cluster_id, ensure_feature, ensure_paths, register, registration_for
+from brokerstub.shutdown import hand_over
+from brokerstub.zookeeper import RegistrationLostError, end_when_unregistered
+from controller import wire
+from controller.api.rpc import wishes_of
+from controller.claim import Claim, release
+from controller.config import BrokerConfig, Limits
+from controller.core.codes import Code
+from controller.core.events import AlterPartitionAsked, DrainAsked, Event
+from controller.core.lines import Line
+from controller.daemon import Daemon
+from controller.dialects.http import HttpDialect
+from controller.guard import TermGuard
+from controller.inbox import BusyError, NotControllerError, Reply
+from controller.outbox import Outboxes
+from controller.term import OnAnswer, Tools
+from controller.zk_model import SessionLostError, ZooKeeperError
+from tests.faults.simulate.loop import Process
+from tests.faults.simulate.network import SimHttp
+from tests.faults.simulate.zookeeper import SimClient
+
+if TYPE_CHECKING:
+    from tests.faults.simulate.cluster import SimCluster
+
+LIMITS = Limits(rpc_timeout_ms=2_000, request_deadline_ms=5_000)
+SESSION_TIMEOUT_MS = 4_000
+
+
+class SimJournal:
+    """Lines as they are accepted: what a process wrote before it died stays."""
+
+    lines_lost = 0
+
+    def __init__(self, lines: list[Line]) -> None:
+        self._lines = lines
+
+    def accept(self, lines: Sequence[Line]) -> None:
+        self._lines.extend(lines)
+
+
+class Member:
+    """One life of one broker process, until it is killed or stopped."""
+
+    def __init__(self, cluster: SimCluster, broker_id: int, life: int, directory: Path) -> None:
+        self.cluster = cluster
+        self.broker_id = broker_id
+        self.name = f"b{broker_id}:80"
+        self.process = Process(self.name, cluster.loop)
+        self.random = Random(f"{cluster.seed} broker {broker_id} life {life}")
+        self.journal = SimJournal(cluster.lines)
+        self.door = Door(self.journal, cluster.meters)  # type: ignore[arg-type]
+        self.zk: SimClient | None = None
+        self.broker: Broker | None = None
+        self.sessions: set[int] = set()
+        self.config = BrokerConfig(
+            broker_id=broker_id,
+            zookeeper_connect="simulated",
+            log_dirs=str(directory),
+            listeners=f"HTTP://{self.name}",
+            zookeeper_session_timeout_ms=SESSION_TIMEOUT_MS,
+            replica_lag_time_max_ms=3_000,
+            replica_fetch_wait_max_ms=1_000,
+            leader_imbalance_check_interval_seconds=30,
+            controlled_shutdown_retry_backoff_ms=500,
+            controller_socket_timeout_ms=3_000,
+            auto_leader_rebalance_enable=cluster.balances,
+        )
+        self._http = SimHttp(cluster.network, self.process)
+        self.task = self.process.start(self.live())
+        self.task.add_done_callback(self._on_end)
+
+    def _on_end(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None and not self.process.is_dead:
+            self.cluster.bugs.append(f"broker {self.broker_id} ended: {error!r} {getattr(error, 'exceptions', '')}")
+
+    # ------------------------------------------------------------------ as brokerstub.life does
+
+    async def live(self) -> None:
+        zk = self._next_session()
+        while True:
+            try:
+                await ensure_paths(zk)
+                await ensure_feature(zk)
+                cluster = await cluster_id(zk, self.random)
+                break
+            except SessionLostError:
+                zk = self._next_session()
+        loop = asyncio.get_running_loop()
+        self.broker = broker = Broker(
+            self.config,
+            cluster,
+            self._http,
+            clock_ms=lambda: int(loop.time() * 1000),
+            wall_clock_ms=lambda: self.cluster.zookeeper.now_ms,
+            entropy=self.random,
+            limits=LIMITS,
+        )
+        self.cluster.network.listen(self.name, self.process, self._serve)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(broker.run())
+                group.create_task(self._live_on(zk, cluster, broker))
+        finally:
+            broker.close()
+
+    def _next_session(self) -> SimClient:
+        self.zk = self.cluster.new_session(self)
+        self.sessions.add(self.zk.session_id)
+        return self.zk
+
+    async def _live_on(self, zk: SimClient, cluster: str, broker: Broker) -> None:
+        while True:
+            try:
+                await self._live_registered(zk, cluster, broker)
+            except SessionLostError:
+                await self.cluster.reachable(self)
+                zk = self._next_session()
+            except RegistrationLostError:
+                continue
+
+    async def _live_registered(self, zk: SimClient, cluster: str, broker: Broker) -> None:
+        broker_epoch = await register(
+            zk,
+            self.broker_id,
+            lambda: registration_for(self.config, self.cluster.zookeeper.now_ms),
+            earlier_session_ids=self.sessions | self.cluster.earlier_sessions(self.broker_id),
+        )
+        broker.begin(broker_epoch, zk)
+        daemon = Daemon(zk, self.broker_id, self._tools(cluster, zk))
+        try:
+            async with asyncio.TaskGroup() as group:
+                self.door.open_to(daemon)
+                group.create_task(daemon.run())
+                group.create_task(end_when_unregistered(zk, self.broker_id))
+        except* SessionLostError as lost:
+            raise SessionLostError(str(lost.exceptions[0])) from None
+        except* RegistrationLostError as lost:
+            raise RegistrationLostError(str(lost.exceptions[0])) from None
+        finally:
+            self.door.open_to(None)
+
+    def _tools(self, cluster: str, zk: SimClient) -> Tools:
+        loop, config = asyncio.get_running_loop(), self.config
+        balance_s = config.leader_imbalance_check_interval_seconds if config.auto_leader_rebalance_enable else None
+        return Tools(
+            cluster_id=cluster,
+            open_outboxes=lambda *given: self._open_outboxes(zk, *given),
+            journal=self.journal,
+            limits=LIMITS,
+            now_ms=lambda: self.cluster.zookeeper.now_ms,
+            entropy=self.random,
+            meters=self.cluster.meters,
+            balance_interval_s=balance_s,
+            clock=loop.time,
+        )
+
+    def _open_outboxes(
+        self,
+        zk: SimClient,
+        claim: Claim,
+        guard: TermGuard,
+        group: asyncio.TaskGroup,
+        on_fenced: Callable[[str], None],
+        on_answer: OnAnswer,
+    ) -> Outboxes:
+        loop = asyncio.get_running_loop()
+        client = SimHttp(self.cluster.network, self.process, guard.check, lambda: loop.time() - zk.deadline)
+        return Outboxes(
+            group,
+            HttpDialect(client, limits=LIMITS),  # type: ignore[arg-type]
+            claim.broker_id,
+            claim.controller_epoch,
+            on_answer=on_answer,
+            on_fenced=lambda: on_fenced("a broker obeys a later controller"),
+            entropy=self.random,
+            limits=LIMITS,
+            clock=loop.time,
+        )
+
+    async def stop(self) -> None:
+        """A controlled shutdown, as SIGTERM begins it."""
+        broker = self.broker
+        if broker is not None and broker.broker_epoch is not None:
+            told = broker.metadata
+            await hand_over(
+                self._http,
+                self.config,
+                broker.broker_epoch,
+                lambda: told.address_of(told.own_broker_id if self.door.is_active else told.controller_id),
+            )
+            await self._within(2.0, self.door.resign("shut down"))
+        if self.zk is not None:
+            await self._within(2.0, self._leave(self.zk))
+        self.process.kill()
+        self.cluster.ended(self)
+
+    async def _leave(self, zk: SimClient) -> None:
+        self.task.cancel()
+        try:
+            await release(zk)
+        except ZooKeeperError:
+            self.cluster.note(f"broker {self.broker_id} keeps the seat until its session goes")
+        await zk.close()
+
+    async def _within(self, seconds: float, doing: Any) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await doing
+        except TimeoutError:
+            self.cluster.note(f"broker {self.broker_id} did not finish in time")
+
+    # ------------------------------------------------------------------ as brokerstub.server and the API do
+
+    async def ask(self, event: Event) -> Reply:
+        return await self.door.ask(event)
+
+    async def _serve(self, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
+        assert self.broker is not None, "it listens only afterwards"
+        try:
+            return 200, wire.encode(await self._answer(self.broker, path, headers, body))
+        except (NotReadyError, BusyError):
+            return 503, b"{}"
+        except msgspec.MsgspecError:
+            return 400, b"{}"
+
+    async def _answer(self, broker: Broker, path: str, headers: Mapping[str, str], body: bytes) -> object:
+        match path:
+            case wire.LEADER_AND_ISR:
+                return await broker.on_leader_and_isr(_heads(headers), wire.decode(body, wire.StatesRequest))
+            case wire.UPDATE_METADATA:
+                return await broker.on_update_metadata(_heads(headers), wire.decode(body, wire.UndecodedStatesRequest))
+            case wire.STOP_REPLICA:
+                return await broker.on_stop_replica(_heads(headers), wire.decode(body, wire.StopReplicaRequest))
+            case wire.FETCH:
+                sender_id, sender_epoch = map(int, headers[wire.SENDER].split(" "))
+                return broker.on_fetch(sender_id, sender_epoch, wire.decode(body, wire.FetchRequest))
+            case _:
+                return await self._asked(path, headers, body)
+
+    async def _asked(self, path: str, headers: Mapping[str, str], body: bytes) -> object:
+        sender_id, sender_epoch = map(int, headers[wire.SENDER].split(" "))
+        is_shutdown = path == wire.CONTROLLED_SHUTDOWN
+        kind: Any = wire.ControlledShutdownAnswer if is_shutdown else wire.AlterPartitionAnswer
+        event: Event = DrainAsked(sender_id, sender_epoch, is_shutdown=True)
+        if not is_shutdown:
+            event = AlterPartitionAsked(
+                sender_id, sender_epoch, wishes_of(wire.decode(body, wire.AlterPartitionRequest))
+            )
+        try:
+            reply = await self.door.ask(event)
+        except NotControllerError:
+            return kind(Code.NOT_CONTROLLER)
+        if reply.is_unknown:
+            raise BusyError(reply.detail)
+        return kind(reply.code) if reply.code is not Code.NONE else reply.body
+
+
+def _heads(headers: Mapping[str, str]) -> Heads:
+    return Heads(
+        int(headers[wire.CONTROLLER_ID]),
+        int(headers[wire.CONTROLLER_EPOCH]),
+        int(headers[wire.BROKER_EPOCH]),
+        headers.get(wire.EVENT_ID),
+    )

@@ -1,0 +1,102 @@
+"""Acts on a simulated cluster as a client, a tool or fate does: in roles, and with time-outs. It draws nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Any, Final
+
+from controller.core.events import Event, UndrainAsked
+from controller.core.writes import Create
+from controller.inbox import BusyError, NotControllerError
+from tests.faults.checker.history import json_of
+from tests.faults.simulate.cluster import SimCluster
+from tests.faults.simulate.member import Member
+
+CALL_TIMEOUT_S: Final = 10.0
+FINISH_TRIES: Final = 30
+
+
+async def pause(cluster: SimCluster, seconds: float) -> None:
+    """Let virtual time pass."""
+    over: asyncio.Future[None] = cluster.loop.create_future()
+    cluster.loop.call_later(seconds, over.set_result, None)
+    await over
+
+
+class Player:
+    """Carries a schedule out on a cluster."""
+
+    def __init__(self, cluster: SimCluster, seed: str) -> None:
+        self.cluster = cluster
+        self.random = Random(f"{seed} schedule")
+        self._asked: list[asyncio.Task[None]] = []
+
+    async def finish(self) -> None:
+        """Every call has its answer, and nobody is drained by hand any more: who is does not come back into ISRs."""
+        await asyncio.gather(*self._asked)
+        for _ in range(FINISH_TRIES):
+            drained_ids = self.drained_ids()
+            if not drained_ids:
+                break
+            for broker_id in drained_ids:
+                await self.ask("undrain", str(broker_id), UndrainAsked(broker_id))
+            await pause(self.cluster, 1.0)
+
+    def drained_ids(self) -> list[int]:
+        nodes = self.cluster.zookeeper.tree.nodes
+        parent = nodes.get("/klamm/draining")
+        names = sorted(parent.children) if parent is not None else []
+        return [int(name) for name in names if json_of(nodes[f"/klamm/draining/{name}"].data)["by"] == "hand"]
+
+    # ------------------------------------------------------------------ roles
+
+    def some(self, draw: Random) -> Member | None:
+        """Whom a fault is aimed at: half of the time the one in the seat."""
+        cluster = self.cluster
+        running = sorted(cluster.members)
+        if not running:
+            return None
+        aimed = cluster.seat_id if draw.random() < 0.5 else draw.choice(running)
+        return cluster.members.get(aimed if aimed in cluster.members else draw.choice(running))
+
+    def later(self, seconds: float, do: Callable[[], None]) -> None:
+        self.cluster.loop.call_later(seconds, do)
+
+    # ------------------------------------------------------------------ operations
+
+    def begin(self, what: str, subject: str, event: Event) -> None:
+        """Ask without waiting; `finish` does."""
+        self._asked.append(self.cluster.loop.create_task(self.ask(what, subject, event)))
+
+    async def ask(self, what: str, subject: str, event: Event) -> None:
+        """As a client does: of whoever is active now, with a time-out."""
+        cluster = self.cluster
+        number = cluster.call_begun(what, subject, event)
+        outcome = "refused"
+        for member in [m for _, m in sorted(cluster.members.items()) if m.door.is_active]:
+            asking = member.process.start(_answer_of(member, event))
+            done, _ = await asyncio.wait([asking], timeout=CALL_TIMEOUT_S)
+            outcome = asking.result() if done else "unknown"
+            break
+        cluster.call_ended(number, outcome)
+
+    def assignment(self, topic: str) -> dict[int, list[int]]:
+        said: Any = json_of(self.cluster.zookeeper.read(f"/brokers/topics/{topic}") or b"")
+        return {int(n): replicas for n, replicas in said["partitions"].items()} if said else {}
+
+    def write(self, path: str, data: bytes) -> None:
+        """As a tool of Kafka's does, if it can."""
+        if path not in self.cluster.zookeeper.tree.nodes:
+            self.cluster.zookeeper.commit(0, [Create(path, data)])
+
+
+async def _answer_of(member: Member, event: Event) -> str:
+    try:
+        reply = await member.ask(event)
+    except (NotControllerError, BusyError):
+        return "refused"
+    if reply.is_unknown:
+        return "unknown"
+    return "ok" if reply.code == 0 else "refused"

@@ -1,0 +1,98 @@
+"""One simulated run: from its seed to its findings and the hash of its trace."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import structlog
+
+from tests.faults.checker.history import End, History
+from tests.faults.checker.verdict import Finding, judge
+from tests.faults.simulate.cluster import SimCluster
+from tests.faults.simulate.loop import StuckError, VirtualLoop
+from tests.faults.simulate.schedule import play_schedule
+
+#: virtual seconds: D14, with the waits of every back-off on the way
+REST_S = 60.0
+FIRST_S = 30.0
+#: what is worth telling, of what processes log
+_BUGS = ("term.failed",)
+
+Play = Callable[[SimCluster, str], Awaitable[None]]
+
+
+class Outcome(NamedTuple):
+    """What came of a run."""
+
+    seed: str
+    findings: list[Finding]
+    history: History
+    trace: str
+    virtual_s: float
+
+
+def run(seed: str, play: Play = play_schedule, *, brokers: int | None = None, balances: bool | None = None) -> Outcome:
+    """Play in a cluster of its own until it has come to rest, and judge."""
+    draw = Random(f"{seed} shape")
+    count, is_balanced = draw.randint(3, 4), draw.random() < 0.3
+    loop = VirtualLoop()
+    loop.set_exception_handler(lambda *_: None)
+    # in memory if possible: a disk's fsync would be most of the time
+    root = "/dev/shm" if Path("/dev/shm").is_dir() else None
+    with tempfile.TemporaryDirectory(dir=root) as folder:
+        asyncio.set_event_loop(loop)
+        try:
+            cluster = _cluster_in(
+                loop, seed, Path(folder), brokers or count, is_balanced if balances is None else balances
+            )
+            end = loop.run_until_complete(_play(cluster, seed, play))
+            history, trace = cluster.history(end), cluster.trace_hash()
+            outcome = Outcome(seed, judge(history), history, trace, loop.time())
+            loop.run_until_complete(cluster.bury())
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
+    gc.unfreeze()
+    return outcome
+
+
+def _cluster_in(loop: VirtualLoop, seed: str, folder: Path, brokers: int, balances: bool) -> SimCluster:
+    async def make() -> SimCluster:
+        return SimCluster(loop, seed, folder, brokers=brokers, balances=balances)
+
+    cluster: SimCluster = loop.run_until_complete(make())
+
+    def remember(logger: object, method: str, event: dict[str, Any]) -> Any:
+        if event.get("event") in _BUGS:
+            trace = structlog.processors.format_exc_info(logger, method, dict(event)).get("exception", "")
+            cluster.bugs.append(f"{event['event']}: {event.get('trouble', '')} {trace[-1500:]}")
+        raise structlog.DropEvent
+
+    structlog.configure(
+        processors=[remember],
+        wrapper_class=structlog.make_filtering_bound_logger(40),
+        cache_logger_on_first_use=False,
+    )
+    return cluster
+
+
+async def _play(cluster: SimCluster, seed: str, play: Play) -> End:
+    for broker_id in cluster.broker_ids:
+        cluster.start(broker_id)
+    try:
+        await cluster.come_to_rest(FIRST_S)
+        await play(cluster, seed)
+        rested_ms = await cluster.come_to_rest(REST_S)
+    except StuckError:
+        rested_ms = None
+    if rested_ms is None:
+        cluster.bugs += [f"no rest: {one}" for one in cluster.unrest()][:5]
+    cluster.bugs += [f"parked: {one.reason}" for one in cluster.lines if one.target == "parked"]
+    views = {i: cluster.view_of(m) for i, m in cluster.members.items() if m.broker is not None}
+    return End(views, cluster.active_ids, cluster.strays(), rested_ms, round(REST_S * 1000))

@@ -1,0 +1,112 @@
+"""Plays that are not drawn: what the museum and the checker's own tests let happen to a simulated cluster, in order.
+
+A `Stage` says things in words of the domain and waits for conditions in virtual time; it never judges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from controller.core.events import CreateTopicAsked, DeleteTopicAsked, Event, ReassignAsked
+from tests.faults.checker.history import json_of
+from tests.faults.simulate.cluster import SimCluster
+from tests.faults.simulate.member import Member
+from tests.faults.simulate.player import Player, pause
+from tests.faults.simulate.run import Outcome, run
+
+DEADLINE_S = 60.0
+POLL_S = 0.01
+
+
+class Stage:
+    """What a scenario does to its cluster."""
+
+    def __init__(self, cluster: SimCluster, seed: str) -> None:
+        self.cluster = cluster
+        self.player = Player(cluster, seed)
+
+    async def until(self, condition: Callable[[], Any], what: str) -> Any:
+        """The first true answer."""
+        end_s = self.cluster.loop.time() + DEADLINE_S
+        while not (answer := condition()):
+            assert self.cluster.loop.time() < end_s, f"never: {what}"
+            await pause(self.cluster, POLL_S)
+        return answer
+
+    async def rest(self) -> None:
+        assert await self.cluster.come_to_rest(DEADLINE_S) is not None, list(self.cluster.unrest())
+
+    async def pause(self, seconds: float) -> None:
+        await pause(self.cluster, seconds)
+
+    async def ask(self, event: Event, *, what: str = "ask", subject: str = "") -> str:
+        """The outcome as a client sees it."""
+        await self.player.ask(what, subject, event)
+        return str(self.cluster.calls[-1].outcome)
+
+    async def create(self, name: str, assignment: dict[int, tuple[int, ...]]) -> None:
+        assert await self.ask(CreateTopicAsked(name, assignment=assignment), what="create-topic", subject=name) == "ok"
+        await self.until(lambda: all(self.state(name, number) for number in assignment), f"{name} is led")
+
+    async def delete(self, name: str) -> None:
+        assert await self.ask(DeleteTopicAsked(name), what="delete-topic", subject=name) == "ok"
+
+    async def reassign(self, name: str, targets: dict[int, tuple[int, ...] | None]) -> str:
+        return await self.ask(ReassignAsked({(name, number): one for number, one in targets.items()}), what="reassign")
+
+    def state(self, topic: str, partition: int = 0) -> dict[str, Any] | None:
+        data = self.cluster.zookeeper.read(f"/brokers/topics/{topic}/partitions/{partition}/state")
+        return None if data is None else json_of(data)
+
+    def version(self, topic: str, partition: int = 0) -> int:
+        return self.cluster.zookeeper.tree.nodes[f"/brokers/topics/{topic}/partitions/{partition}/state"].version
+
+    def leads(self, broker_id: int, topic: str, partition: int = 0) -> Callable[[], bool]:
+        return lambda: (self.state(topic, partition) or {}).get("leader") == broker_id
+
+    def has(self, path: str) -> bool:
+        return path in self.cluster.zookeeper.tree.nodes
+
+    def kill(self, broker_id: int, *, loses_disk: bool = False) -> None:
+        self.cluster.fault("kill", broker_id, can_move_seat=True)
+        self.cluster.kill(broker_id, loses_disk=loses_disk)
+
+    def start(self, broker_id: int) -> None:
+        self.cluster.start(broker_id)
+
+    def gone(self, broker_id: int) -> Callable[[], bool]:
+        return lambda: not self.has(f"/brokers/ids/{broker_id}")
+
+    @property
+    def controller(self) -> Member:
+        """Who sits in the seat."""
+        seat_id = self.cluster.seat_id
+        assert seat_id is not None, "the seat is vacant"
+        return self.cluster.members[seat_id]
+
+    @property
+    def others(self) -> list[int]:
+        return [one for one in self.cluster.broker_ids if one != self.cluster.seat_id]
+
+    def expire(self, broker_id: int) -> None:
+        self.cluster.fault("expire", broker_id, can_move_seat=True)
+        zk = self.cluster.members[broker_id].zk
+        assert zk is not None
+        self.cluster.zookeeper.expire(zk.session_id)
+
+    def write(self, path: str, data: bytes) -> None:
+        """As a tool does."""
+        self.player.write(path, data)
+
+
+Scene = Callable[[Stage], Awaitable[None]]
+
+
+def staged(scene: Scene, *, seed: str = "museum", brokers: int = 3, balances: bool = False) -> Outcome:
+    """Play a scene, let the cluster come to rest, judge."""
+
+    async def play(cluster: SimCluster, seed: str) -> None:
+        await scene(Stage(cluster, seed))
+
+    return run(seed, play, brokers=brokers, balances=balances)

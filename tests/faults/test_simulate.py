@@ -1,0 +1,66 @@
+"""The simulation itself: the same seed is the same run, faults are felt, and a few schedules are clean."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.faults.checker.verdict import report
+from tests.faults.simulate.run import run
+from tests.faults.story import Stage, staged
+
+ROOT = Path(__file__).parents[2]
+SEEDS = range(40)
+
+
+def trace_of(seed: str, hash_seed: str) -> str:
+    command = [sys.executable, "-m", "tests.faults.simulate", "--seed", seed]
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    return done.stdout.strip().rpartition(" ")[2]
+
+
+def test_the_same_seed_is_the_same_run_whatever_the_process() -> None:
+    traces = {trace_of("11", "1"), trace_of("11", "2"), run("11").trace}
+    assert len(traces) == 1
+    assert run("12").trace not in traces
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_schedule_breaks_no_rule(seed: int) -> None:
+    outcome = run(str(seed))
+    assert outcome.findings == [], "\n".join(report(outcome.history, outcome.findings))
+
+
+def test_schedules_hit_and_do_something() -> None:
+    """A run whose faults missed, or that had no load, proves nothing."""
+    histories = [run(str(seed)).history for seed in SEEDS]
+    faults = Counter(one.kind for history in histories for one in history.faults)
+    done = Counter(one.what for history in histories for one in history.calls if one.outcome == "ok")
+    assert faults.keys() >= {"kill", "freeze", "expire", "cut", "lose answer", "double", "garble", "stop", "heal"}
+    assert done.keys() >= {"create-topic", "delete-topic", "reassign", "drain", "elect"}
+    terms = [sum(w.path == "/controller" and bool(w.data) for c in one.commits for w in c.writes) for one in histories]
+    assert max(terms) > 2
+
+
+def test_a_frozen_process_runs_nothing_and_goes_on_in_its_order() -> None:
+    seen: list[tuple[str, bool]] = []
+
+    async def scene(stage: Stage) -> None:
+        await stage.create("orders", {0: (1, 2, 3)})
+        member, told = stage.controller, len(stage.cluster.rpcs)
+        member.process.freeze()
+        stage.cluster.fault("freeze", member.broker_id, can_move_seat=True)
+        await stage.pause(1.0)
+        seen.append(("told", len(stage.cluster.rpcs) > told))
+        member.process.thaw()
+        await stage.rest()
+        seen.append(("same seat", stage.controller is member))
+
+    assert staged(scene).findings == []
+    assert seen == [("told", False), ("same seat", True)]
