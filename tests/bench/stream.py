@@ -22,10 +22,10 @@ import click
 import structlog
 from aiohttp import web
 
-from brokerstub.door import Door
 from controller.api.app import build_app
 from controller.core.events import CreateTopicAsked, DeleteTopicAsked
 from controller.daemon import Daemon
+from controller.door import Door
 from controller.journal import Journal
 from controller.metrics import Meters
 from tests.bench.world import BROKERS, World, a_world

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from brokerstub.broker import Broker
-from brokerstub.door import Door
 from brokerstub.heads import Heads, NotReadyError
 from brokerstub.registration import cluster_id, ensure_feature, ensure_paths, register, registration_for
 from brokerstub.shutdown import hand_over
@@ -29,10 +28,11 @@ from controller.core.events import AlterPartitionAsked, DrainAsked, Event
 from controller.core.lines import Line
 from controller.daemon import Daemon
 from controller.dialects.http import HttpDialect
+from controller.door import Door
 from controller.guard import TermGuard
 from controller.inbox import BusyError, NotControllerError, Reply
 from controller.outbox import Outboxes
-from controller.term import OnAnswer, Tools
+from controller.tools import OnAnswer, Tools
 from controller.zk_model import SessionLostError, ZooKeeperError
 from tests.faults.simulate.loop import Process
 from tests.faults.simulate.network import SimHttp
