@@ -21,10 +21,11 @@ from controller.api.bodies import Page, answer, query_of
 from controller.api.listing import SLICE_MS, Summaries
 from controller.api.view import ControllerDoor
 from controller.core.cluster import Cluster
-from controller.core.moves import TABLES, Status, statuses_of
+from controller.core.moves import TABLES, Move, Status, statuses_of
 
 SAMPLE_EVERY_MS: Final = 1_000
 SAMPLES_KEPT: Final = 900
+RECENT_S: Final = 10
 #: what a count has cost is waited for so many times over, before the next one
 PAUSE_PER_COST: Final = 20
 
@@ -35,8 +36,18 @@ class PulseQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     after: int = 0
 
 
-class Sample(msgspec.Struct, frozen=True, gc=False):
-    """One second of the controller; the last five are totals."""
+class Totals(msgspec.Struct, frozen=True, gc=False):
+    """What has come together since the process began."""
+
+    leader_elections: int = 0
+    isr_changes: int = 0
+    transactions: int = 0
+    events: int = 0
+    event_ms: float = 0.0
+
+
+class Sample(Totals, frozen=True, gc=False, kw_only=True):
+    """One second of the controller, beside its totals."""
 
     at_ms: int
     controller_epoch: int
@@ -45,11 +56,6 @@ class Sample(msgspec.Struct, frozen=True, gc=False):
     #: what waits for the loop, and states owed to brokers
     queue_length: int
     outbox_depth: int
-    leader_elections: int
-    isr_changes: int
-    transactions: int
-    events: int
-    event_ms: float
 
 
 class StateCount(msgspec.Struct, frozen=True):
@@ -58,11 +64,12 @@ class StateCount(msgspec.Struct, frozen=True):
 
 
 class MoveCount(msgspec.Struct, frozen=True):
-    """A move of the table, and how often it was made since the process began."""
+    """A move of the table: how often it was made since the process began, and in the last ten seconds."""
 
     source: str
     target: str
     total: int
+    recent: int
 
 
 class MachineBody(msgspec.Struct, frozen=True):
@@ -81,6 +88,9 @@ class Pulse:
         self._summaries = summaries
         self._active = active
         self._samples: deque[Sample] = deque(maxlen=SAMPLES_KEPT)
+        self._totals = Totals()
+        #: of the last ten seconds, the oldest first
+        self._moves: deque[Counter[Move]] = deque([Counter()], maxlen=RECENT_S)
         self._counted: Counter[Status] = Counter()
         self._count_again_at = 0.0
         self._counting = asyncio.Lock()
@@ -103,7 +113,8 @@ class Pulse:
         return answer(Page([one for one in self._samples if one.at_ms > query.after]))
 
     async def states(self, request: web.Request, raw: bytes) -> web.Response:
-        counted, moves = await self._states_of(self._active.cluster), self._door.meters.moves
+        counted = await self._states_of(self._active.cluster)
+        totals, before = self._door.meters.moves, self._moves[0]
         machines = []
         for name, table in TABLES.items():
             statuses = dict.fromkeys(status for move in table for status in move)
@@ -111,7 +122,10 @@ class Pulse:
                 MachineBody(
                     name,
                     [StateCount(status.value, counted[status]) for status in statuses],
-                    [MoveCount(source.value, target.value, moves[source, target]) for source, target in table],
+                    [
+                        MoveCount(move[0].value, move[1].value, totals[move], totals[move] - before[move])
+                        for move in table
+                    ],
                 )
             )
         return answer(Page(machines))
@@ -123,25 +137,36 @@ class Pulse:
                 started = time.perf_counter()
                 await self.take_sample(round(time.time() * 1_000))
                 pause_ms = max(pause_ms, PAUSE_PER_COST * 1_000 * (time.perf_counter() - started))
+            self._totals = self._totals_now()  # also on a standby: a term's first sample is compared with these
+            self._moves.append(Counter(self._door.meters.moves))
             await asyncio.sleep(pause_ms / 1_000)
 
     async def take_sample(self, at_ms: int) -> None:
         """Partitions are counted only when the metadata has changed."""
-        counts, meters = (await self._summaries.newest()).counts, self._door.meters
+        counts, epoch = (await self._summaries.newest()).counts, self._door.controller_epoch or 0
         sample = Sample(
             at_ms=at_ms,
-            controller_epoch=self._door.controller_epoch or 0,
+            controller_epoch=epoch,
             offline=counts.offline,
             under_replicated=counts.under_replicated,
             queue_length=self._door.inbox_depth,
             outbox_depth=sum(status.depth for status in self._door.outboxes().values()),
+            **msgspec.structs.asdict(self._totals_now()),
+        )
+        if not self._samples or self._samples[-1].controller_epoch != epoch:
+            before = msgspec.structs.asdict(self._totals)
+            self._samples.append(msgspec.structs.replace(sample, at_ms=at_ms - SAMPLE_EVERY_MS, **before))
+        self._samples.append(sample)
+
+    def _totals_now(self) -> Totals:
+        meters = self._door.meters
+        return Totals(
             leader_elections=meters.total(meters.leader_elections),
             isr_changes=meters.total(meters.isr_shrinks) + meters.total(meters.isr_expands),
             transactions=meters.total(meters.transactions),
             events=sum(one.count for one in meters.handled.values()),
             event_ms=round(sum(one.sum_ms for one in meters.handled.values()), 3),
         )
-        self._samples.append(sample)
 
     async def _states_of(self, cluster: Cluster) -> Counter[Status]:
         """Counted topic by topic, giving the loop back every few milliseconds."""

@@ -11,7 +11,7 @@ import { Pulse } from "./charts.js";
 import { $, h, show } from "./dom.js";
 import { Events } from "./events.js";
 import { Failovers } from "./failovers.js";
-import { Machines } from "./machines.js";
+import { machines } from "./machines.js";
 import { Matrix } from "./matrix.js";
 import * as panels from "./panels.js";
 import { openStory } from "./story.js";
@@ -33,7 +33,6 @@ let silences = 0; // of our own broker, one after another
 
 const events = new Events();
 const pulse = new Pulse();
-const machines = new Machines();
 const failovers = new Failovers();
 const grid = new Matrix($("matrix"), {
   onOpen: openStory,
@@ -185,7 +184,7 @@ function draw(hasNewRows) {
   panels.whatIf(known.brokers, tellWhatIf);
   brokers(known.brokers, cluster.controller, known.lab, order);
   pulse.draw();
-  if (known.machines.length > 0) machines.draw(known.machines, cluster.controller.controller_epoch);
+  if (known.machines.length > 0) machines(known.machines);
   events.draw();
   const columns = JSON.stringify(known.brokers.map(({ id, state }) => [id, state]));
   if (hasNewRows || columns !== known.columns) grid.update(known.rows, known.brokers);

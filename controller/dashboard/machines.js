@@ -3,7 +3,6 @@
 
 import { $, count, h, s, show } from "./dom.js";
 
-const RECENT_MS = 10_000;
 const [BOX_W, BOX_H] = [136, 46];
 /** Where each state stands, in boxes: column and row. One that is not listed is put below the others. */
 const PLACES = {
@@ -13,22 +12,8 @@ const PLACES = {
 };
 const [STEP_X, STEP_Y, MARGIN_X, MARGIN_Y] = [190, 84, 10, 34];
 
-export class Machines {
-  #readings = []; // [at, totals by move], for differences
-
-  /** What /v1/controller/states says, when it says it. */
-  draw(machines, epoch) {
-    const at = performance.now();
-    const totals = Object.fromEntries(machines.flatMap((one) => one.moves.map((move) => [`${move.source}>${move.target}`, move.total])));
-    if (this.epoch !== epoch) this.#readings = []; // totals are one process's
-    this.epoch = epoch;
-    this.#readings.push([at, totals]);
-    while (this.#readings.length > 1 && this.#readings[1][0] < at - RECENT_MS) this.#readings.shift();
-    const [, before] = this.#readings[0];
-    const recent = Object.fromEntries(Object.entries(totals).map(([move, total]) => [move, total - before[move]]));
-    show($("machines"), [machines.map((one) => one.states), recent], () => machines.map((one) => drawn(one, recent)));
-  }
-}
+/** What /v1/controller/states says. */
+export const machines = (all) => show($("machines"), all, () => all.map(drawn));
 
 const short = (state) => state.replace(/^Replica(?=Deletion)|Partition$|Replica$/g, "").replace(/(?<=.)([A-Z])/g, " $1").toLowerCase();
 
@@ -37,13 +22,13 @@ function placeOf(state, index) {
   return { x: MARGIN_X + column * STEP_X, y: MARGIN_Y + row * STEP_Y };
 }
 
-function drawn({ name, states, moves }, recent) {
+function drawn({ name, states, moves }) {
   const places = Object.fromEntries(states.map(({ state }, index) => [state, placeOf(state, index)]));
   const bottom = Math.max(...Object.values(places).map(({ y }) => y)) + BOX_H + 24;
-  const active = moves.filter((move) => recent[`${move.source}>${move.target}`] > 0);
+  const active = moves.filter((move) => move.recent > 0);
   const said = [
     ...states.map(({ state, count: number }) => `${short(state)} ${number}`),
-    ...active.map(({ source, target }) => `${short(source)} to ${short(target)} ${recent[`${source}>${target}`]} times lately`),
+    ...active.map(({ source, target, recent }) => `${short(source)} to ${short(target)} ${recent} times lately`),
   ].join(", ");
   return h("figure", { class: "machine" },
     h("figcaption", null, name),
@@ -51,8 +36,7 @@ function drawn({ name, states, moves }, recent) {
       s("defs", null, ["quiet", "hot"].map((kind) =>
         s("marker", { id: `tip-${name}-${kind}`, class: kind, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" },
           s("path", { d: "M0 0L8 4L0 8Z" })))),
-      moves.toSorted((one, other) => recent[`${one.source}>${one.target}`] - recent[`${other.source}>${other.target}`])
-        .map((move) => arrow(name, places, move, recent[`${move.source}>${move.target}`])),
+      moves.toSorted((one, other) => one.recent - other.recent).map((move) => arrow(name, places, move)),
       states.map(({ state, count: number }) => box(state, number, places[state]))));
 }
 
@@ -65,15 +49,15 @@ function box(state, number, { x, y }) {
     s("text", { class: "number", x: x + BOX_W / 2, y: y + 37 }, isNothing ? "—" : count(number)));
 }
 
-function arrow(name, places, { source, target }, times) {
+function arrow(name, places, { source, target, recent }) {
   const [from, to] = [places[source], places[target]];
   const d = source === target ? loop(from) : line(from, to);
-  const kind = times > 0 ? "hot" : "quiet";
+  const kind = recent > 0 ? "hot" : "quiet";
   const label = source === target ? { x: from.x + BOX_W / 2, y: from.y - 22 }
     : { x: (from.x + to.x + BOX_W) / 2 + side(from, to) * 12, y: (from.y + to.y + BOX_H) / 2 - side(from, to) * 9 };
   return s("g", { class: `move ${kind}` },
     s("path", { d, "marker-end": `url(#tip-${name}-${kind})` }),
-    times > 0 ? s("text", label, `+${count(times)}`) : null);
+    recent > 0 ? s("text", label, `+${count(recent)}`) : null);
 }
 
 const loop = ({ x, y }) => `M${x + BOX_W / 2 - 14} ${y}C${x + BOX_W / 2 - 24} ${y - 26} ${x + BOX_W / 2 + 24} ${y - 26} ${x + BOX_W / 2 + 14} ${y - 1}`;

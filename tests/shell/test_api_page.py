@@ -27,7 +27,7 @@ async def test_the_page_is_served_with_everything_that_it_names() -> None:
                 assert response.status == 200, path
                 text = await response.text()
                 sizes += len(text)
-                named |= set(re.findall(r'(?:href|src)="(/[^"]*)"', text))
+                named |= set(re.findall(r'<(?:script|link|img)[^>]*(?:href|src)="(/[^"]*)"', text))
                 named |= {f"/dashboard/{name}" for name in re.findall(r'from "\./([^"]*)"', text)}
         assert named - {"/"} == {f"/dashboard/{name}" for name in FILES} - {"/dashboard/index.html"}
         assert sizes < PAGE_MAX_BYTES

@@ -8,14 +8,14 @@ from typing import Any
 import aiohttp
 
 from controller.core.events import CreateTopicAsked
-from controller.core.states import PARTITION_MOVES, REPLICA_MOVES
+from controller.core.states import PARTITION_MOVES, REPLICA_MOVES, PartitionStatus
 from controller.metrics import Meters
 from controller.outbox import OutboxStatus
 from controller.timings import KEPT, Timings
 from tests.builders import a_cluster
 from tests.shell.admin_site import a_site, belief, leading
 from tests.shell.api_support import Door, View, a_row, a_topic, asking
-from tests.shell.deciding_support import exchange
+from tests.shell.deciding_support import BelievedView, DecidingDoor, exchange
 from tests.shell.harness import until
 
 
@@ -39,7 +39,9 @@ async def test_the_controller_takes_samples_and_tells_those_that_are_new() -> No
         async with asyncio.timeout(10):
             while not (samples := await items_of(client, "/v1/controller/pulse")):  # noqa: ASYNC110 - over HTTP
                 await asyncio.sleep(0.05)
-        [sample] = samples
+        before, sample = samples[:2]  # a term's first is compared with what the process came to before it
+        assert (before["leader_elections"], before["event_ms"]) == (0, 0.0)
+        assert sample["at_ms"] - before["at_ms"] == 1_000
         assert {key: sample[key] for key in sample if key != "at_ms"} == {
             "controller_epoch": 4,
             "offline": 1,
@@ -52,7 +54,8 @@ async def test_the_controller_takes_samples_and_tells_those_that_are_new() -> No
             "events": 1,
             "event_ms": 12.5,
         }
-        assert await items_of(client, f"/v1/controller/pulse?after={sample['at_ms']}") == []
+        newer = await items_of(client, f"/v1/controller/pulse?after={sample['at_ms']}")
+        assert all(one["at_ms"] > sample["at_ms"] for one in newer)
 
 
 async def test_a_standby_sends_whoever_asks_to_the_controller() -> None:
@@ -101,3 +104,12 @@ def test_quantiles_are_of_the_newest_and_the_count_of_all() -> None:
     for took_ms in [1_000_000.0] * 10 + [float(number) for number in range(KEPT)]:
         timings.add(took_ms)
     assert (timings.count, timings.quantiles()[0.5], timings.quantiles()[0.999]) == (KEPT + 10, KEPT // 2, KEPT - 2)
+
+
+async def test_what_moved_in_the_last_seconds_is_told_beside_the_total() -> None:
+    door = DecidingDoor(a_cluster(orders=[[1, 2]]))
+    async with asking(BelievedView(door.believed), door) as client:
+        door.meters.moves[PartitionStatus.ONLINE, PartitionStatus.OFFLINE] += 3
+        partitions, _ = await items_of(client, "/v1/controller/states")
+    [moved] = [one for one in partitions["moves"] if one["total"]]
+    assert moved == {"source": "OnlinePartition", "target": "OfflinePartition", "total": 3, "recent": 3}
