@@ -15,6 +15,7 @@ import msgspec
 import structlog
 
 from brokerstub.identity import write_atomically
+from controller import wire
 
 POLL_INTERVAL_MS: Final = 100
 
@@ -36,7 +37,7 @@ NO_FAULTS: Final = Faults()
 def read_faults(path: Path) -> Faults:
     """What the file says; no file, no faults. What makes no sense is msgspec.MsgspecError."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Faults)
+        return wire.decode(path.read_bytes(), Faults)
     except FileNotFoundError:
         return NO_FAULTS
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import msgspec
+import structlog
 
 from brokerstub.parts import Parts
 from controller.api.view import TopicView
@@ -22,6 +23,8 @@ from controller.wire import (
     UndecodedTopicRows,
     address_of,
 )
+
+log = structlog.get_logger()
 
 _rows_decoder = msgspec.json.Decoder(list[PartitionRow])
 #: in a row of integers only a leader is ever -2
@@ -61,7 +64,13 @@ class _Topic:
         return self._body is None and not self._rows
 
     def rows(self) -> list[PartitionRow]:
-        rows = self._rows.values() if self._body is None else _rows_decoder.decode(self._body)
+        if self._body is not None:
+            try:
+                return sorted(_rows_decoder.decode(self._body), key=lambda row: row.partition)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+                log.warning("topic.unreadable", topic_id=self.topic_id, reason=str(error))
+                self._body = None  # said once; the next list says better
+        rows = self._rows.values()
         return sorted(rows, key=lambda row: row.partition)
 
 

@@ -19,6 +19,7 @@ from brokerstub.registration import endpoint_parts
 from controller import wire
 from controller.api.app import build_app
 from controller.api.bodies import read_body
+from controller.api.connections import Connections, Site
 from controller.api.problems import ProblemError, invalid, unavailable
 from controller.api.view import ControllerDoor
 from controller.config import LIMITS, BrokerConfig
@@ -55,10 +56,10 @@ async def serve(
         signer=signer,
     )
     server.add_routes(app)
-    runner = web.AppRunner(app, access_log=None)
+    runner, connections = web.AppRunner(app, access_log=None), Connections()
     await runner.setup()
     for _, host, port in listeners:
-        await web.TCPSite(runner, host, port).start()
+        await Site(runner, connections, host, port).start()
     return runner
 
 

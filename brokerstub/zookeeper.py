@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Container
+from typing import TypedDict
 
 import structlog
 
 from brokerstub.identity import DataDirectory
-from controller.config import BrokerConfig
+from controller.config import BrokerConfig, ConfigError
 from controller.core.znodes import broker_path
 from controller.zk import ZooKeeperClient, connect, parse_connect
 from controller.zk_model import (
@@ -29,6 +30,13 @@ from controller.zk_model import (
 log = structlog.get_logger()
 
 
+class _Identity(TypedDict):
+    """Who a session says it is, and whether what it makes is its own."""
+
+    auth: str | None
+    owns: bool
+
+
 class RegistrationLostError(Exception):
     """Our registration's node went though the session lives: somebody deleted it."""
 
@@ -38,7 +46,9 @@ class Sessions:
 
     def __init__(self, config: BrokerConfig, directory: DataDirectory, auth: str | None = None) -> None:
         self._config = config
-        self._auth = auth
+        if config.zookeeper_set_acl and auth is None:
+            raise ConfigError("property zookeeper.set.acl: ZooKeeper must know who we are: set KLAMM_ZOOKEEPER_AUTH")
+        self._identity: _Identity = {"auth": auth, "owns": config.zookeeper_set_acl}
         self._directory = directory
         self._own_ids: set[int] = set()
         self._zk: ZooKeeperClient | None = None
@@ -91,7 +101,7 @@ class Sessions:
         connect_timeout_ms = self._config.zookeeper_connection_timeout_ms or timeout_ms
         if chroot and resume is None:
             root = await connect(
-                servers, session_timeout_ms=timeout_ms, connect_timeout_ms=connect_timeout_ms, auth=self._auth
+                servers, session_timeout_ms=timeout_ms, connect_timeout_ms=connect_timeout_ms, **self._identity
             )
             await _ensure_chroot(root, chroot)
             await root.close()
@@ -100,7 +110,7 @@ class Sessions:
             chroot=chroot,
             session_timeout_ms=timeout_ms,
             connect_timeout_ms=connect_timeout_ms,
-            auth=self._auth,
+            **self._identity,
             resume=resume,
         )
 

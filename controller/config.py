@@ -38,6 +38,18 @@ class Limits(msgspec.Struct, frozen=True):
     kafka_relays: int = 50
     kafka_answer_max_bytes: int = 64 * 1024 * 1024
     api_body_max_bytes: int = 1024 * 1024
+    # connections and callers
+    connections: int = 2_000
+    connections_per_peer: int = 1_000
+    head_timeout_ms: int = 10_000
+    head_max_bytes: int = 16 * 1024
+    headers: int = 64
+    body_timeout_ms: int = 30_000
+    stall_ms: int = 30_000
+    keep_alive_ms: int = 75_000
+    changes_per_s: int = 200
+    changes_at_once: int = 2_000
+    costly_in_flight: int = 32
     # the event stream
     event_subscribers: int = 200
     events_per_write: int = 500
@@ -81,6 +93,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename=lambda name
     broker_rack: str | None = None
     zookeeper_session_timeout_ms: int = 18_000
     zookeeper_connection_timeout_ms: int | None = None
+    #: what we make in ZooKeeper is ours (KLAMM_ZOOKEEPER_AUTH says who we are), and others may only read it
+    zookeeper_set_acl: bool = False
     inter_broker_protocol_version: str = "3.9"
     replica_lag_time_max_ms: int = 30_000
     #: ours: how often a follower asks a leader

@@ -236,3 +236,5 @@ def decode(body: bytes, kind: type[_T]) -> _T:
         return msgspec.json.decode(body, type=kind)
     except RecursionError:
         raise msgspec.DecodeError("nested too deeply") from None
+    except UnicodeDecodeError as error:  # in a string: msgspec leaves it as it is
+        raise msgspec.DecodeError(f"not UTF-8: {error.reason} at byte {error.start} of a string") from None

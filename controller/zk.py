@@ -46,6 +46,7 @@ async def connect(
     session_timeout_ms: int,
     connect_timeout_ms: int,
     auth: str | None = None,
+    owns: bool = False,
     resume: tuple[int, bytes] | None = None,
     max_in_flight_requests: int = 1000,
     rng: random.Random | None = None,
@@ -53,7 +54,8 @@ async def connect(
 ) -> ZooKeeperClient:
     """A client with a session: a new one, or with `resume` (session id and password) an earlier one.
 
-    `auth` is like "digest:user:password". UnreachableError if no server gave a session in time; SessionLostError
+    `auth` is like "digest:user:password"; with `owns` what the client makes is its user's, and others may only read
+    it. UnreachableError if no server gave a session in time; SessionLostError
     if the one to be resumed has expired. The chroot has to exist.
     """
     session = Session(
@@ -65,7 +67,7 @@ async def connect(
         rng=rng,
         clock=clock,
     )
-    client = ZooKeeperClient(session, chroot)
+    client = ZooKeeperClient(session, chroot, owns=owns)
     await session.start(connect_timeout_ms)
     return client
 
@@ -89,8 +91,9 @@ def parse_connect(text: str) -> tuple[list[tuple[str, int]], str]:
 class ZooKeeperClient:
     """One session below a chroot. See `zk_model.ZooKeeper` for what each call promises."""
 
-    def __init__(self, session: Session, chroot: str = "") -> None:
+    def __init__(self, session: Session, chroot: str = "", *, owns: bool = False) -> None:
         self._session = session
+        self._owns = owns
         self._chroot = chroot
         self._watch_handlers: list[WatchHandler] = []
         self._state_handlers: list[StateHandler] = []
@@ -178,7 +181,9 @@ class ZooKeeperClient:
             _checked(await (await self._session.send(piece)), "/")
 
     async def transact(self, ops: Sequence[Op], *, guard: Guard | None = None) -> TransactionAnswer:
-        reply = await (await self._session.send(codec.pack_transaction(ops, self._chroot), guard=guard))
+        reply = await (
+            await self._session.send(codec.pack_transaction(ops, self._chroot, is_owned=self._owns), guard=guard)
+        )
         if reply.code != 0 and len(reply.frame) == BODY_OFFSET:
             raise codec.refusal_for("the transaction", reply.code)
         results = codec.parse_transaction(reply.frame, BODY_OFFSET, self._chroot)
@@ -187,9 +192,9 @@ class ZooKeeperClient:
     async def create(
         self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False
     ) -> tuple[str, Stat]:
-        request = protocol.Create2Request(path=self._path(path), data=data, acl=[protocol.UNRESTRICTED_ACCESS])
-        request.set_flags(ephemeral, sequential)
-        reply = _checked(await self._ask(request), path)
+        flags = ephemeral + 2 * sequential
+        request = codec.pack_create(path, data, self._chroot, flags=flags, is_owned=self._owns)
+        reply = _checked(await (await self._session.send(request)), path)
         made, at = codec.parse_string(reply.frame, BODY_OFFSET)
         return codec.client_path_for(made, self._chroot), codec.parse_stat(reply.frame, at)
 

@@ -39,6 +39,12 @@ _MULTI_READ = _INT.pack(22)
 _NO_WATCH = b"\0"
 _EVERYBODY = struct.pack("!ii5si6s", 31, 5, b"world", 6, b"anyone")
 _ACL = _INT.pack(1) + _EVERYBODY
+#: whoever the connection has said it is may do all; everybody may read
+_CREATOR = struct.pack("!ii4si", 31, 4, b"auth", 0)
+_OWNED = _INT.pack(2) + _CREATOR + struct.pack("!ii5si6s", 1, 5, b"world", 6, b"anyone")
+_PRIVATE = _INT.pack(1) + _CREATOR
+#: what Kafka lets nobody else read: below these there may be passwords
+_SENSITIVE = ("/config/users", "/config/brokers")
 _DONE = OpResult(0)
 
 _REFUSALS = {error.code: error for error in (NoNodeError, NoAuthError, BadVersionError, NodeExistsError, NotEmptyError)}
@@ -60,7 +66,14 @@ def client_path_for(path: str, chroot: str) -> str:
     return path[len(chroot) :] or "/"
 
 
-def pack_transaction(ops: Sequence[Op], chroot: str = "") -> bytes:
+def acl_for(path: str, *, is_owned: bool) -> bytes:
+    """Who may do what with a znode that is made now: everybody everything, or Kafka's `zookeeper.set.acl`."""
+    if not is_owned:
+        return _ACL
+    return _PRIVATE if path.startswith(_SENSITIVE) else _OWNED
+
+
+def pack_transaction(ops: Sequence[Op], chroot: str = "", *, is_owned: bool = False) -> bytes:
     """Operation 14, without the header that the connection puts before every request."""
     parts = [_TRANSACTION]
     for op in ops:
@@ -72,7 +85,8 @@ def pack_transaction(ops: Sequence[Op], chroot: str = "") -> bytes:
         elif isinstance(op, Create):
             head = _OP.pack(_CREATE, False, -1, size)
             flags = op.ephemeral + 2 * op.sequential
-            parts += (head, path, _INT.pack(len(op.data)), op.data, _ACL, _INT.pack(flags))
+            acl = acl_for(op.path, is_owned=is_owned)
+            parts += (head, path, _INT.pack(len(op.data)), op.data, acl, _INT.pack(flags))
         elif isinstance(op, Delete):
             parts += (_OP.pack(_DELETE, False, -1, size), path, _INT.pack(op.version))
         elif isinstance(op, Check):
@@ -198,3 +212,10 @@ def parse_names(frame: bytes, at: int) -> tuple[tuple[str, ...], int]:
         name, at = parse_string(frame, at)
         names.append(name)
     return tuple(names), at
+
+
+def pack_create(path: str, data: bytes, chroot: str, *, flags: int, is_owned: bool) -> bytes:
+    """Operation 15: create, and answer with the stat."""
+    server_path = server_path_for(path, chroot).encode()
+    parts = (_INT.pack(15), _INT.pack(len(server_path)), server_path, _INT.pack(len(data)), data)
+    return b"".join((*parts, acl_for(path, is_owned=is_owned), _INT.pack(flags)))

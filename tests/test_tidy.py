@@ -53,7 +53,7 @@ CORE_MAY_NOT_CALL = {"open", "print", "input", "eval", "exec", "compile", "__imp
 AIOZK_USERS = {"controller.zk", "controller.zk_session"}
 HTTP_CLIENTS = {"controller.http"}
 HTTP_SERVERS = ("controller.api", "controller.kafka", "brokerstub.server", "brokerstub.lab")
-AIOHTTP_SERVER_SIDE = ("aiohttp.web", "aiohttp.typedefs", "aiohttp.hdrs")
+AIOHTTP_SERVER_SIDE = ("aiohttp.web", "aiohttp.typedefs", "aiohttp.hdrs", "aiohttp.http_exceptions")
 ZOOKEEPER_ADAPTER = ("controller.zk", "controller.zk_session", "controller.zk_bulk", "controller.zk_codec")
 #: the store; the seat; registration and top-level paths; the chroot; a broker's notifications; ISRs below level 2.7
 ZOOKEEPER_WRITERS = {"controller.store", "controller.claim"}

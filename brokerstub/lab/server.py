@@ -18,6 +18,7 @@ from aiohttp.typedefs import Handler
 from brokerstub.lab.bodies import Done, Order, Processes
 from brokerstub.lab.brokers import LabBroker
 from brokerstub.lab.settings import HOST, LabError
+from controller import wire
 from controller.api.access import Gate, nobody
 from controller.api.audit import audit_for
 from controller.api.problems import ProblemError, invalid, problems, refusal_for
@@ -109,7 +110,7 @@ def _answer(body: msgspec.Struct, status: int = 200) -> web.Response:
 
 def _order_of(body: bytes, verb: str) -> Order:
     try:
-        order = msgspec.json.decode(body, type=Order)
+        order = wire.decode(body, Order)
     except msgspec.DecodeError as error:
         raise invalid(str(error)) from None
     if order.for_ms is not None and not (verb == "freeze" and 1 <= order.for_ms <= FREEZE_MAX_MS):

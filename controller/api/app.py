@@ -25,6 +25,7 @@ from controller.api.page import Page
 from controller.api.partition_requests import PartitionRequests
 from controller.api.problems import problems
 from controller.api.pulse import Pulse
+from controller.api.quota import Quotas
 from controller.api.reads import Reads
 from controller.api.rpc import Rpcs
 from controller.api.security import guard_for
@@ -52,8 +53,9 @@ def build_app(
     sign, and `signer` signs what we pass on. The application is not frozen: more routes can be added, and are guarded
     and explained like these."""
 
+    guard = guard_for(listeners, Gate(secrets, own, limits))
     app = web.Application(
-        middlewares=[_stamp_for(view), audit_for(), problems, guard_for(listeners, Gate(secrets, own, limits))],
+        middlewares=[_stamp_for(view), audit_for(), problems, guard, Quotas(limits).middleware()],
         client_max_size=limits.rpc_body_max_bytes,
     )
     app.cleanup_ctx.append(lag_meter(door.meters))

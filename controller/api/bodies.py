@@ -5,6 +5,7 @@ What comes in is checked by its type: unknown fields and wrong types never get p
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Final, TypeVar
@@ -26,6 +27,7 @@ from controller.api.counts import (
 from controller.api.problems import ProblemError, invalid
 from controller.api.troubles import troubles_of
 from controller.api.view import ClusterView, ControllerDoor, TopicView
+from controller.config import LIMITS
 from controller.core.events import CreateTopicAsked
 from controller.core.model import Replicas
 from controller.wire import HTTP_LISTENER, BrokerEntry, PartitionRow, address_of
@@ -262,16 +264,21 @@ def number_in_path(request: web.Request, name: str) -> int:
     return int(text)
 
 
-async def read_body(request: web.Request, body_max_bytes: int) -> bytes:
-    """The whole body, unless it is larger than allowed: then a refusal, before all of it was taken in."""
+async def read_body(request: web.Request, body_max_bytes: int, timeout_ms: int = LIMITS.body_timeout_ms) -> bytes:
+    """The whole body, unless it is larger than allowed or comes too slowly: then a refusal, before all was taken in."""
     if _RAW_BODY in request:
         return request[_RAW_BODY]
     raw = bytearray()
     try:
-        async for piece in request.content.iter_any():
-            raw += piece
-            if len(raw) > body_max_bytes:
-                raise ProblemError(413, "BODY_TOO_LARGE", f"a body may have {body_max_bytes} bytes here")
+        async with asyncio.timeout(timeout_ms / 1_000):
+            async for piece in request.content.iter_any():
+                raw += piece
+                if len(raw) > body_max_bytes:
+                    raise ProblemError(413, "BODY_TOO_LARGE", f"a body may have {body_max_bytes} bytes here")
+    except TimeoutError:
+        raise ProblemError(
+            408, "REQUEST_TIMED_OUT", "the body took too long", headers={"Connection": "close"}
+        ) from None
     except web.RequestPayloadError as error:
         raise invalid(f"the body cannot be read: {error}") from None
     request[_RAW_BODY] = whole = bytes(raw)

@@ -117,15 +117,20 @@ def moved_to(location: str) -> ProblemError:
     return ProblemError(307, Code.NOT_CONTROLLER.name, detail, headers={"Location": location}, location=location)
 
 
-def response_for(error: ProblemError) -> web.Response:
+def problem_for(error: ProblemError) -> Problem:
+    """The body of a refusal."""
     # what a caller sent may hold half a surrogate pair, which JSON cannot say
     detail = error.detail.encode(errors="replace").decode()
     title = error.code.replace("_", " ").capitalize()
     problem = Problem(f"urn:klamm:problem:{error.code}", title, error.status, error.code, detail)
     if error.location:
         problem = MovedProblem(**msgspec.structs.asdict(problem), location=error.location)
+    return problem
+
+
+def response_for(error: ProblemError) -> web.Response:
     response = web.Response(
-        body=msgspec.json.encode(problem),
+        body=msgspec.json.encode(problem_for(error)),
         status=error.status,
         content_type="application/problem+json",
         headers=error.headers,

@@ -14,6 +14,7 @@ from aiohttp.typedefs import Handler, Middleware
 
 from controller.api.access import CALLER, Gate, access_for
 from controller.api.problems import ProblemError
+from controller.config import LIMITS
 
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 
@@ -32,6 +33,8 @@ def guard_for(listeners: Iterable[str], gate: Gate) -> Middleware:
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if sum(len(name) + len(value) for name, value in request.raw_headers) > LIMITS.head_max_bytes:
+            raise ProblemError(431, "HEADERS_TOO_LARGE", f"all headers together may have {LIMITS.head_max_bytes} bytes")
         if not _are_all_in(request, hdrs.HOST, hosts) or hdrs.HOST not in request.headers:
             raise ProblemError(403, "FOREIGN_HOST", f"the Host header must be one of: {', '.join(sorted(hosts))}")
         if not _are_all_in(request, hdrs.ORIGIN, origins):

@@ -16,6 +16,7 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
+from controller import wire
 from controller.cli.errors import RefusedError, UnreachableClusterError, WrongUsageError
 from controller.config import ConfigError
 from controller.http import ExchangeError, HttpClient, NoAnswerError, UnreachableError
@@ -228,7 +229,7 @@ class Remote:
         headers |= self._secrets.authorization(is_write=body is not None)
         try:
             status, answer = await self._client.send(method, url, body or b"", headers, timeout_ms)
-            return status, msgspec.json.decode(answer)
+            return status, wire.decode(answer, object)
         except (UnreachableError, NoAnswerError) as error:
             raise UnreachableClusterError(f"no answer from the cluster: {error}; `klamm ps` shows what runs") from None
         except msgspec.DecodeError:

@@ -12,7 +12,7 @@ import itertools
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -271,6 +271,7 @@ async def a_cluster(
     *,
     brokers: int = 3,
     session_timeout_ms: int = SESSION_TIMEOUT_MS,
+    properties: Mapping[str, str] | None = None,
 ) -> AsyncIterator[Cluster]:
     """A cluster of which nothing runs yet."""
     chroot = f"/integration-{next(_numbers)}"
@@ -280,6 +281,7 @@ async def a_cluster(
         port_base=free_port_base(brokers),
         zookeeper=",".join(server.address for server in servers) + chroot,
         session_timeout_ms=session_timeout_ms,
+        properties=properties or {},
     )
     cluster = Cluster(servers, settings, chroot)
     try:

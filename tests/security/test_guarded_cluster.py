@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from kazoo.exceptions import NoAuthError
 
 from brokerstub.lab.zookeeper import ZooKeeperServer
 from controller import wire
@@ -21,6 +23,10 @@ SECRETS = {
 }
 JSON = {"Content-Type": "application/json", "Klamm-Forward": "1"}
 
+ALL_RIGHTS, READ = 31, 1
+OWNED = ((ALL_RIGHTS, "digest"), (READ, "world"))
+SENSITIVE = ("/config/users", "/config/brokers")
+
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 
@@ -30,7 +36,7 @@ async def cluster(
 ) -> AsyncIterator[Cluster]:
     for name, value in SECRETS.items():
         monkeypatch.setenv(name, value)
-    async with a_cluster([zookeeper], tmp_path) as cluster:
+    async with a_cluster([zookeeper], tmp_path, properties={"zookeeper.set.acl": "true"}) as cluster:
         yield cluster
 
 
@@ -52,16 +58,7 @@ async def test_signed_brokers_fail_over_and_strangers_change_nothing(cluster: Cl
     await cluster.whole()
     before = await cluster.states()
 
-    for broker in cluster.running:
-        for headers in ({}, {"Authorization": f"Bearer {READER}"}, {"Authorization": f"Bearer {RPC}"}):
-            status, text = await post(broker, "/v1/topics", {**orders, "name": "stolen"}, **headers)
-            assert status == 401
-            said.append(text)
-        heads = {wire.CONTROLLER_ID: "1", wire.CONTROLLER_EPOCH: "99", wire.BROKER_EPOCH: "0", wire.SENDER: "1 0"}
-        for path in (wire.LEADER_AND_ISR, wire.STOP_REPLICA, wire.ALTER_PARTITION, wire.FETCH):
-            status, text = await post(broker, path, {"topics": []}, **heads, **token)
-            assert status == 401
-            said.append(text)
+    said += await _refusals(cluster, orders, token)
     assert await cluster.states() == before
 
     dead = cluster.controller
@@ -78,6 +75,15 @@ async def test_signed_brokers_fail_over_and_strangers_change_nothing(cluster: Cl
     await survivors[0].stop()  # a controlled shutdown, signed
     assert survivors[0].log("shutdown.granted")
 
+    with pytest.raises(NoAuthError):  # kazoo has not said who it is
+        await cluster.zookeeper("set", "/controller_epoch", b"99")
+    with pytest.raises(NoAuthError):
+        await cluster.zookeeper("get", "/config/brokers")
+    await asyncio.to_thread(cluster._kazoo.add_auth, "digest", f"klamm:{PASSWORD}")
+    acls = await _acls(cluster, "/")
+    assert {path: acl for path, acl in acls.items() if acl != OWNED and not path.startswith(SENSITIVE)} == {}
+    assert {acl for path, acl in acls.items() if path.startswith(SENSITIVE)} == {OWNED[:1]}
+
     secrets = [ADMIN, RPC, PASSWORD]
     for broker in cluster.running:
         for path in ("/metrics", "/v1/controller/history", "/openapi.json", "/v1/brokers/1/config", "/healthz/cluster"):
@@ -89,10 +95,35 @@ async def test_signed_brokers_fail_over_and_strangers_change_nothing(cluster: Cl
     assert [text for text in said for secret in secrets if secret in text] == []
 
 
+async def _refusals(cluster: Cluster, orders: dict[str, object], token: dict[str, str]) -> list[str]:
+    """What strangers are told who want to write, or to speak for a broker."""
+    said = []
+    for broker in cluster.running:
+        for headers in ({}, {"Authorization": f"Bearer {READER}"}, {"Authorization": f"Bearer {RPC}"}):
+            status, text = await post(broker, "/v1/topics", {**orders, "name": "stolen"}, **headers)
+            assert status == 401
+            said.append(text)
+        heads = {wire.CONTROLLER_ID: "1", wire.CONTROLLER_EPOCH: "99", wire.BROKER_EPOCH: "0", wire.SENDER: "1 0"}
+        for path in (wire.LEADER_AND_ISR, wire.STOP_REPLICA, wire.ALTER_PARTITION, wire.FETCH):
+            status, text = await post(broker, path, {"topics": []}, **heads, **token)
+            assert status == 401
+            said.append(text)
+    return said
+
+
 def _orders_of(*ids: int) -> list[tuple[int, ...]]:
     if len(ids) == 1:
         return [ids]
     return [(one, *rest) for one in ids for rest in _orders_of(*(other for other in ids if other != one))]
+
+
+async def _acls(cluster: Cluster, path: str) -> dict[str, tuple[tuple[int, str], ...]]:
+    """Rights and whose, of this znode and of all below it."""
+    acls, _ = await cluster.zookeeper("get_acls", path.rstrip("/"))
+    found = {path: tuple((one.perms, one.id.scheme) for one in acls)}
+    for name in await cluster.zookeeper("get_children", path.rstrip("/")):
+        found |= await _acls(cluster, f"{path.rstrip('/')}/{name}")
+    return found
 
 
 async def _znodes(cluster: Cluster, path: str) -> list[bytes]:

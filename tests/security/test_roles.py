@@ -22,7 +22,9 @@ from controller.api.access import (
     access_for,
 )
 from controller.api.app import build_app
+from controller.api.connections import Connections, Site
 from controller.api.operations import OPERATIONS
+from controller.config import Limits
 from controller.http import HttpClient
 from controller.secrets import NO_SECRETS, Secrets
 from controller.signing import Incarnation, Signer
@@ -112,6 +114,8 @@ GIVES: Final[Mapping[Access, Mapping[str, str | None]]] = {
 }
 REFUSALS: Final = {AUTHENTICATION_REQUIRED: 401, AUTHENTICATION_FAILED: 401, NOT_ALLOWED: 403}
 PARTS: Final = {"name": "nothing", "id": "1", "broker": "1", "topic": "orders", "partition": "0", "verb": "kill"}
+#: a table is walked through faster than anybody may change a cluster
+UNHURRIED: Final = Limits(changes_at_once=10_000_000)
 OWN: Final = Incarnation(1, 100)
 
 
@@ -153,14 +157,17 @@ async def a_process(tmp_path: Path, secrets: Secrets) -> AsyncIterator[Process]:
         listeners=[address_of(bound)],
         config=CONFIG,
         secrets=secrets,
+        limits=UNHURRIED,
         own=lambda: node.broker.incarnation,
     )
     add_routes(app, node.broker, node.lines.extend, lambda: 0)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
-    await web.SockSite(runner, bound).start()
+    port = bound.getsockname()[1]
+    bound.close()
+    await Site(runner, Connections(), "127.0.0.1", port).start()
     async with aiohttp.ClientSession() as client:
-        yield Process(f"http://{address_of(bound)}", door, node, client)
+        yield Process(f"http://127.0.0.1:{port}", door, node, client)
     await runner.cleanup()
     await http.close()
     node.broker.close()

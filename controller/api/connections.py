@@ -1,0 +1,174 @@
+"""The connections of a server: how many are open, in all and of one peer, and how long each may keep us waiting.
+
+A head that does not end is answered 408, more connections than there may be 503 or 429, and who does not read what it
+asked for is cut off. What cannot be parsed gets the same kind of problem as everything else. It knows no path.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import msgspec
+from aiohttp import web
+from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
+
+from controller.api.problems import ProblemError, problem_for, response_for
+from controller.config import LIMITS, Limits
+
+
+class Connections:
+    """All that are open here."""
+
+    def __init__(self, limits: Limits = LIMITS) -> None:
+        self.limits = limits
+        self._by_peer: Counter[str] = Counter()
+
+    def open(self, peer: str) -> ProblemError | None:
+        """Count it, or say why it is one too many."""
+        retry = {"Retry-After": "1"}
+        if self._by_peer.total() >= self.limits.connections:
+            return ProblemError(503, "TOO_MANY_CONNECTIONS", "no more connections are taken now", headers=retry)
+        if self._by_peer[peer] >= self.limits.connections_per_peer:
+            return ProblemError(429, "TOO_MANY_CONNECTIONS", "close some of your connections first", headers=retry)
+        self._by_peer[peer] += 1
+        return None
+
+    def close(self, peer: str) -> None:
+        self._by_peer[peer] -= 1
+        if not self._by_peer[peer]:
+            del self._by_peer[peer]
+
+
+class Site(web.TCPSite):
+    """A listener whose connections are bounded."""
+
+    def __init__(self, runner: web.AppRunner, connections: Connections, host: str, port: int) -> None:
+        super().__init__(runner, host, port)
+        self._connections = connections
+
+    async def start(self) -> None:
+        await web.BaseSite.start(self)
+        loop, server = asyncio.get_running_loop(), self._runner.server
+        assert server is not None
+        self._server = await loop.create_server(
+            lambda: Connection(server, self._connections, loop), self._host, self._port, backlog=self._backlog
+        )
+
+
+class Connection(web.RequestHandler):
+    """One of them. aiohttp does the talking."""
+
+    def __init__(self, server: web.Server, connections: Connections, loop: asyncio.AbstractEventLoop) -> None:
+        limits = connections.limits
+        super().__init__(
+            server,
+            loop=loop,
+            access_log=None,  # type: ignore[arg-type]  # as AppRunner takes it
+            keepalive_timeout=limits.keep_alive_ms / 1_000,
+            max_headers=limits.headers,
+            lingering_time=limits.head_timeout_ms / 1_000,
+        )
+        self._connections = connections
+        self._peer: str | None = None
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
+        self._has_heard = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        address = transport.get_extra_info("peername")
+        peer = address[0] if isinstance(address, tuple) else ""
+        refusal = self._connections.open(peer)
+        if refusal is not None:
+            transport.write(_bytes_of(refusal))
+            transport.close()
+            return
+        self._peer = peer
+        super().connection_made(transport)
+        self._expect_head()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        if self._peer is None:
+            return
+        for timer in (self._head_timer, self._stall_timer):
+            if timer is not None:
+                timer.cancel()
+        self._connections.close(self._peer)
+        self._peer = None
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._peer is None:
+            return
+        self._has_heard = True
+        super().data_received(data)
+        if not self._is_idle:
+            self._forget_head()
+        elif self._head_timer is None:
+            self._expect_head()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._stall_timer = self._loop.call_later(self._connections.limits.stall_ms / 1_000, self._on_stall)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
+
+    def handle_error(
+        self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
+    ) -> web.StreamResponse:
+        if status >= 500:
+            super().handle_error(request, status, exc, message)  # for its log; the answer says nothing of the inside
+            error = ProblemError(status, "UNKNOWN_SERVER_ERROR", "a bug was met here; the log of this broker has it")
+        elif isinstance(exc, LineTooLong) or (isinstance(exc, BadHttpMessage) and "headers" in exc.message.lower()):
+            error = ProblemError(431, "HEADERS_TOO_LARGE", "the request line or the headers are too large")
+        else:
+            error = ProblemError(status, "INVALID_REQUEST", "this is not HTTP as it should be")
+        response = response_for(error)
+        response.force_close()
+        return response
+
+    @property
+    def _is_idle(self) -> bool:
+        """Whether it waits for a head, or for the rest of one."""
+        return self._waiter is not None and not self._waiter.done()
+
+    def _expect_head(self) -> None:
+        self._head_timer = self._loop.call_later(self._connections.limits.head_timeout_ms / 1_000, self._on_slow_head)
+
+    def _forget_head(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _on_slow_head(self) -> None:
+        self._head_timer = None
+        transport: Any = self.transport
+        if not self._is_idle or transport is None:
+            return
+        if self._has_heard:
+            transport.write(_bytes_of(ProblemError(408, "REQUEST_TIMED_OUT", "the head of the request took too long")))
+        self.force_close()
+
+    def _on_stall(self) -> None:
+        """What was asked for is not taken."""
+        if self.transport is not None:
+            self.transport.abort()
+
+
+def _bytes_of(error: ProblemError) -> bytes:
+    """The whole answer, where there is no request to answer to."""
+    body = msgspec.json.encode(problem_for(error))
+    headers = {
+        **error.headers,
+        "Content-Type": "application/problem+json",
+        "Content-Length": str(len(body)),
+        "Connection": "close",
+    }
+    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return f"HTTP/1.1 {error.status} {error.code}\r\n{head}\r\n".encode() + body
