@@ -45,6 +45,7 @@ from controller.outbox import Outboxes
 from controller.secrets import NO_SECRETS, Secrets
 from controller.signing import Signer
 from controller.term import first_cause
+from controller.tls import client_context_for
 from controller.tools import OnAnswer, Tools
 from controller.zk import ZooKeeperClient
 from controller.zk_model import SessionLostError, ZooKeeperError
@@ -82,7 +83,7 @@ class Life:
         try:
             zk = await self._sessions.first()
             cluster = await self._join(zk)
-            self._http = HttpClient(routes=self.config.routes)
+            self._http = HttpClient(routes=self.config.routes, tls=client_context_for(self.config))
             self._broker = broker = Broker(
                 self.config,
                 cluster,
@@ -211,7 +212,7 @@ class Life:
         on_fenced: Callable[[str], None],
         on_answer: OnAnswer,
     ) -> Outboxes:
-        client = HttpClient(guard.check, routes=self.config.routes)
+        client = HttpClient(guard.check, routes=self.config.routes, tls=client_context_for(self.config))
         group.create_task(_close_at_end(client))
         return Outboxes(
             group,

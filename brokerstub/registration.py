@@ -21,6 +21,7 @@ from controller.core.formats import BrokerZnode, ClusterIdZnode, FeatureZnode, d
 from controller.core.topics import draw_topic_id
 from controller.core.writes import Create
 from controller.core.znodes import broker_path
+from controller.wire import scheme_of
 from controller.zk_model import (
     BadVersionError,
     NodeExistsError,
@@ -136,7 +137,9 @@ def registration_for(config: BrokerConfig, now_ms: int) -> bytes:
         port=port,
         endpoints=endpoints,
         rack=msgspec.UNSET if config.broker_rack is None else config.broker_rack,
-        listener_security_protocol_map={name: "PLAINTEXT" for name, _, _ in map(endpoint_parts, endpoints)},
+        listener_security_protocol_map={
+            name: "SSL" if scheme_of(name) == "https" else "PLAINTEXT" for name, _, _ in map(endpoint_parts, endpoints)
+        },
         features={},
         timestamp=str(now_ms),
     )

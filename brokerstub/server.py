@@ -27,7 +27,8 @@ from controller.core.codes import Code
 from controller.core.lines import Line
 from controller.secrets import Secrets
 from controller.signing import Signer
-from controller.wire import Answer, FetchRequest, StatesRequest, StopReplicaRequest, UndecodedStatesRequest
+from controller.tls import server_context_for
+from controller.wire import Answer, FetchRequest, StatesRequest, StopReplicaRequest, UndecodedStatesRequest, scheme_of
 
 #: a broker that is just registering will know within this
 RETRY_AFTER_MS: Final = 1_000
@@ -58,8 +59,9 @@ async def serve(
     server.add_routes(app)
     runner, connections = web.AppRunner(app, access_log=None), Connections()
     await runner.setup()
-    for _, host, port in listeners:
-        await Site(runner, connections, host, port).start()
+    for name, host, port in listeners:
+        tls = server_context_for(config) if scheme_of(name) == "https" else None
+        await Site(runner, connections, host, port, tls).start()
     return runner
 
 

@@ -95,6 +95,10 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename=lambda name
     zookeeper_connection_timeout_ms: int | None = None
     #: what we make in ZooKeeper is ours (KLAMM_ZOOKEEPER_AUTH says who we are), and others may only read it
     zookeeper_set_acl: bool = False
+    #: PEM: our key and certificates, and the authorities whose certificates are good
+    ssl_keystore_location: str | None = None
+    ssl_truststore_location: str | None = None
+    ssl_client_auth: str = "none"
     inter_broker_protocol_version: str = "3.9"
     replica_lag_time_max_ms: int = 30_000
     #: ours: how often a follower asks a leader

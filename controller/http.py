@@ -8,6 +8,7 @@ cannot act on a term that ended meanwhile.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Final
 from urllib.parse import urlsplit, urlunsplit
@@ -71,13 +72,16 @@ class HttpClient:
         *,
         routes: Mapping[str, str] | None = None,
         answer_max_bytes: int = LIMITS.rpc_body_max_bytes,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._check = check
         self._routes = routes or {}
         self._answer_max_bytes = answer_max_bytes
         self._session = aiohttp.ClientSession(
             # no limit over all hosts: some that hang must not keep the others waiting
-            connector=aiohttp.TCPConnector(limit=0, limit_per_host=CONNECTIONS_PER_HOST),
+            connector=aiohttp.TCPConnector(
+                limit=0, limit_per_host=CONNECTIONS_PER_HOST, ssl=True if tls is None else tls
+            ),
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=("Accept-Encoding", "User-Agent"),
             auto_decompress=False,  # a small answer must not unpack into a large one

@@ -82,8 +82,13 @@ def address_of(endpoints: Iterable[str], listener: str = HTTP_LISTENER) -> str |
     for endpoint in endpoints:
         name, separator, address = endpoint.partition("://")
         if separator and name == listener:
-            return f"http://{address}"
+            return f"{scheme_of(name)}://{address}"
     return None
+
+
+def scheme_of(listener: str) -> str:
+    """A listener whose name ends so speaks TLS."""
+    return "https" if listener.endswith("HTTPS") else "http"
 
 
 class StatesRequest(msgspec.Struct, frozen=True, kw_only=True):

@@ -34,6 +34,7 @@ from controller.api.writes import Writes
 from controller.config import LIMITS, BrokerConfig, Limits
 from controller.secrets import NO_SECRETS, Secrets
 from controller.signing import Incarnation, Signer
+from controller.tls import client_context_for
 from controller.wire import CONTROLLER_EPOCH
 
 
@@ -59,7 +60,8 @@ def build_app(
         client_max_size=limits.rpc_body_max_bytes,
     )
     app.cleanup_ctx.append(lag_meter(door.meters))
-    courier = Courier(signer or Signer(), own, config.routes, config.inter_broker_listener_name)
+    tls, listener = client_context_for(config), config.inter_broker_listener_name
+    courier = Courier(signer or Signer(), own, config.routes, listener, tls)
     active, summaries = ActiveController(view, door, limits, courier), Summaries(view)
     pulse = Pulse(door, summaries, active)
     app.cleanup_ctx.append(pulse.sampling)

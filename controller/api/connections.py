@@ -7,6 +7,7 @@ asked for is cut off. What cannot be parsed gets the same kind of problem as eve
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import Counter
 from typing import Any
 
@@ -44,8 +45,10 @@ class Connections:
 class Site(web.TCPSite):
     """A listener whose connections are bounded."""
 
-    def __init__(self, runner: web.AppRunner, connections: Connections, host: str, port: int) -> None:
-        super().__init__(runner, host, port)
+    def __init__(
+        self, runner: web.AppRunner, connections: Connections, host: str, port: int, tls: ssl.SSLContext | None = None
+    ) -> None:
+        super().__init__(runner, host, port, ssl_context=tls)
         self._connections = connections
 
     async def start(self) -> None:
@@ -53,7 +56,11 @@ class Site(web.TCPSite):
         loop, server = asyncio.get_running_loop(), self._runner.server
         assert server is not None
         self._server = await loop.create_server(
-            lambda: Connection(server, self._connections, loop), self._host, self._port, backlog=self._backlog
+            lambda: Connection(server, self._connections, loop),
+            self._host,
+            self._port,
+            ssl=self._ssl_context,
+            backlog=self._backlog,
         )
 
 

@@ -6,6 +6,7 @@ caller's own token goes along. It sends nothing itself.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Mapping
 
 from aiohttp import hdrs, web
@@ -28,12 +29,14 @@ class Courier:
         own: Callable[[], Incarnation],
         routes: Mapping[str, str] | None = None,
         listener: str = wire.HTTP_LISTENER,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         #: by which brokers reach each other
         self.listener = listener
         self._signer = signer
         self._own = own
         self._routes = routes
+        self._tls = tls
 
     @property
     def signs(self) -> bool:
@@ -41,7 +44,7 @@ class Courier:
 
     def client(self) -> HttpClient:
         """For one request; who asked for it closes it."""
-        return HttpClient(routes=self._routes)
+        return HttpClient(routes=self._routes, tls=self._tls)
 
     def headers_for(
         self, request: web.Request, url: str, body: bytes, receiver: Incarnation, controller_epoch: int

@@ -18,7 +18,7 @@ from controller.wire import address_of
 HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-cache"}
 POLICY: Final = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; connect-src 'self'"
 #: what others registered goes into a header only if it is plainly an address
-ADDRESS: Final = re.compile(r"http://[A-Za-z0-9.-]{1,253}:[0-9]{1,5}")
+ADDRESS: Final = re.compile(r"https?://[A-Za-z0-9.-]{1,253}:[0-9]{1,5}")
 ADDRESSES_MAX: Final = 100
 
 

@@ -29,7 +29,7 @@ def guard_for(listeners: Iterable[str], gate: Gate) -> Middleware:
     """The middleware that refuses foreign hosts, foreign origins, writes that are not declared as JSON, and whom the
     gate does not let in."""
     hosts = allowed_hosts_for(listeners)
-    origins = frozenset(f"http://{host}" for host in hosts)
+    origins = frozenset(f"{scheme}://{host}" for host in hosts for scheme in ("http", "https"))
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -21,6 +21,7 @@ from controller.cli.errors import RefusedError, UnreachableClusterError, WrongUs
 from controller.config import ConfigError
 from controller.http import ExchangeError, HttpClient, NoAnswerError, UnreachableError
 from controller.secrets import NO_SECRETS, Secrets, secrets_from
+from controller.tls import client_context_from
 
 PROBE_TIMEOUT_MS: Final = 1_000
 READ_TIMEOUT_MS: Final = 10_000
@@ -62,7 +63,10 @@ def ask_cluster(url: str | None, question: Callable[[Remote], Awaitable[_T]]) ->
         async with Remote(urls_for(url), secrets) as remote:
             return await question(remote)
 
-    return asyncio.run(conversation())
+    try:
+        return asyncio.run(conversation())
+    except ConfigError as error:
+        raise WrongUsageError(str(error)) from None
 
 
 class Probe(NamedTuple):
@@ -92,7 +96,7 @@ class Remote:
         self._client: HttpClient
 
     async def __aenter__(self) -> Self:
-        self._client = HttpClient()
+        self._client = HttpClient(tls=client_context_from(os.environ))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -131,7 +135,7 @@ class Remote:
         if told["since"] is not None or told["broker_id"] < 0:
             return told
         broker = await self.get(f"/v1/brokers/{told['broker_id']}", accept=(200, 404))
-        said, _ = await self._controller_at(f"http://{broker.get('host')}:{broker.get('port')}")
+        said, _ = await self._controller_at(f"{self._scheme}://{broker.get('host')}:{broker.get('port')}")
         return {**told, "phase": "silent"} if said is None else said
 
     async def items(self, path: str, query: Mapping[str, object] | None = None) -> list[Any]:
@@ -198,10 +202,17 @@ class Remote:
         """The base of an address, if the cluster lists it."""
         parts = urlsplit(location)
         base = f"{parts.scheme}://{parts.netloc}"
-        listed = {f"http://{broker['host']}:{broker['port']}" for broker in (await self.get("/v1/brokers"))["items"]}
+        listed = {
+            f"{self._scheme}://{broker['host']}:{broker['port']}" for broker in (await self.get("/v1/brokers"))["items"]
+        }
         if base not in listed:
             raise UnreachableClusterError(f"will not follow a redirect to {base}: /v1/brokers does not list it")
         return base
+
+    @property
+    def _scheme(self) -> str:
+        """Of the broker that we ask: it names the others' addresses by the same kind of listener."""
+        return urlsplit(self._home or "").scheme
 
     async def _probe(self, url: str) -> Probe:
         said, trouble = await self._controller_at(url)
