@@ -58,7 +58,7 @@ async def close(writer: asyncio.StreamWriter) -> None:
 
 
 async def test_a_head_that_does_not_end_is_408() -> None:
-    async with the_api(Limits(head_timeout_ms=50)) as address:
+    async with the_api(Limits(head_timeout_ms=1_000)) as address:
         reader, writer = await asyncio.open_connection(*address)
         writer.write(b"GET /livez HTTP/1.1\r\nHost: x")
         assert await answer_of(reader) == (408, "REQUEST_TIMED_OUT")
@@ -66,7 +66,7 @@ async def test_a_head_that_does_not_end_is_408() -> None:
 
 
 async def test_a_head_that_does_not_end_is_408_after_a_good_request_too() -> None:
-    async with the_api(Limits(head_timeout_ms=200)) as address:
+    async with the_api(Limits(head_timeout_ms=1_000)) as address:
         reader, writer = await asyncio.open_connection(*address)
         writer.write(f"GET /livez HTTP/1.1\r\nHost: {address[0]}:{address[1]}\r\n\r\n".encode())
         head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
@@ -91,7 +91,7 @@ async def test_a_body_that_does_not_end_is_408() -> None:
 
     app = web.Application(middlewares=[problems])
     app.router.add_post("/", slow)
-    async with a_site(app, Limits(head_timeout_ms=200)) as address:
+    async with a_site(app, Limits(head_timeout_ms=1_000)) as address:
         reader, writer = await asyncio.open_connection(*address)
         writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n{")
         assert await answer_of(reader) == (408, "REQUEST_TIMED_OUT")
