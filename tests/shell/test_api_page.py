@@ -49,7 +49,7 @@ async def test_a_page_may_load_and_ask_nobody_but_the_brokers() -> None:
 
 
 @pytest.mark.parametrize(
-    "address", ["", "http://a:1; script-src *", "http://a:1\r\nX: y", "https://a:1", "http://*:80", "http://a"]
+    "address", ["", "http://a:1; script-src *", "http://a:1\r\nX: y", "ftp://a:1", "http://*:80", "http://a"]
 )
 def test_what_is_no_plain_address_does_not_get_into_the_policy(address: str) -> None:
     assert policy_for([address, "http://a.example:80"]).endswith("connect-src 'self' http://a.example:80")
