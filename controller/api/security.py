@@ -29,7 +29,7 @@ def guard_for(listeners: Iterable[str], gate: Gate) -> Middleware:
     """The middleware that refuses foreign hosts, foreign origins, writes that are not declared as JSON, and whom the
     gate does not let in."""
     hosts = allowed_hosts_for(listeners)
-    origins = frozenset(f"{scheme}://{host}" for host in hosts for scheme in ("http", "https"))
+    origins = {scheme: frozenset(f"{scheme}://{host}" for host in hosts) for scheme in ("http", "https")}
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -37,7 +37,7 @@ def guard_for(listeners: Iterable[str], gate: Gate) -> Middleware:
             raise ProblemError(431, "HEADERS_TOO_LARGE", f"all headers together may have {LIMITS.head_max_bytes} bytes")
         if not _are_all_in(request, hdrs.HOST, hosts) or hdrs.HOST not in request.headers:
             raise ProblemError(403, "FOREIGN_HOST", f"the Host header must be one of: {', '.join(sorted(hosts))}")
-        if not _are_all_in(request, hdrs.ORIGIN, origins):
+        if not _are_all_in(request, hdrs.ORIGIN, origins[request.scheme]):
             raise ProblemError(403, "FOREIGN_ORIGIN", "a page of another origin may not ask here")
         if request.method not in _SAFE_METHODS and request.content_type != "application/json":
             raise ProblemError(415, "UNSUPPORTED_MEDIA_TYPE", "a write needs the header Content-Type: application/json")
