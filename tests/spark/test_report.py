@@ -1,0 +1,119 @@
+"""The report says what the answers say, alone in one file, and a story is told of one partition."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+import pyarrow.parquet as pq
+import pytest
+
+from sparkjobs.answers.local import Answers, answers_for
+from sparkjobs.files import Zones, find_logs, survey
+from sparkjobs.gold import GOLD
+from sparkjobs.local.ingest import Ingested, ingest
+from sparkjobs.report.findings import findings_for, verdict_for
+from sparkjobs.report.page import Input
+from sparkjobs.report.story import story_for
+from sparkjobs.report.write import Redactor, digest_of, quoting, write_report
+from sparkjobs.schemas import columns_of
+from tests.spark.simulate import Simulation
+
+#: what a page could be made to fetch
+REFERENCES = re.compile(r"""(?:src|href|action|url\()\s*=?\s*["'(]?(?!#|data:)[\w/.:-]+|@import|https?://|//cdn""")
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ingested, Answers]:
+    folder = tmp_path_factory.mktemp("simulated")
+    Simulation(5).run(faults=8).write(folder, "TRACE")
+    read = ingest(survey(find_logs([str(folder)]), "shop & co", Zones()))
+    return read, answers_for(read.events)
+
+
+def report_in(folder: Path, of: tuple[Ingested, Answers], *, redact: bool = False) -> Path:
+    read, answers = of
+    quote = quoting(read.files, read.events, answers)
+    return write_report(folder, answers, quote, Input(read.counts, read.quarantine), redact=redact)
+
+
+def test_the_page_is_one_small_file_that_refers_to_no_other(
+    tmp_path: Path, simulated: tuple[Ingested, Answers]
+) -> None:
+    text = report_in(tmp_path, simulated).read_text()
+    assert len(text.encode()) < 2_000_000
+    assert REFERENCES.findall(re.sub(r"<code>.*?</code>", "", text, flags=re.DOTALL)) == []
+    assert "shop &amp; co" in text
+    assert "<script>" in text
+    assert text.count("\n") > 0
+
+
+def test_the_script_is_short_and_styles_know_the_dark_and_paper() -> None:
+    here = Path(__file__).parents[2] / "sparkjobs" / "report"
+    assert len((here / "page.js").read_text().splitlines()) <= 200
+    style = (here / "style.css").read_text()
+    assert "prefers-color-scheme: dark" in style
+    assert "@media print" in style
+
+
+def test_json_and_parquet_say_the_same_as_the_page(tmp_path: Path, simulated: tuple[Ingested, Answers]) -> None:
+    page = report_in(tmp_path, simulated).read_text()
+    _, answers = simulated
+    whole = msgspec.json.decode((tmp_path / "report.json").read_bytes())
+    assert whole["verdict"]["sentence"] in page
+    assert whole["digest"] == digest_of(answers) == (tmp_path / "digest.txt").read_text().strip()
+    for name, table in GOLD.items():
+        stored = pq.read_table(tmp_path / "gold" / f"{name}.parquet")
+        assert stored.column_names == list(columns_of(table))
+        assert stored.num_rows == len(answers[name]) == len(whole["tables"][name])
+
+
+def test_every_finding_about_a_broker_quotes_the_line_that_says_so(simulated: tuple[Ingested, Answers]) -> None:
+    read, answers = simulated
+    quote = quoting(read.files, read.events, answers)
+    found = [one for one in findings_for(answers) if one.kind.startswith("broker")]
+    assert len(found) == len(answers["failovers"]) > 0
+    for one in found:
+        said = quote(one.file_id, one.line_no)
+        assert said is not None
+        assert Path(said.path).read_text().splitlines()[said.line_no - 1] == said.text
+
+
+def test_the_verdict_says_first_what_is_not_over() -> None:
+    nothing: Answers = {name: [] for name in GOLD}
+    assert verdict_for(nothing).mood == "good"
+    assert verdict_for(nothing).sentence == "Nothing went offline in these logs."
+
+
+def test_hosts_and_addresses_are_redacted_everywhere_and_alike(tmp_path: Path) -> None:
+    hide = Redactor()
+    assert hide("to broker 10.0.0.7:9092 (id: 1) and kafka-1.example.com:9092, again 10.0.0.7") == (
+        "to broker host-1:9092 (id: 1) and host-2:9092, again host-1"
+    )
+    assert hide("KafkaController.scala:103 at 08:15:59") == "KafkaController.scala:103 at 08:15:59"
+    folder = tmp_path / "logs" / "broker1"
+    folder.mkdir(parents=True)
+    line = (
+        "[2026-11-18 07:49:10,504] INFO [Controller id=1 epoch=3] Received response "
+        "LeaderAndIsrResponseData(errorCode=0) for request LEADER_AND_ISR with correlation id 1 sent to broker "
+        "kafka-9.example.com:9092 (id: 2 rack: r1)"
+    )
+    (folder / "state-change.log").write_text(f"{line} (state.change.logger)\nnonsense about 10.1.2.3\n")
+    read = ingest(survey(find_logs([str(folder)]), "test", Zones()))
+    report_in(tmp_path / "out", (read, answers_for(read.events)), redact=True)
+    for path in (tmp_path / "out").glob("report.*"):
+        assert "10.1.2.3" not in path.read_text()
+        assert "kafka-9" not in path.read_text()
+
+
+def test_the_story_of_a_partition_tells_what_stood_and_what_came_of_it(simulated: tuple[Ingested, Answers]) -> None:
+    read, answers = simulated
+    outage = max(answers["partition_outages"], key=lambda o: (o.end_ms or o.start_ms) - o.start_ms)  # type: ignore[attr-defined]
+    quote = quoting(read.files, read.events, answers)
+    story = list(story_for(answers, outage.topic, outage.partition, outage.start_ms + 1, quote))  # type: ignore[attr-defined]
+    assert story[0].startswith(f"{outage.topic}-{outage.partition} at 2026-11-18")  # type: ignore[attr-defined]
+    assert any("without a leader from" in line for line in story)
+    assert any("was controller (epoch" in line for line in story)
+    assert story.index("Before:") < story.index("Afterwards:")
+    assert list(story_for(answers, "nowhere", 0, 0, quote))[-1] == "  These logs do not name it."
