@@ -6,12 +6,12 @@ more than the work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
 
-from sparkjobs.files import Zones, find_logs, survey
+from sparkjobs.files import SCHEME, Zones, find_logs, merged, survey
 from sparkjobs.local.ingest import Ingested, ingest
 from sparkjobs.schemas import BronzeFile, SilverSkew
 from sparkjobs.skew import corrected, skew_of
@@ -21,9 +21,10 @@ LOCAL_LIMIT_BYTES: Final = 400_000_000
 
 
 class Bundle(msgspec.Struct, frozen=True):
-    """Files by content."""
+    """Files by content. `is_remote`: some lie where only Spark reads."""
 
     files: list[BronzeFile]
+    is_remote: bool = False
 
     @property
     def size_bytes(self) -> int:
@@ -31,6 +32,8 @@ class Bundle(msgspec.Struct, frozen=True):
 
     def engine(self, wanted: str) -> str:
         """What `auto` means here."""
+        if self.is_remote:
+            return "spark"
         if wanted != "auto":
             return wanted
         return "local" if self.size_bytes <= LOCAL_LIMIT_BYTES else "spark"
@@ -40,9 +43,22 @@ class BadZoneError(Exception):
     """A time zone that nobody knows."""
 
 
-def bundle_of(named: Iterable[str], cluster: str, zones: Sequence[str], layout: str | None) -> Bundle:
-    """Raises NoLogsError, BadZoneError; ValueError for a layout that is none."""
-    return Bundle(survey(find_logs(named), cluster, zones_of(zones), layout=layout))
+def bundle_of(
+    named: Sequence[str], cluster: str, zones: Sequence[str], layout: str | None, master: str | None = None
+) -> Bundle:
+    """Raises NoLogsError, BadZoneError, NoSparkError; ValueError for a layout that is none."""
+    known = zones_of(zones)
+    elsewhere = [name for name in named if SCHEME.match(name)]
+    if not elsewhere:
+        return Bundle(survey(find_logs(named), cluster, known, layout=layout))
+    from sparkjobs.spark.remote import RemoteFiles  # noqa: PLC0415 - pyspark only where it is needed
+    from sparkjobs.spark.session import session_for  # noqa: PLC0415
+
+    remote = RemoteFiles(session_for(master))
+    found = [path for name in elsewhere for path in remote.find(name)]
+    files = survey(found, cluster, known, layout=layout, open_file=remote.open)
+    here = find_logs([name for name in named if not SCHEME.match(name)])
+    return Bundle(merged([*files, *survey(here, cluster, known, layout=layout)]), is_remote=True)
 
 
 def zones_of(words: Sequence[str]) -> Zones:

@@ -23,6 +23,7 @@ def main() -> None:
     """Called `klamm`, so that usage and environment variables read as the user typed them."""
     from sparkjobs.bundle import BadZoneError  # noqa: PLC0415
     from sparkjobs.files import NoLogsError  # noqa: PLC0415
+    from sparkjobs.spark.session import NoSparkError  # noqa: PLC0415 - needs no pyspark by itself
 
     try:
         top(prog_name="klamm", standalone_mode=False)
@@ -34,6 +35,8 @@ def main() -> None:
         _fail(f"{error.format_message().rstrip('.')}. See `{command} --help`.", 2)
     except (NoLogsError, BadZoneError) as error:
         _fail(str(error), 2)
+    except NoSparkError as error:
+        _fail(str(error), 1)
     except click.ClickException as error:
         _fail(error.format_message(), error.exit_code)
     except (click.Abort, KeyboardInterrupt):

@@ -31,6 +31,10 @@ _NOT_TEXT = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f]")
 _BROKER_IN_PATH = re.compile(r"(?:broker|kafka|node)[-_.]?(\d{1,9})(?=[/_.-]|$)", re.ASCII)
 
 
+#: how names of other file systems begin; a drive of Windows would be one, and is not supported
+SCHEME: Final = re.compile(r"[a-zA-Z][\w+.-]*:/", re.ASCII)
+
+
 class Zones(msgspec.Struct, frozen=True):
     """The time zone of a log without one: of its broker, or of all."""
 
@@ -81,11 +85,15 @@ def survey(
     open_file: Callable[[str], IO[bytes]] = open_content,
 ) -> list[BronzeFile]:
     """One row per content, ordered by its hash; copies are further paths of one row."""
+    return merged(_survey_one(path, cluster, zones, layout, open_file) for path in sorted(set(paths)))
+
+
+def merged(files: Iterable[BronzeFile]) -> list[BronzeFile]:
+    """One row per content, ordered by its hash."""
     rows: dict[str, BronzeFile] = {}
-    for path in sorted(set(paths)):
-        row = _survey_one(path, cluster, zones, layout, open_file)
+    for row in files:
         known = rows.get(row.file_id)
-        rows[row.file_id] = row if known is None else msgspec.structs.replace(known, paths=(*known.paths, path))
+        rows[row.file_id] = row if known is None else msgspec.structs.replace(known, paths=(*known.paths, *row.paths))
     return [rows[file_id] for file_id in sorted(rows)]
 
 

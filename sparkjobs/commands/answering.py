@@ -51,12 +51,9 @@ def answered(bundle: Bundle, engine: str, master: str | None, target: float) -> 
 
 
 def _answered_by_spark(bundle: Bundle, master: str | None, target: float) -> Answered:
-    from sparkjobs.spark.session import NoSparkError, session_for  # noqa: PLC0415
+    from sparkjobs.spark.session import session_for  # noqa: PLC0415
 
-    try:
-        spark = session_for(master)
-    except NoSparkError as error:
-        raise click.ClickException(str(error)) from None
+    spark = session_for(master)
     from sparkjobs.spark import clocks  # noqa: PLC0415
     from sparkjobs.spark.ingest import ingest, places_in, rows_of  # noqa: PLC0415
 
@@ -85,7 +82,7 @@ def report(master: str | None, engine: str, out: Path, target: float, redact: bo
 
     Writes report.html (one file, opens offline), report.json, the tables, and a digest that equal inputs share.
     """
-    bundle = bundle_from(given)
+    bundle = bundle_from(given, master)
     done = answered(bundle, engine, master, target)
     page = write_report(out, done.answers, done.quote, done.read, redact=redact)
     click.echo(verdict_for(done.answers).sentence)
@@ -99,7 +96,7 @@ def report(master: str | None, engine: str, out: Path, target: float, redact: bo
 @click.option("--target", type=click.FloatRange(0, 100), default=DEFAULT_TARGET, show_default=True, help="Per cent.")
 def analyze(master: str | None, engine: str, out: Path, target: float, **given: Any) -> None:
     """Outages, failovers, tenures and the rest, a file each below --out, sorted: two runs can be compared by bytes."""
-    answers = answered(bundle_from(given), engine, master, target).answers
+    answers = answered(bundle_from(given, master), engine, master, target).answers
     out.mkdir(parents=True, exist_ok=True)
     for name, rows in answers.items():
         (out / f"{name}.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(rows))
@@ -112,7 +109,7 @@ def analyze(master: str | None, engine: str, out: Path, target: float, **given: 
 @click.option("--target", type=click.FloatRange(0, 100), default=DEFAULT_TARGET, show_default=True, help="Per cent.")
 def slo(master: str | None, engine: str, target: float, **given: Any) -> None:
     """How much of the time each topic could be written to, and what is left of its error budget."""
-    rows = answered(bundle_from(given), engine, master, target).answers["slo_daily"]
+    rows = answered(bundle_from(given, master), engine, master, target).answers["slo_daily"]
     days = [msgspec.structs.asdict(row) for row in rows]
     if not days:
         raise click.ClickException("no line names a partition; `klamm logs doctor` shows what was read")

@@ -29,15 +29,12 @@ def ingest(master: str | None, engine: str, out: Path, **given: Any) -> None:
 
     Contents that are there already are not read again.
     """
-    from sparkjobs.spark.session import NoSparkError, session_for  # noqa: PLC0415
+    from sparkjobs.spark.session import session_for  # noqa: PLC0415
 
     if engine == "local":
         raise click.UsageError("tables are written by Spark; --engine local is for the other commands")
-    bundle = bundle_from(given)
-    try:
-        spark = session_for(master)
-    except NoSparkError as error:
-        raise click.ClickException(str(error)) from None
+    bundle = bundle_from(given, master)
+    spark = session_for(master)
     from sparkjobs.spark.tables import ingest_into  # noqa: PLC0415
 
     counts = ingest_into(spark, bundle.files, out)

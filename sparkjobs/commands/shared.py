@@ -17,7 +17,7 @@ from sparkjobs.bundle import Bundle, Silver, bundle_of, silver_of
 from sparkjobs.parse.layouts import layout_for
 
 
-def bundle_from(given: dict[str, Any]) -> Bundle:
+def bundle_from(given: dict[str, Any], master: str | None = None) -> Bundle:
     """From the options that all commands take."""
     layout = given["layout"]
     if layout is not None:
@@ -25,7 +25,7 @@ def bundle_from(given: dict[str, Any]) -> Bundle:
             layout_for(layout)
         except ValueError as error:
             raise click.BadParameter(str(error)) from None
-    return bundle_of(given["named"], given["cluster"], given["zones"], layout)
+    return bundle_of(given["named"], given["cluster"], given["zones"], layout, master)
 
 
 @contextmanager
@@ -39,6 +39,10 @@ def progress() -> Iterator[Progress]:
 
 def read_locally(bundle: Bundle) -> Silver:
     """With a bar that grows by bytes."""
+    if bundle.is_remote:
+        raise click.UsageError(
+            "this command reads files of this machine; `klamm report` and `klamm logs ingest` read others"
+        )
     with progress() as bar:
         task = bar.add_task("reading", total=bundle.size_bytes)
         return silver_of(bundle, on_file=lambda file: bar.advance(task, file.size_bytes))

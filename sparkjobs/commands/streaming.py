@@ -45,12 +45,9 @@ def stream(
 
     Ended and started again it goes on where it was. Ctrl-C ends it.
     """
-    from sparkjobs.spark.session import NoSparkError, session_for  # noqa: PLC0415
+    from sparkjobs.spark.session import session_for  # noqa: PLC0415
 
-    try:
-        spark = session_for(master)
-    except NoSparkError as error:
-        raise click.ClickException(str(error)) from None
+    spark = session_for(master)
     from sparkjobs.spark.stream import Stream  # noqa: PLC0415
 
     watched = Stream(spark, out, cluster, zones_of(zones), outages_in, layout)

@@ -15,6 +15,7 @@ import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from sparkjobs.files import SCHEME
 from sparkjobs.local.ingest import Tally, count_of_copy
 from sparkjobs.parse import lines as rules
 from sparkjobs.schemas import (
@@ -112,7 +113,7 @@ def raw_lines(spark: SparkSession, files: Sequence[BronzeFile], above: Mapping[s
 
 def _uri(path: str) -> str:
     """As Spark names it."""
-    return path if "://" in path else Path(path).resolve().as_uri().replace("file://", "file:", 1)
+    return path if SCHEME.match(path) else Path(path).resolve().as_uri().replace("file://", "file:", 1)
 
 
 def stage(raw: DataFrame, files: Sequence[BronzeFile]) -> DataFrame:

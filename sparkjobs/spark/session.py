@@ -23,10 +23,9 @@ SETTINGS: Final = {
     "spark.sql.codegen.wholeStage.cacheMaxEntries": "200",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
     "spark.driver.memory": "1g",
 }
+LOOPBACK: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
 
 class NoSparkError(Exception):
@@ -58,4 +57,4 @@ def session_for(master: str | None = None, settings: dict[str, str] | None = Non
 def _reachable(master: str | None) -> dict[str, str]:
     """A driver of a cluster elsewhere must be found by its workers: there Spark chooses the address."""
     is_here = master is None or master.startswith("local") or "127.0.0.1" in master
-    return {} if is_here else {"spark.driver.bindAddress": "0.0.0.0", "spark.driver.host": ""}
+    return LOOPBACK if is_here else {}

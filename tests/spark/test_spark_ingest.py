@@ -133,3 +133,24 @@ def test_what_was_ingested_once_is_not_read_again(spark: SparkSession, tmp_path:
     ingest_into(spark, survey(find_logs([str(logs)]), "test", Zones()), out)
     events = read_table(spark, out, "silver_events")
     assert events.count() == events.select("event_id").distinct().count() == 2
+
+
+def test_what_lies_on_another_file_system_is_read_equally(spark: SparkSession, tmp_path: Path) -> None:
+    from sparkjobs.files import NoLogsError
+    from sparkjobs.spark.ingest import ingest, rows_of
+    from sparkjobs.spark.remote import RemoteFiles
+
+    remote, folder = RemoteFiles(spark), DATA / "kafka-3.9.1-info" / "broker3"
+    paths = remote.find(f"file:{folder}")
+    assert len(paths) == len(list(folder.iterdir()))
+    assert paths == remote.find(f"file:{folder}/*.log*")
+    there = survey(paths, "test", Zones(), open_file=remote.open)
+    here = survey(find_logs([str(folder)]), "test", Zones())
+    assert [msgspec.structs.replace(file, paths=()) for file in there] == [
+        msgspec.structs.replace(file, paths=()) for file in here
+    ]
+    expected = local.ingest(here).events
+    assert in_order(rows_of(ingest(spark, there, tmp_path).events, SilverEvent)) == in_order(expected)
+    with pytest.raises(NoLogsError, match="no log at"):
+        remote.find(f"file:{tmp_path}/*.nothing")
+    assert survey([f"file:{tmp_path}/gone.log"], "test", Zones(), open_file=remote.open)[0].status == "vanished"
