@@ -54,6 +54,7 @@ def _answered_by_spark(bundle: Bundle, master: str | None, target: float) -> Ans
     from sparkjobs.spark.session import session_for  # noqa: PLC0415
 
     spark = session_for(master)
+    from sparkjobs.answers import spark as by_spark  # noqa: PLC0415
     from sparkjobs.spark import clocks  # noqa: PLC0415
     from sparkjobs.spark.ingest import ingest, places_in, rows_of  # noqa: PLC0415
 
@@ -63,7 +64,7 @@ def _answered_by_spark(bundle: Bundle, master: str | None, target: float) -> Ans
         skew = clocks.skew_of(done.events)
         events = clocks.corrected(done.events, skew)
         step()
-        answers = answers_for(rows_of(events, SilverEvent), target)
+        answers = by_spark.answers_for(events, target)
         step()
         quarantine = list(rows_of(done.quarantine.limit(QUARANTINE_SHOWN), SilverQuarantine))
         quoted = list(rows_of(places_in(events, answers), SilverEvent))

@@ -9,9 +9,12 @@ from typing import Any
 
 import click
 
+from sparkjobs.answers.local import answers_for
 from sparkjobs.cli import engine_options, input_options
 from sparkjobs.commands.shared import Moment, bundle_from, moment_text, place_of, read_locally, table
 from sparkjobs.parse.shapes import UNLISTED
+from sparkjobs.report.story import story_for
+from sparkjobs.report.write import quoting
 from sparkjobs.schemas import SilverEvent
 
 
@@ -204,7 +207,10 @@ def explain(which: str, at_ms: int | None, within_s: float, **given: Any) -> Non
         )
     ]
     before = [event for event in changes if event.ts_adj < at_ms - reach_ms]
-    click.echo(f"{which} within {within_s:g} s of {moment_text(at_ms)}:")
+    answers = answers_for(events)
+    for line in story_for(answers, topic, int(number), at_ms, quoting(bundle.files, events, answers)):
+        click.echo(line)
+    click.echo(f"\nWhat all brokers wrote about it, {within_s:g} s before and after:")
     for event in [*before[-1:], *near]:
         click.echo(f"{moment_text(event.ts_adj)}  {_words(event)}")
         click.echo(f"    {place_of(bundle, event.file_id, event.line_no)}: {event.line[:300]}")

@@ -1,4 +1,4 @@
-"""One Spark for all tests that need it: two cores, no page, UTC."""
+"""One Spark session for all tests of the Spark engine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Ask for it only in tests marked `java`."""
+    """As the commands make it, on two cores and with few shuffles. Ask for it only in tests marked `java`."""
     from sparkjobs.spark.session import session_for
 
     session = session_for("local[2]", {"spark.sql.shuffle.partitions": "2"})
