@@ -15,7 +15,7 @@ import msgspec
 
 #: dates as Kafka's loggers print them; without a zone they are local time
 _DATE = (
-    r"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{3,9})?(?:Z| ?[+-]\d\d:?\d\d)?"
+    r"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{3,9})?(?:Z| ?[+-](?:0\d|1[0-4]):?[0-5]\d)?"
     r"|\d{13}|\d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d[.,]\d{3}"
 )
 _PARTS: Final = {

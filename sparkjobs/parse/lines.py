@@ -29,6 +29,8 @@ NOT_TEXT: Final = "[\x00-\x08\x0b\x0c\x0e-\x1f\ufffd]"
 #: who speaks, at the end of a bracketed prefix or at the beginning of an old line
 WHO: Final = r"(?:[iI]d=|broker=|[cC]ontroller |on |Manager |broker )(\d{1,9})(?: epoch=(\d{1,9}))?"
 OLD_WHO: Final = r"(?:Controller|Broker) (\d{1,9})(?: epoch (\d{1,9}))?(?: |(?='s ))"
+#: what OLD_WHO finds, by itself
+OLD_WHO_ALONE: Final = r"(?:Controller|Broker) (\d{1,9})(?: epoch (\d{1,9}))? ?"
 STATE_LOGGERS: Final = ("state.change.logger", "change.logger", "logger")
 DIGITS: Final = "0123456789"
 

@@ -5,36 +5,38 @@ Fields may be added to the log and are passed over here; one that is missing is 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
-_Int = msgspec.Meta(ge=-(2**31), lt=2**31)
+#: numbers that Spark's columns hold; a line with others is none
+_Int = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
+_Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class OurLine(msgspec.Struct, frozen=True, gc=False):
     """What is read of a line; a test holds it against what the controller writes."""
 
-    at_ms: int
+    at_ms: _Long
     kind: str
-    controller_id: int | None = None
-    controller_epoch: int | None = None
+    controller_id: _Int | None = None
+    controller_epoch: _Int | None = None
     event_id: str | None = None
     topic: str | None = None
-    partition: int | None = None
-    broker_id: int | None = None
+    partition: _Int | None = None
+    broker_id: _Int | None = None
     source: str | None = None
     target: str | None = None
     reason: str | None = None
-    leader: int | None = None
-    leader_epoch: int | None = None
-    isr: tuple[int, ...] | None = None
-    version: int | None = None
-    zxid: int | None = None
+    leader: _Int | None = None
+    leader_epoch: _Int | None = None
+    isr: tuple[_Int, ...] | None = None
+    version: _Long | None = None
+    zxid: _Long | None = None
     topic_id: str | None = None
-    broker_epoch: int | None = None
+    broker_epoch: _Long | None = None
     took_ms: float | None = None
-    error_code: int | None = None
+    error_code: _Int | None = None
 
 
 #: the event of a line by its kind; `rpc` lines are a broker's, all others a controller's

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-_INTS = r"[\d, ]*"
-_BROKER_STATES = r"(?:[\d, ]|BrokerState\(brokerId=\d+, brokerEpoch=-?\d+\))*"
+_INTS = "{INTS}"
+_BROKER_STATE = r"BrokerState\(brokerId=\d{1,9}, brokerEpoch=-?\d+\)"
+_BROKER_STATES = f"(?:{_INTS}|{_BROKER_STATE}(?:, {_BROKER_STATE})*)"
 
 #: 1.1 and later; 3.2 has a recovery state, 3.3 calls the version partitionEpoch, 3.5 has broker epochs in the ISR
 _LEADER_AND_ISR = (
@@ -18,20 +19,20 @@ _LEADER_AND_ISR = (
     rf"isr(?:WithBrokerEpoch)?=(?:List|Vector|ArrayBuffer)?\(?(?<isr>{_BROKER_STATES})\)?, "
     r"(?:leaderRecoveryState=(?<recovery>\w+), )?(?:zkVersion|partitionEpoch)=(?<version>-?\d+)\)"
 )
-_LEADER_AND_ISR_0_8_1 = r'\{"leader":(?<leader>-?\d+),"leader_epoch":(?<leader_epoch>-?\d+),"isr":\[(?<isr>[\d,]*)\]\}'
+_LEADER_AND_ISR_0_8_1 = r'\{"leader":(?<leader>-?\d+),"leader_epoch":(?<leader_epoch>-?\d+),"isr":\[(?<isr>{INTS})\]\}'
 _LEADER_AND_ISR_0_8_0 = (
-    r'\{ "ISR":"(?<isr>[\d,]*)", "leader":"(?<leader>-?\d+)", "leaderEpoch":"(?<leader_epoch>-?\d+)" \}'
+    r'\{ "ISR":"(?<isr>{INTS})", "leader":"(?<leader>-?\d+)", "leaderEpoch":"(?<leader_epoch>-?\d+)" \}'
 )
 #: LeaderIsrAndControllerEpoch, all versions; its controller epoch is that of the decision, not of the sender
 _STATE_AND_EPOCH = (
-    r"\(Leader:(?<leader>-?\d+),ISR:(?<isr>[\d,]*),(?:LeaderRecoveryState:(?<recovery>\w+),)?"
+    r"\(Leader:(?<leader>-?\d+),ISR:(?<isr>{INTS}),(?:LeaderRecoveryState:(?<recovery>\w+),)?"
     r"LeaderEpoch:(?<leader_epoch>-?\d+),(?:(?:Zk|zk)Version:(?<version>-?\d+),)?"
     r"(?:PartitionEpoch:(?<version>-?\d+),)?ControllerEpoch:-?\d+\)"
 )
 #: 0.8 to 0.11; its brackets never balanced
 _STATE_INFO = (
-    r"\(LeaderAndIsrInfo:\(Leader:(?<leader>-?\d+),ISR:(?<isr>[\d,]*),LeaderEpoch:(?<leader_epoch>-?\d+),"
-    r"ControllerEpoch:-?\d+\),ReplicationFactor:\d+\),AllReplicas:(?<replicas>[\d,]*)\)"
+    r"\(LeaderAndIsrInfo:\(Leader:(?<leader>-?\d+),ISR:(?<isr>{INTS}),LeaderEpoch:(?<leader_epoch>-?\d+),"
+    r"ControllerEpoch:-?\d+\),ReplicationFactor:\d+\),AllReplicas:(?<replicas>{INTS})\)"
 )
 _REQUEST_STATE = (
     r"controllerEpoch=-?\d+, leader=(?<leader>-?\d+), leaderEpoch=(?<leader_epoch>-?\d+), "
@@ -63,4 +64,6 @@ FRAGMENTS: Final[dict[str, str]] = {
     "PEER": r"(?:\S* ?\(id: (?<peer_broker>\d+) rack: [^)]*\)|id:(?<peer_broker>\d+),host:.*|"
     r"[^ ,]+:(?<peer_broker>\d+))",
     "FROM_TO": r"from (?<from_state>\w+) to (?<to_state>\w+)",
+    # the last: the others are made of it
+    "INTS": r"(?:\d{1,9}(?:, ?\d{1,9})*)?",
 }

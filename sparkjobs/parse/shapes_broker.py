@@ -99,7 +99,7 @@ BROKER_SHAPES: Final[tuple[Shape, ...]] = (
         anchor="leader ",
         mark=" starts at leader epoch ",
         pattern=r"leader {T} (?:with topic id \S* )?starts at leader epoch (?<leader_epoch>\d+) from offset -?\d+ with "
-        r"(?:partition epoch (?<version>\d+),? (?:and )?)?high watermark -?\d+,? ISR \[(?<isr>[\d, ]*)\],? ?"
+        r"(?:partition epoch (?<version>\d+),? (?:and )?)?high watermark -?\d+,? ISR \[(?<isr>{INTS})\],? ?"
         r".*Previous leader.*",
     ),
     _b(

@@ -8,7 +8,7 @@ from typing import Final
 from sparkjobs.parse.patterns import Shape, shape_for
 
 _c = partial(shape_for, role="controller")
-_IDS = r"[\d, ]*"
+_IDS = "{INTS}"
 
 CLUSTER_SHAPES: Final[tuple[Shape, ...]] = (
     _c(
@@ -101,7 +101,7 @@ CLUSTER_SHAPES: Final[tuple[Shape, ...]] = (
         "reassignment.caught",
         "reassignment_done",
         anchor="target replicas ",
-        pattern=r"target replicas (?:[A-Z]\w*)?\(?(?<replicas>[\d, ]*)\)? have all caught up with the leader for "
+        pattern=r"target replicas (?:[A-Z]\w*)?\(?(?<replicas>{INTS})\)? have all caught up with the leader for "
         r"reassigning partition {T}",
     ),
     _c(

@@ -78,7 +78,7 @@ CONTROLLER_SHAPES: Final[tuple[Shape, ...]] = (
         "request_sent",
         api="UpdateMetadata",
         anchor="sending updatemetadata request to broker",
-        pattern=r"sending UpdateMetadata request to brokers? (?:[A-Z]\w*)?\(?(?<replicas>[\d, ]*)\)? "
+        pattern=r"sending UpdateMetadata request to brokers? (?:[A-Z]\w*)?\(?(?<replicas>{INTS})\)? "
         r"for (?<n_partitions>\d+) partitions.*",
     ),
     _c(

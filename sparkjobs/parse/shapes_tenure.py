@@ -109,7 +109,7 @@ SERVER_SHAPES: Final[tuple[Shape, ...]] = (
         on_message=True,
         reason="shrinking",
         anchor="shrinking isr from",
-        pattern=r"\[Partition {T} broker=\d+\] Shrinking ISR from [\d, ]* to (?<isr>[\d,]*)\.?(?: Leader: .*)?",
+        pattern=r"\[Partition {T} broker=\d+\] Shrinking ISR from {INTS} to (?<isr>{INTS})\.?(?: Leader: .*)?",
     ),
     _s(
         "isr.expanding",
@@ -117,7 +117,7 @@ SERVER_SHAPES: Final[tuple[Shape, ...]] = (
         on_message=True,
         reason="expanding",
         anchor="expanding isr from",
-        pattern=r"\[Partition {T} broker=\d+\] Expanding ISR from [\d, ]* to (?<isr>[\d,]*)\.?",
+        pattern=r"\[Partition {T} broker=\d+\] Expanding ISR from {INTS} to (?<isr>{INTS})\.?",
     ),
     _s(
         "isr.updated",
@@ -125,7 +125,7 @@ SERVER_SHAPES: Final[tuple[Shape, ...]] = (
         on_message=True,
         reason="updated",
         anchor="isr updated to",
-        pattern=r"\[Partition {T} broker=\d+\] ISR updated to (?<isr>[\d,]*) ?(?:\(under-min-isr\))? ?and "
+        pattern=r"\[Partition {T} broker=\d+\] ISR updated to (?<isr>{INTS}) ?(?:\(under-min-isr\))? ?and "
         r"version updated "
         r"to \[?(?<version>\d+)\]?",
     ),
@@ -134,14 +134,14 @@ SERVER_SHAPES: Final[tuple[Shape, ...]] = (
         "isr_changed",
         reason="shrinking",
         anchor="shrinking isr for",
-        pattern=r"shrinking ISR for partition {T} from [\d, ]* to (?<isr>[\d,]*).*",
+        pattern=r"shrinking ISR for partition {T} from {INTS} to (?<isr>{INTS}).*",
     ),
     _s(
         "isr.expanding.old",
         "isr_changed",
         reason="expanding",
         anchor="expanding isr for",
-        pattern=r"expanding ISR for partition {T} from [\d, ]* to (?<isr>[\d,]*).*",
+        pattern=r"expanding ISR for partition {T} from {INTS} to (?<isr>{INTS}).*",
     ),
     _s(
         "isr.conflict",

@@ -42,7 +42,8 @@ def read_ours(raw: DataFrame) -> DataFrame:
 def _fate() -> Column:
     one = F.col("one")
     is_cut = ~F.col("is_whole") & (F.col("line_no") == F.col("lines"))
-    is_line = one["corrupt"].isNull() & one["at_ms"].isNotNull() & one["kind"].isNotNull()
+    is_one = F.rtrim("text").endswith("}") & ~F.col("text").contains("}{")  # Spark reads no further than the first
+    is_line = is_one & one["corrupt"].isNull() & one["at_ms"].isNotNull() & one["kind"].isNotNull()
     return (
         F.when(F.length("line") > LINE_LIMIT, F.lit("too_long"))
         .when(~F.col("is_text") & F.col("line").rlike(rules.NOT_TEXT), F.lit("encoding"))

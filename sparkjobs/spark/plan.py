@@ -76,7 +76,7 @@ def with_header(lines: DataFrame, layouts: Sequence[str]) -> DataFrame:
         )
         .select(
             "*",
-            (F.size("heads") == 4).alias("has_header"),
+            F.coalesce(F.size("heads") == 4, F.lit(False)).alias("has_header"),
             F.get("heads", F.lit(0)).alias("ts_raw"),
             F.when(F.size("heads") == 4, F.get("heads", F.lit(1))).alias("level"),
             F.when(F.size("heads") == 4, F.substring_index(F.get("heads", F.lit(2)), ":", 1)).alias("logger"),
@@ -98,10 +98,10 @@ def with_speaker(lines: DataFrame) -> DataFrame:
     after = F.expr("ltrim(':, ', substr(message, length(prefix) + 2))")
     is_old = F.col("rest").startswith("Controller ") | F.col("rest").startswith("Broker ")
     old = F.when(is_old, F.regexp_extract("rest", rf"\A{rules.OLD_WHO}", 0))
-    old_numbers = F.when(F.col("old") != "", F.regexp_replace("old", rf"\A{rules.OLD_WHO}.*\z", f"$1{SEP}$2"))
+    old_numbers = F.when(F.col("old") != "", F.regexp_replace("old", whole(rules.OLD_WHO_ALONE), f"$1{SEP}$2"))
     numbers = F.when(
         F.col("prefix").isNotNull(),
-        F.regexp_replace("prefix", rf"\A.*?{rules.WHO}.*\z", f"{SEP}$1{SEP}$2"),
+        F.regexp_replace("prefix", whole(f".*?{rules.WHO}.*"), f"{SEP}$1{SEP}$2"),
     )
     said = F.split("numbers", SEP)
     old_said = F.split("old_numbers", SEP)

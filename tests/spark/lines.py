@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any, Final
 
 from sparkjobs.parse.layouts import STOCK
@@ -179,3 +180,23 @@ MESSAGES: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
     ("[RequestSendThread controllerId=2] Starting", "kafka.controller.RequestSendThread", {"event": "other"}),
     ("Loading logs from log dirs", "kafka.log.LogManager", {"event": "other", "broker": 9, "role": "server"}),
 )
+
+
+def damaged(line: str, draw: random.Random) -> str:
+    """A line as disks, terminals and people leave it."""
+    place = draw.randrange(len(line) + 1)
+    ways = (
+        lambda: line[:place],
+        lambda: line[:place] + draw.choice("\x00\x07\xe9 [](),=-9{}'\"$\\|") + line[place:],
+        lambda: line[:place] + line[place + 1 :],
+        lambda: line + line,
+        line.upper,
+        lambda: "\t" + line,
+        lambda: line + "\r",
+        lambda: line.replace("2026", "9999", 1),
+        lambda: line.replace("11-18", "02-31", 1),
+        lambda: line.replace("07:4", "02:3", 1),
+        lambda: "java.lang.IllegalStateException: " + line[:place],
+        lambda: line.replace("1", "12345678901234567890"),
+    )
+    return draw.choice(ways)()

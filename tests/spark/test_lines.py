@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sparkjobs.parse.layouts import LAYOUTS, STOCK, layout_for
 from sparkjobs.parse.lines import CONTINUES, LineReader
 from sparkjobs.parse.shapes import SHAPES
 from sparkjobs.parse.sniff import sniff
 from sparkjobs.parse.vocabulary import EVENTS
-from sparkjobs.schemas import LINE_LIMIT, BronzeFile, SilverEvent
-from tests.spark.lines import MESSAGES, TS, TS_MS, a_file
+from sparkjobs.schemas import LINE_LIMIT, BronzeFile, SilverEvent, columns_of
+from tests.spark.lines import MESSAGES, TS, TS_MS, a_file, damaged
 
 OFFLINE = "[Controller id=1 epoch=3] Changed partition a-1-7 state from OnlinePartition to OfflinePartition"
 
@@ -146,3 +149,17 @@ def test_a_layout_of_ones_own_needs_a_date_and_a_message() -> None:
         layout_for("%p %m")
     with pytest.raises(ValueError, match="not known"):
         layout_for("%d %q %m")
+
+
+@given(seed=st.integers(0, 2**32), layout=st.sampled_from(LAYOUTS), one=st.sampled_from(MESSAGES))
+def test_no_damage_to_a_line_raises_or_makes_a_number_that_no_column_holds(
+    seed: int, layout: str, one: tuple[str, str, dict[str, Any]]
+) -> None:
+    draw = random.Random(seed)
+    line = rendered(layout, one[0], logger=one[1])
+    for _ in range(draw.randint(1, 4)):
+        line = damaged(line, draw)
+    event = read(line, a_file(layout, is_text=False), is_cut=draw.random() < 0.1)
+    if isinstance(event, SilverEvent):
+        numbers = [getattr(event, name) for name, kind in columns_of(SilverEvent).items() if kind == "int"]
+        assert all(number is None or abs(number) < 2**31 for number in numbers)

@@ -16,7 +16,7 @@ from sparkjobs.files import Zones, find_logs, survey
 from sparkjobs.local import ingest as local
 from sparkjobs.parse.layouts import LAYOUTS, STOCK
 from sparkjobs.schemas import LINE_LIMIT, BronzeFile, Row, SilverEvent, SilverQuarantine
-from tests.spark.lines import MESSAGES, TS
+from tests.spark.lines import MESSAGES, TS, damaged
 from tests.spark.test_lines import rendered
 
 if TYPE_CHECKING:
@@ -49,26 +49,6 @@ def test_two_real_clusters_are_read_equally(spark: SparkSession, tmp_path: Path)
         expected = both_agree(spark, files, tmp_path / recording)
         assert expected.quarantine == []
         assert len(expected.events) > 20_000
-
-
-def damaged(line: str, draw: random.Random) -> str:
-    """A line as disks, terminals and people leave it."""
-    place = draw.randrange(len(line) + 1)
-    ways = (
-        lambda: line[:place],
-        lambda: line[:place] + draw.choice("\x00\x07\xe9 [](),=-9{}'\"$\\|") + line[place:],
-        lambda: line[:place] + line[place + 1 :],
-        lambda: line + line,
-        line.upper,
-        lambda: "\t" + line,
-        lambda: line + "\r",
-        lambda: line.replace("2026", "9999", 1),
-        lambda: line.replace("11-18", "02-31", 1),
-        lambda: line.replace("07:4", "02:3", 1),
-        lambda: "java.lang.IllegalStateException: " + line[:place],
-        lambda: line.replace("1", "12345678901234567890"),
-    )
-    return draw.choice(ways)()
 
 
 def test_all_layouts_wrappers_versions_and_damages_are_read_equally(spark: SparkSession, tmp_path: Path) -> None:
