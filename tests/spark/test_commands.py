@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -128,3 +129,27 @@ def test_analyze_gives_the_same_bytes_for_the_same_content_in_another_order(tmp_
         assert run("analyze", logs, "--out", str(tmp_path / name)).exit_code == 0
     for path in (tmp_path / "one").iterdir():
         assert path.read_bytes() == (tmp_path / "other" / path.name).read_bytes(), path.name
+
+
+def test_without_the_extra_small_bundles_are_answered_and_the_rest_says_what_to_install(tmp_path: Path) -> None:
+    """As in a base install: neither pyspark nor pyarrow can be imported."""
+    blocked = tmp_path / "sitecustomize.py"
+    blocked.write_text(
+        "import sys\n"
+        "class No:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.partition('.')[0] in ('pyspark', 'pyarrow', 'pandas', 'py4j'):\n"
+        "            raise ModuleNotFoundError(name, name=name)\n"
+        "sys.meta_path.insert(0, No())\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])}
+
+    def klamm_in_base(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "sparkjobs", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)
+
+    done = klamm_in_base("logs", "slo", RECORDED, "--target", "0")
+    assert done.returncode == 0, done.stderr
+    done = klamm_in_base("logs", "slo", RECORDED, "--engine", "spark")
+    assert done.returncode == 1
+    assert "pip install 'klamm[spark]'" in done.stderr
