@@ -20,7 +20,8 @@ import msgspec
 
 from sparkjobs.files import open_content
 
-_PIECE: Final = re.compile(r"([0-9a-f]{32})-(\d{15})-(\d{12})-(\d{15})(-cut)?\.log")
+#: the label, folder and name of the log, tells its kind and its broker as the log's own path would
+_PIECE: Final = re.compile(r"([0-9a-f]{32})-(\d{15})-(\d{12})-(\d{15})(-cut)?-[\w.-]*\.log", re.ASCII)
 #: as much of a log goes into one piece
 PIECE_BYTES: Final = 64 << 20
 
@@ -85,20 +86,26 @@ class Spool:
                 kept = chunk if is_cut else whole
                 if not kept:
                     break
-                piece = self._write(log_id, end_bytes, next_line, kept, is_cut=is_cut)
+                piece = self._write(_label(path), log_id, end_bytes, next_line, kept, is_cut=is_cut)
                 taken.append(piece)
                 end_bytes, next_line = piece.end_bytes, next_line + kept.count(b"\n")
                 reached[log_id], lines[log_id] = (end_bytes, next_line), 0
                 content.seek(end_bytes)
         return taken
 
-    def _write(self, log_id: str, start_bytes: int, first_line: int, kept: bytes, *, is_cut: bool) -> Piece:
+    def _write(self, label: str, log_id: str, start_bytes: int, first_line: int, kept: bytes, *, is_cut: bool) -> Piece:
         end_bytes = start_bytes + len(kept)
-        name = f"{log_id}-{start_bytes:015}-{first_line:012}-{end_bytes:015}{'-cut' if is_cut else ''}.log"
+        cut = "-cut" if is_cut else ""
+        name = f"{log_id}-{start_bytes:015}-{first_line:012}-{end_bytes:015}{cut}-{label}.log"
         hidden = self.folder / f".{name}"
         hidden.write_bytes(kept)
         hidden.replace(self.folder / name)
         return Piece(str(self.folder / name), log_id, start_bytes, first_line, end_bytes, is_cut)
+
+
+def _label(path: str) -> str:
+    whole = Path(path).resolve()
+    return re.sub(r"[^\w.-]+", "_", f"{whole.parent.name}-{whole.name}", flags=re.ASCII)[:100]
 
 
 def log_id_of(path: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
+from sparkjobs.files import Zones, survey
 from sparkjobs.spool import Spool
 
 
@@ -48,3 +49,12 @@ def test_a_log_that_is_not_there_stops_nothing(tmp_path: Path) -> None:
     log, spool = tmp_path / "a.log", Spool(tmp_path / "spool")
     log.write_text("one\n")
     assert len(spool.advance([str(tmp_path / "gone.log"), str(log)])) == 1
+
+
+def test_a_piece_is_named_so_that_its_kind_and_broker_are_seen(tmp_path: Path) -> None:
+    log, spool = tmp_path / "broker-3" / "state-change.log", Spool(tmp_path / "spool")
+    log.parent.mkdir()
+    log.write_text("one\n")
+    [piece] = spool.advance([str(log)])
+    [file] = survey([piece.path], "test", Zones())
+    assert (file.kind, file.broker) == ("state-change", 3)
