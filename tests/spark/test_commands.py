@@ -83,7 +83,7 @@ def test_explain_tells_a_partitions_story_with_the_lines_quoted() -> None:
 )
 def test_wrong_usage_is_one_line_that_says_what_to_do(words: tuple[str, ...], said: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "sparkjobs", "logs", *words], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-m", "sparkjobs", "logs", *words], capture_output=True, text=True, check=False, timeout=110
     )
     assert done.returncode == 2, done.stderr
     assert done.stderr.startswith("klamm: ")
@@ -99,7 +99,7 @@ def test_klamm_hands_its_words_on_as_they_are() -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=110,
     )
     assert done.returncode == 0
     assert "Usage: klamm logs merge" in done.stdout
@@ -146,7 +146,7 @@ def test_without_the_extra_small_bundles_are_answered_and_the_rest_says_what_to_
 
     def klamm_in_base(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "sparkjobs", *words]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, env=environment)
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=110, env=environment)
 
     done = klamm_in_base("logs", "slo", RECORDED, "--target", "0")
     assert done.returncode == 0, done.stderr
