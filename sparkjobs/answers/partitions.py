@@ -64,11 +64,14 @@ class Lives(NamedTuple):
 
     topic_ids: tuple[str, ...]  # in the order of their first mention
     births_ms: tuple[int, ...]
+    births: tuple[tuple[int, int], ...] = ()  # the same by controller epoch and that controller's own clock
 
     def of(self, event: SilverEvent) -> int:
         """The number of the life that the line is about."""
         if event.topic_id is not None and event.topic_id in self.topic_ids:
             return self.topic_ids.index(event.topic_id)
+        if event.role == "controller" and event.controller_epoch is not None:
+            return bisect_right(self.births, (event.controller_epoch, event.ts_utc))
         return self.of_ms(event.ts_adj)
 
     def of_ms(self, at_ms: int) -> int:
@@ -84,12 +87,15 @@ def lives_of(events: Sequence[SilverEvent]) -> Lives:
             first[event.topic_id] = min(first.get(event.topic_id, event.zxid), event.zxid)
     if first:
         return Lives(tuple(sorted(first, key=lambda topic_id: (first[topic_id], topic_id))), ())
-    births = sorted(
-        event.ts_adj
+    born = [
+        event
         for event in events
         if event.event == "partition_changed" and event.from_state == GONE and event.role == "controller"
+    ]
+    by_epoch = sorted(
+        (-1 if event.controller_epoch is None else event.controller_epoch, event.ts_utc) for event in born
     )
-    return Lives((), tuple(births))
+    return Lives((), tuple(sorted(event.ts_adj for event in born)), tuple(by_epoch))
 
 
 def is_unclean(event: SilverEvent, before: SilverEvent | None) -> bool:
