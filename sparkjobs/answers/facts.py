@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from sparkjobs.schemas import SilverEvent
@@ -69,11 +70,13 @@ class Tally(NamedTuple):
 TALLIED: Final = ("broker", "role", "level", "event", "controller", "controller_epoch", "api", "error")
 
 
+_COMMON: Final = attrgetter(*TALLIED)
+
+
 def tally_key(event: SilverEvent) -> tuple[object, ...]:
     """What a `Tally` has in common, in its order."""
     peer = event.peer_broker if event.event == "isr_changed" and event.role == "controller" else None
-    common = [getattr(event, name) for name in TALLIED]
-    return (event.cluster, *common, peer, event.reason == "found")
+    return (event.cluster, *_COMMON(event), peer, event.reason == "found")
 
 
 @dataclass(frozen=True, slots=True)

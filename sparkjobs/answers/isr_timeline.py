@@ -122,9 +122,9 @@ def _ends_of(events: Sequence[SilverEvent], facts: Facts) -> list[int]:
 def unclean_elections_of(events: Sequence[SilverEvent], facts: Facts) -> Iterator[UncleanElection]:
     """Elections after which data may be missing. Derived ones only where the version before is known for certain."""
     states = _states_of(events)
+    confessed = [e for e in events if e.event == "unclean_elected" or "unclean" in (e.reason or "")]
     for before, state in zip((None, *states), states, strict=False):
-        said = [e for e in events if e.event == "unclean_elected" and e.leader == state.leader]
-        said += [e for e in events if e.version == state.version and "unclean" in (e.reason or "")]
+        said = [e for e in confessed if e.version == state.version or (e.version is None and e.leader == state.leader)]
         follows = before is not None and (before.life, before.version + 1) == (state.life, state.version)
         is_new_epoch = before is None or before.leader_epoch != state.leader_epoch
         is_outside = follows and before is not None and before.isr is not None and state.leader not in before.isr

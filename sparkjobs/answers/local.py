@@ -64,10 +64,13 @@ def _answers(of: Sorted, target: float) -> dict[str, list[Row]]:
     facts = of.facts()
     tables: dict[str, list[Row]] = defaultdict(list)
     for group in of.by_partition.values():
-        for name, rule in rules.OF_PARTITION.items():
-            wanted = [event for event in group if event.event in rule.events]
-            tables[name] += rule.rows(wanted, facts)
-        tables["flapping"] += rules.flapping_of_partition(group, facts)
+        found = {
+            name: list(rule.rows([event for event in group if event.event in rule.events], facts))
+            for name, rule in rules.OF_PARTITION.items()
+        }
+        for name, rows in found.items():
+            tables[name] += rows
+        tables["flapping"] += rules.flapping_of(found["leader_changes"], found["isr_timeline"])
     for group in of.by_topic.values():
         tables["stuck_ops"] += rules.stuck_ops_of(group, facts)
     tables["illegal_transitions"] += rules.illegal_transitions_of(of.single)

@@ -20,7 +20,7 @@ from sparkjobs.answers.tenures import lives_of_brokers, tenures_of
 from sparkjobs.answers.zombies import zombies_of
 from sparkjobs.schemas import Row, SilverEvent
 
-__all__ = ["illegal_transitions_of", "rpc_latency_of", "stuck_ops_of"]
+__all__ = ["flapping_of", "illegal_transitions_of", "rpc_latency_of", "stuck_ops_of"]
 
 
 class Rule(NamedTuple):
