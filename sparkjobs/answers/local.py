@@ -64,7 +64,7 @@ def _answers(of: Sorted, target: float) -> dict[str, list[Row]]:
     facts = of.facts()
     tables: dict[str, list[Row]] = defaultdict(list)
     for group in of.by_partition.values():
-        found = {
+        found: dict[str, list[Any]] = {
             name: list(rule.rows([event for event in group if event.event in rule.events], facts))
             for name, rule in rules.OF_PARTITION.items()
         }
