@@ -122,6 +122,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename=lambda name
     klamm_lab_url: str | None = None
     #: ours: `HOST:PORT=HOST:PORT,…`: the proxies of a lab through which to connect to these addresses of other brokers
     klamm_lab_routes: str | None = None
+    #: ours: the page that `klamm report` wrote last, for the dashboard to link; none, and there is none
+    klamm_report_file: str | None = None
 
     @property
     def log_directories(self) -> tuple[Path, ...]:

@@ -271,6 +271,7 @@ class LabBroker:
             "zookeeper.session.timeout.ms": self._settings.session_timeout_ms,
             "klamm.faults.file": self._faults_path,
             "klamm.lab.url": f"http://{HOST}:{self._settings.port_base}",
+            "klamm.report.file": self.folder.parent / "report" / "report.html",
             "klamm.lab.routes": ",".join(
                 f"{address}={way}" for address, way in self._peers.routes_of(self.broker_id).items()
             ),

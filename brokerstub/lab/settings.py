@@ -21,7 +21,7 @@ from controller.secrets import Secrets, secrets_from
 HOST = "127.0.0.1"
 BROKERS_MAX = 99
 OWNED_PROPERTIES = frozenset({"broker.id", "listeners", "log.dirs", "zookeeper.connect"})
-OWNED_PROPERTIES |= {"klamm.faults.file", "klamm.lab.url", "klamm.lab.routes"}
+OWNED_PROPERTIES |= {"klamm.faults.file", "klamm.lab.url", "klamm.lab.routes", "klamm.report.file"}
 LOCK_PATIENCE_MS = 500
 LOCK_POLL_INTERVAL_MS = 20
 

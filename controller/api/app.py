@@ -27,6 +27,7 @@ from controller.api.problems import problems
 from controller.api.pulse import Pulse
 from controller.api.quota import Quotas
 from controller.api.reads import Reads
+from controller.api.reports import Reports
 from controller.api.rpc import Rpcs
 from controller.api.security import guard_for
 from controller.api.view import ClusterView, ControllerDoor

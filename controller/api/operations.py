@@ -102,6 +102,7 @@ _TOLD: Final = (
         is_page=True,
         query=bodies.PageQuery,
     ),
+    _read("/v1/reports/latest", "The page that `klamm report` wrote last", media="text/html", statuses=(200, 404)),
     _read("/v1/lab", "The processes of the local lab, if there is one"),
     Operation("POST", "/v1/lab/{verb}", "An order to the local lab: kill, stop, start, freeze, …"),
 )

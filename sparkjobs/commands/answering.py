@@ -75,7 +75,13 @@ def _answered_by_spark(bundle: Bundle, master: str | None, target: float) -> Ans
 @click.command(short_help="What happened? One page, and the tables behind it.")
 @input_options
 @engine_options
-@click.option("--out", required=True, type=click.Path(file_okay=False, path_type=Path), help="Folder of the report.")
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=Path("var/report"),
+    show_default=True,
+    help="Folder of the report; the dashboard of a local cluster links the default one.",
+)
 @click.option("--target", type=click.FloatRange(0, 100), default=DEFAULT_TARGET, show_default=True, help="Per cent.")
 @click.option("--redact", is_flag=True, help="Replace hosts and addresses.")
 def report(master: str | None, engine: str, out: Path, target: float, redact: bool, **given: Any) -> None:
