@@ -73,6 +73,7 @@ def build_app(
         events,
         Matrix(view, limits),
         Lab(config, secrets, limits),
+        Reports(config),
         Reads(view, door, summaries),
         Metrics(view, door, summaries, limits),
         Docs(),
