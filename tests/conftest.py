@@ -35,18 +35,24 @@ def reason_missing(tool: str) -> str | None:
             return str(error)
         return None
     if tool == "docker":
-        return None if _has_docker_engine() else "no Docker engine answers `docker info`"
+        return _reason_without_docker()
     commands = {"chromium": ("chromium", "chromium-browser", "google-chrome"), "maven": ("mvn",)}[tool]
     return None if any(map(shutil.which, commands)) else f"none of these is in the PATH: {', '.join(commands)}"
 
 
-def _has_docker_engine() -> bool:
+def _reason_without_docker() -> str | None:
     if shutil.which("docker") is None:
-        return False
-    try:
-        return subprocess.run(["docker", "info"], capture_output=True, timeout=10, check=False).returncode == 0
-    except subprocess.TimeoutExpired:
-        return False
+        return "there is no `docker` in the PATH"
+    for words, reason in (
+        (["docker", "info"], "no Docker engine answers `docker info`; `make docker-test` starts one"),
+        (["docker", "compose", "version"], "docker has no compose plugin"),
+    ):
+        try:
+            if subprocess.run(words, capture_output=True, timeout=10, check=False).returncode != 0:
+                return reason
+        except subprocess.TimeoutExpired:
+            return reason
+    return None
 
 
 def pytest_configure() -> None:

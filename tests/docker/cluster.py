@@ -178,7 +178,7 @@ class Cluster:
     def authorization(self) -> dict[str, str]:
         """The header that a write needs: the token that the first broker made."""
         if self._token is None:
-            said = self.container("broker1").exec_run(["cat", "/var/lib/klamm/keys/api-token"])
+            said = self.container("broker1").exec_run(["cat", "/etc/klamm/keys/api-token"])
             assert said.exit_code == 0, said.output
             self._token = said.output.decode()
         return {"Authorization": f"Bearer {self._token}"}
@@ -257,7 +257,7 @@ def running(project: str, brokers: int, directory: Path) -> Iterator[Cluster]:
     labelled = {
         "services": dict.fromkeys(services, LABEL),
         "networks": {"access": LABEL, "cluster": LABEL},
-        "volumes": dict.fromkeys((*SERVERS, "brokers"), LABEL),
+        "volumes": dict.fromkeys((*SERVERS, "brokers", "keys"), LABEL),
     }
     labels = directory / "labels.json"
     labels.write_text(json.dumps(labelled))
