@@ -90,6 +90,10 @@ class MetadataCache:
         self._parts: Parts[UndecodedStatesRequest] = Parts()
 
     @property
+    def is_told(self) -> bool:
+        return self.own_broker_id in self._brokers and self._brokers[self.own_broker_id].state != "gone"
+
+    @property
     def brokers(self) -> Sequence[BrokerEntry]:
         return tuple(self._brokers.values())
 

@@ -188,8 +188,8 @@ class Daemon:
         if self._seat is None:
             if self._take_over is not None:
                 won = await take_over(self._zk, self._broker_id, self._tools.now_ms(), None)
-            elif self._tools.is_dedicated and await is_handed_back(self._zk):
-                await self._seat_changed.wait()  # it is for Kafka's own brokers
+            elif await self._leaves_it_to_brokers():
+                await self._seat_changed.wait()
             else:
                 won = await claim(self._zk, self._broker_id, self._tools.now_ms())
         elif self._seat.owner == self._zk.session_id:
@@ -205,11 +205,20 @@ class Daemon:
                 self._take_over = None
             await self._hold(won)
 
+    async def _leaves_it_to_brokers(self) -> bool:
+        """Whether a controller that is no broker must not claim: it was handed back, or it could not lead here."""
+        if not self._tools.is_dedicated:
+            return False
+        reasons = () if self._tools.reasons_against is None else await self._tools.reasons_against(self._zk)
+        if reasons:
+            log.warning("seat.left", reasons=list(reasons))
+        return bool(reasons) or await is_handed_back(self._zk)
+
     async def _wants_it_from(self, seat: Seat) -> bool:
         """Whether to claim from who holds the seat: told to, or preferred to a broker that was not given it."""
         if self._take_over is not None:
             return True
-        if not self._tools.is_preferred or seat.broker_id is None or await is_handed_back(self._zk):
+        if not self._tools.is_preferred or seat.broker_id is None or await self._leaves_it_to_brokers():
             return False
         return (await self._zk.exists(broker_path(seat.broker_id))).stat is not None
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import Protocol
 
@@ -21,6 +21,7 @@ from controller.guard import TermGuard
 from controller.loop import Recorder, Teller
 from controller.metrics import Meters
 from controller.outbox import OutboxStatus
+from controller.zk_model import ZooKeeper
 
 
 class Outboxes(Teller, Protocol):
@@ -50,6 +51,8 @@ class Tools(msgspec.Struct):
     yields_to_strangers: bool = False
     #: a controller that is no broker: it leaves a seat alone that was handed back
     is_dedicated: bool = False
+    #: why it must not have the seat of this cluster, whoever offers it; asked before it claims
+    reasons_against: Callable[[ZooKeeper], Awaitable[Sequence[str]]] | None = None
     #: it takes the seat from a broker that got it while all of ours were away
     is_preferred: bool = False
     unclean_default: bool = False

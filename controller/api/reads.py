@@ -19,7 +19,7 @@ from controller.api.bodies import (
     query_of,
     topic_body,
 )
-from controller.api.counts import GONE, Verdict
+from controller.api.counts import Verdict
 from controller.api.listing import Summaries, partitions_page, topics_page
 from controller.api.problems import refusal_for
 from controller.api.view import ClusterView, ControllerDoor, TopicView
@@ -54,10 +54,9 @@ class Reads:
 
     async def readyz(self, request: web.Request) -> web.Response:
         own_id = self._view.own_broker_id
-        is_told = any(broker.id == own_id and broker.state != GONE for broker in self._view.brokers)
         if not self._door.is_registered:
             return answer(Verdict("not ready", [f"broker {own_id} is cut off from ZooKeeper"]), status=503)
-        if is_told:
+        if self._view.is_told:
             return answer(Verdict("ready", []))
         return answer(Verdict("not ready", [f"no controller has told broker {own_id} of the cluster yet"]), status=503)
 

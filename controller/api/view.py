@@ -49,6 +49,10 @@ class ClusterView(Protocol):
         """Rises with every change to anything below, brokers included: what was counted once need not be again."""
 
     @property
+    def is_told(self) -> bool:
+        """Whether this process knows what it has to, to be asked."""
+
+    @property
     def brokers(self) -> Sequence[BrokerEntry]:
         """By id; those that are gone stay listed."""
 

@@ -6,6 +6,7 @@ It owns the words. The process is `controller.kafka`'s; taking the seat and givi
 from __future__ import annotations
 
 import sys
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -36,6 +37,7 @@ def register(group: click.Group) -> None:
 @click.option("--protocol", default="3.9", show_default=True, help="The brokers' inter.broker.protocol.version.")
 @click.option("--listener-name", help="Their listener to speak to, if not the first one that is PLAINTEXT.")
 @click.option("--prefer", is_flag=True, help="Take the seat from a broker that got it while all of ours were away.")
+@click.option("--insecure", is_flag=True, help="Listen beyond loopback, though it asks nobody for credentials.")
 @click.option("--data-dir", type=click.Path(file_okay=False, path_type=Path), default=Path("var/controller"))
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A property that brokers have, too.")
 def controller(
@@ -45,6 +47,7 @@ def controller(
     protocol: str,
     listener_name: str | None,
     prefer: bool,
+    insecure: bool,
     data_dir: Path,
     overrides: tuple[str, ...],
 ) -> None:
@@ -60,6 +63,10 @@ def controller(
     addresses = dict(map(_address_in, listen.split(",")))
     if addresses.keys() != {"kafka", "http"}:
         raise WrongUsageError(f"--listen {listen}: name one kafka:// and one http:// address")
+    for scheme, address in addresses.items():
+        trouble = _trouble_with(address.host, insecure=insecure)
+        if trouble is not None:
+            raise WrongUsageError(f"--listen {scheme}://{address.host}:{address.port}: {trouble}")
     try:
         properties = {
             "broker.id": str(controller_id),
@@ -140,6 +147,19 @@ def _taken_text(document: Item) -> str:
     if document["taken"]:
         lines.append(f"taken over: the controller is ours, epoch {document['controller_epoch']}")
     return "\n".join(lines)
+
+
+def _trouble_with(host: str, *, insecure: bool) -> str | None:
+    """Why it must not listen there; brokers and clients are told this very address."""
+    try:
+        address = ip_address("127.0.0.1" if host == "localhost" else host)
+    except ValueError:
+        address = None  # a name: it is somewhere
+    if address is not None and address.is_unspecified:
+        return "name the one address that brokers and clients reach it at"
+    if insecure or (address is not None and address.is_loopback):
+        return None
+    return "whoever reaches it may command the cluster; say --insecure if only the right ones do"
 
 
 def _address_in(text: str) -> tuple[str, Any]:

@@ -50,8 +50,7 @@ async def check(zk: ZooKeeper, own_id: int, seat: Seat | None, tools: Tools, lev
     cluster = Cluster(controller_id=own_id, controller_epoch=epoch + 1, unclean_default=tools.unclean_default)
     cluster.load(loaded.topics, loaded.states, duties_in(loaded))
     reasons = [
-        *await _in_zookeeper(zk),
-        *await _of_registrations(zk, level),
+        *await reasons_against(zk, level),
         *_of_listeners(loaded.brokers.values(), listener),
         *_of_strangers(cluster, reader.strangers),
         *([f"broker {own_id} is registered: give this controller another id"] if own_id in loaded.brokers else []),
@@ -73,6 +72,11 @@ async def check(zk: ZooKeeper, own_id: int, seat: Seat | None, tools: Tools, lev
         writes=list(islice(paths, WRITES_SHOWN_MAX)),
         writes_count=len(paths),
     )
+
+
+async def reasons_against(zk: ZooKeeper, level: str) -> list[str]:
+    """What can be seen in a few reads: also asked before a vacant seat is claimed."""
+    return [*await _in_zookeeper(zk), *await _of_registrations(zk, level)]
 
 
 async def _in_zookeeper(zk: ZooKeeper) -> list[str]:

@@ -35,7 +35,7 @@ from controller.guard import TermGuard
 from controller.journal import Journal
 from controller.kafka.admin_apis import AdminApis
 from controller.kafka.broker_apis import BrokerApis
-from controller.kafka.check import Check, check
+from controller.kafka.check import Check, check, reasons_against
 from controller.kafka.relay import Relay
 from controller.kafka.seat import SeatApi
 from controller.kafka.server import API_VERSIONS, Api, KafkaServer
@@ -184,6 +184,7 @@ class Dedicated:
             is_ours=lambda registered: wire.address_of(registered.endpoints) is None,
             is_dedicated=True,
             is_preferred=self._config.is_preferred,
+            reasons_against=lambda zk: reasons_against(zk, self._config.level.name),
             unclean_default=broker.unclean_leader_election_enable,
             delete_enabled=broker.delete_topic_enable,
             imbalance_percentage=broker.leader_imbalance_per_broker_percentage,

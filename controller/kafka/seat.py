@@ -54,6 +54,9 @@ class SeatApi:
 
     async def hand_back(self, request: web.Request) -> web.Response:
         decode_body(await read_body(request, BODY_MAX_BYTES) or b"{}", Nothing)
+        cluster = self._door.cluster
+        if cluster is not None and not cluster.brokers:
+            raise ProblemError(409, Code.BROKER_NOT_AVAILABLE.name, "no broker is live that could be the controller")
         try:
             await self._door.hand_back()
         except NotControllerError as error:

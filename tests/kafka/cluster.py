@@ -173,7 +173,7 @@ class Cluster:
 
 def events_in(output: str) -> list[dict[str, Any]]:
     """What the verifiable clients print: a JSON object a line."""
-    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
+    return [json.loads(line) for line in output.splitlines() if line.startswith("{") and line.endswith("}")]
 
 
 async def until(question: Callable[[], Any], what: str) -> Any:

@@ -19,7 +19,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from signal import Signals
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -178,15 +178,26 @@ async def records_in(cluster: Cluster, number: int, count: int) -> list[tuple[in
     return found
 
 
+def said_by(cluster: Cluster, client: str, name: str) -> list[dict[str, Any]]:
+    """What a client printed of one kind."""
+    printed = (cluster.directory / f"{client}.log").read_text(errors="replace")
+    return [one for one in events_in(printed) if one["name"] == name]
+
+
+def unconsumed(cluster: Cluster) -> set[tuple[int, int]]:
+    """Acknowledged records that the consumer's group has not been given yet, by partition and offset."""
+    sent = said_by(cluster, "VerifiableProducer", "producer_send_success")
+    seen = said_by(cluster, "VerifiableConsumer", "record_data")
+    return {(one["partition"], one["offset"]) for one in sent} - {(one["partition"], one["offset"]) for one in seen}
+
+
 async def judge(cluster: Cluster, watcher: Watcher, order: Order) -> list[str]:
     """What is wrong; nothing if all is well."""
     wrong = []
-    sent = events_in((cluster.directory / "VerifiableProducer.log").read_text(errors="replace"))
     acknowledged: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for one in sent:
-        if one["name"] == "producer_send_success":
-            acknowledged[one["partition"]].append((one["offset"], int(one["value"])))
-    failed = [one for one in sent if one["name"] == "producer_send_error"]
+    for one in said_by(cluster, "VerifiableProducer", "producer_send_success"):
+        acknowledged[one["partition"]].append((one["offset"], int(one["value"])))
+    failed = said_by(cluster, "VerifiableProducer", "producer_send_error")
     for number, acked in sorted(acknowledged.items()):
         found = await records_in(cluster, number, len(acked))
         values = [value for _, value in found]
@@ -235,6 +246,9 @@ async def soak(minutes: float, seed: int, directory: Path) -> list[str]:
                 group.create_task(watcher.run())
                 await run.run(minutes)
                 watcher.is_over = True
+            producer.signal(Signals.SIGTERM)
+            await producer.wait()
+            await until(lambda: not unconsumed(cluster), "the consumer has had every acknowledged record")
         finally:
             for client in (producer, consumer):
                 client.signal(Signals.SIGTERM)

@@ -56,6 +56,10 @@ class View:
         self.topics_read = 0
 
     @property
+    def is_told(self) -> bool:
+        return any(broker.id == self.own_broker_id and broker.state != "gone" for broker in self.brokers)
+
+    @property
     def topic_names(self) -> Sequence[str]:
         return sorted(self.by_name)
 

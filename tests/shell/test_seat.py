@@ -114,3 +114,21 @@ async def test_a_stub_leads_no_cluster_of_real_brokers() -> None:
         await until(lambda: any(guard.reason is not None for guard in node.heard.guards))
         assert site.leader("orders") is None, "nothing was written"
         assert not node.daemon.is_active
+
+
+async def test_a_vacant_seat_that_this_controller_could_not_fill_is_left_to_the_brokers() -> None:
+    site = await a_site()
+    reasons = ["a migration to KRaft is under way"]
+
+    async def against(zk: object) -> list[str]:
+        return reasons
+
+    async with a_controller(site.server, 100, is_dedicated=True, is_preferred=True, reasons_against=against) as node:
+        await settled()
+        assert holder(site) is None
+        await a_kafka_controller(site)
+        await settled()
+        assert holder(site) == b"1"
+        reasons.clear()
+        site.die(1)
+        await until(lambda: node.daemon.is_active)
