@@ -18,6 +18,20 @@ up: java ## a cluster on this machine: a real ZooKeeper and three brokers
 down: ## end it; data and logs stay under var/
 	@if [ -x $(BIN)/klamm ]; then $(BIN)/klamm down; else echo "nothing runs: there is no .venv yet"; fi
 
+kafka-up: $(INSTALLED) java ## real Kafka brokers under our controller, with the rates of a producer and a consumer
+	@$(BIN)/python -m brokerstub.lab.real
+
+kafka-down: ## end it, from another terminal
+	@kill "$$(cat var/kafka/lab.pid 2>/dev/null)" 2>/dev/null || echo "nothing runs"
+
+kafka-test: $(INSTALLED) java ## the tests with real Kafka brokers, in four minutes; Maven fetches them
+	@$(PYTEST) tests/kafka
+
+kafka-soak: $(INSTALLED) java ## real brokers under random faults, nothing lost: MINUTES=10 SEED=
+	@$(BIN)/python -m tests.kafka.soak --minutes $${MINUTES:-10} $${SEED:+--seed $$SEED}
+
+.PHONY: kafka-up kafka-down kafka-test kafka-soak
+
 test: java ## every test that fits into ten minutes together
 	@KLAMM_HYPOTHESIS=full $(PYTEST) -n 2 --dist worksteal -m "not ($(ALONE))"
 	@KLAMM_HYPOTHESIS=full $(PYTEST) -m "(java or slow or chromium) and not maven"
@@ -51,18 +65,6 @@ bench: $(INSTALLED) java ## how long the controller takes, on a real ZooKeeper: 
 bench-spark: java ## the Spark jobs beside DuckDB, Polars and a plain loop, on the same 1.2 million lines
 	@$(BIN)/python -m tests.bench.spark
 
-kafka-up: $(INSTALLED) java ## real Kafka brokers under our controller, with the rates of a producer and a consumer
-	@$(BIN)/python -m brokerstub.lab.real
-
-kafka-down: ## end it, from another terminal
-	@kill "$$(cat var/kafka/lab.pid 2>/dev/null)" 2>/dev/null || echo "nothing runs"
-
-kafka-test: $(INSTALLED) java ## the tests with real Kafka brokers, in four minutes; Maven fetches them
-	@$(PYTEST) tests/kafka
-
-kafka-soak: $(INSTALLED) java ## real brokers under random faults, nothing lost: MINUTES=10 SEED=
-	@$(BIN)/python -m tests.kafka.soak --minutes $${MINUTES:-10} $${SEED:+--seed $$SEED}
-
 # SEEDS, START; or SEED, for one of them with its story
 SEEDS = 1000
 simulate: $(INSTALLED) ## random schedules of faults in virtual time: SEEDS=1000, or one again: SEED=7
@@ -89,5 +91,4 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@$(PIP_INSTALL) --no-deps -e .
 	@touch $(INSTALLED)
 
-.PHONY: help up down test test-all lint check docker-up docker-down docker-test kafka-up kafka-down kafka-test kafka-soak \
-	bench bench-spark simulate tables java
+.PHONY: help up down test test-all lint check docker-up docker-down docker-test bench bench-spark simulate tables java

@@ -32,7 +32,7 @@ from controller.inbox import BusyError, Inbox, Reply
 from controller.loop import Loop
 from controller.reader import Loaded, Reader
 from controller.store import FencedError, Store
-from controller.tools import Outboxes, Tools
+from controller.tools import OnAnswer, Outboxes, Tools
 from controller.watches import Watches
 from controller.zk_model import (
     DeadlinePassedError,
@@ -43,6 +43,8 @@ from controller.zk_model import (
     ZooKeeper,
     connected,
 )
+
+__all__ = ["OnAnswer", "Outboxes", "StrangersError", "Term", "Tools", "first_cause"]
 
 log = structlog.get_logger()
 

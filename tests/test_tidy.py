@@ -52,7 +52,7 @@ CORE_MAY_IMPORT = {
 CORE_MAY_NOT_CALL = {"open", "print", "input", "eval", "exec", "compile", "__import__", "hash", "id"}
 AIOZK_USERS = {"controller.zk", "controller.zk_session"}
 HTTP_CLIENTS = {"controller.http"}
-HTTP_SERVERS = ("controller.api", "controller.kafka", "brokerstub.server", "brokerstub.lab")
+HTTP_SERVERS = ("controller.api", "brokerstub.server", "brokerstub.lab")
 AIOHTTP_SERVER_SIDE = ("aiohttp.web", "aiohttp.typedefs", "aiohttp.hdrs", "aiohttp.http_exceptions")
 ZOOKEEPER_ADAPTER = ("controller.zk", "controller.zk_session", "controller.zk_bulk", "controller.zk_codec")
 #: the store; the seat; registration and top-level paths; the chroot; a broker's notifications; ISRs below level 2.7
@@ -62,6 +62,8 @@ ZOOKEEPER_WRITERS |= {f"brokerstub.{name}" for name in ("registration", "zookeep
 CATCHES_EVERYTHING = {"controller.daemon"}
 #: least number of arguments with which a call is a write to ZooKeeper (`Event.set()` and its like have fewer)
 ZOOKEEPER_WRITES = {"transact": 1, "create": 2, "set": 3, "delete": 2}
+#: a process of its own serves the API and Kafka's protocol beside each other
+HTTP_SERVERS += ("controller.kafka",)
 
 
 def project_files() -> Iterator[Path]:

@@ -26,7 +26,7 @@ from controller.guard import TermGuard
 from controller.http import HttpClient
 from controller.metrics import Meters
 from controller.outbox import Outboxes
-from controller.tools import OnAnswer, Tools
+from controller.term import OnAnswer, Tools
 from controller.zk import ZooKeeperClient, connect
 from controller.zk_model import SessionLostError
 
