@@ -28,6 +28,8 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 #: Kafka's ControllerState while an event is handled; events of which Kafka knows nothing are its Idle
 IDLE: Final = 0
 CONTROLLER_STATES: Final = {
+    "ProducerIdsAsked": 0,
+    "ProducerIdsSeen": 0,
     "TermStarted": 1,
     "BrokersSeen": 2,
     "TopicsSeen": 3,

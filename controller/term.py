@@ -74,6 +74,7 @@ class Term:
             unclean_default=tools.unclean_default,
             delete_enabled=tools.delete_enabled,
             imbalance_percentage=tools.imbalance_percentage,
+            is_dedicated=tools.is_dedicated,
         )
         self.phases: dict[str, float] = {}
         self.chronicle = Chronicle(claim.controller_epoch)

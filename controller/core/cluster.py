@@ -43,12 +43,15 @@ class Cluster:
         unclean_default: bool = False,
         delete_enabled: bool = True,
         imbalance_percentage: int = 10,
+        is_dedicated: bool = False,
     ) -> None:
         self.controller_id = controller_id
         self.controller_epoch = controller_epoch
         self.unclean_default = unclean_default
         self.delete_enabled = delete_enabled
         self.imbalance_percentage = imbalance_percentage
+        #: the controller is no broker, and its id no broker's
+        self.is_dedicated = is_dedicated
         self.brokers: dict[int, Broker] = {}
         #: last registrations of brokers that are gone
         self.gone: dict[int, Broker] = {}

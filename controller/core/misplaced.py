@@ -10,7 +10,7 @@ def without_controller(cluster: Cluster, wanted: Assignment) -> Assignment | Non
     """The assignment with somebody else in the controller's place, or nobody if all have a replica already; None if
     there is nothing to change."""
     own_id = cluster.controller_id
-    if own_id not in wanted.replicas or own_id in cluster.live_ids or own_id in cluster.gone:
+    if not cluster.is_dedicated or own_id not in wanted.replicas:
         return None
     free = cluster.live_ids - cluster.leaving_ids - set(wanted.replicas)
     load = {one: sum(map(len, cluster.hosted.get(one, {}).values())) for one in free}

@@ -12,7 +12,7 @@ TOPIC = "/brokers/topics/made-by-a-broker"
 
 async def test_a_replica_on_the_controller_goes_to_the_broker_that_hosts_least() -> None:
     site = await a_site()
-    async with leading(site) as node:  # its id is 9, and it is no broker
+    async with leading(site, is_dedicated=True) as node:  # its id is 9, and it is no broker
         await site.topic("orders", [1, 2])
         await site.write(TOPIC, topic_json([9, 1], [2, 9], [1, 2], topic_id="BBBBBBBBBBBBBBBBBBBBBg"))
         await until(lambda: all(site.leader("made-by-a-broker", number) is not None for number in range(3)))
@@ -25,7 +25,7 @@ async def test_a_replica_on_the_controller_goes_to_the_broker_that_hosts_least()
 
 async def test_where_every_broker_has_a_replica_there_is_one_less() -> None:
     site = await a_site()
-    async with leading(site):
+    async with leading(site, is_dedicated=True):
         await site.write(TOPIC, topic_json([1, 9, 2, 3]))
         await until(lambda: site.leader("made-by-a-broker") == 1)
         assert json.loads(site.server.read(TOPIC) or b"")["partitions"] == {"0": [1, 2, 3]}
@@ -33,9 +33,17 @@ async def test_where_every_broker_has_a_replica_there_is_one_less() -> None:
 
 async def test_a_partition_that_was_led_stays_as_it_is() -> None:
     site = await a_site()
-    async with leading(site):
+    async with leading(site, is_dedicated=True):
         await site.write(TOPIC, topic_json([1, 2]))
         await until(lambda: site.leader("made-by-a-broker") == 1)
         await site.write(TOPIC, topic_json([1, 9]))
         await site.topic("later", [1])
         assert json.loads(site.server.read(TOPIC) or b"")["partitions"] == {"0": [1, 9]}
+
+
+async def test_a_controller_that_is_a_broker_keeps_its_replicas_while_it_is_away() -> None:
+    site = await a_site()
+    async with leading(site):
+        await site.write(TOPIC, topic_json([9, 1]))
+        await until(lambda: site.leader("made-by-a-broker") == 1)
+        assert json.loads(site.server.read(TOPIC) or b"")["partitions"] == {"0": [9, 1]}
