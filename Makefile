@@ -70,6 +70,12 @@ SEEDS = 1000
 simulate: $(INSTALLED) ## random schedules of faults in virtual time: SEEDS=1000, or one again: SEED=7
 	@$(BIN)/python -m tests.faults.simulate $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) $(if $(START),--start $(START)))
 
+museum: $(INSTALLED) ## bugs that Kafka's controllers had, played against ours, each beside a mutant that fails
+	@$(BIN)/python -m tests.faults.museum
+
+mutants: $(INSTALLED) ## deliberate bugs in a copy of the tree, each caught by a rule or a test
+	@$(BIN)/python -m tests.faults.mutants
+
 tables: $(INSTALLED) ## the state tables into controller/DESIGN.md
 	@$(BIN)/python -m tests.tables
 
@@ -91,4 +97,5 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@$(PIP_INSTALL) --no-deps -e .
 	@touch $(INSTALLED)
 
-.PHONY: help up down test test-all lint check docker-up docker-down docker-test bench bench-spark simulate tables java
+.PHONY: help up down test test-all lint check docker-up docker-down docker-test bench bench-spark simulate museum mutants \
+	tables java

@@ -43,6 +43,7 @@ def run(seed: str, play: Play = play_schedule, *, brokers: int | None = None, ba
     count, is_balanced = draw.randint(3, 4), draw.random() < 0.3
     loop = VirtualLoop()
     loop.set_exception_handler(lambda *_: None)
+    logging = structlog.get_config()
     # in memory if possible: a disk's fsync would be most of the time
     root = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(dir=root) as folder:
@@ -56,6 +57,7 @@ def run(seed: str, play: Play = play_schedule, *, brokers: int | None = None, ba
             outcome = Outcome(seed, judge(history), history, trace, loop.time())
             loop.run_until_complete(cluster.bury())
         finally:
+            structlog.configure(**logging)
             asyncio.set_event_loop(None)
             loop.close()
     gc.unfreeze()

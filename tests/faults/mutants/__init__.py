@@ -1,0 +1,1 @@
+"""Deliberate bugs, a patch each, and the runner that shows each of them to be caught."""

@@ -1,0 +1,108 @@
+"""`make mutants`: every patch applied to a copy of the tree, simulated until a rule is broken; a table of what broke.
+
+A patch that no longer applies fails, and so does one that nothing shows. What is run is the copy. The first line of a
+patch says what is wrong with the mutant, `test:` on the second names a test to run instead of the simulation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[3]
+HERE = Path(__file__).parent
+#: what a copy consists of
+PARTS = ("controller", "brokerstub", "tests", "pyproject.toml")
+SEEDS = 150
+PYTEST_FAILED = 1
+
+
+class Verdict(NamedTuple):
+    """What became of one mutant."""
+
+    name: str
+    why: str
+    caught_by: str | None
+    seed: str = ""
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="make mutants")
+    parser.add_argument("names", nargs="*", help="only these")
+    parser.add_argument("--jobs", type=int, default=2)
+    options = parser.parse_args(arguments)
+    patches = sorted(path for path in HERE.glob("*.patch") if not options.names or path.stem in options.names)
+    verdicts = []
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for verdict in pool.map(verdict_on, patches):
+            verdicts.append(verdict)
+            sys.stdout.write(row_of(verdict))
+            sys.stdout.flush()
+    caught = sum(one.caught_by is not None for one in verdicts)
+    sys.stdout.write(f"{caught} of {len(verdicts)} mutants caught\n")
+    return 0 if verdicts and caught == len(verdicts) else 1
+
+
+def row_of(verdict: Verdict) -> str:
+    return f"{verdict.name:30} {verdict.caught_by or 'NOT CAUGHT':50} seed {verdict.seed or '-':4} {verdict.why}\n"
+
+
+def verdict_on(patch: Path) -> Verdict:
+    """Apply and simulate."""
+    why = patch.read_text(encoding="utf-8").partition("\n")[0]
+    with tempfile.TemporaryDirectory(prefix=f"mutant-{patch.stem}-") as folder:
+        copy = Path(folder)
+        copy_tree(copy)
+        apply(patch, copy)
+        test = test_named_in(patch)
+        hunt = ["tests.faults.simulate.hunt", str(SEEDS)]
+        command = hunt if test is None else ["pytest", "-q", "-x", "-p", "no:cacheprovider", test]
+        command = [sys.executable, "-m", *command]
+        done = subprocess.run(command, cwd=copy, env=environment_of(copy), capture_output=True, text=True, check=False)
+    if test is not None:
+        return Verdict(patch.stem, why, test if done.returncode == PYTEST_FAILED else None)
+    rule, _, seed = done.stdout.strip().partition(" ")
+    if done.returncode and not rule:
+        raise RuntimeError(f"{patch.name}: the hunt itself failed:\n{done.stderr[-2000:]}")
+    return Verdict(patch.stem, why, rule or None, seed)
+
+
+def test_named_in(patch: Path) -> str | None:
+    """For what random schedules meet too seldom: the test that shows it."""
+    second = patch.read_text(encoding="utf-8").splitlines()[1]
+    return second.removeprefix("test: ") if second.startswith("test: ") else None
+
+
+def environment_of(copy: Path) -> dict[str, str]:
+    """So that what is imported is the copy."""
+    return {**os.environ, "PYTHONPATH": str(copy)}
+
+
+def copy_tree(copy: Path) -> None:
+    for part in PARTS:
+        source = ROOT / part
+        if source.is_dir():
+            shutil.copytree(source, copy / part, ignore=shutil.ignore_patterns("__pycache__", "data"))
+        else:
+            shutil.copy(source, copy / part)
+
+
+def apply(patch: Path, copy: Path) -> None:
+    """By git, which finds the place when lines above were added, and refuses when the place itself is another."""
+    environment = {**os.environ, "GIT_CEILING_DIRECTORIES": str(copy.parent)}
+    command = ["git", "apply", str(patch)]
+    done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{patch.name} does not apply any more: {done.stderr}")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
