@@ -62,6 +62,10 @@ bench: $(INSTALLED) java ## how long the controller takes, on a real ZooKeeper: 
 	@$(BIN)/python -m tests.bench --topics 100 --partitions 100
 	@$(BIN)/python -m tests.bench --topics 1000 --partitions 100
 
+bench-kafka: $(INSTALLED) java ## the same beside Apache Kafka's controller, in turns on the same ZooKeeper; needs Maven
+	@$(BIN)/python -m tests.bench --kafka --topics 100 --partitions 100
+	@$(BIN)/python -m tests.bench --kafka --topics 1000 --partitions 100
+
 bench-spark: java ## the Spark jobs beside DuckDB, Polars and a plain loop, on the same 1.2 million lines
 	@$(BIN)/python -m tests.bench.spark
 
@@ -97,5 +101,5 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@$(PIP_INSTALL) --no-deps -e .
 	@touch $(INSTALLED)
 
-.PHONY: help up down test test-all lint check docker-up docker-down docker-test bench bench-spark simulate museum mutants \
+.PHONY: help up down test test-all lint check docker-up docker-down docker-test bench bench-kafka bench-spark simulate museum mutants \
 	tables java

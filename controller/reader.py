@@ -14,6 +14,7 @@ import structlog
 
 from controller.admin_reader import AdminLoaded, AdminReader
 from controller.core import formats
+from controller.core.duties import Duties
 from controller.core.events import BrokersSeen, ConfigsSeen, Event, StateFact, StatesSeen, TopicFact, TopicsSeen
 from controller.core.model import NO_VERSION, Broker
 from controller.core.znodes import (
@@ -48,6 +49,16 @@ class Loaded(msgspec.Struct):
     brokers: dict[int, Broker]
     zxid: int
     admin: AdminLoaded
+
+    def duties(self) -> Duties:
+        """What a predecessor left written down, as far as it concerns brokers that are still registered like that."""
+        admin, epochs = self.admin, {broker_id: broker.epoch for broker_id, broker in self.brokers.items()}
+        duties = Duties()
+        duties.topic_configs, duties.broker_configs = dict(admin.topic_configs), dict(admin.broker_configs)
+        duties.drains = {b: drain for b, drain in admin.drains.items() if epochs.get(b) == drain.epoch}
+        duties.terms, duties.noted = dict(admin.terms), dict(admin.noted)
+        duties.suspect_ids = frozenset(b for b, epoch in admin.failed_dirs.items() if epochs.get(b) == epoch)
+        return duties
 
 
 class Reader:

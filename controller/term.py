@@ -15,7 +15,6 @@ import structlog
 from controller.chronicle import Chronicle
 from controller.claim import Claim, read_seat
 from controller.core.cluster import Cluster
-from controller.core.duties import Duties
 from controller.core.events import (
     DrainAsked,
     Event,
@@ -139,11 +138,16 @@ class Term:
         """Load, decide everything once, then turn after turn."""
         self.outboxes = outboxes
         self._mark("claimed")
-        loaded = await self._reader.load_surely()
-        if self.strangers and self._tools.yields_to_strangers:
-            raise StrangersError(f"brokers {sorted(self.strangers)} are none of ours, and the cluster is theirs")
-        self.cluster.load(loaded.topics, loaded.states, duties_in(loaded))
-        gc.freeze()  # belief lives as long as the term: no collection has to walk over it
+        gc.disable()  # belief lives as long as the term: no collection has to walk over it
+        try:
+            loaded = await self._reader.load_surely()
+            if self.strangers and self._tools.yields_to_strangers:
+                raise StrangersError(f"brokers {sorted(self.strangers)} are none of ours, and the cluster is theirs")
+            for _ in self.cluster.loading(loaded.topics, loaded.states, loaded.duties()):
+                await asyncio.sleep(0)
+            gc.freeze()
+        finally:
+            gc.enable()
         self._mark("loaded")
         loop = Loop(
             cluster=self.cluster,
@@ -177,13 +181,13 @@ class Term:
 
     def _mark(self, phase: str) -> None:
         """A phase of the start is over; the last mark of a phase counts."""
-        if self._is_starting:
+        if self._is_starting or phase == "acknowledged":
             self.phases[phase] = (self._tools.clock() - self._noticed_at) * 1000
 
     async def _note_acknowledged(self, outboxes: Outboxes) -> None:
         """Every live broker has acknowledged what the start told it: the failover is over."""
         await outboxes.settled()
-        self.phases["acknowledged"] = (self._tools.clock() - self._noticed_at) * 1000
+        self._mark("acknowledged")
         self._inbox.put(self._told())
 
     def _told(self, *, to_ms: int | None = None, why: str | None = None, why_before: str = "unknown") -> TermTold:
@@ -250,17 +254,6 @@ def started_for(loaded: Loaded, controller_epoch: int) -> TermStarted:
     epochs = {**{broker_id: drain.epoch for broker_id, drain in admin.drains.items()}, **admin.failed_dirs}
     stale_ids = {b for b, epoch in epochs.items() if b not in loaded.brokers or loaded.brokers[b].epoch != epoch}
     return TermStarted(loaded.brokers, loaded.zxid, found, admin.markers, frozenset(stale_ids))
-
-
-def duties_in(loaded: Loaded) -> Duties:
-    """What a predecessor left written down, as far as it concerns brokers that are still registered like that."""
-    admin, epochs = loaded.admin, {broker_id: broker.epoch for broker_id, broker in loaded.brokers.items()}
-    duties = Duties()
-    duties.topic_configs, duties.broker_configs = dict(admin.topic_configs), dict(admin.broker_configs)
-    duties.drains = {b: drain for b, drain in admin.drains.items() if epochs.get(b) == drain.epoch}
-    duties.terms, duties.noted = dict(admin.terms), dict(admin.noted)
-    duties.suspect_ids = frozenset(b for b, epoch in admin.failed_dirs.items() if epochs.get(b) == epoch)
-    return duties
 
 
 def first_cause(group: BaseExceptionGroup[BaseException]) -> BaseException:

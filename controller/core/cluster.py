@@ -31,6 +31,8 @@ from controller.core.events import StateFact, TopicFact
 from controller.core.formats import known_broker_for, known_broker_in
 from controller.core.model import NO_VERSION, Assignment, Broker, Leadership, Partition, Replicas, Topic, TopicPartition
 
+PARTITIONS_PER_PIECE = 5_000
+
 
 class Cluster:
     """Belief. Read it freely; change it only through `apply`."""
@@ -126,20 +128,56 @@ class Cluster:
 
     def load(self, topics: Iterable[TopicFact], states: Iterable[StateFact], duties: Duties | None = None) -> None:
         """Fill a new, empty belief from what a term has read. Everything later goes through `apply`."""
+        for _ in self.loading(topics, states, duties):
+            pass
+
+    def loading(
+        self, topics: Iterable[TopicFact], states: Iterable[StateFact], duties: Duties | None = None
+    ) -> Iterator[None]:
+        """`load` in pieces of some thousand partitions, so that its caller can let others run in between."""
         assert not self.topics, "a term loads once"
         if duties is not None:
             self.duties = duties  # who of those that were noted is registered, the term's first decision says
             self.gone = {broker_id: known_broker_in(znode, broker_id) for broker_id, znode in duties.noted.items()}
-        for fact in topics:
-            if fact.trouble is None:
-                self._find_topic(fact)
-            else:
-                self.unreadable[fact.name, None] = (fact.trouble, fact.zxid)
-        for state in states:
+        found: dict[str, dict[int, StateFact]] = {}
+        for index, state in enumerate(states, start=1):
             if (trouble := self.trouble_with(state)) is not None:
                 self.unreadable[state.topic, state.partition] = (trouble, state.zxid)
-            elif state.state is not None and self.partition(state.topic, state.partition) is not None:
-                self._set_state(state.topic, state.partition, state.state, state.version, state.zxid)
+            elif state.state is not None:
+                found.setdefault(state.topic, {})[state.partition] = state
+            if index % PARTITIONS_PER_PIECE == 0:
+                yield
+        done = 0
+        for fact in topics:
+            if fact.trouble is not None:
+                self.unreadable[fact.name, None] = (fact.trouble, fact.zxid)
+                continue
+            self._load_topic(fact, found.get(fact.name, {}))
+            done += len(fact.assignment)
+            if done >= PARTITIONS_PER_PIECE:
+                done = 0
+                yield
+
+    def _load_topic(self, fact: TopicFact, states: Mapping[int, StateFact]) -> None:
+        """A topic that was not known, with the states that were found: what `_put_topic` and `_set_state` come to."""
+        topic = Topic(fact.name, fact.topic_id, fact.version, fact.czxid, fact.zxid, {})
+        hosted: dict[int, set[int]] = {}
+        for number, wanted in sorted(fact.assignment.items()):
+            found = states.get(number)
+            topic.partitions[number] = (
+                Partition(wanted.replicas, wanted.adding, wanted.removing)
+                if found is None
+                else Partition(wanted.replicas, wanted.adding, wanted.removing, found.state, found.version, found.zxid)
+            )
+            for broker_id in wanted.replicas:
+                hosted.setdefault(broker_id, set()).add(number)
+            if wanted.adding or wanted.removing:
+                self.reassigning.add((fact.name, number))
+        for broker_id, numbers in hosted.items():
+            self.hosted.setdefault(broker_id, {})[fact.name] = numbers
+        self.topics[fact.name] = topic
+        if fact.topic_id is not None:
+            self.names_by_id[fact.topic_id] = fact.name
 
     def apply(self, committed: Iterable[Committed]) -> None:
         """Believe what stands."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from controller.core.changes import StateDecided
-from controller.core.elections import first_leadership, is_unclean, repaired, status_of
+from controller.core.elections import first_leadership, is_unclean, is_undisturbed, repaired, status_of
 from controller.core.model import Leadership, Partition
 from controller.core.states import partition_move
 from controller.core.work import Context, Decided
@@ -31,10 +31,15 @@ def repair_topic(
     known = cluster.topics[topic]
     if cluster.duties.is_leaving(topic):
         return
+    is_plain = not presence.returning and not cluster.duties.failed_dirs  # who is online serves whatever it hosts
     for number in numbers:
         if cluster.unreadable and (topic, number) in cluster.unreadable:
             continue
-        change = repair_partition(context, topic, number, known.partitions[number], presence, reason)
+        partition = known.partitions[number]
+        state = partition.state
+        if is_plain and state is not None and is_undisturbed(partition.replicas, state, presence.online):
+            continue
+        change = repair_partition(context, topic, number, partition, presence, reason)
         if change is not None:
             yield step, change
 

@@ -19,7 +19,7 @@ from controller.core.model import Broker
 from controller.core.znodes import BROKER_IDS, CONTROLLER, CONTROLLER_EPOCH, broker_path, numbers_in, writes_for
 from controller.dialects.kafka import spoken_listener
 from controller.reader import Reader
-from controller.term import duties_in, started_for
+from controller.term import started_for
 from controller.tools import Tools
 from controller.zk_model import ZooKeeper
 
@@ -48,7 +48,7 @@ async def check(zk: ZooKeeper, own_id: int, seat: Seat | None, tools: Tools, lev
     node = await zk.get(CONTROLLER_EPOCH)
     epoch = 0 if node is None else formats.decode_epoch(node.data)
     cluster = Cluster(controller_id=own_id, controller_epoch=epoch + 1, unclean_default=tools.unclean_default)
-    cluster.load(loaded.topics, loaded.states, duties_in(loaded))
+    cluster.load(loaded.topics, loaded.states, loaded.duties())
     reasons = [
         *await reasons_against(zk, level),
         *_of_listeners(loaded.brokers.values(), listener),

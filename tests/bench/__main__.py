@@ -1,13 +1,16 @@
-"""`python -m tests.bench [--topics 100] [--partitions 100] [-o table|json]`: the rows, on one cluster, once each."""
+"""`python -m tests.bench [--kafka] [--topics 100] [--partitions 100] [--rounds 3] [-o table|json]`."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
-import time
-from collections.abc import Callable
+import shutil
+import statistics
+import sys
+from collections import defaultdict
+from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import click
 import structlog
@@ -15,122 +18,95 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from controller.core.cluster import Cluster
-from controller.core.events import CreateTopicAsked
-from controller.daemon import Daemon
-from tests.bench.world import BROKERS, World, a_world
+from tests.bench import contender
+from tests.bench.acks import Row
+from tests.bench.rows import ROWS, one_round
+from tests.bench.world import BROKERS, a_world
 
-DEADLINE_S = 120
-CREATED_PARTITIONS = 10_000
-
-
-class Pulse:
-    """The longest time that the event loop was held: sessions must outlive it."""
-
-    def __init__(self) -> None:
-        self.longest_s = 0.0
-
-    async def run(self) -> None:
-        while True:
-            before = time.monotonic()
-            await asyncio.sleep(0.005)
-            self.longest_s = max(self.longest_s, time.monotonic() - before - 0.005)
+#: data and logs of the last run
+FOLDER = Path(__file__).parents[2] / "var" / "bench"
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110 - the condition is belief, which sets no event
-            await asyncio.sleep(0.001)
+async def bench(topics: int, partitions: int, rounds: int, console: Console, *, with_kafka: bool) -> dict[str, Any]:
+    makers = [contender.ours, *([contender.kafka] if with_kafka else [])]
+    seconds: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    told: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    FOLDER.mkdir(parents=True)
+    with Progress(console=console, transient=True) as progress:
+        async with AsyncExitStack() as stack:
+            world = await stack.enter_async_context(a_world(FOLDER))
+            task = progress.add_task("writing partitions", total=topics * partitions)
+            await world.populate(topics, partitions, lambda count: progress.advance(task, count))
+            port = world.server.client_port
+            contenders = [await stack.enter_async_context(contender.launched(*make(port, FOLDER))) for make in makers]
+            task = progress.add_task("measuring", total=(1 + rounds) * len(contenders))
+            for number in range(1 + rounds):
+                for one in contenders:
+                    rows = await one_round(world, one)
+                    progress.advance(task)
+                    _note(rows, one.name, number, seconds, told)
+            said = await contenders[0].report()
+    return {
+        "topics": topics,
+        "partitions_per_topic": partitions,
+        "brokers": BROKERS,
+        "seconds": seconds,
+        "bytes_told": told,
+        "longest_hold_s": round(said["longest_hold_s"], 3),
+        "memory_bytes": said["memory_bytes"],
+    }
 
 
-async def acknowledged(world: World, started: float) -> float:
-    """Seconds until every live broker has acknowledged everything."""
-    assert world.outboxes is not None
-    async with asyncio.timeout(DEADLINE_S):
-        await world.outboxes.settled()
-    return time.monotonic() - started
+def _note(
+    rows: dict[str, Row], name: str, number: int, seconds: dict[str, Any], told: dict[str, dict[str, int]]
+) -> None:
+    """The round before the first only warms up."""
+    for row, measured in rows.items():
+        told[row][name] = measured.bytes_told
+        if number > 0:
+            seconds[row][name].append(round(measured.seconds, 4))
 
 
-async def measure(world: World) -> dict[str, dict[str, float]]:
-    rows: dict[str, dict[str, float]] = {}
-    pulse = Pulse()
-    beating = asyncio.create_task(pulse.run())
-    try:
-        async with world.controller() as daemon:
-            await until(lambda: daemon.is_active)
-            await acknowledged(world, 0)
-            await _failover(world, daemon, rows)
-            await _death_and_return(world, daemon, rows)
-            await _creation(world, daemon, rows)
-    finally:
-        beating.cancel()
-        await asyncio.gather(beating, return_exceptions=True)
-    rows["event loop"] = {"longest hold": pulse.longest_s}
-    return rows
+def table_of(result: dict[str, Any]) -> Table:
+    count = result["topics"] * result["partitions_per_topic"]
+    table = Table(title=f"{count:,} partitions, {result['brokers']} brokers, replication factor 3; seconds")
+    for column in ("row", "klamm", "kafka", "ratio"):
+        table.add_column(column, justify="left" if column == "row" else "right")
+    for row in ROWS:
+        ours, kafkas = result["seconds"][row]["klamm"], result["seconds"][row].get("kafka")
+        ratio = "" if not kafkas else f"{statistics.median(kafkas) / statistics.median(ours):.1f}"
+        table.add_row(row, _spread(ours), _spread(kafkas) if kafkas else "", ratio)
+    table.caption = (
+        f"our event loop was held for at most {result['longest_hold_s']:.2f} s; our process has "
+        f"{result['memory_bytes'] / count / 1024:.1f} KiB per partition, interpreter and buffers included"
+    )
+    return table
 
 
-async def _failover(world: World, daemon: Daemon, rows: dict[str, dict[str, float]]) -> None:
-    epoch = daemon.controller_epoch
-    await world.zk.delete("/controller", -1)
-    await until(lambda: daemon.is_active and daemon.controller_epoch != epoch)
-    await until(lambda: "acknowledged" in daemon.history()[-1].phases)
-    rows["failover"] = {phase: ms / 1000 for phase, ms in daemon.history()[-1].phases.items()}
-
-
-async def _death_and_return(world: World, daemon: Daemon, rows: dict[str, dict[str, float]]) -> None:
-    victim = BROKERS - 1
-    await world.unregister(victim)
-    started = time.monotonic()
-    await until(lambda: victim not in belief(daemon).live_ids)
-    decided = time.monotonic() - started
-    rows["broker death"] = {"committed": decided, "acknowledged": await acknowledged(world, started)}
-    await world.register(victim)
-    started = time.monotonic()
-    await until(lambda: victim in belief(daemon).live_ids)
-    rows["broker back"] = {"acknowledged": await acknowledged(world, started)}
-
-
-async def _creation(world: World, daemon: Daemon, rows: dict[str, dict[str, float]]) -> None:
-    started = time.monotonic()
-    reply = await daemon.ask(CreateTopicAsked("new", partitions=CREATED_PARTITIONS, replication_factor=3))
-    assert reply.code == 0, reply
-    answered = time.monotonic() - started
-    rows["topic of 10,000"] = {"answered": answered, "acknowledged": await acknowledged(world, started)}
-
-
-def belief(daemon: Daemon) -> Cluster:
-    assert daemon.cluster is not None
-    return daemon.cluster
-
-
-async def bench(topics: int, partitions: int, console: Console) -> dict[str, dict[str, float]]:
-    with tempfile.TemporaryDirectory() as folder:
-        async with a_world(Path(folder)) as world:
-            with Progress(console=console, transient=True) as progress:
-                task = progress.add_task("writing partitions", total=topics * partitions)
-                await world.populate(topics, partitions, lambda count: progress.advance(task, count))
-            return await measure(world)
+def _spread(values: list[float]) -> str:
+    return f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
 
 
 @click.command()
+@click.option("--kafka", "with_kafka", is_flag=True, help="Apache Kafka's controller beside ours, row by row.")
 @click.option("--topics", default=100, show_default=True)
 @click.option("--partitions", default=100, show_default=True, help="Of each topic.")
+@click.option("--rounds", default=3, show_default=True, help="After one that only warms up.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table")
-def main(topics: int, partitions: int, output: str) -> None:
+def main(with_kafka: bool, topics: int, partitions: int, rounds: int, output: str) -> None:
     """Measure the controller on a real ZooKeeper with ten brokers that acknowledge at once."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
-    console = Console(stderr=True)
-    rows = asyncio.run(bench(topics, partitions, console))
+    try:
+        if with_kafka:
+            asyncio.run(contender.fetch_kafka())
+        result = asyncio.run(bench(topics, partitions, rounds, Console(stderr=True), with_kafka=with_kafka))
+    except contender.KafkaMissingError as error:
+        sys.exit(str(error))
     if output == "json":
-        click.echo(json.dumps({"topics": topics, "partitions_per_topic": partitions, "seconds": rows}, indent=2))
-        return
-    table = Table(title=f"{topics * partitions:,} partitions, {BROKERS} brokers, replication factor 3; seconds")
-    for column in ("what", "until", "seconds"):
-        table.add_column(column, justify="right" if column == "seconds" else "left")
-    for what, times in rows.items():
-        for phase, seconds in times.items():
-            table.add_row(what, phase, f"{seconds:.3f}")
-    Console().print(table)
+        click.echo(json.dumps(result, indent=2))
+    else:
+        Console().print(table_of(result))
 
 
 if __name__ == "__main__":

@@ -1,48 +1,119 @@
-"""Broker endpoints for measuring: a process of its own that reads whole bodies and acknowledges, decoding nothing.
+"""Broker endpoints for measuring: a process of its own that reads whole requests, checks who sends them and
+acknowledges, decoding nothing.
 
-`python -m tests.bench.endpoints PORT COUNT` serves COUNT brokers on PORT, PORT+1, ... and prints a line for each
-request it has answered: monotonic time, broker, path, bytes.
+`python -m tests.bench.endpoints PORT COUNT`: broker N obeys our dialect on PORT + N and Kafka's on PORT + COUNT + N, in
+the same few lines, so that neither controller has the faster brokers. Each acknowledgement is a line of output:
+monotonic time, broker, kind, bytes.
 """
 
 from __future__ import annotations
 
 import asyncio
+import struct
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 
-from aiohttp import web
+BUFFER_BYTES = 1 << 20
+_HEAD_END = b"\r\n\r\n"
+_ACKNOWLEDGED = b'{"error_code":0,"partitions":[]}'
+_HTTP_ANSWER = (
+    b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s"
+    % (len(_ACKNOWLEDGED), _ACKNOWLEDGED)
+)  # fmt: skip
+_KAFKA_HEAD = struct.Struct("!ihhi")  # size, API key, its version, correlation id
+#: API key -> what it is, the first version with tagged fields, and the body that says "done, nothing refused"
+_KAFKA_APIS = {
+    4: ("leader-and-isr", 4, b"\0\0\x01\0"),
+    5: ("stop-replica", 2, b"\0\0\x01\0"),
+    6: ("update-metadata", 6, b"\0\0\0"),
+}
 
-ACKNOWLEDGED = b'{"error_code":0,"partitions":[]}'
+#: what the head of a request says: its whole size, its kind, and what it is answered with
+Frame = tuple[int, str, bytes]
 
 
-def app_for(index: int) -> web.Application:
-    async def acknowledge(request: web.Request) -> web.Response:
-        size = 0
-        async for chunk in request.content.iter_chunked(1 << 20):
-            size += len(chunk)
-        sys.stdout.write(f"{time.monotonic()} {index} {request.path} {size}\n")
+class ProtocolError(Exception):
+    """The peer sent what no controller sends."""
+
+
+def http_frame(head: memoryview) -> Frame | None:
+    """Our dialect: a POST with a length and the epochs of controller and broker. None: there is more to come."""
+    text, found, _ = bytes(head[:4096]).partition(_HEAD_END)
+    if not found:
+        return None
+    first, *lines = text.decode("latin-1").split("\r\n")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    for name in ("klamm-controller-id", "klamm-controller-epoch", "klamm-broker-epoch", "content-length"):
+        if not headers.get(name, "").isdigit():
+            raise ProtocolError(f"{first}: no {name}")
+    size = len(text) + len(_HEAD_END) + int(headers["content-length"])
+    return size, first.split(" ")[1].rpartition("/")[2], _HTTP_ANSWER
+
+
+def kafka_frame(head: memoryview) -> Frame | None:
+    """Kafka's own protocol, in the versions that its controller speaks today."""
+    if len(head) < _KAFKA_HEAD.size:
+        return None
+    size, api, version, correlation_id = _KAFKA_HEAD.unpack_from(head)
+    if api not in _KAFKA_APIS or version < _KAFKA_APIS[api][1]:
+        raise ProtocolError(f"API {api} in version {version}")
+    kind, _, body = _KAFKA_APIS[api]
+    return size + 4, kind, struct.pack("!iib", 5 + len(body), correlation_id, 0) + body
+
+
+class Endpoint(asyncio.BufferedProtocol):
+    """One connection of one broker. Of a request only the head is kept; the rest is counted."""
+
+    def __init__(self, broker: int, frame_in: Callable[[memoryview], Frame | None]) -> None:
+        self._broker = broker
+        self._frame_in = frame_in
+        self._buffer = memoryview(bytearray(BUFFER_BYTES))
+        self._kept = 0  # bytes of a head that is not whole yet
+        self._frame: Frame | None = None
+        self._left = 0  # of the present request
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer[self._kept :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        there = self._buffer[: self._kept + nbytes]
+        self._kept = 0
+        while there:
+            if self._frame is None:
+                self._frame = self._frame_in(there)
+                if self._frame is None:
+                    self._kept = len(there)
+                    self._buffer[: self._kept] = there
+                    return
+                self._left = self._frame[0]
+            taken = min(self._left, len(there))
+            self._left -= taken
+            there = there[taken:]
+            if self._left == 0:
+                self._acknowledge(self._frame)
+                self._frame = None
+
+    def _acknowledge(self, frame: Frame) -> None:
+        size, kind, answer = frame
+        self._transport.write(answer)
+        sys.stdout.write(f"{time.monotonic()} {self._broker} {kind} {size}\n")
         sys.stdout.flush()
-        return web.Response(body=ACKNOWLEDGED, content_type="application/json")
-
-    app = web.Application(client_max_size=1 << 30)
-    app.router.add_post("/{path:.*}", acknowledge)
-    return app
 
 
 async def serve(port: int, count: int) -> None:
-    runners = []
-    for index in range(count):
-        runner = web.AppRunner(app_for(index), access_log=None)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", port + index).start()
-        runners.append(runner)
+    loop = asyncio.get_running_loop()
+    for broker in range(count):
+        await loop.create_server(partial(Endpoint, broker, http_frame), "127.0.0.1", port + broker)
+        await loop.create_server(partial(Endpoint, broker, kafka_frame), "127.0.0.1", port + count + broker)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-    try:
-        await asyncio.Event().wait()
-    finally:
-        for runner in runners:
-            await runner.cleanup()
+    await asyncio.Event().wait()
 
 
 if __name__ == "__main__":

@@ -1,170 +1,164 @@
-"""What is measured on: a real ZooKeeper with many partitions in it, endpoints that acknowledge, a controller."""
+"""What is measured on: a real ZooKeeper with many partitions in it, and broker endpoints that acknowledge."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from random import Random
 
 from brokerstub.lab.zookeeper import ZooKeeperServer, free_port
 from brokerstub.registration import ensure_paths
-from controller.claim import Claim
-from controller.config import LIMITS
 from controller.core import formats
-from controller.core.lines import Line
 from controller.core.model import Assignment, Leadership
-from controller.core.writes import Create
-from controller.core.znodes import broker_path, partitions_path, state_path, topic_path
-from controller.daemon import Daemon
-from controller.dialects.http import HttpDialect
-from controller.guard import TermGuard
-from controller.http import HttpClient
-from controller.metrics import Meters
-from controller.outbox import Outboxes
-from controller.term import OnAnswer, Tools
+from controller.core.writes import Create, Delete, Op, Set
+from controller.core.znodes import CONFIG_TOPICS, broker_path, partitions_path, state_path, topic_path
 from controller.zk import ZooKeeperClient, connect
-from controller.zk_model import SessionLostError
+from tests.bench.acks import Acks
 
 BROKERS = 10
 REPLICATION_FACTOR = 3
 SESSION_TIMEOUT_MS = 18_000
-
-
-class NoJournal:
-    """The state-change log is written in a thread of its own; what it costs the loop is in `accept`, which is here."""
-
-    def accept(self, lines: Sequence[Line]) -> None:
-        return None
+CREATED = "new"
+OPS_PER_TRANSACTION = 500
+TRANSACTIONS_IN_FLIGHT = 8
 
 
 class World:
-    """Everything a row needs. Times are monotonic seconds."""
+    """A cluster that any controller finds the same, and can be brought back to how it was."""
 
-    def __init__(self, server: ZooKeeperServer, zk: ZooKeeperClient, port: int) -> None:
+    def __init__(self, server: ZooKeeperServer, zk: ZooKeeperClient, port: int, acks: Acks) -> None:
         self.server = server
         self.zk = zk
         self.port = port
-        self.sessions: dict[int, ZooKeeperClient] = {}
-        self.outboxes: Outboxes | None = None
+        self.acks = acks
+        self.topics: dict[str, int] = {}  # name -> partitions
+        self._sessions: dict[int, ZooKeeperClient] = {}
 
     async def client(self) -> ZooKeeperClient:
         servers = [("127.0.0.1", self.server.client_port)]
         return await connect(servers, session_timeout_ms=SESSION_TIMEOUT_MS, connect_timeout_ms=10_000)
 
     async def register(self, broker_id: int) -> None:
-        port = self.port + broker_id
+        """One registration for both: a listener in our dialect, one in Kafka's protocol."""
+        ours, kafkas = self.port + broker_id, self.port + BROKERS + broker_id
         znode = {
-            "version": 5, "host": "127.0.0.1", "port": port, "endpoints": [f"HTTP://127.0.0.1:{port}"], "jmx_port": -1,
-            "listener_security_protocol_map": {"HTTP": "PLAINTEXT"}, "features": {}, "timestamp": "0",
+            "version": 5, "host": "127.0.0.1", "port": kafkas, "jmx_port": -1, "features": {}, "timestamp": "0",
+            "endpoints": [f"HTTP://127.0.0.1:{ours}", f"PLAINTEXT://127.0.0.1:{kafkas}"],
+            "listener_security_protocol_map": {"HTTP": "PLAINTEXT", "PLAINTEXT": "PLAINTEXT"},
         }  # fmt: skip
-        self.sessions[broker_id] = await self.client()
-        await self.sessions[broker_id].create(broker_path(broker_id), json.dumps(znode).encode(), ephemeral=True)
+        self._sessions[broker_id] = await self.client()
+        await self._sessions[broker_id].create(broker_path(broker_id), json.dumps(znode).encode(), ephemeral=True)
 
     async def unregister(self, broker_id: int) -> None:
-        await self.sessions.pop(broker_id).close()
+        await self._sessions.pop(broker_id).close()
+
+    async def close(self) -> None:
+        for client in (*self._sessions.values(), self.zk):
+            await client.close()
+
+    # ------------------------------------------------------------------ the partitions
 
     async def populate(self, topics: int, partitions_per_topic: int, tell: Callable[[int], None]) -> None:
         """Topics with their states, as a predecessor of epoch 1 would have left them."""
         await self.zk.create("/controller_epoch", b"1")
         for number in range(topics):
-            await self._populate_topic(f"topic-{number}", partitions_per_topic, number)
+            name = f"topic-{number}"
+            self.topics[name] = partitions_per_topic
+            data = formats.encode_topic(topic_id_of(name), self.assignment(name))
+            ops: list[Op] = [Create(topic_path(name), data), Create(partitions_path(name), b"")]
+            for partition in range(partitions_per_topic):
+                path = state_path(name, partition)
+                ops += [Create(path.rpartition("/")[0], b""), Create(path, self.state_of(name, partition))]
+            await self.write(ops)
             tell(partitions_per_topic)
 
-    async def _populate_topic(self, name: str, partitions: int, offset: int) -> None:
-        assignment = {p: Assignment(replicas_for(offset + p)) for p in range(partitions)}
-        topic_id = f"{name:A<22}"[:22]
-        ops = [Create(topic_path(name), formats.encode_topic(topic_id, assignment)), Create(partitions_path(name), b"")]
-        for number, one in assignment.items():
-            path = state_path(name, number)
-            state = formats.encode_state(Leadership(one.replicas[0], 0, one.replicas, 1))
-            ops += [Create(path.rpartition("/")[0], b""), Create(path, state)]
-        for start in range(0, len(ops), 500):
-            answer = await self.zk.transact(ops[start : start + 500])
-            assert answer.refused is None, answer.refused
+    def assignment(self, topic: str) -> dict[int, Assignment]:
+        return {partition: Assignment(replicas_of(topic, partition)) for partition in range(self.topics[topic])}
 
-    @asynccontextmanager
-    async def controller(self, meters: Meters | None = None) -> AsyncIterator[Daemon]:
-        """A real controller; its process is this one."""
+    def state_of(self, topic: str, partition: int) -> bytes:
+        replicas = replicas_of(topic, partition)
+        return formats.encode_state(Leadership(replicas[0], 0, replicas, 1))
 
-        def open_outboxes(
-            claim: Claim,
-            guard: TermGuard,
-            group: asyncio.TaskGroup,
-            on_fenced: Callable[[str], None],
-            on_answer: OnAnswer,
-        ) -> Outboxes:
-            client = HttpClient(guard.check)
-            clients.append(client)
-            self.outboxes = Outboxes(
-                group, HttpDialect(client), claim.broker_id, claim.controller_epoch, on_answer=on_answer,
-                on_fenced=lambda: on_fenced("fenced"), entropy=Random(1),
-            )  # fmt: skip
-            return self.outboxes
+    def hosted_by(self, broker_id: int) -> list[tuple[str, int]]:
+        return [
+            (topic, number)
+            for topic, count in self.topics.items()
+            for number in range(count)
+            if broker_id in replicas_of(topic, number)
+        ]
 
-        clients: list[HttpClient] = []
-        zk = await self.client()
-        tools = Tools(
-            cluster_id="bench", open_outboxes=open_outboxes, journal=NoJournal(), limits=LIMITS,
-            now_ms=lambda: time.time_ns() // 1_000_000, entropy=Random(1), meters=meters or Meters(),
-        )  # fmt: skip
-        daemon = Daemon(zk, 0, tools)
-        running = asyncio.create_task(run_until_lost(daemon))
-        try:
-            yield daemon
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-            for client in clients:
-                await client.close()
-            await zk.close()
+    async def create_topic(self, partitions: int) -> None:
+        """As Kafka's tools do: the configuration, then the topic."""
+        assignment = {number: Assignment(replicas_of(CREATED, number)) for number in range(partitions)}
+        data = formats.encode_topic(topic_id_of(CREATED), assignment)
+        await self.write(
+            [Create(f"{CONFIG_TOPICS}/{CREATED}", b'{"version":1,"config":{}}'), Create(topic_path(CREATED), data)]
+        )
+
+    async def restore(self, touched: Sequence[tuple[str, int]], created_partitions: int) -> None:
+        """As it was before a round; to be called while nobody is controller."""
+        await self.write([Set(state_path(*each), self.state_of(*each), -1) for each in touched])
+        paths = [
+            path
+            for number in range(created_partitions)
+            for path in (state_path(CREATED, number), state_path(CREATED, number).rpartition("/")[0])
+        ]
+        paths += [partitions_path(CREATED), topic_path(CREATED), f"{CONFIG_TOPICS}/{CREATED}"]
+        await self.write([Delete(path, -1) for path in paths])
+
+    async def write(self, ops: Sequence[Op]) -> None:
+        room = asyncio.Semaphore(TRANSACTIONS_IN_FLIGHT)
+
+        async def send(piece: Sequence[Op]) -> None:
+            async with room:
+                answer = await self.zk.transact(piece)
+                assert answer.refused is None, answer.refused
+
+        async with asyncio.TaskGroup() as group:
+            for start in range(0, len(ops), OPS_PER_TRANSACTION):
+                group.create_task(send(ops[start : start + OPS_PER_TRANSACTION]))
 
 
-async def run_until_lost(daemon: Daemon) -> None:
-    try:
-        await daemon.run()
-    except SessionLostError:
-        return
+def topic_id_of(name: str) -> str:
+    return f"{name:A<22}"[:22]
 
 
-def replicas_for(number: int) -> tuple[int, ...]:
-    return tuple((number + k) % BROKERS for k in range(REPLICATION_FACTOR))
+def replicas_of(topic: str, partition: int) -> tuple[int, ...]:
+    """As Kafka places them: the first in turn, the others shifted with each turn, so that all brokers are partners."""
+    offset = int(topic.rpartition("-")[2]) if "-" in topic else 0
+    first, shift = (offset + partition) % BROKERS, offset + partition // BROKERS
+    others = [(first + 1 + (shift + k) % (BROKERS - 1)) % BROKERS for k in range(REPLICATION_FACTOR - 1)]
+    return first, *others
 
 
 @asynccontextmanager
-async def a_world(folder: Path) -> AsyncIterator[World]:
-    server = ZooKeeperServer(folder / "zookeeper", free_port(), tick_time_ms=2000, heap_mb=2048)
+async def a_world(folder: Path, *, heap_mb: int = 2048) -> AsyncIterator[World]:
+    server = ZooKeeperServer(folder / "zookeeper", free_port(), tick_time_ms=2000, heap_mb=heap_mb)
     await server.start()
     port = free_port()
     endpoints = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.bench.endpoints", str(port), str(BROKERS), stdout=asyncio.subprocess.PIPE
-    )
+        sys.executable, "-m", "tests.bench.endpoints", str(port), str(BROKERS),
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
     assert endpoints.stdout is not None
     assert await endpoints.stdout.readline() == b"ready\n"
-    drain = asyncio.create_task(_drained(endpoints.stdout))
+    acks = Acks(endpoints.stdout)
+    following = asyncio.create_task(acks.follow())
     try:
-        zk = await connect(
-            [("127.0.0.1", server.client_port)], session_timeout_ms=SESSION_TIMEOUT_MS, connect_timeout_ms=10_000
-        )
+        servers = [("127.0.0.1", server.client_port)]
+        zk = await connect(servers, session_timeout_ms=SESSION_TIMEOUT_MS, connect_timeout_ms=10_000)
         await ensure_paths(zk)
-        world = World(server, zk, port)
+        world = World(server, zk, port, acks)
         for broker_id in range(BROKERS):
             await world.register(broker_id)
         yield world
-        for client in (*world.sessions.values(), zk):
-            await client.close()
+        await world.close()
     finally:
         endpoints.terminate()
         await endpoints.wait()
-        drain.cancel()
-        await asyncio.gather(drain, return_exceptions=True)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
         await server.stop()
-
-
-async def _drained(stream: asyncio.StreamReader) -> None:
-    while await stream.readline():
-        pass

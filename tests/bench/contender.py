@@ -1,0 +1,111 @@
+"""Who is measured: a controller in a process of its own that obeys lines, `start` to race for the seat, `stop` to go.
+
+The process ends with its input, so none is left behind. It stays between two rounds: what it has warmed up stays warm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from brokerstub.lab.java import find_java
+
+HERE = Path(__file__).parent
+KAFKA_JARS = HERE.parents[1] / "var" / "kafka-3.9.1"
+ORDER_TIMEOUT_S = 60
+#: what kafka-run-class.sh gives a broker, with twice the heap
+KAFKA_OPTIONS = ("-server", "-Xmx2G", "-Xms2G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
+KAFKA_OPTIONS += ("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent")
+
+
+class KafkaMissingError(Exception):
+    """Apache Kafka cannot be had on this machine; the message says what to do."""
+
+
+class Contender:
+    """One controller process."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
+        self.name = name
+        self.process = process
+
+    async def order(self, line: str) -> str:
+        """Say a line, and return the line that it is answered with."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{line}\n".encode())
+        async with asyncio.timeout(ORDER_TIMEOUT_S):
+            return await self.answer()
+
+    async def answer(self) -> str:
+        assert self.process.stdout is not None
+        line = await self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self.name} has ended, see its log")
+        return line.decode().rstrip("\n")
+
+    def cpu_s(self) -> float:
+        """User and system time of the process so far (Linux)."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    async def report(self) -> dict[str, Any]:
+        """Ours only: what it says of itself."""
+        told: dict[str, Any] = json.loads(await self.order("report"))
+        return told
+
+
+@asynccontextmanager
+async def launched(name: str, command: Sequence[str], log: Path) -> AsyncIterator[Contender]:
+    with log.open("ab") as errors:
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=errors, limit=1 << 20
+        )
+    contender = Contender(name, process)
+    try:
+        async with asyncio.timeout(ORDER_TIMEOUT_S):
+            while await contender.answer() != "ready":
+                pass
+        yield contender
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+        try:
+            async with asyncio.timeout(ORDER_TIMEOUT_S):
+                await process.wait()
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+
+def ours(zookeeper_port: int, folder: Path) -> tuple[str, list[str], Path]:
+    command = [sys.executable, "-m", "tests.bench.ours", str(zookeeper_port), str(folder / "state-change.log")]
+    return "klamm", command, folder / "ours.log"
+
+
+def kafka(zookeeper_port: int, folder: Path) -> tuple[str, list[str], Path]:
+    log = folder / "kafka.log"
+    command = [find_java(), *KAFKA_OPTIONS, f"-Dlog4j.configuration=file:{HERE / 'kafka' / 'log4j.properties'}"]
+    command += [f"-Dpeer.log={log}", "-cp", f"{KAFKA_JARS}/*", str(HERE / "kafka" / "KafkaPeer.java")]
+    return "kafka", [*command, f"127.0.0.1:{zookeeper_port}", str(folder)], folder / "kafka.err"
+
+
+async def fetch_kafka() -> None:
+    """Apache Kafka with all it needs, by Maven, once."""
+    if (KAFKA_JARS / "kafka_2.13-3.9.1.jar").exists():
+        return
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise KafkaMissingError(
+            "Apache Kafka comes by Maven, and there is no mvn here: apt install maven, or brew install maven"
+        )
+    command = [maven, "-q", "-B", "-f", str(HERE / "kafka" / "pom.xml"), "dependency:copy-dependencies"]
+    process = await asyncio.create_subprocess_exec(*command, f"-DoutputDirectory={KAFKA_JARS}")
+    if await process.wait() != 0:
+        raise KafkaMissingError("Maven could not fetch Apache Kafka 3.9.1, see above")

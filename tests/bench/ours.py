@@ -1,0 +1,151 @@
+"""Our controller as a contender: the real one, on its own session, obeying lines of input.
+
+`python -m tests.bench.ours ZOOKEEPER_PORT LOG`. `start` and `stop` are answered by themselves, `report` by JSON: the
+phases of the last failover, the longest hold of the event loop since the last report, memory and CPU of the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import structlog
+
+from controller.claim import Claim
+from controller.config import LIMITS
+from controller.daemon import Daemon
+from controller.dialects.http import HttpDialect
+from controller.guard import TermGuard
+from controller.http import HttpClient
+from controller.journal import Journal
+from controller.outbox import Outboxes
+from controller.term import OnAnswer, Tools
+from controller.zk import ZooKeeperClient, connect
+from controller.zk_model import SessionLostError
+
+SESSION_TIMEOUT_MS = 18_000
+BEAT_S = 0.005
+
+
+class Pulse:
+    """The longest time that the event loop was held: sessions must outlive it."""
+
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+
+    async def run(self) -> None:
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(BEAT_S)
+            self.longest_s = max(self.longest_s, time.monotonic() - before - BEAT_S)
+
+    def take(self) -> float:
+        longest, self.longest_s = self.longest_s, 0.0
+        return longest
+
+
+class Ours:
+    """A daemon, started and stopped; the process stays."""
+
+    def __init__(self, zookeeper_port: int, log: Path) -> None:
+        self._port = zookeeper_port
+        self._journal = Journal(log)
+        self._daemon: Daemon | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._zk: ZooKeeperClient | None = None
+        self._clients: list[HttpClient] = []
+        self._pulse = Pulse()
+
+    async def obey(self) -> None:
+        reader = asyncio.StreamReader()
+        await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        beating = asyncio.create_task(self._pulse.run())
+        _say("ready")
+        while line := (await reader.readline()).decode().strip():
+            if line == "start":
+                await self._start()
+            elif line == "stop":
+                await self._stop()
+            _say(json.dumps(self._report()) if line == "report" else line)
+        beating.cancel()
+        await asyncio.gather(beating, return_exceptions=True)
+        await self._stop()
+        await self._journal.close()
+
+    async def _start(self) -> None:
+        servers = [("127.0.0.1", self._port)]
+        self._zk = await connect(servers, session_timeout_ms=SESSION_TIMEOUT_MS, connect_timeout_ms=10_000)
+        tools = Tools(
+            cluster_id="bench", open_outboxes=self._open_outboxes, journal=self._journal, limits=LIMITS,
+            now_ms=lambda: time.time_ns() // 1_000_000, entropy=Random(1),
+        )  # fmt: skip
+        self._daemon = Daemon(self._zk, 0, tools)
+        self._running = asyncio.create_task(_run_until_lost(self._daemon))
+
+    async def _stop(self) -> None:
+        if self._running is None or self._zk is None:
+            return
+        self._running.cancel()
+        await asyncio.gather(self._running, return_exceptions=True)
+        for client in self._clients:
+            await client.close()
+        await self._zk.close()
+        self._running, self._zk, self._daemon = None, None, None
+        self._clients.clear()
+
+    def _open_outboxes(
+        self,
+        claim: Claim,
+        guard: TermGuard,
+        group: asyncio.TaskGroup,
+        on_fenced: Callable[[str], None],
+        answer: OnAnswer,
+    ) -> Outboxes:
+        client = HttpClient(guard.check)
+        self._clients.append(client)
+        return Outboxes(
+            group, HttpDialect(client), claim.broker_id, claim.controller_epoch, on_answer=answer,
+            on_fenced=lambda: on_fenced("fenced"), entropy=Random(1),
+        )  # fmt: skip
+
+    def _report(self) -> dict[str, object]:
+        history = [] if self._daemon is None else self._daemon.history()
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        return {
+            "phases_ms": history[-1].phases if history else {},
+            "longest_hold_s": self._pulse.take(),
+            "memory_bytes": _resident_bytes(),
+            "cpu_s": used.ru_utime + used.ru_stime,
+        }
+
+
+async def _run_until_lost(daemon: Daemon) -> None:
+    try:
+        await daemon.run()
+    except SessionLostError:
+        return
+
+
+def _resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    asyncio.run(Ours(int(sys.argv[1]), Path(sys.argv[2])).obey())
