@@ -11,22 +11,23 @@ import asyncio
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar
 
 import msgspec
 import structlog
+from msgspec.structs import replace
 
 from controller.broker_answers import BrokerAnswered, event_for, note_refusals
 from controller.config import LIMITS, Limits
 from controller.core.codes import Code
 from controller.core.events import LeaderAndIsrAnswered
 from controller.core.model import Broker
-from controller.core.requests import KnownBroker, Telling
+from controller.core.requests import Telling
 from controller.dialects import Dialect, Envelope, NotAcknowledgedError, Request, Unwanted, Wanted
 from controller.owed import Bundle, Owed
-from controller.pending import Replica, split
+from controller.pending import Replica, by_host, split
 from controller.timings import Timings
 from controller.wire import UPDATE_METADATA
 
@@ -110,9 +111,8 @@ class Outboxes:
         self._entropy = entropy
         self._limits = limits
         self._clock = clock
-        self._brokers: Sequence[KnownBroker] = ()
-        self._live_ids: frozenset[int] = frozenset()
-        self._failed_dirs: Mapping[int, frozenset[tuple[str, int]]] = {}
+        #: what all requests as of the latest telling share
+        self._view = Request(path="", brokers=(), live_ids=frozenset())
         self._outboxes: dict[int, _Outbox] = {}
         self._senders: dict[int, asyncio.Task[None]] = {}
         self._is_fenced = False
@@ -122,7 +122,9 @@ class Outboxes:
         """Owe this to whom it concerns. Once another controller was found to be active, nothing is told any more."""
         if self._is_fenced:
             return
-        self._brokers, self._live_ids, self._failed_dirs = telling.brokers, telling.live_ids, telling.failed_dirs
+        self._view = Request(
+            path="", brokers=telling.brokers, live_ids=telling.live_ids, failed_dirs=telling.failed_dirs, kept={}
+        )
         for broker_id, epoch in telling.gone:
             if broker_id in self._outboxes and self._outboxes[broker_id].broker.epoch == epoch:
                 self._end(broker_id)
@@ -179,11 +181,12 @@ class Outboxes:
         everything = telling.everything
         assert everything is not None, "who joins is told everything"
         full = self._bundle(UPDATE_METADATA, everything, full=True, is_shared=True)
+        own = by_host(everything, {broker.broker_id for broker in telling.joined})
         for broker in telling.joined:
             broker_id = broker.broker_id
             if broker_id in self._outboxes:
                 self._end(broker_id)
-            owed = Owed(broker_id, everything, full, new[broker_id])
+            owed = Owed(broker_id, everything, own[broker_id], full, new[broker_id])
             owed.stop(telling.stops.get(broker_id, {}))
             outbox = self._outboxes[broker_id] = _Outbox(broker, owed, event_id, self._clock())
             self._senders[broker_id] = self._tasks.create_task(self._send(outbox), name=f"tell broker {broker_id}")
@@ -201,11 +204,9 @@ class Outboxes:
         """Requests as of the latest telling. Without rows there is one: about the brokers alone, or `stops`."""
         pieces = list(split(rows, self._limits.partitions_per_rpc)) or [{}]
         requests = [
-            Request(
+            replace(
+                self._view,
                 path=path,
-                brokers=self._brokers,
-                live_ids=self._live_ids,
-                failed_dirs=self._failed_dirs,
                 tells_brokers=path == UPDATE_METADATA and number == 1 and (full or not rows),
                 rows=piece,
                 stops=stops or {},
@@ -238,6 +239,8 @@ class Outboxes:
             await outbox.owing.wait()
             if outbox.owed.is_nothing:
                 outbox.settle()
+                if self.is_settled:
+                    self._view = replace(self._view, kept={})
                 continue
             try:
                 await self._tell_next(outbox, outbox.event_id)
@@ -272,7 +275,7 @@ class Outboxes:
             raise _StaleIncarnationError
         note_refusals(broker, request.path, answer)
         # belief may not have heard yet of a failure that the answer before this one reported
-        is_suspect = outbox.has_failed_dirs or broker.broker_id in self._failed_dirs
+        is_suspect = outbox.has_failed_dirs or broker.broker_id in self._view.failed_dirs
         event = event_for(broker, bundle.answered(index), answer, is_suspect=is_suspect)
         if event is not None:
             outbox.has_failed_dirs |= isinstance(event, LeaderAndIsrAnswered) and bool(event.failed)

@@ -12,7 +12,7 @@ from typing import Protocol
 from controller.core.model import Partition
 from controller.core.requests import Stop, Telling, TopicKey
 from controller.dialects import Dialect, Request, Unwanted, Wanted
-from controller.pending import Pending, Replica, replicas_in
+from controller.pending import Pending, Replica, by_host, replicas_in
 from controller.wire import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 
 
@@ -62,10 +62,12 @@ class BundleFor(Protocol):
 class Owed:
     """Full lists, of metadata and then of the broker's replicas, before anything else; then what changed since."""
 
-    def __init__(self, broker_id: int, everything: Wanted, full: Bundle, new: set[Replica]) -> None:
+    def __init__(self, broker_id: int, everything: Wanted, own: Wanted, full: Bundle, new: set[Replica]) -> None:
         self._broker_id = broker_id
         #: full lists are owed: of metadata while there is `_full`, then of replicas
         self._everything: Wanted | None = everything
+        #: of these, what this broker hosts; None: to be found
+        self._own: Wanted | None = own
         self._full: Bundle | None = full
         self._removed: set[TopicKey] = set()
         self._brokers: Bundle | None = None
@@ -199,26 +201,18 @@ class Owed:
             merged = {**everything.pop(key, {}), **changed}
             if kept := {number: partition for number, partition in merged.items() if partition is not None}:
                 everything[key] = kept
-        self._brokers, self._metadata, self._everything = None, Pending(), everything
+        self._brokers, self._metadata, self._everything, self._own = None, Pending(), everything, None
         self._full = bundle_for(UPDATE_METADATA, everything, full=True)
         return self._full
 
     def _own_replicas(self, everything: Wanted) -> Wanted:
         """Without those to be deleted before they are wanted again."""
-        broker_id = self._broker_id
-        own: dict[TopicKey, dict[int, Partition | None]] = {}
-        for key, partitions in everything.items():
-            if key not in self._removed:
-                own[key] = {
-                    number: partition
-                    for number, partition in partitions.items()
-                    if partition is not None and broker_id in partition.replicas and partition.state is not None
-                }
+        hosted = by_host(everything, (self._broker_id,))[self._broker_id] if self._own is None else self._own
+        own = {key: partitions for key, partitions in hosted.items() if key not in self._removed}
         for key, changed in self._leaderships.lend().items():
-            own.setdefault(key, {}).update(changed)
+            own[key] = {**own.get(key, {}), **changed}
         for key, stops in self._overtaken.rows().items():
-            for number in stops:
-                own.get(key, {}).pop(number, None)
+            own[key] = {number: one for number, one in own.get(key, {}).items() if number not in stops}
         return own
 
     def _lend_new(self, rows: Wanted) -> frozenset[Replica]:
@@ -233,7 +227,7 @@ class Owed:
             return
         for request in bundle.requests:
             self._forget_leaderships(request)
-        self._everything = None
+        self._everything = self._own = None
         self._removed.clear()
 
     def _forget_leaderships(self, request: Request) -> None:

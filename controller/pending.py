@@ -10,16 +10,30 @@ from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from typing import Generic, TypeVar
 
+from controller.core.model import Partition
 from controller.core.requests import TopicKey
 
 V = TypeVar("V")
 ByTopic = Mapping[TopicKey, Mapping[int, V]]
 #: a replica of the broker concerned: topic id and partition
 Replica = tuple[str, int]
+Hosted = dict[TopicKey, dict[int, Partition]]
 
 
 def replicas_in(rows: ByTopic[object]) -> set[Replica]:
     return {(topic_id, number) for (_, topic_id), numbers in rows.items() for number in numbers}
+
+
+def by_host(rows: ByTopic[Partition | None], broker_ids: Collection[int]) -> dict[int, Hosted]:
+    """For each of these brokers the partitions that it hosts and that were ever led, found in one pass."""
+    hosted: dict[int, Hosted] = {broker_id: {} for broker_id in broker_ids}
+    for key, partitions in rows.items():
+        for number, partition in partitions.items():
+            if partition is not None and partition.state is not None:
+                for broker_id in partition.replicas:
+                    if broker_id in hosted:
+                        hosted[broker_id].setdefault(key, {})[number] = partition
+    return hosted
 
 
 def split(rows: ByTopic[V], limit: int) -> Iterator[ByTopic[V]]:

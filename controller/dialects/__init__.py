@@ -19,6 +19,8 @@ from controller.wire import Answer
 Wanted = Mapping[TopicKey, Mapping[int, Partition | None]]
 #: the replicas a broker should stop
 Unwanted = Mapping[TopicKey, Mapping[int, Stop]]
+#: what a dialect made of partitions, so that a state that many brokers are told is put into bytes once
+Kept = dict[TopicKey, dict[int, tuple[Partition, bytes]]]
 
 
 class NotAcknowledgedError(Exception):
@@ -43,6 +45,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     full: bool = False
     part: int = 1
     parts: int = 1
+    #: of all requests with the same `live_ids` and `failed_dirs`: for the dialect alone; None: nothing is kept
+    kept: Kept | None = None
 
 
 class Envelope(msgspec.Struct, frozen=True):

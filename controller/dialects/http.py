@@ -11,7 +11,15 @@ import msgspec
 
 from controller import wire
 from controller.config import LIMITS, Limits
-from controller.core.model import LEADER_REMOVED, NO_VERSION, RECOVERED, Broker
+from controller.core.model import (
+    LEADER_REMOVED,
+    NO_VERSION,
+    RECOVERED,
+    Broker,
+    Leadership,
+    Partition,
+    Replicas,
+)
 from controller.core.requests import KnownBroker
 from controller.dialects import Envelope, NotAcknowledgedError, Request, Unwanted
 from controller.http import ExchangeError, HttpClient
@@ -53,7 +61,7 @@ class HttpDialect:
         if request.path == wire.STOP_REPLICA:
             return wire.encode(wire.StopReplicaRequest(_stops_for(request.stops)))
         return wire.encode(
-            wire.StatesRequest(
+            wire.UndecodedStatesRequest(
                 full=request.full,
                 part=request.part,
                 parts=request.parts,
@@ -93,45 +101,62 @@ def _entry_for(known: KnownBroker) -> wire.BrokerEntry:
     return wire.BrokerEntry(broker.broker_id, broker.epoch, known.state, broker.rack, broker.endpoints)
 
 
-def _topics_for(request: Request) -> list[wire.TopicRows]:
-    """A row for each partition that was ever led or is removed. The hot loop of a failover, hence in one piece."""
-    live_ids, new = request.live_ids, request.new
-    failed_dirs = request.failed_dirs
-    are_sound = (live_ids - failed_dirs.keys()).issuperset
+def _topics_for(request: Request) -> list[wire.UndecodedTopicRows]:
+    """A row for each partition that was ever led or is removed. The hot loop of a failover, hence in one piece: a row
+    that another broker was told already, of the very same state, is not made again."""
+    new = request.new
+    are_sound = (request.live_ids - request.failed_dirs.keys()).issuperset
     topics = []
     for (topic, topic_id), partitions in request.rows.items():
         assert topic_id, "a topic without an id is never told"
+        kept = None if request.kept is None else request.kept.setdefault((topic, topic_id), {})
         rows = []
         for number, partition in partitions.items():
             if partition is None:
-                rows.append(_removed_row(number))
-            elif (state := partition.state) is not None:
-                replicas = partition.replicas
-                rows.append(
-                    wire.PartitionRow(
-                        number,
-                        state.controller_epoch,
-                        state.leader,
-                        state.leader_epoch,
-                        state.isr,
-                        partition.version,
-                        replicas,
-                        partition.adding,
-                        partition.removing,
-                        ()
-                        if are_sound(replicas)
-                        else tuple(
-                            each
-                            for each in replicas
-                            if each not in live_ids or (topic, number) in failed_dirs.get(each, ())
-                        ),
-                        bool(new) and (topic_id, number) in new,
-                        state.recovery,
-                    )
-                )
+                rows.append(_REMOVED % number)
+                continue
+            if partition.state is None:
+                continue
+            is_new = bool(new) and (topic_id, number) in new
+            known = None if kept is None or is_new else kept.get(number)
+            if known is not None and known[0] is partition:
+                rows.append(known[1])
+                continue
+            offline = () if are_sound(partition.replicas) else _offline(request, topic, number, partition)
+            row = wire.encode(_row_for(number, partition, partition.state, offline, is_new=is_new))
+            rows.append(row)
+            if kept is not None and not is_new:
+                kept[number] = (partition, row)
         if rows:
-            topics.append(wire.TopicRows(topic, topic_id, rows))
+            topics.append(wire.UndecodedTopicRows(topic, topic_id, msgspec.Raw(b"[%b]" % b",".join(rows))))
     return topics
+
+
+def _row_for(
+    number: int, partition: Partition, state: Leadership, offline: Replicas, *, is_new: bool
+) -> wire.PartitionRow:
+    return wire.PartitionRow(
+        number,
+        state.controller_epoch,
+        state.leader,
+        state.leader_epoch,
+        state.isr,
+        partition.version,
+        partition.replicas,
+        partition.adding,
+        partition.removing,
+        offline,
+        is_new,
+        state.recovery,
+    )
+
+
+def _offline(request: Request, topic: str, number: int, partition: Partition) -> Replicas:
+    """Replicas on brokers that are gone, or whose directory has failed."""
+    live_ids, failed_dirs = request.live_ids, request.failed_dirs
+    return tuple(
+        each for each in partition.replicas if each not in live_ids or (topic, number) in failed_dirs.get(each, ())
+    )
 
 
 def _stops_for(stops: Unwanted) -> list[wire.TopicStops]:
@@ -143,7 +168,10 @@ def _stops_for(stops: Unwanted) -> list[wire.TopicStops]:
     return topics
 
 
-def _removed_row(number: int) -> wire.PartitionRow:
-    return wire.PartitionRow(
-        number, NO_EPOCH, LEADER_REMOVED, NO_EPOCH, (), NO_VERSION, (), (), (), (), False, RECOVERED
-    )
+#: the row that removes a partition, but for its number
+_REMOVED: Final = (
+    b"[%d"
+    + wire.encode(
+        wire.PartitionRow(0, NO_EPOCH, LEADER_REMOVED, NO_EPOCH, (), NO_VERSION, (), (), (), (), False, RECOVERED)
+    )[2:]
+)

@@ -11,7 +11,7 @@ from aiohttp import web
 from controller import wire
 from controller.core.model import Broker, Leadership, Partition
 from controller.core.requests import KnownBroker, Stop
-from controller.dialects import Envelope, NotAcknowledgedError, Request
+from controller.dialects import Envelope, Kept, NotAcknowledgedError, Request
 from controller.dialects.http import HttpDialect
 from controller.http import HttpClient
 
@@ -45,6 +45,19 @@ async def test_a_row_says_all_of_a_partition_and_which_replicas_are_offline() ->
     message = await encoded(rows={ORDERS: {0: partition, 1: partition}}, new=frozenset({("orders-id", 1)}))
     rows = [wire.PartitionRow(n, 6, 1, 5, (1, 3), 9, (1, 2, 3), (3,), (2,), (2,), n == 1, 1) for n in (0, 1)]
     assert message.topics == [wire.TopicRows("orders", "orders-id", rows)]
+
+
+async def test_what_is_kept_of_a_row_serves_the_same_state_only_and_never_a_new_replica() -> None:
+    before, after = (Partition((1, 2), state=Leadership(leader, 5, (1, 2), 6), version=9) for leader in (1, 2))
+    kept: Kept = {}
+    plain = await encoded(rows={ORDERS: {0: before, 1: before}}, kept=kept)
+    assert await encoded(rows={ORDERS: {0: before, 1: before}}, kept=kept) == plain
+    assert set(kept[ORDERS]) == {0, 1}
+    is_new = frozenset({("orders-id", 1)})
+    other = await encoded(rows={ORDERS: {0: after, 1: before, 2: None}}, kept=kept, new=is_new)
+    told = [(row.partition, row.leader, row.is_new) for row in other.topics[0].partitions]
+    assert told == [(0, 2, False), (1, 1, True), (2, -2, False)]
+    assert await encoded(rows={ORDERS: {1: before}}, kept=kept) == await encoded(rows={ORDERS: {1: before}})
 
 
 async def test_a_replica_on_a_failed_directory_is_offline_though_its_broker_lives() -> None:
