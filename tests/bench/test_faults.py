@@ -1,0 +1,156 @@
+"""The rows of the bench with a fault in the middle: the controller is killed, and its successor ends what it began.
+
+The same world, endpoints and processes as the bench, smaller. How far the first one came differs from run to run; where
+it must end does not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from controller.core import formats
+from controller.core.model import Leadership
+from controller.core.znodes import CONTROLLER, CONTROLLER_EPOCH, state_path
+from tests.bench import contender
+from tests.bench.acks import LEADER_AND_ISR, UPDATE_METADATA
+from tests.bench.contender import Contender
+from tests.bench.rows import ALL, OTHERS, VICTIM, vacate
+from tests.bench.world import CREATED, World, a_world, replicas_of
+
+pytestmark = [pytest.mark.java, pytest.mark.slow]
+
+DEADLINE_S = 60
+CREATED_PARTITIONS = 3_000
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not await condition():  # noqa: ASYNC110 - the condition is in another process
+            await asyncio.sleep(0.001)
+
+
+async def told(world: World, broker_ids: frozenset[int], since: float) -> None:
+    """Each of these brokers has acknowledged metadata and replicas since then."""
+    wanted = {(broker_id, kind) for broker_id in broker_ids for kind in (LEADER_AND_ISR, UPDATE_METADATA)}
+
+    async def is_told() -> bool:
+        return wanted <= {(ack.broker, ack.kind) for ack in world.acks.since(since)}
+
+    await until(is_told)
+
+
+async def states(world: World, partitions: list[tuple[str, int]]) -> list[Leadership | None]:
+    nodes = await world.zk.get_many([state_path(*each) for each in partitions])
+    return [None if node is None else formats.decode_state(node.data) for node in nodes]
+
+
+async def epoch(world: World) -> int:
+    node = await world.zk.get(CONTROLLER_EPOCH)
+    assert node is not None
+    return int(node.data)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with a_world(tmp_path, heap_mb=512) as made:
+        await made.populate(40, 100, lambda count: None)
+        yield made
+
+
+@pytest.fixture
+async def first(world: World, tmp_path: Path) -> AsyncIterator[Contender]:
+    """Active, and everybody has acknowledged what it told."""
+    async with contender.launched(*contender.ours(world.server.client_port, tmp_path)) as one:
+        started = asyncio.get_running_loop().time()
+        await one.order("start")
+        await told(world, ALL, started)
+        yield one
+
+
+async def succeed(world: World, killed: Contender, tmp_path: Path, live_ids: frozenset[int], is_right: Ending) -> None:
+    """Kill it now; another takes the seat, tells everybody, and ends what was begun."""
+    killed.process.send_signal(signal.SIGKILL)
+    await killed.process.wait()
+    await vacate(world)
+    async with contender.launched(*contender.ours(world.server.client_port, tmp_path)) as successor:
+        started = asyncio.get_running_loop().time()
+        await successor.order("start")
+        await told(world, live_ids, started)
+        await until(is_right)
+
+
+Ending = Callable[[], Awaitable[bool]]
+
+
+async def is_led(world: World, partitions: list[tuple[str, int]], leader_epochs: set[int], gone: int | None) -> bool:
+    """Every partition has a leader in sync on its replicas, without who is gone, and no epoch was taken twice."""
+    found = await states(world, partitions)
+    return all(
+        state is not None
+        and state.leader in state.isr
+        and set(state.isr) == set(replicas_of(*each)) - {gone}
+        and state.leader_epoch in leader_epochs
+        for each, state in zip(partitions, found, strict=True)
+    )
+
+
+async def test_a_controller_killed_while_it_loads_is_succeeded(world: World, first: Contender, tmp_path: Path) -> None:
+    before = await epoch(world)
+    await world.zk.delete(CONTROLLER, -1)
+
+    async def has_claimed() -> bool:
+        return await epoch(world) > before
+
+    await until(has_claimed)
+    every = [(topic, number) for topic, count in world.topics.items() for number in range(count)]
+    await succeed(world, first, tmp_path, ALL, partial(is_led, world, every, {0}, None))
+
+
+async def test_a_controller_killed_while_a_brokers_death_is_written_is_succeeded(
+    world: World, first: Contender, tmp_path: Path
+) -> None:
+    hosted = world.hosted_by(VICTIM)
+    await world.unregister(VICTIM)
+
+    async def has_begun() -> bool:
+        return any(state is not None and VICTIM not in state.isr for state in await states(world, hosted[::50]))
+
+    await until(has_begun)
+    await succeed(world, first, tmp_path, OTHERS, partial(is_led, world, hosted, {1}, VICTIM))
+
+
+async def test_a_controller_killed_while_it_tells_who_is_back_is_succeeded(
+    world: World, first: Contender, tmp_path: Path
+) -> None:
+    hosted = world.hosted_by(VICTIM)
+    away = asyncio.get_running_loop().time()
+    await world.unregister(VICTIM)
+    await told(world, OTHERS, away)
+    returned = asyncio.get_running_loop().time()
+    await world.register(VICTIM)
+
+    async def is_heard() -> bool:
+        return any(ack.broker == VICTIM for ack in world.acks.since(returned))
+
+    await until(is_heard)
+    # nobody fetches here, so nobody asks for it to be in sync again
+    await succeed(world, first, tmp_path, ALL, partial(is_led, world, hosted, {1}, VICTIM))
+
+
+async def test_a_controller_killed_while_a_topic_is_created_is_succeeded(
+    world: World, first: Contender, tmp_path: Path
+) -> None:
+    new = [(CREATED, number) for number in range(CREATED_PARTITIONS)]
+    await world.create_topic(CREATED_PARTITIONS)
+
+    async def has_begun() -> bool:
+        return any(state is not None for state in await states(world, new[::100]))
+
+    await until(has_begun)
+    await succeed(world, first, tmp_path, ALL, partial(is_led, world, new, {0}, None))
