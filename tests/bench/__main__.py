@@ -20,9 +20,12 @@ from rich.table import Table
 
 from tests.bench import contender
 from tests.bench.acks import Row
-from tests.bench.rows import ROWS, one_round
+from tests.bench.limits import limit_of
+from tests.bench.rows import CREATED_PARTITIONS, ROWS, one_round, put_back
 from tests.bench.world import BROKERS, a_world
 
+LIMIT = "limit"
+TABLE_WIDTH = 120
 #: data and logs of the last run
 FOLDER = Path(__file__).parents[2] / "var" / "bench"
 
@@ -44,8 +47,13 @@ async def bench(topics: int, partitions: int, rounds: int, console: Console, *, 
             for number in range(1 + rounds):
                 for one in contenders:
                     rows = await one_round(world, one)
-                    progress.advance(task)
                     _note(rows, one.name, number, seconds, told)
+                    if one is contenders[0]:
+                        await world.remove_created(CREATED_PARTITIONS, with_topic=False)  # the limit makes them
+                        bare = {row: Row(await limit_of(world, row, rows[row].acks), ()) for row in rows}
+                        _note(bare, LIMIT, number, seconds, told)
+                    await put_back(world)
+                    progress.advance(task)
             said = await contenders[0].report()
     return {
         "topics": topics,
@@ -63,7 +71,8 @@ def _note(
 ) -> None:
     """The round before the first only warms up."""
     for row, measured in rows.items():
-        told[row][name] = measured.bytes_told
+        if measured.acks:
+            told[row][name] = measured.bytes_told
         if number > 0:
             seconds[row][name].append(round(measured.seconds, 4))
 
@@ -71,17 +80,22 @@ def _note(
 def table_of(result: dict[str, Any]) -> Table:
     count = result["topics"] * result["partitions_per_topic"]
     table = Table(title=f"{count:,} partitions, {result['brokers']} brokers, replication factor 3; seconds")
-    for column in ("row", "klamm", "kafka", "ratio"):
+    for column in ("row", "klamm", "limit", "x limit", "kafka", "kafka / klamm"):
         table.add_column(column, justify="left" if column == "row" else "right")
     for row in ROWS:
-        ours, kafkas = result["seconds"][row]["klamm"], result["seconds"][row].get("kafka")
-        ratio = "" if not kafkas else f"{statistics.median(kafkas) / statistics.median(ours):.1f}"
-        table.add_row(row, _spread(ours), _spread(kafkas) if kafkas else "", ratio)
+        ours, bare = result["seconds"][row]["klamm"], result["seconds"][row][LIMIT]
+        kafkas = result["seconds"][row].get("kafka")
+        cells = [_spread(ours), _spread(bare), _ratio(ours, bare)]
+        table.add_row(row, *cells, *((_spread(kafkas), _ratio(kafkas, ours)) if kafkas else ("", "")))
     table.caption = (
         f"our event loop was held for at most {result['longest_hold_s']:.2f} s; our process has "
         f"{result['memory_bytes'] / count / 1024:.1f} KiB per partition, interpreter and buffers included"
     )
     return table
+
+
+def _ratio(one: list[float], other: list[float]) -> str:
+    return f"{statistics.median(one) / statistics.median(other):.1f}"
 
 
 def _spread(values: list[float]) -> str:
@@ -106,7 +120,7 @@ def main(with_kafka: bool, topics: int, partitions: int, rounds: int, output: st
     if output == "json":
         click.echo(json.dumps(result, indent=2))
     else:
-        Console().print(table_of(result))
+        Console(width=TABLE_WIDTH).print(table_of(result))
 
 
 if __name__ == "__main__":

@@ -99,14 +99,20 @@ class World:
         )
 
     async def restore(self, touched: Sequence[tuple[str, int]], created_partitions: int) -> None:
-        """As it was before a round; to be called while nobody is controller."""
+        """These states, and no topic that a round has created."""
         await self.write([Set(state_path(*each), self.state_of(*each), -1) for each in touched])
+        await self.remove_created(created_partitions, with_topic=True)
+
+    async def remove_created(self, created_partitions: int, *, with_topic: bool) -> None:
         paths = [
             path
             for number in range(created_partitions)
             for path in (state_path(CREATED, number), state_path(CREATED, number).rpartition("/")[0])
         ]
-        paths += [partitions_path(CREATED), topic_path(CREATED), f"{CONFIG_TOPICS}/{CREATED}"]
+        paths += [
+            partitions_path(CREATED),
+            *([topic_path(CREATED), f"{CONFIG_TOPICS}/{CREATED}"] if with_topic else []),
+        ]
         await self.write([Delete(path, -1) for path in paths])
 
     async def write(self, ops: Sequence[Op]) -> None:
