@@ -21,8 +21,8 @@ HERE = Path(__file__).parent
 KAFKA_JARS = HERE.parents[1] / "var" / "kafka-3.9.1"
 ORDER_TIMEOUT_S = 60
 #: what kafka-run-class.sh gives a broker, with twice the heap
-KAFKA_OPTIONS = ("-server", "-Xmx2G", "-Xms2G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
-KAFKA_OPTIONS += ("-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent")
+KAFKA_OPTIONS = ["-server", "-Xmx2G", "-Xms2G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
+KAFKA_OPTIONS += ["-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"]
 
 
 class KafkaMissingError(Exception):

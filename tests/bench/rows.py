@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from controller.core import formats
+from controller.core.model import Leadership
 from controller.core.znodes import CONTROLLER, state_path
 from controller.zk_model import NoNodeError
 from tests.bench.acks import LEADER_AND_ISR, UPDATE_METADATA, Row
@@ -108,7 +109,7 @@ def _is_seated(world: World) -> Callable[[], Awaitable[bool]]:
 
 
 def _are(
-    world: World, partitions: list[tuple[str, int]], is_good: Callable[[formats.Leadership], bool]
+    world: World, partitions: list[tuple[str, int]], is_good: Callable[[Leadership], bool]
 ) -> Callable[[], Awaitable[bool]]:
     """Whether a sample of these states is as it should be: reading all of them would cost what is measured."""
     sample = partitions[:: max(1, len(partitions) // SAMPLES)]
