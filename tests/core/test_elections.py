@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.core.elections import first_leadership, is_unclean, repaired, status_of, with_isr
+from controller.core.elections import first_leadership, is_unclean, is_undisturbed, repaired, status_of, with_isr
 from controller.core.model import NO_LEADER, RECOVERED, RECOVERING, Leadership
 from tests.builders import EPOCH, a_leadership
 
@@ -154,3 +154,15 @@ def test_every_election_is_sound(
         assert decided.leader_epoch == state.leader_epoch + 1
         assert repaired(replicas, decided, online, EPOCH, allow_unclean=unclean) is None
     assert status_of(after, online).value in ("OnlinePartition", "OfflinePartition")
+
+
+@given(situations(), st.booleans())
+def test_what_is_passed_over_as_undisturbed_is_what_needs_no_repair(
+    situation: tuple[tuple[int, ...], Leadership, frozenset[int], frozenset[int]], unclean: bool
+) -> None:
+    replicas, state, online, _ = situation
+    decided = repaired(replicas, state, online, EPOCH, allow_unclean=unclean)
+    if is_undisturbed(replicas, state, online):
+        assert decided is None
+    elif state.leader != NO_LEADER:
+        assert decided is not None or not set(state.isr) <= set(replicas)
