@@ -172,6 +172,7 @@ class Remote:
     async def events(self, path: str, last_id: str | None, *, is_patient: bool = False) -> AsyncIterator[Frame]:
         """The frames of a stream until it ends. Patient: a cluster that cannot be asked now has none, for now."""
         headers = {"Klamm-Forward": "1", **({} if last_id is None else {"Last-Event-ID": last_id})}
+        headers |= self._secrets.authorization(is_write=False)
         rest = b""
         try:
             url = f"{await self.home()}{path}"
