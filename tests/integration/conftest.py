@@ -11,7 +11,6 @@ import pytest_asyncio
 from brokerstub.lab.zookeeper import ZooKeeperServer, free_port
 from tests.integration.cluster import Cluster, a_cluster
 
-
 #: whose histories the checker judges at the end; the others have to be looked through first
 JUDGED = {"test_broker_duties", "test_failover", "test_zombie"}
 
