@@ -28,7 +28,8 @@ from controller.daemon import Daemon
 from controller.door import Door
 from controller.journal import Journal
 from controller.metrics import Meters
-from tests.bench.world import BROKERS, World, a_world
+from tests.bench.inside import Inside, a_controller
+from tests.bench.world import BROKERS, a_world
 from tests.shell.api_support import CONFIG, View, reserved
 
 SUBSCRIBERS = 100
@@ -97,15 +98,15 @@ async def lines_had(process: asyncio.subprocess.Process) -> tuple[int, int]:
     return int(least), int(most)
 
 
-async def make_changes(world: World, daemon: Daemon, number: int) -> float:
+async def make_changes(inside: Inside, number: int) -> float:
     """Seconds until the last acknowledgement of 10,000 new partitions; then they go again, outside the time."""
     names = [f"round-{number}-{topic}" for topic in range(TOPICS)]
     started = time.monotonic()
     for name in names:
-        reply = await daemon.ask(CreateTopicAsked(name, partitions=PARTITIONS, replication_factor=3))
+        reply = await inside.daemon.ask(CreateTopicAsked(name, partitions=PARTITIONS, replication_factor=3))
         assert reply.code == 0, reply
-    assert world.outboxes is not None
-    await world.outboxes.settled()
+    assert inside.outboxes is not None
+    await inside.outboxes.settled()
     return time.monotonic() - started
 
 
@@ -128,17 +129,18 @@ async def bench(rounds: int) -> dict[str, float]:
     meters = Meters()
     with tempfile.TemporaryDirectory() as folder:
         door = Door(Journal(Path(folder) / "state-change.log"), meters)
-        async with a_world(Path(folder)) as world, world.controller(meters) as daemon, an_api(door) as url:
+        async with a_world(Path(folder)) as world, a_controller(world, meters) as inside, an_api(door) as url:
+            daemon = inside.daemon
             door.open_to(daemon)
             await until(lambda: daemon.is_active)
-            await make_changes(world, daemon, 0)  # the first is slower for everybody
+            await make_changes(inside, 0)  # the first is slower for everybody
             await tidy(daemon, 0)
             for number in range(1, 2 * rounds + 1):
                 if number % 2:
-                    alone.append(await make_changes(world, daemon, number))
+                    alone.append(await make_changes(inside, number))
                 else:
                     async with a_hundred(url) as process:
-                        watched.append(await make_changes(world, daemon, number))
+                        watched.append(await make_changes(inside, number))
                         ended = time.monotonic()
                         while (had := await lines_had(process))[0] < CHANGES:
                             assert time.monotonic() - ended < 60, f"lines were lost: {had}"

@@ -32,6 +32,7 @@ from controller.door import Door
 from controller.guard import TermGuard
 from controller.inbox import BusyError, NotControllerError, Reply
 from controller.outbox import Outboxes
+from controller.term import first_cause
 from controller.tools import OnAnswer, Tools
 from controller.zk_model import SessionLostError, ZooKeeperError
 from tests.faults.simulate.loop import Process
@@ -146,17 +147,18 @@ class Member:
         )
         broker.begin(broker_epoch, zk)
         daemon = Daemon(zk, self.broker_id, self._tools(cluster, zk))
+        end: BaseException | None = None
         try:
             async with asyncio.TaskGroup() as group:
                 self.door.open_to(daemon)
                 group.create_task(daemon.run())
                 group.create_task(end_when_unregistered(zk, self.broker_id))
-        except* SessionLostError as lost:
-            raise SessionLostError(str(lost.exceptions[0])) from None
-        except* RegistrationLostError as lost:
-            raise RegistrationLostError(str(lost.exceptions[0])) from None
+        except* (SessionLostError, RegistrationLostError) as lost:
+            end = first_cause(lost)  # raised below, as in `Life`
         finally:
             self.door.open_to(None)
+        if end is not None:
+            raise end
 
     def _tools(self, cluster: str, zk: SimClient) -> Tools:
         loop, config = asyncio.get_running_loop(), self.config

@@ -1,0 +1,80 @@
+"""A real controller in this process, for benches that stand beside it. `ours.py` has one in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from random import Random
+
+from controller.claim import Claim
+from controller.config import LIMITS
+from controller.core.lines import Line
+from controller.daemon import Daemon
+from controller.dialects.http import HttpDialect
+from controller.guard import TermGuard
+from controller.http import HttpClient
+from controller.metrics import Meters
+from controller.outbox import Outboxes
+from controller.tools import OnAnswer, Tools
+from controller.zk_model import SessionLostError
+from tests.bench.world import World
+
+
+class NoJournal:
+    """The state-change log is written in a thread of its own; what it costs the loop is in `accept`, which is here."""
+
+    def accept(self, lines: Sequence[Line]) -> None:
+        return None
+
+
+class Inside:
+    """The daemon, and the outboxes of its term once there is one."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self.daemon = daemon
+        self.outboxes: Outboxes | None = None
+
+
+@asynccontextmanager
+async def a_controller(world: World, meters: Meters) -> AsyncIterator[Inside]:
+    clients: list[HttpClient] = []
+
+    def open_outboxes(
+        claim: Claim,
+        guard: TermGuard,
+        group: asyncio.TaskGroup,
+        on_fenced: Callable[[str], None],
+        on_answer: OnAnswer,
+    ) -> Outboxes:
+        client = HttpClient(guard.check)
+        clients.append(client)
+        inside.outboxes = Outboxes(
+            group, HttpDialect(client), claim.broker_id, claim.controller_epoch, on_answer=on_answer,
+            on_fenced=lambda: on_fenced("fenced"), entropy=Random(1),
+        )  # fmt: skip
+        return inside.outboxes
+
+    zk = await world.client()
+    tools = Tools(
+        cluster_id="bench", open_outboxes=open_outboxes, journal=NoJournal(), limits=LIMITS,
+        now_ms=lambda: time.time_ns() // 1_000_000, entropy=Random(1), meters=meters,
+    )  # fmt: skip
+    inside = Inside(Daemon(zk, 0, tools))
+    running = asyncio.create_task(_run_until_lost(inside.daemon))
+    try:
+        yield inside
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        for client in clients:
+            await client.close()
+        await zk.close()
+
+
+async def _run_until_lost(daemon: Daemon) -> None:
+    try:
+        await daemon.run()
+    except SessionLostError:
+        return
