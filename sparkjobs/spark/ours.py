@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, get_type_hints
+from typing import Final, get_args, get_type_hints
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -21,8 +21,8 @@ def line_schema() -> str:
     kinds = {int: "int", str: "string", float: "double"}
     columns = []
     for name, hint in get_type_hints(OurLine).items():
-        plain = next((kind for kind in kinds if str(hint).startswith(kind.__name__) or hint is kind), None)
-        columns.append(f"{name} {'bigint' if name in _LONG else kinds[plain] if plain else 'array<int>'}")
+        plain = next((one for one in get_args(hint) if one is not type(None)), hint)
+        columns.append(f"{name} {'bigint' if name in _LONG else kinds.get(plain, 'array<int>')}")
     return ", ".join([*columns, "corrupt string"])
 
 

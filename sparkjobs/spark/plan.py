@@ -77,7 +77,7 @@ def with_header(lines: DataFrame, layouts: Sequence[str]) -> DataFrame:
         .select(
             "*",
             F.coalesce(F.size("heads") == 4, F.lit(False)).alias("has_header"),
-            F.get("heads", F.lit(0)).alias("ts_raw"),
+            F.when(F.size("heads") == 4, F.get("heads", F.lit(0))).alias("ts_raw"),
             F.when(F.size("heads") == 4, F.get("heads", F.lit(1))).alias("level"),
             F.when(F.size("heads") == 4, F.substring_index(F.get("heads", F.lit(2)), ":", 1)).alias("logger"),
             F.when(F.size("heads") == 4, F.get("heads", F.lit(3))).alias("message"),
