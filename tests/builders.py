@@ -19,7 +19,7 @@ from controller.core.changes import BrokerLive, Change, Committed, Refused, Stat
 from controller.core.cluster import Cluster
 from controller.core.decide import decide
 from controller.core.events import BrokersSeen, Event, IsrWish, StateFact, TopicFact
-from controller.core.formats import encode_state, encode_topic
+from controller.core.formats import encode_state, encode_topic, known_broker_for
 from controller.core.lines import Line, Stamp, lines_for
 from controller.core.model import Assignment, Broker, Leadership, Partition
 from controller.core.requests import Telling, requests_for
@@ -113,6 +113,12 @@ def a_cluster(
     cluster = Cluster(controller_id=1, controller_epoch=EPOCH, unclean_default=unclean)
     cluster.load(facts, found)
     cluster.apply(Committed(BrokerLive(broker, "literal")) for broker in brokers(*live).values())
+    return noted(cluster)
+
+
+def noted(cluster: Cluster) -> Cluster:
+    """Its registrations are written down: the clock has nothing to do about them."""
+    cluster.duties.noted.update((broker.broker_id, known_broker_for(broker)) for broker in cluster.brokers.values())
     return cluster
 
 

@@ -15,7 +15,7 @@ from controller.core.formats import encode_marker
 from controller.core.model import Assignment, Topic
 from controller.core.requests import EPOCH_DURING_DELETE, Stop, Telling
 from controller.core.znodes import CONFIG_TOPICS, broker_path, marker_path, topic_path
-from tests.builders import Settled, a_broker, commit, settle
+from tests.builders import Settled, a_broker, commit, noted, settle
 from tests.core.model_zookeeper import ModelZooKeeper
 
 LONGEST_PAUSE_MS = 60_000
@@ -93,6 +93,7 @@ class Deleting:
 
     def wait(self, ms: int) -> Settled:
         self.now_ms += ms
+        noted(self.cluster)  # what else the clock does is not about deletions
         return self.happens(TimePassed())
 
     def finish(self, *broker_ids: int) -> None:

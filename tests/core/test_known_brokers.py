@@ -12,15 +12,9 @@ from controller.core.requests import known_brokers
 from tests.builders import EPOCH, a_broker, a_cluster, settle, steps_of, zookeeper_of
 
 
-def noted_in(cluster: Cluster) -> Cluster:
-    """Everybody's registration is written down."""
-    for broker in cluster.brokers.values():
-        cluster.duties.noted[broker.broker_id] = known_broker_for(broker)
-    return cluster
-
-
 def test_a_registration_is_written_down_when_there_is_time_and_once() -> None:
     cluster = a_cluster(orders=[[1, 2]])
+    cluster.duties.noted.clear()
     zookeeper = zookeeper_of(cluster)
     settle(cluster, TimePassed(), zookeeper)
     assert cluster.unnoted == []
@@ -40,7 +34,7 @@ def test_a_broker_that_is_gone_stays_known_to_the_next_term_with_its_address() -
 
 
 def test_only_a_broker_that_is_gone_and_hosts_nothing_is_forgotten() -> None:
-    cluster = noted_in(a_cluster(orders=[[1, 2]]))
+    cluster = a_cluster(orders=[[1, 2]])
     for broker_id, code in [(1, Code.OPERATION_NOT_ATTEMPTED), (9, Code.NONE)]:
         (refusal,) = settle(cluster, ForgetBrokerAsked(broker_id), zookeeper_of(cluster)).refusals
         assert refusal.code is code

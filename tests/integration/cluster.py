@@ -129,8 +129,7 @@ class Broker(LabBroker):
 
     def bugs(self) -> list[str]:
         """Whatever a process of its printed with a traceback."""
-        path = self.folder / "broker.log"
-        text = path.read_text() if path.exists() else ""
+        text = path.read_text() if (path := self.folder / "broker.log").exists() else ""
         return [text[-4_000:]] if "Traceback" in text else []
 
 

@@ -34,6 +34,9 @@ OF_THE_LAB = {
     "controller",
     "takeover",
     "handback",
+    # and of `sparkjobs`, handed on to them: `tests/spark` runs them
+    "report",
+    "logs",
 }
 PLAN = '{"version":1,"partitions":[{"topic":"orders","partition":0,"replicas":[2,1,3]}]}'
 
