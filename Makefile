@@ -7,7 +7,7 @@ INSTALLED = .venv/.installed
 PIP_INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check
 PYTEST = $(BIN)/python -m pytest -q
 # Tests that start servers or take seconds run one after the other: they judge times.
-ALONE = java or slow or docker or chromium or maven
+ALONE = java or slow or docker or chromium or maven or long
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -34,11 +34,18 @@ kafka-soak: $(INSTALLED) java ## real brokers under random faults, nothing lost:
 
 test: java ## every test that fits into ten minutes together
 	@KLAMM_HYPOTHESIS=full $(PYTEST) -n 2 --dist worksteal -m "not ($(ALONE))"
-	@KLAMM_HYPOTHESIS=full $(PYTEST) -m "(java or slow or chromium) and not maven"
+	@KLAMM_HYPOTHESIS=full $(PYTEST) -m "(java or slow or chromium) and not (maven or docker or long)"
 
-test-all: java ## all tests, as CI runs them; KLAMM_REQUIRE=docker,chromium,java,maven allows no skip
-	@KLAMM_HYPOTHESIS=full $(PYTEST) -n 2 --dist worksteal -m "not ($(ALONE))"
-	@KLAMM_HYPOTHESIS=full $(PYTEST) -m "$(ALONE)"
+test-rest: java ## what takes longer: Spark at length, simulated faults, museum, mutants, real Kafka brokers, containers
+	@$(PYTEST) -m "long and not (docker or maven)"
+	@$(MAKE) simulate SEEDS=300 START=1
+	@$(MAKE) simulate SEEDS=300
+	@$(MAKE) museum
+	@$(MAKE) mutants
+	@$(MAKE) kafka-test
+	@case "$$KLAMM_REQUIRE" in *docker*) $(MAKE) docker-test ;; *) $(PYTEST) -m docker tests/docker ;; esac
+
+test-all: test test-rest ## all tests, as CI runs them; KLAMM_REQUIRE=docker,chromium,java,maven allows no skip
 
 lint: $(INSTALLED) ## format, lint and types
 	@$(BIN)/ruff format --quiet --check .
@@ -101,5 +108,5 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@$(PIP_INSTALL) --no-deps -e .
 	@touch $(INSTALLED)
 
-.PHONY: help up down test test-all lint check docker-up docker-down docker-test bench bench-kafka bench-spark simulate museum mutants \
-	tables java
+.PHONY: help up down test test-rest test-all lint check docker-up docker-down docker-test bench bench-kafka \
+	bench-spark simulate museum mutants tables java

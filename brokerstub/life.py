@@ -179,7 +179,9 @@ class Life:
             now_ms=_wall_ms,
             entropy=self._entropy,
             meters=self._meters,
-            is_ours=lambda broker: wire.address_of(broker.endpoints) is not None,
+            is_ours=lambda broker: (
+                wire.address_of(broker.endpoints, self.config.inter_broker_listener_name) is not None
+            ),
             yields_to_strangers=True,
             unclean_default=self.config.unclean_leader_election_enable,
             delete_enabled=self.config.delete_topic_enable,

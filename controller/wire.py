@@ -86,6 +86,12 @@ def address_of(endpoints: Iterable[str], listener: str = HTTP_LISTENER) -> str |
     return None
 
 
+def speaks_http(endpoints: Iterable[str]) -> bool:
+    """Whether a registration is that of a stub, by the names of its listeners."""
+    names = [endpoint.partition("://")[0] for endpoint in endpoints]
+    return any(name == HTTP_LISTENER or name.endswith("HTTPS") for name in names)
+
+
 def scheme_of(listener: str) -> str:
     """A listener whose name ends so speaks TLS."""
     return "https" if listener.endswith("HTTPS") else "http"

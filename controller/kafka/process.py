@@ -181,7 +181,7 @@ class Dedicated:
             now_ms=_wall_ms,
             entropy=self._entropy,
             meters=self._door.meters,
-            is_ours=lambda registered: wire.address_of(registered.endpoints) is None,
+            is_ours=lambda registered: not wire.speaks_http(registered.endpoints),
             is_dedicated=True,
             is_preferred=self._config.is_preferred,
             reasons_against=lambda zk: reasons_against(zk, self._config.level.name),

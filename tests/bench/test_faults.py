@@ -23,7 +23,7 @@ from tests.bench.contender import Contender
 from tests.bench.rows import ALL, OTHERS, VICTIM, vacate
 from tests.bench.world import CREATED, World, a_world, replicas_of
 
-pytestmark = [pytest.mark.java, pytest.mark.slow]
+pytestmark = [pytest.mark.java, pytest.mark.long]
 
 DEADLINE_S = 60
 CREATED_PARTITIONS = 3_000

@@ -55,7 +55,7 @@ async def checked(server: FakeZooKeeper, level: str = "3.9", listener: str | Non
         limits=Limits(),
         now_ms=lambda: 0,
         entropy=Random(1),
-        is_ours=lambda broker: wire.address_of(broker.endpoints) is None,
+        is_ours=lambda broker: not wire.speaks_http(broker.endpoints),
     )
     return await check(zk, own_id, await read_seat(zk), tools, level, listener)
 

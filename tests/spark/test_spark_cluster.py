@@ -18,7 +18,7 @@ from sparkjobs.files import Zones, find_logs, survey
 from sparkjobs.local.ingest import ingest
 from sparkjobs.report.write import digest_of
 
-pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.java, pytest.mark.long, pytest.mark.timeout(400)]
 
 ROOT = Path(__file__).parents[2]
 LOGS = ROOT / "tests" / "data" / "kafka-3.9.1-info" / "broker5"

@@ -22,7 +22,7 @@ from tests.spark.test_lines import rendered
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.java, pytest.mark.long, pytest.mark.timeout(600)]
 
 DATA = Path(__file__).parents[1] / "data"
 

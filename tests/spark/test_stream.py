@@ -17,7 +17,7 @@ from sparkjobs.schemas import Row, SilverEvent
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.java, pytest.mark.long, pytest.mark.timeout(600)]
 
 
 class Down(Row, kw_only=True, frozen=True):
