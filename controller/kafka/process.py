@@ -36,6 +36,7 @@ from controller.journal import Journal
 from controller.kafka.admin_apis import AdminApis
 from controller.kafka.broker_apis import BrokerApis
 from controller.kafka.check import Check, check, reasons_against
+from controller.kafka.own_configs import with_own_configs
 from controller.kafka.relay import Relay
 from controller.kafka.seat import SeatApi
 from controller.kafka.server import API_VERSIONS, Api, KafkaServer
@@ -96,7 +97,7 @@ class Dedicated:
         async def served() -> Mapping[int, Api]:
             return {**await relay.versions(), **own}
 
-        server = KafkaServer(served, relay.pass_on, LIMITS)
+        server = KafkaServer(served, with_own_configs(self._config.controller_id, relay.pass_on), LIMITS)
         runner = await self._serve_http(cluster_id)
         try:
             await server.start(self._config.kafka.host, self._config.kafka.port)
