@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import shutil
+import signal
 import subprocess
 import sys
 
@@ -17,6 +18,9 @@ from brokerstub.lab.java import JavaMissingError, find_java
 settings.register_profile("check", max_examples=500, deadline=None, derandomize=False, database=None, print_blob=True)
 settings.register_profile("full", settings.get_profile("check"), max_examples=1_500)
 settings.load_profile(os.environ.get("KLAMM_HYPOTHESIS", "check"))
+
+# in the background of a script SIGINT is ignored, and whatever the tests start would inherit that
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # what the code under test logs is not what the command under test prints
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
