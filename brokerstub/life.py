@@ -46,7 +46,7 @@ from controller.secrets import NO_SECRETS, Secrets
 from controller.signing import Signer
 from controller.term import first_cause
 from controller.tls import client_context_for
-from controller.tools import OnAnswer, Tools
+from controller.tools import OnAnswer, Tools, close_at_end
 from controller.zk import ZooKeeperClient
 from controller.zk_model import SessionLostError, ZooKeeperError
 
@@ -215,7 +215,7 @@ class Life:
         on_answer: OnAnswer,
     ) -> Outboxes:
         client = HttpClient(guard.check, routes=self.config.routes, tls=client_context_for(self.config))
-        group.create_task(_close_at_end(client))
+        group.create_task(close_at_end(client.close))
         return Outboxes(
             group,
             HttpDialect(
@@ -240,14 +240,6 @@ async def _give_up_seat(zk: ZooKeeperClient) -> None:
                 log.info("seat.released")
     except (ZooKeeperError, TimeoutError) as error:
         log.warning("seat.kept", reason=str(error) or "no answer")  # it goes with the session
-
-
-async def _close_at_end(client: HttpClient) -> None:
-    """The client lives as long as the term's group."""
-    try:
-        await asyncio.Event().wait()
-    finally:
-        await client.close()
 
 
 def _wall_ms() -> int:

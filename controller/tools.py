@@ -1,6 +1,6 @@
 """What every term of a process is given: the properties it acts by, and the parts that reach outside.
 
-Values and types only.
+Values and types, and how a part ends with its term.
 """
 
 from __future__ import annotations
@@ -64,3 +64,11 @@ class Tools(msgspec.Struct):
     #: the guard's own time; tests move it
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+
+async def close_at_end(close: Callable[[], Awaitable[None]]) -> None:
+    """A task of a term's group: what it closes lives as long as the group."""
+    try:
+        await asyncio.Event().wait()
+    finally:
+        await close()

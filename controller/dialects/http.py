@@ -123,7 +123,7 @@ def _topics_for(request: Request) -> list[wire.UndecodedTopicRows]:
                 rows.append(known[1])
                 continue
             offline = () if are_sound(partition.replicas) else _offline(request, topic, number, partition)
-            row = wire.encode(_row_for(number, partition, partition.state, offline, is_new=is_new))
+            row = wire.encode(row_for(number, partition, partition.state, offline, is_new=is_new))
             rows.append(row)
             if kept is not None and not is_new:
                 kept[number] = (partition, row)
@@ -132,9 +132,10 @@ def _topics_for(request: Request) -> list[wire.UndecodedTopicRows]:
     return topics
 
 
-def _row_for(
+def row_for(
     number: int, partition: Partition, state: Leadership, offline: Replicas, *, is_new: bool
 ) -> wire.PartitionRow:
+    """A partition that is led, as brokers are told of it."""
     return wire.PartitionRow(
         number,
         state.controller_epoch,

@@ -44,7 +44,7 @@ from controller.kafka.view import BeliefView
 from controller.metrics import Meters
 from controller.outbox import Outboxes
 from controller.term import first_cause
-from controller.tools import OnAnswer, Tools
+from controller.tools import OnAnswer, Tools, close_at_end
 from controller.zk import ZooKeeperClient, connect, parse_connect
 from controller.zk_model import SessionLostError, ZooKeeperError
 
@@ -207,7 +207,7 @@ class Dedicated:
             listener=config.listener,
             check=guard.check,
         )
-        group.create_task(_close_at_end(dialect))
+        group.create_task(close_at_end(dialect.close))
         return Outboxes(
             group,
             dialect,
@@ -248,14 +248,6 @@ async def _cluster_id(zk: ZooKeeperClient) -> str:
     if node is None:
         raise ConfigError("no Kafka broker was ever here: there is no /cluster/id (is the chroot right?)")
     return formats.decode(node.data, formats.ClusterIdZnode).id
-
-
-async def _close_at_end(dialect: KafkaDialect) -> None:
-    """The dialect lives as long as the term's group."""
-    try:
-        await asyncio.Event().wait()
-    finally:
-        await dialect.close()
 
 
 def _wall_ms() -> int:

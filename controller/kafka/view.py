@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from controller.api.view import ControllerDoor, TopicView
 from controller.core.model import Partition
 from controller.core.requests import known_brokers
+from controller.dialects.http import row_for
 from controller.wire import BrokerEntry, PartitionRow
 
 
@@ -81,17 +82,6 @@ class BeliefView:
 def _row(number: int, partition: Partition, live_ids: frozenset[int]) -> PartitionRow:
     state = partition.state
     assert state is not None
-    return PartitionRow(
-        number,
-        state.controller_epoch,
-        state.leader,
-        state.leader_epoch,
-        state.isr,
-        partition.version,
-        partition.replicas,
-        partition.adding,
-        partition.removing,
-        tuple(one for one in partition.replicas if one not in live_ids),
-        False,
-        state.recovery,
+    return row_for(
+        number, partition, state, tuple(one for one in partition.replicas if one not in live_ids), is_new=False
     )
