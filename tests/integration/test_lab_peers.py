@@ -108,6 +108,8 @@ async def test_a_follower_cut_from_its_leader_leaves_the_isr_and_comes_back(
     zookeeper: ZooKeeperServer, tmp_path: Path
 ) -> None:
     async with a_duty_cluster(zookeeper, tmp_path, {"replica.lag.time.max.ms": "1500"}) as cluster:
+        await cluster.start(3)  # the controller, so that the leader can ask it without its follower
+        await cluster.start(1, 2)
         await with_topics(cluster, orders=[[1, 2, 3]])
         cluster.brokers[2].cut(1)
 
