@@ -15,7 +15,7 @@ from sparkjobs.answers.local import answers_for
 from sparkjobs.answers.slo import DEFAULT_TARGET
 from sparkjobs.bundle import Bundle
 from sparkjobs.cli import engine_options, input_options
-from sparkjobs.commands.shared import bundle_from, read_locally, steps, table
+from sparkjobs.commands.shared import bundle_from, example, read_locally, steps, table
 from sparkjobs.report.findings import verdict_for
 from sparkjobs.report.page import Input, Quoting
 from sparkjobs.report.write import quoting, write_report
@@ -72,7 +72,10 @@ def _answered_by_spark(bundle: Bundle, master: str | None, target: float) -> Ans
     return Answered(answers, Input(done.counts, quarantine, skew), quoting(done.files, quoted, answers))
 
 
-@click.command(short_help="What happened? One page, and the tables behind it.")
+@click.command(
+    short_help="What happened? One page, and the tables behind it.",
+    epilog=example("klamm report --out report --redact"),
+)
 @input_options
 @engine_options
 @click.option(
@@ -96,7 +99,7 @@ def report(master: str | None, engine: str, out: Path, target: float, redact: bo
     click.echo(f"{page}")
 
 
-@click.command(short_help="All answers as tables of JSON lines.")
+@click.command(short_help="All answers as tables of JSON lines.", epilog=example("klamm logs analyze --out answers"))
 @input_options
 @engine_options
 @click.option("--out", required=True, type=click.Path(file_okay=False, path_type=Path), help="Folder of the tables.")
@@ -110,7 +113,10 @@ def analyze(master: str | None, engine: str, out: Path, target: float, **given: 
     table(("TABLE", "ROWS"), [(name, len(rows)) for name, rows in answers.items()])
 
 
-@click.command(short_help="Availability by topic and day; exit code 1 when below target.")
+@click.command(
+    short_help="Availability by topic and day; exit code 1 when below target.",
+    epilog=example("klamm logs slo --target 99.5"),
+)
 @input_options
 @engine_options
 @click.option("--target", type=click.FloatRange(0, 100), default=DEFAULT_TARGET, show_default=True, help="Per cent.")

@@ -11,7 +11,7 @@ import click
 
 from sparkjobs.answers.local import answers_for
 from sparkjobs.cli import engine_options, input_options
-from sparkjobs.commands.shared import Moment, bundle_from, moment_text, place_of, read_locally, table
+from sparkjobs.commands.shared import Moment, bundle_from, example, moment_text, place_of, read_locally, table
 from sparkjobs.parse.shapes import UNLISTED
 from sparkjobs.report.story import story_for
 from sparkjobs.report.write import quoting
@@ -23,7 +23,7 @@ def register(logs: click.Group, top: click.Group) -> None:
         logs.add_command(command)
 
 
-@click.command(short_help="Logs to typed tables (Parquet).")
+@click.command(short_help="Logs to typed tables (Parquet).", epilog=example("klamm logs ingest --out tables"))
 @input_options
 @engine_options
 @click.option("--out", required=True, type=click.Path(file_okay=False, path_type=Path), help="Folder of the tables.")
@@ -49,7 +49,10 @@ def ingest(master: str | None, engine: str, out: Path, **given: Any) -> None:
     )
 
 
-@click.command(short_help="All lines of all files, in order of time.")
+@click.command(
+    short_help="All lines of all files, in order of time.",
+    epilog=example("klamm logs merge --topic orders --partitions 0,1 --where"),
+)
 @input_options
 @click.option("--topic", help="Only lines that name this topic.")
 @click.option("--partitions", help="Only these partitions of it: 0,1,2.")
@@ -98,7 +101,7 @@ _HEADS = (
 )
 
 
-@click.command(short_help="What these logs can answer, and what not.")
+@click.command(short_help="What these logs can answer, and what not.", epilog=example("klamm logs doctor"))
 @input_options
 def doctor(**given: Any) -> None:
     """Say what was read, what was not understood and why, and what can be concluded from it.
@@ -180,7 +183,9 @@ def _say_evidence(events: list[SilverEvent]) -> None:
             click.echo(f"Not in these logs: {words}.")
 
 
-@click.command(short_help="What happened to a partition around a time.")
+@click.command(
+    short_help="What happened to a partition around a time.", epilog=example("klamm logs explain orders-0 --within 60")
+)
 @click.argument("which", metavar="TOPIC-PARTITION")
 @input_options
 @click.option("--at", "at_ms", type=Moment(), help="The time in question. Default: its last change.")

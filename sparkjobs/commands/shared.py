@@ -17,6 +17,11 @@ from sparkjobs.bundle import Bundle, Silver, bundle_of, silver_of
 from sparkjobs.parse.layouts import layout_for
 
 
+def example(words: str) -> str:
+    """The last words of a command's help: a line that can be run as it stands where `klamm up` was."""
+    return f"\b\nExample:\n  {words}"
+
+
 def bundle_from(given: dict[str, Any], master: str | None = None) -> Bundle:
     """From the options that all commands take."""
     layout = given["layout"]

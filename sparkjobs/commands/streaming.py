@@ -10,6 +10,7 @@ import click
 
 from sparkjobs.bundle import zones_of
 from sparkjobs.cli import input_options
+from sparkjobs.commands.shared import example
 from sparkjobs.files import NoLogsError, find_logs
 from sparkjobs.schemas import Row, SilverEvent
 
@@ -25,7 +26,10 @@ def outages_in(events: Iterable[SilverEvent]) -> Sequence[Row]:
     return answers_for(events)["partition_outages"]
 
 
-@click.command(short_help="Watch growing logs; tell outages as they begin and end.")
+@click.command(
+    short_help="Watch growing logs; tell outages as they begin and end.",
+    epilog=example("klamm logs stream --out alerts --once"),
+)
 @input_options
 @click.option("--out", required=True, type=click.Path(file_okay=False, path_type=Path), help="Checkpoint and alerts.")
 @click.option("--master", metavar="URL", help="A Spark cluster. Default: this machine.")

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
+import msgspec
 import pytest
+from _pytest.mark import ParameterSet
 
 from controller.chronicle import Chronicle
 from controller.cli.group import klamm
+from controller.core.lines import Line
 from controller.daemon import TermRecord
+from sparkjobs.cli import top
 from tests.builders import a_cluster
 from tests.shell.deciding_support import DecidingDoor, a_cluster_to_command, run
 
@@ -34,10 +40,12 @@ OF_THE_LAB = {
     "controller",
     "takeover",
     "handback",
-    # and of `sparkjobs`, handed on to them: `tests/spark` runs them
-    "report",
-    "logs",
 }
+#: of `sparkjobs`, handed on to them as a process of their own
+OF_THE_JOBS = {"report", "logs"}
+#: those that start Spark
+OF_SPARK = {"logs ingest", "logs stream"}
+KLAMM = str(Path(sys.executable).with_name("klamm"))
 PLAN = '{"version":1,"partitions":[{"topic":"orders","partition":0,"replicas":[2,1,3]}]}'
 
 
@@ -45,8 +53,15 @@ def commands(group: click.Group = klamm, *before: str) -> Iterator[tuple[str, cl
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
             yield from commands(command, *before, name)
-        elif name not in OF_THE_LAB or before:
+        elif group is not klamm or name not in OF_THE_LAB | OF_THE_JOBS:
             yield " ".join((*before, name)), command
+
+
+def jobs() -> Iterator[ParameterSet]:
+    for name, command in commands(top):
+        yield pytest.param(
+            name, command, marks=[pytest.mark.java, pytest.mark.long] if name in OF_SPARK else [pytest.mark.slow]
+        )
 
 
 @pytest.mark.parametrize(("name", "command"), list(commands()))
@@ -55,8 +70,7 @@ def test_the_example_of_every_command_runs_as_it_stands(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("plan.json").write_text(PLAN)
-    example = (command.epilog or "").splitlines()[-1].strip()
-    assert example.startswith(f"klamm {name}")
+    example = example_of(name, command)
     assert example in run(*name.split(), "--help", COLUMNS="100").stdout
     cluster = a_cluster(orders=[[2, 1, 3], *[[1, 2, 3]] * 5])
     door = DecidingDoor(cluster)
@@ -66,6 +80,38 @@ def test_the_example_of_every_command_runs_as_it_stands(
     with a_cluster_to_command(cluster, door) as (command_line, _):
         result = command_line(*shlex.split(example)[1:])
     assert (result.exit_code, result.exception if result.exit_code else None) == (0, None), result.output
+
+
+def example_of(name: str, command: click.Command) -> str:
+    """The last line of a command's help."""
+    example = (command.epilog or "").splitlines()[-1].strip()
+    assert example.startswith(f"klamm {name}"), f"`klamm {name} --help` ends without an example"
+    return example
+
+
+@pytest.mark.parametrize(("name", "command"), list(jobs()))
+def test_the_example_of_every_job_runs_as_it_stands(name: str, command: click.Command, tmp_path: Path) -> None:
+    log = tmp_path / "var" / "broker-1" / "state-change.log"
+    log.parent.mkdir(parents=True)
+    log.write_bytes(msgspec.json.Encoder().encode_lines([a_line(number) for number in range(6)]))
+
+    def done(*words: str) -> str:
+        told = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 100}
+        process = subprocess.run([KLAMM, *words], check=False, **told)
+        assert process.returncode == 0, f"{words}: {process.stdout}{process.stderr}"
+        return process.stdout
+
+    example = example_of(name, command)
+    assert example in done(*name.split(), "--help")
+    done(*shlex.split(example)[1:])
+
+
+def a_line(partition: int) -> Line:
+    """As a controller wrote it in `var`, where a cluster was started."""
+    move = {"source": "NewPartition", "target": "OnlinePartition", "reason": "new"}
+    state = {"leader": 1, "leader_epoch": 0, "isr": (1, 2), "version": 0, "zxid": 40 + partition, "topic_id": "id"}
+    stamp = {"at_ms": 1_700_000_000_000 + partition, "cluster_id": "c", "controller_id": 1, "controller_epoch": 1}
+    return Line(kind="partition", event_id="1-2", topic="orders", partition=partition, **stamp, **move, **state)
 
 
 def test_there_are_commands_to_show() -> None:
@@ -80,3 +126,4 @@ def test_there_are_commands_to_show() -> None:
         "drain",
         "elect",
     }
+    assert {name for name, _ in commands(top)} >= {"report", "logs doctor", "logs slo"} | OF_SPARK
