@@ -132,6 +132,28 @@ class BrokerLife(Row, kw_only=True, frozen=True):
     gone_ms: Long | None = None  # when a controller said so
 
 
+class ZookeeperOutage(Row, kw_only=True, frozen=True):
+    """More than half of the brokers that lived were without ZooKeeper: nobody could elect, or change an ISR."""
+
+    cluster: str
+    from_ms: Long
+    to_ms: Long | None = None
+    brokers: Ints  # that lost it
+    expired: Ints  # whose session did not survive it
+    file_id: str  # of the first of them
+    line_no: Long
+
+
+class ClusterSilence(Row, kw_only=True, frozen=True):
+    """No broker lived: the cluster was off. What was without a leader meanwhile is not held against it."""
+
+    cluster: str
+    from_ms: Long
+    to_ms: Long
+    last_heard: int  # the broker that spoke last
+    first_back: int
+
+
 class IsrState(Row, kw_only=True, frozen=True):
     """What a partition's state znode said, from when to when; it was written between `from_lo_ms` and `from_ms`."""
 
@@ -277,6 +299,8 @@ GOLD: Final[dict[str, type[Row]]] = {
     "failovers": Failover,
     "controller_tenures": ControllerTenure,
     "broker_lives": BrokerLife,
+    "zookeeper_outages": ZookeeperOutage,
+    "cluster_silences": ClusterSilence,
     "isr_timeline": IsrState,
     "unclean_elections": UncleanElection,
     "flapping": Flapping,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from sparkjobs.answers.facts import GOODBYES, Facts, Loss, Place, Tally, Term
+from sparkjobs.answers.zookeeper import gaps_of
 from sparkjobs.schemas import SilverEvent
 
 
@@ -48,6 +49,7 @@ def facts_for(cluster: str, tallies: Sequence[Tally], events: Iterable[SilverEve
         losses=_losses(tallies, terms, known),
         deletions=deletions,
         deleted=deleted,
+        gaps=sorted(gaps_of(known)),
         starts=times["starts"],
         goodbyes=times["goodbyes"],
         returns=times["returns"],

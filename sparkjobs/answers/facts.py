@@ -25,6 +25,8 @@ CLUSTER_EVENTS: Final = frozenset(
         "controller_resigned",
         "controller_moved",
         "session_expired",
+        "session_established",
+        "zookeeper_lost",
         "brokers_changed",
         "broker_changed",
         "server_starting",
@@ -79,6 +81,16 @@ def tally_key(event: SilverEvent) -> tuple[object, ...]:
     return (event.cluster, *_COMMON(event), peer, event.reason == "found")
 
 
+class Gap(NamedTuple):
+    """A stretch in which a broker was without ZooKeeper."""
+
+    broker: int
+    from_ms: int
+    place: Place
+    to_ms: int | None = None  # none: to the end of the logs
+    has_expired: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Loss:
     """A broker went, and a controller said so, or had to be replaced because of it."""
@@ -125,6 +137,7 @@ class Facts:
     signs: Mapping[int, Sequence[int]]  # broker: when it registered, or learned that its session had expired
     deletions: Mapping[str, Sequence[int]]  # topic: when its deletion began
     deleted: Mapping[str, Sequence[int]]
+    gaps: Sequence[Gap] = ()
     voices: Mapping[tuple[int, int], int] = field(default_factory=dict)  # (broker, moment): last heard before it
 
     @property

@@ -14,10 +14,12 @@ from sparkjobs.answers.facts import Facts, Tally
 from sparkjobs.answers.flapping import flapping_brokers, flapping_of
 from sparkjobs.answers.illegal import illegal_transitions_of
 from sparkjobs.answers.rpc_latency import rpc_latency_of
+from sparkjobs.answers.silence import silences_of
 from sparkjobs.answers.slo import Extent, slo_of
 from sparkjobs.answers.stuck import stuck_ops_of
 from sparkjobs.answers.tenures import lives_of_brokers, tenures_of
 from sparkjobs.answers.zombies import zombies_of
+from sparkjobs.answers.zookeeper import zookeeper_outages_of
 from sparkjobs.schemas import Row, SilverEvent
 
 __all__ = ["flapping_of", "illegal_transitions_of", "rpc_latency_of", "stuck_ops_of"]
@@ -63,13 +65,17 @@ def of_cluster(
         if one.broker is not None:
             first[one.broker] = min(one.first_ms, first.get(one.broker, one.first_ms))
             last[one.broker] = max(one.last_ms, last.get(one.broker, one.last_ms))
+    lives = list(lives_of_brokers(facts, first, last))
+    silences = list(silences_of(facts.cluster, lives))
     yield "controller_tenures", list(tenures_of(facts))
-    yield "broker_lives", list(lives_of_brokers(facts, first, last))
+    yield "broker_lives", lives
+    yield "zookeeper_outages", list(zookeeper_outages_of(facts, lives))
+    yield "cluster_silences", silences
     yield "failovers", list(failovers.failovers_of(facts, failovers.moves_of(changes, facts), ended))
     yield "leader_churn", list(leader_changes.churn_of(changes))
     yield "flapping", list(flapping_brokers(facts))
     yield "zombies", list(zombies_of(tallies, facts))
-    yield "slo_daily", list(slo_of(ended, extents, facts.cluster, target))
+    yield "slo_daily", list(slo_of(ended, extents, facts.cluster, target, silences))
     yield "coverage", list(coverage_of(tallies, facts))
 
 

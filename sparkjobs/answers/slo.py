@@ -1,17 +1,19 @@
 """Availability by topic and day, and what is left of the error budget.
 
 Only the time that the logs cover counts. A partition counts from the first to the last line that names any partition
-of its topic, so that a topic made at noon is not blamed for the morning. Overlaps of a day are cut at midnight UTC.
+of its topic, so that a topic made at noon is not blamed for the morning. While no broker lived at all nothing counts:
+the cluster was off. Overlaps of a day are cut at midnight UTC.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from sparkjobs.gold import Outage, SloDay
+from sparkjobs.answers.silence import Stretch, spoken_of
+from sparkjobs.gold import ClusterSilence, Outage, SloDay
 
 DAY_MS: Final = 86_400_000
 DEFAULT_TARGET: Final = 99.95
@@ -26,21 +28,26 @@ class Extent(NamedTuple):
 
 
 def slo_of(
-    outages: Iterable[Outage], extents: Mapping[str, Extent], cluster: str, target: float = DEFAULT_TARGET
+    outages: Iterable[Outage],
+    extents: Mapping[str, Extent],
+    cluster: str,
+    target: float = DEFAULT_TARGET,
+    silences: Sequence[ClusterSilence] = (),
 ) -> Iterator[SloDay]:
     """A row for each topic and day, and one for the whole cluster and day."""
+    silent = [Stretch(one.from_ms, one.to_ms) for one in silences]
     lost: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0])
     for outage in outages:
         extent = extents[outage.topic]
         end_ms = extent.last_ms if outage.end_ms is None else outage.end_ms
         earliest_ms = min(outage.start_lo_ms, outage.leader_last_seen_ms or outage.start_lo_ms)
-        for day, length_ms in _by_day(outage.start_ms, end_ms):
+        for day, length_ms in _by_day(outage.start_ms, end_ms, silent).items():
             lost[outage.topic, day][0] += length_ms
-        for day, length_ms in _by_day(max(earliest_ms, extent.first_ms), end_ms):
+        for day, length_ms in _by_day(max(earliest_ms, extent.first_ms), end_ms, silent).items():
             lost[outage.topic, day][1] += length_ms
     total: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for topic, extent in sorted(extents.items()):
-        for day, length_ms in _by_day(extent.first_ms, extent.last_ms):
+        for day, length_ms in _by_day(extent.first_ms, extent.last_ms, silent).items():
             gone_ms, gone_hi_ms = lost.get((topic, day), (0, 0))
             observed_ms = length_ms * extent.partitions
             yield _row(cluster, day, topic, (extent.partitions, observed_ms, gone_ms, gone_hi_ms), target)
@@ -50,11 +57,16 @@ def slo_of(
         yield _row(cluster, day, None, (sums[0], sums[1], sums[2], sums[3]), target)
 
 
-def _by_day(from_ms: int, to_ms: int) -> Iterator[tuple[int, int]]:
-    while from_ms < to_ms:
-        end_ms = min(to_ms, (from_ms // DAY_MS + 1) * DAY_MS)
-        yield from_ms // DAY_MS, end_ms - from_ms
-        from_ms = end_ms
+def _by_day(from_ms: int, to_ms: int, silent: Sequence[Stretch]) -> dict[int, int]:
+    """How long on each day."""
+    found: dict[int, int] = defaultdict(int)
+    for begins_ms, ends_ms in spoken_of(from_ms, to_ms, silent):
+        here_ms = begins_ms
+        while here_ms < ends_ms:
+            end_ms = min(ends_ms, (here_ms // DAY_MS + 1) * DAY_MS)
+            found[here_ms // DAY_MS] += end_ms - here_ms
+            here_ms = end_ms
+    return found
 
 
 def _row(cluster: str, day: int, topic: str | None, sums: tuple[int, int, int, int], target: float) -> SloDay:

@@ -39,8 +39,9 @@ def stuck_ops_of(events: Sequence[SilverEvent], facts: Facts) -> Iterator[StuckO
     running: dict[tuple[str, int | None], list[SilverEvent]] = {}
     for event in sorted(events, key=lambda event: (event.ts_adj, event.event_id)):
         name = _OUR_TOPICS.get(event.to_state or "", "") if event.event == "topic_changed" else event.event
-        if event.event == "reassignment_step" and event.reason == _WRITTEN and not (event.added or event.removed):
-            name = "reassignment_done"  # nothing is being added or removed any more
+        if event.event == "reassignment_step" and event.reason == _WRITTEN:
+            # nothing being added or removed any more is its end; what begins it has no line of its own at INFO
+            name = "reassignment_started" if event.added or event.removed else "reassignment_done"
         if name in _BEGINS:
             running.setdefault((_BEGINS[name], event.partition), []).append(event)
         elif name in _STEPS and (_STEPS[name], event.partition) in running:

@@ -17,6 +17,18 @@ CLUSTER_SHAPES: Final[tuple[Shape, ...]] = (
         pattern=rf"newly added brokers: (?<added>{_IDS}), deleted brokers: (?<removed>{_IDS}), "
         rf"(?:bounced brokers: {_IDS}, )?all live brokers: (?<replicas>{_IDS})",
     ),
+    _c(
+        "broker.epochs",
+        "broker_epochs",
+        anchor="updated broker epochs cache",
+        pattern=r"updated broker epochs cache: (?<reason>.*)",
+    ),
+    _c(
+        "broker.epochs.first",
+        "broker_epochs",
+        anchor="initialized broker epochs cache",
+        pattern=r"initialized broker epochs cache: (?<reason>.*)",
+    ),
     _c("broker.failed", "broker_failed", pattern=rf"broker failure callback for (?<removed>{_IDS})"),
     _c("broker.started", "broker_started", pattern=rf"new broker startup callback for (?<added>{_IDS})"),
     _c("broker.stops", "broker_shutdown_requested", pattern=r"shutting down broker (?<peer_broker>\d+)"),

@@ -101,8 +101,17 @@ TENURE_SHAPES: Final[tuple[Shape, ...]] = (
     _c("session.new", "session_established", pattern=r"session establishment complete on server .*"),
 )
 
+#: what ZooKeeper's client says of its connection: 3.6 and later, earlier, and when nothing was heard
+_LOST: Final = (
+    ("zookeeper.closed", "session 0x", r"session 0x\w+ for server .*"),
+    ("zookeeper.closed.old", "unable to read additional", r"unable to read additional data from server .*"),
+    ("zookeeper.silent", "client session timed out", r"client session timed out, have not heard from server in .*"),
+)
+
 
 SERVER_SHAPES: Final[tuple[Shape, ...]] = (
+    *(_s(shape_id, "zookeeper_lost", anchor=anchor, pattern=pattern) for shape_id, anchor, pattern in _LOST),
+    _s("registering", "registering", anchor="creating /brokers/ids/", pattern=r"creating /brokers/ids/\d+ .*"),
     _s(
         "isr.shrinking",
         "isr_changed",

@@ -48,7 +48,9 @@ EVENTS: Final[dict[str, str]] = {
     "controller_moved": "broker: it learned that it is no longer the one",
     "session_expired": "broker",
     "session_established": "broker",
+    "zookeeper_lost": "broker: its connection to ZooKeeper broke, or could not be made",
     "brokers_changed": "added, removed, replicas (all who live)",
+    "broker_epochs": "reason: the registration of each live broker that this controller knows",
     "broker_failed": "removed",
     "broker_started": "added",
     "broker_shutdown_requested": "peer_broker",
@@ -74,6 +76,7 @@ EVENTS: Final[dict[str, str]] = {
     "controlled_shutdown_started": "broker",
     "controlled_shutdown_done": "broker",
     "controlled_shutdown_failed": "broker, reason",
+    "registering": "broker",
     "registered": "broker, broker_epoch",
     "log_directory_failed": "broker, reason",
     # our own logs, where Kafka has no word for it

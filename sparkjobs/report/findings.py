@@ -76,7 +76,14 @@ def verdict_for(answers: Answers) -> Verdict:
 
 def findings_for(answers: Answers) -> list[Finding]:
     """Worst first, then as they happened."""
-    found = [*_data(answers), *_open(answers), *_brokers(answers), *_controllers(answers), *_others(answers)]
+    found = [
+        *_data(answers),
+        *_open(answers),
+        *_brokers(answers),
+        *_controllers(answers),
+        *_cluster(answers),
+        *_others(answers),
+    ]
     return sorted(found, key=lambda one: (one.weight, one.at_ms, one.words))
 
 
@@ -86,9 +93,7 @@ def _data(answers: Answers) -> Iterator[Finding]:
         words = (
             f"{one.topic}-{one.partition}: broker {one.leader} was elected though not in sync (ISR before: {before}). "
         )
-        words += {"said": "A line says so.", "recovering": "The state says so.", "derived": "It follows from both."}[
-            one.proof
-        ]
+        words += _PROOFS[one.proof]
         yield Finding(one.at_ms, 0, "data may be lost", words, one.file_id, one.line_no)
     for one in _rows(answers, "illegal_transitions"):
         words = f"{one.topic}-{one.partition}: {one.from_state} to {one.to_state} was {one.how}"
@@ -166,6 +171,22 @@ def _controllers(answers: Answers) -> Iterator[Finding]:
             words = f"Broker {one.stale} led on a stale version and was refused, {one.times} times"
         weight = 1 if one.kind == "controller_obeyed" else 4
         yield Finding(one.first_ms, weight, "zombie", words, one.file_id, one.line_no)
+
+
+def _cluster(answers: Answers) -> Iterator[Finding]:
+    for one in _rows(answers, "zookeeper_outages"):
+        length = "to the end of the logs" if one.to_ms is None else f"for {lasting(one.to_ms - one.from_ms)}"
+        words = f"ZooKeeper was away {length}: brokers {_list(one.brokers)} lost it, "
+        words += f"and brokers {_list(one.expired)} their sessions" if one.expired else "and kept their sessions"
+        yield Finding(one.from_ms, 3, "ZooKeeper away", words, one.file_id, one.line_no)
+    for one in _rows(answers, "cluster_silences"):
+        words = f"No broker lived for {lasting(one.to_ms - one.from_ms)}, until broker {one.first_back} came back. "
+        words += "This time counts neither as available nor as unavailable"
+        yield Finding(one.from_ms, 2, "cluster off", words)
+
+
+def _list(brokers: Sequence[int]) -> str:
+    return ", ".join(map(str, brokers))
 
 
 def _others(answers: Answers) -> Iterator[Finding]:

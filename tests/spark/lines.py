@@ -176,6 +176,28 @@ MESSAGES: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
         "kafka.cluster.Partition",
         {"event": "isr_changed", "role": "server", "topic": "orders-3", "isr": (2, 3), "version": 12, "broker": 2},
     ),
+    (
+        "Session 0x100000be1f60007 for server /127.0.0.1:24191, Closing socket connection. Attempting reconnect except "
+        "it is a SessionExpiredException.",
+        "org.apache.zookeeper.ClientCnxn",
+        {"event": "zookeeper_lost", "role": "server", "broker": 9},
+    ),
+    (
+        "Unable to read additional data from server sessionid 0x15d8a3c0000, likely server has closed socket, closing "
+        "socket connection and attempting reconnect",
+        "org.apache.zookeeper.ClientCnxn",
+        {"event": "zookeeper_lost", "role": "server"},
+    ),
+    (
+        "[Controller id=1] Updated broker epochs cache: HashMap(1 -> 99, 2 -> 906)",
+        "kafka.controller.KafkaController",
+        {"event": "broker_epochs", "role": "controller", "broker": 1, "reason": "HashMap(1 -> 99, 2 -> 906)"},
+    ),
+    (
+        "Creating /brokers/ids/3 (is it secure? false)",
+        "kafka.zk.KafkaZkClient",
+        {"event": "registering", "role": "server", "broker": 9},
+    ),
     ("[KafkaServer id=2] started", "kafka.server.KafkaServer", {"event": "server_started", "broker": 2}),
     ("[RequestSendThread controllerId=2] Starting", "kafka.controller.RequestSendThread", {"event": "other"}),
     ("Loading logs from log dirs", "kafka.log.LogManager", {"event": "other", "broker": 9, "role": "server"}),

@@ -1,63 +1,16 @@
-"""Each answer by itself: a few events, and the rows they come to, written out."""
+"""Each answer about a partition by itself: a few events, and the rows they come to, written out."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
-import msgspec
-
-from sparkjobs.answers.local import Answers, answers_for
 from sparkjobs.gold import GOLD
-from sparkjobs.schemas import SilverEvent, columns_of
-
-T0 = 1_794_988_800_000
-_DEFAULTS = {"cluster": "c", "dt": "", "ts_raw": "", "level": "INFO", "shape_id": "", "line": "", "file_id": "f"}
-
-
-class Log:
-    """Events as one writes them down; each is a line further on."""
-
-    def __init__(self) -> None:
-        self.events: list[SilverEvent] = []
-
-    def say(self, at: int, event: str, broker: int = 1, role: str = "controller", **columns: Any) -> None:
-        number = len(self.events) + 1
-        given = {"event_id": f"e{number}", "line_no": number, "ts_utc": T0 + at, "ts_adj": T0 + at, "controller": 1}
-        known = {**_DEFAULTS, **given, "event": event, "broker": broker, "role": role, **columns}
-        self.events.append(SilverEvent(**known))
-
-    def partition(self, at: int, before: str, after: str, **columns: Any) -> None:
-        states = {"from_state": f"{before}Partition", "to_state": f"{after}Partition"}
-        known = {"topic": "orders", "partition": 0, "controller_epoch": 1, **states, **columns}
-        self.say(at, "partition_changed", **known)
-
-    def answers(self, target: float = 99.95) -> Answers:
-        return answers_for(self.events, target)
-
-
-def shown(rows: Sequence[msgspec.Struct], *names: str) -> list[tuple[Any, ...]]:
-    """The columns by these names; moments as they were written down."""
-    return [tuple(_short(name, getattr(row, name)) for name in names) for row in rows]
-
-
-def _short(name: str, value: Any) -> Any:
-    return value - T0 if name.endswith("_ms") and value is not None and value >= T0 else value
-
-
-def with_a_led_partition(isr: tuple[int, ...] = (2, 1)) -> Log:
-    log = Log()
-    log.say(0, "controller_elected", controller_epoch=1)
-    log.say(50, "controller_ready", controller_epoch=1)
-    log.partition(100, "NonExistent", "New")
-    log.partition(110, "New", "Online", leader=2, leader_epoch=0, version=0, isr=isr)
-    log.say(5_000, "other", broker=2, role="server")
-    return log
+from sparkjobs.schemas import columns_of
+from tests.spark.written import shown, with_a_led_partition
 
 
 def test_the_tables_are_these_and_each_column_has_a_type() -> None:
     assert list(GOLD) == [
         *("partition_outages", "leader_changes", "leader_churn", "failovers", "controller_tenures", "broker_lives"),
+        *("zookeeper_outages", "cluster_silences"),
         *("isr_timeline", "unclean_elections", "flapping", "illegal_transitions", "stuck_ops", "zombies"),
         *("rpc_latency", "slo_daily", "coverage"),
     ]
@@ -114,16 +67,6 @@ def test_what_only_a_deposed_controller_saw_is_no_outage() -> None:
     assert log.answers()["partition_outages"] == []
 
 
-def test_a_clock_that_lies_does_not_change_the_order_of_controllers() -> None:
-    log = with_a_led_partition()
-    log.say(-90_000, "controller_elected", broker=3, controller_epoch=2)  # five minutes behind
-    log.partition(-89_000, "Online", "Online", broker=3, controller_epoch=2, leader=1, leader_epoch=1, version=1)
-    tenures = shown(log.answers()["controller_tenures"], "controller_epoch", "broker")
-    assert tenures == [(1, 1), (2, 3)]
-    changes = shown(log.answers()["leader_changes"], "leader_before", "leader", "leader_epoch")
-    assert sorted(changes, key=lambda one: one[2]) == [(None, 2, 0), (2, 1, 1)]
-
-
 def test_a_leader_change_names_who_followed_and_when() -> None:
     log = with_a_led_partition()
     log.partition(8_000, "Online", "Online", leader=1, leader_epoch=1, version=1, isr=(2, 1))
@@ -135,29 +78,6 @@ def test_a_leader_change_names_who_followed_and_when() -> None:
         (8_000, 2, 1, 1, "election", (1, 2), False),
     ]
     assert shown(log.answers()["leader_churn"], "topic", "changes", "most_changes") == [("orders", 1, 1)]
-
-
-def test_a_failover_has_its_phases_and_its_slowest_broker() -> None:
-    log = with_a_led_partition(isr=(2, 1, 3))
-    log.say(12_000, "brokers_changed", removed=(2,))
-    log.partition(12_009, "Offline", "Online", leader=1, leader_epoch=1, version=1, isr=(1, 3))
-    log.say(12_020, "leader_started", broker=1, role="broker", topic="orders", partition=0, leader_epoch=1)
-    log.say(12_090, "follower_started", broker=3, role="broker", topic="orders", partition=0, leader_epoch=1)
-    log.say(40_000, "brokers_changed", added=(2,))
-    names = ("broker", "last_seen_ms", "detected_ms", "last_elected_ms", "last_acked_ms", "moved", "expected", "acked")
-    assert shown(log.answers()["failovers"], *names, "slowest", "slowest_ms", "returned_ms", "how") == [
-        (2, 5_000, 12_000, 12_009, 12_090, 1, (1, 3), (1, 3), 3, 81, 40_000, "lost")
-    ]
-
-
-def test_a_tenure_ends_between_its_holders_last_word_and_the_next_claim() -> None:
-    log = with_a_led_partition()
-    log.say(30_000, "controller_elected", broker=3, controller_epoch=2)
-    names = ("controller_epoch", "broker", "from_ms", "to_lo_ms", "to_hi_ms", "why_ended", "gap_before_ms", "ready_ms")
-    assert shown(log.answers()["controller_tenures"], *names) == [
-        (1, 1, 0, 110, 30_000, "lost", None, 50),
-        (2, 3, 30_000, None, None, None, 29_890, None),
-    ]
 
 
 def test_the_isr_timeline_orders_by_version_and_a_leaders_own_line_counts() -> None:
@@ -178,15 +98,6 @@ def test_an_election_outside_the_isr_is_unclean_if_the_version_before_is_known()
     gap = with_a_led_partition(isr=(2,))
     gap.partition(9_000, "Offline", "Online", leader=1, leader_epoch=1, version=5, isr=(1,))
     assert gap.answers()["unclean_elections"] == []
-
-
-def test_a_broker_that_comes_and_goes_is_flapping() -> None:
-    log = with_a_led_partition()
-    for minute in range(1, 4):
-        log.say(minute * 60_000, "brokers_changed", removed=(2,))
-        log.say(minute * 60_000 + 20_000, "brokers_changed", added=(2,))
-    names = ("what", "broker", "from_ms", "to_ms", "transitions", "most_in_window")
-    assert shown(log.answers()["flapping"], *names) == [("broker", 2, 60_000, 200_000, 6, 6)]
 
 
 def test_moves_outside_the_tables_are_told_and_those_that_were_refused() -> None:
@@ -217,45 +128,22 @@ def test_a_reassignment_without_an_end_is_stuck_and_one_with_an_end_is_not() -> 
     ]
 
 
-def test_zombies_are_refused_or_obeyed_by_a_brokers_own_clock() -> None:
+def test_a_reassignment_at_info_begins_with_its_first_written_assignment() -> None:
     log = with_a_led_partition()
-    asked = {"role": "broker", "api": "LeaderAndIsr"}
-    log.say(10_000, "request_done", broker=2, controller=3, controller_epoch=2, **asked)
-    log.say(10_500, "request_done", broker=2, controller=1, controller_epoch=1, **asked)
-    log.say(11_000, "request_ignored", broker=3, controller_epoch=1, error="stale_controller_epoch", **asked)
-    names = ("kind", "stale", "witness", "controller_epoch", "first_ms", "times")
-    assert shown(log.answers()["zombies"], *names) == [
-        ("controller_obeyed", 1, 2, 1, 10_500, 1),
-        ("controller_refused", 1, 3, 1, 11_000, 1),
-    ]
+    written = {"topic": "orders", "reason": "assignment written", "replicas": (1, 2, 3)}
+    for partition in (0, 1):
+        log.say(1_000, "reassignment_step", partition=partition, added=(3,), removed=(2,), **written)
+    log.say(2_000, "reassignment_step", partition=1, **written)
+    names = ("kind", "topic", "partition", "started_ms", "last_step")
+    assert shown(log.answers()["stuck_ops"], *names) == [("reassignment", "orders", 0, 1_000, "assignment written")]
 
 
-def test_latencies_are_nearest_ranks() -> None:
-    log = Log()
-    for took in range(1, 101):
-        log.say(took, "request_done", broker=2, role="broker", api="LeaderAndIsr", elapsed_ms=float(took))
-    names = ("broker", "api", "requests", "p50_ms", "p95_ms", "p99_ms", "max_ms")
-    assert shown(log.answers()["rpc_latency"], *names) == [(2, "LeaderAndIsr", 100, 50.0, 95.0, 99.0, 100.0)]
-
-
-def test_the_error_budget_counts_from_the_topics_first_line_to_the_end_of_the_logs() -> None:
+def test_a_deletion_that_waits_for_a_broker_is_stuck_until_it_is_done() -> None:
     log = with_a_led_partition()
-    log.partition(20_100, "Online", "Offline")
-    log.partition(30_100, "Offline", "Online", leader=1, leader_epoch=1, version=1, isr=(1,))
-    log.say(100_100, "other", broker=1, role="server")
-    names = ("topic", "partitions", "observed_ms", "unavailable_ms", "availability", "budget_ms", "is_met")
-    assert shown(log.answers(target=90.0)["slo_daily"], *names) == [
-        (None, 1, 100_000, 10_000, 90.0, 10_000, True),
-        ("orders", 1, 100_000, 10_000, 90.0, 10_000, True),
-    ]
-    assert not log.answers(target=99.0)["slo_daily"][0].is_met  # type: ignore[attr-defined]
-
-
-def test_what_the_logs_cannot_answer_is_said() -> None:
-    log = Log()
-    log.partition(0, "Offline", "Online", leader=1, leader_epoch=1, version=1, isr=(1,))
-    log.partition(5, "Online", "Online", controller_epoch=4, leader=1, leader_epoch=2, version=2, isr=(1,))
-    grades = dict(shown(log.answers()["coverage"], "question", "grade"))
-    assert grades["start of an outage"] == "partial"
-    assert grades["crash or clean stop"] == "none"
-    assert grades["all controllers"] == "partial"
+    log.say(1_000, "topic_deletion_started", topic="orders")
+    log.say(2_000, "topic_deletion_halted", topic="orders", reason="replica 2 is not alive")
+    names = ("kind", "topic", "partition", "started_ms", "last_step_ms", "last_step", "age_ms")
+    expected = [("deletion", "orders", None, 1_000, 2_000, "replica 2 is not alive", 4_000)]
+    assert shown(log.answers()["stuck_ops"], *names) == expected
+    log.say(4_500, "topic_deleted", topic="orders")
+    assert log.answers()["stuck_ops"] == []

@@ -1,0 +1,120 @@
+"""Each answer about a cluster by itself: a few events, and the rows they come to, written out."""
+
+from __future__ import annotations
+
+from tests.spark.written import Log, shown, with_a_led_partition
+
+
+def test_a_clock_that_lies_does_not_change_the_order_of_controllers() -> None:
+    log = with_a_led_partition()
+    log.say(-90_000, "controller_elected", broker=3, controller_epoch=2)  # five minutes behind
+    log.partition(-89_000, "Online", "Online", broker=3, controller_epoch=2, leader=1, leader_epoch=1, version=1)
+    tenures = shown(log.answers()["controller_tenures"], "controller_epoch", "broker")
+    assert tenures == [(1, 1), (2, 3)]
+    changes = shown(log.answers()["leader_changes"], "leader_before", "leader", "leader_epoch")
+    assert sorted(changes, key=lambda one: one[2]) == [(None, 2, 0), (2, 1, 1)]
+
+
+def test_a_failover_has_its_phases_and_its_slowest_broker() -> None:
+    log = with_a_led_partition(isr=(2, 1, 3))
+    log.say(12_000, "brokers_changed", removed=(2,))
+    log.partition(12_009, "Offline", "Online", leader=1, leader_epoch=1, version=1, isr=(1, 3))
+    log.say(12_020, "leader_started", broker=1, role="broker", topic="orders", partition=0, leader_epoch=1)
+    log.say(12_090, "follower_started", broker=3, role="broker", topic="orders", partition=0, leader_epoch=1)
+    log.say(40_000, "brokers_changed", added=(2,))
+    names = ("broker", "last_seen_ms", "detected_ms", "last_elected_ms", "last_acked_ms", "moved", "expected", "acked")
+    assert shown(log.answers()["failovers"], *names, "slowest", "slowest_ms", "returned_ms", "how") == [
+        (2, 5_000, 12_000, 12_009, 12_090, 1, (1, 3), (1, 3), 3, 81, 40_000, "lost")
+    ]
+
+
+def test_a_tenure_ends_between_its_holders_last_word_and_the_next_claim() -> None:
+    log = with_a_led_partition()
+    log.say(30_000, "controller_elected", broker=3, controller_epoch=2)
+    names = ("controller_epoch", "broker", "from_ms", "to_lo_ms", "to_hi_ms", "why_ended", "gap_before_ms", "ready_ms")
+    assert shown(log.answers()["controller_tenures"], *names) == [
+        (1, 1, 0, 110, 30_000, "lost", None, 50),
+        (2, 3, 30_000, None, None, None, 29_890, None),
+    ]
+
+
+def test_a_broker_that_comes_and_goes_is_flapping() -> None:
+    log = with_a_led_partition()
+    for minute in range(1, 4):
+        log.say(minute * 60_000, "brokers_changed", removed=(2,))
+        log.say(minute * 60_000 + 20_000, "brokers_changed", added=(2,))
+    names = ("what", "broker", "from_ms", "to_ms", "transitions", "most_in_window")
+    assert shown(log.answers()["flapping"], *names) == [("broker", 2, 60_000, 200_000, 6, 6)]
+
+
+def test_zookeeper_was_away_when_most_living_brokers_lost_it_at_the_same_time() -> None:
+    log = Log()
+    for broker in (1, 2, 3):
+        log.say(broker, "server_starting", broker=broker, role="server")
+        log.say(90_000, "other", broker=broker, role="server")
+    log.say(10_000, "zookeeper_lost", broker=3, role="server")  # frozen: its own story
+    log.say(12_000, "session_established", broker=3)
+    for broker, lost, found in ((1, 20_000, 26_000), (2, 20_004, 26_100), (3, 20_009, 27_000)):
+        log.say(lost, "zookeeper_lost", broker=broker, role="server")
+        log.say(found, "session_established", broker=broker)
+    log.say(26_900, "session_expired", broker=3)
+    names = ("from_ms", "to_ms", "brokers", "expired")
+    assert shown(log.answers()["zookeeper_outages"], *names) == [(20_004, 26_100, (1, 2, 3), (3,))]
+
+
+def test_a_cluster_that_was_off_was_not_unavailable() -> None:
+    log = with_a_led_partition()
+    log.partition(10_000, "Online", "Offline")
+    log.say(40_000, "server_starting", broker=1, role="server")
+    log.say(40_500, "controller_elected", controller_epoch=2)
+    log.partition(40_600, "Offline", "Online", controller_epoch=2, leader=1, leader_epoch=1, version=1, isr=(1,))
+    log.say(40_700, "controller_ready", controller_epoch=2)
+    log.say(70_110, "other", broker=1, role="server")
+    names = ("from_ms", "to_ms", "last_heard", "first_back")
+    assert shown(log.answers()["cluster_silences"], *names) == [(10_000, 40_000, 1, 1)]
+    names = ("topic", "observed_ms", "unavailable_ms")
+    assert shown(log.answers()["slo_daily"], *names)[1] == ("orders", 40_010, 600)
+
+
+def test_zombies_are_refused_or_obeyed_by_a_brokers_own_clock() -> None:
+    log = with_a_led_partition()
+    asked = {"role": "broker", "api": "LeaderAndIsr"}
+    log.say(10_000, "request_done", broker=2, controller=3, controller_epoch=2, **asked)
+    log.say(10_500, "request_done", broker=2, controller=1, controller_epoch=1, **asked)
+    log.say(11_000, "request_ignored", broker=3, controller_epoch=1, error="stale_controller_epoch", **asked)
+    names = ("kind", "stale", "witness", "controller_epoch", "first_ms", "times")
+    assert shown(log.answers()["zombies"], *names) == [
+        ("controller_obeyed", 1, 2, 1, 10_500, 1),
+        ("controller_refused", 1, 3, 1, 11_000, 1),
+    ]
+
+
+def test_latencies_are_nearest_ranks() -> None:
+    log = Log()
+    for took in range(1, 101):
+        log.say(took, "request_done", broker=2, role="broker", api="LeaderAndIsr", elapsed_ms=float(took))
+    names = ("broker", "api", "requests", "p50_ms", "p95_ms", "p99_ms", "max_ms")
+    assert shown(log.answers()["rpc_latency"], *names) == [(2, "LeaderAndIsr", 100, 50.0, 95.0, 99.0, 100.0)]
+
+
+def test_the_error_budget_counts_from_the_topics_first_line_to_the_end_of_the_logs() -> None:
+    log = with_a_led_partition()
+    log.partition(20_100, "Online", "Offline")
+    log.partition(30_100, "Offline", "Online", leader=1, leader_epoch=1, version=1, isr=(1,))
+    log.say(100_100, "other", broker=1, role="server")
+    names = ("topic", "partitions", "observed_ms", "unavailable_ms", "availability", "budget_ms", "is_met")
+    assert shown(log.answers(target=90.0)["slo_daily"], *names) == [
+        (None, 1, 100_000, 10_000, 90.0, 10_000, True),
+        ("orders", 1, 100_000, 10_000, 90.0, 10_000, True),
+    ]
+    assert not log.answers(target=99.0)["slo_daily"][0].is_met  # type: ignore[attr-defined]
+
+
+def test_what_the_logs_cannot_answer_is_said() -> None:
+    log = Log()
+    log.partition(0, "Offline", "Online", leader=1, leader_epoch=1, version=1, isr=(1,))
+    log.partition(5, "Online", "Online", controller_epoch=4, leader=1, leader_epoch=2, version=2, isr=(1,))
+    grades = dict(shown(log.answers()["coverage"], "question", "grade"))
+    assert grades["start of an outage"] == "partial"
+    assert grades["crash or clean stop"] == "none"
+    assert grades["all controllers"] == "partial"
