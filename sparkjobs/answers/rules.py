@@ -68,9 +68,9 @@ def of_cluster(
     lives = list(lives_of_brokers(facts, first, last))
     silences = list(silences_of(facts.cluster, lives))
     yield "controller_tenures", list(tenures_of(facts))
-    yield "broker_lives", lives
+    yield "broker_lives", [*lives]
     yield "zookeeper_outages", list(zookeeper_outages_of(facts, lives))
-    yield "cluster_silences", silences
+    yield "cluster_silences", [*silences]
     yield "failovers", list(failovers.failovers_of(facts, failovers.moves_of(changes, facts), ended))
     yield "leader_churn", list(leader_changes.churn_of(changes))
     yield "flapping", list(flapping_brokers(facts))
