@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import AsyncGenerator, Callable, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit, urlunsplit
 
 import aiohttp
@@ -34,6 +34,14 @@ class UnreachableError(ExchangeError):
 
 class NoAnswerError(ExchangeError):
     """Sent, at least in part, and no usable answer came: what it did is unknown."""
+
+
+class Answer(NamedTuple):
+    """What came back, whatever its status."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]
 
 
 class _GuardedBody(Payload):
@@ -89,17 +97,29 @@ class HttpClient:
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], timeout_ms: int) -> tuple[int, bytes]:
         """The answer's status and body, whatever the status. Raises ExchangeError, or what the guard raises."""
-        return await self._exchange("POST", url, body, headers, timeout_ms)
+        answer = await self.send("POST", url, body, headers, timeout_ms)
+        return answer.status, answer.body
 
     async def get(self, url: str, headers: Mapping[str, str], timeout_ms: int) -> tuple[int, bytes]:
         """As `post`; a GET may be sent again once, if a reused connection turns out to be closed."""
-        return await self._exchange("GET", url, b"", headers, timeout_ms)
+        answer = await self.send("GET", url, b"", headers, timeout_ms)
+        return answer.status, answer.body
 
-    async def send(
-        self, method: str, url: str, body: bytes, headers: Mapping[str, str], timeout_ms: int
-    ) -> tuple[int, bytes]:
+    async def send(self, method: str, url: str, content: bytes, headers: Mapping[str, str], timeout_ms: int) -> Answer:
         """As `post`, with any method; what is idempotent by HTTP's rules may be sent again once, as a GET."""
-        return await self._exchange(method, url, body, headers, timeout_ms)
+        body = _GuardedBody(content, self._check)
+        timeout = aiohttp.ClientTimeout(total=timeout_ms / 1000)
+        way, headers = self._routed(url, headers)
+        try:
+            async with self._session.request(
+                method, way, data=body, headers=headers, timeout=timeout, allow_redirects=False
+            ) as response:
+                return Answer(response.status, await self._read(response, url), response.headers)
+        except (aiohttp.ClientError, OSError) as error:
+            if body.is_refused and self._check is not None:
+                self._check()  # aiohttp hid the guard's own error; having failed once it fails again
+            kind = NoAnswerError if body.has_left else UnreachableError
+            raise kind(f"{method} {url}: {type(error).__name__} {error}".rstrip()) from error
 
     async def stream(self, url: str, headers: Mapping[str, str], silence_max_ms: int) -> AsyncGenerator[bytes]:
         """The pieces of an answer that need not end, as they come. It ends with the answer, or by ExchangeError."""
@@ -116,23 +136,6 @@ class HttpClient:
 
     async def close(self) -> None:
         await self._session.close()
-
-    async def _exchange(
-        self, method: str, url: str, content: bytes, headers: Mapping[str, str], timeout_ms: int
-    ) -> tuple[int, bytes]:
-        body = _GuardedBody(content, self._check)
-        timeout = aiohttp.ClientTimeout(total=timeout_ms / 1000)
-        way, headers = self._routed(url, headers)
-        try:
-            async with self._session.request(
-                method, way, data=body, headers=headers, timeout=timeout, allow_redirects=False
-            ) as response:
-                return response.status, await self._read(response, url)
-        except (aiohttp.ClientError, OSError) as error:
-            if body.is_refused and self._check is not None:
-                self._check()  # aiohttp hid the guard's own error; having failed once it fails again
-            kind = NoAnswerError if body.has_left else UnreachableError
-            raise kind(f"{method} {url}: {type(error).__name__} {error}".rstrip()) from error
 
     def _routed(self, url: str, headers: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
         """Where to connect; whom it is for is still said by Host."""

@@ -70,11 +70,13 @@ class Request(msgspec.Struct):
     deadline_s: float
     reply: asyncio.Future[Reply]
     attempts: int = 0
+    #: of the event that decides it, as soon as there is one
+    event_id: str = ""
 
     def answer(self, reply: Reply) -> None:
         """Nobody may be waiting any more."""
         if not self.reply.done():
-            self.reply.set_result(reply)
+            self.reply.set_result(msgspec.structs.replace(reply, event_id=self.event_id))
 
 
 class Turn(msgspec.Struct):

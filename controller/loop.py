@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Protocol
 
-import msgspec
 import structlog
 
 from controller.answers import reply_for
@@ -182,11 +181,11 @@ class Loop:
             self._stand(parked, event_id)
 
     async def _answer(self, request: Request) -> None:
+        request.event_id = self._id_of(self._events + 1)
         stood, is_settled = await self.settle(request.event)
         request.attempts += 1
         if is_settled:
-            reply = reply_for(self.cluster, request.event, stood)
-            request.answer(msgspec.structs.replace(reply, event_id=self._event_id))
+            request.answer(reply_for(self.cluster, request.event, stood))
         elif request.attempts <= self._limits.resends_after_conflict:
             self._inbox.put_back(request)
         else:
@@ -197,4 +196,7 @@ class Loop:
     @property
     def _event_id(self) -> str:
         """Of the event in hand, or settled last."""
-        return f"{self.cluster.controller_epoch}-{self._events}"
+        return self._id_of(self._events)
+
+    def _id_of(self, number: int) -> str:
+        return f"{self.cluster.controller_epoch}-{number}"

@@ -6,16 +6,17 @@ Everything that only the active controller can say or do goes through here; it d
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, MutableMapping, Sequence
 from typing import Final
 
 import structlog
 from aiohttp import web
 from structlog.contextvars import bind_contextvars, bound_contextvars, get_contextvars
 
-from controller.api.bodies import listener_asked, read_body
+from controller.api.audit import REQUEST_ID
+from controller.api.bodies import listener_asked, passed_on, read_body
 from controller.api.courier import Courier
-from controller.api.problems import moved_to, refusal_for, unavailable, unknown_outcome
+from controller.api.problems import ProblemError, moved_to, refusal_for, unavailable, unknown_outcome
 from controller.api.view import ClusterView, ControllerDoor, NotControllerError, Reply, TermView
 from controller.config import Limits
 from controller.core.cluster import Cluster
@@ -52,23 +53,32 @@ class ActiveController:
             with bound_contextvars(event_id=None):  # `ask` knows it: a connection's requests share one context
                 try:
                     response = await handler(request, raw)
+                    self._name(request, response.status, response.headers, started)
                 except NotControllerError:
                     return await self.pass_on(request, raw)
-                self._name_event(request, response, round((time.perf_counter() - started) * 1_000, 1))
-            if (controller_epoch := self._door.controller_epoch) is not None:
-                response.headers[CONTROLLER_EPOCH] = str(controller_epoch)
+                except ProblemError as error:
+                    self._name(request, error.status, error.headers, started)
+                    raise
             return response
 
         return web.route(method, path, handle)
 
-    @staticmethod
-    def _name_event(request: web.Request, response: web.Response, took_ms: float) -> None:
-        """The id that the request's znode writes, RPCs and lines carry is the answer's, and the process log's."""
+    def _name(self, request: web.Request, status: int, headers: MutableMapping[str, str], started: float) -> None:
+        """In the answer's headers: the term, and the id that the request's znode writes, RPCs and lines carry, which
+        the process's log has too. What was never put before the loop has no event."""
+        if (controller_epoch := self._door.controller_epoch) is not None:
+            headers[CONTROLLER_EPOCH] = str(controller_epoch)
         event_id = get_contextvars()["event_id"]
         if event_id is not None:
-            response.headers[EVENT_ID] = event_id
+            headers[EVENT_ID] = event_id
+            took_ms = round((time.perf_counter() - started) * 1_000, 1)
             log.info(
-                "request.answered", method=request.method, path=request.path, status=response.status, took_ms=took_ms
+                "request.answered",
+                request_id=request[REQUEST_ID],
+                method=request.method,
+                path=request.path,
+                status=status,
+                took_ms=took_ms,
             )
 
     @property
@@ -131,9 +141,7 @@ class ActiveController:
         location, headers = self.passing_on(request, body)
         client = self.client()
         try:
-            status, answer = await client.send(
-                request.method, location, body, headers, self._limits.request_deadline_ms
-            )
+            said = await client.send(request.method, location, body, headers, self._limits.request_deadline_ms)
         except UnreachableError:
             raise unavailable(
                 Code.NOT_CONTROLLER.name, "the controller cannot be reached; nothing was changed"
@@ -144,11 +152,6 @@ class ActiveController:
             raise unknown_outcome(f"the controller did not answer; GET {request.path} shows what there is") from None
         finally:
             await client.close()
-        if status == 307 or (status == 401 and self._courier.signs):  # who it was, this process has judged
+        if said.status == 307 or (said.status == 401 and self._courier.signs):  # who it was, this process has judged
             raise unavailable(Code.NOT_CONTROLLER.name, "the controller has just moved; nothing was changed, try again")
-        return web.Response(
-            body=answer,
-            status=status,
-            content_type="application/problem+json" if status >= 400 else "application/json",
-            headers={"Retry-After": "1"} if status == 503 else None,
-        )
+        return passed_on(said, EVENT_ID, CONTROLLER_EPOCH, "Retry-After")

@@ -59,4 +59,5 @@ def _say(event: str, request: web.Request, response: web.StreamResponse) -> None
         path=request.rel_url.raw_path[:PATH_CHARACTERS_MAX],
         status=response.status,
         code=response.get(CODE),
+        event_id=response.headers.get(wire.EVENT_ID),
     )

@@ -10,7 +10,7 @@ from typing import Final
 
 from aiohttp import web
 
-from controller.api.bodies import answer, read_body
+from controller.api.bodies import answer, passed_on, read_body
 from controller.api.problems import ProblemError, unavailable, unknown_outcome
 from controller.config import BrokerConfig, Limits
 from controller.http import HttpClient, NoAnswerError, UnreachableError
@@ -47,12 +47,11 @@ class Lab:
         headers = {"Content-Type": "application/json", **self._secrets.authorization(is_write=method != "GET")}
         timeout_ms = self._limits.request_deadline_ms
         try:
-            status, said = await client.send(method, f"{self._url}/lab/v1/{path}", body, headers, timeout_ms)
+            said = await client.send(method, f"{self._url}/lab/v1/{path}", body, headers, timeout_ms)
         except UnreachableError:
             raise unavailable("NO_LAB", "the lab's supervisor cannot be reached; nothing was changed") from None
         except NoAnswerError:
             raise unknown_outcome("the lab's supervisor did not answer; GET /v1/lab shows what runs") from None
         finally:
             await client.close()
-        kind = "application/problem+json" if status >= 400 else "application/json"
-        return web.Response(body=said, status=status, content_type=kind)
+        return passed_on(said)

@@ -240,8 +240,8 @@ class Remote:
         headers = {} if body is None else {"Content-Type": "application/json"}
         headers |= self._secrets.authorization(is_write=body is not None)
         try:
-            status, answer = await self._client.send(method, url, body or b"", headers, timeout_ms)
-            return status, wire.decode(answer, object)
+            answer = await self._client.send(method, url, body or b"", headers, timeout_ms)
+            return answer.status, wire.decode(answer.body, object)
         except (UnreachableError, NoAnswerError) as error:
             raise UnreachableClusterError(f"no answer from the cluster: {error}; `klamm ps` shows what runs") from None
         except msgspec.DecodeError:

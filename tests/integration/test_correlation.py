@@ -16,9 +16,15 @@ async def test_the_id_of_an_answer_is_in_every_log_that_the_request_has_left_a_t
     await cluster.start()
     leader = cluster.controller
     body = {"name": "orders", "partitions": 3, "replication_factor": 3}
-    async with aiohttp.ClientSession() as client, client.post(f"{leader.url}/v1/topics", json=body) as response:
-        assert response.status == 201
-        event_id = response.headers["Klamm-Event-Id"]
+    standby = next(broker for broker in cluster.brokers.values() if broker is not leader)
+    forward = {"Klamm-Forward": "1"}
+    async with aiohttp.ClientSession() as client:
+        async with client.post(f"{standby.url}/v1/topics", json=body, headers=forward) as response:
+            assert response.status == 201
+            event_id, request_id = response.headers["Klamm-Event-Id"], response.headers["Klamm-Request-Id"]
+        async with client.post(f"{leader.url}/v1/topics", json={**body, "name": "more", "partitions": 0}) as response:
+            assert response.status == 400
+            refused_id = response.headers["Klamm-Event-Id"]
     assert event_id.startswith(f"{cluster.order.claims()[-1].controller_epoch}-")
     await cluster.whole()
 
@@ -33,6 +39,12 @@ async def test_the_id_of_an_answer_is_in_every_log_that_the_request_has_left_a_t
 
     [answered] = [line for line in leader.log("request.answered") if line["event_id"] == event_id]
     assert (answered["method"], answered["path"], answered["status"]) == ("POST", "/v1/topics", 201)
+    assert answered["request_id"] == request_id
+    [refused] = [line for line in leader.log("request.answered") if line["event_id"] == refused_id]
+    assert refused["status"] == 400
+    for broker in (standby, leader):  # who asked for it, where it was asked and where it was decided
+        [audited] = [line for line in broker.log("mutation.audited") if line["event_id"] == event_id]
+        assert audited["request_id"] == request_id
     [settled] = [line for line in leader.log("event.settled") if line["event_id"] == event_id]
     assert settled["kind"] == "CreateTopicAsked"
     assert settled["newest_zxid"] == max(line["zxid"] for line in written)

@@ -9,8 +9,10 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from controller.api.view import Reply
+from controller.core.codes import Code
 from tests.builders import a_cluster
-from tests.shell.api_support import CONFIG, Door, View, a_broker, address_of, asking, reserved, served
+from tests.shell.api_support import CONFIG, Door, View, a_broker, a_row, a_topic, address_of, asking, reserved, served
 from tests.shell.deciding_support import BelievedView, DecidingDoor
 
 HEADERS = {"Content-Type": "application/json"}
@@ -125,3 +127,40 @@ async def test_a_read_that_was_not_answered_is_503_since_nothing_can_have_happen
 
 def forwarded(client: aiohttp.ClientSession, path: str) -> aiohttp.client._RequestContextManager:
     return client.get(path, headers={"Klamm-Forward": "1"}, allow_redirects=False)
+
+
+@pytest.mark.parametrize("forward", [None, "1"])
+@pytest.mark.parametrize(
+    ("reply", "status"),
+    [
+        (Reply(event_id="4-17"), 201),
+        (Reply(Code.INVALID_REPLICATION_FACTOR, "no", event_id="4-17"), 400),
+        (Reply(Code.LEADER_NOT_AVAILABLE, "no", event_id="4-17"), 503),
+        (Reply(is_unknown=True, event_id="4-17"), 504),
+    ],
+)
+async def test_every_answer_of_the_controller_names_its_event_also_one_that_refuses_or_was_passed_on(
+    forward: str | None, reply: Reply, status: int
+) -> None:
+    bound, headers = reserved(), HEADERS | ({} if forward is None else {"Klamm-Forward": forward})
+    view = View(a_topic("orders", a_row(0, 1, [1], [1])))
+    standby, door = a_standby_of(bound)
+    async with (
+        served(view, Door(lambda _: reply), bound=bound) as url,
+        asking(standby, door) as client,
+        aiohttp.ClientSession() as direct,
+    ):
+        asked = client.post if forward else direct.post
+        body = {"name": "orders", "partitions": 1, "replication_factor": 1}
+        async with asked("/v1/topics" if forward else f"{url}/v1/topics", json=body, headers=headers) as response:
+            said = response.headers
+            assert (response.status, said["Klamm-Event-Id"], said["Klamm-Controller-Epoch"]) == (status, "4-17", "4")
+            assert said.get("Retry-After") == ("1" if status == 503 else None)
+
+
+async def test_what_is_refused_before_it_is_put_before_the_controller_has_no_event() -> None:
+    async with (
+        asking(View(), Door()) as client,
+        client.post("/v1/topics", json={"nonsense": 1}, headers=HEADERS) as response,
+    ):
+        assert (response.status, "Klamm-Event-Id" in response.headers) == (400, False)
