@@ -6,6 +6,7 @@ have been asked for again on purpose.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from itertools import islice
 from typing import Generic, TypeVar
@@ -28,11 +29,13 @@ def by_host(rows: ByTopic[Partition | None], broker_ids: Collection[int]) -> dic
     """For each of these brokers the partitions that it hosts and that were ever led, found in one pass."""
     hosted: dict[int, Hosted] = {broker_id: {} for broker_id in broker_ids}
     for key, partitions in rows.items():
+        here: defaultdict[int, dict[int, Partition]] = defaultdict(dict)
         for number, partition in partitions.items():
             if partition is not None and partition.state is not None:
                 for broker_id in partition.replicas:
-                    if broker_id in hosted:
-                        hosted[broker_id].setdefault(key, {})[number] = partition
+                    here[broker_id][number] = partition
+        for broker_id in here.keys() & hosted.keys():
+            hosted[broker_id][key] = here[broker_id]
     return hosted
 
 

@@ -7,7 +7,8 @@ State znodes are not watched: the controller is their one writer, and others ann
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache, partial
 
 import msgspec
 import structlog
@@ -16,7 +17,7 @@ from controller.admin_reader import AdminLoaded, AdminReader
 from controller.core import formats
 from controller.core.duties import Duties
 from controller.core.events import BrokersSeen, ConfigsSeen, Event, StateFact, StatesSeen, TopicFact, TopicsSeen
-from controller.core.model import NO_VERSION, Broker
+from controller.core.model import NO_VERSION, Assignment, Broker, Leadership, Replicas
 from controller.core.znodes import (
     BROKER_IDS,
     CONFIG_CHANGES,
@@ -33,7 +34,7 @@ from controller.core.znodes import (
     state_path,
     topic_path,
 )
-from controller.zk_model import Node, NotSentError, OutcomeUnknownError, ZooKeeper, connected
+from controller.zk_model import Brief, Node, NotSentError, OutcomeUnknownError, ZooKeeper, connected
 
 log = structlog.get_logger()
 
@@ -82,9 +83,10 @@ class Reader:
         admin = await self._admin.load()
         names, _ = await self._children(TOPICS)
         notifications, _ = await self._children(ISR_NOTIFICATIONS)
-        topics = await self._read_topics(names)
+        placed: dict[Replicas, Assignment] = {}
+        topics = await self._read_topics(names, placed)
         wanted = [(fact.name, number) for fact in topics for number in fact.assignment]
-        states = await self.read_states(wanted)
+        states = await self.read_states(wanted, placed)
         brokers, zxid = await self._read_brokers()
         paths = [f"{ISR_NOTIFICATIONS}/{name}" for name in notifications]
         there = [fact for fact in states if fact.version != NO_VERSION]
@@ -153,12 +155,18 @@ class Reader:
             events.append(await self._admin.see_log_dirs())
         return events
 
-    async def read_states(self, wanted: Sequence[tuple[str, int]]) -> list[StateFact]:
-        """State znodes as facts, absent ones too; pauses so that a long reading does not hold the event loop."""
-        position, nodes = await self._get_many([state_path(topic, number) for topic, number in wanted])
+    async def read_states(
+        self, wanted: Sequence[tuple[str, int]], placed: Mapping[Replicas, Assignment] | None = None
+    ) -> list[StateFact]:
+        """State znodes as facts, absent ones too; pauses so that a long reading does not hold the event loop. States
+        that are alike are decoded, and kept, once."""
+        paths = [CONTROLLER_EPOCH, *(state_path(topic, number) for topic, number in wanted)]
+        first, *found = await self._zk.brief_many(paths)
+        position = 0 if first is None else first.zxid
         facts = []
-        for index, ((topic, number), node) in enumerate(zip(wanted, nodes, strict=True), start=1):
-            facts.append(_state_fact(topic, number, node, position))
+        decode = cache(partial(formats.decode_state, placed=placed))
+        for index, ((topic, number), brief) in enumerate(zip(wanted, found, strict=True), start=1):
+            facts.append(_state_fact(topic, number, brief, position, decode))
             if index % STATES_PER_PAUSE == 0:
                 await asyncio.sleep(0)
         return facts
@@ -218,12 +226,14 @@ class Reader:
             self._watched_topics &= listed
         return TopicsSeen(await self._read_topics(sorted(wanted)), zxid, listed)
 
-    async def _read_topics(self, names: Sequence[str]) -> list[TopicFact]:
+    async def _read_topics(
+        self, names: Sequence[str], placed: dict[Replicas, Assignment] | None = None
+    ) -> list[TopicFact]:
         position, nodes = await self._get_many([topic_path(name) for name in names])
         present = [(name, node) for name, node in zip(names, nodes, strict=True) if node is not None]
         await self._zk.watch_many([topic_path(name) for name, _ in present], [], position)
         self._watched_topics.update(name for name, _ in present)
-        facts = [_topic_fact(name, node) for name, node in present]
+        facts = [_topic_fact(name, node, placed) for name, node in present]
         self._nonsense = {*self._nonsense.difference(names), *(fact.name for fact in facts if fact.trouble is not None)}
         return facts
 
@@ -243,21 +253,22 @@ class Reader:
         return StatesSeen(await self.read_states(sorted(wanted)), paths)
 
 
-def _topic_fact(name: str, node: Node) -> TopicFact:
+def _topic_fact(name: str, node: Node, placed: dict[Replicas, Assignment] | None) -> TopicFact:
     stat = node.stat
     try:
-        topic_id, assignment = formats.decode_topic(node.data)
+        topic_id, assignment = formats.decode_topic(node.data, placed)
     except formats.FormatError as error:
         return TopicFact(name, stat.version, stat.czxid, node.zxid, trouble=str(error))
     return TopicFact(name, stat.version, stat.czxid, node.zxid, topic_id, assignment)
 
 
-def _state_fact(topic: str, number: int, node: Node | None, position: int) -> StateFact:
-    if node is None:
+def _state_fact(
+    topic: str, number: int, brief: Brief | None, position: int, decode: Callable[[bytes], Leadership]
+) -> StateFact:
+    if brief is None:
         return StateFact(topic, number, None, NO_VERSION, position)
-    stat = node.stat
     try:
-        state = formats.decode_state(node.data)
+        state = decode(brief.data)
     except formats.FormatError as error:
-        return StateFact(topic, number, None, stat.version, node.zxid, stat.mtime_ms, str(error))
-    return StateFact(topic, number, state, stat.version, node.zxid, stat.mtime_ms)
+        return StateFact(topic, number, None, brief.version, brief.zxid, brief.mtime_ms, str(error))
+    return StateFact(topic, number, state, brief.version, brief.zxid, brief.mtime_ms)

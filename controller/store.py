@@ -10,8 +10,9 @@ read. Nothing is ever sent twice on a guess.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import TypeVar
 
 import msgspec
@@ -21,8 +22,9 @@ from controller.claim import Claim
 from controller.config import Limits
 from controller.core.changes import Change, Committed
 from controller.core.cluster import Cluster
-from controller.core.writes import Check, Create, Delete, Op, Set
-from controller.core.znodes import CONTROLLER, CONTROLLER_EPOCH, Ensure, Put, Remove, RemoveBelow, Write, writes_for
+from controller.core.writes import Check, Op
+from controller.core.znodes import CONTROLLER, CONTROLLER_EPOCH, Remove, RemoveBelow, Write
+from controller.intents import Intent, intents_for, is_visible, ops_for, renewed
 from controller.metrics import Meters
 from controller.zk_model import (
     DeadlinePassedError,
@@ -40,29 +42,10 @@ log = structlog.get_logger()
 
 _T = TypeVar("_T")
 _SEAT_VERSION = 0
-#: rough bytes of a write beside its path and data
-_OP_OVERHEAD_BYTES = 32
 
 
 class FencedError(Exception):
     """Another controller has been elected, or our seat is gone: the term is over."""
-
-
-class Intent(msgspec.Struct):
-    """One change on its way into ZooKeeper: what it wants written, and the writes that this comes to now."""
-
-    index: int
-    change: Change
-    wanted: tuple[Write, ...]
-    writes: tuple[Write, ...]
-
-    @property
-    def size(self) -> int:
-        return sum(len(write.path) + len(getattr(write, "data", b"")) + _OP_OVERHEAD_BYTES for write in self.writes)
-
-    @property
-    def paths(self) -> list[str]:
-        return [write.path for write in self.wanted]
 
 
 class CommitResult(msgspec.Struct):
@@ -86,39 +69,37 @@ class Store:
     async def commit(self, cluster: Cluster, changes: Sequence[Change]) -> CommitResult:
         """Make one step stand. Its transactions are pipelined; they do not depend on each other."""
         stood: dict[int, Committed] = {}
-        intents = []
-        for index, change in enumerate(changes):
-            writes = writes_for(cluster, change)
-            if writes:
-                intents.append(Intent(index, change, writes, writes))
-            else:
-                stood[index] = Committed(change)
-        batches = list(self._batches(intents))
-        if len(batches) == 1:
-            stood.update(await self._settle(batches[0]))
-        elif batches:
+        batches = self._batches(intents_for(cluster, changes, stood))
+        first, second = next(batches, None), next(batches, None)
+        if first is not None and second is None:
+            stood.update(await self._settle(first))
+        elif first is not None and second is not None:
+            tasks = []
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._settle(batch)) for batch in batches]
+                for batch in chain((first, second), batches):
+                    tasks.append(group.create_task(self._settle(batch)))
+                    await asyncio.sleep(0)  # it leaves while the next one is made
             for task in tasks:
                 stood.update(task.result())
         unsettled = [change for index, change in enumerate(changes) if index not in stood]
         return CommitResult([stood[index] for index in sorted(stood)], unsettled)
 
-    def _batches(self, intents: Sequence[Intent]) -> Iterator[list[Intent]]:
+    def _batches(self, intents: Iterable[Intent]) -> Iterator[list[Intent]]:
         """Cut into transactions: a change is never divided, several writes of one znode never share one."""
         batch: list[Intent] = []
         count = size = 0
         for intent in intents:
+            more = intent.size
             is_full = (
                 count + len(intent.writes) > self._limits.writes_per_transaction
-                or size + intent.size > self._limits.bytes_per_transaction
+                or size + more > self._limits.bytes_per_transaction
             )
             if batch and is_full:
                 yield batch
                 batch, count, size = [], 0, 0
             batch.append(intent)
             count += len(intent.writes)
-            size += intent.size
+            size += more
         if batch:
             yield batch
 
@@ -130,7 +111,7 @@ class Store:
         for _ in range(1 + self._limits.resends_after_conflict):
             if not batch:
                 break
-            ops, last = _ops_for(batch)
+            ops, last = ops_for(batch)
             try:
                 answer = await self._send((*self._fence, *ops))
             except OutcomeUnknownError:
@@ -156,9 +137,9 @@ class Store:
         """What can still be written after a reading; a deletion of what is gone already is settled."""
         batch = [await self._spelled_out(intent) for intent in batch]
         nodes = await self._read([path for intent in batch for path in intent.paths])
-        renewed = [one for intent in batch if (one := _renewed(intent, nodes)) is not None]
-        settled |= {intent.index: Committed(intent.change) for intent in renewed if not intent.writes}
-        return [intent for intent in renewed if intent.writes]
+        left = [one for intent in batch if (one := renewed(intent, nodes)) is not None]
+        settled |= {intent.index: Committed(intent.change) for intent in left if not intent.writes}
+        return [intent for intent in left if intent.writes]
 
     async def _spelled_out(self, intent: Intent) -> Intent:
         """`RemoveBelow` as the removals that it comes to now."""
@@ -214,76 +195,8 @@ class Store:
         for intent in batch:
             write = intent.wanted[-1]
             node = nodes[write.path]
-            if _is_visible(write, node):
+            if is_visible(write, node):
                 version, zxid = (None, 0) if node is None else (node.stat.version, node.stat.mzxid)
                 landed[intent.index] = Committed(intent.change, version, zxid)
         log.info("commit.resolved", changes=len(batch), landed=len(landed))
         return landed
-
-
-def _ops_for(batch: Sequence[Intent]) -> tuple[list[Op], list[int]]:
-    """The operations of a transaction, and for each change the position of its last one. A node that several
-    changes ensure is made once."""
-    ops: list[Op] = []
-    last: list[int] = []
-    ensured: set[str] = set()
-    for intent in batch:
-        for write in intent.writes:
-            match write:
-                case Ensure(path=path):
-                    if path not in ensured:
-                        ensured.add(path)
-                        ops.append(Create(path, b""))
-                case Put(path=path, data=data):
-                    ops.append(Create(path, data))
-                case Remove() | RemoveBelow():
-                    raise AssertionError(f"{write.path} was not read before it is removed")
-                case _:
-                    ops.append(write)
-        last.append(len(ops) - 1)
-    return ops, last
-
-
-def _renewed(intent: Intent, nodes: dict[str, Node | None]) -> Intent | None:
-    """The change with what was read taken into account; None when it conflicts."""
-    writes: list[Write] = []
-    for write in intent.wanted:
-        node = nodes[write.path]
-        match write:
-            case Set(version=version):
-                if node is None or node.stat.version != version:
-                    return None
-                writes.append(write)
-            case Create():
-                if node is not None:
-                    return None
-                writes.append(write)
-            case Delete(version=version):
-                if node is not None and node.stat.version != version:
-                    return None
-                if node is not None:
-                    writes.append(write)
-            case Remove(path=path):
-                if node is not None:
-                    writes.append(Delete(path, node.stat.version))
-            case RemoveBelow():
-                raise AssertionError(f"{write.path} was not spelled out")
-            case Put(path=path, data=data):
-                writes.append(write if node is None else Set(path, data, node.stat.version))
-            case Ensure():
-                if node is None:
-                    writes.append(write)
-    return Intent(intent.index, intent.change, intent.wanted, tuple(writes))
-
-
-def _is_visible(write: Write, node: Node | None) -> bool:
-    """Whether what was written can be seen. Ours carries our controller epoch or our random id, so equal is ours."""
-    match write:
-        case Set(data=data, version=version):
-            return node is not None and node.stat.version == version + 1 and node.data == data
-        case Create(data=data) | Put(data=data):
-            return node is not None and node.data == data
-        case Delete() | Remove() | RemoveBelow():
-            return node is None
-        case _:
-            return node is not None

@@ -237,6 +237,7 @@ class FetchAnswer(msgspec.Struct, frozen=True):
 
 _encoder = msgspec.json.Encoder()
 encode = _encoder.encode
+encode_lines = _encoder.encode_lines
 
 _T = TypeVar("_T")
 

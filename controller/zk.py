@@ -19,6 +19,7 @@ from controller.core.writes import Op
 from controller.zk_bulk import MultiReadMissingError, multi_read, single_reads
 from controller.zk_connection import BODY_OFFSET, Reply
 from controller.zk_model import (
+    Brief,
     Children,
     Existence,
     Guard,
@@ -30,6 +31,7 @@ from controller.zk_model import (
     TransactionAnswer,
     WatchEvent,
     WatchHandler,
+    brief_of,
 )
 from controller.zk_session import Session
 from controller.zk_watches import set_watches_for
@@ -162,6 +164,15 @@ class ZooKeeperClient:
             lambda reply, piece: codec.parse_get_many(reply.frame, BODY_OFFSET, piece, reply.zxid),
             protocol.GetDataRequest,
             _node_in,
+        )
+
+    async def brief_many(self, paths: Sequence[str]) -> list[Brief | None]:
+        return await self._read_many(
+            paths,
+            lambda piece: codec.pack_get_many(piece, self._chroot),
+            lambda reply, piece: codec.parse_brief_many(reply.frame, BODY_OFFSET, piece, reply.zxid),
+            protocol.GetDataRequest,
+            lambda reply: brief_of(_node_in(reply)),
         )
 
     async def children_many(self, paths: Sequence[str]) -> list[Children | None]:

@@ -40,6 +40,15 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     zxid: int
 
 
+class Brief(msgspec.Struct, frozen=True, gc=False):
+    """A znode as read by the hundred thousand: of its stat only what says how new it is."""
+
+    data: bytes
+    version: int
+    mtime_ms: int
+    zxid: int
+
+
 class Children(msgspec.Struct, frozen=True):
     """The names below a znode (in no order that means anything), true as of `zxid`."""
 
@@ -209,6 +218,9 @@ class ZooKeeper(Protocol):
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
         """By multi-reads, pipelined and bounded by count and by bytes. Arms nothing."""
 
+    async def brief_many(self, paths: Sequence[str]) -> list[Brief | None]:
+        """As `get_many`, in less time and memory."""
+
     async def children_many(self, paths: Sequence[str]) -> list[Children | None]: ...
 
     async def watch_many(self, present: Sequence[str], absent: Sequence[str], zxid: int) -> None:
@@ -250,3 +262,7 @@ async def connected(zk: ZooKeeper) -> None:
             raise SessionLostError("the session is gone")
     finally:
         zk.remove_handler(note)
+
+
+def brief_of(node: Node | None) -> Brief | None:
+    return None if node is None else Brief(node.data, node.stat.version, node.stat.mtime_ms, node.zxid)

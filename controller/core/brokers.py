@@ -57,7 +57,7 @@ def on_brokers_seen(context: Context, event: BrokersSeen) -> Iterator[Work]:
         if cluster.duties.is_leaving(topic):
             run = partial(deletion.on_presence, context, topic, presence)
         else:
-            run = partial(repair_topic, context, topic, sorted(numbers), presence, reason)
+            run = partial(repair_topic, context, topic, numbers, presence, reason)
         yield Work(topic_subject(topic), run)
 
 

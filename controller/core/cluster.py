@@ -6,6 +6,7 @@ that a broker's failure costs that broker's partitions and nothing more.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
 from controller.core.admin import BrokerForgotten, ConfigFound, TopicErased
@@ -30,6 +31,7 @@ from controller.core.duties import Duties
 from controller.core.events import StateFact, TopicFact
 from controller.core.formats import known_broker_for, known_broker_in
 from controller.core.model import NO_VERSION, Assignment, Broker, Leadership, Partition, Replicas, Topic, TopicPartition
+from controller.core.numbers import Numbers
 
 PARTITIONS_PER_PIECE = 5_000
 
@@ -61,7 +63,7 @@ class Cluster:
         self.topics: dict[str, Topic] = {}
         self.names_by_id: dict[str, str] = {}
         #: broker id -> topic -> its partitions there, live or not
-        self.hosted: dict[int, dict[str, set[int]]] = {}
+        self.hosted: dict[int, dict[str, Numbers]] = {}
         #: partitions with replicas being added or removed
         self.reassigning: set[tuple[str, int]] = set()
         self.duties = Duties()
@@ -74,13 +76,13 @@ class Cluster:
         known = self.topics.get(topic)
         return None if known is None else known.partitions.get(partition)
 
-    def hosted_by(self, broker_ids: Iterable[int]) -> dict[str, set[int]]:
+    def hosted_by(self, broker_ids: Iterable[int]) -> dict[str, Numbers]:
         """Topic -> partitions that have a replica on any of these brokers."""
-        merged: dict[str, set[int]] = {}
+        merged: dict[str, int] = {}
         for broker_id in broker_ids:
             for topic, partitions in self.hosted.get(broker_id, {}).items():
-                merged.setdefault(topic, set()).update(partitions)
-        return merged
+                merged[topic] = merged.get(topic, 0) | partitions.bits
+        return {topic: Numbers(bits=bits) for topic, bits in merged.items()}
 
     def is_unclean_allowed(self, topic: str) -> bool:
         """Whether a leader may be elected that was not in sync, for this topic."""
@@ -139,12 +141,12 @@ class Cluster:
         if duties is not None:
             self.duties = duties  # who of those that were noted is registered, the term's first decision says
             self.gone = {broker_id: known_broker_in(znode, broker_id) for broker_id, znode in duties.noted.items()}
-        found: dict[str, dict[int, StateFact]] = {}
+        found: defaultdict[str, dict[int, StateFact]] = defaultdict(dict)
         for index, state in enumerate(states, start=1):
             if (trouble := self.trouble_with(state)) is not None:
                 self.unreadable[state.topic, state.partition] = (trouble, state.zxid)
             elif state.state is not None:
-                found.setdefault(state.topic, {})[state.partition] = state
+                found[state.topic][state.partition] = state
             if index % PARTITIONS_PER_PIECE == 0:
                 yield
         done = 0
@@ -161,20 +163,21 @@ class Cluster:
     def _load_topic(self, fact: TopicFact, states: Mapping[int, StateFact]) -> None:
         """A topic that was not known, with the states that were found: what `_put_topic` and `_set_state` come to."""
         topic = Topic(fact.name, fact.topic_id, fact.version, fact.czxid, fact.zxid, {})
-        hosted: dict[int, set[int]] = {}
+        partitions, hosted = topic.partitions, dict[int, int]()
         for number, wanted in sorted(fact.assignment.items()):
+            replicas, adding, removing = wanted.replicas, wanted.adding, wanted.removing
             found = states.get(number)
-            topic.partitions[number] = (
-                Partition(wanted.replicas, wanted.adding, wanted.removing)
-                if found is None
-                else Partition(wanted.replicas, wanted.adding, wanted.removing, found.state, found.version, found.zxid)
-            )
-            for broker_id in wanted.replicas:
-                hosted.setdefault(broker_id, set()).add(number)
-            if wanted.adding or wanted.removing:
+            if found is None:
+                partitions[number] = Partition(replicas, adding, removing)
+            else:
+                partitions[number] = Partition(replicas, adding, removing, found.state, found.version, found.zxid)
+            bit = 1 << number
+            for broker_id in replicas:
+                hosted[broker_id] = hosted.get(broker_id, 0) | bit
+            if adding or removing:
                 self.reassigning.add((fact.name, number))
-        for broker_id, numbers in hosted.items():
-            self.hosted.setdefault(broker_id, {})[fact.name] = numbers
+        for broker_id, bits in hosted.items():
+            self.hosted.setdefault(broker_id, {})[fact.name] = Numbers(bits=bits)
         self.topics[fact.name] = topic
         if fact.topic_id is not None:
             self.names_by_id[fact.topic_id] = fact.name
@@ -259,7 +262,7 @@ class Cluster:
         for broker_id in set(before) - set(assignment.replicas):
             self._unhost(topic, number, broker_id)
         for broker_id in assignment.replicas:
-            self.hosted.setdefault(broker_id, {}).setdefault(topic, set()).add(number)
+            self.hosted.setdefault(broker_id, {}).setdefault(topic, Numbers()).add(number)
         if assignment.adding or assignment.removing:
             self.reassigning.add((topic, number))
         else:

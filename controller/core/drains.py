@@ -51,7 +51,7 @@ def remaining(cluster: Cluster, broker_id: int) -> list[TopicPartition]:
         TopicPartition(topic, number)
         for topic, numbers in sorted(cluster.hosted.get(broker_id, {}).items())
         if not cluster.duties.is_leaving(topic)
-        for number in sorted(numbers)
+        for number in numbers
         if (known := cluster.topics[topic].partitions[number]).state is not None
         and known.state.leader == broker_id
         and len(known.replicas) > 1
@@ -77,7 +77,7 @@ def _refusal(cluster: Cluster, event: DrainAsked) -> Refused | None:
 def _moves(context: Context, event: DrainAsked, seen: set[tuple[str, int]] | None = None) -> Iterator[Work]:
     seen = set() if seen is None else seen
     for topic, numbers in sorted(context.cluster.hosted.get(event.broker_id, {}).items()):
-        rest = [number for number in sorted(numbers) if (topic, number) not in seen]
+        rest = [number for number in numbers if (topic, number) not in seen]
         seen.update((topic, number) for number in rest)
         yield Work(topic_subject(topic), partial(_move_off, context, topic, rest, event))
 

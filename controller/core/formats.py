@@ -175,6 +175,8 @@ class TermZnode(msgspec.Struct, frozen=True):
     phases: dict[str, float] = {}
 
 
+Placed = dict[int, Assignment]
+
 _T = TypeVar("_T")
 _state_decoder = msgspec.json.Decoder(StateZnode)
 encode = msgspec.json.encode
@@ -196,7 +198,8 @@ def decode_epoch(data: bytes) -> int:
         raise FormatError(f"not an epoch: {data[:40]!r}") from None
 
 
-def decode_state(data: bytes) -> Leadership:
+def decode_state(data: bytes, placed: Mapping[Replicas, Assignment] | None = None) -> Leadership:
+    """An ISR that is some assignment's replicas is those of `placed`, as in `decode_topic`."""
     try:
         znode = _state_decoder.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -204,7 +207,8 @@ def decode_state(data: bytes) -> Leadership:
     if not znode.isr or (znode.leader != NO_LEADER and znode.leader not in znode.isr):
         raise FormatError(f"leader {znode.leader} is not in the ISR {list(znode.isr)}")
     recovery = znode.leader_recovery_state or RECOVERED
-    return Leadership(znode.leader, znode.leader_epoch, znode.isr, znode.controller_epoch, recovery)
+    isr = placed[znode.isr].replicas if placed is not None and znode.isr in placed else znode.isr
+    return Leadership(znode.leader, znode.leader_epoch, isr, znode.controller_epoch, recovery)
 
 
 def encode_state(state: Leadership) -> bytes:
@@ -215,15 +219,22 @@ def encode_state(state: Leadership) -> bytes:
     ).encode()
 
 
-def decode_topic(data: bytes) -> tuple[str | None, dict[int, Assignment]]:
-    """Topic id (None before version 3) and assignment."""
+def decode_topic(data: bytes, placed: dict[Replicas, Assignment] | None = None) -> tuple[str | None, Placed]:
+    """Topic id (None before version 3) and assignment; what is alike is one value, over all that share `placed`."""
     znode = decode(data, TopicZnode)
     adding, removing = znode.adding_replicas or {}, znode.removing_replicas or {}
-    assignment = {}
+    assignment, placed = {}, {} if placed is None else placed
     for number, replicas in sorted(znode.partitions.items()):
-        if number < 0 or not replicas or min(replicas) < 0 or len(set(replicas)) != len(replicas):
-            raise FormatError(f"partition {number} cannot have replicas {list(replicas)}")
-        assignment[number] = Assignment(replicas, tuple(adding.get(number, ())), tuple(removing.get(number, ())))
+        one = placed.get(replicas)
+        if one is None:
+            if not replicas or min(replicas) < 0 or len(set(replicas)) != len(replicas):
+                raise FormatError(f"partition {number} cannot have replicas {list(replicas)}")
+            one = placed[replicas] = Assignment(replicas)
+        assignment[number] = one
+    for number in (adding.keys() | removing.keys()) & assignment.keys():
+        assignment[number] = Assignment(assignment[number].replicas, adding.get(number, ()), removing.get(number, ()))
+    if min(assignment, default=0) < 0:
+        raise FormatError(f"there is no partition {min(assignment)}")
     return znode.topic_id or None, assignment
 
 

@@ -228,7 +228,8 @@ def _rows(cluster: Cluster, wanted: Mapping[str, Iterable[int]]) -> Rows:
         topic = cluster.topics.get(name)
         if topic is None or cluster.duties.is_leaving(name):
             continue
-        led = {number: topic.partitions[number] for number in numbers if topic.partitions[number].state is not None}
+        partitions = topic.partitions
+        led = {number: one for number in numbers if (one := partitions[number]).state is not None}
         if led and topic.topic_id is not None:
             rows[name, topic.topic_id] = led
     return rows

@@ -26,6 +26,8 @@ class PartitionStatus(Enum):
     ONLINE = "OnlinePartition"
     OFFLINE = "OfflinePartition"
 
+    __hash__ = object.__hash__  # Enum's own is Python, and tables are asked for each partition
+
 
 class ReplicaStatus(Enum):
     """States of a replica; the values are the names Kafka prints."""
@@ -37,6 +39,8 @@ class ReplicaStatus(Enum):
     DELETION_STARTED = "ReplicaDeletionStarted"
     DELETION_SUCCESSFUL = "ReplicaDeletionSuccessful"
     DELETION_INELIGIBLE = "ReplicaDeletionIneligible"
+
+    __hash__ = object.__hash__
 
 
 class Cost(msgspec.Struct, frozen=True):

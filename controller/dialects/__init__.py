@@ -19,8 +19,17 @@ from controller.wire import Answer
 Wanted = Mapping[TopicKey, Mapping[int, Partition | None]]
 #: the replicas a broker should stop
 Unwanted = Mapping[TopicKey, Mapping[int, Stop]]
-#: what a dialect made of partitions, so that a state that many brokers are told is put into bytes once
-Kept = dict[TopicKey, dict[int, tuple[Partition, bytes]]]
+
+
+class KeptRows(msgspec.Struct):
+    """What a dialect made of a topic's partitions, by number: it serves again for the very same partition."""
+
+    partitions: dict[int, Partition | None]
+    rows: dict[int, bytes]
+
+
+#: by topic, and whether the replicas are new on the receiver
+Kept = dict[tuple[TopicKey, bool], KeptRows]
 
 
 class NotAcknowledgedError(Exception):

@@ -5,6 +5,9 @@ It owns bodies, headers and the answer's meaning. It never tries again and never
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import repeat
+from operator import is_
 from typing import Final
 
 import msgspec
@@ -20,12 +23,14 @@ from controller.core.model import (
     Partition,
     Replicas,
 )
-from controller.core.requests import KnownBroker
-from controller.dialects import Envelope, NotAcknowledgedError, Request, Unwanted
+from controller.core.requests import KnownBroker, TopicKey
+from controller.dialects import Envelope, KeptRows, NotAcknowledgedError, Request, Unwanted
 from controller.http import ExchangeError, HttpClient
 from controller.signing import Incarnation, Signer
 
 NO_EPOCH: Final = -1
+#: no partition of a telling, nor the None of one that is removed
+_NEVER: Final = Partition(())
 
 
 def headers_for(broker: Broker, envelope: Envelope) -> dict[str, str]:
@@ -102,34 +107,43 @@ def _entry_for(known: KnownBroker) -> wire.BrokerEntry:
 
 
 def _topics_for(request: Request) -> list[wire.UndecodedTopicRows]:
-    """A row for each partition that was ever led or is removed. The hot loop of a failover, hence in one piece: a row
-    that another broker was told already, of the very same state, is not made again."""
-    new = request.new
-    are_sound = (request.live_ids - request.failed_dirs.keys()).issuperset
+    """A row for each partition that was ever led or is removed."""
     topics = []
-    for (topic, topic_id), partitions in request.rows.items():
+    for key, partitions in request.rows.items():
+        topic, topic_id = key
         assert topic_id, "a topic without an id is never told"
-        kept = None if request.kept is None else request.kept.setdefault((topic, topic_id), {})
-        rows = []
-        for number, partition in partitions.items():
-            if partition is None:
-                rows.append(_REMOVED % number)
-                continue
-            if partition.state is None:
-                continue
-            is_new = bool(new) and (topic_id, number) in new
-            known = None if kept is None or is_new else kept.get(number)
-            if known is not None and known[0] is partition:
-                rows.append(known[1])
-                continue
-            offline = () if are_sound(partition.replicas) else _offline(request, topic, number, partition)
-            row = wire.encode(row_for(number, partition, partition.state, offline, is_new=is_new))
-            rows.append(row)
-            if kept is not None and not is_new:
-                kept[number] = (partition, row)
-        if rows:
-            topics.append(wire.UndecodedTopicRows(topic, topic_id, msgspec.Raw(b"[%b]" % b",".join(rows))))
+        new = [number for number in partitions if (topic_id, number) in request.new] if request.new else []
+        if new and len(new) < len(partitions):
+            made = dict(zip(partitions, _rows_for(request, key, partitions, is_new=False), strict=True))
+            some = {number: partitions[number] for number in new}
+            rows = [*(made | dict(zip(new, _rows_for(request, key, some, is_new=True), strict=True))).values()]
+        else:
+            rows = _rows_for(request, key, partitions, is_new=bool(new))
+        if body := b",".join(filter(None, rows)):
+            topics.append(wire.UndecodedTopicRows(topic, topic_id, msgspec.Raw(b"[%b]" % body)))
     return topics
+
+
+def _rows_for(
+    request: Request, key: TopicKey, partitions: Mapping[int, Partition | None], *, is_new: bool
+) -> list[bytes]:
+    """A row for each of a topic's partitions, empty for one never led. The hot loop of a failover, hence by maps: rows
+    that another broker was told already, of the very same states, are not made again."""
+    kept = (request.kept if request.kept is not None else {}).setdefault((key, is_new), KeptRows({}, {}))
+    if not all(map(is_, map(kept.partitions.get, partitions, repeat(_NEVER)), partitions.values())):
+        are_sound = (request.live_ids - request.failed_dirs.keys()).issuperset
+        missing = {n: one for n, one in partitions.items() if kept.partitions.get(n, _NEVER) is not one}
+        rows = []
+        for number, partition in missing.items():
+            if partition is None:
+                rows.append(_removal_of(number))
+            elif partition.state is not None:
+                offline = () if are_sound(partition.replicas) else _offline(request, key[0], number, partition)
+                rows.append(row_for(number, partition, partition.state, offline, is_new=is_new))
+        kept.partitions.update(missing)
+        kept.rows.update(dict.fromkeys(missing, b""))
+        kept.rows.update(zip((row.partition for row in rows), wire.encode_lines(rows).split(b"\n"), strict=False))
+    return list(map(kept.rows.__getitem__, partitions))
 
 
 def row_for(
@@ -169,10 +183,9 @@ def _stops_for(stops: Unwanted) -> list[wire.TopicStops]:
     return topics
 
 
-#: the row that removes a partition, but for its number
-_REMOVED: Final = (
-    b"[%d"
-    + wire.encode(
-        wire.PartitionRow(0, NO_EPOCH, LEADER_REMOVED, NO_EPOCH, (), NO_VERSION, (), (), (), (), False, RECOVERED)
-    )[2:]
-)
+def _removal_of(number: int) -> wire.PartitionRow:
+    nothing: Replicas = ()
+    return wire.PartitionRow(
+        number, NO_EPOCH, LEADER_REMOVED, NO_EPOCH, nothing, NO_VERSION, nothing, nothing, nothing, nothing, False,
+        RECOVERED,
+    )  # fmt: skip

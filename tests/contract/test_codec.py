@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from controller import zk_codec as codec
 from controller.core.writes import Check, Create, Delete, Op, Set
-from controller.zk_model import Children, Node, OpResult, Stat
+from controller.zk_model import Children, Node, OpResult, Stat, brief_of
 from controller.zk_watches import set_watches_for
 
 NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=20)
@@ -135,6 +135,7 @@ def test_multi_reads_are_read_as_aiozk_writes_them(
         expected_lists.append(Children(tuple(names), stat, 9))
     paths, end = [path for path, _ in nodes], header(-1, -1, done=True)
     assert codec.parse_get_many(b"x" * 16 + reads + end, 16, paths, 9) == expected_nodes
+    assert codec.parse_brief_many(b"x" * 16 + reads + end, 16, paths, 9) == [brief_of(node) for node in expected_nodes]
     assert codec.parse_children_many(b"x" * 16 + lists + end, 16, paths, 9) == expected_lists
 
 

@@ -16,6 +16,7 @@ from controller.zk_model import (
     SessionLostError,
     TooLargeError,
     ZooKeeper,
+    brief_of,
 )
 from tests.contract.labs import Lab
 
@@ -158,6 +159,7 @@ async def test_many_reads_come_in_order_and_what_is_missing_is_none(client: ZooK
     found = await client.get_many(paths)
     assert [node and node.data for node in found] == [None] * 100 + [b"%d" % n for n in reversed(range(2400))]
     assert {node.stat.version for node in found if node is not None} == {0}
+    assert await client.brief_many(paths) == [brief_of(node) for node in found]
     assert await client.get_many([]) == []
     listed = await client.children("/")
     assert listed is not None

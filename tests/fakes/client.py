@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from controller import zk_codec as codec
 from controller.core.writes import Create, Delete, Op, Set
 from controller.zk_model import (
+    Brief,
     Children,
     Existence,
     Guard,
@@ -29,6 +30,7 @@ from controller.zk_model import (
     TransactionAnswer,
     WatchEvent,
     WatchHandler,
+    brief_of,
 )
 from controller.zk_watches import WatchLists
 
@@ -119,6 +121,9 @@ class FakeClient:
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
         return await self._ask("get_many", lambda: [self._node(path, False) for path in paths])
+
+    async def brief_many(self, paths: Sequence[str]) -> list[Brief | None]:
+        return await self._ask("brief_many", lambda: [brief_of(self._node(path, False)) for path in paths])
 
     async def children_many(self, paths: Sequence[str]) -> list[Children | None]:
         return await self._ask("children_many", lambda: [self._children(path) for path in paths])

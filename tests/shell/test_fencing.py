@@ -107,6 +107,22 @@ async def test_a_step_of_many_writes_is_cut_into_bounded_transactions() -> None:
     assert max(sizes) <= 2 + 12
 
 
+async def test_a_topic_of_many_transactions_meets_no_conflict_over_the_znode_they_share() -> None:
+    server = await a_server()
+    zk = await with_topic(server)
+    store, _ = await a_store(server, zk, Limits(writes_per_transaction=12))
+    calls: list[str] = []
+
+    async def note(client: FakeClient, call: str) -> None:
+        calls.append(call)
+
+    server.on_request = note
+    await store.commit(a_belief(20), [a_change(number) for number in range(20)])
+    server.on_request = None
+    assert calls == ["transact"] * 4
+    assert all(state_of(server, "orders", number) for number in range(20))
+
+
 async def test_a_claim_whose_answer_was_lost_is_known_to_be_ours() -> None:
     server = await a_server()
     zk = await server.connect()
