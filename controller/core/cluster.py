@@ -117,8 +117,7 @@ class Cluster:
 
     def all_partitions(self) -> Iterator[tuple[TopicPartition, Partition]]:
         for name, topic in self.topics.items():
-            for number, partition in topic.partitions.items():
-                yield TopicPartition(name, number), partition
+            yield from ((TopicPartition(name, number), partition) for number, partition in topic.partitions.items())
 
     def trouble_with(self, fact: StateFact) -> str | None:
         """Why a state znode must be left alone; None when it can be believed."""
@@ -186,9 +185,11 @@ class Cluster:
         """Believe what stands."""
         for one in committed:
             match one.change:
-                case StateDecided(topic=topic, partition=number, state=state):
+                case StateDecided(topic=topic, partition=number, state=state, by_leader=by_leader):
                     assert one.version is not None
                     self._set_state(topic, number, state, one.version, one.zxid)
+                    if not by_leader:
+                        self.duties.departed.pop((topic, number), None)
                 case StateFound(topic=topic, partition=number, state=state, version=version, zxid=zxid):
                     self._set_state(topic, number, state, version, zxid)
                 case StateLost(topic=topic, partition=number, zxid=zxid):
@@ -198,7 +199,7 @@ class Cluster:
                 case BrokerGone(broker_id=broker_id):
                     self.gone[broker_id] = self.brokers.pop(broker_id)
                     self.live_ids = frozenset(self.brokers)
-                    self.duties.forget_broker(broker_id)
+                    self.duties.forget_broker(broker_id, self._in_sync_on(broker_id))
                 case TopicFound(fact=fact):
                     self._find_topic(fact)
                 case TopicCreated(name=name, topic_id=topic_id, assignment=assignment, configs=configs):
@@ -225,6 +226,11 @@ class Cluster:
                     pass  # nothing to believe
                 case change:
                     self.duties.apply(change)
+
+    def _in_sync_on(self, broker_id: int) -> list[tuple[str, int]]:
+        held = ((topic, number) for topic, numbers in self.hosted.get(broker_id, {}).items() for number in numbers)
+        states = ((key, self.topics[key[0]].partitions[key[1]].state) for key in held)
+        return [key for key, state in states if state is not None and broker_id in state.isr]
 
     def _set_broker(self, broker: Broker) -> None:
         self.gone.pop(broker.broker_id, None)

@@ -5,7 +5,7 @@ Part of the `Cluster`; only `Cluster.apply` calls `apply`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -71,6 +71,8 @@ class Duties:
         self.failed_dirs: dict[int, frozenset[tuple[str, int]]] = {}
         #: brokers that had bad directories under the controller before, and have not said yet which replicas that is
         self.suspect_ids: frozenset[int] = frozenset()
+        #: (topic, partition) -> in-sync replicas whose broker went or bounced, until a decision that knows it stands
+        self.departed: dict[tuple[str, int], frozenset[int]] = {}
         #: registrations as they are written down, the last one of each broker ever seen
         self.noted: dict[int, KnownBrokerZnode] = {}
         #: terms of the past and the present, by controller epoch
@@ -113,11 +115,15 @@ class Duties:
         self.topic_configs.pop(topic, None)
         for broker_id, failed in list(self.failed_dirs.items()):
             _keep(self.failed_dirs, broker_id, frozenset(one for one in failed if one[0] != topic))
+        for key in [key for key in self.departed if key[0] == topic]:
+            del self.departed[key]
 
-    def forget_broker(self, broker_id: int) -> None:
-        """A registration is over: another life has other directories."""
+    def forget_broker(self, broker_id: int, in_sync: Iterable[tuple[str, int]]) -> None:
+        """A registration is over: another life has other directories, and has yet to catch up where it was in sync."""
         self.failed_dirs.pop(broker_id, None)
         self.suspect_ids -= {broker_id}
+        for key in in_sync:
+            self.departed[key] = self.departed.get(key, frozenset()) | {broker_id}
 
     def apply(self, change: AdminChange) -> None:
         match change:

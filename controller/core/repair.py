@@ -31,7 +31,9 @@ def repair_topic(
     known = cluster.topics[topic]
     if cluster.duties.is_leaving(topic):
         return
-    is_plain = not presence.returning and not cluster.duties.failed_dirs  # who is online serves whatever it hosts
+    duties = cluster.duties
+    # who is online serves whatever it hosts, and was there all the time
+    is_plain = not presence.returning and not duties.failed_dirs and not duties.departed
     for number in numbers:
         if cluster.unreadable and (topic, number) in cluster.unreadable:
             continue
@@ -69,7 +71,7 @@ def repair_partition(
             partition.state,
             online,
             context.epoch,
-            returning=presence.returning,
+            returning=presence.returning | cluster.duties.departed.get((topic, number), frozenset()),
             draining=cluster.avoided_ids,
             allow_unclean=cluster.is_unclean_allowed(topic) if allow_unclean is None else allow_unclean,
         )

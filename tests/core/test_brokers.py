@@ -10,13 +10,17 @@ import pytest
 from controller.core.brokers import Census, census_for
 from controller.core.changes import BrokerChanged, BrokerGone, BrokerLive, StateDecided, SubjectParked
 from controller.core.cluster import Cluster
+from controller.core.events import StatesSeen
+from controller.core.formats import encode_state
 from controller.core.model import NO_LEADER, RECOVERING
 from controller.core.states import PartitionStatus
+from controller.core.znodes import state_path
 from tests.builders import (
     EPOCH,
     a_broker,
     a_cluster,
     a_leadership,
+    a_state_fact,
     believed,
     brokers,
     brokers_seen,
@@ -118,6 +122,19 @@ def test_a_bounce_is_seen_by_the_registration_and_moves_the_leadership() -> None
 def test_a_bounced_sole_isr_member_leads_again_with_a_higher_leader_epoch() -> None:
     cluster = a_cluster(orders=[[1, 2]], states={"orders-0": a_leadership(1, [1], 4)})
     assert settle(cluster, brokers_seen(a_broker(1, epoch=99), 2, 3)).states == {"orders-0": a_leadership(1, [1], 5)}
+
+
+def test_a_bounce_is_not_forgotten_when_its_write_meets_another_writer() -> None:
+    """A leader below protocol level 2.7 shrank its ISR, told nobody yet, and bounced."""
+    cluster = a_cluster(orders=[[1, 2, 3]])
+    zookeeper = zookeeper_of(cluster)
+    shrunk = a_leadership(1, [1, 3])
+    zookeeper.put(state_path("orders", 0), encode_state(shrunk))
+    settled = settle(cluster, brokers_seen(a_broker(1, epoch=99), 2, 3), zookeeper)
+    assert [type(one).__name__ for one in settled.conflicts] == ["StateDecided"]
+    found = StatesSeen([a_state_fact("orders", 0, shrunk, 1, zookeeper.zxid)])
+    assert settle(cluster, found, zookeeper).states == {"orders-0": a_leadership(3, [3], 1)}
+    assert settle(cluster, found, zookeeper).states == {}
 
 
 def test_a_bounced_sole_isr_member_keeps_leading() -> None:
