@@ -119,12 +119,6 @@ class Cluster:
         for name, topic in self.topics.items():
             yield from ((TopicPartition(name, number), partition) for number, partition in topic.partitions.items())
 
-    def trouble_with(self, fact: StateFact) -> str | None:
-        """Why a state znode must be left alone; None when it can be believed."""
-        if fact.trouble is None and fact.state is not None and fact.state.controller_epoch > self.controller_epoch:
-            return f"stamped by a later controller, epoch {fact.state.controller_epoch}"
-        return fact.trouble
-
     # ------------------------------------------------------------------ the only mutators
 
     def load(self, topics: Iterable[TopicFact], states: Iterable[StateFact], duties: Duties | None = None) -> None:
@@ -142,7 +136,7 @@ class Cluster:
             self.gone = {broker_id: known_broker_in(znode, broker_id) for broker_id, znode in duties.noted.items()}
         found: defaultdict[str, dict[int, StateFact]] = defaultdict(dict)
         for index, state in enumerate(states, start=1):
-            if (trouble := self.trouble_with(state)) is not None:
+            if (trouble := state.trouble_in(self.controller_epoch)) is not None:
                 self.unreadable[state.topic, state.partition] = (trouble, state.zxid)
             elif state.state is not None:
                 found[state.topic][state.partition] = state

@@ -35,6 +35,12 @@ class StateFact(msgspec.Struct, frozen=True, gc=False):
     mtime_ms: int = 0
     trouble: str | None = None
 
+    def trouble_in(self, controller_epoch: int) -> str | None:
+        """Why the znode must be left alone in this term; None when it can be believed."""
+        if self.trouble is None and self.state is not None and self.state.controller_epoch > controller_epoch:
+            return f"stamped by a later controller, epoch {self.state.controller_epoch}"
+        return self.trouble
+
 
 class TermStarted(msgspec.Struct, frozen=True):
     """The cluster was loaded: topics and states are believed already, brokers were read last and come here."""

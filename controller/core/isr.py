@@ -142,7 +142,7 @@ def _see_states(context: Context, facts: Sequence[StateFact]) -> Iterator[Decide
         known = cluster.partition(fact.topic, fact.partition)
         if known is None or fact.zxid < known.zxid or cluster.duties.is_leaving(fact.topic):
             continue  # of a topic not believed or on its way out, or older than our own write
-        trouble = cluster.trouble_with(fact)
+        trouble = fact.trouble_in(cluster.controller_epoch)
         if trouble is not None:
             if cluster.unreadable.get((fact.topic, fact.partition), ("", 0))[0] != trouble:
                 yield 0, Unreadable(fact.topic, fact.partition, trouble, fact.zxid)
