@@ -27,6 +27,7 @@ from brokerstub.notices import Notices
 from brokerstub.parts import OutOfOrderError, Parts
 from brokerstub.replicas import Change, Key, Replicas, Taken, pieces
 from brokerstub.sessions import Sessions
+from controller.clock import jump
 from controller.config import LIMITS, BrokerConfig, Limits
 from controller.core.codes import Code
 from controller.core.topics import draw_topic_id
@@ -134,6 +135,7 @@ class Broker:
     def on_faults(self, faults: Faults) -> None:
         """The faults to be suffered from now on."""
         before, self._faults = self._faults, faults
+        jump(faults.clock_ahead_ms)
         broken = faults.broken_dirs & set(self._dirs.indexes)
         for directory in sorted(broken - self._dirs.broken):
             self._fail(directory)

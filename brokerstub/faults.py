@@ -1,4 +1,5 @@
-"""The faults that a broker is made to suffer, in a file: log directories that fail, and partitions it does not fetch.
+"""The faults that a broker is made to suffer, in a file: log directories that fail, partitions it does not fetch, a
+clock that jumps.
 
 The lab writes the file and a broker with `klamm.faults.file` watches it, so a fault can be set while the broker is
 down, and there is no port by which anybody else could set one. It owns the format, and inflicts nothing itself.
@@ -29,6 +30,8 @@ class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     broken_dirs: frozenset[int] = frozenset()
     #: topic and partition
     held: frozenset[tuple[str, int]] = frozenset()
+    #: its wall clock is so much ahead of the machine's
+    clock_ahead_ms: int = 0
 
 
 NO_FAULTS: Final = Faults()

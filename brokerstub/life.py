@@ -33,6 +33,7 @@ from brokerstub.shutdown import Seat, hand_over
 from brokerstub.zookeeper import RegistrationLostError, Sessions, end_when_unregistered
 from controller import wire
 from controller.claim import Claim, release
+from controller.clock import wall_ms
 from controller.config import LIMITS, BrokerConfig, ConfigError
 from controller.daemon import Daemon
 from controller.dialects.http import HttpDialect
@@ -89,12 +90,12 @@ class Life:
                 cluster,
                 self._http,
                 clock_ms=_monotonic_ms,
-                wall_clock_ms=_wall_ms,
+                wall_clock_ms=wall_ms,
                 entropy=self._entropy,
                 faults=self._faults,
                 signer=self._signer,
             )
-            server = BrokerServer(broker, self._journal.accept, _wall_ms)
+            server = BrokerServer(broker, self._journal.accept, wall_ms)
             runner = await serve(self.config, server, self._door, self._secrets, self._signer)
             try:
                 async with asyncio.TaskGroup() as group:
@@ -166,7 +167,7 @@ class Life:
         broker_epoch = await register(
             zk,
             broker_id,
-            lambda: registration_for(self.config, _wall_ms()),
+            lambda: registration_for(self.config, wall_ms()),
             earlier_session_ids=self._sessions.own_ids,
         )
         zk.measure(lambda took_s: self._meters.zookeeper_answers.add(took_s * 1_000))
@@ -176,7 +177,7 @@ class Life:
             open_outboxes=self._open_outboxes,
             journal=self._journal,
             limits=LIMITS,
-            now_ms=_wall_ms,
+            now_ms=wall_ms,
             entropy=self._entropy,
             meters=self._meters,
             is_ours=lambda broker: (
@@ -240,10 +241,6 @@ async def _give_up_seat(zk: ZooKeeperClient) -> None:
                 log.info("seat.released")
     except (ZooKeeperError, TimeoutError) as error:
         log.warning("seat.kept", reason=str(error) or "no answer")  # it goes with the session
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _monotonic_ms() -> int:

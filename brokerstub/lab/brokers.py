@@ -210,6 +210,10 @@ class LabBroker:
         """It does not fetch this partition."""
         return self._suffer(held=read_faults(self._faults_path).held | {(topic, partition)})
 
+    def jump(self, ahead_ms: int) -> bool:
+        """Its wall clock is so much ahead of the machine's from now on, or behind."""
+        return self._suffer(clock_ahead_ms=ahead_ms)
+
     def release(self, topic: str, partition: int) -> bool:
         return self._suffer(held=read_faults(self._faults_path).held - {(topic, partition)})
 
@@ -218,7 +222,7 @@ class LabBroker:
             raise LabError(f"broker {self.broker_id} has log directories 0 to {len(self._log_dirs) - 1}, not {index}")
         return index
 
-    def _suffer(self, **changed: frozenset[Any]) -> bool:
+    def _suffer(self, **changed: Any) -> bool:
         """It watches the file."""
         before = read_faults(self._faults_path)
         faults = msgspec.structs.replace(before, **changed)

@@ -10,11 +10,11 @@ import socket
 from collections.abc import Mapping
 from itertools import permutations
 
-from brokerstub.lab.proxy import Proxy
+from brokerstub.lab.http_proxy import HttpProxy
 from brokerstub.lab.settings import HOST
 
 
-class Way(Proxy):
+class Way(HttpProxy):
     """From one broker to another; its port is its own from `reserve` to `forsake`, whether it listens or not."""
 
     def __init__(self, target: tuple[str, int]) -> None:

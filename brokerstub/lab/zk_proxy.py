@@ -73,10 +73,11 @@ class FrameScanner:
 
 @dataclass(eq=False)
 class Fault:
-    """Waits for the first message that fits."""
+    """Waits for the first message that fits, after `skip` others that do."""
 
     kind: Literal["lose_answer", "swallow_handshake", "close_mid_message", "drop_request"]
     opcode: int | None = None  # any request, for None, but no ping
+    skip: int = 0
     happened: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -136,8 +137,10 @@ class ZooKeeperLink(Link):
     def _take(self, kind: str, opcode: int | None = None) -> Fault | None:
         for fault in self._faults:
             if fault.kind == kind and (fault.opcode == opcode or (fault.opcode is None and opcode != _PING_OPCODE)):
-                self._faults.remove(fault)
-                return fault
+                if fault.skip == 0:
+                    self._faults.remove(fault)
+                    return fault
+                fault.skip -= 1
         return None
 
 
@@ -148,13 +151,13 @@ class ZooKeeperProxy(Proxy):
         super().__init__(target, port=port)
         self._faults: list[Fault] = []
 
-    def lose_answer(self, opcode: int | None = None) -> asyncio.Event:
+    def lose_answer(self, opcode: int | None = None, *, skip: int = 0) -> asyncio.Event:
         """The next such request is answered by the server; instead of the answer the client sees the end."""
-        return self._arm(Fault("lose_answer", opcode))
+        return self._arm(Fault("lose_answer", opcode, skip))
 
-    def drop_request(self, opcode: int | None = None) -> asyncio.Event:
+    def drop_request(self, opcode: int | None = None, *, skip: int = 0) -> asyncio.Event:
         """The next such request never reaches the server, and its connection ends."""
-        return self._arm(Fault("drop_request", opcode))
+        return self._arm(Fault("drop_request", opcode, skip))
 
     def swallow_handshake(self) -> asyncio.Event:
         """The next handshake is never answered, on a connection that stays open."""
@@ -163,6 +166,10 @@ class ZooKeeperProxy(Proxy):
     def close_mid_message(self) -> asyncio.Event:
         """Of the next answer (no ping's, no notification) the first half arrives, then the end."""
         return self._arm(Fault("close_mid_message"))
+
+    def disarm(self) -> None:
+        """What has not happened will not."""
+        self._faults.clear()
 
     def _arm(self, fault: Fault) -> asyncio.Event:
         self._faults.append(fault)

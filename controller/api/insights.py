@@ -5,7 +5,6 @@ Computed from belief by pure functions of the core; nothing is written and nobod
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -15,6 +14,7 @@ from controller.api.active import ActiveController
 from controller.api.bodies import Int32, Page, answer, decode_body, number_in_path
 from controller.api.problems import invalid, refusal_for
 from controller.api.view import TermView
+from controller.clock import wall_ms
 from controller.core.codes import Code
 from controller.core.explain import explain
 from controller.core.whatif import what_if
@@ -61,7 +61,7 @@ class Insights:
             raise invalid("name one or more different brokers")
         if absent := sorted(set(killed) - cluster.live_ids):
             raise refusal_for(Code.BROKER_ID_NOT_REGISTERED, f"not live, so nothing can be killed: {absent}")
-        return answer(what_if(cluster, frozenset(killed), round(time.time() * 1_000), seed=0))
+        return answer(what_if(cluster, frozenset(killed), wall_ms(), seed=0))
 
     async def history(self, request: web.Request, raw: bytes) -> web.Response:
         return answer(Page([term_body(term) for term in self._active.history()]))

@@ -20,6 +20,7 @@ from controller.api.active import ActiveController
 from controller.api.bodies import Page, answer, query_of
 from controller.api.listing import SLICE_MS, Summaries
 from controller.api.view import ControllerDoor
+from controller.clock import wall_ms
 from controller.core.cluster import Cluster
 from controller.core.moves import TABLES, Move, Status, statuses_of
 
@@ -135,7 +136,7 @@ class Pulse:
             pause_ms = float(SAMPLE_EVERY_MS)
             if self._door.is_active:
                 started = time.perf_counter()
-                await self.take_sample(round(time.time() * 1_000))
+                await self.take_sample(wall_ms())
                 pause_ms = max(pause_ms, PAUSE_PER_COST * 1_000 * (time.perf_counter() - started))
             self._totals = self._totals_now()  # also on a standby: a term's first sample is compared with these
             self._moves.append(Counter(self._door.meters.moves))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random, SystemRandom
@@ -24,6 +23,7 @@ from controller import wire
 from controller.api.app import build_app
 from controller.api.view import NotControllerError
 from controller.claim import Claim, read_seat, release
+from controller.clock import wall_ms
 from controller.config import LIMITS, BrokerConfig, ConfigError
 from controller.core import formats
 from controller.core.znodes import CLUSTER_ID
@@ -179,7 +179,7 @@ class Dedicated:
             open_outboxes=self._open_outboxes,
             journal=self._journal,
             limits=LIMITS,
-            now_ms=_wall_ms,
+            now_ms=wall_ms,
             entropy=self._entropy,
             meters=self._door.meters,
             is_ours=lambda registered: not wire.speaks_http(registered.endpoints),
@@ -248,7 +248,3 @@ async def _cluster_id(zk: ZooKeeperClient) -> str:
     if node is None:
         raise ConfigError("no Kafka broker was ever here: there is no /cluster/id (is the chroot right?)")
     return formats.decode(node.data, formats.ClusterIdZnode).id
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000
