@@ -24,11 +24,11 @@ _FIRST_WORDS = (b"GET /", b"POST /", b"PUT /", b"PATCH /", b"DELETE /", b"HTTP/1
 
 #: what can stand where an answer should: by name, so that a schedule can draw it
 GARBAGE: Final = {
-    "error": b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n",
-    "nonsense": b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 3\r\n\r\n\xff{"',
-    "torn": b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 900\r\n\r\n{"error_code":',
+    "error": b"HTTP/1.1 500 Internal Server Error\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
+    "nonsense": b'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 3\r\n\r\n\xff{"',
+    "torn": b'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 900\r\n\r\n{"error_code":',
     "no http": b"\0\1\2 what is this\r\n\r\n",
-    "huge": b"HTTP/1.1 200 OK\r\nContent-Length: 9000000\r\n\r\n" + b" " * 9_000_000,
+    "huge": b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 9000000\r\n\r\n" + b" " * 9_000_000,
 }
 
 
@@ -203,9 +203,9 @@ class HttpProxy(Proxy):
         """Such a request reaches the server twice."""
         return self._arm(HttpFault("double", path, skip, after_s=after_s))
 
-    def disarm(self) -> None:
-        """What has not happened will not."""
-        self._faults.clear()
+    def disarm(self, *happened: asyncio.Event) -> None:
+        """What has not happened will not: these, or all."""
+        self._faults[:] = [fault for fault in self._faults if happened and fault.happened not in happened]
 
     async def close(self) -> None:
         for task in self._again:

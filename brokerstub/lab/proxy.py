@@ -148,9 +148,10 @@ class Proxy:
                 pumps.create_task(self._pump(link, "down"))
         except* LinkEndedError:
             pass
-        for end in link.writers.values():
+        for direction, end in list(link.writers.items()):
             end.close()
             await end.wait_closed()
+            del link.writers[direction]  # a transport that is closed cannot be aborted any more
 
     async def _pump(self, link: Link, direction: Direction) -> None:
         writer = link.writers[direction]

@@ -167,9 +167,9 @@ class ZooKeeperProxy(Proxy):
         """Of the next answer (no ping's, no notification) the first half arrives, then the end."""
         return self._arm(Fault("close_mid_message"))
 
-    def disarm(self) -> None:
-        """What has not happened will not."""
-        self._faults.clear()
+    def disarm(self, *happened: asyncio.Event) -> None:
+        """What has not happened will not: these, or all."""
+        self._faults[:] = [fault for fault in self._faults if happened and fault.happened not in happened]
 
     def _arm(self, fault: Fault) -> asyncio.Event:
         self._faults.append(fault)

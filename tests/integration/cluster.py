@@ -28,8 +28,8 @@ from brokerstub.lab.settings import LabSettings
 from brokerstub.lab.zk_proxy import ZooKeeperProxy
 from brokerstub.lab.zookeeper import ZooKeeperServer
 from controller.http import ExchangeError, HttpClient
-from tests.faults.checker.evidence import history_of, json_lines
-from tests.faults.checker.verdict import judge, report
+from tests.faults.checker.evidence import json_lines
+from tests.integration.judging import assert_well_behaved
 from tests.integration.order import Claim, Order
 from tests.lab_support import free_port_base
 
@@ -121,7 +121,11 @@ class Broker(LabBroker):
 
     def rpcs(self) -> list[dict[str, Any]]:
         """The controllers' requests that it has answered, in order."""
-        return [line for line in json_lines(self.folder / "state-change.log") if line["kind"] == "rpc"]
+        return [line for line in self.lines() if line["kind"] == "rpc"]
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Its state-change log."""
+        return json_lines(self.folder / "state-change.log")
 
     def log(self, name: str) -> list[dict[str, Any]]:
         """What it logged under this name, over all its processes."""
@@ -141,9 +145,9 @@ class Cluster:
         self.http = HttpClient()
         self.peers = Peers(settings.ports)
         self.brokers = {broker_id: Broker(broker_id, settings, self.peers, self.http) for broker_id in settings.ports}
-        self.is_judged = False
-        self._servers = servers
-        self._chroot = chroot  # made by the brokers
+        self.is_judged = True
+        self.servers = servers
+        self.chroot = chroot  # made by the brokers
         patiently = partial(KazooRetry, max_tries=-1, delay=0.05, max_delay=0.2)
         self._kazoo = KazooClient(
             hosts=",".join(server.address for server in servers),
@@ -159,7 +163,7 @@ class Cluster:
             await broker.open()
 
     async def close(self) -> None:
-        """Nothing is left, and no process met a bug."""
+        """Nothing is left."""
         for broker in self.brokers.values():
             await broker.kill()
             await broker.close()
@@ -169,17 +173,6 @@ class Cluster:
         self._kazoo.close()
         pids = [pid for broker in self.brokers.values() for pid in broker.pids]
         assert not any(map(_is_alive, pids)), pids
-        bugs = [bug for broker in self.brokers.values() for bug in broker.bugs()]
-        assert not bugs, "\n".join(bugs)
-        if self.is_judged:
-            self.judge()
-
-    def judge(self) -> None:
-        """What it did breaks no rule: see `tests/faults/checker`."""
-        history = history_of(self._servers, self._chroot, [one.folder for one in self.brokers.values()])
-        if history.commits:
-            findings = judge(history)
-            assert not findings, "\n".join(report(history, findings))
 
     async def start(self, *broker_ids: int) -> None:
         """Start these, or all, and wait until everything is well."""
@@ -189,7 +182,7 @@ class Cluster:
 
     async def zookeeper(self, verb: str, path: str, *arguments: Any, **options: Any) -> Any:
         """A call of kazoo's below the chroot, again while there is no connection."""
-        call = partial(getattr(self._kazoo, verb), self._chroot + path, *arguments, **options)
+        call = partial(getattr(self._kazoo, verb), self.chroot + path, *arguments, **options)
         return await asyncio.to_thread(self._kazoo.retry, call)
 
     async def serve(self, topic: str) -> None:
@@ -265,16 +258,15 @@ class Cluster:
             raise
 
 
-@asynccontextmanager
-async def a_cluster(
+def cluster_for(
     servers: Sequence[ZooKeeperServer],
     folder: Path,
     *,
     brokers: int = 3,
     session_timeout_ms: int = SESSION_TIMEOUT_MS,
     properties: Mapping[str, str] | None = None,
-) -> AsyncIterator[Cluster]:
-    """A cluster of which nothing runs yet."""
+) -> Cluster:
+    """A cluster of which nothing runs yet, in a chroot of its own."""
     chroot = f"/integration-{next(_numbers)}"
     settings = LabSettings(
         var=folder,
@@ -284,12 +276,19 @@ async def a_cluster(
         session_timeout_ms=session_timeout_ms,
         properties=properties or {},
     )
-    cluster = Cluster(servers, settings, chroot)
+    return Cluster(servers, settings, chroot)
+
+
+@asynccontextmanager
+async def a_cluster(servers: Sequence[ZooKeeperServer], folder: Path, **shape: Any) -> AsyncIterator[Cluster]:
+    """The same, opened, and closed at the end; what it did is judged."""
+    cluster = cluster_for(servers, folder, **shape)
     try:
         await cluster.open()
         yield cluster
     finally:
         await cluster.close()
+    assert_well_behaved(cluster)
 
 
 def _is_alive(pid: int) -> bool:

@@ -61,6 +61,10 @@ class Player:
         aimed = cluster.seat_id if draw.random() < 0.5 else draw.choice(running)
         return cluster.members.get(aimed if aimed in cluster.members else draw.choice(running))
 
+    @property
+    def broker_ids(self) -> range:
+        return self.cluster.broker_ids
+
     def later(self, seconds: float, do: Callable[[], None]) -> None:
         self.cluster.loop.call_later(seconds, do)
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from tests.faults.operations import OPERATIONS
 from tests.faults.simulate.cluster import SimCluster
 from tests.faults.simulate.harms import FAULTS
-from tests.faults.simulate.operations import OPERATIONS
 from tests.faults.simulate.player import Player, pause
 
 ACTS: Final = 14

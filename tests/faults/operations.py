@@ -1,11 +1,14 @@
-"""Operations that random schedules draw: through the API, and by the request nodes of Kafka's tools."""
+"""Operations that random schedules draw: through the API, and by the request nodes of Kafka's tools.
+
+Simulated and real clusters are asked for the same ones, each by a player of its own. It asks nobody itself.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
-from typing import Final
+from typing import Final, Protocol
 
 from controller.core.events import (
     ConfigAsked,
@@ -18,15 +21,27 @@ from controller.core.events import (
     ReassignAsked,
     UndrainAsked,
 )
-from tests.faults.simulate.player import Player
 
 TOPICS: Final = ("alpha", "beta", "gamma")
 Asked = tuple[str, str, Event] | None
+
+
+class Player(Protocol):
+    """Who asks: what it knows of the cluster, and how it writes a request node."""
+
+    @property
+    def broker_ids(self) -> Sequence[int]: ...
+
+    def assignment(self, topic: str) -> Mapping[int, Sequence[int]]: ...
+
+    def write(self, path: str, data: bytes) -> None: ...
+
+
 Operation = Callable[[Player, Random], Asked]
 
 
 def _create(player: Player, draw: Random) -> Asked:
-    name, brokers = draw.choice(TOPICS), len(player.cluster.broker_ids)
+    name, brokers = draw.choice(TOPICS), len(player.broker_ids)
     return "create-topic", name, CreateTopicAsked(name, draw.randint(1, 3), draw.randint(1, min(3, brokers)))
 
 
@@ -42,7 +57,7 @@ def _grow(player: Player, draw: Random) -> Asked:
 
 def _targets(player: Player, draw: Random) -> dict[tuple[str, int], tuple[int, ...]]:
     name = draw.choice(TOPICS)
-    ids = list(player.cluster.broker_ids)
+    ids = list(player.broker_ids)
     return {
         (name, number): tuple(draw.sample(ids, draw.randint(1, min(3, len(ids)))))
         for number in player.assignment(name)
@@ -70,12 +85,12 @@ def _elect_uncleanly(player: Player, draw: Random) -> Asked:
 
 
 def _drain(player: Player, draw: Random) -> Asked:
-    broker_id = draw.choice(list(player.cluster.broker_ids))
+    broker_id = draw.choice(list(player.broker_ids))
     return "drain", str(broker_id), DrainAsked(broker_id)
 
 
 def _undrain(player: Player, draw: Random) -> Asked:
-    broker_id = draw.choice(list(player.cluster.broker_ids))
+    broker_id = draw.choice(list(player.broker_ids))
     return "undrain", str(broker_id), UndrainAsked(broker_id)
 
 

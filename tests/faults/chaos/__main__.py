@@ -1,0 +1,138 @@
+"""`make chaos SEED=… MINUTES=…`: round after round, each with a cluster of its own, judged; a table at the end.
+
+Round n of seed 7 is `7.n`; given as the seed it is played alone. What a round left is kept when something was found.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from tests.faults.chaos.harms import HARMS
+from tests.faults.chaos.round import Outcome, play
+from tests.faults.chaos.schedule import FIRE_S, Schedule, schedule_for
+from tests.faults.checker.verdict import report
+
+CLEAN, FOUND, VOID = 0, 1, 3
+#: of the rounds played so many have to count
+COUNTED_MIN = 0.75
+KEPT = Path("var") / "chaos"
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="make chaos")
+    parser.add_argument("--seed", help="7: its rounds are 7.1, 7.2, …; 7.2: that round alone; drawn when not given")
+    parser.add_argument("--minutes", type=float, default=5.0, help="no round begins afterwards")
+    parser.add_argument("--fire", type=float, default=FIRE_S, help="seconds under fire in each round")
+    parser.add_argument("--folder", type=Path, default=KEPT)
+    parser.add_argument("--show", action="store_true", help="print the schedule, and play nothing")
+    options = parser.parse_args(arguments)
+    seed = options.seed or str(random.SystemRandom().randrange(1, 10**6))
+    if options.show:
+        say(*lines_of(schedule_for(seed if "." in seed else f"{seed}.1", fire_s=options.fire)))
+        return CLEAN
+    say(f"seed {seed}: {options.minutes:g} minutes, {options.fire:g} s of fire in each round")
+    outcomes = list(_played(seed, options.minutes, options.fire, options.folder))
+    say("", *summary_of(outcomes, seed))
+    if any(one.findings for one in outcomes):
+        return FOUND
+    counted = sum(not one.void for one in outcomes)
+    return CLEAN if counted >= COUNTED_MIN * len(outcomes) else VOID
+
+
+def _played(seed: str, minutes: float, fire_s: float, folder: Path) -> Iterator[Outcome]:
+    end, number = time.monotonic() + minutes * 60, 1
+    while True:
+        name = seed if "." in seed else f"{seed}.{number}"
+        room = folder / name
+        shutil.rmtree(room, ignore_errors=True)
+        room.mkdir(parents=True)
+        outcome = asyncio.run(play(schedule_for(name, fire_s=fire_s), room))
+        say(row_of(outcome))
+        if outcome.findings:
+            say(*report(outcome.history, outcome.findings), f"evidence: {room}; again: make chaos SEED={name}")
+            (room / "history.json").write_bytes(msgspec.json.encode(_plain(outcome)))
+        else:
+            shutil.rmtree(room)
+        yield outcome
+        number += 1
+        if "." in seed or time.monotonic() >= end:
+            return
+
+
+def _plain(outcome: Outcome) -> dict[str, object]:
+    history = outcome.history
+    return {
+        "findings": [str(one) for one in outcome.findings],
+        "faults": [one._asdict() for one in history.faults],
+        "calls": [{**one._asdict(), "detail": repr(one.detail)} for one in history.calls],
+        "bugs": history.bugs,
+    }
+
+
+def say(*lines: str) -> None:
+    sys.stdout.write("".join(f"{line}\n" for line in lines))
+    sys.stdout.flush()
+
+
+def row_of(outcome: Outcome) -> str:
+    calls = Counter(one.outcome for one in outcome.history.calls)
+    fell = outcome.hits.total() + outcome.misses.total()
+    verdict = f"{len(outcome.findings)} FOUND" if outcome.findings else "clean"
+    rested = "never rested" if outcome.rested_ms is None else f"rested in {outcome.rested_ms / 1000:.1f} s"
+    void = "".join(f"; does not count: {one}" for one in outcome.void)
+    return (
+        f"{outcome.schedule.seed:12} {verdict:8} {outcome.schedule.brokers} brokers on {outcome.schedule.servers}, "
+        f"{outcome.hits.total()} of {fell} faults hit, {calls['ok']} of {calls.total()} operations done, "
+        f"{_terms(outcome)} terms, {rested}, {outcome.took_s:.0f} s{void}"
+    )
+
+
+def _terms(outcome: Outcome) -> int:
+    writes = (write for commit in outcome.history.commits for write in commit.writes)
+    return sum((one.kind, one.path) == ("create", "/controller") for one in writes)
+
+
+def lines_of(schedule: Schedule) -> Iterator[str]:
+    yield f"{schedule.seed}: {schedule.brokers} brokers, {schedule.servers} ZooKeeper servers"
+    for act in schedule.acts:
+        yield f"{act.at_s:7.1f} s  {act.harm} on {act.role} for {act.length_s:g} s"
+
+
+def summary_of(outcomes: list[Outcome], seed: str) -> Iterator[str]:
+    hits = sum((one.hits for one in outcomes), Counter[str]())
+    misses = sum((one.misses for one in outcomes), Counter[str]())
+    calls = Counter(f"{c.what} {c.outcome}" for one in outcomes for c in one.history.calls)
+    yield f"{'fault':34} {'hazard':8} {'hit':>5} {'missed':>7}"
+    for name in sorted(HARMS, key=lambda name: (-hits[name], name)):
+        if hits[name] or misses[name]:
+            yield f"{name:34} {HARMS[name].hazards:8} {hits[name]:>5} {misses[name]:>7}"
+    yield ""
+    kinds = sorted({call.partition(" ")[0] for call in calls})
+    yield f"{'operation':34} {'ok':>5} {'refused':>8} {'unknown':>8}"
+    for kind in kinds:
+        counts = [calls[f"{kind} {outcome}"] for outcome in ("ok", "refused", "unknown")]
+        yield f"{kind:34} {counts[0]:>5} {counts[1]:>8} {counts[2]:>8}"
+    yield ""
+    void = [one for one in outcomes if one.void]
+    yield f"seed          {seed}"
+    yield f"rounds        {len(outcomes)}, {len(void)} do not count" + "".join(f" {one.schedule.seed}" for one in void)
+    yield f"minutes       {sum(one.took_s for one in outcomes) / 60:.1f}"
+    yield f"faults        {hits.total()} hit, {misses.total()} missed"
+    yield f"operations    {calls.total()}"
+    yield f"terms         {sum(_terms(one) for one in outcomes)}"
+    failed = [one.schedule.seed for one in outcomes if one.findings]
+    yield f"found         {', '.join(failed) if failed else 'nothing'}"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,126 @@
+"""Clients of a real cluster: operations as requests to the API, of whichever broker, with a time-out; their outcomes.
+
+What a client cannot know is `unknown`. An answer that no client should ever get (5xx but 503 and 504) is kept as a bug.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from random import Random
+from typing import Any, Final
+
+from kazoo.exceptions import KazooException, NodeExistsError
+
+from controller.core import events
+from controller.core.events import Event
+from controller.http import ExchangeError, UnreachableError
+from tests.faults.chaos.field import Field, elapse
+from tests.faults.chaos.schedule import Ask
+from tests.faults.checker.history import Call
+from tests.faults.operations import OPERATIONS
+from tests.integration.cluster import now_ms
+
+TIMEOUT_MS: Final = 10_000
+HEADERS: Final = {"Content-Type": "application/json", "Klamm-Forward": "1"}
+MAY_FAIL_WITH: Final = (503, 504)
+
+
+def request_for(event: Event) -> tuple[str, str, Any]:
+    """Method, path and body of what an operation asks."""
+    match event:
+        case events.CreateTopicAsked(name=name, partitions=count, replication_factor=factor):
+            return "POST", "/v1/topics", {"name": name, "partitions": count, "replication_factor": factor}
+        case events.DeleteTopicAsked(name=name, abandon_offline=abandons):
+            return "DELETE", f"/v1/topics/{name}?abandon_offline={str(abandons).lower()}", {}
+        case events.GrowTopicAsked(name=name, count=count):
+            return "POST", f"/v1/topics/{name}/partitions", {"count": count}
+        case events.ReassignAsked(targets=targets):
+            rows = [{"topic": t, "partition": n, "replicas": replicas} for (t, n), replicas in targets.items()]
+            return "POST", "/v1/reassignments", {"version": 1, "partitions": rows}
+        case events.ElectAsked(is_unclean=is_unclean):
+            return "POST", "/v1/elections", {"type": "unclean" if is_unclean else "preferred", "partitions": None}
+        case events.DrainAsked(broker_id=broker_id):
+            return "POST", f"/v1/brokers/{broker_id}/drain", {}
+        case events.UndrainAsked(broker_id=broker_id):
+            return "DELETE", f"/v1/brokers/{broker_id}/drain", {}
+        case events.ConfigAsked(entity=topic, values=values):
+            return "PATCH", f"/v1/topics/{topic}/config", {"values": dict(values)}
+    raise AssertionError(f"no operation asks {event}")
+
+
+class RealPlayer:
+    """Asks a cluster, and writes down what it was answered."""
+
+    def __init__(self, field: Field) -> None:
+        self.field = field
+        self.calls: list[Call] = []
+        self.bugs: list[str] = []
+        self._writes: set[asyncio.Task[None]] = set()
+
+    # ------------------------------------------------------------------ as operations see it
+
+    @property
+    def broker_ids(self) -> list[int]:
+        return self.field.broker_ids
+
+    def assignment(self, topic: str) -> dict[int, list[int]]:
+        return self.field.assignments.get(topic, {})
+
+    def write(self, path: str, data: bytes) -> None:
+        task = asyncio.create_task(self._write(path, data))
+        self._writes.add(task)
+        task.add_done_callback(self._writes.discard)
+
+    async def _write(self, path: str, data: bytes) -> None:
+        try:
+            await self.field.cluster.zookeeper("create", path, data)
+        except NodeExistsError:
+            return  # another request waits there
+        except KazooException:
+            return  # ZooKeeper is away
+
+    # ------------------------------------------------------------------ asking
+
+    async def play(self, asks: tuple[Ask, ...]) -> None:
+        """One client, until it is cancelled."""
+        for one in asks:
+            await elapse(one.pause_s)
+            draw = Random(one.seed)
+            asked = OPERATIONS[one.operation](self, draw)
+            if asked is not None:
+                await self.ask(*asked, draw=draw)
+
+    async def ask(self, what: str, subject: str, event: Event, *, draw: Random) -> str:
+        running = self.field.cluster.running
+        if not running:
+            await elapse(0.2)
+            return "refused"
+        number = len(self.calls)
+        self.calls.append(Call(what, subject, now_ms(), None, None, event))
+        outcome = "unknown"
+        try:
+            outcome = await self._outcome_of(draw.choice(running).url, event)
+        finally:
+            self.calls[number] = self.calls[number]._replace(ended_ms=now_ms(), outcome=outcome)  # type: ignore[arg-type]
+        return outcome
+
+    async def _outcome_of(self, url: str, event: Event) -> str:
+        method, path, body = request_for(event)
+        try:
+            status, answer = await self.field.cluster.http.send(
+                method, f"{url}{path}", json.dumps(body).encode(), HEADERS, TIMEOUT_MS
+            )
+        except UnreachableError:
+            return "refused"
+        except (ExchangeError, TimeoutError):
+            return "unknown"
+        if status >= 500 and status not in MAY_FAIL_WITH:
+            self.bugs.append(f"{method} {path} was answered {status}: {answer[:500]!r}")
+        if status < 300:
+            return "ok"
+        return "unknown" if status >= 500 and status != 503 else "refused"
+
+    async def finish(self) -> None:
+        if self._writes:
+            await asyncio.wait(self._writes)

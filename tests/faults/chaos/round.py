@@ -1,0 +1,202 @@
+"""One round: a cluster of its own under load, then under fire, then healed; what it did, and whether that counts.
+
+It draws nothing and judges by the checker's rules alone. Its evidence lies in its folder, to be kept if it is wanted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+from typing import Final, NamedTuple
+
+from brokerstub.lab.settings import LabError
+from brokerstub.lab.zookeeper import Ensemble, ZooKeeperError, ZooKeeperServer, free_port
+from controller.core.events import UndrainAsked
+from tests.faults.chaos.field import Field, elapse
+from tests.faults.chaos.harms import HARMS, fall
+from tests.faults.chaos.player import RealPlayer
+from tests.faults.chaos.rest import end_of, unrest
+from tests.faults.chaos.schedule import WARM_S, Act, Schedule
+from tests.faults.chaos.witness import Witness
+from tests.faults.checker.evidence import history_of
+from tests.faults.checker.history import End, History, HistoryError
+from tests.faults.checker.verdict import Finding, judge
+from tests.integration.cluster import Cluster, cluster_for
+
+REST_S: Final = 90.0
+#: what makes a round count: so many operations done before the first fault, and so many of its faults that hit
+WARM_OK_MIN: Final = 5
+HITS_MIN: Final = 0.6
+PROPERTIES: Final = {"replica.lag.time.max.ms": "3000", "leader.imbalance.check.interval.seconds": "10"}
+
+
+class Outcome(NamedTuple):
+    """What came of a round. `void` says why it does not count."""
+
+    schedule: Schedule
+    findings: list[Finding]
+    history: History
+    hits: Counter[str]
+    misses: Counter[str]
+    void: list[str]
+    took_s: float
+    rested_ms: int | None
+
+
+class Round:
+    """Plays a schedule on a cluster."""
+
+    def __init__(self, schedule: Schedule, cluster: Cluster, servers: list[ZooKeeperServer]) -> None:
+        self.schedule = schedule
+        self.field = Field(cluster, servers)
+        self.player = RealPlayer(self.field)
+        self.witness = Witness(cluster.peers)
+        self.hits: Counter[str] = Counter()
+        self.misses: Counter[str] = Counter()
+        self.bugs: list[str] = []
+        self.warm_ok = 0
+        self.rested_ms: int | None = None
+
+    async def play(self) -> End:
+        """Load, fire, healing, rest."""
+        async with asyncio.TaskGroup() as group:
+            looking = group.create_task(self.field.look())
+            clients = [group.create_task(self.player.play(asks)) for asks in self.schedule.asks]
+            await elapse(WARM_S)
+            self.warm_ok = sum(one.outcome == "ok" for one in self.player.calls)
+            async with asyncio.TaskGroup() as fire:
+                begun = time.monotonic()
+                for act in self.schedule.acts:
+                    await elapse(begun + act.at_s - time.monotonic())
+                    fire.create_task(self._inflict(act))
+            for client in clients:
+                client.cancel()
+            await self._heal()
+            self.rested_ms = await self._rest()
+            await self.player.finish()
+            looking.cancel()
+        return await end_of(self.field, self.rested_ms, REST_S)
+
+    async def _inflict(self, act: Act) -> None:
+        injury = None
+        try:
+            injury = await fall(self.field, act.harm, act.role, Random(act.seed))
+            if injury is not None:
+                await elapse(act.length_s)
+                await injury.heal()
+        except (LabError, ZooKeeperError, TimeoutError, ProcessLookupError):
+            injury = None  # what else is broken makes it impossible
+        has_hit = injury is not None and injury.has_hit()
+        (self.hits if has_hit else self.misses)[act.harm] += 1
+        if injury is not None:
+            self.field.note("healed", f"{injury.kind} {injury.target}")
+
+    async def _heal(self) -> None:
+        """Everything works again, everybody runs again."""
+        self.field.note("heal", "everything", can_move_seat=True)
+        cluster = self.field.cluster
+        for server in self.field.servers:
+            if server.pid is None:
+                await server.launch()
+            server.thaw()
+        for broker in cluster.brokers.values():
+            if broker.state == "exited":
+                self.bugs.append(f"broker {broker.broker_id} ended by itself: {broker.row.last_lines[-3:]}")
+            broker.thaw()
+            broker.heal()
+            broker.jump(0)
+            for proxy in broker.proxies:
+                proxy.heal()
+                proxy.thaw()
+                proxy.disarm()
+                proxy.delay_ms = {"up": 0, "down": 0}
+            if broker.state != "running":
+                await broker.start()
+        for way in cluster.peers.ways.values():
+            way.disarm()
+            way.delay_ms = {"up": 0, "down": 0}
+
+    async def _rest(self) -> int | None:
+        """Milliseconds until everything is as it should be; None when it never is."""
+        begun = time.monotonic()
+        trouble = ["nobody has looked"]
+        while trouble and time.monotonic() - begun < REST_S:
+            drained = any(one.startswith("/klamm/draining") for one in trouble)
+            for broker_id in self.field.broker_ids if drained else ():
+                await self.player.ask("undrain", str(broker_id), UndrainAsked(broker_id), draw=Random(broker_id))
+            trouble = [one async for one in unrest(self.field)]
+            await asyncio.sleep(0.2)
+        self.bugs += [f"no rest: {one}" for one in trouble[:5]]
+        return None if trouble else round((time.monotonic() - begun) * 1000)
+
+    def history(self, end: End) -> History:
+        cluster = self.field.cluster
+        faults = self.field.faults
+        known = history_of(cluster.servers, cluster.chroot, [one.folder for one in cluster.brokers.values()],
+                           faults=faults, calls=self.player.calls, end=end, has_foreign_writers=False)  # fmt: skip
+        known.rpcs = list(self.witness.completed(known.rpcs))
+        known.lost_lines = any(HARMS[one.kind].loses_lines for one in faults if one.kind in HARMS)
+        known.bugs = [*self.bugs, *self.player.bugs, *_bugs_of(cluster)]
+        return known
+
+    def void(self) -> list[str]:
+        """Why it proves nothing, if it does not."""
+        why = []
+        if self.warm_ok < WARM_OK_MIN:
+            why.append(f"{self.warm_ok} operations were done before the first fault, and {WARM_OK_MIN} are needed")
+        fell = self.hits.total() + self.misses.total()
+        if self.hits.total() < HITS_MIN * fell:
+            why.append(f"{self.hits.total()} of {fell} faults hit: {dict(self.misses)} missed")
+        return why
+
+
+def _bugs_of(cluster: Cluster) -> Iterator[str]:
+    for broker in cluster.brokers.values():
+        yield from broker.bugs()
+        yield from (f"broker {broker.broker_id} parked {line['reason']}" for line in broker.lines()
+                    if line.get("target") == "parked")  # fmt: skip
+
+
+@asynccontextmanager
+async def _zookeeper(servers: int, folder: Path) -> AsyncIterator[list[ZooKeeperServer]]:
+    if servers == 1:
+        server = ZooKeeperServer(folder, free_port(), fsync=False, heap_mb=256)
+        await server.start()
+        try:
+            yield [server]
+        finally:
+            await server.stop()
+    else:
+        ensemble = Ensemble(folder, servers, fsync=False)
+        await ensemble.start()
+        try:
+            yield ensemble.servers
+        finally:
+            await ensemble.stop()
+
+
+async def play(schedule: Schedule, folder: Path) -> Outcome:
+    """A cluster from nothing to its verdict."""
+    begun = time.monotonic()
+    async with _zookeeper(schedule.servers, folder / "zookeeper") as servers:
+        properties = {**PROPERTIES, "auto.leader.rebalance.enable": str(schedule.balances).lower()}
+        cluster = cluster_for(servers, folder, brokers=schedule.brokers, properties=properties)
+        try:
+            await cluster.open()
+            await cluster.start()
+            played = Round(schedule, cluster, servers)
+            end = await played.play()
+        finally:
+            await cluster.close()
+        history = played.history(end)
+    try:
+        findings = judge(history)
+    except HistoryError as error:
+        findings = [Finding("evidence", None, str(error))]
+    took_s = time.monotonic() - begun
+    return Outcome(schedule, findings, history, played.hits, played.misses, played.void(), took_s, played.rested_ms)

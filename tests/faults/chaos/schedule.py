@@ -1,0 +1,81 @@
+"""A schedule, drawn from its seed before anything runs: the cluster's shape, which harms fall when on which role, and
+what clients ask for meanwhile. Pure: the same seed is the same schedule.
+
+Who plays a role is looked up when the fault is due, and what an operation asks for depends on what there is then; the
+choices that both make come from generators of their own, which are part of the schedule.
+"""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Final, NamedTuple
+
+from tests.faults.chaos.harms import HARMS
+from tests.faults.operations import OPERATIONS
+
+#: load alone, then faults
+WARM_S: Final = 6.0
+FIRE_S: Final = 50.0
+CLIENTS: Final = 2
+#: two faults at once, nearly at once, or one after the other
+PAUSES_S: Final = (0.0, 0.3, 1.5, 4.0, 7.0)
+ASK_PAUSES_S: Final = (0.0, 0.1, 0.4, 1.2)
+
+
+class Act(NamedTuple):
+    """One fault. `at_s` counts from the first moment of fire."""
+
+    at_s: float
+    harm: str
+    role: str
+    length_s: float
+    seed: str
+
+
+class Ask(NamedTuple):
+    """One operation, so long after the one before it was answered."""
+
+    pause_s: float
+    operation: str
+    seed: str
+
+
+class Schedule(NamedTuple):
+    """All of a round."""
+
+    seed: str
+    brokers: int
+    servers: int
+    balances: bool
+    acts: tuple[Act, ...]
+    asks: tuple[tuple[Ask, ...], ...]
+
+
+def schedule_for(seed: str, *, fire_s: float = FIRE_S) -> Schedule:
+    draw = Random(f"{seed} shape")
+    brokers, servers, balances = draw.choice((3, 3, 4)), draw.choice((1, 3)), draw.random() < 0.3
+    acts, at_s = [], 0.0
+    draw = Random(f"{seed} faults")
+    names = sorted(HARMS)
+    if servers == 1:  # there is neither a leader nor a minority of one
+        names = [name for name in names if "ority" not in name]
+    while at_s < fire_s:
+        harm = draw.choice(names)
+        drawn = HARMS[harm]
+        acts.append(Act(at_s, harm, draw.choice(drawn.roles), draw.choice(drawn.lengths_s), f"{seed} act {len(acts)}"))
+        at_s += draw.choice(PAUSES_S) * draw.uniform(0.5, 1.0)
+    return Schedule(seed, brokers, servers, balances, tuple(acts), _asks_for(seed, fire_s))
+
+
+def _asks_for(seed: str, fire_s: float) -> tuple[tuple[Ask, ...], ...]:
+    """More than there is time for: a client asks until the fire is over."""
+    count = int((WARM_S + fire_s) / 0.1)
+    names = sorted(OPERATIONS)
+    lists = []
+    for client in range(CLIENTS):
+        draw = Random(f"{seed} client {client}")
+        asks = (
+            Ask(draw.choice(ASK_PAUSES_S), draw.choice(names), f"{seed} client {client} ask {n}") for n in range(count)
+        )
+        lists.append(tuple(asks))
+    return tuple(lists)

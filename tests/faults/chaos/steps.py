@@ -1,0 +1,137 @@
+"""Faults at a step: a proxy stops what a process says at that very message, and the process is hit meanwhile.
+
+A step is a moment in the work of a controller that no clock could aim at. Who reaches it is found out by whose message
+was stopped; where nobody does in time, the fault missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from random import Random
+from typing import Final, NamedTuple
+
+from tests.faults.chaos import links, primitives
+from tests.faults.chaos.field import LOOK_EVERY_S, Field, Injury
+from tests.integration.cluster import Broker
+
+STEP_WAIT_S: Final = 10.0
+MULTI, MULTI_READ = 14, 22
+
+#: what may happen to who reached the step; a kill more often than anything else
+BLOWS: Final[Mapping[str, Callable[[Field, Broker], Awaitable[Injury]]]] = {
+    "kill": primitives.kill,
+    "freeze": primitives.freeze,
+    "expire": primitives.expire,
+    "cut": links.cut,
+}
+BLOW_DRAWS: Final = ("kill", "kill", "freeze", "expire", "cut")
+
+
+class Step(NamedTuple):
+    """`arm` sets the traps: by broker, what tells that it stepped into one. None needs no trap: `is_there` is asked."""
+
+    name: str
+    arm: Callable[[Field, Random], Mapping[Broker, list[asyncio.Event]]]
+    needs_a_claim: bool = False
+    is_there: Callable[[Field], bool] | None = None
+
+
+def _controllers_multi(kind: str) -> Callable[[Field, Random], Mapping[Broker, list[asyncio.Event]]]:
+    def arm(field: Field, draw: Random) -> Mapping[Broker, list[asyncio.Event]]:
+        broker, skip = field.broker("controller", draw), draw.randint(0, 3)
+        if broker is None:
+            return {}
+        return {broker: [getattr(proxy, kind)(MULTI, skip=skip) for proxy in broker.proxies]}
+
+    return arm
+
+
+def _claimants(kind: str, opcode: int) -> Callable[[Field, Random], Mapping[Broker, list[asyncio.Event]]]:
+    """Whoever does not sit in the seat writes a transaction only to claim it, and reads many nodes only to load."""
+
+    def arm(field: Field, draw: Random) -> Mapping[Broker, list[asyncio.Event]]:
+        standbys = [one for one in field.cluster.running if one.broker_id != field.seat_id]
+        return {one: [getattr(proxy, kind)(opcode) for proxy in one.proxies] for one in standbys}
+
+    return arm
+
+
+def _while_telling(field: Field, draw: Random) -> Mapping[Broker, list[asyncio.Event]]:
+    broker = field.broker("controller", draw)
+    if broker is None:
+        return {}
+    way = field.cluster.peers.ways[broker.broker_id, field.peer_of(broker, draw).broker_id]
+    return {broker: [way.drop_request(draw.choice(("/rpc/v1/leader-and-isr", "/rpc/v1/update-metadata", "/rpc/")))]}
+
+
+def _nothing(field: Field, draw: Random) -> Mapping[Broker, list[asyncio.Event]]:
+    return {}
+
+
+STEPS: Final = {
+    one.name: one
+    for one in (
+        Step("as it commits", _controllers_multi("drop_request")),
+        Step("between commit and tell", _controllers_multi("lose_answer")),
+        Step("while it tells", _while_telling),
+        Step("as it claims", _claimants("lose_answer", MULTI), needs_a_claim=True),
+        Step("between claim and load", _claimants("drop_request", MULTI_READ), needs_a_claim=True),
+        Step("in the middle of a reassignment", _nothing, is_there=lambda field: bool(field.moving)),
+        Step("in the middle of a deletion", _nothing, is_there=lambda field: bool(field.doomed)),
+    )
+}
+
+
+async def at_step(field: Field, step: Step, draw: Random) -> Injury | None:
+    """Wait until somebody reaches the step, and hit it there; None when nobody did."""
+    blow = draw.choice(BLOW_DRAWS)
+    traps = step.arm(field, draw)
+    first = None
+    if step.needs_a_claim:
+        seat = field.broker("controller", draw)
+        if seat is None or not traps:
+            return None
+        first = await primitives.kill(field, seat)
+    try:
+        victim = await _who_reaches(field, step, traps, draw)
+    finally:
+        _disarm(field, [one for happened in traps.values() for one in happened])
+    injury = None if victim is None else await BLOWS[blow](field, victim)
+    if injury is None:
+        if first is not None:
+            await first.heal()
+        return None
+    return _joined(f"{step.name}: {blow}", injury, first)
+
+
+async def _who_reaches(
+    field: Field, step: Step, traps: Mapping[Broker, list[asyncio.Event]], draw: Random
+) -> Broker | None:
+    try:
+        async with asyncio.timeout(STEP_WAIT_S):
+            while True:
+                if step.is_there is not None and step.is_there(field):
+                    return field.broker("controller", draw)
+                for broker, happened in traps.items():
+                    if any(one.is_set() for one in happened):
+                        return broker if broker.state == "running" else None
+                await asyncio.sleep(0.001 if traps else LOOK_EVERY_S)
+    except TimeoutError:
+        return None
+
+
+def _disarm(field: Field, traps: list[asyncio.Event]) -> None:
+    ways = field.cluster.peers.ways.values()
+    for proxy in (*ways, *(proxy for broker in field.cluster.brokers.values() for proxy in broker.proxies)):
+        if traps:
+            proxy.disarm(*traps)
+
+
+def _joined(kind: str, injury: Injury, first: Injury | None) -> Injury:
+    async def heal() -> None:
+        await injury.heal()
+        if first is not None:
+            await first.heal()
+
+    return Injury(kind, injury.target, injury.has_hit, heal)
