@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import random
 import shutil
 import sys
@@ -16,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from tests.faults.chaos.harms import HARMS
 from tests.faults.chaos.round import Outcome, play
@@ -36,6 +38,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--folder", type=Path, default=KEPT)
     parser.add_argument("--show", action="store_true", help="print the schedule, and play nothing")
     options = parser.parse_args(arguments)
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     seed = options.seed or str(random.SystemRandom().randrange(1, 10**6))
     if options.show:
         say(*lines_of(schedule_for(seed if "." in seed else f"{seed}.1", fire_s=options.fire)))

@@ -28,6 +28,8 @@ class Process:
         self.is_dead = False
         self._loop = loop
         self._put_by: list[asyncio.Handle] = []
+        #: asked before each of its tasks goes on; may kill it instead
+        self.before_step: Callable[[asyncio.Task[Any]], None] | None = None
         self.context = copy_context()
         self.context.run(_PROCESS.set, self)
 
@@ -46,6 +48,16 @@ class Process:
     def kill(self) -> None:
         """Nothing of it ever runs again; what it left is buried when the run is over."""
         self.is_dead = self.is_frozen = True
+
+    def step(self, callback: Callable[..., object], *args: Any) -> None:
+        """What a loop would call, unless the process dies of it."""
+        task = getattr(callback, "__self__", None)
+        if isinstance(task, asyncio.Task) and self.before_step is not None and not self.is_frozen:
+            self.before_step(task)
+        if self.is_frozen:
+            self.put_by(asyncio.Handle(callback, args, self._loop, self.context))
+        else:
+            callback(*args)
 
     def start(self, coroutine: Any) -> asyncio.Task[Any]:
         return self._loop.create_task(coroutine, context=self.context)
@@ -93,6 +105,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             handle = asyncio.Handle(callback, args, self, context)
             process.put_by(handle)
             return handle
+        if process is not None and process.before_step is not None:
+            return super().call_soon(process.step, callback, *args, context=context)
         return super().call_soon(callback, *args, context=context)
 
     def call_at(
