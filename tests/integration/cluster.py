@@ -119,13 +119,12 @@ class Broker(LabBroker):
             return None
         return status
 
+    def lines(self) -> list[dict[str, Any]]:
+        return json_lines(self.folder / "state-change.log")
+
     def rpcs(self) -> list[dict[str, Any]]:
         """The controllers' requests that it has answered, in order."""
         return [line for line in self.lines() if line["kind"] == "rpc"]
-
-    def lines(self) -> list[dict[str, Any]]:
-        """Its state-change log."""
-        return json_lines(self.folder / "state-change.log")
 
     def log(self, name: str) -> list[dict[str, Any]]:
         """What it logged under this name, over all its processes."""
@@ -148,6 +147,7 @@ class Cluster:
         self.brokers = {broker_id: Broker(broker_id, settings, self.peers, self.http) for broker_id in settings.ports}
         self.is_judged = True
         self.servers = servers
+        self.settings = settings
         self.chroot = chroot  # made by the brokers
         patiently = partial(KazooRetry, max_tries=-1, delay=0.05, max_delay=0.2)
         self._kazoo = KazooClient(

@@ -6,7 +6,6 @@ Owns nothing: clusters are `cluster.py`'s. It asks, waits and kills; whether a t
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import os
 import sys
@@ -15,17 +14,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from brokerstub.lab.settings import LabSettings
 from brokerstub.lab.zookeeper import ZooKeeperServer
-from tests.integration.cluster import DEADLINE_S, REQUEST_TIMEOUT_MS, Broker, Cluster, until
-from tests.lab_support import free_port_base
+from tests.integration.cluster import DEADLINE_S, REQUEST_TIMEOUT_MS, Broker, Cluster, a_cluster, until
 
 TRANSACTION = 14  # ZooKeeper's number of a multi: all that a term writes
 SESSION_TIMEOUT_MS = 2_000
 ANSWER_DELAY_MS = 300
 KLAMM = Path(sys.executable).with_name("klamm")
-
-_numbers = itertools.count(1)
 
 
 @asynccontextmanager
@@ -33,21 +28,14 @@ async def a_duty_cluster(
     zookeeper: ZooKeeperServer, folder: Path, properties: Mapping[str, str] | None = None, *, brokers: int = 3
 ) -> AsyncIterator[Cluster]:
     """Nothing of it runs yet. Sessions are short, and leaderships stay where a test has put them."""
-    chroot = f"/duties-{next(_numbers)}"
-    settings = LabSettings(
-        var=folder,
+    async with a_cluster(
+        [zookeeper],
+        folder,
         brokers=brokers,
-        port_base=free_port_base(brokers),
-        zookeeper=zookeeper.address + chroot,
         session_timeout_ms=SESSION_TIMEOUT_MS,
         properties={"auto.leader.rebalance.enable": "false", **(properties or {})},
-    )
-    cluster = Cluster([zookeeper], settings, chroot)
-    try:
-        await cluster.open()
+    ) as cluster:
         yield cluster
-    finally:
-        await cluster.close()
 
 
 # ---------------------------------------------------------------------- three sides

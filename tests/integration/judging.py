@@ -19,7 +19,13 @@ def assert_well_behaved(cluster: Cluster) -> None:
     bugs = [bug for broker in cluster.brokers.values() for bug in broker.bugs()]
     assert not bugs, "\n".join(bugs)
     if cluster.is_judged:
-        history = history_of(cluster.servers, cluster.chroot, [one.folder for one in cluster.brokers.values()])
+        history = history_of(
+            cluster.servers,
+            cluster.chroot,
+            [one.folder for one in cluster.brokers.values()],
+            session_timeout_ms=cluster.settings.session_timeout_ms,
+            unclean_default=cluster.settings.properties.get("unclean.leader.election.enable") == "true",
+        )
         if history.commits:
             findings = judge(history)
             assert not findings, "\n".join(report(history, findings))

@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from brokerstub.lab.settings import LabSettings
 from brokerstub.lab.zookeeper import ZooKeeperServer
-from tests.integration.cluster import Broker, Cluster, States, now_ms, until
-from tests.lab_support import free_port_base
+from tests.integration.cluster import Broker, Cluster, States, a_cluster, now_ms, until
 
 PARTITIONS = 6
 STOPPED_WITHIN_MS = 5_000  # far below the grace that the lab gives
@@ -26,26 +24,16 @@ ClusterOf = Callable[..., AbstractAsyncContextManager[Cluster]]
 
 
 @pytest.fixture
-def cluster_of(zookeeper: ZooKeeperServer, tmp_path: Path, request: pytest.FixtureRequest) -> ClusterOf:
+def cluster_of(zookeeper: ZooKeeperServer, tmp_path: Path) -> ClusterOf:
     """A cluster whose brokers have some properties of their own."""
 
-    @asynccontextmanager
-    async def make(brokers: int = 3, session_timeout_ms: int = 4_000, **properties: str) -> AsyncIterator[Cluster]:
-        chroot = f"/duties-{request.node.name.replace('[', '-').replace(']', '')}"
-        settings = LabSettings(
-            var=tmp_path,
-            brokers=brokers,
-            port_base=free_port_base(brokers),
-            zookeeper=zookeeper.address + chroot,
-            session_timeout_ms=session_timeout_ms,
-            properties={key.replace("_", "."): value for key, value in properties.items()},
+    def make(
+        brokers: int = 3, session_timeout_ms: int = 4_000, **properties: str
+    ) -> AbstractAsyncContextManager[Cluster]:
+        named = {key.replace("_", "."): value for key, value in properties.items()}
+        return a_cluster(
+            [zookeeper], tmp_path, brokers=brokers, session_timeout_ms=session_timeout_ms, properties=named
         )
-        cluster = Cluster([zookeeper], settings, chroot)
-        try:
-            await cluster.open()
-            yield cluster
-        finally:
-            await cluster.close()
 
     return make
 

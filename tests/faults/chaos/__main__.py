@@ -38,6 +38,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--folder", type=Path, default=KEPT)
     parser.add_argument("--show", action="store_true", help="print the schedule, and play nothing")
     options = parser.parse_args(arguments)
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # that connections break is what is played
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     seed = options.seed or str(random.SystemRandom().randrange(1, 10**6))
     if options.show:
@@ -46,6 +47,10 @@ def main(arguments: list[str]) -> int:
     say(f"seed {seed}: {options.minutes:g} minutes, {options.fire:g} s of fire in each round")
     outcomes = list(_played(seed, options.minutes, options.fire, options.folder))
     say("", *summary_of(outcomes, seed))
+    return exit_code_of(outcomes)
+
+
+def exit_code_of(outcomes: list[Outcome]) -> int:
     if any(one.findings for one in outcomes):
         return FOUND
     counted = sum(not one.void for one in outcomes)

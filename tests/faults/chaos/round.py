@@ -144,15 +144,16 @@ class Round:
         known.bugs = [*self.bugs, *self.player.bugs, *_bugs_of(cluster)]
         return known
 
-    def void(self) -> list[str]:
-        """Why it proves nothing, if it does not."""
-        why = []
-        if self.warm_ok < WARM_OK_MIN:
-            why.append(f"{self.warm_ok} operations were done before the first fault, and {WARM_OK_MIN} are needed")
-        fell = self.hits.total() + self.misses.total()
-        if self.hits.total() < HITS_MIN * fell:
-            why.append(f"{self.hits.total()} of {fell} faults hit: {dict(self.misses)} missed")
-        return why
+
+def why_void(warm_ok: int, *, hits: Counter[str], misses: Counter[str]) -> list[str]:
+    """Why a round proves nothing, if it does not."""
+    why = []
+    if warm_ok < WARM_OK_MIN:
+        why.append(f"{warm_ok} operations were done before the first fault, and {WARM_OK_MIN} are needed")
+    fell = hits.total() + misses.total()
+    if hits.total() < HITS_MIN * fell:
+        why.append(f"{hits.total()} of {fell} faults hit, {dict(misses)} missed")
+    return why
 
 
 def _bugs_of(cluster: Cluster) -> Iterator[str]:
@@ -198,5 +199,6 @@ async def play(schedule: Schedule, folder: Path) -> Outcome:
         findings = judge(history)
     except HistoryError as error:
         findings = [Finding("evidence", None, str(error))]
+    void = why_void(played.warm_ok, hits=played.hits, misses=played.misses)
     took_s = time.monotonic() - begun
-    return Outcome(schedule, findings, history, played.hits, played.misses, played.void(), took_s, played.rested_ms)
+    return Outcome(schedule, findings, history, played.hits, played.misses, void, took_s, played.rested_ms)

@@ -1,0 +1,82 @@
+"""Chaos is drawn from its seed, does not count what proves nothing, and says in its exit code what came of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from controller.core import events
+from controller.core.events import Event
+from tests.faults.chaos import __main__ as command
+from tests.faults.chaos.harms import HARMS
+from tests.faults.chaos.player import request_for
+from tests.faults.chaos.round import HITS_MIN, WARM_OK_MIN, Outcome, why_void
+from tests.faults.chaos.schedule import CLIENTS, FIRE_S, schedule_for
+from tests.faults.chaos.steps import STEPS
+from tests.faults.checker.history import History
+from tests.faults.checker.verdict import Finding
+
+
+def test_the_same_seed_draws_the_same_schedule_and_another_does_not() -> None:
+    assert schedule_for("7.1") == schedule_for("7.1")
+    assert schedule_for("7.1").acts != schedule_for("7.2").acts
+
+
+def test_every_harm_is_drawn_and_aimed_at_every_role_and_step() -> None:
+    acts = [act for number in range(150) for act in schedule_for(f"x.{number}").acts]
+    assert {act.harm for act in acts} == set(HARMS) >= set(STEPS)
+    assert {act.role for act in acts} == {"controller", "leader", "other", "any"}
+    shapes = {(one.brokers, one.servers) for one in (schedule_for(f"x.{number}") for number in range(150))}
+    assert shapes == {(3, 1), (3, 3), (4, 1), (4, 3)}
+
+
+def test_faults_fall_within_their_time_and_clients_have_enough_to_ask() -> None:
+    schedule = schedule_for("7.1")
+    assert all(0 <= act.at_s < FIRE_S for act in schedule.acts)
+    assert [len(asks) > 100 for asks in schedule.asks] == [True] * CLIENTS
+
+
+def test_each_hazard_of_the_plan_has_a_harm() -> None:
+    named = {name for harm in HARMS.values() for name in harm.hazards.split()}
+    assert named == {f"F{number}" for number in range(1, 21)}
+
+
+@pytest.mark.parametrize(
+    ("event", "method", "path"),
+    [
+        (events.CreateTopicAsked("t", 1, 3), "POST", "/v1/topics"),
+        (events.DeleteTopicAsked("t", abandon_offline=True), "DELETE", "/v1/topics/t?abandon_offline=true"),
+        (events.ReassignAsked({("t", 0): None}), "POST", "/v1/reassignments"),
+        (events.UndrainAsked(2), "DELETE", "/v1/brokers/2/drain"),
+    ],
+)
+def test_operations_are_asked_for_by_the_api(event: Event, method: str, path: str) -> None:
+    assert request_for(event)[:2] == (method, path)
+
+
+def test_a_round_whose_load_was_too_low_or_whose_faults_missed_does_not_count() -> None:
+    assert why_void(WARM_OK_MIN, hits=Counter(kill=6), misses=Counter(freeze=4)) == []
+    assert "before the first fault" in why_void(WARM_OK_MIN - 1, hits=Counter(kill=1), misses=Counter())[0]
+    missed = why_void(WARM_OK_MIN, hits=Counter(kill=5), misses=Counter(freeze=5))
+    assert HITS_MIN > 0.5
+    assert missed == ["5 of 10 faults hit, {'freeze': 5} missed"]
+
+
+def outcome(seed: str, *, found: bool = False, void: bool = False) -> Outcome:
+    findings = [Finding("s11_the_leader_is_in_the_isr", None, "it is not")] if found else []
+    return Outcome(
+        schedule_for(seed), findings, History([]), Counter(kill=3), Counter(), ["too little"] if void else [], 60.0, 900
+    )
+
+
+def test_the_exit_code_tells_clean_found_and_void() -> None:
+    good = [outcome(f"1.{number}") for number in range(3)]
+    assert command.exit_code_of(good) == command.CLEAN
+    assert command.exit_code_of([*good, outcome("1.4", found=True)]) == command.FOUND
+    assert command.exit_code_of([*good, outcome("1.4", void=True)]) == command.CLEAN
+    assert command.exit_code_of([good[0], outcome("1.2", void=True)]) == command.VOID
+    said = "\n".join(command.summary_of([*good, outcome("1.4", found=True, void=True)], "1"))
+    assert "rounds        4, 1 do not count 1.4" in said
+    assert "found         1.4" in said
+    assert "kill                               F1          12       0" in said
