@@ -82,8 +82,7 @@ class Life:
     async def live(self) -> None:
         """From the first session on, until cancelled."""
         try:
-            zk = await self._sessions.first()
-            cluster = await self._join(zk)
+            zk, cluster = await self._begin()
             self._http = HttpClient(routes=self.config.routes, tls=client_context_for(self.config))
             self._broker = broker = Broker(
                 self.config,
@@ -133,6 +132,18 @@ class Life:
             return None if address is None else Seat(incarnation, metadata.controller_epoch, address)
 
         await hand_over(http, broker.incarnation, self.config, controller_now, self._signer)
+
+    async def _begin(self) -> tuple[ZooKeeperClient, str]:
+        """The first session, and the cluster that it has joined. ZooKeeper out of reach is an error; a session that is
+        lost on the way is not."""
+        open_session = self._sessions.first
+        while True:
+            try:
+                zk = await open_session()
+                return zk, await self._join(zk)
+            except SessionLostError as error:
+                log.warning("session.ended", reason=str(error))
+                open_session = self._sessions.next
 
     async def _join(self, zk: ZooKeeperClient) -> str:
         """Everything that a cluster has before its first broker registers, and who we are in it; the cluster's id."""

@@ -42,6 +42,13 @@ async def field(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Field
         await server.stop()
 
 
+@pytest_asyncio.fixture(autouse=True, loop_scope="module")
+async def _healed_before(field: Field) -> None:
+    """What another test left, when it failed, is not this one's."""
+    await field.restore()
+    await field.cluster.whole()
+
+
 def aimed_at(field: Field) -> tuple[Broker, Broker]:
     """The active controller, and another."""
     controller = field.cluster.controller

@@ -16,7 +16,7 @@ from brokerstub.lab.child import launched
 from brokerstub.lab.zookeeper import ZooKeeperServer
 from tests.integration.cluster import SESSION_TIMEOUT_MS, Cluster, a_cluster, now_ms, until
 
-CREATE, TRANSACTION = 15, 14  # ZooKeeper's numbers: of create2, and of multi
+CREATE, TRANSACTION, MULTI_READ = 15, 14, 22  # ZooKeeper's numbers: of create2, and of multi
 REGISTERED_WITHIN_MS = 2_000
 LONG_SESSION_MS = 15_000
 SHORT_SESSION_MS = 2_000
@@ -165,3 +165,18 @@ async def test_a_broker_asked_to_stop_leaves_no_ephemeral_node_behind(cluster: C
     assert await cluster.zookeeper("exists", f"/brokers/ids/{controller.broker_id}") is None
     new = await cluster.claim_after(old)
     assert new.controller_epoch == old.controller_epoch + 1
+
+
+async def test_a_session_lost_while_it_starts_is_replaced_by_another(cluster: Cluster) -> None:
+    """Found by `make chaos SEED=101.2`: a broker that stood still as it started ended, and stayed away."""
+    await cluster.start(2)
+    broker, [proxy] = cluster.brokers[1], cluster.brokers[1].proxies
+    asked = proxy.drop_request(MULTI_READ)  # the first thing that it reads of the cluster
+    await broker.start()
+    await until(asked.is_set, "it has a session, and reads")
+    proxy.cut()
+    session = json.loads((broker.folder / "session").read_bytes())["session_id"]
+    await until(lambda: cluster.order.end_of(session), "the session expires")
+    proxy.heal()
+    await cluster.whole()
+    assert [one.session for one in cluster.order.registrations(1)] != [session]

@@ -26,6 +26,7 @@ from tests.integration.cluster import Broker, Cluster, now_ms
 
 LOOK_EVERY_S: Final = 0.25
 LOOK_TIMEOUT_S: Final = 5.0
+STANDS_WITHIN_S: Final = 2.0
 
 
 async def _nothing() -> None:
@@ -88,6 +89,27 @@ class Field:
                 return server
         return None
 
+    async def restore(self) -> None:
+        """Everything works again, everybody runs again."""
+        for server in self.servers:
+            if server.pid is None:
+                await server.launch()
+            server.thaw()
+        for broker in self.cluster.brokers.values():
+            broker.thaw()
+            broker.heal()
+            broker.jump(0)
+            for proxy in broker.proxies:
+                proxy.heal()
+                proxy.thaw()
+                proxy.disarm()
+                proxy.delay_ms = {"up": 0, "down": 0}
+            if broker.state != "running":
+                await broker.start()
+        for way in self.cluster.peers.ways.values():
+            way.disarm()
+            way.delay_ms = {"up": 0, "down": 0}
+
     # ------------------------------------------------------------------ what is remembered
 
     def note(self, kind: str, target: object = "", *, can_move_seat: bool = False) -> None:
@@ -135,6 +157,14 @@ async def _data_of(read: Callable[..., Awaitable[Any]], path: str) -> Any:
 def is_stopped(pid: int | None) -> bool:
     """Whether the kernel lets a process run no more."""
     return pid is not None and Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+async def stands(pid: int | None) -> bool:
+    """Whether it comes to stand: a signal takes a moment."""
+    end = time.monotonic() + STANDS_WITHIN_S
+    while not (stopped := is_stopped(pid)) and time.monotonic() < end:  # noqa: ASYNC110 - the kernel tells nobody
+        await asyncio.sleep(0.002)
+    return stopped
 
 
 async def elapse(seconds: float) -> None:

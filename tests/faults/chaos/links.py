@@ -113,20 +113,20 @@ async def slow_link(field: Field, broker: Broker, peer: Broker, delay_ms: int) -
     return _between("slow link", broker, peer, lambda: sum(way.passed_bytes["up"] for way in ways) > before, heal)
 
 
-async def lose_http_answers(field: Field, broker: Broker, peer: Broker, path: str = "/rpc/", count: int = 1) -> Injury:
+async def lose_http_answers(field: Field, broker: Broker, peer: Broker, path: str = "/", count: int = 1) -> Injury:
     """F7 between brokers: requests are obeyed, and their answers lost."""
     way = field.cluster.peers.ways[broker.broker_id, peer.broker_id]
     return _armed("lose HTTP answer", broker, peer, [way.lose_answer(path) for _ in range(count)], way)
 
 
-async def double(field: Field, broker: Broker, peer: Broker, path: str = "/rpc/", count: int = 1) -> Injury:
+async def double(field: Field, broker: Broker, peer: Broker, path: str = "/", count: int = 1) -> Injury:
     """F13: requests arrive twice, the second time at once or much later, out of order."""
     way = field.cluster.peers.ways[broker.broker_id, peer.broker_id]
     happened = [way.double(path, after_s=number * 0.7) for number in range(count)]
     return _armed("double", broker, peer, happened, way)
 
 
-async def garble(field: Field, broker: Broker, peer: Broker, kinds: Iterable[str], path: str = "/rpc/") -> Injury:
+async def garble(field: Field, broker: Broker, peer: Broker, kinds: Iterable[str], path: str = "/") -> Injury:
     """F15: an error, nonsense, a torn answer, no HTTP at all, or far too much."""
     way = field.cluster.peers.ways[broker.broker_id, peer.broker_id]
     return _armed("garble", broker, peer, [way.garble(kind, path) for kind in kinds], way)

@@ -97,29 +97,11 @@ class Round:
             self.field.note("healed", f"{injury.kind} {injury.target}")
 
     async def _heal(self) -> None:
-        """Everything works again, everybody runs again."""
         self.field.note("heal", "everything", can_move_seat=True)
-        cluster = self.field.cluster
-        for server in self.field.servers:
-            if server.pid is None:
-                await server.launch()
-            server.thaw()
-        for broker in cluster.brokers.values():
+        for broker in self.field.cluster.brokers.values():
             if broker.state == "exited":
                 self.bugs.append(f"broker {broker.broker_id} ended by itself: {broker.row.last_lines[-3:]}")
-            broker.thaw()
-            broker.heal()
-            broker.jump(0)
-            for proxy in broker.proxies:
-                proxy.heal()
-                proxy.thaw()
-                proxy.disarm()
-                proxy.delay_ms = {"up": 0, "down": 0}
-            if broker.state != "running":
-                await broker.start()
-        for way in cluster.peers.ways.values():
-            way.disarm()
-            way.delay_ms = {"up": 0, "down": 0}
+        await self.field.restore()
 
     async def _rest(self) -> int | None:
         """Milliseconds until everything is as it should be; None when it never is."""
