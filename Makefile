@@ -36,10 +36,12 @@ test: java ## every test that fits into ten minutes together
 	@KLAMM_HYPOTHESIS=full $(PYTEST) -n 2 --dist worksteal -m "not ($(ALONE))"
 	@KLAMM_HYPOTHESIS=full $(PYTEST) -m "(java or slow or chromium) and not (maven or docker or long)"
 
-test-rest: java ## what takes longer: Spark at length, simulated faults, museum, mutants, real Kafka brokers, containers
+test-rest: java ## what takes longer: Spark at length, simulated and real faults, museum, mutants, real Kafka brokers, containers
 	@$(PYTEST) -m "long and not (docker or maven)"
 	@$(MAKE) simulate SEEDS=300 START=1
 	@$(MAKE) simulate SEEDS=300
+	@$(MAKE) chaos MINUTES=1 SEED=1
+	@$(MAKE) chaos MINUTES=1
 	@$(MAKE) museum
 	@$(MAKE) mutants
 	@$(MAKE) kafka-test
@@ -81,6 +83,10 @@ SEEDS = 1000
 simulate: $(INSTALLED) ## random schedules of faults in virtual time: SEEDS=1000, or one again: SEED=7
 	@$(BIN)/python -m tests.faults.simulate $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) $(if $(START),--start $(START)))
 
+# SEED=7: its rounds are 7.1, 7.2, ...; SEED=7.2: that round again
+chaos: $(INSTALLED) java ## random faults on real processes and a real ZooKeeper, judged: MINUTES=5 SEED=
+	@$(BIN)/python -m tests.faults.chaos --minutes $${MINUTES:-5} $${SEED:+--seed $$SEED}
+
 museum: $(INSTALLED) ## bugs that Kafka's controllers had, played against ours, each beside a mutant that fails
 	@$(BIN)/python -m tests.faults.museum
 
@@ -109,4 +115,4 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@touch $(INSTALLED)
 
 .PHONY: help up down test test-rest test-all lint check docker-up docker-down docker-test bench bench-kafka \
-	bench-spark simulate museum mutants tables java
+	bench-spark simulate chaos museum mutants tables java

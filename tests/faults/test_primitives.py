@@ -46,6 +46,11 @@ async def field(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Field
 async def _healed_before(field: Field) -> None:
     """What another test left, when it failed, is not this one's."""
     await field.restore()
+    for broker in field.cluster.running:
+        if broker.log("journal.failed"):
+            await broker.stop()
+            (broker.folder / "broker.log").unlink()
+            await broker.start()
     await field.cluster.whole()
 
 

@@ -130,12 +130,6 @@ class Broker(LabBroker):
         """What it logged under this name, over all its processes."""
         return [line for line in json_lines(self.folder / "broker.log") if line["event"] == name]
 
-    def bugs(self) -> list[str]:
-        """Whatever a process of its printed with a traceback; that it had no files left is no bug of its."""
-        path = self.folder / "broker.log"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [line[-4_000:] for line in lines if "Traceback" in line and "[Errno 24]" not in line]
-
 
 class Cluster:
     """Brokers below one chroot, and the ZooKeeper they use. The tests start them."""

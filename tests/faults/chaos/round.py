@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
@@ -27,8 +27,11 @@ from tests.faults.checker.evidence import history_of
 from tests.faults.checker.history import End, History, HistoryError
 from tests.faults.checker.verdict import Finding, judge
 from tests.integration.cluster import Cluster, cluster_for
+from tests.integration.judging import bugs_in
 
 REST_S: Final = 90.0
+SUPERVISE_EVERY_S: Final = 1.0
+OUT_OF_REACH: Final = "no ZooKeeper session within"
 #: what makes a round count: so many operations done before the first fault, and so many of its faults that hit
 WARM_OK_MIN: Final = 5
 HITS_MIN: Final = 0.6
@@ -66,6 +69,7 @@ class Round:
         """Load, fire, healing, rest."""
         async with asyncio.TaskGroup() as group:
             looking = group.create_task(self.field.look())
+            supervising = group.create_task(self._supervise())
             clients = [group.create_task(self.player.play(asks)) for asks in self.schedule.asks]
             await elapse(WARM_S)
             self.warm_ok = sum(one.outcome == "ok" for one in self.player.calls)
@@ -80,6 +84,7 @@ class Round:
             self.rested_ms = await self._rest()
             await self.player.finish()
             looking.cancel()
+            supervising.cancel()
         return await end_of(self.field, self.rested_ms, REST_S)
 
     async def _inflict(self, act: Act) -> None:
@@ -98,10 +103,20 @@ class Round:
 
     async def _heal(self) -> None:
         self.field.note("heal", "everything", can_move_seat=True)
-        for broker in self.field.cluster.brokers.values():
-            if broker.state == "exited":
-                self.bugs.append(f"broker {broker.broker_id} ended by itself: {broker.row.last_lines[-3:]}")
         await self.field.restore()
+
+    async def _supervise(self) -> None:
+        """Start whoever ended by itself, as systemd does, until cancelled. Only at its start may one do so, if there is
+        no ZooKeeper to be reached."""
+        while True:
+            for broker in self.field.cluster.brokers.values():
+                if broker.state == "exited":
+                    said = broker.row.last_lines[-3:]
+                    if not any(OUT_OF_REACH in line for line in said):
+                        self.bugs.append(f"broker {broker.broker_id} ended by itself: {said}")
+                    with suppress(LabError):  # somebody was faster
+                        await broker.start()
+            await asyncio.sleep(SUPERVISE_EVERY_S)
 
     async def _rest(self) -> int | None:
         """Milliseconds until everything is as it should be; None when it never is."""
@@ -140,7 +155,7 @@ def why_void(warm_ok: int, *, hits: Counter[str], misses: Counter[str]) -> list[
 
 def _bugs_of(cluster: Cluster) -> Iterator[str]:
     for broker in cluster.brokers.values():
-        yield from broker.bugs()
+        yield from bugs_in(broker.folder)
         yield from (f"broker {broker.broker_id} parked {line['reason']}" for line in broker.lines()
                     if line.get("target") == "parked")  # fmt: skip
 
