@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from tests.integration.cluster import Cluster
 
 
-#: of tracebacks that are no bugs of ours: no files are left, and Python's asyncio tries to listen again, a hundred times,
-#: on what was closed meanwhile
+#: no files are left; and what Python's asyncio does then, a hundred times, with a listener that was closed meanwhile
 NO_BUGS = ("[Errno 24]", "BaseSelectorEventLoop._start_serving(")
 
 
