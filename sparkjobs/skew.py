@@ -37,6 +37,18 @@ class Trip(NamedTuple):
     err_ms: int
 
 
+class Ahead(NamedTuple):
+    """What the best trips between two brokers in one hour say."""
+
+    offset_ms: int
+    err_ms: int
+    samples: int
+
+
+#: (controller, broker): hour: how far the broker is ahead
+AheadOf = Mapping[tuple[int, int], Mapping[int, Ahead]]
+
+
 class _Key(NamedTuple):
     controller: int
     controller_epoch: int
@@ -54,7 +66,9 @@ def skew_of(events: Iterable[SilverEvent]) -> list[SilverSkew]:
             if event.event in OF_TRIPS:
                 by_cluster[event.cluster].append(event)
     return [
-        row for cluster in sorted(heard) for row in rows_for(cluster, trips_in(by_cluster[cluster]), heard[cluster])
+        row
+        for cluster in sorted(heard)
+        for row in rows_for(cluster, ahead_of(trips_in(by_cluster[cluster])), heard[cluster])
     ]
 
 
@@ -120,9 +134,8 @@ def _trip(key: _Key, sent: int, received: int, done: int, answered: int) -> Trip
     return Trip(key.controller, key.broker, received, offset, abs(error))
 
 
-def rows_for(cluster: str, trips: Sequence[Trip], heard: Mapping[int, set[int]]) -> list[SilverSkew]:
+def rows_for(cluster: str, ahead: AheadOf, heard: Mapping[int, set[int]]) -> list[SilverSkew]:
     """Of one cluster. `heard`: in which hours each broker wrote anything."""
-    ahead = _ahead(trips)
     reference = max(heard, key=lambda broker: (sum(broker in pair for pair in ahead), -broker), default=None)
     rows = []
     for hour in sorted({hour for hours in heard.values() for hour in hours}):
@@ -144,8 +157,8 @@ def rows_for(cluster: str, trips: Sequence[Trip], heard: Mapping[int, set[int]])
     return rows
 
 
-def _ahead(trips: Sequence[Trip]) -> dict[tuple[int, int], dict[int, tuple[int, int, int]]]:
-    """(controller, broker) -> hour -> offset, error, samples, of the best trips."""
+def ahead_of(trips: Sequence[Trip]) -> AheadOf:
+    """By the best trips of each hour that has enough of them."""
     grouped: defaultdict[tuple[int, int], defaultdict[int, list[Trip]]] = defaultdict(lambda: defaultdict(list))
     for trip in trips:
         if trip.controller != trip.broker:
@@ -157,15 +170,13 @@ def _ahead(trips: Sequence[Trip]) -> dict[tuple[int, int], dict[int, tuple[int, 
     }
 
 
-def _best(trips: Sequence[Trip]) -> tuple[int, int, int]:
+def _best(trips: Sequence[Trip]) -> Ahead:
     chosen = sorted(trips, key=lambda trip: (trip.err_ms, trip.offset_ms))
     chosen = chosen[: max(LEAST_TRIPS, len(chosen) // BEST_SHARE)]
-    return median_low(trip.offset_ms for trip in chosen), max(trip.err_ms for trip in chosen), len(trips)
+    return Ahead(median_low(trip.offset_ms for trip in chosen), max(trip.err_ms for trip in chosen), len(trips))
 
 
-def _walk(
-    reference: int | None, ahead: Mapping[tuple[int, int], tuple[int, int, int]]
-) -> dict[int, tuple[int, int | None, int]]:
+def _walk(reference: int | None, ahead: Mapping[tuple[int, int], Ahead]) -> dict[int, tuple[int, int | None, int]]:
     """How far each broker is ahead of the reference, along the fewest pairs."""
     if reference is None:
         return {}

@@ -45,55 +45,75 @@ def piece_of(path: str) -> Piece | None:
     return Piece(path, found[1], int(found[2]), int(found[3]), int(found[4]), bool(found[5]))
 
 
+class _Reached(msgspec.Struct):
+    """How far a log was taken."""
+
+    end_bytes: int = 0
+    next_line: int = 1
+
+
 class Spool:
-    """A folder of pieces, and beside it which paths each log was seen at."""
+    """A folder of pieces, which one process at a time adds to."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
+        self._first: dict[str, Piece] = {}
+        self._reached: dict[str, _Reached] = {}
+        self._unchanged: dict[str, tuple[int, int, int]] = {}  # path: what the file was when all of it was taken
+        last = {piece.log_id: piece for piece in self.pieces()}
+        for piece in self.pieces():
+            self._first.setdefault(piece.log_id, piece)
+        for piece in last.values():
+            lines = Path(piece.path).read_bytes().count(b"\n")
+            self._reached[piece.log_id] = _Reached(piece.end_bytes, piece.first_line + lines)
 
     def pieces(self) -> list[Piece]:
         found = (piece_of(str(path)) for path in self.folder.iterdir())
         return sorted((one for one in found if one is not None), key=lambda one: (one.log_id, one.start_bytes))
 
+    def first(self, log_id: str) -> Piece:
+        """With which a log begins."""
+        return self._first[log_id]
+
     def advance(self, paths: Iterable[str], *, is_end: bool = False) -> list[Piece]:
         """Take what is new. `is_end`: nothing will be appended any more, so half lines count."""
-        reached = {piece.log_id: (piece.end_bytes, piece.first_line) for piece in self.pieces()}
-        lines = {piece.log_id: _lines_in(piece) for piece in self.pieces()}
         taken: list[Piece] = []
         for path in paths:
             try:
-                taken += self._advance_one(path, reached, lines, is_end=is_end)
+                state = Path(path).stat()
+                now = (state.st_ino, state.st_size, state.st_mtime_ns)
+                if is_end or self._unchanged.get(path) != now:
+                    taken += self._advance_one(path, is_end=is_end)
+                    self._unchanged[path] = now
             except (OSError, EOFError, zlib.error):
                 continue  # it vanished or is being compressed just now: the next look, or its successor, has it
         return taken
 
-    def _advance_one(
-        self, path: str, reached: dict[str, tuple[int, int]], lines: dict[str, int], *, is_end: bool
-    ) -> list[Piece]:
+    def _advance_one(self, path: str, *, is_end: bool) -> list[Piece]:
         taken = []
         with open_content(path) as content:
             first = content.readline()
             if not first.endswith(b"\n") and not (is_end and first):
                 return []
             log_id = _log_id(path, first)
-            end_bytes, first_line = reached.get(log_id, (0, 1))
-            next_line = first_line + lines.get(log_id, 0)
-            content.seek(end_bytes)
+            reached = self._reached.setdefault(log_id, _Reached())
+            content.seek(reached.end_bytes)
             while chunk := content.read(PIECE_BYTES):
                 whole = chunk[: chunk.rfind(b"\n") + 1]
                 is_cut = is_end and len(whole) < len(chunk) < PIECE_BYTES
                 kept = chunk if is_cut else whole
                 if not kept:
                     break
-                piece = self._write(_label(path), log_id, end_bytes, next_line, kept, is_cut=is_cut)
+                piece = self._write(_label(path), log_id, reached, kept, is_cut=is_cut)
+                self._first.setdefault(log_id, piece)
                 taken.append(piece)
-                end_bytes, next_line = piece.end_bytes, next_line + kept.count(b"\n")
-                reached[log_id], lines[log_id] = (end_bytes, next_line), 0
-                content.seek(end_bytes)
+                reached.end_bytes, reached.next_line = piece.end_bytes, reached.next_line + kept.count(b"\n")
+                content.seek(reached.end_bytes)
         return taken
 
-    def _write(self, label: str, log_id: str, start_bytes: int, first_line: int, kept: bytes, *, is_cut: bool) -> Piece:
+    def _write(self, label: str, log_id: str, reached: _Reached, kept: bytes, *, is_cut: bool) -> Piece:
+        start_bytes, first_line = reached.end_bytes, reached.next_line
         end_bytes = start_bytes + len(kept)
         cut = "-cut" if is_cut else ""
         name = f"{log_id}-{start_bytes:015}-{first_line:012}-{end_bytes:015}{cut}-{label}.log"
@@ -116,7 +136,3 @@ def log_id_of(path: str) -> str:
 
 def _log_id(path: str, first_line: bytes) -> str:
     return sha256(os.fsencode(Path(path).resolve().parent) + b"\0" + first_line).hexdigest()[:32]
-
-
-def _lines_in(piece: Piece) -> int:
-    return Path(piece.path).read_bytes().count(b"\n")

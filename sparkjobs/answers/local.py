@@ -38,9 +38,10 @@ class Sorted:
     def facts(self) -> Facts:
         """With the voices of all brokers, which need the moments that the facts name."""
         facts = facts_for(self.cluster, self.tallies, self.of_cluster)
-        return replace(facts, voices=dict(self._voices(facts.moments)))
+        return replace(facts, voices=dict(self.voices(facts.moments)))
 
-    def _voices(self, moments: Iterable[tuple[int, int]]) -> Iterator[tuple[tuple[int, int], int]]:
+    def voices(self, moments: Iterable[tuple[int, int]]) -> Iterator[tuple[tuple[int, int], int]]:
+        """When each broker was last heard before a moment, if it was."""
         for broker, moment in set(moments):
             times = self.heard.get(broker, array("q"))
             index = bisect_left(times, moment)

@@ -33,6 +33,15 @@ def outages_of(events: Sequence[SilverEvent], facts: Facts) -> Iterator[Outage]:
     yield from walk.finish()
 
 
+def may_begin(event: SilverEvent) -> bool:
+    """Whether this line can begin an outage, whatever the facts are; a partition without such a line has none."""
+    return (
+        OFFLINE in (event.from_state, event.to_state)
+        or event.leader == NO_LEADER
+        or (event.zxid is not None and (event.reason or "").startswith(_LOST_LEADER))
+    )
+
+
 @dataclass(slots=True)
 class _Open:
     """An outage that has not ended yet."""

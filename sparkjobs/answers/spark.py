@@ -77,8 +77,7 @@ def tallies_of(events: DataFrame) -> list[Tally]:
 
 def facts_of(tallies: Iterable[Tally], events: DataFrame) -> FactsOf:
     """Of each cluster; the voices are looked up by Spark."""
-    few = events.filter(F.col("event").isin(*CLUSTER_EVENTS)).select(*READ)
-    known = [event_of(row.asDict()) for row in few.collect()]
+    known = collected(events, CLUSTER_EVENTS)
     by_cluster: dict[str, list[Tally]] = {}
     for one in tallies:
         by_cluster.setdefault(one.cluster, []).append(one)
@@ -86,15 +85,26 @@ def facts_of(tallies: Iterable[Tally], events: DataFrame) -> FactsOf:
         cluster: facts_for(cluster, of_cluster, [event for event in known if event.cluster == cluster])
         for cluster, of_cluster in by_cluster.items()
     }
-    voices = voices_of(events, facts)
+    voices = voices_of(events, {cluster: set(one.moments) for cluster, one in facts.items()})
     return {cluster: replace(one, voices=voices.get(cluster, {})) for cluster, one in facts.items()}
 
 
-def voices_of(events: DataFrame, facts: FactsOf) -> dict[str, dict[tuple[int, int], int]]:
-    """When each broker was last heard before each moment that matters: the moments cut its lines into pieces."""
+def collected(events: DataFrame, names: Iterable[str]) -> list[SilverEvent]:
+    """The few events of these names."""
+    few = events.filter(F.col("event").isin(*names)).select(*READ)
+    return [event_of(row.asDict()) for row in few.collect()]
+
+
+def voices_of(
+    events: DataFrame, wanted: Mapping[str, Iterable[tuple[int, int]]]
+) -> dict[str, dict[tuple[int, int], int]]:
+    """When each broker was last heard before each moment that matters: the moments cut its lines into pieces.
+
+    `wanted`: of each cluster brokers and moments, each once.
+    """
     bounds: dict[tuple[str, int], list[int]] = {}
-    for cluster, one in facts.items():
-        for broker, moment in set(one.moments):
+    for cluster, moments_of_brokers in wanted.items():
+        for broker, moment in moments_of_brokers:
             bounds.setdefault((cluster, broker), []).append(moment)
     if not bounds:
         return {}

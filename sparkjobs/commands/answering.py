@@ -15,7 +15,7 @@ from sparkjobs.answers.local import answers_for
 from sparkjobs.answers.slo import DEFAULT_TARGET
 from sparkjobs.bundle import Bundle
 from sparkjobs.cli import engine_options, input_options
-from sparkjobs.commands.shared import bundle_from, example, read_locally, steps, table
+from sparkjobs.commands.shared import bundle_from, example, read_locally, steps, table, write_tables
 from sparkjobs.report.findings import verdict_for
 from sparkjobs.report.page import Input, Quoting
 from sparkjobs.report.write import quoting, write_report
@@ -107,9 +107,7 @@ def report(master: str | None, engine: str, out: Path, target: float, redact: bo
 def analyze(master: str | None, engine: str, out: Path, target: float, **given: Any) -> None:
     """Outages, failovers, tenures and the rest, a file each below --out, sorted: two runs can be compared by bytes."""
     answers = answered(bundle_from(given, master), engine, master, target).answers
-    out.mkdir(parents=True, exist_ok=True)
-    for name, rows in answers.items():
-        (out / f"{name}.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(rows))
+    write_tables(out, answers)
     table(("TABLE", "ROWS"), [(name, len(rows)) for name, rows in answers.items()])
 
 

@@ -7,12 +7,15 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
+from sparkjobs.answers.local import Answers
 from sparkjobs.bundle import Bundle, Silver, bundle_of, silver_of
 from sparkjobs.parse.layouts import layout_for
 
@@ -89,6 +92,13 @@ def place_of(bundle: Bundle, file_id: str, line_no: int) -> str:
     """`broker1/state-change.log.gz:120`."""
     path = next((file.paths[0] for file in bundle.files if file.file_id == file_id), file_id[:12])
     return f"{'/'.join(path.split('/')[-2:])}:{line_no}"
+
+
+def write_tables(out: Path, answers: Answers) -> None:
+    """A file of JSON lines each, sorted."""
+    out.mkdir(parents=True, exist_ok=True)
+    for name, rows in answers.items():
+        (out / f"{name}.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(rows))
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:

@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import click
 
 from sparkjobs.bundle import zones_of
 from sparkjobs.cli import input_options
-from sparkjobs.commands.shared import example
-from sparkjobs.files import NoLogsError, find_logs
-from sparkjobs.schemas import Row, SilverEvent
+from sparkjobs.commands.shared import example, write_tables
+from sparkjobs.files import NoLogsError, find_logs, survey
 
 
 def register(logs: click.Group, top: click.Group) -> None:
     logs.add_command(stream)
-
-
-def outages_in(events: Iterable[SilverEvent]) -> Sequence[Row]:
-    """What alerts are about."""
-    from sparkjobs.answers.local import answers_for  # noqa: PLC0415
-
-    return answers_for(events)["partition_outages"]
 
 
 @click.command(
@@ -34,7 +25,10 @@ def outages_in(events: Iterable[SilverEvent]) -> Sequence[Row]:
 @click.option("--out", required=True, type=click.Path(file_okay=False, path_type=Path), help="Checkpoint and alerts.")
 @click.option("--master", metavar="URL", help="A Spark cluster. Default: this machine.")
 @click.option("--every", "every_s", type=click.FloatRange(min=0.1), default=5.0, show_default=True, help="Seconds.")
-@click.option("--once", is_flag=True, help="Take what is there and end.")
+@click.option("--once", is_flag=True, help="Take what is there and end; to be continued by the next call.")
+@click.option(
+    "--end", is_flag=True, help="Nothing will be appended any more: take all, and write every table to OUT/gold."
+)
 def stream(
     named: tuple[str, ...],
     cluster: str,
@@ -44,29 +38,34 @@ def stream(
     master: str | None,
     every_s: float,
     once: bool,
+    end: bool,
 ) -> None:
     """Follow logs as they grow and rotate. Alerts go to OUT/alerts.jsonl, a revision whenever an outage reads anew.
 
-    Ended and started again it goes on where it was. Ctrl-C ends it.
+    Ended and started again it goes on where it was. Ctrl-C ends it. With --end the last revisions and the tables are
+    those of `klamm logs analyze` over the same logs.
     """
     from sparkjobs.spark.session import session_for  # noqa: PLC0415
 
     spark = session_for(master)
     from sparkjobs.spark.stream import Stream  # noqa: PLC0415
 
-    watched = Stream(spark, out, cluster, zones_of(zones), outages_in, layout)
+    watched = Stream(spark, out, cluster, zones_of(zones), layout)
     shown = len(watched.alerts.read_text(encoding="utf-8").splitlines()) if watched.alerts.exists() else 0
     while True:
         try:
-            if watched.spool.advance(find_logs(named)) or once:
+            if watched.spool.advance(find_logs(named), is_end=end) or once or end:
                 watched.run_once()
+            if end:
+                files = survey(find_logs(named), cluster, zones_of(zones), layout=layout)
+                write_tables(out / "gold", watched.finish(files))
         except NoLogsError:
-            if once:
+            if once or end:
                 raise
         for line in _new_alerts(watched.alerts, shown):
             click.echo(line)
             shown += 1
-        if once:
+        if once or end:
             return
         time.sleep(every_s)
 

@@ -1,36 +1,106 @@
-"""Clock skew by Spark: the trips are few and go to the driver, the correction is a broadcast join.
+"""Clock skew by Spark: round trips are put together and judged where the lines lie; what a pair of brokers comes to in
+an hour goes to the driver, and the correction is a broadcast join.
 
-DataFrame in, DataFrame out; what an offset is, is `sparkjobs.skew`'s to say.
+DataFrame in, DataFrame out; what a trip and an offset are, is `sparkjobs.skew`'s to say.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from sparkjobs.schemas import SilverEvent, SilverSkew
-from sparkjobs.skew import HOUR_MS, OF_TRIPS, applied_ms, rows_for, trips_in
-from sparkjobs.spark.ingest import rows_of
+from sparkjobs.schemas import SilverSkew
+from sparkjobs.skew import BEST_SHARE, HOUR_MS, LEAST_TRIPS, Ahead, AheadOf, applied_ms, rows_for
+
+_REQUEST: Final = ("cluster", "controller", "controller_epoch", "to", "correlation_id")
+_NAMED: Final = ("cluster", "to", "topic", "partition", "leader_epoch", "controller_epoch")
 
 
 def skew_of(events: DataFrame) -> list[SilverSkew]:
     """As the local engine's."""
-    hour = (F.floor(F.col("ts_utc") / HOUR_MS) * HOUR_MS).cast("bigint").alias("hour")
     heard: dict[str, dict[int, set[int]]] = {}
-    for cluster, broker, at in (
-        events.filter("broker IS NOT NULL").select("cluster", "broker", hour).distinct().collect()
-    ):
+    hours = events.filter("broker IS NOT NULL").select("cluster", "broker", _hour("ts_utc").alias("hour")).distinct()
+    for cluster, broker, at in hours.collect():
         heard.setdefault(cluster, {}).setdefault(broker, set()).add(at)
-    wanted = events.filter(F.col("event").isin(*OF_TRIPS) & (F.col("api") == "LeaderAndIsr"))
-    of_trips = wanted.filter("broker IS NOT NULL AND (correlation_id IS NOT NULL OR topic IS NOT NULL)")
-    by_cluster: dict[str, list[SilverEvent]] = {cluster: [] for cluster in heard}
-    for event in rows_of(of_trips, SilverEvent):
-        by_cluster[event.cluster].append(event)
-    return [
-        row for cluster in sorted(heard) for row in rows_for(cluster, trips_in(by_cluster[cluster]), heard[cluster])
-    ]
+    ahead = _ahead_of(trips_in(events))
+    return [row for cluster in sorted(heard) for row in rows_for(cluster, ahead.get(cluster, {}), heard[cluster])]
+
+
+def _hour(name: str) -> Column:
+    return F.col(name) - F.pmod(F.col(name), F.lit(HOUR_MS))
+
+
+def trips_in(events: DataFrame) -> DataFrame:
+    """A row per request of which all four sides speak: cluster, controller, to, at_ms, offset_ms, err_ms."""
+    requests = events.filter(F.col("api") == "LeaderAndIsr")
+    is_answer = F.col("event") == "response_received"
+    to = F.when(is_answer, F.col("peer_broker")).otherwise(F.col("broker")).alias("to")
+    place = F.struct("file_id", "line_no").alias("place")
+    keyed = (
+        requests.filter(F.col("event").isin("request_received", "request_done", "response_received"))
+        .select("*", to, place)
+        .dropna(subset=list(_REQUEST))
+    )
+
+    def seen(event: str) -> Column:
+        return F.when(F.col("event") == event, F.col("place"))
+
+    moments = keyed.groupBy(*_REQUEST).agg(
+        F.min_by("ts_utc", seen("request_received")).alias("received"),
+        F.max_by("ts_utc", seen("request_done")).alias("done"),
+        F.max_by("ts_utc", seen("response_received")).alias("answered"),
+    )
+    received = keyed.filter(F.col("event") == "request_received").dropna(subset=list(_NAMED))
+    asked = received.groupBy(*_NAMED).agg(F.min_by(F.struct("controller", "correlation_id"), "place").alias("request"))
+    sends = requests.filter((F.col("event") == "request_sent") & F.col("correlation_id").isNull())
+    sent = (
+        sends.select("*", F.col("peer_broker").alias("to"))
+        .groupBy("broker", *_NAMED)
+        .agg(F.max("ts_utc").alias("sent"))
+        .join(asked, list(_NAMED))
+        .filter(F.col("request.controller") == F.col("broker"))
+        .select("cluster", "controller_epoch", "to", "request.*", "sent")
+        .groupBy(*_REQUEST)
+        .agg(F.max("sent").alias("sent"))
+    )
+    ways = (F.col("received") - F.col("sent"), F.col("answered") - F.col("done"))
+    return (
+        sent.join(moments.dropna(), list(_REQUEST))
+        .filter(F.col("controller") != F.col("to"))
+        .select(
+            *("cluster", "controller", "to", F.col("received").alias("at_ms")),
+            F.shiftright(ways[0] - ways[1], 1).alias("offset_ms"),  # as Python divides by 2
+            F.abs(F.shiftright(ways[0] + ways[1] + 1, 1)).alias("err_ms"),
+        )
+    )
+
+
+def _ahead_of(trips: DataFrame) -> dict[str, AheadOf]:
+    """Of each hour and pair the trips with the least error: their median."""
+    pair = ("cluster", "controller", "to", "hour")
+    of_pair = Window.partitionBy(*pair)
+    best = (
+        trips.select("*", _hour("at_ms").alias("hour"))
+        .select(
+            *(*pair, "offset_ms", "err_ms", F.count("*").over(of_pair).alias("samples")),
+            F.row_number().over(of_pair.orderBy("err_ms", "offset_ms")).alias("rank"),
+        )
+        .filter(F.col("samples") >= LEAST_TRIPS)
+        .filter(F.col("rank") <= F.greatest(F.lit(LEAST_TRIPS), F.floor(F.col("samples") / BEST_SHARE)))
+        .groupBy(*pair)
+        .agg(
+            F.expr("percentile_disc(0.5) WITHIN GROUP (ORDER BY offset_ms)").cast("bigint"),
+            F.max("err_ms"),
+            F.max("samples"),
+        )
+    )
+    found: dict[str, dict[tuple[int, int], dict[int, Ahead]]] = {}
+    for cluster, controller, to, hour, *ahead in best.collect():
+        found.setdefault(cluster, {}).setdefault((controller, to), {})[hour] = Ahead._make(ahead)
+    return dict(found)
 
 
 def corrected(events: DataFrame, skew: Sequence[SilverSkew]) -> DataFrame:
@@ -46,9 +116,8 @@ def corrected(events: DataFrame, skew: Sequence[SilverSkew]) -> DataFrame:
         "skew_ms": F.col("shift"),
         "skew_err_ms": F.col("shift_err"),
     }
-    hour = (F.floor(F.col("ts_utc") / HOUR_MS) * HOUR_MS).cast("bigint")
     return (
-        events.withColumn("hour", hour)
+        events.withColumn("hour", _hour("ts_utc"))
         .join(F.broadcast(shifts), ["cluster", "broker", "hour"], "left")
         .select(*[filled.get(name, F.col(name)).alias(name) for name in events.columns])
     )

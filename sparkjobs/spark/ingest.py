@@ -80,7 +80,7 @@ def stage_into(
 
 def settled(staged: DataFrame, files: Sequence[BronzeFile]) -> SparkIngested:
     """Silver from staged lines: duplicates out, traces to their events, accounts closed."""
-    copies = _copies(staged)
+    copies = _copies(staged).persist()  # few, and asked for again and again
     tallies = _tallies(staged, copies)
     seen = [_with_fate(file, tallies) for file in files]
     counts = [row for file in seen for row in _counts(file, tallies[file.file_id])]
@@ -159,6 +159,12 @@ def _events(staged: DataFrame, copies: DataFrame) -> DataFrame:
     heads = staged.filter(F.col("trace_head").isNotNull()).select(
         "file_id", (F.col("line_no") - 1).alias("line_no"), F.col("trace_head").alias("trace")
     )
+    first = staged.join(copies, "event_id", "left").filter(_is_first())
+    return as_said(first.join(heads, ["file_id", "line_no"], "left"))
+
+
+def as_said(staged: DataFrame) -> DataFrame:
+    """The events among staged lines, with their traces where there is such a column; no clock is corrected yet."""
     derived = {
         "dt": F.date_format(F.timestamp_millis("ts_utc"), "yyyy-MM-dd"),
         "ts_adj": F.col("ts_utc"),
@@ -166,12 +172,10 @@ def _events(staged: DataFrame, copies: DataFrame) -> DataFrame:
         "skew_err_ms": F.lit(None).cast("int"),
         "catalog_version": F.lit(CATALOG_VERSION),
     }
-    return (
-        staged.filter(F.col("fate").isNull())
-        .join(copies, "event_id", "left")
-        .filter(_is_first())
-        .join(heads, ["file_id", "line_no"], "left")
-        .select(*[derived.get(name, F.col(name)).alias(name) for name in columns_of(SilverEvent)])
+    if "trace" not in staged.columns:
+        derived["trace"] = F.lit(None).cast("string")
+    return staged.filter(F.col("fate").isNull()).select(
+        *[derived.get(name, F.col(name)).alias(name) for name in columns_of(SilverEvent)]
     )
 
 

@@ -1,15 +1,17 @@
 """Growing logs, continuously: pieces of the spool are parsed as they come, and outages are told and told again.
 
 Structured Streaming says which pieces belong to a batch, and its checkpoint that each is taken once. A batch is staged
-under its number, so that one repeated after a crash replaces itself. Nothing hangs on a watermark: duplicates go by
-event_id, and an outage is concluded anew from all lines known so far; when that changes, a revision is written. Once
-the input has ended, `finish` settles the staged lines exactly as a batch ingest does.
+under its number, so that one repeated after a crash replaces itself. Nothing hangs on a watermark: `Watch` sorts new
+lines in among those it knows, by their epochs, and what reads otherwise then is told as a revision. It knows what the
+staged lines say; a process that begins anew reads it from there, and what was told from the alerts. Alerts go by the
+clocks as they are; once the input has ended, `finish` settles the staged lines exactly as a batch does, clocks and
+all, and revises what that changes.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,33 +19,33 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from sparkjobs.answers import outages
+from sparkjobs.answers import spark as by_spark
+from sparkjobs.answers.facts import CLUSTER_EVENTS
+from sparkjobs.answers.local import Answers
+from sparkjobs.answers.slo import DEFAULT_TARGET
+from sparkjobs.answers.watch import Moment, Revision, Told, Watch
 from sparkjobs.files import Zones, survey
-from sparkjobs.parse.vocabulary import EVENTS
-from sparkjobs.schemas import BronzeFile, Row, SilverEvent
-from sparkjobs.spark.ingest import SparkIngested, rows_of, settled, stage_into, staged_schema
+from sparkjobs.gold import Outage
+from sparkjobs.schemas import BronzeFile
+from sparkjobs.spark import clocks
+from sparkjobs.spark.ingest import SparkIngested, as_said, settled, stage_into, staged_schema
 from sparkjobs.spool import Piece, Spool, log_id_of, piece_of
 
-#: everything but what says nothing
-_TELLING: Final = tuple(name for name in EVENTS if name != "other")
-Conclude = Callable[[Iterable[SilverEvent]], Sequence[Row]]
+_BATCH: Final = re.compile(r"batch=(\d+)", re.ASCII)
 
 
 class Stream:
-    """One folder of state: the spool, the checkpoint, the staged lines, the alerts."""
+    """One cluster, one folder of state: the spool, the checkpoint, the staged lines, the alerts."""
 
-    def __init__(
-        self,
-        spark: SparkSession,
-        out: Path,
-        cluster: str,
-        zones: Zones,
-        conclude: Conclude,
-        layout: str | None = None,
-    ) -> None:
-        self._spark, self._out, self._cluster, self._zones = spark, out, cluster, zones
-        self._conclude, self._layout = conclude, layout
+    def __init__(self, spark: SparkSession, out: Path, cluster: str, zones: Zones, layout: str | None = None) -> None:
+        self._spark, self._out, self._cluster = spark, out, cluster
+        self._zones, self._layout = zones, layout
         self.spool = Spool(out / "spool")
         self.alerts = out / "alerts.jsonl"
+        self._told = Told(_revisions_in(self.alerts))
+        self._watch: Watch | None = None
+        self._heads: dict[str, BronzeFile] = {}
 
     def run_once(self) -> None:
         """Take all pieces that are there."""
@@ -66,23 +68,24 @@ class Stream:
             return
         # the batch names the pieces; they are read as files, so that lines know their numbers
         pieces = [msgspec.structs.replace(one, path=str(self.spool.folder / Path(one.path).name)) for one in pieces]
-        heads = self._heads()
-        files = [self._as_file(piece, heads[piece.log_id]) for piece in pieces]
+        files = [self._as_file(piece) for piece in pieces]
         above = {piece.path: piece.first_line - 1 for piece in pieces}
         stage_into(self._spark, files, str(self._out / "staged" / f"batch={number}"), above)
-        self._tell()
+        if self._watch is None:
+            self._watch = Watch(self._cluster)
+            self._take(self._watch, range(number))
+        self._take(self._watch, (number,))
+        self._hear(self._watch, number)
+        self._tell([one for key, found in self._watch.conclude().items() for one in self._told.tell(key, found)])
 
-    def _heads(self) -> dict[str, BronzeFile]:
-        """What the first piece of each log says of its layout and broker."""
-        first = {piece.log_id: piece for piece in reversed(self.spool.pieces())}
-        rows = survey([piece.path for piece in first.values()], self._cluster, self._zones, layout=self._layout)
-        by_path = {path: row for row in rows for path in row.paths}
-        return {log_id: by_path[piece.path] for log_id, piece in first.items()}
-
-    def _as_file(self, piece: Piece, head: BronzeFile) -> BronzeFile:
+    def _as_file(self, piece: Piece) -> BronzeFile:
+        """What the first piece of a log says of its layout and broker, holds for all of it."""
+        if piece.log_id not in self._heads:
+            [head] = survey([self.spool.first(piece.log_id).path], self._cluster, self._zones, layout=self._layout)
+            self._heads[piece.log_id] = head
         last = piece.first_line + Path(piece.path).read_bytes().count(b"\n")
         return msgspec.structs.replace(
-            head,
+            self._heads[piece.log_id],
             file_id=piece.log_id,
             paths=(piece.path,),
             lines=last if piece.is_cut else last - 1,
@@ -91,40 +94,46 @@ class Stream:
             status="read",
         )
 
-    def staged(self) -> DataFrame:
-        """All lines so far."""
-        batches = sorted(str(path) for path in (self._out / "staged").glob("batch=*"))
+    def staged(self, numbers: Iterable[int] | None = None) -> DataFrame:
+        """The lines of these batches, or of all so far."""
+        wanted = None if numbers is None else set(numbers)
+        batches = sorted(
+            str(path)
+            for path in (self._out / "staged").glob("batch=*")
+            if (found := _BATCH.fullmatch(path.name)) and (wanted is None or int(found[1]) in wanted)
+        )
         if not batches:
             return self._spark.createDataFrame([], staged_schema())
         return self._spark.read.schema(staged_schema()).parquet(*batches)
 
-    def _tell(self) -> None:
-        """Outages as they stand now; those that were told otherwise before get a revision."""
-        silver = settled(self.staged(), [])
-        events = rows_of(silver.events.filter(F.col("event").isin(*_TELLING)), SilverEvent)
-        known = self._told()
-        fresh = []
-        for row in self._conclude(events):
-            said = msgspec.to_builtins(row)
-            outage_id = "/".join(str(said[name]) for name in ("cluster", "topic", "partition", "start_ms"))
-            revision, before = known.get(outage_id, (0, None))
-            known[outage_id] = (revision, said)
-            if said != before:
-                fresh.append({"outage_id": outage_id, "rev": revision + 1, **said})
-        with self.alerts.open("a", encoding="utf-8") as file:
-            file.writelines(json.dumps(one) + "\n" for one in fresh)
+    def _take(self, watch: Watch, numbers: Iterable[int]) -> None:
+        events = as_said(self.staged(numbers))
+        about = events.filter("topic IS NOT NULL AND partition IS NOT NULL")
+        watch.take(
+            by_spark.tallies_of(events),
+            by_spark.collected(events, CLUSTER_EVENTS),
+            by_spark.collected(about, outages.EVENTS),
+        )
 
-    def _told(self) -> dict[str, tuple[int, Any]]:
-        told: dict[str, tuple[int, Any]] = {}
-        if self.alerts.exists():
-            for line in self.alerts.read_text(encoding="utf-8").splitlines():
-                one = json.loads(line)
-                outage_id, revision = one.pop("outage_id"), one.pop("rev")
-                told[outage_id] = (revision, one)
-        return told
+    def _hear(self, watch: Watch, number: int) -> None:
+        """Of moments that mattered before, only the new lines can say more."""
+        known, new = watch.moments()
+        for moments, numbers in ((known, (number,)), (new, None)):
+            if moments:
+                watch.hear(moments, self._voices(moments, numbers))
 
-    def finish(self, files: Sequence[BronzeFile]) -> SparkIngested:
-        """As a batch over `files` would be, the logs as they are in the end."""
+    def _voices(self, moments: Sequence[Moment], numbers: Iterable[int] | None) -> dict[Moment, int]:
+        events = as_said(self.staged(numbers))
+        return by_spark.voices_of(events, {self._cluster: moments}).get(self._cluster, {})
+
+    def _tell(self, fresh: Sequence[Revision]) -> None:
+        with self.alerts.open("ab") as file:
+            for one in fresh:
+                said: dict[str, Any] = {"outage_id": one.outage_id, "rev": one.rev, "retracted": one.retracted}
+                file.write(msgspec.json.encode({**said, **msgspec.to_builtins(one.outage)}) + b"\n")
+
+    def settled(self, files: Sequence[BronzeFile]) -> SparkIngested:
+        """Silver as of a batch over `files`, the logs as they are in the end."""
         names = [(log_id_of(file.paths[0]), file.file_id) for file in files if file.status == "read"]
         mapping = self._spark.createDataFrame(names, "log string, content string")
         staged = self.staged()
@@ -132,3 +141,26 @@ class Stream:
             *[F.col("content").alias(name) if name == "file_id" else staged[name] for name in staged.columns]
         )
         return settled(renamed, files)
+
+    def finish(self, files: Sequence[BronzeFile], target: float = DEFAULT_TARGET) -> Answers:
+        """Every table of gold, as a batch over `files` has it; the last revisions are its outages."""
+        said = self.settled(files).events
+        answers = by_spark.answers_for(clocks.corrected(said, clocks.skew_of(said)), target)
+        self._tell(self._told.tell_all(row for row in answers["partition_outages"] if isinstance(row, Outage)))
+        return answers
+
+
+def _revisions_in(alerts: Path) -> list[Revision]:
+    """What was told; half a line is cut off, it is told again."""
+    if not alerts.exists():
+        return []
+    whole, newline, half = alerts.read_bytes().rpartition(b"\n")
+    if half:
+        with alerts.open("r+b") as file:
+            file.truncate(len(whole) + len(newline))
+    told = []
+    for line in whole.splitlines():
+        said = msgspec.json.decode(line, type=dict[str, Any])
+        head = (said.pop("outage_id"), said.pop("rev"), said.pop("retracted"))
+        told.append(Revision(*head, msgspec.convert(said, Outage)))
+    return told

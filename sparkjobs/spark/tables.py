@@ -1,7 +1,9 @@
 """The tables on disk: what was ingested before is not read again, and a run that dies leaves nothing half done.
 
 Each run appends a batch folder to each table; `bronze_files` is written last, so a content counts as read only when
-all of its rows are there. Rows of batches without it are left out by `read_table` and removed by the next run.
+all of its rows are there. Rows of batches without it are left out by `read_table`. `silver_skew` is about all batches,
+so each run writes it whole and the last one counts; `ts_adj` stands in `silver_events` as it was known when they were
+written, and `read_table` gives it as it is known now.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
-from sparkjobs.schemas import TABLES, BronzeFile, SilverCount, spark_schema
-from sparkjobs.spark.ingest import as_table, ingest
+from sparkjobs.schemas import TABLES, BronzeFile, SilverCount, SilverSkew, spark_schema
+from sparkjobs.spark.clocks import corrected, skew_of
+from sparkjobs.spark.ingest import as_table, ingest, rows_of
 
 
 def ingest_into(spark: SparkSession, files: Sequence[BronzeFile], out: Path) -> list[SilverCount]:
@@ -22,18 +25,21 @@ def ingest_into(spark: SparkSession, files: Sequence[BronzeFile], out: Path) -> 
     out.mkdir(parents=True, exist_ok=True)
     known = {row.file_id for row in read_table(spark, out, "bronze_files").select("file_id").collect()}
     new = [file for file in files if file.file_id not in known]
-    batch = uuid4().hex[:12]
+    if not new:
+        return []
+    batch = f"{len(_finished(out)):06}-{uuid4().hex[:12]}"
     staging = out / f"_staging-{batch}"
     try:
         done = ingest(spark, new, staging)
-        events = done.events
+        events, before = done.events, _stored(spark, out, "silver_events", _finished(out))
         if known:
-            events = events.join(read_table(spark, out, "silver_events").select("event_id"), "event_id", "left_anti")
-            events = events.select(*spark_schema(TABLES["silver_events"]).names)
+            events = events.join(before.select("event_id"), "event_id", "left_anti").select(*before.columns)
+        skew = skew_of(before.unionByName(events))
         tables = {
-            "silver_events": events,
+            "silver_events": corrected(events, skew),
             "silver_quarantine": done.quarantine,
             "silver_counts": as_table(spark, done.counts, SilverCount),
+            "silver_skew": as_table(spark, skew, SilverSkew),
             "bronze_files": as_table(spark, done.files, BronzeFile),
         }
         for name, rows in tables.items():
@@ -45,9 +51,21 @@ def ingest_into(spark: SparkSession, files: Sequence[BronzeFile], out: Path) -> 
 
 def read_table(spark: SparkSession, out: Path | str, name: str) -> DataFrame:
     """Of all batches that were finished; empty when there is none."""
-    finished = [path.name for path in sorted(Path(out).glob("bronze_files/batch=*")) if (path / "_SUCCESS").exists()]
+    finished = _finished(Path(out))
+    rows = _stored(spark, Path(out), name, finished[-1:] if name == "silver_skew" else finished)
+    if name == "silver_events":
+        return corrected(rows, list(rows_of(read_table(spark, out, "silver_skew"), SilverSkew)))
+    return rows
+
+
+def _finished(out: Path) -> list[str]:
+    """In the order of their runs."""
+    return [path.name for path in sorted(out.glob("bronze_files/batch=*")) if (path / "_SUCCESS").exists()]
+
+
+def _stored(spark: SparkSession, out: Path, name: str, batches: Sequence[str]) -> DataFrame:
     schema = spark_schema(TABLES[name])
-    paths = [f"{out}/{name}/{batch}" for batch in finished if (Path(out) / name / batch).exists()]
+    paths = [f"{out}/{name}/{batch}" for batch in batches if (out / name / batch).exists()]
     if not paths:
         return spark.createDataFrame([], schema)
     return spark.read.schema(schema).parquet(*paths)

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from msgspec.structs import replace
 
 from sparkjobs.schemas import SilverEvent
 from sparkjobs.skew import HOUR_MS, corrected, skew_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 START_MS = 1_794_988_800_000 // HOUR_MS * HOUR_MS
 
@@ -80,3 +86,26 @@ def test_a_broker_without_round_trips_keeps_its_time_and_its_error_is_unknown() 
 
 def test_two_trips_are_too_few() -> None:
     assert {row.method for row in skew_of(trips(1, {2: 9_000}, 2))} == {"reference", "assumed"}
+
+
+@pytest.mark.java
+@pytest.mark.slow
+def test_spark_finds_the_same_offsets_also_where_lines_repeat_and_requests_are_about_many_partitions(
+    spark: SparkSession,
+) -> None:
+    from sparkjobs.spark import clocks
+    from sparkjobs.spark.ingest import as_table, rows_of
+
+    several = [
+        replace(event, partition=number % 3, leader_epoch=number % 5, line_no=event.line_no + number)
+        for event in trips(1, {2: 777, 3: -90_000}, 40, seed=3)
+        for number in range(3)
+    ]
+    far = [replace(event, cluster="another", ts_utc=event.ts_utc + HOUR_MS) for event in trips(4, {5: 7_000}, 30)]
+    events = [*trips(1, {1: 0, 2: 300_000, 3: -299_000, 4: 2}, 60), *several, *far, an_event(9, START_MS)]
+    found = clocks.skew_of(table := as_table(spark, events, SilverEvent))
+    assert found == skew_of(events)
+    assert {row.method for row in found} == {"reference", "round_trips", "assumed"}
+    assert sorted(rows_of(clocks.corrected(table, found), SilverEvent), key=str) == sorted(
+        corrected(events, found), key=str
+    )

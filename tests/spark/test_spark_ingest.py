@@ -15,7 +15,7 @@ import pytest
 from sparkjobs.files import Zones, find_logs, survey
 from sparkjobs.local import ingest as local
 from sparkjobs.parse.layouts import LAYOUTS, STOCK
-from sparkjobs.schemas import LINE_LIMIT, BronzeFile, Row, SilverEvent, SilverQuarantine
+from sparkjobs.schemas import LINE_LIMIT, BronzeFile, Row, SilverEvent, SilverQuarantine, SilverSkew
 from tests.spark.lines import MESSAGES, TS, damaged
 from tests.spark.test_lines import rendered
 
@@ -113,6 +113,32 @@ def test_what_was_ingested_once_is_not_read_again(spark: SparkSession, tmp_path:
     ingest_into(spark, survey(find_logs([str(logs)]), "test", Zones()), out)
     events = read_table(spark, out, "silver_events")
     assert events.count() == events.select("event_id").distinct().count() == 2
+
+
+def test_tables_hold_the_clocks_of_all_runs_and_events_by_them(spark: SparkSession, tmp_path: Path) -> None:
+    """The first run has no round trip: only with the second is known how far a broker of the first was off."""
+    from sparkjobs.skew import corrected, skew_of
+    from sparkjobs.spark.ingest import rows_of
+    from sparkjobs.spark.tables import ingest_into, read_table
+
+    zones = Zones(by_broker={3: "Asia/Tokyo"})  # nine hours off, as if the user had said so wrongly
+    files = survey(find_logs([str(DATA / "kafka-3.9.1")]), "test", zones)
+    of_requests = [file for file in files if file.kind == "state-change"]
+    first = [file for file in files if file not in of_requests]
+    ingest_into(spark, first, tmp_path / "out")
+    assert {row.method for row in rows_of(read_table(spark, tmp_path / "out", "silver_skew"), SilverSkew)} <= {
+        *("reference", "assumed")
+    }
+    ingest_into(spark, files, tmp_path / "out")
+    events = local.ingest(files).events
+    skew = skew_of(events)
+    assert [row for row in skew if row.method == "round_trips"]
+    found = list(rows_of(read_table(spark, tmp_path / "out", "silver_skew"), SilverSkew))
+    assert sorted(map(msgspec.structs.astuple, found)) == sorted(map(msgspec.structs.astuple, skew))
+    rows = {
+        row.event_id: row.ts_adj for row in rows_of(read_table(spark, tmp_path / "out", "silver_events"), SilverEvent)
+    }
+    assert rows == {row.event_id: row.ts_adj for row in corrected(events, skew)}
 
 
 def test_what_lies_on_another_file_system_is_read_equally(spark: SparkSession, tmp_path: Path) -> None:

@@ -2,48 +2,32 @@
 
 from __future__ import annotations
 
+import gzip
 import json
-from collections.abc import Iterable, Sequence
+import subprocess
+import sys
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
+from sparkjobs.answers.local import answers_for
 from sparkjobs.files import Zones, find_logs, survey
+from sparkjobs.gold import Outage
 from sparkjobs.local.ingest import ingest
-from sparkjobs.schemas import Row, SilverEvent
+from sparkjobs.report.write import digest_of
+from sparkjobs.schemas import SilverEvent
+from sparkjobs.skew import corrected, skew_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.java, pytest.mark.long, pytest.mark.timeout(600)]
 
-
-class Down(Row, kw_only=True, frozen=True):
-    """A simple conclusion, so that this test is about the stream alone: when a partition went down and came back."""
-
-    cluster: str
-    topic: str
-    partition: int
-    start_ms: int
-    end_ms: int | None = None
-
-
-def downs(events: Iterable[SilverEvent]) -> Sequence[Down]:
-    changes = sorted(
-        (one for one in events if one.event == "partition_changed" and one.topic), key=lambda one: one.ts_utc
-    )
-    found: list[Down] = []
-    for one in changes:
-        assert one.topic is not None
-        assert one.partition is not None
-        mine = [down for down in found if (down.topic, down.partition, down.end_ms) == (one.topic, one.partition, None)]
-        if one.to_state == "OfflinePartition" and not mine:
-            found.append(Down(cluster=one.cluster, topic=one.topic, partition=one.partition, start_ms=one.ts_utc))
-        elif one.to_state == "OnlinePartition" and mine:
-            found[found.index(mine[0])] = msgspec.structs.replace(mine[0], end_ms=one.ts_utc)
-    return found
+DATA = Path(__file__).parents[1] / "data"
+KLAMM = (sys.executable, "-m", "sparkjobs", "logs", "stream")
 
 
 def line(broker: int, second: int, text: str) -> str:
@@ -67,7 +51,7 @@ def test_late_lines_revise_what_was_told_and_the_end_is_that_of_a_batch(spark: S
     )
 
     def look(*, is_end: bool = False) -> None:
-        watched = Stream(spark, tmp_path / "out", "test", Zones(), downs)  # as after a crash: nothing is remembered
+        watched = Stream(spark, tmp_path / "out", "test", Zones())  # as after a crash: nothing is remembered
         watched.spool.advance(find_logs([str(logs)]), is_end=is_end)
         watched.run_once()
 
@@ -87,9 +71,70 @@ def test_late_lines_revise_what_was_told_and_the_end_is_that_of_a_batch(spark: S
     assert told == [("b", 1, False), ("a", 1, True), ("a", 1, False)]
 
     files = survey(find_logs([str(logs)]), "test", Zones())
-    ended, batch = Stream(spark, tmp_path / "out", "test", Zones(), downs).finish(files), ingest(files)
+    stream, batch = Stream(spark, tmp_path / "out", "test", Zones()), ingest(files)
+    ended = stream.settled(files)
     key = lambda row: (row.file_id, row.line_no)  # noqa: E731
     assert sorted(rows_of(ended.events, SilverEvent), key=key) == sorted(batch.events, key=key)
     assert sorted(map(msgspec.structs.astuple, ended.counts)) == sorted(map(msgspec.structs.astuple, batch.counts))
     assert sum(count.duplicates for count in batch.counts) == 1
     assert sum(count.quarantined for count in batch.counts) == 1
+    expected = answers_for(batch.events)
+    assert digest_of(stream.finish(files)) == digest_of(expected)
+    assert standing(tmp_path / "out" / "alerts.jsonl") == by_start(expected["partition_outages"])
+
+
+def test_clocks_are_corrected_at_the_end_and_what_that_changes_is_revised(spark: SparkSession, tmp_path: Path) -> None:
+    from sparkjobs.spark.stream import Stream
+
+    zones = Zones(by_broker={3: "Asia/Tokyo"})  # nine hours off, as if its clock were
+    named = [str(DATA / "kafka-3.9.1" / f"broker{broker}") for broker in (1, 2, 3)]
+    watched = Stream(spark, tmp_path / "out", "test", zones)
+    for paths in named[1:], named:
+        watched.spool.advance(find_logs(paths), is_end=True)
+        watched.run_once()
+    files = survey(find_logs(named), "test", zones)
+    events = ingest(files).events
+    expected = answers_for(corrected(events, skew_of(events)))
+    assert digest_of(watched.finish(files)) == digest_of(expected)
+    assert standing(tmp_path / "out" / "alerts.jsonl") == by_start(expected["partition_outages"])
+    assert any(json.loads(text)["rev"] > 1 for text in (tmp_path / "out" / "alerts.jsonl").read_text().splitlines())
+
+
+def standing(alerts: Path) -> list[tuple[object, ...]]:
+    """What somebody believes who read every revision."""
+    last = {one["outage_id"]: one for one in map(json.loads, alerts.read_text().splitlines())}
+    told = [msgspec.convert(one, Outage) for one in last.values() if not one["retracted"]]
+    return by_start(told)
+
+
+def by_start(outages: Iterable[Any]) -> list[tuple[object, ...]]:
+    return sorted((one.topic, one.partition, one.start_ms, str(one.end_ms), one.evidence, one.cause) for one in outages)
+
+
+def test_a_stream_that_is_killed_goes_on_from_its_checkpoint_and_ends_as_a_batch(tmp_path: Path) -> None:
+    """Killed while the logs still grow, and again; every line counts once."""
+    logs, out, sources = tmp_path / "logs", tmp_path / "out", DATA / "kafka-3.9.1-info"
+    texts = {
+        source.parent.name: gzip.decompress(source.read_bytes())
+        for source in sources.glob("broker*/state-change.log.gz")
+    }
+    for name in texts:
+        (logs / name).mkdir(parents=True)
+    for third in (1, 2):
+        for name, text in texts.items():
+            with (logs / name / "state-change.log").open("ab") as file:
+                file.write(text[(third - 1) * len(text) // 3 : third * len(text) // 3])
+        with subprocess.Popen([*KLAMM, str(logs), "--out", str(out), "--every", "0.1"], stdout=subprocess.PIPE) as one:
+            assert one.stdout is not None
+            one.stdout.readline()  # it told something: in the middle of its work
+            one.kill()
+    for name, text in texts.items():
+        (logs / name / "state-change.log").write_bytes(text)
+    subprocess.run([*KLAMM, str(logs), "--out", str(out), "--end"], check=True, capture_output=True, timeout=400)
+    batch = [sys.executable, "-m", "sparkjobs", "logs", "analyze", str(logs), "--engine", "local", "--out"]
+    subprocess.run([*batch, str(tmp_path / "batch")], check=True, capture_output=True, timeout=200)
+    for path in (tmp_path / "batch").iterdir():
+        assert (out / "gold" / path.name).read_bytes() == path.read_bytes(), path.name
+    rows = [msgspec.json.decode(text, type=Outage) for text in (out / "gold" / "partition_outages.jsonl").open("rb")]
+    assert rows
+    assert standing(out / "alerts.jsonl") == by_start(rows)

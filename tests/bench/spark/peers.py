@@ -41,17 +41,16 @@ def python_loop(folder: Path) -> tuple[int, int]:
 def duckdb_sql(folder: Path) -> tuple[int, int]:
     import duckdb
 
-    row = duckdb.sql(f"""
+    [row] = duckdb.sql(f"""
         WITH raw AS (SELECT filename, column0 AS line FROM read_csv('{folder}/*.log', columns={{'column0': 'VARCHAR'}},
                      delim='\x01', header=false, quote='', escape='', filename=true)
                      WHERE contains(column0, 'OfflinePartition')),
         parsed AS (SELECT filename, regexp_extract(line, '{_LINE}', ['ts', 'name', 'was', 'is']) AS p FROM raw),
-        ordered AS (SELECT p['is'] AS state, strptime(p['ts'], '%Y-%m-%d %H:%M:%S,%g') AS at,
-                    lead(strptime(p['ts'], '%Y-%m-%d %H:%M:%S,%g')) OVER w AS until, lead(p['is']) OVER w AS next_state
+        ordered AS (SELECT p['is'] AS state, strptime(p['ts'], '%Y-%m-%d %H:%M:%S,%g') AS since,
+                    lead(strptime(p['ts'], '%Y-%m-%d %H:%M:%S,%g')) OVER w AS back, lead(p['is']) OVER w AS next_state
                     FROM parsed WHERE p['name'] <> '' WINDOW w AS (PARTITION BY filename, p['name'] ORDER BY p['ts']))
-        SELECT count(*), sum(epoch_ms(until) - epoch_ms(at)) FROM ordered
-        WHERE state = 'OfflinePartition' AND next_state = 'OnlinePartition'""").fetchone()
-    assert row is not None
+        SELECT count(*), sum(epoch_ms(back) - epoch_ms(since)) FROM ordered
+        WHERE state = 'OfflinePartition' AND next_state = 'OnlinePartition'""").fetchall()
     return int(row[0]), int(row[1])
 
 

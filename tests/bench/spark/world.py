@@ -77,3 +77,13 @@ def _talk(draw: random.Random, broker: int, number: int, partition: int, epoch: 
         )
     )
     return f"{_header(number)} TRACE {said} (state.change.logger)\n"
+
+
+def another_day(folder: Path, to: Path, day: int) -> None:
+    """The same logs as if all had happened so many days later."""
+    to.mkdir(parents=True)
+    for path in folder.iterdir():
+        text = b"\n" + path.read_bytes()
+        for known in (18, 19):
+            text = text.replace(f"\n[2026-11-{known}".encode(), f"\n[2026-12-{known - 17 + 2 * day:02}".encode())
+        (to / path.name).write_bytes(text[1:])

@@ -1,0 +1,61 @@
+"""A command as a process of its own: how long it takes, and how much memory it and what it starts have at most."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+_LOOK_EVERY_S: Final = 0.05
+
+
+class Spent(NamedTuple):
+    """`peak_mb`: resident, of the process and its descendants together, at the worst moment that was seen."""
+
+    s: float
+    peak_mb: float
+
+
+def run(command: Sequence[str]) -> Spent:
+    """Raises CalledProcessError when it fails."""
+    start, peak_kb, ended = time.perf_counter(), 0, threading.Event()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+
+        def look() -> None:
+            nonlocal peak_kb
+            while not ended.wait(_LOOK_EVERY_S):
+                peak_kb = max(peak_kb, _resident_kb(process.pid))
+
+        looking = threading.Thread(target=look)
+        looking.start()
+        said, complaint = process.communicate()
+        took_s = time.perf_counter() - start
+        ended.set()
+        looking.join()
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, command, said, complaint)
+    return Spent(took_s, peak_kb / 1_024)
+
+
+def _resident_kb(root: int) -> int:
+    """A process that ends while it is looked at counts no more."""
+    parents, resident = dict[int, int](), dict[int, int]()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            lines = (folder / "status").read_text().splitlines()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        fields = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+        pid = int(folder.name)
+        parents[pid] = int(fields["PPid"])
+        resident[pid] = int(fields.get("VmRSS", "0 kB").split()[0])
+    return sum(size for pid, size in resident.items() if _descends(pid, root, parents))
+
+
+def _descends(pid: int, root: int, parents: dict[int, int]) -> bool:
+    while pid and pid != root:
+        pid = parents.get(pid, 0)
+    return pid == root
