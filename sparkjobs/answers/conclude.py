@@ -9,13 +9,14 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from sparkjobs.answers.facts import GOODBYES, Facts, Loss, Place, Tally, Term
+from sparkjobs.answers.facts import GOODBYES, Facts, Loss, Place, Tally, Term, in_order
 from sparkjobs.answers.zookeeper import gaps_of
 from sparkjobs.schemas import SilverEvent
 
 
 def facts_for(cluster: str, tallies: Sequence[Tally], events: Iterable[SilverEvent]) -> Facts:
-    """All but the voices. `events` are those of `CLUSTER_EVENTS`, in any order."""
+    """All but the voices. `events` are those of `CLUSTER_EVENTS`, in any order, as are the tallies."""
+    tallies = in_order(tallies)
     known = sorted(events, key=lambda event: (event.ts_adj, event.event_id))
     terms = _terms(tallies, known)
     times: dict[str, dict[int, list[int]]] = {"starts": {}, "goodbyes": {}, "returns": {}, "signs": {}}
@@ -71,16 +72,15 @@ def _terms(tallies: Sequence[Tally], events: Sequence[SilverEvent]) -> list[Term
     for event in events:
         if event.event in ("controller_elected", "controller_epoch_raised") and event.controller_epoch is not None:
             claims.setdefault(event.controller_epoch, event)
-    spans: dict[int, tuple[int, int, int, Place]] = {}  # epoch: holder, first, last, place of the first
+    # epoch: who spoke first under it, first, last, place of the first
+    spans: dict[int, tuple[int, int, int, Place]] = {}
     for one in tallies:
         if one.role != "controller" or one.controller_epoch is None or one.is_found or one.broker is None:
             continue
-        _, first_ms, last_ms, place = spans.get(
+        holder, first_ms, last_ms, place = spans.get(
             one.controller_epoch, (one.broker, one.first_ms, one.last_ms, one.first)
         )
-        if one.first_ms < first_ms:
-            first_ms, place = one.first_ms, one.first
-        spans[one.controller_epoch] = (one.broker, first_ms, max(last_ms, one.last_ms), place)
+        spans[one.controller_epoch] = (holder, first_ms, max(last_ms, one.last_ms), place)
     bare = []
     for epoch in sorted(claims.keys() | spans.keys()):
         if epoch in claims and (claim := claims[epoch]).broker is not None:

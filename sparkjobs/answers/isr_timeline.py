@@ -36,9 +36,7 @@ class _State:
     is_recovering: bool = False
 
     def learn(self, event: SilverEvent) -> None:
-        if (event.ts_adj, event.event_id) < (self.first.ts_adj, self.first.event_id):
-            self.first = event
-        self.from_ms = min(self.from_ms, event.ts_adj)
+        """Lines come in order of time: where they contradict each other the earlier one is believed."""
         leader = event.broker if event.leader is None and event.role != "controller" else event.leader
         self.leader = leader if self.leader is None else self.leader
         self.leader_epoch = event.leader_epoch if self.leader_epoch is None else self.leader_epoch
@@ -87,7 +85,7 @@ def _states_of(events: Sequence[SilverEvent]) -> list[_State]:
     """In the order of their versions. A leader does not say its epoch; an ISR change keeps the one before."""
     lives = lives_of(events)
     found: dict[tuple[int, int], _State] = {}
-    for event in events:
+    for event in sorted(events, key=_by_time):
         if event.version is None or event.version < 0 or event.event not in EVENTS:
             continue
         if event.isr is None and event.leader_epoch is None:
@@ -106,6 +104,10 @@ def _states_of(events: Sequence[SilverEvent]) -> list[_State]:
     return states
 
 
+def _by_time(event: SilverEvent) -> tuple[int, str]:
+    return event.ts_adj, event.event_id
+
+
 def _inherit_ids(states: Sequence[_State], lives: Lives) -> None:
     """All states of one life are of one topic id, whichever line has it."""
     ids = {state.life: state.topic_id for state in states if state.topic_id is not None}
@@ -122,7 +124,9 @@ def _ends_of(events: Sequence[SilverEvent], facts: Facts) -> list[int]:
 def unclean_elections_of(events: Sequence[SilverEvent], facts: Facts) -> Iterator[UncleanElection]:
     """Elections after which data may be missing. Derived ones only where the version before is known for certain."""
     states = _states_of(events)
-    confessed = [e for e in events if e.event == "unclean_elected" or "unclean" in (e.reason or "")]
+    confessed = [
+        e for e in sorted(events, key=_by_time) if e.event == "unclean_elected" or "unclean" in (e.reason or "")
+    ]
     for before, state in zip((None, *states), states, strict=False):
         said = [e for e in confessed if e.version == state.version or (e.version is None and e.leader == state.leader)]
         follows = before is not None and (before.life, before.version + 1) == (state.life, state.version)

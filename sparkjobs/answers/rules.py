@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from sparkjobs.answers import failovers, illegal, isr_timeline, leader_changes, outages, rpc_latency, stuck
 from sparkjobs.answers.coverage import coverage_of
-from sparkjobs.answers.facts import Facts, Tally
+from sparkjobs.answers.facts import Facts, Tally, in_order
 from sparkjobs.answers.flapping import flapping_brokers, flapping_of
 from sparkjobs.answers.illegal import illegal_transitions_of
 from sparkjobs.answers.rpc_latency import rpc_latency_of
@@ -58,7 +58,7 @@ def of_cluster(
     target: float,
 ) -> Iterator[tuple[str, list[Row]]]:
     """Tables that need all of a cluster. `ended` are its outages, `changes` its leader changes."""
-    ended, changes = list(ended), list(changes)
+    ended, changes, tallies = list(ended), list(changes), in_order(tallies)
     first: dict[int, int] = {}
     last: dict[int, int] = {}
     for one in tallies:

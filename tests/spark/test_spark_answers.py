@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sparkjobs.answers import local
 from sparkjobs.files import Zones, find_logs, survey
@@ -16,11 +18,12 @@ from sparkjobs.gold import GOLD
 from sparkjobs.local.ingest import ingest
 from sparkjobs.report.write import digest_of
 from sparkjobs.schemas import SilverEvent, spark_schema
+from tests.spark import chaos
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -39,6 +42,8 @@ def info() -> list[SilverEvent]:
     return events_of("kafka-3.9.1-info")
 
 
+@pytest.mark.java
+@pytest.mark.slow
 def test_every_table_has_the_declared_types_and_the_rows_of_the_local_engine(
     spark: SparkSession, info: list[SilverEvent]
 ) -> None:
@@ -58,6 +63,8 @@ def test_every_table_has_the_declared_types_and_the_rows_of_the_local_engine(
     events.unpersist()
 
 
+@pytest.mark.java
+@pytest.mark.slow
 def test_two_clusters_in_one_table_do_not_touch_each_other(spark: SparkSession, info: list[SilverEvent]) -> None:
     from sparkjobs.answers.spark import answers_for
 
@@ -69,7 +76,27 @@ def test_two_clusters_in_one_table_do_not_touch_each_other(spark: SparkSession, 
         assert [row for row in both[name] if row.cluster != "another"] == rows, name  # type: ignore[attr-defined]
 
 
-def test_the_order_of_events_changes_nothing(info: list[SilverEvent]) -> None:
-    shuffled = list(info)
-    random.Random(7).shuffle(shuffled)
-    assert digest_of(local.answers_for(shuffled)) == digest_of(local.answers_for(info))
+@given(seed=st.integers(0, 2**32), count=st.integers(1, 60))
+def test_the_order_of_events_changes_nothing(seed: int, count: int) -> None:
+    draw = random.Random(seed)
+    events = chaos.events_of(draw, "c", count)
+    expected = local.answers_for(events)
+    draw.shuffle(events)
+    found = local.answers_for(events)
+    for name, rows in expected.items():
+        assert found[name] == rows, name
+
+
+@pytest.mark.java
+@pytest.mark.slow
+@pytest.mark.parametrize("clusters", [12, pytest.param(200, marks=[pytest.mark.long, pytest.mark.timeout(600)])])
+def test_whatever_the_events_every_table_is_that_of_the_local_engine(spark: SparkSession, clusters: int) -> None:
+    """Each cluster is an example of its own; Spark answers about all of them at once."""
+    from sparkjobs.answers.spark import answers_for
+
+    draw = random.Random(clusters)
+    events = [one for number in range(clusters) for one in chaos.events_of(draw, f"c{number:03}", 1 + 9 * number % 80)]
+    expected, found = local.answers_for(events), answers_for(frame_of(spark, events))
+    for name, rows in expected.items():
+        assert found[name] == rows, name
+    assert all(expected.values()), "every table has rows"

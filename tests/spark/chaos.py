@@ -1,0 +1,73 @@
+"""Events as no sane cluster writes them: all kinds, few names, few moments, contradicting each other. What is concluded
+from them must not depend on who counts, or in which order."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Final
+
+from sparkjobs.answers.illegal import PARTITION, REPLICA
+from sparkjobs.parse.vocabulary import EVENTS
+from sparkjobs.schemas import SilverEvent
+
+_START_MS: Final = 1_794_988_800_000
+_BROKERS: Final = (1, 2, 3)
+_REASONS: Final = ("found", "term started", "brokers gone 1", "unclean", "shuts down", "assignment written", "other")
+_STATES: Final = (*PARTITION, *REPLICA, "live", "gone", "draining", "deleting", "deleted", "waiting")
+_ERRORS: Final = ("stale_controller_epoch", "stale_leader_epoch", "connection")
+_CHOICES: Final[dict[str, tuple[Any, ...]]] = {
+    "level": ("INFO", "TRACE"),
+    "role": ("controller", "controller", "broker", "server"),
+    "broker": (*_BROKERS, None),
+    "controller": (*_BROKERS, None),
+    "controller_epoch": (1, 2, 3, None),
+    "topic": ("a", "b", "b", None),
+    "partition": (0, 0, 1, None),
+    "from_state": (*_STATES, None),
+    "to_state": (*_STATES, None),
+    "leader": (-1, *_BROKERS, None),
+    "leader_epoch": (0, 1, 2, 3, None),
+    "isr": ((1,), (1, 2), (2, 3), (1, 2, 3), None),
+    "replicas": ((1, 2, 3), None),
+    "added": ((1,), (2,), None),
+    "removed": ((1,), (2, 3), None),
+    "version": (-1, 0, 1, 2, 3, None),
+    "peer_broker": (*_BROKERS, None),
+    "correlation_id": (1, 2, None),
+    "api": ("LeaderAndIsr", "UpdateMetadata", "StopReplica", None),
+    "error": (*_ERRORS, None, None),
+    "elapsed_ms": (0.5, 3.0, 40.0, None),
+    "recovery": ("RECOVERED", "RECOVERING", None),
+    "reason": (*_REASONS, None),
+    "zxid": (5, 6, 7, None, None, None),
+    "topic_id": ("x", "y", None, None, None),
+    "trace": ("java.lang.IllegalStateException: no", None),
+}
+#: partition events are what most rules are about
+_NAMES: Final = (*EVENTS, *("partition_changed", "isr_changed", "partition_change_failed", "leader_started") * 10)
+
+
+def events_of(draw: random.Random, cluster: str, count: int) -> list[SilverEvent]:
+    """Each with a place and an identity of its own; many at the same moment."""
+    found = []
+    for number in range(count):
+        given = {name: draw.choice(values) for name, values in _CHOICES.items()}
+        at_ms = _START_MS + draw.choice((0, 1, 2, 500, 60_000, 3_600_000, 86_400_000)) + draw.randrange(5)
+        shift = draw.choice((0, 0, 7, -3_000))
+        found.append(
+            SilverEvent(
+                cluster=cluster,
+                dt="",
+                event_id=f"{draw.getrandbits(64):016x}",
+                ts_raw="",
+                ts_utc=at_ms + shift,
+                ts_adj=at_ms,
+                event=draw.choice(_NAMES),
+                file_id=f"file-{draw.randrange(3)}",
+                line_no=number + 1,
+                shape_id="",
+                line=f"line {number}",
+                **given,
+            )
+        )
+    return found
