@@ -110,3 +110,14 @@ def staged(scene: Scene, *, seed: str = "museum", brokers: int = 3, balances: bo
         await scene(Stage(cluster, seed))
 
     return run(seed, play, brokers=brokers, balances=balances)
+
+
+def scene(play: Scene) -> Callable[[], None]:
+    """A scene as a test: it holds if no rule was broken."""
+
+    def test() -> None:
+        outcome = staged(play)
+        assert not outcome.findings, "; ".join(dict.fromkeys(one.rule for one in outcome.findings))
+
+    test.__name__, test.__doc__ = play.__name__, play.__doc__
+    return test

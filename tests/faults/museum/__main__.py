@@ -1,59 +1,83 @@
-"""`make museum`: each exhibit played on the code as it is, and on its mutant, which has to fail; a table of both."""
+"""`make museum`: each exhibit's test on the code as it is, and on its mutant, which has to fail it; a table of both."""
 
 from __future__ import annotations
 
+import argparse
+import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from subprocess import run as run_process
+from typing import NamedTuple
 
-from tests.faults.checker.history import HistoryError
-from tests.faults.museum.exhibits import EXHIBITS, Exhibit
-from tests.faults.mutants.__main__ import HERE, apply, copy_tree, environment_of
-from tests.faults.story import staged
+from tests.faults.museum.exhibits import Exhibit, exhibits
+from tests.faults.mutants.__main__ import PYTEST_FAILED, ROOT, apply, copy_tree, environment_of
 
-
-def play(name: str) -> str:
-    """Why it failed; empty when it held."""
-    exhibit = next(one for one in EXHIBITS if one.name == name)
-    try:
-        findings = staged(exhibit.scene).findings
-    except (AssertionError, HistoryError) as error:
-        return f"{type(error).__name__}: {error}".splitlines()[0]
-    return findings[0].rule if findings else ""
+#: of what a test said when it failed
+SAID_CHARS = 110
 
 
-def on_mutant(exhibit: Exhibit) -> str:
-    with tempfile.TemporaryDirectory(prefix=f"museum-{exhibit.mutant}-") as folder:
+class Verdict(NamedTuple):
+    """How an exhibit fared: what its test said on our code (None: it passed), and on the mutant."""
+
+    trouble: str | None
+    caught_by: str | None
+
+    @property
+    def is_good(self) -> bool:
+        return self.trouble is None and self.caught_by is not None
+
+
+def caught_by(exhibit: Exhibit) -> str | None:
+    """What the test says of the mutant; None when it says nothing."""
+    with tempfile.TemporaryDirectory(prefix=f"museum-{exhibit.patch.stem}-") as folder:
         copy = Path(folder)
         copy_tree(copy)
-        apply(HERE / f"{exhibit.mutant}.patch", copy)
-        command = [sys.executable, "-m", "tests.faults.museum", exhibit.name]
-        done = run_process(command, cwd=copy, env=environment_of(copy), capture_output=True, text=True, check=False)
-    if done.returncode not in (0, 1):
-        raise RuntimeError(f"{exhibit.name} on {exhibit.mutant}: {done.stderr[-2000:]}")
-    return done.stdout.strip()
+        apply(exhibit.patch, copy)
+        return failures([exhibit.test], copy).get(exhibit.test)
 
 
-def main(arguments: list[str]) -> int:
-    if arguments:
-        trouble = play(arguments[0])
-        sys.stdout.write(trouble + "\n")
-        return 1 if trouble else 0
-    failed = 0
-    with ThreadPoolExecutor(2) as pool:
-        for exhibit, caught_by in zip(EXHIBITS, pool.map(on_mutant, EXHIBITS), strict=True):
-            trouble = play(exhibit.name)
-            failed += bool(trouble) or not caught_by
-            verdict = f"FAILED: {trouble}" if trouble else "holds"
-            mutant = f"{exhibit.mutant} caught by {caught_by}" if caught_by else f"{exhibit.mutant} NOT CAUGHT"
-            sys.stdout.write(
-                f"{exhibit.name:28} {exhibit.kafka}\n{'':28} {verdict}: {exhibit.klamm}\n{'':28} {mutant}\n"
-            )
+def failures(tests: Sequence[str], tree: Path) -> dict[str, str]:
+    """The tests that fail in this tree, with what they say."""
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=no", "-rf", *tests]
+    environment = {**environment_of(tree), "COLUMNS": "400"}
+    done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode not in (0, PYTEST_FAILED):
+        raise RuntimeError(f"{tests} were not run:\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
+    said = {}
+    for line in done.stdout.splitlines():
+        if line.startswith("FAILED "):
+            test, _, why = line.removeprefix("FAILED ").partition(" - ")
+            said[test.partition("[")[0]] = (why or "it failed")[:SAID_CHARS]
+    return said
+
+
+def row_of(exhibit: Exhibit, verdict: Verdict) -> str:
+    holds = "we hold" if verdict.trouble is None else f"FAILED ({verdict.trouble})"
+    caught = "NOT CAUGHT" if verdict.caught_by is None else f"caught: {verdict.caught_by}"
+    rows = (f"in Kafka: {exhibit.kafka}", f"{holds}: {exhibit.klamm}", f"test: {exhibit.test}",
+            f"mutant {exhibit.patch.stem} {caught}")  # fmt: skip
+    return exhibit.entry + "".join(f"\n    {row}" for row in rows) + "\n"
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="make museum")
+    parser.add_argument("entries", nargs="*", help="only these, like M01 or 6082")
+    parser.add_argument("--jobs", type=int, default=2)
+    options = parser.parse_args(arguments)
+    shown = [one for one in exhibits() if not options.entries or any(word in one.entry for word in options.entries)]
+    verdicts = []
+    with ThreadPoolExecutor(options.jobs) as pool:
+        ours = pool.submit(failures, sorted({one.test for one in shown}), ROOT)
+        for exhibit, caught in zip(shown, pool.map(caught_by, shown), strict=True):
+            verdict = Verdict(ours.result().get(exhibit.test), caught)
+            verdicts.append(verdict)
+            sys.stdout.write(row_of(exhibit, verdict))
             sys.stdout.flush()
-    sys.stdout.write(f"{len(EXHIBITS) - failed} of {len(EXHIBITS)} exhibits hold and bite\n")
-    return 1 if failed else 0
+    good = sum(verdict.is_good for verdict in verdicts)
+    sys.stdout.write(f"{good} of {len(shown)} exhibits hold and bite\n")
+    return 0 if shown and good == len(shown) else 1
 
 
 if __name__ == "__main__":

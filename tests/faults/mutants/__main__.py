@@ -87,10 +87,11 @@ def environment_of(copy: Path) -> dict[str, str]:
 
 
 def copy_tree(copy: Path) -> None:
+    """With what was compiled already: times are copied, so only what is patched is compiled anew."""
     for part in PARTS:
         source = ROOT / part
         if source.is_dir():
-            shutil.copytree(source, copy / part, ignore=shutil.ignore_patterns("__pycache__", "data"))
+            shutil.copytree(source, copy / part, ignore=shutil.ignore_patterns("data"))
         else:
             shutil.copy(source, copy / part)
 

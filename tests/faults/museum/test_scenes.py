@@ -1,0 +1,158 @@
+"""Scenes of the museum that are played in the simulator. A scene only plays; the checker's rules judge it."""
+
+from __future__ import annotations
+
+from controller.core.events import CreateTopicAsked, DeleteTopicAsked, ElectAsked
+from controller.core.writes import Delete
+from tests.faults.story import Stage, scene
+
+@scene
+async def test_m01_an_old_controller_still_writes(stage: Stage) -> None:
+    """The seat is taken away while events wait, and the news of it comes late."""
+    await stage.create("orders", {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2)})
+    await stage.rest()
+    old, victim = stage.controller, stage.others[0]
+    assert old.zk is not None
+    old.zk.latency_s = (0.3, 0.4)
+    stage.expire(victim)
+    stage.cluster.fault("delete /controller", can_move_seat=True)
+    stage.cluster.zookeeper.commit(0, [Delete("/controller", -1)])
+    await stage.pause(3.0)
+    old.zk.latency_s = type(old.zk).latency_s
+    await stage.rest()
+
+
+@scene
+async def test_m03_an_older_controllers_request_comes_late(stage: Stage) -> None:
+    """A request of the old term is under way for so long that a new term has told the broker since."""
+    old = stage.controller
+    receiver = stage.others[0]
+    link = stage.cluster.network.link(old.name, f"b{receiver}:80")
+    link.delay_s = 1.5
+    await stage.create("orders", {0: (1, 2, 3)})
+    await stage.pause(0.1)  # it has left
+    link.delay_s = 0.0
+    stage.kill(old.broker_id)
+    stage.cluster.zookeeper.expire(old.zk.session_id if old.zk else 0)
+    await stage.until(lambda: stage.cluster.active_ids, "another controls")
+    await stage.pause(3.0)
+    stage.start(old.broker_id)
+    await stage.rest()
+
+
+@scene
+async def test_m36_who_waits_for_a_lost_controller_is_answered(stage: Stage) -> None:
+    """Calls are queued when the seat goes."""
+    await stage.rest()
+    old = stage.controller
+    assert old.zk is not None
+    old.zk.latency_s = (0.3, 0.5)
+    for number in range(8):
+        stage.player.begin("create-topic", f"t{number}", CreateTopicAsked(f"t{number}", 1, 3))
+    await stage.pause(0.2)
+    stage.cluster.fault("delete /controller", can_move_seat=True)
+    stage.cluster.zookeeper.commit(0, [Delete("/controller", -1)])
+    await stage.pause(5.0)
+    old.zk.latency_s = type(old.zk).latency_s
+    await stage.player.finish()
+    assert all(one.ended_ms is not None for one in stage.cluster.calls)
+    waited_ms = [(one.ended_ms or 0) - one.begun_ms for one in stage.cluster.calls]
+    assert max(waited_ms) < 9_000, "somebody waited until its own time-out"
+
+
+@scene
+async def test_m38_a_request_for_the_previous_life(stage: Stage) -> None:
+    """What was sent to an incarnation reaches the next one."""
+    await stage.create("orders", {0: (1, 2, 3)})
+    await stage.rest()
+    bouncing = stage.others[0]
+    link = stage.cluster.network.link(stage.controller.name, f"b{bouncing}:80")
+    link.delay_s = 1.0
+    await stage.create("more", {0: (1, 2, 3)})
+    await stage.pause(0.1)  # it has left
+    link.delay_s = 0.0
+    stage.kill(bouncing)
+    stage.start(bouncing)
+    await stage.pause(3.0)
+    await stage.rest()
+
+
+@scene
+async def test_m40_m90_the_first_thing_told_is_everything(stage: Stage) -> None:
+    """A broker joins while its partitions change."""
+    await stage.create("orders", {0: (1, 2, 3), 1: (2, 3, 1)})
+    await stage.rest()
+    joining = stage.others[0]
+    stage.kill(joining)
+    await stage.until(stage.gone(joining), "it is gone")
+    stage.start(joining)
+    await stage.create("more", {0: (1, 2, 3)})
+    await stage.rest()
+
+
+@scene
+async def test_m66_a_deletion_is_taken_up_by_the_next_controller(stage: Stage) -> None:
+    """The controller dies while a deletion waits for a broker."""
+    await stage.create("doomed", {0: (1, 2, 3)})
+    await stage.rest()
+    waited_for, old = stage.others[0], stage.controller.broker_id
+    stage.kill(waited_for)
+    await stage.until(stage.gone(waited_for), "it is gone")
+    await stage.pause(0.5)
+    await stage.ask(DeleteTopicAsked("doomed"), what="delete-topic", subject="doomed")
+    await stage.until(lambda: stage.has("/admin/delete_topics/doomed"), "it is marked")
+    await stage.pause(0.5)
+    stage.kill(old)
+    await stage.until(lambda: stage.cluster.active_ids, "another controls")
+    stage.start(waited_for)
+    stage.start(old)
+    await stage.rest()
+    assert not stage.has("/brokers/topics/doomed")
+
+
+@scene
+async def test_m73_what_was_deleted_is_gone(stage: Stage) -> None:
+    """A topic is deleted; no broker keeps a replica of it."""
+    await stage.create("doomed", {0: (1, 2, 3)})
+    await stage.rest()
+    await stage.delete("doomed")
+    await stage.until(lambda: not stage.has("/brokers/topics/doomed"), "it is gone")
+    await stage.rest()
+
+
+@scene
+async def test_m78_a_request_node_is_taken_up_by_the_next_controller(stage: Stage) -> None:
+    """Reassignments asked for by node, one of them for a dead broker, outlive the controller."""
+    await stage.create("orders", {0: (1, 2), 1: (2, 3)})
+    await stage.rest()
+    old = stage.controller.broker_id
+    stage.kill(old)
+    await stage.until(stage.gone(old), "it is gone")
+    wanted = b'{"topic":"orders","partition":0,"replicas":[2,3]},{"topic":"orders","partition":1,"replicas":[3,1]}'
+    stage.write("/admin/reassign_partitions", b'{"version":1,"partitions":[' + wanted + b"]}")
+    stage.start(old)
+    await stage.rest()
+    assert not stage.has("/admin/reassign_partitions")
+    assert stage.player.assignment("orders") == {0: [2, 3], 1: [3, 1]}
+
+
+@scene
+async def test_m86_no_election_that_cannot_help(stage: Stage) -> None:
+    """The first replica is live and not in sync: nothing is elected, no leader epoch rises."""
+    await stage.create("orders", {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2)})
+    await stage.rest()
+    first = stage.others[0]
+    number = first - 1
+    for other in stage.cluster.broker_ids:  # it fetches from nobody, so it is not taken back
+        stage.cluster.network.link(f"b{first}:80", f"b{other}:80").is_cut = True
+    stage.kill(first)
+    await stage.until(stage.gone(first), "it is gone")
+    await stage.pause(1.0)
+    stage.start(first)
+    await stage.until(lambda: not stage.gone(first)(), "it is back")
+    await stage.pause(1.0)
+    before = stage.state("orders", number)
+    await stage.ask(ElectAsked(is_unclean=False), what="elect", subject="all")
+    assert stage.state("orders", number) == before
+    stage.cluster.network.heal()
+    await stage.rest()
