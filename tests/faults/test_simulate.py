@@ -64,3 +64,20 @@ def test_a_frozen_process_runs_nothing_and_goes_on_in_its_order() -> None:
 
     assert staged(scene).findings == []
     assert seen == [("told", False), ("same seat", True)]
+
+
+def test_a_broker_that_is_stopped_hands_its_leaderships_over_and_goes() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.create("orders", {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2)})
+        await stage.rest()
+        leaving = stage.others[0]
+        stage.cluster.fault("stop", leaving)
+        stage.cluster.members[leaving].stop()
+        await stage.until(stage.gone(leaving), "it is gone")
+        drained = [stage.state("orders", number) for number in range(3)]
+        assert all(one is not None and leaving not in one["isr"] and one["leader"] > 0 for one in drained)
+        assert leaving not in stage.cluster.members
+        await stage.rest()
+
+    outcome = staged(scene)
+    assert outcome.findings == []

@@ -33,7 +33,7 @@ def _stop(player: Player, draw: Random) -> None:
     after_s = draw.uniform(1.0, 9.0)
     if member is not None:
         cluster.fault("stop", member.broker_id, can_move_seat=True)
-        member.process.start(member.stop())
+        member.stop()
         player.later(after_s, lambda: cluster.start(member.broker_id))
 
 

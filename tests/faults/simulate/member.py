@@ -17,7 +17,7 @@ import msgspec
 from brokerstub.broker import Broker
 from brokerstub.heads import Heads, NotReadyError
 from brokerstub.registration import cluster_id, ensure_feature, ensure_paths, register, registration_for
-from brokerstub.shutdown import hand_over
+from brokerstub.shutdown import Seat, hand_over
 from brokerstub.zookeeper import RegistrationLostError, end_when_unregistered
 from controller import wire
 from controller.api.rpc import wishes_of
@@ -32,6 +32,7 @@ from controller.door import Door
 from controller.guard import TermGuard
 from controller.inbox import BusyError, NotControllerError, Reply
 from controller.outbox import Outboxes
+from controller.signing import Signer
 from controller.term import first_cause
 from controller.tools import OnAnswer, Tools
 from controller.zk_model import SessionLostError, ZooKeeperError
@@ -86,6 +87,7 @@ class Member:
             auto_leader_rebalance_enable=cluster.balances,
         )
         self._http = SimHttp(cluster.network, self.process)
+        self._signer = Signer()
         self.task = self.process.start(self.live())
         self.task.add_done_callback(self._on_end)
 
@@ -198,22 +200,28 @@ class Member:
             clock=loop.time,
         )
 
-    async def stop(self) -> None:
+    def stop(self) -> None:
         """A controlled shutdown, as SIGTERM begins it."""
+        self.process.start(self._stop()).add_done_callback(self._on_end)
+
+    async def _stop(self) -> None:
         broker = self.broker
         if broker is not None and broker.broker_epoch is not None:
-            told = broker.metadata
-            await hand_over(
-                self._http,
-                self.config,
-                broker.broker_epoch,
-                lambda: told.address_of(told.own_broker_id if self.door.is_active else told.controller_id),
-            )
+            await hand_over(self._http, broker.incarnation, self.config, self._controller_now, self._signer)
             await self._within(2.0, self.door.resign("shut down"))
         if self.zk is not None:
             await self._within(2.0, self._leave(self.zk))
         self.process.kill()
         self.cluster.ended(self)
+
+    def _controller_now(self) -> Seat | None:
+        """As `Life` looks it up."""
+        assert self.broker is not None
+        told = self.broker.metadata
+        holder_id = told.own_broker_id if self.door.is_active else told.controller_id
+        address = told.address_of(holder_id)
+        incarnation = self.broker.incarnation if self.door.is_active else told.incarnation(holder_id)
+        return None if address is None else Seat(incarnation, told.controller_epoch, address)
 
     async def _leave(self, zk: SimClient) -> None:
         self.task.cancel()
