@@ -105,6 +105,7 @@ async def test_a_step_of_many_writes_is_cut_into_bounded_transactions() -> None:
     assert len(result.committed) == 20
     sizes = [len(commit.ops) for commit in server.history if commit.session_id == zk.session_id][2:]
     assert max(sizes) <= 2 + 12
+    assert len(sizes) < 20, "not a round trip for each partition"
 
 
 async def test_a_topic_of_many_transactions_meets_no_conflict_over_the_znode_they_share() -> None:

@@ -2,6 +2,6 @@
 
 An exhibit is one patch file. Its first lines say which entry it is, what went wrong in Kafka, how we hold, and which
 test plays it; the patch makes the mutant that has to fail this test. `mutant:` in place of a patch names one of
-`tests/faults/mutants`. Scenes in the simulator are in `test_scenes.py`, real processes in `test_processes.py`; where a
+`tests/faults/mutants`. Scenes in the simulator are in `test_scenes.py` and `test_terms.py`; where a
 test elsewhere plays the very bug, the exhibit names that one.
 """
