@@ -7,9 +7,13 @@ was stopped; where nobody does in time, the fault missed.
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from random import Random
 from typing import Final, NamedTuple
+
+from kazoo.exceptions import KazooException
 
 from tests.faults.chaos import links, primitives
 from tests.faults.chaos.field import LOOK_EVERY_S, Field, Injury
@@ -94,6 +98,8 @@ async def at_step(field: Field, step: Step, draw: Random) -> Injury | None:
             return None
         first = await primitives.kill(field, seat)
     try:
+        if traps and not step.needs_a_claim:
+            await _provoke(field, draw)
         victim = await _who_reaches(field, step, traps, draw)
     finally:
         _disarm(field, [one for happened in traps.values() for one in happened])
@@ -103,6 +109,15 @@ async def at_step(field: Field, step: Step, draw: Random) -> Injury | None:
             await first.heal()
         return None
     return _joined(f"{step.name}: {blow}", injury, first)
+
+
+async def _provoke(field: Field, draw: Random) -> None:
+    """Something to commit and to tell: a topic made as Kafka's older tools make one."""
+    said = {"version": 1, "partitions": {"0": draw.sample(field.broker_ids, 3)}}
+    path = f"/brokers/topics/provoked-{draw.randrange(1 << 30)}"
+    with suppress(KazooException, TimeoutError):
+        async with asyncio.timeout(STEP_WAIT_S):
+            await field.cluster.zookeeper("create", path, json.dumps(said).encode())
 
 
 async def _who_reaches(
