@@ -118,12 +118,20 @@ class Sessions:
 async def _ensure_chroot(zk: ZooKeeperClient, chroot: str) -> None:
     parts = chroot.strip("/").split("/")
     for depth in range(1, len(parts) + 1):
-        path = "/" + "/".join(parts[:depth])
-        if (await zk.exists(path)).stat is None:
-            try:
+        await _ensure(zk, "/" + "/".join(parts[:depth]))
+
+
+async def _ensure(zk: ZooKeeperClient, path: str) -> None:
+    """It exists, whoever made it; looked up again when the connection broke meanwhile."""
+    while True:
+        try:
+            if (await zk.exists(path)).stat is None:
                 await zk.create(path, b"")
-            except NodeExistsError:
-                continue
+            return
+        except NodeExistsError:
+            return
+        except (NotSentError, OutcomeUnknownError):
+            await connected(zk)
 
 
 async def end_when_unregistered(zk: ZooKeeperClient, broker_id: int) -> None:

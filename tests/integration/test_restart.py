@@ -180,3 +180,12 @@ async def test_a_session_lost_while_it_starts_is_replaced_by_another(cluster: Cl
     proxy.heal()
     await cluster.whole()
     assert [one.session for one in cluster.order.registrations(1)] != [session]
+
+
+@pytest.mark.parametrize("fault", ["lose_answer", "drop_request"])
+async def test_a_connection_that_breaks_while_the_chroot_is_made_is_made_again(cluster: Cluster, fault: str) -> None:
+    """Found by `make chaos SEED=303.4`: a broker that was starting ended."""
+    [proxy] = cluster.brokers[1].proxies
+    happened = getattr(proxy, fault)(CREATE)
+    await cluster.start(1)
+    assert happened.is_set()

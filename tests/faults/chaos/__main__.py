@@ -137,6 +137,9 @@ def summary_of(outcomes: list[Outcome], seed: str) -> Iterator[str]:
     yield f"minutes       {sum(one.took_s for one in outcomes) / 60:.1f}"
     yield f"faults        {hits.total()} hit, {misses.total()} missed"
     yield f"operations    {calls.total()}"
+    told = [rpc for one in outcomes for rpc in one.history.rpcs]
+    yield f"requests      {len(told)} of controllers, {sum(rpc.rows is not None for rpc in told)} seen row by row"
+    yield f"writes        {sum(len(one.history.commits) for one in outcomes)} of ZooKeeper's transactions replayed"
     yield f"terms         {sum(_terms(one) for one in outcomes)}"
     failed = [one.schedule.seed for one in outcomes if one.findings]
     yield f"found         {', '.join(failed) if failed else 'nothing'}"
