@@ -139,7 +139,7 @@ class Cluster:
         self.http = HttpClient()
         self.peers = Peers(settings.ports)
         self.brokers = {broker_id: Broker(broker_id, settings, self.peers, self.http) for broker_id in settings.ports}
-        self.is_judged = False
+        self.is_judged = True
         self.servers = servers
         self.settings = settings
         self.chroot = chroot  # made by the brokers

@@ -11,9 +11,6 @@ import pytest_asyncio
 from brokerstub.lab.zookeeper import ZooKeeperServer, free_port
 from tests.integration.cluster import Cluster, a_cluster
 
-#: whose histories the checker judges at the end; the others have to be looked through first
-JUDGED = {"test_broker_duties", "test_failover", "test_zombie"}
-
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ZooKeeperServer]:
@@ -27,8 +24,7 @@ async def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Z
 
 
 @pytest.fixture
-async def cluster(zookeeper: ZooKeeperServer, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+async def cluster(zookeeper: ZooKeeperServer, tmp_path: Path) -> AsyncIterator[Cluster]:
     """Three brokers, none of them started, in a chroot of the test's own."""
     async with a_cluster([zookeeper], tmp_path) as cluster:
-        cluster.is_judged = request.path.stem in JUDGED
         yield cluster

@@ -59,8 +59,8 @@ async def ask(cluster: Cluster, method: str, path: str, body: object = None) -> 
     content = b"" if body is None else as_json(body)
     headers = {"Content-Type": "application/json", "Klamm-Forward": "1"}
     url = f"{a_standby(cluster).url}{path}"
-    status, answer = await cluster.http.send(method, url, content, headers, REQUEST_TIMEOUT_MS)
-    return status, json.loads(answer)
+    answer = await cluster.http.send(method, url, content, headers, REQUEST_TIMEOUT_MS)
+    return answer.status, json.loads(answer.body)
 
 
 async def items(cluster: Cluster, path: str) -> list[Any] | None:

@@ -127,7 +127,6 @@ async def test_killed_in_the_middle_it_is_succeeded_and_the_work_is_done(
 ) -> None:
     begin, is_done = OPERATIONS[operation]
     async with a_duty_cluster(zookeeper, tmp_path) as cluster:
-        cluster.is_judged = True
         await controlled_by(cluster, CONTROLLER)
         await with_topics(cluster, orders=[(1, 2, 3), (2, 3, 1)], moving=[(1, 2)])
         traps = trap(cluster)

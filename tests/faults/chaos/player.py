@@ -108,15 +108,16 @@ class RealPlayer:
     async def _outcome_of(self, url: str, event: Event) -> str:
         method, path, body = request_for(event)
         try:
-            status, answer = await self.field.cluster.http.send(
+            answer = await self.field.cluster.http.send(
                 method, f"{url}{path}", json.dumps(body).encode(), HEADERS, TIMEOUT_MS
             )
         except UnreachableError:
             return "refused"
         except (ExchangeError, TimeoutError):
             return "unknown"
+        status = answer.status
         if status >= 500 and status not in MAY_FAIL_WITH:
-            self.bugs.append(f"{method} {path} was answered {status}: {answer[:500]!r}")
+            self.bugs.append(f"{method} {path} was answered {status}: {answer.body[:500]!r}")
         if status < 300:
             return "ok"
         return "unknown" if status >= 500 and status != 503 else "refused"
