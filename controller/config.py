@@ -37,6 +37,9 @@ class Limits(msgspec.Struct, frozen=True):
     kafka_connections: int = 1_000
     kafka_relays: int = 50
     kafka_answer_max_bytes: int = 64 * 1024 * 1024
+    kafka_in_flight_bytes: int = 64 * 1024 * 1024
+    kafka_login_max_bytes: int = 64 * 1024
+    kafka_idle_ms: int = 600_000
     api_body_max_bytes: int = 1024 * 1024
     # connections and callers
     connections: int = 2_000
@@ -96,9 +99,13 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename=lambda name
     #: what we make in ZooKeeper is ours (KLAMM_ZOOKEEPER_AUTH says who we are), and others may only read it
     zookeeper_set_acl: bool = False
     #: PEM: our key and certificates, and the authorities whose certificates are good
+    ssl_keystore_type: str | None = None
     ssl_keystore_location: str | None = None
+    ssl_truststore_type: str | None = None
     ssl_truststore_location: str | None = None
     ssl_client_auth: str = "none"
+    #: empty: a server's certificate need not be for the name it is asked by
+    ssl_endpoint_identification_algorithm: str = "https"
     inter_broker_protocol_version: str = "3.9"
     replica_lag_time_max_ms: int = 30_000
     #: ours: how often a follower asks a leader

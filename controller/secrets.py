@@ -106,11 +106,11 @@ def _text_of(environment: Mapping[str, str], name: str) -> str | None:
         return value
     if value is not None:
         raise ConfigError(f"{name} and {name}_FILE are both set: unset one")
-    return _content_of(Path(path), f"{name}_FILE")
+    return owned_text(Path(path), f"{name}_FILE")
 
 
-def _content_of(path: Path, name: str) -> str:
-    """What is open is what was judged: another file put in its place meanwhile is not read."""
+def owned_text(path: Path, name: str) -> str:
+    """Of a file that only its owner may use. What is judged is what is then read, and no other put in its place."""
     try:
         with path.open("rb") as file:
             found = os.fstat(file.fileno())

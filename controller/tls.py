@@ -28,6 +28,7 @@ def server_context_for(config: BrokerConfig) -> ssl.SSLContext:
         raise ConfigError(f"property ssl.client.auth: one of {', '.join(_CLIENT_AUTH)}, not {config.ssl_client_auth!r}")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    _check_types(config)
     _show(context, config.ssl_keystore_location)
     context.verify_mode = _CLIENT_AUTH[config.ssl_client_auth]
     if context.verify_mode is not ssl.CERT_NONE:
@@ -39,7 +40,11 @@ def server_context_for(config: BrokerConfig) -> ssl.SSLContext:
 
 def client_context_for(config: BrokerConfig) -> ssl.SSLContext | None:
     """For what this process asks others; None: whom the system trusts."""
-    return _client_context(config.ssl_truststore_location, config.ssl_keystore_location)
+    _check_types(config)
+    context = _client_context(config.ssl_truststore_location, config.ssl_keystore_location)
+    if context is not None:
+        context.check_hostname = config.ssl_endpoint_identification_algorithm != ""
+    return context
 
 
 def client_context_from(environment: Mapping[str, str]) -> ssl.SSLContext | None:
@@ -57,6 +62,22 @@ def _client_context(trusted: str | None, own: str | None) -> ssl.SSLContext | No
         _show(context, own)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
+
+
+def _check_types(config: BrokerConfig) -> None:
+    for name, kind, to_pem in (
+        (
+            "ssl.keystore.type",
+            config.ssl_keystore_type,
+            "keytool -importkeystore -srckeystore FILE -destkeystore FILE.p12 -deststoretype PKCS12, then "
+            "openssl pkcs12 -in FILE.p12 -nodes -out FILE.pem",
+        ),
+        ("ssl.truststore.type", config.ssl_truststore_type, "keytool -list -rfc -keystore FILE > FILE.pem"),
+    ):
+        if kind not in (None, "PEM"):
+            raise ConfigError(f"property {name}: only PEM is read here, not {kind}; {to_pem} makes one")
+    if config.ssl_endpoint_identification_algorithm not in ("", "https"):
+        raise ConfigError("property ssl.endpoint.identification.algorithm: https, or empty for no check of names")
 
 
 def _trust(context: ssl.SSLContext, path: str) -> None:

@@ -5,11 +5,10 @@ It owns the words. The process is `controller.kafka`'s; taking the seat and givi
 
 from __future__ import annotations
 
+import os
 import sys
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import click
 
@@ -32,14 +31,20 @@ def register(group: click.Group) -> None:
     "--listen",
     default=f"kafka://127.0.0.1:{KAFKA_PORT},http://127.0.0.1:{HTTP_PORT}",
     show_default=True,
-    help="Where brokers and clients find it, and where its API and dashboard are.",
+    help="Where brokers and clients find it (kafka, ssl, sasl_plaintext, sasl_ssl: in the protocols of the brokers' "
+    "listeners), and where its API and dashboard are (http or https).",
 )
 @click.option("--protocol", default="3.9", show_default=True, help="The brokers' inter.broker.protocol.version.")
-@click.option("--listener-name", help="Their listener to speak to, if not the first one that is PLAINTEXT.")
+@click.option("--listener-name", help="Their listener to speak to, if not the first one that can be spoken to.")
 @click.option("--prefer", is_flag=True, help="Take the seat from a broker that got it while all of ours were away.")
-@click.option("--insecure", is_flag=True, help="Listen beyond loopback, though it asks nobody for credentials.")
+@click.option("--insecure", is_flag=True, help="Listen beyond loopback, though nobody is asked for credentials.")
 @click.option("--data-dir", type=click.Path(file_okay=False, path_type=Path), default=Path("var/controller"))
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A property that brokers have, too.")
+@click.option(
+    "--config",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file of properties that brokers have, too: ssl.*, sasl.*, zookeeper.session.timeout.ms, ...",
+)
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="A property over the file's.")
 def controller(
     zookeeper: str,
     controller_id: int,
@@ -49,6 +54,7 @@ def controller(
     prefer: bool,
     insecure: bool,
     data_dir: Path,
+    config: Path | None,
     overrides: tuple[str, ...],
 ) -> None:
     """Run a controller that is no broker, until SIGTERM or Ctrl-C.
@@ -56,38 +62,28 @@ def controller(
     It claims the seat when it is vacant, as brokers do; `klamm takeover` claims it from a broker that is active.
     Brokers go on racing for the seat behind it: if it is gone, one of them is the controller again.
     """
-    from controller.config import ConfigError, broker_config_for, parse_properties  # noqa: PLC0415
-    from controller.dialects.kafka_levels import level_for  # noqa: PLC0415
-    from controller.kafka.process import DedicatedConfig, run_controller  # noqa: PLC0415
+    from controller.config import ConfigError  # noqa: PLC0415
+    from controller.kafka.process import run_controller  # noqa: PLC0415
+    from controller.kafka.settings import config_for  # noqa: PLC0415
+    from controller.secrets import secrets_from  # noqa: PLC0415
 
-    addresses = dict(map(_address_in, listen.split(",")))
-    if addresses.keys() != {"kafka", "http"}:
-        raise WrongUsageError(f"--listen {listen}: name one kafka:// and one http:// address")
-    for scheme, address in addresses.items():
-        trouble = _trouble_with(address.host, insecure=insecure)
-        if trouble is not None:
-            raise WrongUsageError(f"--listen {scheme}://{address.host}:{address.port}: {trouble}")
     try:
-        properties = {
-            "broker.id": str(controller_id),
-            "zookeeper.connect": zookeeper,
-            "log.dirs": str(data_dir),
-            "listeners": f"HTTP://{addresses['http'].host}:{addresses['http'].port}",
-            **parse_properties("\n".join(overrides)),
-        }
-        config = DedicatedConfig(
+        settings = config_for(
+            zookeeper=zookeeper,
             controller_id=controller_id,
-            kafka=addresses["kafka"],
-            http=addresses["http"],
-            level=level_for(protocol),
+            listen=listen,
+            protocol=protocol,
             listener=listener_name,
             is_preferred=prefer,
+            is_insecure=insecure,
             directory=data_dir,
-            broker=broker_config_for(properties),
+            file=config,
+            overrides=overrides,
+            secrets=secrets_from(os.environ),
         )
-    except (ConfigError, ValueError) as error:
+    except ConfigError as error:
         raise WrongUsageError(str(error)) from None
-    sys.exit(run_controller(config))
+    sys.exit(run_controller(settings))
 
 
 @click.command(
@@ -147,29 +143,3 @@ def _taken_text(document: Item) -> str:
     if document["taken"]:
         lines.append(f"taken over: the controller is ours, epoch {document['controller_epoch']}")
     return "\n".join(lines)
-
-
-def _trouble_with(host: str, *, insecure: bool) -> str | None:
-    """Why it must not listen there; brokers and clients are told this very address."""
-    try:
-        address = ip_address("127.0.0.1" if host == "localhost" else host)
-    except ValueError:
-        address = None  # a name: it is somewhere
-    if address is not None and address.is_unspecified:
-        return "name the one address that brokers and clients reach it at"
-    if insecure or (address is not None and address.is_loopback):
-        return None
-    return "whoever reaches it may command the cluster; say --insecure if only the right ones do"
-
-
-def _address_in(text: str) -> tuple[str, Any]:
-    from controller.kafka.process import Address  # noqa: PLC0415
-
-    parts = urlsplit(text.strip())
-    try:
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host, port = None, None
-    if host is None or port is None:
-        raise WrongUsageError(f"--listen {text}: write it like kafka://127.0.0.1:{KAFKA_PORT}")
-    return parts.scheme, Address(host, port)

@@ -1,14 +1,15 @@
 """The dialect of real brokers: Kafka's own protocol, one connection and one request in flight for each broker.
 
 It owns connections and what travels on them. It never tries a request again, except a connection that is refused: a
-broker is registered up to a second before it listens. Only PLAINTEXT listeners are spoken to.
+broker is registered up to a second before it listens. Which listener, and how, is `Access`'s to say.
 """
 
 from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -18,31 +19,38 @@ from controller import wire
 from controller.config import LIMITS, Limits
 from controller.core.model import Broker
 from controller.dialects import Envelope, NotAcknowledgedError, Request
+from controller.dialects.kafka_access import PLAIN_ACCESS, Access, Opened
 from controller.dialects.kafka_codec import WireError
 from controller.dialects.kafka_levels import Level
-from controller.dialects.kafka_nodes import PLAINTEXT, KnownNode, Listener, broker_node, listeners_of
+from controller.dialects.kafka_nodes import KnownNode, Listener, broker_node
 from controller.dialects.kafka_requests import KEYS, answer_in, body_for, opened, stop_bodies
 
 REFUSED_RETRY_S: Final = 0.02
 PIECE_BYTES: Final = 64 * 1024
+USED_OF_LIFETIME: Final = 0.85  # of a login, as Kafka's own clients do
 
 
 class OwnAddress(msgspec.Struct, frozen=True):
-    """Where brokers and clients find this controller."""
+    """Where brokers and clients find this controller: host and port for each security protocol that it listens in."""
 
     node_id: int
-    host: str
-    port: int
+    at: Mapping[int, tuple[str, int]]
 
 
 class _Connection:
     """To one incarnation of a broker."""
 
-    def __init__(self, address: Listener, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self, address: Listener, opened: Opened) -> None:
         self.address = address
-        self.reader = reader
-        self.writer = writer
+        self.reader = opened.reader
+        self.writer = opened.writer
         self.sent = 0
+        self._ends_at = None if opened.for_s is None else time.monotonic() + opened.for_s * USED_OF_LIFETIME
+
+    @property
+    def is_over(self) -> bool:
+        """Closed by the broker, or soon to be."""
+        return self.reader.at_eof() or (self._ends_at is not None and time.monotonic() >= self._ends_at)
 
     async def exchange(self, frame: bytes, check: Callable[[], None], answer_max_bytes: int) -> bytes:
         """The clock is compared before each piece leaves: what is left of a term's request must not follow a freeze."""
@@ -64,13 +72,13 @@ class KafkaDialect:
         level: Level,
         own: OwnAddress,
         *,
-        listener: str | None = None,
+        access: Access = PLAIN_ACCESS,
         check: Callable[[], None],
         limits: Limits = LIMITS,
     ) -> None:
         self._level = level
         self._own = own
-        self._listener = listener
+        self._access = access
         self._check = check
         self._limits = limits
         self._connections: dict[int, _Connection] = {}
@@ -122,20 +130,20 @@ class KafkaDialect:
 
     async def _connected(self, broker_id: int, address: Listener) -> _Connection:
         known = self._connections.get(broker_id)
-        if known is not None and known.address == address and not known.reader.at_eof():
+        if known is not None and known.address == address and not known.is_over:
             return known
         self._drop(broker_id)
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + self._limits.kafka_refused_max_ms / 1000
         while True:
             try:
-                reader, writer = await asyncio.open_connection(address.host, address.port)
+                opened = await self._access.open(address)
             except ConnectionRefusedError:
                 if loop.time() >= give_up_at:
                     raise
                 await asyncio.sleep(REFUSED_RETRY_S)
                 continue
-            made = self._connections[broker_id] = _Connection(address, reader, writer)
+            made = self._connections[broker_id] = _Connection(address, opened)
             return made
 
     def _drop(self, broker_id: int) -> None:
@@ -145,28 +153,20 @@ class KafkaDialect:
                 dropped.writer.transport.abort()
 
     def _address_of(self, broker: Broker) -> Listener:
-        address = spoken_listener(broker, self._listener)
+        address = self._access.listener_of(broker)
         if address is None:
-            wanted = self._listener or "of PLAINTEXT"
-            raise NotAcknowledgedError(f"broker {broker.broker_id} has no listener {wanted} that can be spoken to")
+            raise NotAcknowledgedError(f"broker {broker.broker_id} has {self._access.trouble_with(broker)}")
         return address
 
     def _nodes(self, request: Request) -> Sequence[KnownNode]:
         """Who lives, and we: leaders that ask for ISR changes look the controller up among the brokers, by the name
         of their own listener; so do clients, by the name of theirs."""
         live = [known.broker for known in request.brokers if known.broker.broker_id in request.live_ids]
-        names: dict[str, None] = {}
+        names: dict[str, int] = {}
         nodes = []
         for broker in live:
-            spoken = spoken_listener(broker, self._listener)
+            spoken = self._access.listener_of(broker)
             nodes.append(broker_node(broker, "" if spoken is None else spoken.name))
-            names |= {one.name: None for one in nodes[-1].listeners if one.protocol == PLAINTEXT}
-        own = self._own
-        listeners = tuple(Listener(name, own.host, own.port) for name in names)
-        return [*nodes, KnownNode(own.node_id, listeners)] if listeners else nodes
-
-
-def spoken_listener(broker: Broker, wanted: str | None) -> Listener | None:
-    """Where a broker is spoken to: the listener asked for, else its first one; PLAINTEXT either way."""
-    plain = [one for one in listeners_of(broker) if one.protocol == PLAINTEXT]
-    return next((one for one in plain if wanted in (None, one.name)), None)
+            names |= {one.name: one.protocol for one in nodes[-1].listeners if one.protocol in self._own.at}
+        listeners = tuple(Listener(name, *self._own.at[protocol], protocol) for name, protocol in names.items())
+        return [*nodes, KnownNode(self._own.node_id, listeners)] if listeners else nodes

@@ -89,6 +89,11 @@ class Writer:
         raw = text.encode()
         return self.i16(len(raw)).raw(raw)
 
+    def data(self, data: bytes) -> Writer:
+        """Bytes, with their length before them."""
+        self.raw(varint(len(data) + 1)) if self._flexible else self.i32(len(data))
+        return self.raw(data)
+
     def array(self, items: Sequence[T] | None, write: Callable[[T], object]) -> Writer:
         count = -1 if items is None else len(items)
         self.raw(varint(count + 1)) if self._flexible else self.i32(count)
@@ -165,6 +170,9 @@ class Reader:
             return self.take(length).decode()
         except UnicodeDecodeError as error:
             raise WireError(f"no string: {error}") from None
+
+    def data(self) -> bytes:
+        return self.take(self.varint() - 1 if self._flexible else self.i32())
 
     def array(self, read: Callable[[], T]) -> list[T]:
         return self.nullable_array(read) or []

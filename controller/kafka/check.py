@@ -17,7 +17,8 @@ from controller.core.cluster import Cluster
 from controller.core.decide import decide
 from controller.core.model import Broker
 from controller.core.znodes import BROKER_IDS, CONTROLLER, CONTROLLER_EPOCH, broker_path, numbers_in, writes_for
-from controller.dialects.kafka import spoken_listener
+from controller.dialects.kafka_nodes import PROTOCOLS
+from controller.kafka.settings import DedicatedConfig
 from controller.reader import Reader
 from controller.term import started_for
 from controller.tools import Tools
@@ -41,8 +42,9 @@ class Check(msgspec.Struct, frozen=True):
     writes_count: int
 
 
-async def check(zk: ZooKeeper, own_id: int, seat: Seat | None, tools: Tools, level: str, listener: str | None) -> Check:
+async def check(zk: ZooKeeper, config: DedicatedConfig, seat: Seat | None, tools: Tools) -> Check:
     """Read everything once, as a term would."""
+    own_id = config.controller_id
     reader = Reader(zk, tools.now_ms, tools.is_ours)
     loaded = await reader.load_surely()
     node = await zk.get(CONTROLLER_EPOCH)
@@ -50,8 +52,8 @@ async def check(zk: ZooKeeper, own_id: int, seat: Seat | None, tools: Tools, lev
     cluster = Cluster(controller_id=own_id, controller_epoch=epoch + 1, unclean_default=tools.unclean_default)
     cluster.load(loaded.topics, loaded.states, loaded.duties())
     reasons = [
-        *await reasons_against(zk, level),
-        *_of_listeners(loaded.brokers.values(), listener),
+        *await reasons_against(zk, config.level.name),
+        *_of_listeners(loaded.brokers.values(), config),
         *_of_strangers(cluster, reader.strangers),
         *([f"broker {own_id} is registered: give this controller another id"] if own_id in loaded.brokers else []),
         *([] if loaded.brokers else ["no broker that this controller can speak to is registered"]),
@@ -89,10 +91,22 @@ async def _in_zookeeper(zk: ZooKeeper) -> list[str]:
     feature = await zk.get("/feature")
     if feature is not None and formats.decode(feature.data, formats.FeatureZnode).features:
         reasons.append("features are finalised in /feature, and this controller does not hold brokers to them")
+    for path in ("/kafka-acl", "/kafka-acl-extended"):
+        if await _has_acls(zk, path):
+            reasons.append(f"ACLs are in use ({path}), and this controller holds nobody to them")
     tokens = await zk.children("/delegation_token/tokens")
     if tokens is not None and tokens.names:
         reasons.append("delegation tokens are in use, and this controller does not expire them")
     return reasons
+
+
+async def _has_acls(zk: ZooKeeper, root: str) -> bool:
+    """An authorizer makes the folders of types at its start; what counts is a resource in one of them."""
+    pending = [root]
+    for _ in range(2 if root == "/kafka-acl" else 3):  # the extended tree has one level more: the kind of pattern
+        found = [(path, await zk.children(path)) for path in pending]
+        pending = [f"{path}/{name}" for path, nodes in found if nodes is not None for name in nodes.names]
+    return bool(pending)
 
 
 async def _of_registrations(zk: ZooKeeper, level: str) -> list[str]:
@@ -114,10 +128,25 @@ async def _of_registrations(zk: ZooKeeper, level: str) -> list[str]:
     return []
 
 
-def _of_listeners(brokers: Iterable[Broker], listener: str | None) -> list[str]:
-    deaf = [one.broker_id for one in brokers if spoken_listener(one, listener) is None]
-    what = "a PLAINTEXT listener" if listener is None else f"a PLAINTEXT listener named {listener}"
-    return [f"brokers {deaf} lack {what}, and nothing else is spoken here yet"] if deaf else []
+def _of_listeners(brokers: Iterable[Broker], config: DedicatedConfig) -> list[str]:
+    """Whom we cannot reach, and who could not reach us: leaders ask by the protocol of the listener we ask them at."""
+    deaf: dict[str, list[int]] = {}
+    unanswered: dict[str, list[int]] = {}
+    for broker in brokers:
+        listener = config.access.listener_of(broker)
+        if listener is None:
+            deaf.setdefault(config.access.trouble_with(broker), []).append(broker.broker_id)
+        elif listener.protocol not in config.kafka:
+            name = next(name for name, number in PROTOCOLS.items() if number == listener.protocol)
+            unanswered.setdefault(name, []).append(broker.broker_id)
+    return [
+        *(f"brokers {ids} have {trouble}" for trouble, ids in deaf.items()),
+        *(
+            f"brokers {ids} speak {name} to their controller, and this one does not listen so: add "
+            f"{name.lower()}://HOST:PORT to --listen"
+            for name, ids in unanswered.items()
+        ),
+    ]
 
 
 def _of_strangers(cluster: Cluster, strangers: dict[int, Broker]) -> list[str]:

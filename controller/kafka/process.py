@@ -10,36 +10,39 @@ import asyncio
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from functools import partial
 from random import Random, SystemRandom
 from typing import Final
 
-import msgspec
 import structlog
 from aiohttp import web
 
 from controller import log as process_log
 from controller import wire
 from controller.api.app import build_app
+from controller.api.connections import Connections, Site
 from controller.api.view import NotControllerError
 from controller.claim import Claim, read_seat, release
 from controller.clock import wall_ms
-from controller.config import LIMITS, BrokerConfig, ConfigError
+from controller.config import LIMITS, ConfigError
 from controller.core import formats
 from controller.core.znodes import CLUSTER_ID
 from controller.daemon import Daemon
 from controller.dialects.kafka import KafkaDialect, OwnAddress
-from controller.dialects.kafka_levels import Level
+from controller.dialects.kafka_access import SASL, TLS
 from controller.door import Door
 from controller.guard import TermGuard
 from controller.journal import Journal
 from controller.kafka.admin_apis import AdminApis
 from controller.kafka.broker_apis import BrokerApis
 from controller.kafka.check import Check, check, reasons_against
+from controller.kafka.login import Login
 from controller.kafka.own_configs import with_own_configs
 from controller.kafka.relay import Relay
 from controller.kafka.seat import SeatApi
 from controller.kafka.server import API_VERSIONS, Api, KafkaServer
+from controller.kafka.settings import DedicatedConfig
+from controller.kafka.users import ScramUsers
 from controller.kafka.view import BeliefView
 from controller.metrics import Meters
 from controller.outbox import Outboxes
@@ -51,24 +54,6 @@ from controller.zk_model import SessionLostError, ZooKeeperError
 FAREWELL_S: Final = 5.0
 
 log = structlog.get_logger()
-
-
-class Address(msgspec.Struct, frozen=True):
-    host: str
-    port: int
-
-
-class DedicatedConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What `klamm controller` was told. `broker` has the properties that brokers have too, with Kafka's names."""
-
-    controller_id: int
-    kafka: Address
-    http: Address
-    level: Level
-    listener: str | None
-    is_preferred: bool
-    directory: Path
-    broker: BrokerConfig
 
 
 class Dedicated:
@@ -87,7 +72,7 @@ class Dedicated:
         zk = await self._connect()
         cluster_id = await _cluster_id(zk)
         tools = self._tools = self._tools_for(cluster_id)
-        relay = Relay(self._door, LIMITS, self._entropy, self._config.listener)
+        relay = Relay(self._door, LIMITS, self._entropy, self._config.access)
         own = {
             **BrokerApis(self._door, LIMITS.partitions_per_rpc).table(),
             **AdminApis(self._door).table(),
@@ -100,7 +85,7 @@ class Dedicated:
         server = KafkaServer(served, with_own_configs(self._config.controller_id, relay.pass_on), LIMITS)
         runner = await self._serve_http(cluster_id)
         try:
-            await server.start(self._config.kafka.host, self._config.kafka.port)
+            await self._listen(server)
             while True:
                 try:
                     await self._live_session(zk, tools)
@@ -126,6 +111,14 @@ class Dedicated:
         except (ZooKeeperError, TimeoutError) as error:
             log.warning("seat.kept", reason=str(error) or "no answer")  # it goes with the session
 
+    async def _listen(self, server: KafkaServer) -> None:
+        config = self._config
+        sasl, users = config.access.sasl, ScramUsers(lambda: self._zk)
+        for protocol, address in config.kafka.items():
+            login = None if protocol not in SASL or sasl is None else partial(Login, sasl, users.record_of)
+            tls = config.server_tls if protocol in TLS else None
+            await server.start(address.host, address.port, tls=tls, login=login)
+
     async def _live_session(self, zk: ZooKeeperClient, tools: Tools) -> None:
         self._zk = zk
         daemon = Daemon(zk, self._config.controller_id, tools)
@@ -144,6 +137,8 @@ class Dedicated:
             chroot=chroot,
             session_timeout_ms=timeout_ms,
             connect_timeout_ms=broker.zookeeper_connection_timeout_ms or timeout_ms,
+            auth=self._config.secrets.zookeeper_auth,
+            owns=broker.zookeeper_set_acl,
         )
 
     async def _connect_again(self) -> ZooKeeperClient:
@@ -157,11 +152,12 @@ class Dedicated:
         config, address = self._config, self._config.http
         hosts = [f"{host}:{address.port}" for host in (address.host, "localhost")]
         view = BeliefView(self._door, cluster_id, config.controller_id)
-        app = build_app(view, self._door, listeners=hosts, config=config.broker)
+        app = build_app(view, self._door, listeners=hosts, config=config.broker, secrets=config.secrets)
         app.add_routes(SeatApi(self._door, self._check).routes())
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
-        await web.TCPSite(runner, address.host, address.port).start()
+        tls = config.server_tls if config.is_https else None
+        await Site(runner, Connections(), address.host, address.port, tls).start()
         return runner
 
     async def _check(self) -> Check:
@@ -169,7 +165,7 @@ class Dedicated:
             raise NotControllerError("no session with ZooKeeper now")
         config = self._config
         seat = await read_seat(self._zk)
-        return await check(self._zk, config.controller_id, seat, self._tools, config.level.name, config.listener)
+        return await check(self._zk, config, seat, self._tools)
 
     def _tools_for(self, cluster_id: str) -> Tools:
         broker = self._config.broker
@@ -203,8 +199,8 @@ class Dedicated:
         config = self._config
         dialect = KafkaDialect(
             config.level,
-            OwnAddress(config.controller_id, config.kafka.host, config.kafka.port),
-            listener=config.listener,
+            OwnAddress(config.controller_id, {key: (one.host, one.port) for key, one in config.kafka.items()}),
+            access=config.access,
             check=guard.check,
         )
         group.create_task(close_at_end(dialect.close))

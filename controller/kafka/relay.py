@@ -15,8 +15,9 @@ from typing import Final
 
 from controller.api.view import ControllerDoor
 from controller.config import Limits
-from controller.dialects.kafka import spoken_listener
+from controller.dialects.kafka_access import PLAIN_ACCESS, Access
 from controller.dialects.kafka_codec import Reader, WireError, Writer
+from controller.dialects.kafka_nodes import Listener
 from controller.kafka.server import API_VERSIONS, Api
 
 #: asked of any broker: Metadata, FindCoordinator, ListGroups, InitProducerId, ACLs, configurations, quotas, SCRAM
@@ -29,11 +30,11 @@ _LENGTH = struct.Struct(">i")
 class Relay:
     """To whichever live broker answers first."""
 
-    def __init__(self, door: ControllerDoor, limits: Limits, entropy: Random, listener: str | None = None) -> None:
+    def __init__(self, door: ControllerDoor, limits: Limits, entropy: Random, access: Access = PLAIN_ACCESS) -> None:
         self._door = door
         self._limits = limits
         self._entropy = entropy
-        self._listener = listener
+        self._access = access
         self._busy = asyncio.Semaphore(limits.kafka_relays)
         self._versions: Mapping[int, Api] = {}
         self._known_at = -VERSIONS_KEPT_S
@@ -51,23 +52,23 @@ class Relay:
     async def pass_on(self, frame: bytes) -> bytes:
         """A broker's answer to the whole frame. OSError when none can be reached."""
         async with self._busy:
-            for host, port in self._addresses():
+            for address in self._addresses():
                 try:
                     async with asyncio.timeout(self._limits.rpc_timeout_ms / 1000):
-                        return await self._exchange(host, port, frame)
+                        return await self._exchange(address, frame)
                 except ConnectionRefusedError:
                     continue  # it is registered before it listens, and listens no more before it is gone
         raise ConnectionRefusedError("no live broker can be asked")
 
-    def _addresses(self) -> list[tuple[str, int]]:
+    def _addresses(self) -> list[Listener]:
         cluster = self._door.cluster
-        found = [spoken_listener(broker, self._listener) for broker in cluster.brokers.values()] if cluster else []
-        addresses = [(one.host, one.port) for one in found if one is not None]
+        found = [self._access.listener_of(broker) for broker in cluster.brokers.values()] if cluster else []
+        addresses = [one for one in found if one is not None]
         self._entropy.shuffle(addresses)
         return addresses
 
-    async def _exchange(self, host: str, port: int, frame: bytes) -> bytes:
-        reader, writer = await asyncio.open_connection(host, port)
+    async def _exchange(self, address: Listener, frame: bytes) -> bytes:
+        reader, writer, _ = await self._access.open(address)
         try:
             writer.write(_LENGTH.pack(len(frame)) + frame)
             await writer.drain()

@@ -2,15 +2,17 @@
 
 It knows no API by name but ApiVersions, whose header is special. One request of a connection is answered before the
 next is read. What makes no sense ends its connection and nothing else; so does an API or version that is not served,
-as Kafka itself does it.
+as Kafka itself does it. On a listener that asks who speaks, nothing else is served before that is known.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Final, Protocol
 
 import msgspec
 import structlog
@@ -47,66 +49,105 @@ class Head(msgspec.Struct, frozen=True):
     correlation_id: int
 
 
+class Login(Protocol):
+    """Of one connection: before it is done, only what logs in is served."""
+
+    is_done: bool
+    has_failed: bool
+
+    def table(self) -> Mapping[int, Api]:
+        """What logs in."""
+
+
 class KafkaServer:
-    """`start`, then `close`. `apis` says which are served now: those that are passed on come and go with brokers."""
+    """`start` for each listener, then `close`. `apis` says which are served now: those that are passed on come and go
+    with brokers."""
 
     def __init__(self, apis: Callable[[], Awaitable[Mapping[int, Api]]], pass_on: Passer, limits: Limits) -> None:
         self._apis = apis
         self._pass_on = pass_on
         self._limits = limits
-        self._server: asyncio.Server | None = None
+        self._servers: list[asyncio.Server] = []
         self._connections: set[asyncio.Task[None]] = set()
+        self._room = Room(limits.kafka_in_flight_bytes)
 
-    async def start(self, host: str, port: int) -> int:
+    async def start(
+        self, host: str, port: int, *, tls: ssl.SSLContext | None = None, login: Callable[[], Login] | None = None
+    ) -> int:
         """The port it listens on."""
-        self._server = await asyncio.start_server(self._on_connection, host, port)
-        return int(self._server.sockets[0].getsockname()[1])
+
+        async def on_connection(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await self._on_connection(reader, writer, None if login is None else login())
+
+        patience_s = None if tls is None else self._limits.head_timeout_ms / 1000
+        server = await asyncio.start_server(on_connection, host, port, ssl=tls, ssl_handshake_timeout=patience_s)
+        self._servers.append(server)
+        return int(server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        for server in self._servers:
+            server.close()
         for task in self._connections:
             task.cancel()
         await asyncio.gather(*self._connections, return_exceptions=True)
 
-    async def _on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _on_connection(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, login: Login | None
+    ) -> None:
         task = asyncio.current_task()
         assert task is not None
         if len(self._connections) >= self._limits.kafka_connections:
-            writer.close()
+            writer.transport.abort()
             return
         self._connections.add(task)
+        peer = str(writer.get_extra_info("peername"))
         try:
-            while (frame := await self._frame(reader)) is not None:
-                answer = await self._answer(frame)
-                writer.write(_LENGTH.pack(len(answer)) + answer)
-                await writer.drain()
+            while await self._serve_one(reader, writer, login):
+                pass
+            writer.close()
         except (WireError, struct.error) as error:
-            log.warning("connection.refused", reason=str(error), peer=str(writer.get_extra_info("peername")))
+            log.warning("connection.refused", reason=str(error), peer=peer)
+        except TimeoutError:
+            log.info("connection.given_up", reason="it neither reads nor writes on", peer=peer)
         except (OSError, EOFError):
             pass  # it is gone, and nobody waits for an answer
         except asyncio.CancelledError:
             pass  # we close: the task is ours, and awaited by nobody who would want to know
         finally:
             self._connections.discard(task)
-            writer.close()
+            if not writer.is_closing():
+                writer.transport.abort()
 
-    async def _frame(self, reader: asyncio.StreamReader) -> bytes | None:
-        """The next request; None at the end of the connection."""
-        length = await reader.read(1)
-        if not length:
-            return None
-        size = _LENGTH.unpack(length + await reader.readexactly(3))[0]
-        if not 8 <= size <= self._limits.rpc_body_max_bytes:
+    async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, login: Login | None) -> bool:
+        """One request. Whether there may be another."""
+        limits = self._limits
+        is_stranger = login is not None and not login.is_done
+        async with asyncio.timeout((limits.head_timeout_ms if is_stranger else limits.kafka_idle_ms) / 1000):
+            begun = await reader.read(1)
+        if not begun:
+            return False
+        async with asyncio.timeout(limits.body_timeout_ms / 1000):
+            size = _LENGTH.unpack(begun + await reader.readexactly(3))[0]
+        if not 8 <= size <= (limits.kafka_login_max_bytes if is_stranger else limits.rpc_body_max_bytes):
             raise WireError(f"a request of {size} bytes")
-        return await reader.readexactly(size)
+        async with self._room.taken(size):
+            async with asyncio.timeout(limits.body_timeout_ms / 1000):
+                frame = await reader.readexactly(size)
+            answer = await self._answer(frame, login)
+        writer.write(_LENGTH.pack(len(answer)) + answer)
+        async with asyncio.timeout(limits.stall_ms / 1000):
+            await writer.drain()
+        return login is None or not login.has_failed
 
-    async def _answer(self, frame: bytes) -> bytes:
+    async def _answer(self, frame: bytes, login: Login | None) -> bytes:
         head = Head(*struct.unpack_from(">hhi", frame))
-        apis = await self._apis()
+        own = {} if login is None else login.table()
+        apis = {**await self._apis(), **own}
         api = apis.get(head.key)
         if head.key == API_VERSIONS:
             return _api_versions(head, apis)
+        if login is not None and not login.is_done and head.key not in own:
+            raise WireError(f"API {head.key} before a login")
         if api is None or not api.first <= head.version <= api.last:
             raise WireError(f"API {head.key} in version {head.version} is not served")
         if api.handler is None:
@@ -119,6 +160,26 @@ class KafkaServer:
         writer = Writer(flexible=is_flexible).i32(head.correlation_id).tags()
         await api.handler(head.version, reader, writer)
         return writer.message()
+
+
+class Room:
+    """For the bytes of all requests that are being read or answered: who finds none waits."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self._left = bytes_max
+        self._freed = asyncio.Condition()
+
+    @asynccontextmanager
+    async def taken(self, size: int) -> AsyncIterator[None]:
+        async with self._freed:
+            await self._freed.wait_for(lambda: self._left >= size)
+            self._left -= size
+        try:
+            yield
+        finally:
+            self._left += size
+            async with self._freed:
+                self._freed.notify_all()
 
 
 def _api_versions(head: Head, apis: Mapping[int, Api]) -> bytes:

@@ -17,6 +17,7 @@ from controller.core.requests import KnownBroker, Stop
 from controller.dialects import Envelope, NotAcknowledgedError, Request
 from controller.dialects.kafka import KafkaDialect, OwnAddress
 from controller.dialects.kafka_levels import level_for
+from controller.dialects.kafka_nodes import PLAINTEXT
 from controller.zk_model import DeadlinePassedError
 from tests.shell import kafka_support as kio
 
@@ -71,7 +72,10 @@ async def a_dialect(
     check: Callable[[], None] = lambda: None, level: str = "3.9", **limits: int
 ) -> AsyncIterator[KafkaDialect]:
     dialect = KafkaDialect(
-        level_for(level), OwnAddress(100, HOST, 1), check=check, limits=msgspec.structs.replace(LIMITS, **limits)
+        level_for(level),
+        OwnAddress(100, {PLAINTEXT: (HOST, 1)}),
+        check=check,
+        limits=msgspec.structs.replace(LIMITS, **limits),
     )
     try:
         yield dialect
@@ -117,7 +121,7 @@ async def test_a_connection_refused_is_tried_again_at_once() -> None:
     peer = Peer()
     async with listening(peer) as broker:
         pass  # nobody listens there now
-    dialect = KafkaDialect(level_for("3.9"), OwnAddress(100, HOST, 1), check=lambda: None)
+    dialect = KafkaDialect(level_for("3.9"), OwnAddress(100, {PLAINTEXT: (HOST, 1)}), check=lambda: None)
     async with asyncio.TaskGroup() as group:
         telling = group.create_task(dialect.send(broker, UPDATE, dialect.encode(UPDATE), ENVELOPE))
         await asyncio.sleep(0)
@@ -191,7 +195,9 @@ async def test_nothing_leaves_once_the_terms_time_is_over() -> None:
     assert peer.frames == []
 
 
-async def test_a_listener_that_is_not_plaintext_is_refused_clearly() -> None:
+async def test_a_listener_that_cannot_be_spoken_to_is_refused_with_what_it_takes() -> None:
     async with a_dialect() as dialect:
-        with pytest.raises(NotAcknowledgedError, match="broker 1 has no listener of PLAINTEXT"):
+        with pytest.raises(
+            NotAcknowledgedError, match=r"broker 1 has a listener of SASL_SSL, which takes ssl\.truststore"
+        ):
             await dialect.send(a_broker(9, "SASL_SSL"), UPDATE, b"", ENVELOPE)

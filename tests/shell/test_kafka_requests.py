@@ -18,13 +18,13 @@ from controller.dialects import Request
 from controller.dialects.kafka import KafkaDialect, OwnAddress
 from controller.dialects.kafka_codec import WireError
 from controller.dialects.kafka_levels import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, level_for
-from controller.dialects.kafka_nodes import KnownNode, Listener, broker_node
+from controller.dialects.kafka_nodes import PLAINTEXT, KnownNode, Listener, broker_node
 from controller.dialects.kafka_requests import answer_in, opened, stop_bodies
 from tests.shell import kafka_support as kio
 
 LEVELS = ["2.4", "2.5", "2.6", "2.7", "2.8", "3.0", "3.2-IV0", "3.3", "3.4", "3.9"]
 EPOCHS = (100, 7, 4_294_967_400)
-OWN = OwnAddress(100, "10.0.0.1", 9100)
+OWN = OwnAddress(100, {PLAINTEXT: ("10.0.0.1", 9100)})
 IDS = {name: draw_topic_id(random.Random(name)) for name in ("a", "orders", "ü")}
 
 brokers = st.integers(0, 5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -12,6 +13,8 @@ from controller import wire
 from controller.claim import read_seat
 from controller.config import Limits
 from controller.kafka.check import Check, check
+from controller.kafka.settings import config_for
+from controller.secrets import NO_SECRETS
 from controller.tools import Tools
 from tests.fakes.zookeeper import FakeZooKeeper
 from tests.shell.harness import Heard, a_server, topic_json
@@ -46,7 +49,12 @@ async def put(server: FakeZooKeeper, path: str, value: Any) -> None:
     await tool.create(path, data)
 
 
-async def checked(server: FakeZooKeeper, level: str = "3.9", listener: str | None = None, own_id: int = 100) -> Check:
+LISTEN = "kafka://127.0.0.1:1,http://127.0.0.1:2"
+
+
+async def checked(
+    server: FakeZooKeeper, level: str = "3.9", listener: str | None = None, own_id: int = 100, listen: str = LISTEN
+) -> Check:
     heard, zk = Heard(), await server.connect()
     tools = Tools(
         cluster_id="test",
@@ -57,7 +65,12 @@ async def checked(server: FakeZooKeeper, level: str = "3.9", listener: str | Non
         entropy=Random(1),
         is_ours=lambda broker: not wire.speaks_http(broker.endpoints),
     )
-    return await check(zk, own_id, await read_seat(zk), tools, level, listener)
+    directory = Path("unused")
+    config = config_for(
+        zookeeper="unused", controller_id=own_id, listen=listen, protocol=level, listener=listener, is_preferred=False,
+        is_insecure=False, directory=directory, file=None, overrides=(), secrets=NO_SECRETS,
+    )  # fmt: skip
+    return await check(zk, config, await read_seat(zk), tools)
 
 
 async def test_a_cluster_as_it_should_be_may_be_taken_over_and_nothing_would_be_written() -> None:
@@ -91,6 +104,8 @@ FEATURES = {"version": 2, "status": 1, "features": {"group.version": {"max_versi
     [
         ("/migration", MIGRATION, "a migration to KRaft is under way"),
         ("/feature", FEATURES, "features are finalised"),
+        ("/kafka-acl/Topic/orders", {"version": 1, "acls": []}, "ACLs are in use (/kafka-acl)"),
+        ("/kafka-acl-extended/prefixed/Topic/o", {"version": 1, "acls": []}, "ACLs are in use (/kafka-acl-extended)"),
         ("/delegation_token/tokens/abc", b"", "delegation tokens are in use"),
     ],
 )
@@ -101,10 +116,12 @@ async def test_what_this_controller_would_neglect_is_a_reason(path: str, value: 
     assert said.startswith(reason)
 
 
-async def test_an_empty_feature_node_and_a_migration_not_begun_are_no_reason() -> None:
+async def test_what_is_there_and_empty_is_no_reason() -> None:
     server = await a_kafka()
     await put(server, "/feature", {"version": 2, "status": 1, "features": {}})
     await put(server, "/migration", {"version": 0, "kraft_controller_id": -1})
+    await put(server, "/kafka-acl/Topic", b"")
+    await put(server, "/kafka-acl-extended/prefixed/Topic", b"")
     assert (await checked(server)).reasons == []
 
 
@@ -113,10 +130,19 @@ async def test_an_empty_feature_node_and_a_migration_not_begun_are_no_reason() -
     [
         ({"b1": registration(version=4)}, {}, "brokers [1] register as those below"),
         ({"b1": registration(version=4)}, {"level": "2.6"}, None),
-        ({"b1": registration("SASL_SSL://h:9092")}, {}, "brokers [1] lack a PLAINTEXT listener"),
+        (
+            {"b1": registration("SASL_SSL://h:9092")},
+            {},
+            "brokers [1] have a listener of SASL_SSL, which takes ssl.truststore.location and sasl.jaas",
+        ),
         ({"b1": registration("INSIDE://h:9092")}, {"listener": "INSIDE"}, None),
-        ({"b1": registration("INSIDE://h:9092")}, {"listener": "OTHER"}, "brokers [1] lack a PLAINTEXT listener nam"),
+        ({"b1": registration("INSIDE://h:9092")}, {"listener": "OTHER"}, "brokers [1] have no listener named OTHER"),
         ({"b1": registration("HTTP://h:9092")}, {}, "no broker that this controller can speak to"),
+        (
+            {"b1": registration()},
+            {"listen": "ssl://127.0.0.1:1,http://127.0.0.1:2"},
+            "brokers [1] speak PLAINTEXT to their controller, and this one does not listen so: add plaintext://",
+        ),
         ({"b1": registration()}, {"own_id": 1}, "broker 1 is registered: give this controller another id"),
     ],
 )
