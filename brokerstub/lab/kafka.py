@@ -82,6 +82,7 @@ class KafkaBroker:
     log_dirs: int = 1
     properties: dict[str, str] = field(default_factory=dict)
     session_timeout_ms: int = 4_000
+    security: str = "PLAINTEXT"
     _child: Child | None = field(default=None, init=False, repr=False)
 
     @property
@@ -102,7 +103,8 @@ class KafkaBroker:
         self.directory.mkdir(parents=True, exist_ok=True)
         settings = {
             "broker.id": str(self.broker_id),
-            "listeners": f"PLAINTEXT://{self.address}",
+            "listeners": f"{self.security}://{self.address}",
+            "security.inter.broker.protocol": self.security,
             "zookeeper.connect": self.zookeeper,
             "zookeeper.session.timeout.ms": str(self.session_timeout_ms),
             "log.dirs": ",".join(map(str, self.log_directories)),

@@ -80,21 +80,13 @@ def config_for(
     over = parse_properties("\n".join(overrides))
     if _JAAS in over:
         raise ConfigError(f"{_JAAS} on a command line is seen by everybody here: put it into the file of --config")
-    given = {**({} if file is None else _properties_of(file)), **over}
-    sasl = sasl_for({name: given.pop(name) for name in (_MECHANISM, _ENABLED, _JAAS) if name in given})
-    if _KEY_PASSWORD in given:
+    if _KEY_PASSWORD in (given := {**({} if file is None else _properties_of(file)), **over}):
         raise ConfigError(f"{_KEY_PASSWORD}: keys are read without one, from a file that only its owner may use")
-    broker = broker_config_for(
-        {
-            "broker.id": str(controller_id),
-            "zookeeper.connect": zookeeper,
-            "log.dirs": str(directory),
-            "listeners": f"HTTP://{http.host}:{http.port}",
-            **given,
-        }
-    )
+    sasl = sasl_for({name: given.pop(name) for name in (_MECHANISM, _ENABLED, _JAAS) if name in given})
     if kafka.keys() & SASL and sasl is None:
         raise ConfigError(f"--listen {listen}: a SASL listener takes {_JAAS}, in the file of --config")
+    own = {"broker.id": str(controller_id), "zookeeper.connect": zookeeper, "log.dirs": str(directory)}
+    broker = broker_config_for({**own, "listeners": f"HTTP://{http.host}:{http.port}", **given})
     try:
         level = level_for(protocol)
     except ValueError as error:

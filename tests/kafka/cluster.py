@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from signal import Signals
 from typing import Any
@@ -32,13 +33,35 @@ HTTP_TIMEOUT_MS = 10_000
 TOOLS = "org.apache.kafka.tools"
 
 
+#: how each of Kafka's tools is told the properties of its client
+CONFIG_OPTION = {
+    "VerifiableProducer": "--producer.config",
+    "VerifiableConsumer": "--consumer.config",
+    "LeaderElectionCommand": "--admin.config",
+}
+
+
+@dataclass(frozen=True)
+class Secured:
+    """A cluster's listeners: their protocol, and the properties of brokers, of clients and of ours."""
+
+    protocol: str
+    broker: Mapping[str, str]
+    client: Mapping[str, str]
+    ours: Mapping[str, str]
+    #: what has to be in ZooKeeper before the first broker: arguments of Kafka's ConfigCommand
+    users: Sequence[Sequence[str]] = ()
+
+
 class Controller:
     """One process of ours."""
 
-    def __init__(self, directory: Path, zookeeper: str, controller_id: int, more: Sequence[str]) -> None:
+    def __init__(
+        self, directory: Path, zookeeper: str, controller_id: int, more: Sequence[str], scheme: str = "kafka"
+    ) -> None:
         self.controller_id = controller_id
         self.url = f"http://{HOST}:{free_port()}"
-        kafka = f"kafka://{HOST}:{free_port()}"
+        kafka = f"{scheme}://{HOST}:{free_port()}"
         self.directory = directory / f"controller-{controller_id}"
         self._command = [
             *(sys.executable, "-c", "from controller.cli import main; main()", "controller"),
@@ -100,6 +123,7 @@ class Cluster:
         self.jars = found
         self.brokers: dict[int, KafkaBroker] = {}
         self.controllers: list[Controller] = []
+        self.client_config: Path | None = None
 
     @property
     def controller(self) -> Controller:
@@ -111,9 +135,10 @@ class Cluster:
 
     async def tool(self, name: str, *arguments: str) -> str:
         """What one of Kafka's own tools printed; it has to succeed."""
-        code, output = await tool(
-            self.jars, self.directory, f"{TOOLS}.{name}", "--bootstrap-server", self.bootstrap, *arguments
-        )
+        to = ["--bootstrap-server", self.bootstrap]
+        if self.client_config is not None:
+            to += [CONFIG_OPTION.get(name, "--command-config"), str(self.client_config)]
+        code, output = await tool(self.jars, self.directory, f"{TOOLS}.{name}", *to, *arguments)
         assert code == 0, output
         return output
 
@@ -189,8 +214,16 @@ async def until(question: Callable[[], Any], what: str) -> Any:
         await asyncio.sleep(POLL_S)
 
 
+def _written(path: Path, properties: Mapping[str, str]) -> Path:
+    path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+    path.chmod(0o600)
+    return path
+
+
 @asynccontextmanager
-async def a_cluster(directory: Path, *, protocol: str | None = None, log_dirs: int = 1) -> AsyncIterator[Cluster]:
+async def a_cluster(
+    directory: Path, *, protocol: str | None = None, log_dirs: int = 1, secured: Secured | None = None
+) -> AsyncIterator[Cluster]:
     """Three brokers, one of them the controller, and a process of ours on standby."""
     zookeeper = ZooKeeperServer(directory / "zookeeper", free_port(), fsync=False)
     await zookeeper.start()
@@ -198,20 +231,29 @@ async def a_cluster(directory: Path, *, protocol: str | None = None, log_dirs: i
     await asyncio.to_thread(kazoo.start)
     cluster = Cluster(directory, zookeeper, kazoo, await jars(JARS))
     try:
+        more = [] if protocol is None else ["--protocol", protocol]
+        if secured is not None:
+            cluster.client_config = _written(directory / "client.properties", secured.client)
+            more += ["--config", str(_written(directory / "controller.properties", secured.ours))]
+            for words in secured.users:
+                to = ("--zookeeper", cluster.zookeeper)
+                code, said = await tool(cluster.jars, directory, "kafka.admin.ConfigCommand", *to, *words)
+                assert code == 0, said
         for broker_id in (1, 2, 3):
             cluster.brokers[broker_id] = KafkaBroker(
                 *(broker_id, free_port(), cluster.zookeeper, directory / f"broker-{broker_id}", cluster.jars),
                 protocol=protocol,
                 log_dirs=log_dirs,
+                security="PLAINTEXT" if secured is None else secured.protocol,
                 # what is not said is not in doubt: a leader gives a slow follower up after this
-                properties={"replica.lag.time.max.ms": "10000"},
+                properties={"replica.lag.time.max.ms": "10000", **({} if secured is None else secured.broker)},
             )
             await cluster.brokers[broker_id].launch()
         for broker in cluster.brokers.values():
             await broker.listening()
         await until(lambda: cluster.read("/controller"), "Kafka's own controller")
-        more = [] if protocol is None else ["--protocol", protocol]
-        cluster.controllers = [Controller(directory, cluster.zookeeper, 100, more)]
+        scheme = "kafka" if secured is None else secured.protocol.lower()
+        cluster.controllers = [Controller(directory, cluster.zookeeper, 100, more, scheme)]
         await cluster.controller.start()
         yield cluster
     finally:

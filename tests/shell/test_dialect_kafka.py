@@ -16,12 +16,14 @@ from controller.core.model import Broker
 from controller.core.requests import KnownBroker, Stop
 from controller.dialects import Envelope, NotAcknowledgedError, Request
 from controller.dialects.kafka import KafkaDialect, OwnAddress
+from controller.dialects.kafka_access import PLAIN_ACCESS, Access
 from controller.dialects.kafka_levels import level_for
 from controller.dialects.kafka_nodes import PLAINTEXT
 from controller.zk_model import DeadlinePassedError
 from tests.shell import kafka_support as kio
 
 HOST = "127.0.0.1"
+OWN = OwnAddress(100, {PLAINTEXT: (HOST, 1)})
 ENVELOPE = Envelope(100, 7, "7-1")
 SERVED = wire.Answer(0, [])
 UPDATE = Request(path=wire.UPDATE_METADATA, brokers=[], live_ids=frozenset())
@@ -69,14 +71,10 @@ def a_broker(port: int, protocol: str = "PLAINTEXT") -> Broker:
 
 @asynccontextmanager
 async def a_dialect(
-    check: Callable[[], None] = lambda: None, level: str = "3.9", **limits: int
+    check: Callable[[], None] = lambda: None, level: str = "3.9", access: Access = PLAIN_ACCESS, **limits: int
 ) -> AsyncIterator[KafkaDialect]:
-    dialect = KafkaDialect(
-        level_for(level),
-        OwnAddress(100, {PLAINTEXT: (HOST, 1)}),
-        check=check,
-        limits=msgspec.structs.replace(LIMITS, **limits),
-    )
+    bounds = msgspec.structs.replace(LIMITS, **limits)
+    dialect = KafkaDialect(level_for(level), OWN, access=access, check=check, limits=bounds)
     try:
         yield dialect
     finally:
@@ -121,7 +119,7 @@ async def test_a_connection_refused_is_tried_again_at_once() -> None:
     peer = Peer()
     async with listening(peer) as broker:
         pass  # nobody listens there now
-    dialect = KafkaDialect(level_for("3.9"), OwnAddress(100, {PLAINTEXT: (HOST, 1)}), check=lambda: None)
+    dialect = KafkaDialect(level_for("3.9"), OWN, check=lambda: None)
     async with asyncio.TaskGroup() as group:
         telling = group.create_task(dialect.send(broker, UPDATE, dialect.encode(UPDATE), ENVELOPE))
         await asyncio.sleep(0)
