@@ -26,6 +26,7 @@ from controller.dialects.kafka_codec import NO_UUID, Reader, Writer, topic_id_of
 from controller.inbox import PartitionOutcome, Reply
 from controller.kafka.broker_apis import asked
 from controller.kafka.server import Api
+from controller.kafka.trial import tried
 
 CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS, ELECT_LEADERS = 19, 20, 37, 43
 ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS = 45, 46
@@ -74,8 +75,6 @@ class AdminApis:
         cluster = self._door.cluster
         if cluster is not None and wish.name in cluster.topics:
             return Reply(Code.TOPIC_ALREADY_EXISTS, f"Topic '{wish.name}' already exists.")
-        if is_trial:
-            return Reply(Code.INVALID_REQUEST, "this controller cannot only validate: it creates, or it does not")
         partitions, factor = max(wish.partitions, 1), max(wish.replication_factor, 1)
         if wish.assignment is not None:
             event = CreateTopicAsked(wish.name, assignment=wish.assignment, configs=wish.configs)
@@ -83,7 +82,7 @@ class AdminApis:
             return Reply(Code.INVALID_PARTITIONS, "a topic has a partition and a replica at least")
         else:
             event = CreateTopicAsked(wish.name, partitions, factor, configs=wish.configs)
-        return await asked(self._door, event)
+        return tried(self._door, event) if is_trial else await asked(self._door, event)
 
     def _created(self, version: int, wish: TopicWish, reply: Reply, writer: Writer) -> None:
         cluster = self._door.cluster
@@ -128,12 +127,11 @@ class AdminApis:
         known = 0 if cluster is None or wish.name not in cluster.topics else len(cluster.topics[wish.name].partitions)
         if known and wish.partitions <= known:
             return Reply(Code.INVALID_PARTITIONS, f"Topic already has {known} partitions.")
-        if is_trial:
-            return Reply(Code.INVALID_REQUEST, "this controller cannot only validate: it grows a topic, or not")
         assignment = None
         if wish.assignment is not None:
             assignment = {known + number: replicas for number, replicas in wish.assignment.items()}
-        return await asked(self._door, GrowTopicAsked(wish.name, wish.partitions, assignment))
+        event = GrowTopicAsked(wish.name, wish.partitions, assignment)
+        return tried(self._door, event) if is_trial else await asked(self._door, event)
 
     async def elect_leaders(self, version: int, reader: Reader, writer: Writer) -> None:
         is_unclean = version >= 1 and reader.i8() == 1

@@ -71,6 +71,11 @@ class KafkaServer:
         self._connections: set[asyncio.Task[None]] = set()
         self._room = Room(limits.kafka_in_flight_bytes)
 
+    @property
+    def connections(self) -> int:
+        """Open now."""
+        return len(self._connections)
+
     async def start(
         self, host: str, port: int, *, tls: ssl.SSLContext | None = None, login: Callable[[], Login] | None = None
     ) -> int:

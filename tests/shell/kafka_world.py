@@ -56,8 +56,9 @@ class Client:
 class World:
     """A controller that leads brokers 1 to 3, and its server."""
 
-    def __init__(self, site: Site, node: Node, port: int) -> None:
+    def __init__(self, site: Site, node: Node, server: KafkaServer, port: int) -> None:
         self.site = site
+        self.server = server
         self.node = node
         self.port = port
         self.clients: list[Client] = []
@@ -86,7 +87,7 @@ async def a_world(**limits: int) -> AsyncIterator[World]:
             return frame[4:8] + b"passed on"
 
         server = KafkaServer(served, echo, bounds)
-        world = World(site, node, await server.start(HOST, 0))
+        world = World(site, node, server, await server.start(HOST, 0))
         try:
             yield world
         finally:
@@ -95,10 +96,12 @@ async def a_world(**limits: int) -> AsyncIterator[World]:
             await server.close()
 
 
-async def create(client: Client, name: str, assignment: Mapping[int, tuple[int, ...]], version: int = 7) -> Any:
+async def create(
+    client: Client, name: str, assignment: Mapping[int, tuple[int, ...]], version: int = 7, *, is_trial: bool = False
+) -> Any:
     m = kio.schema("create_topics", version, "request")
     rows = tuple(m.CreatableReplicaAssignment(partition_index=n, broker_ids=ids) for n, ids in assignment.items())
     config = m.CreatableTopicConfig(name="retention.ms", value="60000")
     topic = m.CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=rows, configs=(config,))
-    fields = {"topics": (topic,), "timeout": SECOND, "validate_only": False}
+    fields = {"topics": (topic,), "timeout": SECOND, "validate_only": is_trial}
     return (await client.ask("create_topics", version, "CreateTopicsRequest", **fields)).topics[0]
