@@ -59,6 +59,7 @@ class World:
     def __init__(self, site: Site, node: Node, server: KafkaServer, port: int) -> None:
         self.site = site
         self.server = server
+        self.passed_on = b"passed on"
         self.node = node
         self.port = port
         self.clients: list[Client] = []
@@ -84,7 +85,7 @@ async def a_world(**limits: int) -> AsyncIterator[World]:
             return own
 
         async def echo(frame: bytes) -> bytes:
-            return frame[4:8] + b"passed on"
+            return frame[4:8] + world.passed_on
 
         server = KafkaServer(served, echo, bounds)
         world = World(site, node, server, await server.start(HOST, 0))
