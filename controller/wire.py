@@ -23,6 +23,8 @@ SEQUENCE: Final = "Klamm-Sequence"
 BODY_SHA256: Final = "Klamm-Body-Sha256"
 ROLE: Final = "Klamm-Role"
 REQUEST_ID: Final = "Klamm-Request-Id"
+#: 1: pass the request on rather than redirect; 0: it was passed on
+FORWARD: Final = "Klamm-Forward"
 SIGNATURE: Final = "Klamm-Signature"
 
 #: the listener of people and tools, and of brokers among themselves where nothing else is configured

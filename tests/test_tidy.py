@@ -62,6 +62,8 @@ ZOOKEEPER_WRITERS |= {f"brokerstub.{name}" for name in ("registration", "zookeep
 CATCHES_EVERYTHING = {"controller.daemon"}
 #: least number of arguments with which a call is a write to ZooKeeper (`Event.set()` and its like have fewer)
 ZOOKEEPER_WRITES = {"transact": 1, "create": 2, "set": 3, "delete": 2}
+#: where a controller that is no broker says where it is
+ZOOKEEPER_WRITERS |= {"controller.kafka.presence"}
 #: a process of its own serves the API and Kafka's protocol beside each other
 HTTP_SERVERS += ("controller.kafka",)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Collection, MutableMapping, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 from aiohttp import web
@@ -25,11 +25,20 @@ from controller.core.events import Event
 from controller.core.lines import Line
 from controller.http import HttpClient, NoAnswerError, UnreachableError
 from controller.signing import Incarnation
-from controller.wire import CONTROLLER_EPOCH, EVENT_ID, BrokerEntry, address_of
-
-FORWARD: Final = "Klamm-Forward"
+from controller.wire import CONTROLLER_EPOCH, EVENT_ID, FORWARD, BrokerEntry, address_of
 
 log = structlog.get_logger()
+
+
+class Peers(Protocol):
+    """The processes that may hold the seat beside this one, where they are no brokers."""
+
+    async def learn(self) -> None:
+        """Look who holds it now."""
+
+    def entries(self) -> Sequence[BrokerEntry]:
+        """What was learnt."""
+
 
 #: gets the request and its whole body; may raise NotControllerError
 LedHandler = Callable[[web.Request, bytes], Awaitable[web.Response]]
@@ -38,11 +47,14 @@ LedHandler = Callable[[web.Request, bytes], Awaitable[web.Response]]
 class ActiveController:
     """Who holds `/controller` now, by address. It never forwards what was forwarded."""
 
-    def __init__(self, view: ClusterView, door: ControllerDoor, limits: Limits, courier: Courier) -> None:
+    def __init__(
+        self, view: ClusterView, door: ControllerDoor, limits: Limits, courier: Courier, peers: Peers | None = None
+    ) -> None:
         self._view = view
         self._door = door
         self._limits = limits
         self._courier = courier
+        self._peers = peers
 
     def route(self, method: str, path: str, handler: LedHandler) -> web.RouteDef:
         """A path that the active controller serves: on a standby the request is sent there."""
@@ -113,7 +125,8 @@ class ActiveController:
         """Where the process that holds the seat is to be asked the same on the caller's behalf, and with which headers.
         Raises the redirect, by the kind of listener that the caller came by, unless that was asked for; and when
         nobody else holds the seat now."""
-        is_forwarded = request.headers.get(FORWARD) == "1"
+        asked = request.headers.get(FORWARD)  # a peer that nobody lists is nobody to be sent to
+        is_forwarded = asked == "1" or (asked is None and self._peers is not None)
         listener = self._courier.listener if is_forwarded else listener_asked(request, self._view)
         holder, address = self._holder(listener)
         location = f"{address}{request.rel_url.raw_path_qs}"
@@ -126,10 +139,14 @@ class ActiveController:
         """Whose process holds the seat, and where that listens, if it is another one."""
         seat = self._door.seat
         if seat is not None and seat[0] != self._view.own_broker_id:
-            found = next((broker for broker in self._view.brokers if broker.id == seat[0]), None)
+            known = self._view.brokers if self._peers is None else self._peers.entries()
+            found = next((broker for broker in known if broker.id == seat[0]), None)
             address = None if found is None else address_of(found.endpoints, listener)
             if found is not None and address is not None:
                 return found, address
+            if self._peers is not None:
+                detail = f"broker {seat[0]} is the controller, and none of ours: see `klamm takeover`"
+                raise unavailable(Code.NOT_CONTROLLER.name, detail)
         raise unavailable(Code.NOT_CONTROLLER.name, "there is no active controller now; nothing was changed, try again")
 
     def client(self) -> HttpClient:

@@ -8,7 +8,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from controller.api.access import Gate, nobody
-from controller.api.active import ActiveController
+from controller.api.active import ActiveController, Peers
 from controller.api.audit import audit_for
 from controller.api.configs import Configs
 from controller.api.courier import Courier
@@ -30,6 +30,7 @@ from controller.api.reads import Reads
 from controller.api.reports import Reports
 from controller.api.rpc import Rpcs
 from controller.api.security import guard_for
+from controller.api.standby import standby_for
 from controller.api.view import ClusterView, ControllerDoor
 from controller.api.writes import Writes
 from controller.config import LIMITS, BrokerConfig, Limits
@@ -49,21 +50,23 @@ def build_app(
     own: Callable[[], Incarnation] = nobody,
     signer: Signer | None = None,
     limits: Limits = LIMITS,
+    peers: Peers | None = None,
 ) -> web.Application:
-    """The admin API, the probes and the RPCs to the controller. `listeners` are the allowed values of Host, such as
+    """The admin API, probes and RPCs to the controller. `listeners` are the allowed values of Host, such as
     `127.0.0.1:8081`; `config` are the properties of this process, to be shown; `own` is who we are now, to those who
-    sign, and `signer` signs what we pass on. The application is not frozen: more routes can be added, and are guarded
-    and explained like these."""
-
+    sign, and `signer` signs what we pass on. `peers` are given where it is no broker. The application is not frozen: more
+    routes can be added, and are guarded and explained like these."""
     guard = guard_for(listeners, Gate(secrets, own, limits))
     app = web.Application(
         middlewares=[_stamp_for(view), audit_for(), problems, guard, Quotas(limits).middleware()],
         client_max_size=limits.rpc_body_max_bytes,
     )
     app.cleanup_ctx.append(lag_meter(door.meters))
-    tls, listener = client_context_for(config), config.inter_broker_listener_name
-    courier = Courier(signer or Signer(), own, config.routes, listener, tls)
-    active, summaries = ActiveController(view, door, limits, courier), Summaries(view)
+    listener = config.inter_broker_listener_name
+    courier = Courier(signer or Signer(), own, config.routes, listener, client_context_for(config))
+    active, summaries = ActiveController(view, door, limits, courier, peers), Summaries(view)
+    if peers is not None:
+        app.middlewares.append(standby_for(active, door, peers))
     pulse = Pulse(door, summaries, active)
     app.cleanup_ctx.append(pulse.sampling)
     events = Events(view, door, active, limits)

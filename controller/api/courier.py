@@ -49,7 +49,7 @@ class Courier:
     def headers_for(
         self, request: web.Request, url: str, body: bytes, receiver: Incarnation, controller_epoch: int
     ) -> dict[str, str]:
-        headers = {wire.REQUEST_ID: request[REQUEST_ID]}
+        headers = {wire.REQUEST_ID: request[REQUEST_ID], wire.FORWARD: "0"}  # one hop and no more
         if not self._signer.signs:
             given = request.headers.get(hdrs.AUTHORIZATION)
             token = {} if given is None else {"Authorization": given}

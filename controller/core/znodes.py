@@ -56,6 +56,8 @@ DRAINING = "/klamm/draining"
 FAILED_DIRS = "/klamm/failed_dirs"
 TERMS = "/klamm/terms"
 KNOWN_BROKERS = "/klamm/brokers"
+#: controllers of ours that are no brokers
+CONTROLLERS = "/klamm/controllers"
 
 
 class Ensure(msgspec.Struct, frozen=True, gc=False):

@@ -38,6 +38,7 @@ from controller.kafka.broker_apis import BrokerApis
 from controller.kafka.check import Check, check, reasons_against
 from controller.kafka.login import Login
 from controller.kafka.own_configs import with_own_configs
+from controller.kafka.presence import Presence
 from controller.kafka.relay import Relay
 from controller.kafka.seat import SeatApi
 from controller.kafka.server import API_VERSIONS, Api, KafkaServer
@@ -46,8 +47,10 @@ from controller.kafka.users import ScramUsers
 from controller.kafka.view import BeliefView
 from controller.metrics import Meters
 from controller.outbox import Outboxes
+from controller.signing import Signer
 from controller.term import first_cause
 from controller.tools import OnAnswer, Tools, close_at_end
+from controller.wire import HTTP_LISTENER
 from controller.zk import ZooKeeperClient, connect, parse_connect
 from controller.zk_model import SessionLostError, ZooKeeperError
 
@@ -65,6 +68,13 @@ class Dedicated:
         config.directory.mkdir(parents=True, exist_ok=True)
         self._journal = Journal(config.directory / "state-change.log")
         self._door = Door(self._journal, Meters())
+        scheme = "HTTPS" if config.is_https else HTTP_LISTENER
+        self._presence = Presence(
+            config.controller_id,
+            f"{scheme}://{config.http.host}:{config.http.port}",
+            self._door,
+            config.broker.zookeeper_session_timeout_ms,
+        )
         self._zk: ZooKeeperClient | None = None
         self._tools: Tools | None = None
 
@@ -122,6 +132,7 @@ class Dedicated:
     async def _live_session(self, zk: ZooKeeperClient, tools: Tools) -> None:
         self._zk = zk
         daemon = Daemon(zk, self._config.controller_id, tools)
+        await self._presence.announce(zk)
         self._door.open_to(daemon)
         try:
             await daemon.run()
@@ -152,7 +163,16 @@ class Dedicated:
         config, address = self._config, self._config.http
         hosts = [f"{host}:{address.port}" for host in (address.host, "localhost")]
         view = BeliefView(self._door, cluster_id, config.controller_id)
-        app = build_app(view, self._door, listeners=hosts, config=config.broker, secrets=config.secrets)
+        app = build_app(
+            view,
+            self._door,
+            listeners=hosts,
+            config=config.broker,
+            secrets=config.secrets,
+            own=self._presence.own,
+            signer=Signer(config.secrets.rpc_secrets),
+            peers=self._presence,
+        )
         app.add_routes(SeatApi(self._door, self._check).routes())
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()

@@ -85,8 +85,10 @@ def config_for(
     sasl = sasl_for({name: given.pop(name) for name in (_MECHANISM, _ENABLED, _JAAS) if name in given})
     if kafka.keys() & SASL and sasl is None:
         raise ConfigError(f"--listen {listen}: a SASL listener takes {_JAAS}, in the file of --config")
+    name = "HTTPS" if is_https else "HTTP"
+    named = {"inter.broker.listener.name": name}
     own = {"broker.id": str(controller_id), "zookeeper.connect": zookeeper, "log.dirs": str(directory)}
-    broker = broker_config_for({**own, "listeners": f"HTTP://{http.host}:{http.port}", **given})
+    broker = broker_config_for({**own, "listeners": f"{name}://{http.host}:{http.port}", **named, **given})
     try:
         level = level_for(protocol)
     except ValueError as error:

@@ -38,6 +38,7 @@ CONFIG_OPTION = {
     "VerifiableProducer": "--producer.config",
     "VerifiableConsumer": "--consumer.config",
     "LeaderElectionCommand": "--admin.config",
+    "consumer.ConsoleConsumer": "--consumer.config",
 }
 
 
@@ -85,6 +86,17 @@ class Controller:
             self._child.signal(number)
             self._child.signal(Signals.SIGCONT)
             await self._child.wait()
+
+    async def ended(self) -> int:
+        """Its exit code, when it ends by itself."""
+        assert self._child is not None
+        async with asyncio.timeout(DEADLINE_S):
+            await self._child.wait()
+        assert self._child.exit_code is not None
+        return self._child.exit_code
+
+    def log_text(self) -> str:
+        return (self.directory / "controller.log").read_text()
 
     async def is_up(self) -> bool:
         return (await self.ask("GET", "/livez"))[0] == 200
@@ -214,7 +226,7 @@ async def until(question: Callable[[], Any], what: str) -> Any:
         await asyncio.sleep(POLL_S)
 
 
-def _written(path: Path, properties: Mapping[str, str]) -> Path:
+def written(path: Path, properties: Mapping[str, str]) -> Path:
     path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
     path.chmod(0o600)
     return path
@@ -233,8 +245,9 @@ async def a_cluster(
     try:
         more = [] if protocol is None else ["--protocol", protocol]
         if secured is not None:
-            cluster.client_config = _written(directory / "client.properties", secured.client)
-            more += ["--config", str(_written(directory / "controller.properties", secured.ours))]
+            cluster.client_config = written(directory / "client.properties", secured.client)
+            more += ["--config", str(written(directory / "controller.properties", secured.ours))]
+            kazoo.ensure_path("/kafka")  # the tool wants the chroot to be there
             for words in secured.users:
                 to = ("--zookeeper", cluster.zookeeper)
                 code, said = await tool(cluster.jars, directory, "kafka.admin.ConfigCommand", *to, *words)

@@ -19,48 +19,22 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from signal import Signals
-from typing import Any, Final
+from typing import Final
 
 import structlog
 
 from brokerstub.lab.child import Child, launched
 from brokerstub.lab.kafka import java_command
 from tests.integration.order import Order
-from tests.kafka.cluster import TOOLS, Cluster, a_cluster, events_in, until
+from tests.kafka.cluster import TOOLS, Cluster, a_cluster, until, written
+from tests.kafka.judge import TOPIC, Watcher, judge, unconsumed
+from tests.kafka.secured import KINDS
 
-TOPIC: Final = "soak"
+#: grown by and by
+OTHER: Final = "growing"
 PARTITIONS: Final = 6
 RATE: Final = 100
-#: detection: the longest session (ours, 6 s) and what ZooKeeper adds to it; and a second
-LEADERLESS_MAX_S: Final = 6.0 + 1.0 + 1.0
-WATCH_S: Final = 0.1
-
 log = structlog.get_logger()
-
-
-class Watcher:
-    """How long partitions were without a live leader, as ZooKeeper says it."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._since: dict[int, float] = {}
-        self.longest_s = 0.0
-        self.is_over = False
-
-    async def run(self) -> None:
-        while not self.is_over:
-            now = time.monotonic()
-            live, states = await asyncio.to_thread(self._read)
-            for number, state in states.items():
-                if state["leader"] in live:
-                    self.longest_s = max(self.longest_s, now - self._since.pop(number, now))
-                else:
-                    self._since.setdefault(number, now)
-            await asyncio.sleep(WATCH_S)
-
-    def _read(self) -> tuple[set[int], dict[int, dict[str, int]]]:
-        live = {one for one in (1, 2, 3) if self._cluster.is_registered(one)}
-        return live, dict(self._cluster.states(TOPIC))
 
 
 class Soak:
@@ -70,9 +44,13 @@ class Soak:
         self.cluster = cluster
         self.random = random.Random(seed)
         self.done: dict[str, int] = defaultdict(int)
+        #: each of them in turn loses its controller in the middle
+        self.operations = [self.make_topic, self.grow, self.reassign, self.kill_broker, self.stop_broker, self.elect,
+                           self.delete_topic]  # fmt: skip
+        self.others: list[str] = []
 
     async def run(self, minutes: float) -> None:
-        faults = [self.kill_broker, self.freeze_broker, self.stop_broker, self.make_topic, self.reassign]
+        faults = [self.freeze_broker, *self.operations]
         end = time.monotonic() + minutes * 60
         while time.monotonic() < end:
             for step in (self.hand_back, self.take_over, self.kill_controller):
@@ -101,7 +79,7 @@ class Soak:
     async def kill_controller(self) -> None:
         """In the middle of an operation, a little earlier or later each time; a Kafka broker is the safety net."""
         await self.cluster.controller.take_over()
-        operation = self.random.choice([self.make_topic, self.reassign, self.kill_broker])
+        operation = self.operations[self.done["kill_controller"] % len(self.operations)]
         async with asyncio.TaskGroup() as group:
             running = group.create_task(self.settled(operation))
             await self.let_pass(self.random.uniform(0, 3))
@@ -144,7 +122,21 @@ class Soak:
 
     async def make_topic(self) -> None:
         name = f"other-{self.random.randrange(1 << 30)}"
+        self.others.append(name)
         await self.cluster.create(name, "--partitions", "3", "--replication-factor", "3")
+
+    async def grow(self) -> None:
+        count = len(self.cluster.states(OTHER)) + 1
+        await self.cluster.tool("TopicCommand", "--alter", "--topic", OTHER, "--partitions", str(count))
+
+    async def delete_topic(self) -> None:
+        if not self.others:
+            await self.make_topic()
+        await self.cluster.tool("TopicCommand", "--delete", "--if-exists", "--topic", self.others.pop())
+
+    async def elect(self) -> None:
+        what = ("--election-type", "preferred", "--all-topic-partitions")
+        await self.cluster.tool("LeaderElectionCommand", *what)
 
     async def reassign(self) -> None:
         rows = [
@@ -166,75 +158,26 @@ async def client_of(cluster: Cluster, name: str, *arguments: str) -> Child:
     )
 
 
-async def records_in(cluster: Cluster, number: int, count: int) -> list[tuple[int, int]]:
-    """Offset and value of every record of one partition, read from offset 0 on."""
-    printed = await cluster.tool(
-        *("consumer.ConsoleConsumer", "--topic", TOPIC, "--partition", str(number), "--offset", "0"),
-        *("--property", "print.offset=true", "--timeout-ms", "8000"),
-    )
-    lines = [line.split("\t") for line in printed.splitlines() if line.startswith("Offset:")]
-    found = [(int(offset.partition(":")[2]), int(value)) for offset, value in lines]
-    assert len(found) >= count, f"{TOPIC}-{number} has {len(found)} records, and {count} were acknowledged"
-    return found
-
-
-def said_by(cluster: Cluster, client: str, name: str) -> list[dict[str, Any]]:
-    """What a client printed of one kind."""
-    printed = (cluster.directory / f"{client}.log").read_text(errors="replace")
-    return [one for one in events_in(printed) if one["name"] == name]
-
-
-def unconsumed(cluster: Cluster) -> set[tuple[int, int]]:
-    """Acknowledged records that the consumer's group has not been given yet, by partition and offset."""
-    sent = said_by(cluster, "VerifiableProducer", "producer_send_success")
-    seen = said_by(cluster, "VerifiableConsumer", "record_data")
-    return {(one["partition"], one["offset"]) for one in sent} - {(one["partition"], one["offset"]) for one in seen}
-
-
-async def judge(cluster: Cluster, watcher: Watcher, order: Order) -> list[str]:
-    """What is wrong; nothing if all is well."""
-    wrong = []
-    acknowledged: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for one in said_by(cluster, "VerifiableProducer", "producer_send_success"):
-        acknowledged[one["partition"]].append((one["offset"], int(one["value"])))
-    failed = said_by(cluster, "VerifiableProducer", "producer_send_error")
-    for number, acked in sorted(acknowledged.items()):
-        found = await records_in(cluster, number, len(acked))
-        values = [value for _, value in found]
-        if len(set(values)) != len(values):
-            wrong.append(f"{TOPIC}-{number}: {len(values) - len(set(values))} records are there twice")
-        if missing := set(acked) - set(found):
-            wrong.append(f"{TOPIC}-{number}: {len(missing)} acknowledged records are not where they were: {missing}")
-        if values != sorted(values):
-            wrong.append(f"{TOPIC}-{number}: records are out of order")
-    claims = order.claims()
-    epochs = [claim.controller_epoch for claim in claims]
-    if epochs != list(range(epochs[0], epochs[0] + len(epochs))):
-        wrong.append(f"controller epochs are {epochs}")
-    if watcher.longest_s > LEADERLESS_MAX_S:
-        wrong.append(f"a partition had no live leader for {watcher.longest_s:.1f} s, more than {LEADERLESS_MAX_S} s")
-    count = sum(map(len, acknowledged.values()))
-    if not count:
-        wrong.append("nothing was acknowledged")
-    log.info(
-        "soak.judged",
-        acknowledged=count,
-        refused=len(failed),
-        controllers=len(claims),
-        ours=sum(claim.broker_id == cluster.controller.controller_id for claim in claims),
-        longest_without_leader_s=round(watcher.longest_s, 2),
-    )
-    return wrong
-
-
-async def soak(minutes: float, seed: int, directory: Path) -> list[str]:
-    async with a_cluster(directory) as cluster:
+async def soak(minutes: float, seed: int, directory: Path, kind: str | None) -> list[str]:
+    secured = None if kind is None else KINDS[kind](directory)
+    async with a_cluster(directory, secured=secured) as cluster:
         await cluster.controller.take_over()
         await cluster.create(TOPIC, "--partitions", str(PARTITIONS), "--replication-factor", "3", "--config",
                              "min.insync.replicas=2")  # fmt: skip
-        settings = directory / "producer.properties"
-        settings.write_text("enable.idempotence=true\nretries=2147483647\ndelivery.timeout.ms=300000\n")
-        consumer_group = ("--group-id", "soak", "--reset-policy", "earliest", "--verbose")
+        await cluster.create(OTHER, "--partitions", "1", "--replication-factor", "3")
+        to_brokers = {} if secured is None else secured.client
+        patient = {"enable.idempotence": "true", "retries": "2147483647", "delivery.timeout.ms": "300000"}
+        settings = written(directory / "producer.properties", {**to_brokers, **patient})
+        reading = written(directory / "consumer.properties", to_brokers)
+        consumer_group = (
+            "--consumer.config",
+            str(reading),
+            "--group-id",
+            "soak",
+            "--reset-policy",
+            "earliest",
+            "--verbose",
+        )
         producer = await client_of(
             cluster, "VerifiableProducer", "--topic", TOPIC, "--throughput", str(RATE), "--producer.config",
             str(settings), "--acks", "-1",
@@ -262,11 +205,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make kafka-soak", description="Real Kafka brokers under random faults.")
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--secured", choices=KINDS, help="listeners that ask who speaks")
     arguments = parser.parse_args()
     seed = arguments.seed if arguments.seed is not None else random.SystemRandom().randrange(1 << 32)
     directory = Path(tempfile.mkdtemp(prefix="klamm-soak-"))
     log.info("soak.begun", minutes=arguments.minutes, seed=seed, directory=str(directory))
-    wrong = asyncio.run(soak(arguments.minutes, seed, directory))
+    wrong = asyncio.run(soak(arguments.minutes, seed, directory, arguments.secured))
     for one in wrong:
         log.error("soak.failed", reason=one, seed=seed)
     if not wrong:

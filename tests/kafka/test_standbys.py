@@ -1,0 +1,128 @@
+"""Controllers of ours beside each other, on a real ZooKeeper: a standby answers as the active one does, and follows it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from signal import Signals
+
+import pytest
+import pytest_asyncio
+from kazoo.client import KazooClient
+
+from brokerstub.lab.zookeeper import ZooKeeperServer, free_port
+from tests.kafka.cluster import Controller, until
+
+pytestmark = [pytest.mark.java, pytest.mark.slow]
+Starting = Callable[..., Awaitable[Controller]]
+CHROOT = "/standbys"
+
+
+@pytest_asyncio.fixture
+async def zookeeper(tmp_path: Path) -> AsyncIterator[ZooKeeperServer]:
+    server = ZooKeeperServer(tmp_path / "zookeeper", free_port(), fsync=False)
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest_asyncio.fixture
+async def kazoo(zookeeper: ZooKeeperServer) -> AsyncIterator[KazooClient]:
+    client = KazooClient(hosts=zookeeper.address, timeout=30)
+    await asyncio.to_thread(client.start)
+    client.create(f"{CHROOT}/cluster/id", b'{"version":"1","id":"a-cluster"}', makepath=True)
+    client.create(f"{CHROOT}/brokers/ids", b"", makepath=True)
+    client.create(f"{CHROOT}/brokers/topics", b"")
+    yield client
+    await asyncio.to_thread(client.stop)
+    client.close()
+
+
+@pytest_asyncio.fixture
+async def starting(zookeeper: ZooKeeperServer, kazoo: KazooClient, tmp_path: Path) -> AsyncIterator[Starting]:
+    started: list[Controller] = []
+
+    async def start(controller_id: int, *more: str, name: str = "") -> Controller:
+        directory = tmp_path / name
+        started.append(Controller(directory, zookeeper.address + CHROOT, controller_id, more))
+        await started[-1].start()
+        return started[-1]
+
+    yield start
+    for controller in started:
+        await controller.end(Signals.SIGKILL)
+
+
+def a_broker(kazoo: KazooClient, broker_id: int) -> None:
+    """Registered as one of Kafka's; nobody listens there."""
+    told = {"version": 5, "host": "127.0.0.1", "port": 1, "endpoints": ["PLAINTEXT://127.0.0.1:1"], "features": {}}
+    told |= {"listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT"}, "jmx_port": -1, "timestamp": "0"}
+    kazoo.create(f"{CHROOT}/brokers/ids/{broker_id}", json.dumps(told).encode(), ephemeral=True)
+
+
+def a_seat(kazoo: KazooClient, broker_id: int) -> None:
+    """Held by one of Kafka's."""
+    told = {"version": 2, "brokerid": broker_id, "timestamp": "0", "kraftControllerEpoch": -1}
+    kazoo.create(f"{CHROOT}/controller", json.dumps(told).encode(), ephemeral=True)
+    kazoo.create(f"{CHROOT}/controller_epoch", b"1")
+
+
+async def test_a_standby_answers_out_of_the_active_ones_mouth_and_follows_it(
+    starting: Starting, kazoo: KazooClient
+) -> None:
+    a_broker(kazoo, 1)
+    active = await starting(100)
+    await until(active.is_active, "the first one is active")
+    standby = await starting(101)
+    created = await standby.ask("POST", "/v1/topics", {"name": "orders", "assignment": {"0": [1]}})
+    assert created[0] == 201, created
+    for path in (
+        *("/v1/cluster", "/v1/brokers", "/v1/brokers/1", "/v1/topics", "/v1/topics/orders", "/v1/partitions"),
+        *("/v1/topics/orders/partitions", "/v1/partitions/orders/0/story", "/v1/controller/history", "/v1/matrix"),
+        *("/v1/reassignments", "/v1/cluster/config", "/v1/controller/states", "/healthz/cluster"),
+    ):
+        said, passed_on = await active.ask("GET", path), await standby.ask("GET", path)
+        assert said[0] == passed_on[0] != 0, (path, said, passed_on)
+        assert comparable(said[1]) == comparable(passed_on[1]), path
+    assert (await standby.ask("POST", "/v1/what-if", {"kill": [1]}))[1]["offline"] == ["orders-0"]
+    assert (await standby.ask("GET", "/v1/controller"))[1]["phase"] == "standby"
+    await active.end(Signals.SIGKILL)
+    await until(standby.is_active, "the other one follows")
+    assert [one["name"] for one in (await standby.ask("GET", "/v1/topics"))[1]["items"]] == ["orders"]
+
+
+def comparable(body: object) -> object:
+    """Without what differs from one moment to the next."""
+    if isinstance(body, dict):
+        return {key: comparable(value) for key, value in body.items() if not key.endswith("_ms") and key != "recent"}
+    return [comparable(one) for one in body] if isinstance(body, list) else body
+
+
+async def test_while_a_broker_is_the_controller_it_says_so_and_what_to_do(
+    starting: Starting, kazoo: KazooClient
+) -> None:
+    a_broker(kazoo, 1)
+    a_seat(kazoo, 1)
+    standby = await starting(100)
+
+    async def said() -> str:
+        status, body = await standby.ask("GET", "/v1/topics")
+        assert status == 503, body
+        return str(body["detail"])
+
+    async def has_seen_it() -> bool:
+        return "klamm takeover" in await said()
+
+    await until(has_seen_it, "it has seen who holds the seat")
+    assert "broker 1 is the controller, and none of ours" in await said()
+    dry = await standby.ask("POST", "/v1/takeover", {"dry_run": True})
+    assert (dry[0], dry[1]["taken"], dry[1]["check"]["controller"]) == (200, False, 1)
+
+
+async def test_a_second_process_of_the_same_id_ends_and_says_why(starting: Starting, kazoo: KazooClient) -> None:
+    await starting(100)
+    other = await starting(100, name="other")
+    assert await other.ended() == 1
+    assert "another controller of ours has the id 100: give this one another --id" in other.log_text()
