@@ -54,19 +54,18 @@ def build_app(
 ) -> web.Application:
     """The admin API, probes and RPCs to the controller. `listeners` are the allowed values of Host, such as
     `127.0.0.1:8081`; `config` are the properties of this process, to be shown; `own` is who we are now, to those who
-    sign, and `signer` signs what we pass on. `peers` are given where it is no broker. The application is not frozen: more
-    routes can be added, and are guarded and explained like these."""
+    sign, and `signer` signs what we pass on. `peers` are given where it is no broker. More routes can be added to the
+    application, and are guarded and explained like these."""
     guard = guard_for(listeners, Gate(secrets, own, limits))
     app = web.Application(
         middlewares=[_stamp_for(view), audit_for(), problems, guard, Quotas(limits).middleware()],
         client_max_size=limits.rpc_body_max_bytes,
     )
     app.cleanup_ctx.append(lag_meter(door.meters))
-    listener = config.inter_broker_listener_name
-    courier = Courier(signer or Signer(), own, config.routes, listener, client_context_for(config))
+    tls = client_context_for(config)
+    courier = Courier(signer or Signer(), own, config.routes, config.inter_broker_listener_name, tls)
     active, summaries = ActiveController(view, door, limits, courier, peers), Summaries(view)
-    if peers is not None:
-        app.middlewares.append(standby_for(active, door, peers))
+    app.middlewares.extend([] if peers is None else [standby_for(active, door, peers)])
     pulse = Pulse(door, summaries, active)
     app.cleanup_ctx.append(pulse.sampling)
     events = Events(view, door, active, limits)

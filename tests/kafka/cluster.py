@@ -121,7 +121,8 @@ class Controller:
         return dict(body)
 
     async def is_active(self) -> bool:
-        return (await self.ask("GET", "/v1/controller"))[1]["phase"] == "active"
+        _, body = await self.ask("GET", "/v1/controller")
+        return (body["broker_id"], body["phase"]) == (self.controller_id, "active")
 
 
 class Cluster:

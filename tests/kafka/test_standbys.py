@@ -1,4 +1,4 @@
-"""Controllers of ours beside each other, on a real ZooKeeper: a standby answers as the active one does, and follows it."""
+"""Controllers of ours beside each other on a real ZooKeeper: a standby answers as the active one, and follows it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest_asyncio
 from kazoo.client import KazooClient
 
 from brokerstub.lab.zookeeper import ZooKeeperServer, free_port
+from brokerstub.registration import TOP_LEVEL_PATHS
 from tests.kafka.cluster import Controller, until
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
@@ -33,8 +34,8 @@ async def kazoo(zookeeper: ZooKeeperServer) -> AsyncIterator[KazooClient]:
     client = KazooClient(hosts=zookeeper.address, timeout=30)
     await asyncio.to_thread(client.start)
     client.create(f"{CHROOT}/cluster/id", b'{"version":"1","id":"a-cluster"}', makepath=True)
-    client.create(f"{CHROOT}/brokers/ids", b"", makepath=True)
-    client.create(f"{CHROOT}/brokers/topics", b"")
+    for path in TOP_LEVEL_PATHS:
+        client.ensure_path(f"{CHROOT}{path}")
     yield client
     await asyncio.to_thread(client.stop)
     client.close()
@@ -76,6 +77,11 @@ async def test_a_standby_answers_out_of_the_active_ones_mouth_and_follows_it(
     active = await starting(100)
     await until(active.is_active, "the first one is active")
     standby = await starting(101)
+
+    async def has_found_it() -> bool:
+        return (await standby.ask("GET", "/v1/topics"))[0] == 200
+
+    await until(has_found_it, "the standby has found it")
     created = await standby.ask("POST", "/v1/topics", {"name": "orders", "assignment": {"0": [1]}})
     assert created[0] == 201, created
     for path in (
@@ -87,7 +93,7 @@ async def test_a_standby_answers_out_of_the_active_ones_mouth_and_follows_it(
         assert said[0] == passed_on[0] != 0, (path, said, passed_on)
         assert comparable(said[1]) == comparable(passed_on[1]), path
     assert (await standby.ask("POST", "/v1/what-if", {"kill": [1]}))[1]["offline"] == ["orders-0"]
-    assert (await standby.ask("GET", "/v1/controller"))[1]["phase"] == "standby"
+    assert (await standby.ask("GET", "/v1/controller"))[1]["broker_id"] == 100
     await active.end(Signals.SIGKILL)
     await until(standby.is_active, "the other one follows")
     assert [one["name"] for one in (await standby.ask("GET", "/v1/topics"))[1]["items"]] == ["orders"]
