@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Collection, MutableMapping, Sequence
-from typing import Final, Protocol
+from typing import Protocol
 
 import structlog
 from aiohttp import web
