@@ -80,6 +80,7 @@ class Loop:
         self._entropy = entropy
         self._on_phase = on_phase
         self._events = 0
+        self._decided_ms = 0.0
         self._conflicts: Counter[str] = Counter()
 
     async def run(self) -> None:
@@ -112,13 +113,16 @@ class Loop:
             log.info(
                 "event.settled", kind=type(event).__name__, event_id=self._event_id, changes=len(stood),
                 newest_zxid=max((one.zxid for one in stood), default=0), is_settled=is_settled, took_ms=took_ms,
+                decided_ms=self._decided_ms,
             )  # fmt: skip
         return stood, is_settled
 
     async def _settle(self, event: Event) -> tuple[list[Committed], bool]:
         self._events += 1
         event_id = self._event_id
+        started = time.perf_counter()
         steps = await self._decide(event)
+        self._decided_ms = round((time.perf_counter() - started) * 1_000, 1)
         self._on_phase("decided")
         stood: list[Committed] = []
         dropped: set[str] = set()

@@ -51,6 +51,11 @@ class Loaded(msgspec.Struct):
     zxid: int
     admin: AdminLoaded
 
+    def forget_partitions(self) -> None:
+        """They are believed by now."""
+        self.topics.clear()
+        self.states.clear()
+
     def duties(self) -> Duties:
         """What a predecessor left written down, as far as it concerns brokers that are still registered like that."""
         admin, epochs = self.admin, {broker_id: broker.epoch for broker_id, broker in self.brokers.items()}

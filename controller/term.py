@@ -145,6 +145,8 @@ class Term:
                 raise StrangersError(f"brokers {sorted(self.strangers)} are none of ours, and the cluster is theirs")
             for _ in self.cluster.loading(loaded.topics, loaded.states, loaded.duties()):
                 await asyncio.sleep(0)
+            started = started_for(loaded, self.claim.controller_epoch)
+            loaded.forget_partitions()
             gc.freeze()
         finally:
             gc.enable()
@@ -163,7 +165,8 @@ class Term:
             entropy=self._tools.entropy,
             on_phase=self._mark,
         )
-        await loop.settle_whole(started_for(loaded, self.claim.controller_epoch))
+        await loop.settle_whole(started)
+        del started  # what was found is believed, too
         self._is_starting = False
         for event in self._left_to_do(loaded):
             await loop.settle_whole(event)

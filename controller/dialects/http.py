@@ -65,15 +65,7 @@ class HttpDialect:
     def encode(self, request: Request) -> bytes:
         if request.path == wire.STOP_REPLICA:
             return wire.encode(wire.StopReplicaRequest(_stops_for(request.stops)))
-        return wire.encode(
-            wire.UndecodedStatesRequest(
-                full=request.full,
-                part=request.part,
-                parts=request.parts,
-                brokers=[_entry_for(known) for known in request.brokers] if request.tells_brokers else (),
-                topics=_topics_for(request),
-            )
-        )
+        return encode_states(request)
 
     async def send(self, broker: Broker, request: Request, body: bytes, envelope: Envelope) -> wire.Answer:
         path = request.path
@@ -99,6 +91,19 @@ class HttpDialect:
             return wire.decode(answer, wire.Answer)
         except msgspec.DecodeError as error:
             raise NotAcknowledgedError(f"{endpoint}{path} answered what makes no sense: {error}") from error
+
+
+def encode_states(request: Request) -> bytes:
+    """The body of a LeaderAndIsr or UpdateMetadata."""
+    return wire.encode(
+        wire.UndecodedStatesRequest(
+            full=request.full,
+            part=request.part,
+            parts=request.parts,
+            brokers=[_entry_for(known) for known in request.brokers] if request.tells_brokers else (),
+            topics=_topics_for(request),
+        )
+    )
 
 
 def _entry_for(known: KnownBroker) -> wire.BrokerEntry:

@@ -1,13 +1,13 @@
-"""`python -m tests.bench [--kafka] [--topics 100] [--partitions 100] [--rounds 3] [-o table|json]`."""
+"""`python -m tests.bench [--kafka] [--topics 100] [--partitions 100] [--rounds 3] [--row NAME] [-o table|json]`."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import shutil
-import statistics
 import sys
 from collections import defaultdict
+from collections.abc import Collection
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -16,90 +16,99 @@ import click
 import structlog
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from tests.bench import contender
 from tests.bench.acks import Row
+from tests.bench.contender import Contender
 from tests.bench.limits import limit_of
-from tests.bench.rows import CREATED_PARTITIONS, ROWS, one_round, put_back
-from tests.bench.world import BROKERS, a_world
+from tests.bench.rows import BACK, CREATED_PARTITIONS, CREATION, DEATH, ROWS, Measured, one_round, put_back
+from tests.bench.table import BROKER_LOAD, BROKER_MEMORY, LIMIT, table_of, target_of
+from tests.bench.world import BROKERS, SESSION_TIMEOUT_MS, World, a_world
 
-LIMIT = "limit"
-TABLE_WIDTH = 120
+TABLE_WIDTH = 150
 #: data and logs of the last run
 FOLDER = Path(__file__).parents[2] / "var" / "bench"
+#: a ZooKeeper server takes about so much for each partition: its znode and its state's
+HEAP_BYTES_PER_PARTITION = 2_500
+HEAP_MIN_MB = 2_048
 
 
-async def bench(topics: int, partitions: int, rounds: int, console: Console, *, with_kafka: bool) -> dict[str, Any]:
+class Notes:
+    """Values by row and by whose they are."""
+
+    def __init__(self) -> None:
+        self.values: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        self.told: defaultdict[str, dict[str, int]] = defaultdict(dict)
+
+    def take(self, rows: Measured, name: str) -> None:
+        for row, measured in rows.items():
+            if measured.acks:
+                self.told[row][name] = measured.bytes_told
+            self.values[row][name].append(round(measured.seconds, 4))
+
+
+async def bench(
+    topics: int, partitions: int, rounds: int, wanted: Collection[str], *, with_kafka: bool, is_warm: bool
+) -> dict[str, Any]:
     makers = [contender.ours, *([contender.kafka] if with_kafka else [])]
-    seconds: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-    told: defaultdict[str, dict[str, int]] = defaultdict(dict)
+    notes = Notes()
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
-    with Progress(console=console, transient=True) as progress:
+    heap_mb = max(HEAP_MIN_MB, topics * partitions * HEAP_BYTES_PER_PARTITION >> 20)
+    with Progress(console=Console(stderr=True), transient=True) as progress:
         async with AsyncExitStack() as stack:
-            world = await stack.enter_async_context(a_world(FOLDER))
+            world = await stack.enter_async_context(a_world(FOLDER, heap_mb=heap_mb))
             task = progress.add_task("writing partitions", total=topics * partitions)
             await world.populate(topics, partitions, lambda count: progress.advance(task, count))
             port = world.server.client_port
             contenders = [await stack.enter_async_context(contender.launched(*make(port, FOLDER))) for make in makers]
-            task = progress.add_task("measuring", total=(1 + rounds) * len(contenders))
-            for number in range(1 + rounds):
-                for one in contenders:
-                    rows = await one_round(world, one)
-                    _note(rows, one.name, number, seconds, told)
-                    if one is contenders[0]:
-                        await world.remove_created(CREATED_PARTITIONS, with_topic=False)  # the limit makes them
-                        bare = {row: Row(await limit_of(world, row, rows[row].acks), ()) for row in rows}
-                        _note(bare, LIMIT, number, seconds, told)
-                    await put_back(world)
-                    progress.advance(task)
+            turns = [(number, one) for number in range(0 if is_warm else 1, 1 + rounds) for one in contenders]
+            task = progress.add_task("measuring", total=len(turns))
+            for number, one in turns:
+                measured = await _turn(world, one, wanted, is_last=(number, one) == turns[-1])
+                for name, rows in measured.items():
+                    if number > 0:  # the round before the first only warms up
+                        notes.take(rows, name)
+                progress.advance(task)
             said = await contenders[0].report()
+    broker = await _broker_side(topics, partitions)
+    notes.values[BROKER_LOAD]["klamm"].append(round(broker["seconds"], 4))
+    notes.values[BROKER_MEMORY]["klamm"].append(round(broker["kib_per_partition"], 4))
+    targets = {row: target_of(row, notes.values, topics * partitions) for row in list(notes.values)}
     return {
         "topics": topics,
         "partitions_per_topic": partitions,
         "brokers": BROKERS,
-        "seconds": seconds,
-        "bytes_told": told,
+        "values": notes.values,
+        "targets": {row: {"value": one[0], "why": one[1]} for row, one in targets.items() if one is not None},
+        "bytes_told": notes.told,
         "longest_hold_s": round(said["longest_hold_s"], 3),
+        "session_timeout_s": SESSION_TIMEOUT_MS / 1_000,
         "memory_bytes": said["memory_bytes"],
     }
 
 
-def _note(
-    rows: dict[str, Row], name: str, number: int, seconds: dict[str, Any], told: dict[str, dict[str, int]]
-) -> None:
-    """The round before the first only warms up."""
-    for row, measured in rows.items():
-        if measured.acks:
-            told[row][name] = measured.bytes_told
-        if number > 0:
-            seconds[row][name].append(round(measured.seconds, 4))
+async def _turn(world: World, one: Contender, wanted: Collection[str], *, is_last: bool) -> dict[str, Measured]:
+    """A round of one contender, and after one of ours the limits of its rows."""
+    rows = await one_round(world, one, wanted)
+    measured = {one.name: rows}
+    if one.is_ours:
+        if CREATION in rows:
+            await world.remove_created(CREATED_PARTITIONS, with_topic=False)  # the limit makes them
+        limits = {row: await limit_of(world, row, rows[row].acks) for row in rows}
+        measured[LIMIT] = {row: Row(limit, ()) for row, limit in limits.items() if limit is not None}
+    if not is_last:
+        await put_back(world, rows)
+    return measured
 
 
-def table_of(result: dict[str, Any]) -> Table:
-    count = result["topics"] * result["partitions_per_topic"]
-    table = Table(title=f"{count:,} partitions, {result['brokers']} brokers, replication factor 3; seconds")
-    for column in ("row", "klamm", "limit", "x limit", "kafka", "kafka / klamm"):
-        table.add_column(column, justify="left" if column == "row" else "right")
-    for row in ROWS:
-        ours, bare = result["seconds"][row]["klamm"], result["seconds"][row][LIMIT]
-        kafkas = result["seconds"][row].get("kafka")
-        cells = [_spread(ours), _spread(bare), _ratio(ours, bare)]
-        table.add_row(row, *cells, *((_spread(kafkas), _ratio(kafkas, ours)) if kafkas else ("", "")))
-    table.caption = (
-        f"our event loop was held for at most {result['longest_hold_s']:.2f} s; our process has "
-        f"{result['memory_bytes'] / count / 1024:.1f} KiB per partition, interpreter and buffers included"
+async def _broker_side(topics: int, partitions: int) -> dict[str, float]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.bench.broker_side", str(topics), str(partitions), stdout=asyncio.subprocess.PIPE
     )
-    return table
-
-
-def _ratio(one: list[float], other: list[float]) -> str:
-    return f"{statistics.median(one) / statistics.median(other):.1f}"
-
-
-def _spread(values: list[float]) -> str:
-    return f"{statistics.median(values):.3f} ({min(values):.3f} to {max(values):.3f})"
+    said, _ = await process.communicate()
+    result: dict[str, float] = json.loads(said)
+    return result
 
 
 @click.command()
@@ -107,14 +116,21 @@ def _spread(values: list[float]) -> str:
 @click.option("--topics", default=100, show_default=True)
 @click.option("--partitions", default=100, show_default=True, help="Of each topic.")
 @click.option("--rounds", default=3, show_default=True, help="After one that only warms up.")
+@click.option("--row", "rows", multiple=True, type=click.Choice(list(ROWS)), help="Only these; may be repeated.")
+@click.option("--cold", is_flag=True, help="Without the round that only warms up.")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table")
-def main(with_kafka: bool, topics: int, partitions: int, rounds: int, output: str) -> None:
+def main(
+    with_kafka: bool, topics: int, partitions: int, rounds: int, rows: tuple[str, ...], cold: bool, output: str
+) -> None:
     """Measure the controller on a real ZooKeeper with ten brokers that acknowledge at once."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
+    wanted = set(rows or ROWS)
+    if BACK in wanted:
+        wanted.add(DEATH)  # who comes back was gone
     try:
         if with_kafka:
             asyncio.run(contender.fetch_kafka())
-        result = asyncio.run(bench(topics, partitions, rounds, Console(stderr=True), with_kafka=with_kafka))
+        result = asyncio.run(bench(topics, partitions, rounds, wanted, with_kafka=with_kafka, is_warm=not cold))
     except contender.KafkaMissingError as error:
         sys.exit(str(error))
     if output == "json":

@@ -19,7 +19,8 @@ from brokerstub.lab.java import find_java
 
 HERE = Path(__file__).parent
 KAFKA_JARS = HERE.parents[1] / "var" / "kafka-3.9.1"
-ORDER_TIMEOUT_S = 60
+ORDER_TIMEOUT_S = 300
+OURS = "klamm"
 #: what kafka-run-class.sh gives a broker, with twice the heap
 KAFKA_OPTIONS = ["-server", "-Xmx2G", "-Xms2G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
 KAFKA_OPTIONS += ["-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"]
@@ -32,9 +33,14 @@ class KafkaMissingError(Exception):
 class Contender:
     """One controller process."""
 
-    def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
         self.name = name
         self.process = process
+        self._log = log
+
+    @property
+    def is_ours(self) -> bool:
+        return self.name == OURS
 
     async def order(self, line: str) -> str:
         """Say a line, and return the line that it is answered with."""
@@ -55,10 +61,23 @@ class Contender:
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
+    def resident_bytes(self) -> int:
+        return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
     async def report(self) -> dict[str, Any]:
         """Ours only: what it says of itself."""
         told: dict[str, Any] = json.loads(await self.order("report"))
         return told
+
+    async def load_s(self) -> float:
+        """Ours only: from the claim to a cluster in memory with its watches armed, in the present term."""
+        phases = (await self.report())["phases_ms"]
+        return float(phases["loaded"] - phases["claimed"]) / 1_000
+
+    def decided_s(self, kind: str) -> float:
+        """Ours only: how long the longest of the last decisions about such an event took; its log says."""
+        settled = [line for line in self._log.read_text().splitlines() if f"kind={kind}" in line][-1]
+        return float(settled.partition("decided_ms=")[2].split()[0]) / 1_000
 
 
 @asynccontextmanager
@@ -67,7 +86,7 @@ async def launched(name: str, command: Sequence[str], log: Path) -> AsyncIterato
         process = await asyncio.create_subprocess_exec(
             *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=errors, limit=1 << 20
         )
-    contender = Contender(name, process)
+    contender = Contender(name, process, log)
     try:
         async with asyncio.timeout(ORDER_TIMEOUT_S):
             while await contender.answer() != "ready":
@@ -86,7 +105,7 @@ async def launched(name: str, command: Sequence[str], log: Path) -> AsyncIterato
 
 def ours(zookeeper_port: int, folder: Path) -> tuple[str, list[str], Path]:
     command = [sys.executable, "-m", "tests.bench.ours", str(zookeeper_port), str(folder / "state-change.log")]
-    return "klamm", command, folder / "ours.log"
+    return OURS, command, folder / "ours.log"
 
 
 def kafka(zookeeper_port: int, folder: Path) -> tuple[str, list[str], Path]:

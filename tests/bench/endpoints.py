@@ -3,7 +3,7 @@ acknowledges, decoding nothing.
 
 `python -m tests.bench.endpoints PORT COUNT`: broker N obeys our dialect on PORT + N and Kafka's on PORT + COUNT + N, in
 the same few lines, so that neither controller has the faster brokers. Each acknowledgement is a line of output:
-monotonic time, broker, kind, bytes.
+monotonic time, broker, kind, bytes. Of lines of input `deaf N` lets broker N read and never answer, until `hear N`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ _KAFKA_APIS = {
 
 #: what the head of a request says: its whole size, its kind, and what it is answered with
 Frame = tuple[int, str, bytes]
+#: by deaf broker, the answers it owes
+Held = dict[int, list[Callable[[], None]]]
 
 
 class ProtocolError(Exception):
@@ -66,8 +68,9 @@ def kafka_frame(head: memoryview) -> Frame | None:
 class Endpoint(asyncio.BufferedProtocol):
     """One connection of one broker. Of a request only the head is kept; the rest is counted."""
 
-    def __init__(self, broker: int, frame_in: Callable[[memoryview], Frame | None]) -> None:
+    def __init__(self, broker: int, frame_in: Callable[[memoryview], Frame | None], held: Held) -> None:
         self._broker = broker
+        self._held = held
         self._frame_in = frame_in
         self._buffer = memoryview(bytearray(BUFFER_BYTES))
         self._kept = 0  # bytes of a head that is not whole yet
@@ -100,20 +103,35 @@ class Endpoint(asyncio.BufferedProtocol):
                 self._frame = None
 
     def _acknowledge(self, frame: Frame) -> None:
+        if self._broker in self._held:
+            self._held[self._broker].append(partial(self._answer, frame))
+        else:
+            self._answer(frame)
+
+    def _answer(self, frame: Frame) -> None:
         size, kind, answer = frame
-        self._transport.write(answer)
+        if not self._transport.is_closing():
+            self._transport.write(answer)
         sys.stdout.write(f"{time.monotonic()} {self._broker} {kind} {size}\n")
         sys.stdout.flush()
 
 
 async def serve(port: int, count: int) -> None:
     loop = asyncio.get_running_loop()
+    held: Held = {}
     for broker in range(count):
-        await loop.create_server(partial(Endpoint, broker, http_frame), "127.0.0.1", port + broker)
-        await loop.create_server(partial(Endpoint, broker, kafka_frame), "127.0.0.1", port + count + broker)
+        await loop.create_server(partial(Endpoint, broker, http_frame, held), "127.0.0.1", port + broker)
+        await loop.create_server(partial(Endpoint, broker, kafka_frame, held), "127.0.0.1", port + count + broker)
+    orders = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
-    await asyncio.Event().wait()
+    while line := await orders.readline():
+        order, broker_id = line.decode().split()
+        if order == "deaf":
+            held[int(broker_id)] = []
+        for answer in held.pop(int(broker_id), []) if order == "hear" else ():
+            answer()
 
 
 if __name__ == "__main__":

@@ -17,9 +17,23 @@ from controller.core.writes import Create, Op, Set
 from controller.core.znodes import partitions_path, state_path, topic_path
 from controller.zk_codec import pack_get_many, pack_transaction
 from tests.bench.acks import Ack
-from tests.bench.rows import BACK, CREATED_PARTITIONS, CREATION, DEATH, FAILOVER, VICTIM
+from tests.bench.rows import (
+    BACK,
+    CREATED_PARTITIONS,
+    CREATION,
+    DEATH,
+    FAILOVER,
+    LEAVING,
+    LOAD,
+    REASSIGNMENT,
+    SHUTDOWN,
+    SLOW,
+    VICTIM,
+    moved_in,
+)
 from tests.bench.world import BROKERS, CREATED, OPS_PER_TRANSACTION, World
 
+LIMITED = {FAILOVER, LOAD, DEATH, BACK, CREATION, SHUTDOWN, REASSIGNMENT, SLOW}
 READS_PER_REQUEST = 1_000
 IN_FLIGHT = 4
 PIECE_BYTES = 1 << 20
@@ -31,9 +45,11 @@ _HEAD = (
 )
 
 
-async def limit_of(world: World, row: str, acks: Sequence[Ack]) -> float:
-    """Seconds; `acks` are what our controller's turn of this row was acknowledged with. To be asked while nobody is
-    controller; what is written is put back by the caller."""
+async def limit_of(world: World, row: str, acks: Sequence[Ack]) -> float | None:
+    """Seconds, None for a row that has none; `acks` are what our controller's turn of this row was acknowledged with.
+    To be asked while nobody is controller; what is written is put back by the caller."""
+    if row not in LIMITED:
+        return None
     requests = requests_for(world, row)
     started = time.monotonic()
     await _ask_zookeeper(world.server.client_port, requests)
@@ -43,14 +59,19 @@ async def limit_of(world: World, row: str, acks: Sequence[Ack]) -> float:
 
 def requests_for(world: World, row: str) -> list[bytes]:
     """What ZooKeeper has to be asked in this row."""
-    if row == FAILOVER:
+    if row in (FAILOVER, LOAD, SLOW):
         paths = [topic_path(name) for name in world.topics]
         paths += [state_path(name, number) for name, count in world.topics.items() for number in range(count)]
         starts = range(0, len(paths), READS_PER_REQUEST)
         return [pack_get_many(paths[start : start + READS_PER_REQUEST]) for start in starts]
     ops: list[Op] = []
     if row == DEATH:
-        ops = [Set(state_path(*each), world.state_of(*each), -1) for each in world.hosted_by(VICTIM)]
+        ops = _states(world, world.hosted_by(VICTIM))
+    elif row == SHUTDOWN:
+        ops = _states(world, world.hosted_by(LEAVING))
+    elif row == REASSIGNMENT:
+        moved = moved_in(world)
+        ops = [*_states(world, moved), *world.assignments({topic for topic, _ in moved})]
     elif row == CREATION:
         ops = [Create(partitions_path(CREATED), b"")]
         for number in range(CREATED_PARTITIONS):
@@ -59,6 +80,10 @@ def requests_for(world: World, row: str) -> list[bytes]:
     else:
         assert row == BACK, row
     return [pack_transaction(ops[at : at + OPS_PER_TRANSACTION]) for at in range(0, len(ops), OPS_PER_TRANSACTION)]
+
+
+def _states(world: World, partitions: Sequence[tuple[str, int]]) -> list[Op]:
+    return [Set(state_path(*each), world.state_of(*each), -1) for each in partitions]
 
 
 async def _ask_zookeeper(port: int, requests: Sequence[bytes]) -> None:

@@ -1,7 +1,7 @@
 """Our controller as a contender: the real one, on its own session, obeying lines of input.
 
-`python -m tests.bench.ours ZOOKEEPER_PORT LOG`. `start` and `stop` are answered by themselves, `report` by JSON: the
-phases of the last failover, the longest hold of the event loop since the last report, memory and CPU of the process.
+`python -m tests.bench.ours ZOOKEEPER_PORT LOG`. `start`, `stop` and `shutdown ID EPOCH` are answered by themselves,
+`report` by JSON: the phases of the last failover, the longest hold of the event loop, memory and CPU of the process.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ import structlog
 
 from controller.claim import Claim
 from controller.config import LIMITS
+from controller.core.codes import Code
+from controller.core.events import DrainAsked
 from controller.daemon import Daemon
 from controller.dialects.http import HttpDialect
 from controller.guard import TermGuard
@@ -31,7 +33,7 @@ from controller.zk import ZooKeeperClient, connect
 from controller.zk_model import SessionLostError
 
 SESSION_TIMEOUT_MS = 18_000
-BEAT_S = 0.005
+BEAT_S = 0.05
 
 
 class Pulse:
@@ -45,10 +47,6 @@ class Pulse:
             before = time.monotonic()
             await asyncio.sleep(BEAT_S)
             self.longest_s = max(self.longest_s, time.monotonic() - before - BEAT_S)
-
-    def take(self) -> float:
-        longest, self.longest_s = self.longest_s, 0.0
-        return longest
 
 
 class Ours:
@@ -73,6 +71,8 @@ class Ours:
                 await self._start()
             elif line == "stop":
                 await self._stop()
+            elif line.startswith("shutdown "):
+                await self._shut_down(*map(int, line.split()[1:]))
             _say(json.dumps(self._report()) if line == "report" else line)
         beating.cancel()
         await asyncio.gather(beating, return_exceptions=True)
@@ -100,6 +100,11 @@ class Ours:
         self._running, self._zk, self._daemon = None, None, None
         self._clients.clear()
 
+    async def _shut_down(self, broker_id: int, broker_epoch: int) -> None:
+        assert self._daemon is not None
+        reply = await self._daemon.ask(DrainAsked(broker_id, broker_epoch, is_shutdown=True))
+        assert reply.code is Code.NONE, reply
+
     def _open_outboxes(
         self,
         claim: Claim,
@@ -120,7 +125,7 @@ class Ours:
         used = resource.getrusage(resource.RUSAGE_SELF)
         return {
             "phases_ms": history[-1].phases if history else {},
-            "longest_hold_s": self._pulse.take(),
+            "longest_hold_s": self._pulse.longest_s,
             "memory_bytes": _resident_bytes(),
             "cpu_s": used.ru_utime + used.ru_stime,
         }

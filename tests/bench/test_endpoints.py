@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.bench.endpoints import Endpoint, ProtocolError, http_frame, kafka_frame
+from tests.bench.endpoints import Endpoint, Held, ProtocolError, http_frame, kafka_frame
 from tests.shell import kafka_support as kio
 
 HEAD = (
@@ -47,7 +47,7 @@ def test_a_request_in_single_bytes_is_acknowledged_once_with_its_last_byte(
 
 
 def test_two_requests_in_one_piece_are_two() -> None:
-    wire, endpoint = Wire(), Endpoint(0, http_frame)
+    wire, endpoint = Wire(), Endpoint(0, http_frame, {})
     endpoint.connection_made(wire)
     feed(endpoint, (HEAD % 5 + b"12345") * 2)
     assert len(wire.written) == 2
@@ -73,3 +73,14 @@ def test_kafkas_protocol_is_answered_as_another_codec_reads_it(api: int, version
     module = "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")
     read = kio.read(getattr(kio.schema(module, version, "response"), f"{name}Response"), answer[9:])
     assert read.error_code == kio.error(0)
+
+
+def test_a_deaf_broker_reads_and_owes_its_answers(capsys: pytest.CaptureFixture[str]) -> None:
+    held: Held = {0: []}
+    wire, endpoint = Wire(), Endpoint(0, http_frame, held)
+    endpoint.connection_made(wire)
+    feed(endpoint, HEAD % 5 + b"12345")
+    assert (wire.written, capsys.readouterr().out) == ([], "")
+    for answer in held[0]:
+        answer()
+    assert len(wire.written) == 1

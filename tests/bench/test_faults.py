@@ -20,7 +20,7 @@ from controller.core.znodes import CONTROLLER, CONTROLLER_EPOCH, state_path
 from tests.bench import contender
 from tests.bench.acks import LEADER_AND_ISR, UPDATE_METADATA
 from tests.bench.contender import Contender
-from tests.bench.rows import ALL, OTHERS, VICTIM, vacate
+from tests.bench.rows import ALL, DEAF, LEAVING, MOVED_PARTITIONS, OTHERS, VICTIM, moved_in, vacate
 from tests.bench.world import CREATED, World, a_world, replicas_of
 
 pytestmark = [pytest.mark.java, pytest.mark.long]
@@ -154,3 +154,58 @@ async def test_a_controller_killed_while_a_topic_is_created_is_succeeded(
 
     await until(has_begun)
     await succeed(world, first, tmp_path, ALL, partial(is_led, world, new, {0}, None))
+
+
+async def test_a_controller_killed_while_a_broker_shuts_down_is_succeeded(
+    world: World, first: Contender, tmp_path: Path
+) -> None:
+    hosted = world.hosted_by(LEAVING)
+    order = f"shutdown {LEAVING} {await world.broker_epoch(LEAVING)}"
+    asking = asyncio.create_task(first.order(order))
+
+    async def has_begun() -> bool:
+        return any(state is not None and LEAVING not in state.isr for state in await states(world, hosted[::50]))
+
+    await until(has_begun)
+    await succeed(world, first, tmp_path, ALL - {LEAVING}, partial(is_led, world, hosted, {1}, LEAVING))
+    await asyncio.gather(asking, return_exceptions=True)  # answered before the kill, or never
+
+
+async def test_a_controller_killed_while_partitions_are_reassigned_is_succeeded(
+    world: World, first: Contender, tmp_path: Path
+) -> None:
+    moved = moved_in(world)
+    assert len(moved) == MOVED_PARTITIONS
+    await world.reassign(moved)
+
+    async def has_begun() -> bool:
+        return any(state is not None and len(state.isr) < 3 for state in await states(world, moved[::10]))
+
+    async def has_ended() -> bool:
+        found = await states(world, moved)
+        rest = [replicas_of(*each)[1:] for each in moved]
+        return await world.is_reassigned(moved) and all(
+            state is not None and (state.leader, state.isr, state.leader_epoch) == (replicas[0], replicas, 1)
+            for state, replicas in zip(found, rest, strict=True)
+        )
+
+    await until(has_begun)
+    await succeed(world, first, tmp_path, ALL - {VICTIM, LEAVING}, has_ended)
+
+
+async def test_a_controller_killed_while_a_broker_is_deaf_is_succeeded_and_that_broker_told_in_the_end(
+    world: World, first: Contender, tmp_path: Path
+) -> None:
+    every = [(topic, number) for topic, count in world.topics.items() for number in range(count)]
+    await world.deafen(DEAF)
+    started = asyncio.get_running_loop().time()
+    await world.zk.delete(CONTROLLER, -1)
+    await told(world, ALL - {DEAF}, started)
+
+    async def is_told_in_the_end() -> bool:
+        heard = asyncio.get_running_loop().time()
+        await world.hear(DEAF)
+        await told(world, frozenset((DEAF,)), heard)
+        return await is_led(world, every, {0}, None)
+
+    await succeed(world, first, tmp_path, ALL - {DEAF}, is_told_in_the_end)

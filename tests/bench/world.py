@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from brokerstub.registration import ensure_paths
 from controller.core import formats
 from controller.core.model import Assignment, Leadership
 from controller.core.writes import Create, Delete, Op, Set
-from controller.core.znodes import CONFIG_TOPICS, broker_path, partitions_path, state_path, topic_path
+from controller.core.znodes import CONFIG_TOPICS, REASSIGN, broker_path, partitions_path, state_path, topic_path
 from controller.zk import ZooKeeperClient, connect
 from tests.bench.acks import Acks
 
@@ -29,8 +29,11 @@ TRANSACTIONS_IN_FLIGHT = 8
 class World:
     """A cluster that any controller finds the same, and can be brought back to how it was."""
 
-    def __init__(self, server: ZooKeeperServer, zk: ZooKeeperClient, port: int, acks: Acks) -> None:
+    def __init__(
+        self, server: ZooKeeperServer, zk: ZooKeeperClient, port: int, acks: Acks, orders: asyncio.StreamWriter
+    ) -> None:
         self.server = server
+        self._orders = orders
         self.zk = zk
         self.port = port
         self.acks = acks
@@ -54,6 +57,22 @@ class World:
 
     async def unregister(self, broker_id: int) -> None:
         await self._sessions.pop(broker_id).close()
+
+    async def broker_epoch(self, broker_id: int) -> int:
+        stat = (await self.zk.exists(broker_path(broker_id))).stat
+        assert stat is not None, f"broker {broker_id} is not registered"
+        return stat.czxid
+
+    async def deafen(self, broker_id: int) -> None:
+        """It reads whatever it is told, and answers nothing until it hears."""
+        await self._order(f"deaf {broker_id}")
+
+    async def hear(self, broker_id: int) -> None:
+        await self._order(f"hear {broker_id}")
+
+    async def _order(self, line: str) -> None:
+        self._orders.write(f"{line}\n".encode())
+        await self._orders.drain()
 
     async def close(self) -> None:
         for client in (*self._sessions.values(), self.zk):
@@ -82,6 +101,39 @@ class World:
         replicas = replicas_of(topic, partition)
         return formats.encode_state(Leadership(replicas[0], 0, replicas, 1))
 
+    @property
+    def partitions(self) -> int:
+        return sum(self.topics.values())
+
+    def assignment_of(self, topic: str, partition: int) -> tuple[int, ...]:
+        return replicas_of(topic, partition)
+
+    def hosted_by_none_of(self, broker_ids: Sequence[int]) -> list[tuple[str, int]]:
+        return [
+            (topic, number)
+            for topic, count in self.topics.items()
+            for number in range(count)
+            if not set(broker_ids) & set(replicas_of(topic, number))
+        ]
+
+    async def reassign(self, partitions: Sequence[tuple[str, int]]) -> None:
+        """Each to all its replicas but the first."""
+        await self.zk.create(REASSIGN, formats.encode_targets({each: replicas_of(*each)[1:] for each in partitions}))
+
+    async def is_reassigned(self, partitions: Sequence[tuple[str, int]]) -> bool:
+        """The request is gone, and the last topic is as it was asked."""
+        topic, number = partitions[-1]
+        node = await self.zk.get(topic_path(topic))
+        assert node is not None
+        is_as_asked = formats.decode_topic(node.data)[1][number] == Assignment(replicas_of(topic, number)[1:])
+        return is_as_asked and (await self.zk.exists(REASSIGN)).stat is None
+
+    def assignments(self, topics: Iterable[str]) -> list[Op]:
+        """Their znodes, as they were."""
+        return [
+            Set(topic_path(name), formats.encode_topic(topic_id_of(name), self.assignment(name)), -1) for name in topics
+        ]
+
     def hosted_by(self, broker_id: int) -> list[tuple[str, int]]:
         return [
             (topic, number)
@@ -98,10 +150,9 @@ class World:
             [Create(f"{CONFIG_TOPICS}/{CREATED}", b'{"version":1,"config":{}}'), Create(topic_path(CREATED), data)]
         )
 
-    async def restore(self, touched: Sequence[tuple[str, int]], created_partitions: int) -> None:
-        """These states, and no topic that a round has created."""
+    async def restore(self, touched: Sequence[tuple[str, int]]) -> None:
+        """These states, as a predecessor has left them."""
         await self.write([Set(state_path(*each), self.state_of(*each), -1) for each in touched])
-        await self.remove_created(created_partitions, with_topic=True)
 
     async def remove_created(self, created_partitions: int, *, with_topic: bool) -> None:
         paths = [
@@ -150,6 +201,7 @@ async def a_world(folder: Path, *, heap_mb: int = 2048) -> AsyncIterator[World]:
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert endpoints.stdout is not None
+    assert endpoints.stdin is not None
     assert await endpoints.stdout.readline() == b"ready\n"
     acks = Acks(endpoints.stdout)
     following = asyncio.create_task(acks.follow())
@@ -157,7 +209,7 @@ async def a_world(folder: Path, *, heap_mb: int = 2048) -> AsyncIterator[World]:
         servers = [("127.0.0.1", server.client_port)]
         zk = await connect(servers, session_timeout_ms=SESSION_TIMEOUT_MS, connect_timeout_ms=10_000)
         await ensure_paths(zk)
-        world = World(server, zk, port, acks)
+        world = World(server, zk, port, acks, endpoints.stdin)
         for broker_id in range(BROKERS):
             await world.register(broker_id)
         yield world

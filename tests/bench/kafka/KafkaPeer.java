@@ -1,6 +1,7 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.util.Properties;
+import java.util.concurrent.CountDownLatch;
 import kafka.cluster.Broker;
 import kafka.controller.KafkaController;
 import kafka.server.BrokerFeatures;
@@ -18,15 +19,30 @@ import org.apache.kafka.common.security.auth.SecurityProtocol;
 import org.apache.kafka.common.security.token.delegation.internals.DelegationTokenCache;
 import org.apache.kafka.common.utils.Time;
 import scala.Option;
+import scala.runtime.BoxedUnit;
 
 /**
  * Apache Kafka's own controller without a broker around it: what a broker does beside it would only cost it time.
  *
  * Usage: java -cp 'LIBS/*' KafkaPeer.java HOST:PORT LOG_DIR. A line of input "start" has it race for the seat, "stop" has
- * it resign and race no more; each is answered by a line. The JVM, and so what it has compiled, stays.
+ * it resign and race no more, "shutdown ID EPOCH" says that a broker asks to leave; each is answered by a line. The JVM, and so what it has compiled, stays.
  */
 public class KafkaPeer {
     static final int BROKER_ID = 1000; // it is registered nowhere
+
+    /** A broker's controlled shutdown, until it is answered. */
+    static void shutDown(KafkaController controller, String[] order) throws InterruptedException {
+        CountDownLatch answered = new CountDownLatch(1);
+        controller.controlledShutdown(Integer.parseInt(order[1]), Long.parseLong(order[2]), answer -> {
+            if (answer.isFailure()) {
+                System.err.println(answer);
+                System.exit(1);
+            }
+            answered.countDown();
+            return BoxedUnit.UNIT;
+        });
+        answered.await();
+    }
 
     public static void main(String[] arguments) throws Exception {
         Properties properties = new Properties();
@@ -60,6 +76,9 @@ public class KafkaPeer {
             } else if (order.equals("stop") && controller != null) {
                 controller.shutdown();
                 controller = null;
+            }
+            if (order.startsWith("shutdown ") && controller != null) {
+                shutDown(controller, order.split(" "));
             }
             System.out.println(order);
         }
