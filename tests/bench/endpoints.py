@@ -110,8 +110,9 @@ class Endpoint(asyncio.BufferedProtocol):
 
     def _answer(self, frame: Frame) -> None:
         size, kind, answer = frame
-        if not self._transport.is_closing():
-            self._transport.write(answer)
+        if self._transport.is_closing():
+            return
+        self._transport.write(answer)
         sys.stdout.write(f"{time.monotonic()} {self._broker} {kind} {size}\n")
         sys.stdout.flush()
 

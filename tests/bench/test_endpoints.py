@@ -25,6 +25,9 @@ class Wire(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.written.append(bytes(data))
 
+    def is_closing(self) -> bool:
+        return False
+
 
 def feed(endpoint: Endpoint, data: bytes) -> None:
     buffer = endpoint.get_buffer(-1)
