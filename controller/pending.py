@@ -13,12 +13,13 @@ from typing import Generic, TypeVar
 
 from controller.core.model import Partition
 from controller.core.requests import TopicKey
+from controller.dialects import Part
 
 V = TypeVar("V")
 ByTopic = Mapping[TopicKey, Mapping[int, V]]
 #: a replica of the broker concerned: topic id and partition
 Replica = tuple[str, int]
-Hosted = dict[TopicKey, dict[int, Partition]]
+Hosted = dict[TopicKey, Part]
 
 
 def replicas_in(rows: ByTopic[object]) -> set[Replica]:
@@ -29,13 +30,13 @@ def by_host(rows: ByTopic[Partition | None], broker_ids: Collection[int]) -> dic
     """For each of these brokers the partitions that it hosts and that were ever led, found in one pass."""
     hosted: dict[int, Hosted] = {broker_id: {} for broker_id in broker_ids}
     for key, partitions in rows.items():
-        here: defaultdict[int, dict[int, Partition]] = defaultdict(dict)
+        here: defaultdict[int, list[int]] = defaultdict(list)
         for number, partition in partitions.items():
             if partition is not None and partition.state is not None:
                 for broker_id in partition.replicas:
-                    here[broker_id][number] = partition
+                    here[broker_id].append(number)
         for broker_id in here.keys() & hosted.keys():
-            hosted[broker_id][key] = here[broker_id]
+            hosted[broker_id][key] = Part(partitions, here[broker_id])
     return hosted
 
 

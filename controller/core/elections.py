@@ -130,7 +130,7 @@ def _led(
     *,
     allow_unclean: bool,
 ) -> tuple[int, Replicas, int]:
-    in_sync = tuple(broker_id for broker_id in state.isr if broker_id in online and broker_id in replicas)
+    in_sync = tuple([broker_id for broker_id in state.isr if broker_id in online and broker_id in replicas])
     if state.leader in in_sync:
         return state.leader, in_sync, state.recovery
     if in_sync:

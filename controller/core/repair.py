@@ -34,6 +34,8 @@ def repair_topic(
     duties = cluster.duties
     # who is online serves whatever it hosts, and was there all the time
     is_plain = not presence.returning and not duties.failed_dirs and not duties.departed
+    serving = None if duties.failed_dirs else presence.online
+    allow_unclean, avoided = cluster.is_unclean_allowed(topic), cluster.avoided_ids
     for number in numbers:
         if cluster.unreadable and (topic, number) in cluster.unreadable:
             continue
@@ -41,7 +43,10 @@ def repair_topic(
         state = partition.state
         if is_plain and state is not None and is_undisturbed(partition.replicas, state, presence.online):
             continue
-        change = repair_partition(context, topic, number, partition, presence, reason)
+        change = repair_partition(
+            context, topic, number, partition, presence, reason,
+            allow_unclean=allow_unclean, serving=serving, avoided=avoided,
+        )  # fmt: skip
         if change is not None:
             yield step, change
 
@@ -56,15 +61,17 @@ def repair_partition(
     *,
     allow_unclean: bool | None = None,
     serving: frozenset[int] | None = None,
+    avoided: frozenset[int] | None = None,
 ) -> StateDecided | None:
-    """The one write that a partition needs now, or None. Unclean elections as configured, and served by whom belief
-    says, unless said otherwise."""
+    """The one write that a partition needs now, or None. Unclean elections as configured, and served and avoided whom
+    belief says, unless said otherwise."""
     cluster = context.cluster
+    avoided = cluster.avoided_ids if avoided is None else avoided
     online = cluster.serving_ids(topic, number, presence.online) if serving is None else serving
     state: Leadership | None
     if partition.state is None:
-        draining, leaving = cluster.avoided_ids, cluster.leaving_ids
-        state = first_leadership(partition.replicas, online, context.epoch, draining=draining, leaving=leaving)
+        leaving = cluster.leaving_ids
+        state = first_leadership(partition.replicas, online, context.epoch, draining=avoided, leaving=leaving)
     else:
         state = repaired(
             partition.replicas,
@@ -72,7 +79,7 @@ def repair_partition(
             online,
             context.epoch,
             returning=presence.returning | cluster.duties.departed.get((topic, number), frozenset()),
-            draining=cluster.avoided_ids,
+            draining=avoided,
             allow_unclean=cluster.is_unclean_allowed(topic) if allow_unclean is None else allow_unclean,
         )
     if state is None:

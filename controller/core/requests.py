@@ -7,6 +7,7 @@ UpdateMetadata if the brokers changed, LeaderAndIsr, UpdateMetadata, StopReplica
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -244,17 +245,17 @@ def _leaderships(
     new_replicas = set()
     for key, partitions in _rows(cluster, led).items():
         name, topic_id = key
+        here: defaultdict[int, dict[int, Partition]] = defaultdict(dict)
         for number, partition in partitions.items():
+            is_first, adding = led[name][number], partition.adding
             for broker_id in partition.replicas:
-                if broker_id not in cluster.live_ids:
-                    continue
-                if broker_id not in joined_ids:
-                    per_broker.setdefault(broker_id, {}).setdefault(key, {})[number] = partition
+                here[broker_id][number] = partition
                 # one being added is new until it is in sync, over failovers, too
-                is_added = broker_id in partition.adding and broker_id not in isr_of(partition)
-                if led[name][number] or is_added:
+                if is_first or (broker_id in adding and broker_id not in isr_of(partition)):
                     new_replicas.add((topic_id, number, broker_id))
-    return per_broker, frozenset(new_replicas)
+        for broker_id in (here.keys() & cluster.live_ids) - joined_ids:
+            per_broker.setdefault(broker_id, {})[key] = here[broker_id]
+    return per_broker, frozenset(new for new in new_replicas if new[2] in cluster.live_ids)
 
 
 def isr_of(partition: Partition) -> Replicas:

@@ -5,7 +5,7 @@ It owns bodies, headers and the answer's meaning. It never tries again and never
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import repeat
 from operator import is_
 from typing import Final
@@ -24,7 +24,7 @@ from controller.core.model import (
     Replicas,
 )
 from controller.core.requests import KnownBroker, TopicKey
-from controller.dialects import Envelope, KeptRows, NotAcknowledgedError, Request, Unwanted
+from controller.dialects import Envelope, KeptRows, NotAcknowledgedError, Part, Request, Unwanted
 from controller.http import ExchangeError, HttpClient
 from controller.signing import Incarnation, Signer
 
@@ -114,30 +114,45 @@ def _entry_for(known: KnownBroker) -> wire.BrokerEntry:
 def _topics_for(request: Request) -> list[wire.UndecodedTopicRows]:
     """A row for each partition that was ever led or is removed."""
     topics = []
+    are_sound = (request.live_ids - request.failed_dirs.keys()).issuperset
     for key, partitions in request.rows.items():
         topic, topic_id = key
         assert topic_id, "a topic without an id is never told"
         new = [number for number in partitions if (topic_id, number) in request.new] if request.new else []
         if new and len(new) < len(partitions):
-            made = dict(zip(partitions, _rows_for(request, key, partitions, is_new=False), strict=True))
+            made = dict(zip(partitions, _rows_for(request, key, partitions, are_sound, is_new=False), strict=True))
             some = {number: partitions[number] for number in new}
-            rows = [*(made | dict(zip(new, _rows_for(request, key, some, is_new=True), strict=True))).values()]
+            rows = [
+                *(made | dict(zip(new, _rows_for(request, key, some, are_sound, is_new=True), strict=True))).values()
+            ]
         else:
-            rows = _rows_for(request, key, partitions, is_new=bool(new))
+            rows = _rows_for(request, key, partitions, are_sound, is_new=bool(new))
         if body := b",".join(filter(None, rows)):
             topics.append(wire.UndecodedTopicRows(topic, topic_id, msgspec.Raw(b"[%b]" % body)))
     return topics
 
 
 def _rows_for(
-    request: Request, key: TopicKey, partitions: Mapping[int, Partition | None], *, is_new: bool
+    request: Request,
+    key: TopicKey,
+    partitions: Mapping[int, Partition | None],
+    are_sound: Callable[[Replicas], bool],
+    *,
+    is_new: bool,
 ) -> list[bytes]:
     """A row for each of a topic's partitions, empty for one never led. The hot loop of a failover, hence by maps: rows
     that another broker was told already, of the very same states, are not made again."""
-    kept = (request.kept if request.kept is not None else {}).setdefault((key, is_new), KeptRows({}, {}))
+    kept = None if request.kept is None else request.kept.get((key, is_new))
+    if kept is None:
+        kept = KeptRows({}, {})
+        if request.kept is not None:
+            request.kept[key, is_new] = kept
+    if isinstance(partitions, Part) and partitions.whole is kept.whole:
+        return list(map(kept.rows.__getitem__, partitions.numbers))
     if not all(map(is_, map(kept.partitions.get, partitions, repeat(_NEVER)), partitions.values())):
-        are_sound = (request.live_ids - request.failed_dirs.keys()).issuperset
         missing = {n: one for n, one in partitions.items() if kept.partitions.get(n, _NEVER) is not one}
+        kept.partitions.update(missing)
+        kept.rows.update(dict.fromkeys(missing, b""))
         rows = []
         for number, partition in missing.items():
             if partition is None:
@@ -145,9 +160,11 @@ def _rows_for(
             elif partition.state is not None:
                 offline = () if are_sound(partition.replicas) else _offline(request, key[0], number, partition)
                 rows.append(row_for(number, partition, partition.state, offline, is_new=is_new))
-        kept.partitions.update(missing)
-        kept.rows.update(dict.fromkeys(missing, b""))
-        kept.rows.update(zip((row.partition for row in rows), wire.encode_lines(rows).split(b"\n"), strict=False))
+        made = wire.encode_lines(rows).split(b"\n")
+        kept.rows.update(zip([row.partition for row in rows], made, strict=False))
+        kept.whole = None
+    if not isinstance(partitions, Part):
+        kept.whole = partitions
     return list(map(kept.rows.__getitem__, partitions))
 
 
@@ -174,6 +191,8 @@ def row_for(
 def _offline(request: Request, topic: str, number: int, partition: Partition) -> Replicas:
     """Replicas on brokers that are gone, or whose directory has failed."""
     live_ids, failed_dirs = request.live_ids, request.failed_dirs
+    if not failed_dirs:
+        return tuple([each for each in partition.replicas if each not in live_ids])
     return tuple(
         each for each in partition.replicas if each not in live_ids or (topic, number) in failed_dirs.get(each, ())
     )

@@ -11,7 +11,7 @@ from aiohttp import web
 from controller import wire
 from controller.core.model import Broker, Leadership, Partition
 from controller.core.requests import KnownBroker, Stop
-from controller.dialects import Envelope, Kept, NotAcknowledgedError, Request
+from controller.dialects import Envelope, Kept, NotAcknowledgedError, Part, Request
 from controller.dialects.http import HttpDialect
 from controller.http import HttpClient
 
@@ -58,6 +58,26 @@ async def test_what_is_kept_of_a_row_serves_the_same_state_only_and_never_a_new_
     told = [(row.partition, row.leader, row.is_new) for row in other.topics[0].partitions]
     assert told == [(0, 2, False), (1, 1, True), (2, -2, False)]
     assert await encoded(rows={ORDERS: {1: before}}, kept=kept) == await encoded(rows={ORDERS: {1: before}})
+
+
+async def test_a_part_of_what_was_told_whole_is_told_as_it_is_now() -> None:
+    before, after = (Partition((1, 2), state=Leadership(leader, 5, (1, 2), 6), version=9) for leader in (1, 2))
+    kept: Kept = {}
+    whole = {0: before, 1: before, 2: None}
+    await encoded(rows={ORDERS: whole}, kept=kept)
+    same = await encoded(rows={ORDERS: Part(whole, [1])}, kept=kept)
+    assert [(row.partition, row.leader) for row in same.topics[0].partitions] == [(1, 1)]
+    await encoded(rows={ORDERS: {1: after}}, kept=kept)
+    for changed in (whole, {0: before, 1: after}):
+        told = await encoded(rows={ORDERS: Part(changed, [0, 1])}, kept=kept)
+        leaders = [each.state.leader for n in (0, 1) if (each := changed[n]) is not None and each.state is not None]
+        assert [row.leader for row in told.topics[0].partitions] == leaders
+
+
+def test_a_part_has_only_its_own_partitions() -> None:
+    one = Partition((1, 2))
+    part = Part({0: one, 1: one, 2: None}, [0, 2])
+    assert (len(part), list(part), part[0], 1 in part, 2 in part) == (2, [0, 2], one, False, False)
 
 
 async def test_a_replica_on_a_failed_directory_is_offline_though_its_broker_lives() -> None:
