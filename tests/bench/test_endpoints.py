@@ -38,7 +38,7 @@ def feed(endpoint: Endpoint, data: bytes) -> None:
 def test_a_request_in_single_bytes_is_acknowledged_once_with_its_last_byte(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    wire, endpoint = Wire(), Endpoint(3, http_frame)
+    wire, endpoint = Wire(), Endpoint(3, http_frame, {})
     endpoint.connection_made(wire)
     request = HEAD % 5 + b"12345"
     for byte in request[:-1]:
