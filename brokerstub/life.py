@@ -191,6 +191,7 @@ class Life:
             now_ms=wall_ms,
             entropy=self._entropy,
             meters=self._meters,
+            seat_changes=self._door.seat_changes,
             is_ours=lambda broker: (
                 wire.address_of(broker.endpoints, self.config.inter_broker_listener_name) is not None
             ),

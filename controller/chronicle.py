@@ -6,12 +6,12 @@ reader: each remembers the number of the last line it had, and waits for news.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
 
 from controller.core.lines import Line
+from controller.news import News
 
 LINES_KEPT = 10_000
 
@@ -37,7 +37,7 @@ class Chronicle:
         self.number = 0
         self._kept = lines_kept
         self._entries: deque[Entry] = deque(maxlen=lines_kept)
-        self._news = asyncio.Event()
+        self._news = News()
 
     def accept(self, lines: Sequence[Line]) -> None:
         if not lines:
@@ -46,12 +46,12 @@ class Chronicle:
         self.number += len(lines)
         kept = lines[-self._kept :]
         self._entries.extend(Entry(number, line) for number, line in enumerate(kept, first + len(lines) - len(kept)))
-        self._tell()
+        self._news.tell()
 
     def close(self) -> None:
         """The term is over: readers end, also those that wait."""
         self.is_closed = True
-        self._tell()
+        self._news.tell()
 
     def about(self, topic: str, partition: int) -> list[Line]:
         """The oldest first."""
@@ -71,8 +71,4 @@ class Chronicle:
     async def news(self) -> None:
         """Until something was accepted, or the term is over."""
         if not self.is_closed:
-            await self._news.wait()
-
-    def _tell(self) -> None:
-        told, self._news = self._news, asyncio.Event()
-        told.set()
+            await self._news.next()

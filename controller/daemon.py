@@ -147,8 +147,8 @@ class Daemon:
 
     @property
     def chronicle(self) -> Chronicle | None:
-        """What the term held now has decided lately, as a stream; None on a standby and while loading."""
-        return self._term.chronicle if self._term is not None and self._term.is_loaded else None
+        """What the term held now has decided lately, as a stream, from its claim on; None on a standby."""
+        return None if self._term is None else self._term.chronicle
 
     @property
     def inbox_depth(self) -> int:
@@ -184,6 +184,7 @@ class Daemon:
         self._seat_changed.clear()
         self._noticed_at = self._tools.clock()
         self._seat = await read_seat(self._zk, watch=True)
+        self._tools.seat_changes.tell()
         won = None
         if self._seat is None:
             if self._take_over is not None:
@@ -225,6 +226,7 @@ class Daemon:
     async def _hold(self, won: Claim) -> None:
         self._seat_changed.set()  # the term reads the seat itself, which arms the watch again
         self._term = Term(self._zk, won, self._tools, self._seat_changed, self._noticed_at)
+        self._tools.seat_changes.tell()
         started_ms = self._tools.now_ms()
         try:
             reason = await self._term.hold()

@@ -11,6 +11,7 @@ from controller.daemon import Daemon, TermRecord
 from controller.inbox import NotControllerError, Reply
 from controller.journal import Journal
 from controller.metrics import Meters
+from controller.news import News
 from controller.outbox import OutboxStatus
 
 
@@ -21,9 +22,12 @@ class Door:
         self.meters = meters
         self._journal = journal
         self._daemon: Daemon | None = None
+        #: for the tools of every daemon, and for who waits for a controller
+        self.seat_changes = News()
 
     def open_to(self, daemon: Daemon | None) -> None:
         self._daemon = daemon
+        self.seat_changes.tell()
 
     @property
     def is_active(self) -> bool:

@@ -24,6 +24,7 @@ from controller.core.events import (
     TermTold,
     TimePassed,
 )
+from controller.core.lines import Stamp, phase_line
 from controller.core.model import Broker
 from controller.core.startup import found_states
 from controller.guard import TermGuard
@@ -185,7 +186,11 @@ class Term:
     def _mark(self, phase: str) -> None:
         """A phase of the start is over; the last mark of a phase counts."""
         if self._is_starting or phase == "acknowledged":
-            self.phases[phase] = (self._tools.clock() - self._noticed_at) * 1000
+            self.phases[phase] = since_ms = (self._tools.clock() - self._noticed_at) * 1000
+            epoch, ids = self.claim.controller_epoch, (self._tools.cluster_id, self.claim.broker_id)
+            line = phase_line(Stamp(self._tools.now_ms(), *ids, epoch, f"{epoch}-1"), phase, since_ms)
+            for journal in (self._tools.journal, self.chronicle):
+                journal.accept([line])
 
     async def _note_acknowledged(self, outboxes: Outboxes) -> None:
         """Every live broker has acknowledged what the start told it: the failover is over."""

@@ -20,6 +20,7 @@ from controller.core.model import Broker
 from controller.guard import TermGuard
 from controller.loop import Recorder, Teller
 from controller.metrics import Meters
+from controller.news import News
 from controller.outbox import OutboxStatus
 from controller.zk_model import ZooKeeper
 
@@ -61,6 +62,8 @@ class Tools(msgspec.Struct):
     balance_interval_s: float | None = None
     imbalance_percentage: int = 10
     meters: Meters = msgspec.field(default_factory=Meters)
+    #: told whenever somebody else may have the seat, or this process
+    seat_changes: News = msgspec.field(default_factory=News)
     #: the guard's own time; tests move it
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep

@@ -66,9 +66,9 @@ def build_app(
     courier = Courier(signer or Signer(), own, config.routes, config.inter_broker_listener_name, tls)
     active, summaries = ActiveController(view, door, limits, courier, peers), Summaries(view)
     app.middlewares.extend([] if peers is None else [standby_for(active, door, peers)])
-    pulse = Pulse(door, summaries, active)
+    pulse = Pulse(view, door, summaries)
     app.cleanup_ctx.append(pulse.sampling)
-    events = Events(view, door, active, limits)
+    events = Events(view, door, active, pulse, limits)
     app.on_shutdown.append(events.close)
     for handlers in (
         Page(view),
@@ -85,7 +85,6 @@ def build_app(
         Membership(active),
         Configs(view, active, config),
         Insights(active),
-        pulse,
         Rpcs(door, limits),
     ):
         app.add_routes(handlers.routes())

@@ -1,9 +1,9 @@
-"""`/v1/events`: what the active controller decides, line by line, as Server-Sent Events.
+"""`/v1/events`: what the active controller decides, line by line, as Server-Sent Events; with its pulse, if asked.
 
 Ids are `<controller_epoch>-<n>`, n counting the lines of a term from 1. It keeps nothing per subscriber but how far
 that one is: who resumes within the lines kept gets all that it missed, anybody else a `reset` and the present state.
-Who does not read is dropped, and all give way to the controller while that works. A stream ends with the term; on a
-standby the controller's is passed through.
+Who does not read is dropped, and all give way to the controller while that works. A stream begins with the claim and
+ends with the term; on a standby the controller's is passed through, until somebody else has the seat.
 """
 
 from __future__ import annotations
@@ -11,27 +11,31 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from typing import Annotated, Any, Final
 
 import msgspec
 import structlog
 from aiohttp import web
 
-from controller.api.active import ActiveController
+from controller.api.active import FORWARD, ActiveController
 from controller.api.bodies import cluster_body, query_of
 from controller.api.listing import Summaries
-from controller.api.problems import unavailable
+from controller.api.problems import ProblemError, unavailable
+from controller.api.pulse import Pulse
+from controller.api.subscriber import Subscriber, SubscriberGoneError
 from controller.api.view import ClusterView, ControllerDoor
 from controller.chronicle import LINES_KEPT, Chronicle, Entry
 from controller.config import Limits
 from controller.core.codes import Code
 from controller.http import ExchangeError
 from controller.metrics import IDLE
-from controller.wire import CONTROLLER_EPOCH
 
 RETRY_MS: Final = 1_000
 LOOK_AGAIN_MS: Final = 20
+#: a controller that cannot be reached has perhaps died, and its seat is not vacant yet
+TRY_AGAIN_MS: Final = 250
+BEAT_LOOK_MS: Final = 500
 LAST_EVENT_ID: Final = "Last-Event-ID"
 #: of either number of an id: 64 bits
 DIGITS_MAX: Final = 19
@@ -41,23 +45,26 @@ log = structlog.get_logger()
 
 class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`last`: so many lines of the past come first, unless the stream is resumed where it was left. `follow` false: it
-    ends with what has happened."""
+    ends with what has happened. `pulse`: each second also a frame without an id, of what only the controller knows.
+    `wait`, for those who ask with `Klamm-Forward: 1`: without a controller it begins with the next one's claim, and is
+    no refusal."""
 
     last: Annotated[int, msgspec.Meta(ge=0, le=LINES_KEPT)] = 0
     follow: bool = True
-
-
-class SubscriberGoneError(Exception):
-    """Who listened has left, or does not read."""
+    pulse: bool = False
+    wait: bool = False
 
 
 class Events:
     """The streams of one process, its own and those it passes through."""
 
-    def __init__(self, view: ClusterView, door: ControllerDoor, active: ActiveController, limits: Limits) -> None:
+    def __init__(
+        self, view: ClusterView, door: ControllerDoor, active: ActiveController, pulse: Pulse, limits: Limits
+    ) -> None:
         self._view = view
         self._door = door
         self._active = active
+        self._pulse = pulse
         self._limits = limits
         self._summaries = Summaries(view)
         self._line = asyncio.Lock()
@@ -74,17 +81,37 @@ class Events:
 
     async def events(self, request: web.Request) -> web.StreamResponse:
         query, last_id = query_of(request, EventsQuery), request.headers.get(LAST_EVENT_ID)
+        subscriber = Subscriber(request, self._limits.event_write_timeout_ms)
         with self._counted():
-            chronicle = self._door.chronicle
-            if chronicle is None or not self._door.is_active:
-                return await self._pass_through(request, last_id)
-            response = await _begun(request, chronicle.controller_epoch)
             try:
-                await self._write(response, b"retry: %d\n\n" % RETRY_MS)
-                await self._follow(response, chronicle, query, last_id)
+                if query.wait and request.headers.get(FORWARD) == "1":
+                    await self._stream_when_there_is_one(subscriber, query, last_id)
+                else:
+                    await self._stream(subscriber, query, last_id)
             except SubscriberGoneError:
-                _abort(request)
-            return response
+                subscriber.abort()
+            return subscriber.response
+
+    async def _stream_when_there_is_one(self, subscriber: Subscriber, query: EventsQuery, last_id: str | None) -> None:
+        await subscriber.begin(self._view.controller_epoch)
+        while True:
+            try:
+                return await self._stream(subscriber, query, last_id)
+            except ProblemError:  # nobody has the seat, or who has it cannot be reached
+                await subscriber.write(b": no controller answers\n\n")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TRY_AGAIN_MS / 1_000):
+                    await self._door.seat_changes.next()
+
+    async def _stream(self, subscriber: Subscriber, query: EventsQuery, last_id: str | None) -> None:
+        """Of one term: this process's, or another's passed through. Raises ProblemError where there is none."""
+        chronicle = self._door.chronicle
+        if chronicle is None:
+            await self._pass_through(subscriber, last_id)
+        else:
+            await subscriber.begin(chronicle.controller_epoch)
+            await subscriber.write(b"retry: %d\n\n" % RETRY_MS)
+            await self._follow(subscriber, chronicle, query, last_id)
 
     @contextmanager
     def _counted(self) -> Iterator[None]:
@@ -99,28 +126,31 @@ class Events:
             self._subscribers.discard(task)
 
     async def _follow(
-        self, response: web.StreamResponse, chronicle: Chronicle, query: EventsQuery, last_id: str | None
+        self, subscriber: Subscriber, chronicle: Chronicle, query: EventsQuery, last_id: str | None
     ) -> None:
         """Until the term is over, and then only after its last line."""
-        position = _position_of(last_id, chronicle)
+        position, beat = _position_of(last_id, chronicle), 0
         is_lost = position is None and last_id is not None
         if position is None:
             position = max(chronicle.number - query.last, chronicle.forgotten)
         while True:
             if is_lost or position < chronicle.forgotten:
                 position = max(position, chronicle.forgotten)
-                await self._write(response, await self._reset_frame(chronicle, position))
+                await subscriber.write(await self._reset_frame(chronicle, position))
                 is_lost = False
+            if query.pulse and (newer := await self._pulse.beat_after(beat)) is not None:
+                beat, body = newer
+                await subscriber.write(b"event: pulse\ndata: %s\n\n" % body)
             if chronicle.number > position:
                 await self._give_way(chronicle)
                 if position >= chronicle.forgotten:
                     position, piece = self._piece_after(position, chronicle)
-                    await self._write(response, piece)
+                    await subscriber.write(piece)
                     await asyncio.sleep(0)
             elif chronicle.is_closed or not query.follow:
                 return
             else:
-                await self._wait(response, chronicle)
+                await self._wait(subscriber, chronicle, BEAT_LOOK_MS if query.pulse else None)
 
     async def _give_way(self, chronicle: Chronicle) -> None:
         """Until the controller of this process rests, or for so long: who watches must not slow down who decides. One
@@ -131,7 +161,8 @@ class Events:
                 await asyncio.sleep(LOOK_AGAIN_MS / 1_000)
 
     def _is_busy(self) -> bool:
-        return self._door.meters.controller_state != IDLE or self._door.inbox_depth > 0
+        """While it loads it is watched above all: nothing but its phases is told then."""
+        return self._door.is_active and (self._door.meters.controller_state != IDLE or self._door.inbox_depth > 0)
 
     def _piece_after(self, position: int, chronicle: Chronicle) -> tuple[int, bytes]:
         """The next lines as bytes, and the number of the last; most subscribers are equally far, and share them."""
@@ -142,71 +173,58 @@ class Events:
             self._newest_piece = key, entries[-1].number, piece
         return self._newest_piece[1:]
 
-    async def _wait(self, response: web.StreamResponse, chronicle: Chronicle) -> None:
-        """Until there is news; meanwhile a comment now and then, which also finds out who has left."""
+    async def _wait(self, subscriber: Subscriber, chronicle: Chronicle, beat_look_ms: int | None) -> None:
+        """Until there is news, or perhaps a beat; without beats a comment now and then, which also finds out who has
+        left."""
         try:
-            async with asyncio.timeout(self._limits.event_heartbeat_ms / 1_000):
+            async with asyncio.timeout((beat_look_ms or self._limits.event_heartbeat_ms) / 1_000):
                 await chronicle.news()
         except TimeoutError:
-            await self._write(response, b": nothing new\n\n")
-
-    async def _write(self, response: web.StreamResponse, data: bytes) -> None:
-        try:
-            async with asyncio.timeout(self._limits.event_write_timeout_ms / 1_000):
-                await response.write(data)
-        except ConnectionResetError as error:
-            raise SubscriberGoneError from error
-        except TimeoutError as error:
-            log.warning("subscriber.dropped", waited_ms=self._limits.event_write_timeout_ms)
-            raise SubscriberGoneError from error
+            if beat_look_ms is None:
+                await subscriber.write(b": nothing new\n\n")
 
     async def _reset_frame(self, chronicle: Chronicle, position: int) -> bytes:
         body = cluster_body(self._view, self._door, await self._summaries.newest())
         return _frame(chronicle.controller_epoch, position, "reset", msgspec.json.encode(body))
 
-    async def _pass_through(self, request: web.Request, last_id: str | None) -> web.StreamResponse:
-        location, headers = self._active.passing_on(request, b"")
+    async def _pass_through(self, subscriber: Subscriber, last_id: str | None) -> None:
+        """Another's stream, until it ends or somebody else has the seat: a frozen controller ends nothing."""
+        seat = self._door.seat
+        location, headers = self._active.passing_on(subscriber.request, b"")
         headers |= {} if last_id is None else {LAST_EVENT_ID: last_id}
         client = self._active.client()
+        scope = asyncio.timeout(None)
+        ending = asyncio.create_task(self._end_when_the_seat_moved(seat, scope), name="end of a stream passed through")
         try:
-            async with aclosing(client.stream(location, headers, 3 * self._limits.event_heartbeat_ms)) as pieces:
-                return await self._pass_pieces(request, pieces)
+            with suppress(TimeoutError):
+                async with (
+                    scope,
+                    aclosing(client.stream(location, headers, 3 * self._limits.event_heartbeat_ms)) as pieces,
+                ):
+                    await self._pass_pieces(subscriber, pieces)
         finally:
+            ending.cancel()
+            await asyncio.gather(ending, return_exceptions=True)
             await client.close()
 
-    async def _pass_pieces(self, request: web.Request, pieces: AsyncGenerator[bytes]) -> web.StreamResponse:
+    async def _end_when_the_seat_moved(self, seat: tuple[int, int] | None, scope: asyncio.Timeout) -> None:
+        while self._door.seat == seat and self._door.chronicle is None:
+            await self._door.seat_changes.next()
+        scope.reschedule(asyncio.get_running_loop().time())
+
+    async def _pass_pieces(self, subscriber: Subscriber, pieces: AsyncGenerator[bytes]) -> None:
         try:
             first = await anext(pieces, b"")
         except ExchangeError:
             detail = "the controller's stream cannot be had now; try again"
             raise unavailable(Code.NOT_CONTROLLER.name, detail) from None
-        response = await _begun(request, self._view.controller_epoch)
+        await subscriber.begin(self._view.controller_epoch)
         try:
-            await self._write(response, first)
+            await subscriber.write(first)
             async for piece in pieces:
-                await self._write(response, piece)
-        except SubscriberGoneError:
-            _abort(request)
+                await subscriber.write(piece)
         except ExchangeError as error:
             log.info("stream.ended", reason=str(error))  # whoever listens asks again, and resumes
-        return response
-
-
-async def _begun(request: web.Request, controller_epoch: int) -> web.StreamResponse:
-    headers = {
-        "Content-Type": "text/event-stream",
-        "Cache-Control": "no-store",
-        CONTROLLER_EPOCH: str(controller_epoch),
-    }
-    response = web.StreamResponse(headers=headers)
-    await response.prepare(request)
-    return response
-
-
-def _abort(request: web.Request) -> None:
-    """Without waiting for what could not be written."""
-    if request.transport is not None:
-        request.transport.abort()
 
 
 def _position_of(last_id: str | None, chronicle: Chronicle) -> int | None:

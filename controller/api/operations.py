@@ -20,7 +20,6 @@ from controller.api import (
     matrix,
     membership,
     partition_requests,
-    pulse,
     writes,
 )
 from controller.api.counts import Verdict
@@ -108,21 +107,6 @@ _TOLD: Final = (
 )
 _LED_READS: Final = (
     _led("GET", "/v1/controller/history", "Terms of the past", insights.TermBody, is_page=True),
-    _led(
-        "GET",
-        "/v1/controller/pulse",
-        "The controller, second by second, for the last quarter of an hour",
-        pulse.Sample,
-        is_page=True,
-        query=pulse.PulseQuery,
-    ),
-    _led(
-        "GET",
-        "/v1/controller/states",
-        "Both state machines: how many are in each state, how often each move was made",
-        pulse.MachineBody,
-        is_page=True,
-    ),
     _led("GET", "/v1/deletions", "Deletions under way", writes.DeletionBody, is_page=True, query=bodies.PageQuery),
     _led(
         "GET",

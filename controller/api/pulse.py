@@ -1,4 +1,4 @@
-"""`/v1/controller/pulse` and `/v1/controller/states`: what the dashboard's charts and state machines are drawn from.
+"""The pulse: what only the controller knows and the dashboard draws, once a second, beside the lines of its stream.
 
 The controller of this process takes a sample of itself each second and keeps those of the last quarter of an hour.
 Counting partitions takes time, so what is counted is kept until the count is paid for: never more than a twentieth of
@@ -16,10 +16,10 @@ from typing import Final
 import msgspec
 from aiohttp import web
 
-from controller.api.active import ActiveController
-from controller.api.bodies import Page, answer, query_of
+from controller.api.bodies import ControllerBody, controller_body
+from controller.api.insights import TermBody, term_body
 from controller.api.listing import SLICE_MS, Summaries
-from controller.api.view import ControllerDoor
+from controller.api.view import ClusterView, ControllerDoor
 from controller.clock import wall_ms
 from controller.core.cluster import Cluster
 from controller.core.moves import TABLES, Move, Status, statuses_of
@@ -29,12 +29,6 @@ SAMPLES_KEPT: Final = 900
 RECENT_S: Final = 10
 #: what a count has cost is waited for so many times over, before the next one
 PAUSE_PER_COST: Final = 20
-
-
-class PulseQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`after`: only samples later than this (`at_ms` of one that was had)."""
-
-    after: int = 0
 
 
 class Totals(msgspec.Struct, frozen=True, gc=False):
@@ -81,26 +75,37 @@ class MachineBody(msgspec.Struct, frozen=True):
     moves: Sequence[MoveCount]
 
 
+class PulseBody(msgspec.Struct, frozen=True):
+    """One beat: `samples` since the beat before, both machines, and `terms` if they are others than then, or null."""
+
+    controller: ControllerBody
+    samples: Sequence[Sample]
+    machines: Sequence[MachineBody]
+    terms: Sequence[TermBody] | None
+
+
 class Pulse:
     """The samples of one process, and the states of what it believes."""
 
-    def __init__(self, door: ControllerDoor, summaries: Summaries, active: ActiveController) -> None:
+    def __init__(self, view: ClusterView, door: ControllerDoor, summaries: Summaries) -> None:
+        self._view = view
         self._door = door
         self._summaries = summaries
-        self._active = active
-        self._samples: deque[Sample] = deque(maxlen=SAMPLES_KEPT)
+        #: each with its number, which only rises
+        self._samples: deque[tuple[int, Sample]] = deque(maxlen=SAMPLES_KEPT)
+        self._number = 0
+        self._terms: Sequence[TermBody] = ()
+        #: the number that the sample had with which the terms became these
+        self._terms_number = 0
+        #: the last beat, by what its receivers had and have now
+        self._newest_beat: tuple[tuple[int, int], bytes] = ((-1, -1), b"")
+        self._encoding = asyncio.Lock()
         self._totals = Totals()
         #: of the last ten seconds, the oldest first
         self._moves: deque[Counter[Move]] = deque([Counter()], maxlen=RECENT_S)
         self._counted: Counter[Status] = Counter()
         self._count_again_at = 0.0
         self._counting = asyncio.Lock()
-
-    def routes(self) -> Sequence[web.RouteDef]:
-        return [
-            self._active.route("GET", "/v1/controller/pulse", self.pulse),
-            self._active.route("GET", "/v1/controller/states", self.states),
-        ]
 
     async def sampling(self, app: web.Application) -> AsyncIterator[None]:
         """For `cleanup_ctx`: samples for as long as the application is served."""
@@ -109,12 +114,27 @@ class Pulse:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
-    async def pulse(self, request: web.Request, raw: bytes) -> web.Response:
-        query, _ = query_of(request, PulseQuery), self._active.cluster
-        return answer(Page([one for one in self._samples if one.at_ms > query.after]))
+    async def beat_after(self, number: int) -> tuple[int, bytes] | None:
+        """What is new since that number of a sample, as JSON, and the number of the newest; None if nothing is. Most
+        receivers are equally far, and share it."""
+        async with self._encoding:
+            cluster, key = self._door.cluster, (number, self._number)
+            if cluster is None or number >= self._number:
+                return None
+            if self._newest_beat[0] != key:
+                self._newest_beat = key, msgspec.json.encode(await self._body_after(number, cluster))
+            return key[1], self._newest_beat[1]
 
-    async def states(self, request: web.Request, raw: bytes) -> web.Response:
-        counted = await self._states_of(self._active.cluster)
+    async def _body_after(self, number: int, cluster: Cluster) -> PulseBody:
+        return PulseBody(
+            controller=controller_body(self._view, self._door),
+            samples=[one for at, one in self._samples if at > number],
+            terms=self._terms if self._terms_number > number else None,
+            machines=await self._machines(cluster),
+        )
+
+    async def _machines(self, cluster: Cluster) -> list[MachineBody]:
+        counted = await self._states_of(cluster)
         totals, before = self._door.meters.moves, self._moves[0]
         machines = []
         for name, table in TABLES.items():
@@ -129,7 +149,7 @@ class Pulse:
                     ],
                 )
             )
-        return answer(Page(machines))
+        return machines
 
     async def _sample_on(self) -> None:
         while True:
@@ -154,10 +174,17 @@ class Pulse:
             outbox_depth=sum(status.depth for status in self._door.outboxes().values()),
             **msgspec.structs.asdict(self._totals_now()),
         )
-        if not self._samples or self._samples[-1].controller_epoch != epoch:
+        if not self._samples or self._samples[-1][1].controller_epoch != epoch:
             before = msgspec.structs.asdict(self._totals)
-            self._samples.append(msgspec.structs.replace(sample, at_ms=at_ms - SAMPLE_EVERY_MS, **before))
-        self._samples.append(sample)
+            self._keep(msgspec.structs.replace(sample, at_ms=at_ms - SAMPLE_EVERY_MS, **before))
+        self._keep(sample)
+        terms = [term_body(term) for term in self._door.history()]
+        if terms != self._terms:
+            self._terms, self._terms_number = terms, self._number
+
+    def _keep(self, sample: Sample) -> None:
+        self._number += 1
+        self._samples.append((self._number, sample))
 
     def _totals_now(self) -> Totals:
         meters = self._door.meters

@@ -17,6 +17,7 @@ from controller.core.lines import Line
 from controller.core.model import Broker
 from controller.inbox import BusyError, NotControllerError, Reply
 from controller.metrics import Meters
+from controller.news import News
 from controller.outbox import OutboxStatus
 from controller.wire import BrokerEntry, PartitionRow
 
@@ -121,7 +122,12 @@ class ControllerDoor(Protocol):
 
     @property
     def chronicle(self) -> Chronicle | None:
-        """The same lines of all partitions and of everything else, as a stream; None on a standby."""
+        """The same lines of all partitions and of everything else, as a stream, from the claim on; None on a
+        standby."""
+
+    @property
+    def seat_changes(self) -> News:
+        """Told whenever `seat` or `chronicle` may have changed."""
 
     def history(self) -> Sequence[TermView]:
         """The terms that are known, the oldest first; empty on a standby."""

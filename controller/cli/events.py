@@ -84,6 +84,11 @@ def text_of(line: Item) -> str:
     move = " -> ".join(str(line[side]) for side in ("source", "target") if side in line)
     facts: list[Any] = [f"leader {line['leader']}, epoch {line['leader_epoch']}"] if "leader" in line else []
     facts += [f"in sync {','.join(map(str, line['isr']))}"] if "isr" in line else []
+    facts += (
+        [f"{line['took_ms']:g} ms after the seat was seen vacant"]
+        if line["kind"] == "controller" and "took_ms" in line
+        else []
+    )
     facts += [line["reason"]] if "reason" in line else []
     return (
         f"{at}  {line.get('event_id', '-'):>8}  {about:<28}  {move}{'; ' if facts and move else ''}{'; '.join(facts)}"

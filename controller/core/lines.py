@@ -83,6 +83,12 @@ class Stamp(msgspec.Struct, frozen=True):
 Stamped = Callable[..., Line]
 
 
+def phase_line(stamp: Stamp, phase: str, since_ms: float) -> Line:
+    """A phase of a failover is over, so long after the seat was seen vacant."""
+    ids = {"broker_id": stamp.controller_id, **msgspec.structs.asdict(stamp)}
+    return Line(kind="controller", target=phase, took_ms=round(since_ms, 1), **ids)
+
+
 def lines_for(cluster: Cluster, committed: Iterable[Committed], stamp: Stamp) -> Iterator[Line]:
     """One line for each change that says something about the cluster's state."""
     stamped: Stamped = partial(Line, **msgspec.structs.asdict(stamp))

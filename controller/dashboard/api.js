@@ -5,6 +5,7 @@ import { askToken } from "./token.js";
 const PATIENCE_MS = 4_000;
 const WRITE_PATIENCE_MS = 20_000;
 const RETRY_MS = 500;
+const RESUME_MS = 50; // of a stream that was there
 const LINES_AT_FIRST = 300;
 const LOCKED = 401;
 
@@ -62,38 +63,35 @@ export async function matrix(tag) {
   return { rows, tag: first.headers.get("ETag") };
 }
 
-/** The stream of events, taken up again whenever it ends. By fetch, so that it can carry headers. */
+/**
+ * The controller's stream with its pulse, taken up again whenever it ends: while there is no controller our broker lets
+ * us wait for the next one. By fetch, so that it can carry headers.
+ */
 export class Stream {
   #lastId = null;
-  #abort = null;
 
-  constructor({ onEvent, onUp, onDown }) {
-    this.on = { onEvent, onUp, onDown };
+  constructor({ onEvent, onDown }) {
+    this.on = { onEvent, onDown };
   }
 
   async run() {
     for (;;) {
+      let pauseMs = RETRY_MS;
       try {
-        await this.#listen();
+        await this.#listen(() => (pauseMs = RESUME_MS));
       } catch (error) {
         if (!isSilence(error)) throw error;
       }
       this.on.onDown();
-      await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+      await new Promise((resolve) => setTimeout(resolve, pauseMs));
     }
   }
 
-  /** End this one and begin another: the controller has moved. */
-  restart() {
-    this.#abort?.abort();
-  }
-
-  async #listen() {
-    this.#abort = new AbortController();
+  async #listen(onUp) {
     const headers = this.#lastId === null ? {} : { "Last-Event-ID": this.#lastId };
-    const response = await send(`/v1/events?last=${LINES_AT_FIRST}`, { headers, signal: this.#abort.signal });
+    const response = await send(`/v1/events?last=${LINES_AT_FIRST}&pulse=true&wait=true`, { headers });
     if (!response.ok) throw new ProblemError(response.status, "", "no stream");
-    this.on.onUp(Number(response.headers.get("Klamm-Controller-Epoch")));
+    onUp();
     const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
     let rest = "";
     for (;;) {
@@ -113,7 +111,7 @@ export class Stream {
       }),
     );
     if (fields.data === undefined) return;
-    this.#lastId = fields.id;
-    this.on.onEvent(fields.event, JSON.parse(fields.data), fields.id);
+    this.#lastId = fields.id ?? this.#lastId;
+    this.on.onEvent(fields.event, JSON.parse(fields.data));
   }
 }

@@ -22,10 +22,11 @@ const SOON_MS = 120; // after an event: metadata follow it within milliseconds
 const PROBE_MS = 800;
 const AFTER_MS = 1_200; // and once more, in case they did not
 const TICK_MS = 100;
+const SILENCE_MS = 3_000; // without a beat the controller does not answer; where counting takes long, beats are rarer
 
-const known = { cluster: null, brokers: [], terms: [], machines: [], lab: null, isLab: true, tag: null, rows: [] };
-let isLive = false;
-let liveEpoch = null;
+const known = { cluster: null, brokers: [], seat: null, terms: [], machines: [], lab: null, isLab: true, tag: null, rows: [] };
+let isLive = false; // somebody decides, and we hear it
+let beat = null; // when the last one was heard, and how long after the one before
 let timer = null;
 let isLooking = false;
 let isLookWanted = false;
@@ -49,27 +50,48 @@ const grid = new Matrix($("matrix"), {
 
 const stream = new Stream({
   onEvent(kind, data) {
+    if (kind === "pulse") {
+      onBeat(data);
+      return;
+    }
     if (kind === "reset") known.tag = null;
     else {
       events.add(data);
       failovers.hear(data);
+      if (data.target === "claimed" && known.cluster !== null) {
+        known.cluster.controller = { broker_id: data.broker_id, controller_epoch: data.controller_epoch, phase: "loading" };
+        drawController();
+      }
     }
     lookIn(SOON_MS);
   },
-  onUp(epoch) {
-    if (liveEpoch !== epoch) events.mark(liveEpoch === null ? `Listening to the controller of epoch ${epoch}` : `A new controller decides: epoch ${epoch}`);
-    isLive = true;
-    liveEpoch = epoch;
-    drawLive();
-    lookIn(0);
-  },
-  onDown() {
-    failovers.begin();
-    isLive = false;
-    drawLive();
-    lookIn(0);
-  },
+  onDown: () => onQuiet(),
 });
+
+/** Once a second, of a controller that decides. */
+function onBeat({ controller, samples, machines: counted, terms }) {
+  const now = performance.now();
+  beat = { at: now, everyMs: beat === null || !isLive ? 0 : now - beat.at };
+  known.seat = controller;
+  known.machines = counted;
+  known.terms = terms ?? known.terms;
+  pulse.add(samples);
+  failovers.end();
+  if (!isLive) {
+    isLive = true;
+    drawLive();
+    lookIn(0);
+  }
+  if (known.cluster !== null) drawBeat();
+}
+
+/** Nobody decides, as far as we hear; since then, if that was long ago. */
+function onQuiet(agoMs = 0) {
+  if (isLive) failovers.begin(agoMs);
+  isLive = false;
+  drawLive();
+  lookIn(0);
+}
 
 /** Look again this soon, unless that will be anyway. */
 function lookIn(ms) {
@@ -104,33 +126,12 @@ async function look() {
 
 async function lookOnce() {
   const [cluster, brokersNow, matrix] = await Promise.all([ask("/v1/cluster"), items("/v1/brokers"), askMatrix(known.tag)]);
-  const seat = cluster.json.controller;
-  const hasMoved = isLive && liveEpoch !== null && seat.controller_epoch > liveEpoch;
   known.cluster = cluster.json;
   known.brokers = brokersNow;
   if (matrix !== null) [known.rows, known.tag] = [matrix.rows, matrix.tag];
-  if (isLive) await Promise.all([lookAtController(seat), lookAtLab()]);
-  else await lookAtLab();
+  if (!isLive && cluster.json.controller.phase !== "active") failovers.begin();
+  await lookAtLab();
   draw(matrix !== null);
-  if (hasMoved) stream.restart();
-}
-
-/** What only the controller knows; without one the old stays. */
-async function lookAtController(seat) {
-  try {
-    const newest = known.terms.at(-1);
-    const isComplete = newest?.controller_epoch === seat.controller_epoch && newest.phases.acknowledged !== undefined;
-    const [terms, samples, states] = await Promise.all([
-      isComplete ? known.terms : items("/v1/controller/history"),
-      items(`/v1/controller/pulse?after=${pulse.newest}`),
-      items("/v1/controller/states"),
-    ]);
-    known.terms = terms;
-    known.machines = states;
-    pulse.add(samples);
-  } catch (error) {
-    if (!isSilence(error)) throw error;
-  }
 }
 
 async function lookAtLab() {
@@ -178,29 +179,31 @@ function draw(hasNewRows) {
   const { cluster } = known;
   $("cluster-id").textContent = cluster.id;
   drawController();
+  drawBeat();
   panels.verdict(cluster.health);
   panels.numbers(cluster);
   panels.tools(cluster);
   panels.whatIf(known.brokers, tellWhatIf);
   brokers(known.brokers, cluster.controller, known.lab, order);
-  pulse.draw();
-  if (known.machines.length > 0) machines(known.machines);
   events.draw();
   const columns = JSON.stringify(known.brokers.map(({ id, state }) => [id, state]));
   if (hasNewRows || columns !== known.columns) grid.update(known.rows, known.brokers);
   known.columns = columns;
 }
 
-/** Also ten times a second: ages and the stopwatch run. */
+/** What only the controller knows; without one the old stays. */
+function drawBeat() {
+  pulse.draw();
+  if (known.machines.length > 0) machines(known.machines);
+}
+
+/** Also ten times a second: ages and the stopwatch run, and silence is heard. */
 function drawController() {
+  const quietMs = isLive ? performance.now() - beat.at : 0;
+  if (quietMs > Math.max(SILENCE_MS, 3 * (beat?.everyMs ?? 0))) onQuiet(quietMs);
   if (known.cluster === null) return;
-  const seat = known.cluster.controller;
-  const term = known.terms.at(-1);
-  const sinceMs = term?.controller_epoch === seat.controller_epoch ? term.from_ms : null;
   failovers.draw(known.terms);
-  if (seat.phase !== "active") failovers.begin();
-  else if (isLive && sinceMs !== null) failovers.end();
-  panels.controller(seat, sinceMs, isLive && seat.phase === "active" ? null : failovers.awayMs);
+  panels.controller(isLive ? known.seat : known.cluster.controller, isLive ? null : failovers.awayMs);
 }
 
 function drawLive() {

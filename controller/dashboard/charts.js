@@ -1,5 +1,5 @@
 // Small charts of the controller's last minutes. A new one is an entry in CHARTS; what it reads is a field of
-// /v1/controller/pulse, or a difference of two samples.
+// the pulse, or a difference of two samples.
 
 import { $, count, h, s, show } from "./dom.js";
 

@@ -1,6 +1,7 @@
 // What was decided lately, as it comes from the stream: lines of one cause that say the same are one entry.
 
-import { $, clock, h, plural, show } from "./dom.js";
+import { $, clock, h, plural, show, took } from "./dom.js";
+import { isPhase } from "./failovers.js";
 
 const NAMED_AT_MOST = 3;
 
@@ -13,20 +14,17 @@ export class Events {
   }
 
   add(line) {
-    const key = [line.controller_epoch, line.event_id, line.kind, line.target, line.reason, line.broker_id].join("|");
+    const what = isPhase(line) ? "phase" : line.target;
+    const key = [line.controller_epoch, line.event_id, line.kind, what, line.reason, line.broker_id].join("|");
     const found = this.#groups.slice(0, 8).find((group) => group.key === key);
     if (found !== undefined) {
+      if (isPhase(line)) found.line = line; // how far it is
       found.lines = [...found.lines.slice(0, NAMED_AT_MOST - 1), line].slice(0, NAMED_AT_MOST);
       found.count += 1;
       return;
     }
     this.#groups.unshift({ key, lines: [line], count: 1, line });
     this.#groups.length = Math.min(this.#groups.length, this.kept);
-  }
-
-  /** Something that no line says. */
-  mark(text) {
-    this.add({ kind: "mark", at_ms: Date.now(), text });
   }
 
   draw() {
@@ -42,7 +40,7 @@ export class Events {
 }
 
 function tone(line) {
-  if (line.kind === "mark") return "mark-line";
+  if (isPhase(line)) return "seat-line";
   if (line.target === "gone" || line.target === "OfflinePartition" || line.target === "parked") return "bad";
   if (line.target === "draining" || line.target === "deleting") return "warn";
   return line.kind === "broker" ? "good" : "";
@@ -56,8 +54,6 @@ const REASONS = { found: "as the controller before left them" };
 function headline({ line, lines, count }) {
   const where = line.partition === undefined ? line.topic : `${line.topic}-${line.partition}`;
   switch (line.kind) {
-    case "mark":
-      return line.text;
     case "broker":
       return `Broker ${line.broker_id} ${line.target === "live" && line.source === "live" ? "changed" : `is ${line.target}`}`;
     case "topic":
@@ -73,6 +69,7 @@ function headline({ line, lines, count }) {
     case "replica":
       return count > 1 ? `${plural(count, "replica")}: ${line.target}` : `${where} on broker ${line.broker_id}: ${line.target}`;
     default:
+      if (isPhase(line)) return `Broker ${line.broker_id} is the controller of epoch ${line.controller_epoch}`;
       return `Controller: ${line.target ?? "event"}`;
   }
 }
@@ -80,5 +77,6 @@ function headline({ line, lines, count }) {
 function detail({ line, lines, count }) {
   const names = lines.filter((one) => one.partition !== undefined).map((one) => `${one.topic}-${one.partition}`);
   const named = count > 1 && names.length > 0 ? names.join(", ") + (count > names.length ? ` and ${count - names.length} more` : "") : "";
+  if (isPhase(line)) return `${line.target} ${took(line.took_ms)} after the seat was seen vacant`;
   return [REASONS[line.reason] ?? line.reason, named].filter(Boolean).join(" · ");
 }

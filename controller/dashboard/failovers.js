@@ -13,24 +13,29 @@ const PHASES = {
   acknowledged: "Every live broker has answered: the failover is over.",
 };
 const NAMES = Object.keys(PHASES);
+const TENTH_MS = 100;
 const LISTED = 8;
 const RESULT_SHOWN_MS = 60_000;
 const PLAY_MS = 1_800;
 
+/** Whether a line of the stream says that a phase of a failover is over, so long after the seat was seen vacant. */
+export const isPhase = (line) => line.kind === "controller" && line.took_ms !== undefined && line.target in PHASES;
+
 export class Failovers {
-  #awayAt = null; // wall clock: since when nobody decides, as far as this page saw
+  #awayAt = null; // since when nobody decides, as far as this page saw
+  #run = null; // the failover on the stopwatch, from its claim until a while after its end
   #noticedMs = new Map(); // epoch -> how long it took until the seat was seen vacant, of those that this page saw
   #decided = new Map(); // epoch -> what its first event decided, as far as the stream told
-  #result = null;
 
   constructor() {
     $("phases").replaceChildren(...NAMES.map((phase) => h("li", null, h("i", { class: `dot ${phase}` }), phase)));
   }
 
-  /** The controller fell silent; and it, or another one, decides again. */
-  begin() {
-    this.#awayAt ??= Date.now();
-    this.#result = null;
+  /** The controller fell silent, so long ago; and it, or another one, decides again. */
+  begin(agoMs = 0) {
+    if (this.#awayAt !== null) return;
+    this.#awayAt = Date.now() - agoMs;
+    this.#run = null;
   }
 
   end() {
@@ -41,44 +46,50 @@ export class Failovers {
     return this.#awayAt === null ? null : Date.now() - this.#awayAt;
   }
 
-  /** A line of the stream: those of a term's first event are what its failover decided. */
+  /** A line of the stream: a phase that is over, or what a term's first event, its failover, decided. */
   hear(line) {
-    if (line.event_id !== `${line.controller_epoch}-1` || line.kind !== "partition") return;
-    this.#decided.set(line.controller_epoch, (this.#decided.get(line.controller_epoch) ?? 0) + 1);
+    const epoch = line.controller_epoch;
+    if (isPhase(line)) this.#onPhase(epoch, line);
+    else if (line.event_id === `${epoch}-1` && line.kind === "partition") this.#decided.set(epoch, (this.#decided.get(epoch) ?? 0) + 1);
+  }
+
+  #onPhase(epoch, { broker_id, target, took_ms }) {
+    if (target === "claimed" && this.#awayAt !== null) {
+      this.#noticedMs.set(epoch, Math.max(0, this.awayMs - took_ms));
+      this.#run = { epoch, broker_id, startedAt: this.#awayAt, phases: {}, until: Infinity };
+    }
+    if (this.#run?.epoch !== epoch) return;
+    this.#run.phases[target] = took_ms;
+    if (target === "acknowledged") this.#run.until = Date.now() + RESULT_SHOWN_MS;
   }
 
   draw(terms) {
-    const newest = terms.at(-1);
-    if (newest !== undefined) this.#time(newest);
-    this.#stopwatch(newest);
+    this.#stopwatch();
     const listed = terms.slice(-LISTED).reverse();
     show($("failovers"), [listed, [...this.#noticedMs]], () => listed.length === 0 ? h("li", { class: "quiet" }, "None is recorded.") :
       listed.map((term) => this.#item(term, terms[terms.indexOf(term) - 1])));
   }
 
-  /** A term began while this page watched: how long it had taken to be noticed. */
-  #time(term) {
-    if (this.#awayAt === null || this.#noticedMs.has(term.controller_epoch) || term.from_ms < this.#awayAt) return;
-    this.#noticedMs.set(term.controller_epoch, Math.max(0, term.from_ms - (term.phases.claimed ?? 0) - this.#awayAt));
-    this.#result = { epoch: term.controller_epoch, until: Date.now() + RESULT_SHOWN_MS };
-  }
-
-  #stopwatch(term) {
-    if (this.#awayAt !== null && this.#result === null) {
-      show($("stopwatch"), (this.awayMs / 100) | 0, () => [
-        h("strong", { class: "away" }, `${(this.awayMs / 1000).toFixed(1)} s`), h("span", { class: "quiet" }, "since the controller fell silent: waiting to be noticed"),
-        h("div", { class: "phase-bar running" }, h("span", { class: "noticed" })),
-      ]);
-    } else if (this.#result !== null && term?.controller_epoch === this.#result.epoch && Date.now() < this.#result.until) {
-      const noticedMs = this.#noticedMs.get(term.controller_epoch);
-      const steps = stepsOf(term.phases);
-      show($("stopwatch"), [term, "over"], () => [
-        h("strong", null, took(noticedMs + sumOf(steps))), h("span", { class: "quiet" }, ` from silence to the last acknowledgement, by broker ${term.broker_id}`),
-        bar([["noticed", noticedMs], ...steps]),
-        bar(steps),
-        h("ol", { class: "laps" }, [["noticed", noticedMs], ...steps].map(([phase, ms]) => h("li", null, h("i", { class: `dot ${phase}` }), `${phase} `, h("b", null, took(ms))))),
-      ]);
-    } else show($("stopwatch"), null, () => []);
+  /** Silence first, then each phase as it is told, then what it came to. */
+  #stopwatch() {
+    const run = this.#run;
+    if (run === null ? this.#awayAt === null : Date.now() > run.until) {
+      show($("stopwatch"), null, () => []);
+      return;
+    }
+    const noticedMs = run === null ? null : this.#noticedMs.get(run.epoch);
+    const steps = run === null ? [] : [["noticed", noticedMs], ...stepsOf(run.phases)];
+    const isOver = run?.phases.acknowledged !== undefined;
+    const totalMs = isOver ? sumOf(steps) : Date.now() - (run?.startedAt ?? this.#awayAt);
+    const now = isOver ? undefined : NAMES.find((phase) => !steps.some(([name]) => name === phase));
+    const said = isOver ? `from silence to the last acknowledgement, by broker ${run.broker_id}`
+      : run === null ? "since the controller fell silent: waiting until ZooKeeper notices" : `broker ${run.broker_id} takes over, epoch ${run.epoch}`;
+    show($("stopwatch"), [steps, isOver, Math.floor(totalMs / TENTH_MS)], () => [
+      h("strong", { class: isOver ? null : "away" }, isOver ? took(totalMs) : `${(totalMs / 1000).toFixed(1)} s`), h("span", { class: "quiet" }, ` ${said}`),
+      isOver ? bar(steps) : bar([...steps, [now, Math.max(0, totalMs - sumOf(steps))]], "running"),
+      steps.length > 1 ? bar(steps.slice(1)) : null,
+      h("ol", { class: "laps" }, NAMES.map((phase) => lap(phase, steps.find(([name]) => name === phase)?.[1], phase === now))),
+    ]);
   }
 
   #item(term, before) {
@@ -186,9 +197,15 @@ function scene(phase, term, before) {
     node(x.others, y.bottom, "all live brokers", phase === "acknowledged" ? "seat" : ""));
 }
 
-function bar(steps) {
+/** One phase on the stopwatch: over, running, or still to come. */
+function lap(phase, ms, isRunning) {
+  const state = ms !== undefined ? "over" : isRunning ? "now" : "to-come";
+  return h("li", { class: state }, h("i", { class: `dot ${phase}` }), `${phase} `, h("b", null, ms !== undefined ? took(ms) : isRunning ? "…" : ""));
+}
+
+function bar(steps, kind = "") {
   const said = steps.map(([phase, ms]) => `${phase} ${took(ms)}`).join(", ");
-  const pieces = h("div", { class: "phase-bar", role: "img", "aria-label": said || "phases unknown", title: said });
+  const pieces = h("div", { class: `phase-bar ${kind}`, role: "img", "aria-label": said || "phases unknown", title: said });
   for (const [phase, ms] of steps) {
     const piece = h("span", { class: phase });
     piece.style.flexGrow = String(Math.max(ms, sumOf(steps) / 200));

@@ -12,7 +12,7 @@ const PLACES = {
 };
 const [STEP_X, STEP_Y, MARGIN_X, MARGIN_Y] = [190, 84, 10, 34];
 
-/** What /v1/controller/states says. */
+/** As the pulse says. */
 export const machines = (all) => show($("machines"), all, () => all.map(drawn));
 
 const short = (state) => state.replace(/^Replica(?=Deletion)|Partition$|Replica$/g, "").replace(/(?<=.)([A-Z])/g, " $1").toLowerCase();

@@ -13,11 +13,11 @@ export function verdict(health) {
 }
 
 /** Who decides; while nobody does, a running stopwatch. */
-export function controller(seat, sinceMs, awayMs) {
+export function controller(seat, awayMs) {
   const isAway = awayMs !== null;
   const text = seat.broker_id < 0 ? "no controller" : `broker ${seat.broker_id}`;
   const word = seat.phase === "active" ? "does not answer" : seat.phase === "vacant" ? "the seat is vacant" : "is taking over";
-  const age = sinceMs === null ? "" : ` · for ${span(Date.now() - sinceMs)}`;
+  const age = seat.since ? ` · for ${span(Date.now() - Date.parse(seat.since))}` : "";
   const detail = isAway ? `${word} · ${(awayMs / 1000).toFixed(1)} s` : `epoch ${seat.controller_epoch}${age}`;
   show($("controller"), [text, detail, isAway], () => [
     h("span", { class: "quiet" }, "Controller"),

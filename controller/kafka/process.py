@@ -198,6 +198,7 @@ class Dedicated:
             now_ms=wall_ms,
             entropy=self._entropy,
             meters=self._door.meters,
+            seat_changes=self._door.seat_changes,
             is_ours=lambda registered: not wire.speaks_http(registered.endpoints),
             is_dedicated=True,
             is_preferred=self._config.is_preferred,

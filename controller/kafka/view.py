@@ -37,7 +37,9 @@ class BeliefView:
     def metadata_version(self) -> int:
         """Whatever changes writes a line."""
         chronicle = self._door.chronicle
-        return -1 if chronicle is None else (chronicle.controller_epoch << 40) + chronicle.number
+        if chronicle is None or self._door.cluster is None:  # while it loads there is nothing to count
+            return -1
+        return (chronicle.controller_epoch << 40) + chronicle.number
 
     @property
     def is_told(self) -> bool:

@@ -48,8 +48,6 @@ TABLE: Final[Mapping[tuple[str, str], Access]] = {
     ("GET", "/v1/cluster"): READ,
     ("GET", "/v1/controller"): READ,
     ("GET", "/v1/controller/history"): READ,
-    ("GET", "/v1/controller/pulse"): READ,
-    ("GET", "/v1/controller/states"): READ,
     ("GET", "/v1/reports/latest"): READ,
     ("GET", "/v1/brokers"): READ,
     ("GET", "/v1/brokers/{id}"): READ,

@@ -22,6 +22,7 @@ from controller.core.events import CreateTopicAsked, Event
 from controller.core.lines import Line
 from controller.core.model import Broker
 from controller.metrics import Meters
+from controller.news import News
 from controller.outbox import OutboxStatus
 from controller.wire import BrokerEntry, PartitionRow
 
@@ -96,6 +97,7 @@ class Door:
         self.strangers: dict[int, Broker] = {}
         self.owed: dict[int, OutboxStatus] = {}
         self.chronicle: Chronicle | None = None
+        self.seat_changes = News()
 
     def lines_about(self, topic: str, partition: int) -> Sequence[Line]:
         return [line for line in self.lines if (line.topic, line.partition) == (topic, partition)]

@@ -16,7 +16,7 @@ import pytest
 from controller.chronicle import Chronicle
 from controller.config import LIMITS, Limits
 from controller.core.lines import Line
-from tests.shell.api_support import Door, View, a_broker, address_of, asking, reserved, served
+from tests.shell.api_support import Door, View, asking, served
 from tests.shell.harness import a_broker as a_registered
 from tests.shell.harness import a_controller, a_server, until
 
@@ -225,41 +225,6 @@ async def test_there_is_a_limit_to_the_streams_of_a_process() -> None:
     ):
         problem = await response.json(content_type="application/problem+json")
         assert (response.status, problem["code"], response.headers["Retry-After"]) == (503, "BUSY", "1")
-
-
-def a_standby(port: int) -> tuple[View, Door]:
-    door = Door()
-    door.stand_by((1, 77))
-    return View(brokers=[a_broker(1, port=port), a_broker(2)], own_id=2), door
-
-
-async def test_a_standby_redirects_or_passes_the_stream_through() -> None:
-    door, chronicle = a_leader(3)
-    bound = reserved()
-    port = int(address_of(bound).partition(":")[2])
-    async with served(View(), door, bound=bound), asking(*a_standby(port)) as client:
-        async with client.get("/v1/events?last=1", allow_redirects=False) as response:
-            assert response.status == 307
-            assert response.headers["Location"] == f"http://{address_of(bound)}/v1/events?last=1"
-        async with listening(client, "?last=1", Klamm_Forward="1", Last_Event_ID="4-1") as stream:
-            assert await stream.ids(2) == ["4-2", "4-3"]
-            chronicle.accept([a_line()])
-            assert await stream.ids(1) == ["4-4"]
-            chronicle.close()
-            assert await stream.frame() is None
-
-
-async def test_without_a_controller_there_is_no_stream() -> None:
-    door = Door()
-    door.stand_by(None)
-    bound = reserved()
-    port = int(address_of(bound).partition(":")[2])
-    bound.close()
-    headers = {"Klamm-Forward": "1"}
-    for view, standby in ((View(), door), a_standby(port)):  # nobody has the seat; whoever has it cannot be reached
-        async with asking(view, standby) as client, client.get("/v1/events", headers=headers) as response:
-            problem = await response.json(content_type="application/problem+json")
-            assert (response.status, problem["code"]) == (503, "NOT_CONTROLLER")
 
 
 async def test_a_stream_does_not_keep_a_process_from_ending() -> None:

@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 import aiohttp
 
+from controller.chronicle import Chronicle
 from controller.core.events import CreateTopicAsked
 from controller.core.states import PARTITION_MOVES, REPLICA_MOVES, PartitionStatus
+from controller.daemon import TermRecord
 from controller.metrics import Meters
 from controller.outbox import OutboxStatus
 from controller.timings import KEPT, Timings
 from tests.builders import a_cluster
 from tests.shell.admin_site import a_site, belief, leading
 from tests.shell.api_support import Door, View, a_row, a_topic, asking
-from tests.shell.deciding_support import BelievedView, DecidingDoor, exchange
+from tests.shell.deciding_support import BelievedView, DecidingDoor
 from tests.shell.harness import until
 
 
-async def items_of(client: aiohttp.ClientSession, path: str) -> list[Any]:
-    async with client.get(path) as response:
+async def beats_of(client: aiohttp.ClientSession) -> AsyncGenerator[dict[str, Any]]:
+    """What the stream says between its lines, beat by beat, until the term is over."""
+    async with client.get("/v1/events?pulse=true") as response:
         assert response.status == 200
-        return list((await response.json())["items"])
+        kind = ""
+        async for raw in response.content:
+            name, _, value = raw.decode().rstrip("\n").partition(": ")
+            if name == "event":
+                kind = value
+            elif name == "data" and kind == "pulse":
+                yield json.loads(value)
+
+
+async def a_beat(door: Door, view: View) -> dict[str, Any]:
+    async with asking(view, door) as client, aclosing(beats_of(client)) as beats:
+        return await asyncio.wait_for(anext(beats), 10)
 
 
 async def test_the_controller_takes_samples_and_tells_those_that_are_new() -> None:
@@ -35,11 +52,14 @@ async def test_the_controller_takes_samples_and_tells_those_that_are_new() -> No
     door.meters.isr_expands.inc()
     door.meters.handled[2].add(12.5)
     view = View(a_topic("orders", a_row(0, -1, [3], [3, 1]), a_row(1, 1, [1], [2, 1])))
-    async with asking(view, door) as client:
-        async with asyncio.timeout(10):
-            while not (samples := await items_of(client, "/v1/controller/pulse")):  # noqa: ASYNC110 - over HTTP
-                await asyncio.sleep(0.05)
-        before, sample = samples[:2]  # a term's first is compared with what the process came to before it
+    door.chronicle, door.terms = Chronicle(4), [TermRecord(4, 1, 1_000, None, None, {"claimed": 2.5})]
+    async with asking(view, door) as client, aclosing(beats_of(client)) as beats, asyncio.timeout(20):
+        beat = await anext(beats)
+        assert beat["controller"] == {
+            "broker_id": 1, "controller_epoch": 4, "since": "2023-11-14T22:13:20.123Z", "phase": "active"
+        }  # fmt: skip
+        assert [(term["controller_epoch"], term["phases"]) for term in beat["terms"]] == [(4, {"claimed": 2.5})]
+        before, sample = beat["samples"]  # a term's first is compared with what the process came to before it
         assert (before["leader_elections"], before["event_ms"]) == (0, 0.0)
         assert sample["at_ms"] - before["at_ms"] == 1_000
         assert {key: sample[key] for key in sample if key != "at_ms"} == {
@@ -54,23 +74,20 @@ async def test_the_controller_takes_samples_and_tells_those_that_are_new() -> No
             "events": 1,
             "event_ms": 12.5,
         }
-        newer = await items_of(client, f"/v1/controller/pulse?after={sample['at_ms']}")
-        assert all(one["at_ms"] > sample["at_ms"] for one in newer)
-
-
-async def test_a_standby_sends_whoever_asks_to_the_controller() -> None:
-    door = Door()
-    door.stand_by((2, 77))
-    async with asking(View(), door) as client:
-        for path in ("/v1/controller/pulse", "/v1/controller/states"):
-            async with client.get(path, allow_redirects=False) as response:
-                assert (response.status, response.headers["Location"]) == (307, f"http://127.0.0.1:8082{path}")
+        second = await anext(beats)
+        assert [one["at_ms"] > sample["at_ms"] for one in second["samples"]] == [True]
+        assert second["terms"] is None  # they are what they were
+        door.terms = [TermRecord(4, 1, 1_000, None, None, {"claimed": 2.5, "acknowledged": 40.0})]
+        while (third := await anext(beats))["terms"] is None:
+            pass
+        assert third["terms"][0]["phases"]["acknowledged"] == 40.0
 
 
 async def test_both_machines_are_told_with_every_state_and_every_legal_move() -> None:
-    status, body = await exchange(a_cluster(orders=[[1, 2], [4]], live=(1, 2, 3)), "GET", "/v1/controller/states")
-    assert status == 200
-    partitions, replicas = body["items"]
+    cluster = a_cluster(orders=[[1, 2], [4]], live=(1, 2, 3))
+    door = DecidingDoor(cluster)
+    door.chronicle = Chronicle(cluster.controller_epoch)
+    partitions, replicas = (await a_beat(door, BelievedView(cluster)))["machines"]
     counts = {one["state"]: one["count"] for one in partitions["states"] + replicas["states"]}
     assert {state: count for state, count in counts.items() if count} == {
         "OnlinePartition": 1,
@@ -108,8 +125,8 @@ def test_quantiles_are_of_the_newest_and_the_count_of_all() -> None:
 
 async def test_what_moved_in_the_last_seconds_is_told_beside_the_total() -> None:
     door = DecidingDoor(a_cluster(orders=[[1, 2]]))
-    async with asking(BelievedView(door.believed), door) as client:
-        door.meters.moves[PartitionStatus.ONLINE, PartitionStatus.OFFLINE] += 3
-        partitions, _ = await items_of(client, "/v1/controller/states")
+    door.chronicle = Chronicle(door.believed.controller_epoch)
+    door.meters.moves[PartitionStatus.ONLINE, PartitionStatus.OFFLINE] += 3
+    partitions, _ = (await a_beat(door, BelievedView(door.believed)))["machines"]
     [moved] = [one for one in partitions["moves"] if one["total"]]
     assert moved == {"source": "OnlinePartition", "target": "OfflinePartition", "total": 3, "recent": 3}
