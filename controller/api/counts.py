@@ -156,4 +156,4 @@ def verdict_for(
 
 
 def _share(number: int, whole: int) -> str:
-    return f"{number} of {whole} partition{'' if whole == 1 else 's'} {'is' if number == 1 else 'are'}"
+    return f"{number:,} of {whole:,} partition{'' if whole == 1 else 's'} {'is' if number == 1 else 'are'}"

@@ -35,7 +35,7 @@ RETRY_MS: Final = 1_000
 LOOK_AGAIN_MS: Final = 20
 #: a controller that cannot be reached has perhaps died, and its seat is not vacant yet
 TRY_AGAIN_MS: Final = 250
-BEAT_LOOK_MS: Final = 500
+BEAT_EVERY_MS: Final = 1_000
 LAST_EVENT_ID: Final = "Last-Event-ID"
 #: of either number of an id: 64 bits
 DIGITS_MAX: Final = 19
@@ -129,7 +129,7 @@ class Events:
         self, subscriber: Subscriber, chronicle: Chronicle, query: EventsQuery, last_id: str | None
     ) -> None:
         """Until the term is over, and then only after its last line."""
-        position, beat = _position_of(last_id, chronicle), 0
+        position, beat, beat_at = _position_of(last_id, chronicle), 0, 0.0
         is_lost = position is None and last_id is not None
         if position is None:
             position = max(chronicle.number - query.last, chronicle.forgotten)
@@ -138,9 +138,14 @@ class Events:
                 position = max(position, chronicle.forgotten)
                 await subscriber.write(await self._reset_frame(chronicle, position))
                 is_lost = False
-            if query.pulse and (newer := await self._pulse.beat_after(beat)) is not None:
+            if (
+                query.pulse
+                and time.monotonic() >= beat_at
+                and (newer := await self._pulse.beat_after(beat)) is not None
+            ):
                 beat, body = newer
                 await subscriber.write(b"event: pulse\ndata: %s\n\n" % body)
+                beat_at = time.monotonic() + BEAT_EVERY_MS / 1_000
             if chronicle.number > position:
                 await self._give_way(chronicle)
                 if position >= chronicle.forgotten:
@@ -150,7 +155,7 @@ class Events:
             elif chronicle.is_closed or not query.follow:
                 return
             else:
-                await self._wait(subscriber, chronicle, BEAT_LOOK_MS if query.pulse else None)
+                await self._wait(subscriber, chronicle, is_beating=query.pulse and self._door.is_active)
 
     async def _give_way(self, chronicle: Chronicle) -> None:
         """Until the controller of this process rests, or for so long: who watches must not slow down who decides. One
@@ -173,14 +178,14 @@ class Events:
             self._newest_piece = key, entries[-1].number, piece
         return self._newest_piece[1:]
 
-    async def _wait(self, subscriber: Subscriber, chronicle: Chronicle, beat_look_ms: int | None) -> None:
-        """Until there is news, or perhaps a beat; without beats a comment now and then, which also finds out who has
+    async def _wait(self, subscriber: Subscriber, chronicle: Chronicle, *, is_beating: bool) -> None:
+        """Until there is news, or time for a beat; without beats a comment now and then, which also finds out who has
         left."""
         try:
-            async with asyncio.timeout((beat_look_ms or self._limits.event_heartbeat_ms) / 1_000):
+            async with asyncio.timeout((BEAT_EVERY_MS if is_beating else self._limits.event_heartbeat_ms) / 1_000):
                 await chronicle.news()
         except TimeoutError:
-            if beat_look_ms is None:
+            if not is_beating:
                 await subscriber.write(b": nothing new\n\n")
 
     async def _reset_frame(self, chronicle: Chronicle, position: int) -> bytes:

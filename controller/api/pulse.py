@@ -115,11 +115,11 @@ class Pulse:
         await asyncio.gather(task, return_exceptions=True)
 
     async def beat_after(self, number: int) -> tuple[int, bytes] | None:
-        """What is new since that number of a sample, as JSON, and the number of the newest; None if nothing is. Most
-        receivers are equally far, and share it."""
+        """What is new since that number of a sample, as JSON, and the number of the newest; None without a controller.
+        Most receivers are equally far, and share it."""
         async with self._encoding:
             cluster, key = self._door.cluster, (number, self._number)
-            if cluster is None or number >= self._number:
+            if cluster is None:
                 return None
             if self._newest_beat[0] != key:
                 self._newest_beat = key, msgspec.json.encode(await self._body_after(number, cluster))

@@ -22,11 +22,11 @@ const SOON_MS = 120; // after an event: metadata follow it within milliseconds
 const PROBE_MS = 800;
 const AFTER_MS = 1_200; // and once more, in case they did not
 const TICK_MS = 100;
-const SILENCE_MS = 3_000; // without a beat the controller does not answer; where counting takes long, beats are rarer
+const SILENCE_MS = 3_000; // there is a beat each second: without, the controller does not answer
 
 const known = { cluster: null, brokers: [], seat: null, terms: [], machines: [], lab: null, isLab: true, tag: null, rows: [] };
 let isLive = false; // somebody decides, and we hear it
-let beat = null; // when the last one was heard, and how long after the one before
+let beatAt = 0; // when the last beat was heard
 let timer = null;
 let isLooking = false;
 let isLookWanted = false;
@@ -45,6 +45,8 @@ const grid = new Matrix($("matrix"), {
   onShown(text, view) {
     $("shown").textContent = text;
     $("filter-view").value = view;
+    $("marks").hidden = view === "topics";
+    $("sums").hidden = view !== "topics";
   },
 });
 
@@ -70,8 +72,7 @@ const stream = new Stream({
 
 /** Once a second, of a controller that decides. */
 function onBeat({ controller, samples, machines: counted, terms }) {
-  const now = performance.now();
-  beat = { at: now, everyMs: beat === null || !isLive ? 0 : now - beat.at };
+  beatAt = performance.now();
   known.seat = controller;
   known.machines = counted;
   known.terms = terms ?? known.terms;
@@ -199,8 +200,8 @@ function drawBeat() {
 
 /** Also ten times a second: ages and the stopwatch run, and silence is heard. */
 function drawController() {
-  const quietMs = isLive ? performance.now() - beat.at : 0;
-  if (quietMs > Math.max(SILENCE_MS, 3 * (beat?.everyMs ?? 0))) onQuiet(quietMs);
+  const quietMs = performance.now() - beatAt;
+  if (isLive && quietMs > SILENCE_MS) onQuiet(quietMs);
   if (known.cluster === null) return;
   failovers.draw(known.terms);
   panels.controller(isLive ? known.seat : known.cluster.controller, isLive ? null : failovers.awayMs);

@@ -32,7 +32,7 @@ export function show(container, model, build) {
   if (shown.get(container) === text) return;
   shown.set(container, text);
   const focused = container.contains(document.activeElement) ? document.activeElement.dataset.key : undefined;
-  container.replaceChildren(...[build(model)].flat());
+  container.replaceChildren(...[build(model)].flat().filter((child) => child !== null));
   if (focused !== undefined) container.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
 }
 

@@ -87,7 +87,7 @@ export class Failovers {
     show($("stopwatch"), [steps, isOver, Math.floor(totalMs / TENTH_MS)], () => [
       h("strong", { class: isOver ? null : "away" }, isOver ? took(totalMs) : `${(totalMs / 1000).toFixed(1)} s`), h("span", { class: "quiet" }, ` ${said}`),
       isOver ? bar(steps) : bar([...steps, [now, Math.max(0, totalMs - sumOf(steps))]], "running"),
-      steps.length > 1 ? bar(steps.slice(1)) : null,
+      ...(steps.length > 1 ? [h("p", { class: "quiet" }, `of that since the seat was seen vacant: ${took(sumOf(steps.slice(1)))}`), bar(steps.slice(1))] : []),
       h("ol", { class: "laps" }, NAMES.map((phase) => lap(phase, steps.find(([name]) => name === phase)?.[1], phase === now))),
     ]);
   }

@@ -99,7 +99,7 @@ export class Matrix {
     const brokers = this.#brokers;
     this.#goneIds = new Set(brokers.filter((broker) => broker.state === "gone").map((broker) => broker.id));
     this.box.style.setProperty("--brokers", brokers.length);
-    this.box.style.setProperty("--cell", brokers.length > MANY_BROKERS ? "34px" : "minmax(36px, 84px)");
+    this.box.style.setProperty("--cell", brokers.length > MANY_BROKERS ? "34px" : "84px");
     this.box.setAttribute("aria-colcount", brokers.length + 2);
     this.head.replaceChildren(
       h("span", { role: "columnheader", class: "matrix-name" }, this.view === "topics" ? "topic" : "partition"),
