@@ -155,7 +155,7 @@ class Events:
             elif chronicle.is_closed or not query.follow:
                 return
             else:
-                await self._wait(subscriber, chronicle, is_beating=query.pulse and self._door.is_active)
+                await self._wait(subscriber, chronicle, is_beating=query.pulse)
 
     async def _give_way(self, chronicle: Chronicle) -> None:
         """Until the controller of this process rests, or for so long: who watches must not slow down who decides. One
