@@ -149,6 +149,11 @@ class ActiveController:
                 raise unavailable(Code.NOT_CONTROLLER.name, detail)
         raise unavailable(Code.NOT_CONTROLLER.name, "there is no active controller now; nothing was changed, try again")
 
+    async def learn_holders(self) -> None:
+        """Where others listen who may have the seat by now, if nobody tells this process of them."""
+        if self._peers is not None:
+            await self._peers.learn()
+
     def client(self) -> HttpClient:
         """For one request to it; who asked for the client closes it."""
         return self._courier.client()

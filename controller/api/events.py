@@ -18,7 +18,7 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from controller.api.active import FORWARD, ActiveController
+from controller.api.active import ActiveController
 from controller.api.bodies import cluster_body, query_of
 from controller.api.listing import Summaries
 from controller.api.problems import ProblemError, unavailable
@@ -30,6 +30,7 @@ from controller.config import Limits
 from controller.core.codes import Code
 from controller.http import ExchangeError
 from controller.metrics import IDLE
+from controller.wire import FORWARD
 
 RETRY_MS: Final = 1_000
 LOOK_AGAIN_MS: Final = 20
@@ -99,6 +100,7 @@ class Events:
                 return await self._stream(subscriber, query, last_id)
             except ProblemError:  # nobody has the seat, or who has it cannot be reached
                 await subscriber.write(b": no controller answers\n\n")
+            await self._active.learn_holders()
             with suppress(TimeoutError):
                 async with asyncio.timeout(TRY_AGAIN_MS / 1_000):
                     await self._door.seat_changes.next()
