@@ -55,6 +55,7 @@ class Proxy:
         self.port = port
         # Each piece waits at least this long before it goes on, and what comes after it waits behind it.
         self.delay_ms: dict[Direction, int] = {"up": 0, "down": 0}
+        self.accepted = 0  # connections ever, those that were cut at once too
         self.passed_bytes: dict[Direction, int] = {"up": 0, "down": 0}
         self._links: dict[Link, asyncio.Task[None]] = {}
         self._is_cut = False
@@ -124,6 +125,7 @@ class Proxy:
         return Link(reader, writer)
 
     def _on_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
         link = self._link_for(reader, writer)
         if self._is_cut or self._server is None:
             link.reset()

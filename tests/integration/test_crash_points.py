@@ -12,6 +12,7 @@ import pytest
 from kazoo.exceptions import NoNodeError
 
 from brokerstub.lab.zookeeper import ZooKeeperServer
+from controller.http import ExchangeError
 from tests.integration.cluster import DEADLINE_S, Broker, Cluster, until
 from tests.integration.duties import a_duty_cluster, ask, controlled_by, with_topics, write
 
@@ -80,7 +81,7 @@ async def drain(cluster: Cluster) -> None:
         headers = {"Content-Type": "application/json", "Klamm-Forward": "1"}
         try:
             status, _ = await cluster.http.post(f"{running[0].url}/v1/brokers/2/drain", b"{}", headers, 2_000)
-        except OSError:
+        except (ExchangeError, TimeoutError):
             return False
         return status == 200
 
@@ -90,6 +91,10 @@ async def drain(cluster: Cluster) -> None:
 async def is_drained(cluster: Cluster) -> bool:
     states = await cluster.states()
     return all(state.leader != 2 for state in states.values())
+
+
+async def is_undrained(cluster: Cluster) -> bool:
+    return (await ask(cluster, "DELETE", "/v1/brokers/2/drain"))[0] == 200
 
 
 async def claim(cluster: Cluster) -> None:
@@ -138,7 +143,7 @@ async def test_killed_in_the_middle_it_is_succeeded_and_the_work_is_done(
         async def is_true() -> bool:
             try:
                 return await is_done(cluster)
-            except (NoNodeError, OSError):
+            except (NoNodeError, ExchangeError, TimeoutError):
                 return False
 
         for broker in cluster.brokers.values():
@@ -146,7 +151,7 @@ async def test_killed_in_the_middle_it_is_succeeded_and_the_work_is_done(
                 await broker.start()
         await until(is_true, f"the {operation} is done")
         if operation == "drain":
-            assert (await ask(cluster, "DELETE", "/v1/brokers/2/drain"))[0] == 200
+            await until(lambda: is_undrained(cluster), "the drain is taken back")
         await cluster.whole()
 
 

@@ -7,10 +7,10 @@ returns the injury: how it is healed, and whether it hit.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 from brokerstub.lab.peers import Way
-from brokerstub.lab.proxy import Direction
+from brokerstub.lab.proxy import Direction, Proxy
 from tests.faults.chaos.field import Field, Injury
 from tests.integration.cluster import Broker
 
@@ -19,7 +19,7 @@ from tests.integration.cluster import Broker
 
 async def cut(field: Field, broker: Broker) -> Injury:
     """F5: its connections are reset, new ones too."""
-    connections = sum(proxy.connections for proxy in broker.proxies)
+    is_felt = _felt(broker.proxies)
     broker.cut()
 
     async def heal() -> None:
@@ -27,12 +27,12 @@ async def cut(field: Field, broker: Broker) -> Injury:
             proxy.heal()
         broker.heal()
 
-    return Injury("cut", str(broker.broker_id), lambda: connections > 0, heal)
+    return Injury("cut", str(broker.broker_id), is_felt, heal)
 
 
 async def silence(field: Field, broker: Broker, direction: Direction) -> Injury:
     """F6: what goes up to ZooKeeper, or what comes down from it, does not arrive until it is healed."""
-    connections = sum(proxy.connections for proxy in broker.proxies)
+    is_felt = _felt(broker.proxies)
     for proxy in broker.proxies:
         proxy.hold(direction)
 
@@ -40,7 +40,7 @@ async def silence(field: Field, broker: Broker, direction: Direction) -> Injury:
         for proxy in broker.proxies:
             proxy.release(direction)
 
-    return Injury(f"silence {direction}", str(broker.broker_id), lambda: connections > 0, heal)
+    return Injury(f"silence {direction}", str(broker.broker_id), is_felt, heal)
 
 
 async def lose_answer(field: Field, broker: Broker, opcode: int | None = None, *, skip: int = 0) -> Injury:
@@ -57,19 +57,25 @@ async def lose_request(field: Field, broker: Broker, opcode: int | None = None, 
 
 async def slow_zookeeper(field: Field, broker: Broker, up_ms: int, down_ms: int) -> Injury:
     """F10, F11: what it asks, what it is answered, and what its watches tell take their time."""
-    connections = sum(proxy.connections for proxy in broker.proxies)
+    is_felt = _felt(broker.proxies)
     _delay(broker, up_ms, down_ms)
 
     async def heal() -> None:
         _delay(broker, 0, 0)
 
     kind = "late watches" if up_ms == 0 else "slow ZooKeeper"
-    return Injury(kind, str(broker.broker_id), lambda: connections > 0, heal)
+    return Injury(kind, str(broker.broker_id), is_felt, heal)
 
 
 def _delay(broker: Broker, up_ms: int, down_ms: int) -> None:
     for proxy in broker.proxies:
         proxy.delay_ms = {"up": up_ms, "down": down_ms}
+
+
+def _felt(proxies: Sequence[Proxy]) -> Callable[[], bool]:
+    """Whether somebody was connected when it fell, or tried to connect since."""
+    connections, accepted = (sum(one.connections for one in proxies), sum(one.accepted for one in proxies))
+    return lambda: connections > 0 or sum(one.accepted for one in proxies) > accepted
 
 
 def _trap(kind: str, broker: Broker, happened: list[asyncio.Event]) -> Injury:
@@ -86,17 +92,17 @@ def _trap(kind: str, broker: Broker, happened: list[asyncio.Event]) -> Injury:
 async def cut_link(field: Field, broker: Broker, peer: Broker) -> Injury:
     """F12: the two reach ZooKeeper, and not each other."""
     ways = _ways(field, broker, peer)
-    connections = sum(way.connections for way in ways)
+    is_felt = _felt(ways)
     field.cluster.peers.cut(broker.broker_id, peer.broker_id)
-    return _between("cut link", broker, peer, lambda: connections > 0, _healing(field, broker, peer))
+    return _between("cut link", broker, peer, is_felt, _healing(field, broker, peer))
 
 
 async def mute(field: Field, broker: Broker, peer: Broker) -> Injury:
     """F6, F14: what one says to the other, asking or answering, is accepted and never arrives."""
     ways = _ways(field, broker, peer)
-    connections = sum(way.connections for way in ways)
+    is_felt = _felt(ways)
     field.cluster.peers.mute(broker.broker_id, peer.broker_id)
-    return _between("mute", broker, peer, lambda: connections > 0, _healing(field, broker, peer))
+    return _between("mute", broker, peer, is_felt, _healing(field, broker, peer))
 
 
 async def slow_link(field: Field, broker: Broker, peer: Broker, delay_ms: int) -> Injury:

@@ -67,12 +67,12 @@ async def _is_active(broker: Broker) -> bool:
 async def _strays(field: Field) -> dict[int, list[str]]:
     """Replicas on disks that no assignment names, and that were not set aside."""
     read = field.cluster.zookeeper
-    assigned: set[tuple[int, str, int]] = set()
+    assigned: set[tuple[int, str | None, int]] = set()
     for topic in await read("get_children", "/brokers/topics"):
         with suppress(NoNodeError):
             said: Any = json_of((await read("get", f"/brokers/topics/{topic}"))[0])
             for number, replicas in said["partitions"].items():
-                assigned |= {(broker_id, said["topic_id"], int(number)) for broker_id in replicas}
+                assigned |= {(broker_id, said.get("topic_id"), int(number)) for broker_id in replicas}
     found: dict[int, list[str]] = {}
     for broker_id, broker in field.cluster.brokers.items():
         names = [f"{topic_id}-{number}" for (topic_id, number), is_aside in on_disk(broker).items()
