@@ -75,7 +75,8 @@ def test_the_exit_code_tells_clean_found_and_void() -> None:
     assert command.exit_code_of(good) == command.CLEAN
     assert command.exit_code_of([*good, outcome("1.4", found=True)]) == command.FOUND
     assert command.exit_code_of([*good, outcome("1.4", void=True)]) == command.CLEAN
-    assert command.exit_code_of([good[0], outcome("1.2", void=True)]) == command.VOID
+    void = [outcome("1.2", void=True), outcome("1.3", void=True)]
+    assert command.exit_code_of([good[0], *void]) == command.VOID
     said = "\n".join(command.summary_of([*good, outcome("1.4", found=True, void=True)], "1"))
     assert "rounds        4, 1 do not count 1.4" in said
     assert "found         1.4" in said

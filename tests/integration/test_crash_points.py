@@ -94,7 +94,10 @@ async def is_drained(cluster: Cluster) -> bool:
 
 
 async def is_undrained(cluster: Cluster) -> bool:
-    return (await ask(cluster, "DELETE", "/v1/brokers/2/drain"))[0] == 200
+    try:
+        return (await ask(cluster, "DELETE", "/v1/brokers/2/drain"))[0] == 200
+    except (ExchangeError, TimeoutError):
+        return False
 
 
 async def claim(cluster: Cluster) -> None:
