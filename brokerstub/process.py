@@ -6,10 +6,12 @@ SIGTERM and Ctrl-C begin a controlled shutdown, a second one ends it. What the p
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import sys
 from contextlib import ExitStack, closing
+from typing import Any, Final
 
 import structlog
 
@@ -22,6 +24,10 @@ from controller.exposure import check_exposure
 from controller.secrets import Secrets, secrets_from
 from controller.term import first_cause
 from controller.zk_model import ZooKeeperError
+
+#: what accept(2) says then
+OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+QUIET_S: Final = 10.0
 
 log = structlog.get_logger()
 
@@ -48,6 +54,7 @@ async def _run(config: BrokerConfig, secrets: Secrets) -> int:
         (hurrying if stopping.is_set() else stopping).set()
 
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(Complaints())
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
     with ExitStack() as opened:
@@ -65,6 +72,22 @@ async def _run(config: BrokerConfig, secrets: Secrets) -> int:
             living.cancel()
             farewell.cancel()
             await asyncio.gather(living, farewell, return_exceptions=True)
+
+
+class Complaints:
+    """What asyncio has to say, but not the same again and again: while no files are left, it reports a hundred times
+    a second that it cannot accept a connection, which would fill the disk next."""
+
+    def __init__(self) -> None:
+        self._quiet_until = 0.0
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if not isinstance(error, OSError) or error.errno not in OUT_OF_FILES:
+            loop.default_exception_handler(context)
+        elif loop.time() >= self._quiet_until:
+            self._quiet_until = loop.time() + QUIET_S
+            log.error("connections.refused", reason=str(error))
 
 
 async def _farewell(life: Life, stopping: asyncio.Event, hurrying: asyncio.Event) -> None:

@@ -83,6 +83,7 @@ async def test_without_files_it_takes_no_connection_and_lives_on(field: Field) -
     for _, writer in crowd:
         writer.close()
     assert broker.row.pid == pid
+    assert 1 <= len(broker.log("connections.refused")) <= 5  # not hundreds a second
     await begun_anew(field, broker)
 
 

@@ -29,6 +29,7 @@ from brokerstub.lab.zk_proxy import ZooKeeperProxy
 from brokerstub.lab.zookeeper import ZooKeeperServer
 from controller.http import ExchangeError, HttpClient
 from tests.faults.checker.evidence import json_lines
+from tests.faults.checker.history import Call
 from tests.integration.judging import assert_well_behaved
 from tests.integration.order import Claim, Order
 from tests.lab_support import free_port_base
@@ -140,6 +141,8 @@ class Cluster:
         self.peers = Peers(settings.ports)
         self.brokers = {broker_id: Broker(broker_id, settings, self.peers, self.http) for broker_id in settings.ports}
         self.is_judged = True
+        #: what a test asked for that the rules have to know of
+        self.calls: list[Call] = []
         self.servers = servers
         self.settings = settings
         self.chroot = chroot  # made by the brokers

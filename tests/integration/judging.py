@@ -35,6 +35,7 @@ def assert_well_behaved(cluster: Cluster) -> None:
             cluster.servers,
             cluster.chroot,
             [one.folder for one in cluster.brokers.values()],
+            calls=cluster.calls,
             session_timeout_ms=cluster.settings.session_timeout_ms,
             unclean_default=cluster.settings.properties.get("unclean.leader.election.enable") == "true",
         )

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from brokerstub.lab.zookeeper import ZooKeeperServer
-from tests.integration.cluster import Cluster, until
+from tests.faults.checker.history import Call
+from tests.integration.cluster import Cluster, now_ms, until
 from tests.integration.duties import (
     a_duty_cluster,
     ask,
@@ -128,6 +129,7 @@ async def test_an_unclean_leader_is_elected_by_hand_for_named_partitions_only(cl
     await with_topics(cluster, a=[[1, 2]], b=[[1, 2]], c=[[1, 2]], led=[[3]])
     await take_offline(cluster, "a", "b", "c")
     before = await cluster.states()
+    cluster.calls.append(Call("elect-unclean", "a, b", now_ms(), now_ms(), "ok"))
     asked = {"type": "unclean", "partitions": names("a", "led", "unheard-of")}
     status, answer = await ask(cluster, "POST", "/v1/elections", asked)
     assert (status, {one["topic"]: one["code"] for one in answer["partitions"]}) == (

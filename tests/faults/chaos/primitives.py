@@ -161,6 +161,8 @@ async def block_journal(field: Field, broker: Broker) -> Injury:
     path = broker.folder / JOURNAL
     aside = path.with_name(f"aside.{JOURNAL}")
     failures = len(broker.log("journal.failed"))
+    if path.is_dir():
+        return Injury("block journal", str(broker.broker_id), lambda: False)  # it is blocked already
     if path.exists():
         path.replace(aside)
     path.mkdir()
@@ -177,13 +179,12 @@ async def exhaust_files(field: Field, broker: Broker) -> Injury:
     """F19: it has as many files and connections open as it may."""
     pid = broker.row.pid
     assert pid is not None, "it runs"
-    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     opened = len(list(Path(f"/proc/{pid}/fd").iterdir()))
-    resource.prlimit(pid, resource.RLIMIT_NOFILE, (opened + FILES_LEFT, before[1]))
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (opened + FILES_LEFT, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
     async def heal() -> None:
-        with suppress(ProcessLookupError):
-            resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+        with suppress(ProcessLookupError):  # it has what we have, also after two of these at once
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, resource.getrlimit(resource.RLIMIT_NOFILE))
 
     return Injury("exhaust files", str(broker.broker_id), lambda: opened > 0, heal)
 
