@@ -64,7 +64,7 @@ docker-down: ## end it; data stay in Docker's volumes
 	@deploy/docker.sh down
 
 docker-test: $(INSTALLED) ## the container tests, required: nodes killed and paused, networks cut
-	@deploy/docker.sh build
+	@COMPOSE_PROFILES='*' deploy/docker.sh build
 	@deploy/docker.sh test
 
 bench: $(INSTALLED) java ## how long the controller takes, on a real ZooKeeper: 10,000 partitions, then 100,000

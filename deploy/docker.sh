@@ -4,11 +4,14 @@
 #   down   ends them; the data stay in Docker's volumes (`down --volumes` removes those too)
 #   build  the images
 #   test   the container tests; what this script started for them is ended again
-# KLAMM_PORTS=90 puts broker N on 908N instead of 808N; more words for compose go into COMPOSE_FILE, COMPOSE_PROFILES.
+# KLAMM_PORTS=90 puts broker N on 908N instead of 808N. More of it: COMPOSE_FILE=compose.yaml:compose.large.yaml,
+# COMPOSE_PROFILES=observability (or spark).
 set -euo pipefail
 cd "$(dirname "$0")"
-export COMPOSE_FILE=${COMPOSE_FILE:-compose.yaml} COMPOSE_PROGRESS=${COMPOSE_PROGRESS:-quiet}
+export COMPOSE_FILE=${COMPOSE_FILE:-compose.yaml}
 usual=${DOCKER_HOST:-}
+
+compose() { docker compose --progress quiet "$@"; }
 
 start_engine() {
   local engine
@@ -16,22 +19,23 @@ start_engine() {
   export "${engine?}"
 }
 
+is_private() { [ "$DOCKER_HOST" = "unix://${KLAMM_ENGINE_DIR:-/var/tmp/klamm-docker}/docker.sock" ]; }
+
 stop_engine_if_private() { # and nothing runs on it any more
-  case $DOCKER_HOST in */klamm-docker/docker.sock) ;; *) return 0 ;; esac
-  if [ -z "$(docker ps -q)" ]; then engine/engine.sh stop; fi
+  if is_private && [ -z "$(docker ps -q)" ]; then engine/engine.sh stop; fi
 }
 
 build() {
   engine/base-images.sh
-  docker compose build -q
+  compose build -q
 }
 
 up() {
   start_engine
   build
-  docker compose up --detach --wait --no-build
+  compose up --detach --wait --no-build
   local ports=${KLAMM_PORTS:-80}
-  if [ "$DOCKER_HOST" != "${usual:-unix:///var/run/docker.sock}" ]; then
+  if is_private && [ "$usual" != "$DOCKER_HOST" ]; then
     echo "This machine had no Docker engine; a private one runs now. Type first:"
     echo "  export DOCKER_HOST=$DOCKER_HOST"
   fi
@@ -48,7 +52,7 @@ TEXT
 
 down() {
   start_engine
-  docker compose --profile '*' down --remove-orphans "$@"
+  compose --profile '*' down --remove-orphans "$@"
   stop_engine_if_private
   echo "All containers are gone. Their data stay in Docker's volumes until \`deploy/docker.sh down --volumes\`."
 }
@@ -84,7 +88,7 @@ down) down "$@" ;;
 build) start_engine && build ;;
 test) run_tests "$@" ;;
 *)
-  sed -n '2,8s/^# //p' "$0" >&2
+  sed -n '2,9s/^# //p' "$0" >&2
   exit 2
   ;;
 esac

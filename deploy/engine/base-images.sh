@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# The base images that our Dockerfiles name: pulled where a registry answers, otherwise built as stand-ins from
-# Debian's packages and labelled `klamm.standin`. A stand-in trusts the certificates that this machine trusts and uses
-# its package sources: never push one.
+# The base images that our Dockerfiles name, and Prometheus with the profile `observability`: pulled where a registry
+# answers, otherwise built as stand-ins from Debian's packages and labelled `klamm.standin`. A stand-in trusts the
+# certificates that this machine trusts and uses its package sources: never push one. Debian has no Grafana.
 set -euo pipefail
 DEBIAN=debian:bookworm-slim
 PYTHON=python:3.11-slim-bookworm
+PROMETHEUS=$(sed -n 's/^ *image: \(prom\/prometheus:.*\)/\1/p' "$(dirname "$0")/../compose.yaml")
 
 is_here() { docker image inspect "$1" >/dev/null 2>&1; }
 fetch() { is_here "$1" || timeout 120 docker pull -q "$1" >/dev/null 2>&1; }
@@ -54,3 +55,21 @@ LABEL klamm.standin=true
 CMD ["python3"]
 DOCKERFILE
 fi
+
+case ,${COMPOSE_PROFILES:-}, in *,observability,* | *,\*,*)
+  if ! fetch "$PROMETHEUS"; then
+    echo "no registry answers: building a stand-in for $PROMETHEUS"
+    docker build -q -t "$PROMETHEUS" - >/dev/null <<DOCKERFILE
+FROM $DEBIAN
+RUN apt-get update && apt-get install -y --no-install-recommends prometheus && rm -rf /var/lib/apt/lists/* && mkdir -p /prometheus && chown nobody /prometheus
+USER nobody
+WORKDIR /prometheus
+VOLUME /prometheus
+EXPOSE 9090
+LABEL klamm.standin=true
+ENTRYPOINT ["prometheus"]
+CMD ["--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/prometheus"]
+DOCKERFILE
+  fi
+  ;;
+esac

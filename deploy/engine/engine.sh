@@ -19,7 +19,8 @@ ours() { # the pid of the live dockerd that the pid file names
 
 case ${1:-} in
 start)
-  for host in "${DOCKER_HOST:-unix:///var/run/docker.sock}" "$sock"; do
+  usual=${DOCKER_HOST:-$(docker context inspect --format '{{.Endpoints.docker.Host}}' 2>/dev/null || true)}
+  for host in "${usual:-unix:///var/run/docker.sock}" "$sock"; do
     if answers "$host"; then echo "DOCKER_HOST=$host"; exit 0; fi
   done
   command -v dockerd >/dev/null || {

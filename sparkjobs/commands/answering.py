@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import gettempdir
 from typing import Any, Final, NamedTuple
 
 import click
@@ -39,7 +39,7 @@ def register(logs: click.Group, top: click.Group) -> None:
     top.add_command(report)
 
 
-def answered(bundle: Bundle, engine: str, master: str | None, target: float) -> Answered:
+def answered(bundle: Bundle, engine: str, master: str | None, target: float, out: Path | None = None) -> Answered:
     """By the engine that was asked for, or suits."""
     if master is None and bundle.engine(engine) == "local":
         silver = read_locally(bundle)
@@ -47,18 +47,18 @@ def answered(bundle: Bundle, engine: str, master: str | None, target: float) -> 
         answers = answers_for(ingested.events, target)
         read = Input(ingested.counts, ingested.quarantine, silver.skew)
         return Answered(answers, read, quoting(ingested.files, ingested.events, answers))
-    return _answered_by_spark(bundle, master, target)
+    return _answered_by_spark(bundle, master, target, out or Path(gettempdir()))
 
 
-def _answered_by_spark(bundle: Bundle, master: str | None, target: float) -> Answered:
+def _answered_by_spark(bundle: Bundle, master: str | None, target: float, out: Path) -> Answered:
     from sparkjobs.spark.session import session_for  # noqa: PLC0415
 
     spark = session_for(master)
     from sparkjobs.answers import spark as by_spark  # noqa: PLC0415
     from sparkjobs.spark import clocks  # noqa: PLC0415
-    from sparkjobs.spark.ingest import ingest, places_in, rows_of  # noqa: PLC0415
+    from sparkjobs.spark.ingest import ingest, places_in, rows_of, staging_below  # noqa: PLC0415
 
-    with TemporaryDirectory(prefix="klamm-") as staging, steps("parsing", "clocks", "answers", "quotes") as step:
+    with staging_below(out) as staging, steps("parsing", "clocks", "answers", "quotes") as step:
         done = ingest(spark, bundle.files, staging)
         step()
         skew = clocks.skew_of(done.events)
@@ -93,7 +93,7 @@ def report(master: str | None, engine: str, out: Path, target: float, redact: bo
     Writes report.html (one file, opens offline), report.json, the tables, and a digest that equal inputs share.
     """
     bundle = bundle_from(given, master)
-    done = answered(bundle, engine, master, target)
+    done = answered(bundle, engine, master, target, out)
     page = write_report(out, done.answers, done.quote, done.read, redact=redact)
     click.echo(verdict_for(done.answers).sentence)
     click.echo(f"{page}")
@@ -106,7 +106,7 @@ def report(master: str | None, engine: str, out: Path, target: float, redact: bo
 @click.option("--target", type=click.FloatRange(0, 100), default=DEFAULT_TARGET, show_default=True, help="Per cent.")
 def analyze(master: str | None, engine: str, out: Path, target: float, **given: Any) -> None:
     """Outages, failovers, tenures and the rest, a file each below --out, sorted: two runs can be compared by bytes."""
-    answers = answered(bundle_from(given, master), engine, master, target).answers
+    answers = answered(bundle_from(given, master), engine, master, target, out).answers
     write_tables(out, answers)
     table(("TABLE", "ROWS"), [(name, len(rows)) for name, rows in answers.items()])
 

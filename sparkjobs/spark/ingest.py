@@ -6,12 +6,16 @@ Each line knows its number: blocks of a file are counted first, in a pass that p
 
 from __future__ import annotations
 
+import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from uuid import uuid4
 
 import msgspec
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -31,6 +35,7 @@ from sparkjobs.schemas import (
 )
 from sparkjobs.spark.ours import read_ours
 from sparkjobs.spark.plan import events_of, read_kafka
+from sparkjobs.spark.session import NoSparkError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,15 +60,38 @@ class SparkIngested(NamedTuple):
     counts: list[SilverCount]
 
 
+@contextmanager
+def staging_below(out: Path) -> Iterator[Path]:
+    """A folder for `ingest`, below one that a cluster's workers have to reach as well; nothing is left of it."""
+    staging = out / f"_staging-{uuid4().hex[:12]}"
+    try:
+        yield staging
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+
+
 def ingest(spark: SparkSession, files: Sequence[BronzeFile], staging: Path | str) -> SparkIngested:
     """`staging` is a folder, new for each call, that must live as long as the result is used."""
     readable = [file for file in files if file.status == "read"]
     if readable:
         stage_into(spark, readable, f"{staging}/lines")
-        staged = spark.read.parquet(f"{staging}/lines")
+        staged = staged_in(spark, f"{staging}/lines")
     else:
         staged = spark.createDataFrame([], staged_schema())
     return settled(staged, files)
+
+
+def staged_in(spark: SparkSession, target: str) -> DataFrame:
+    """What was staged there. Raises NoSparkError where that is not to be seen: each worker had such a folder."""
+    try:
+        return spark.read.parquet(target)
+    except AnalysisException as error:
+        if error.getCondition() != "UNABLE_TO_INFER_SCHEMA":
+            raise
+        raise NoSparkError(
+            f"the cluster's workers wrote to {target}, and nothing of it is here: --out has to name a folder that they "
+            "and this process share (for `klamm logs slo`, TMPDIR does)"
+        ) from None
 
 
 def stage_into(

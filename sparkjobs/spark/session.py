@@ -29,7 +29,7 @@ LOOPBACK: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host":
 
 
 class NoSparkError(Exception):
-    """This machine cannot run Spark; the message says what to install."""
+    """Spark cannot do it; the message says what is missing."""
 
 
 def session_for(master: str | None = None, settings: dict[str, str] | None = None) -> SparkSession:

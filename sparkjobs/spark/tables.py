@@ -8,7 +8,6 @@ written, and `read_table` gives it as it is known now.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from uuid import uuid4
@@ -17,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from sparkjobs.schemas import TABLES, BronzeFile, SilverCount, SilverSkew, spark_schema
 from sparkjobs.spark.clocks import corrected, skew_of
-from sparkjobs.spark.ingest import as_table, ingest, rows_of
+from sparkjobs.spark.ingest import as_table, ingest, rows_of, staging_below
 
 
 def ingest_into(spark: SparkSession, files: Sequence[BronzeFile], out: Path) -> list[SilverCount]:
@@ -28,8 +27,7 @@ def ingest_into(spark: SparkSession, files: Sequence[BronzeFile], out: Path) -> 
     if not new:
         return []
     batch = f"{len(_finished(out)):06}-{uuid4().hex[:12]}"
-    staging = out / f"_staging-{batch}"
-    try:
+    with staging_below(out) as staging:
         done = ingest(spark, new, staging)
         events, before = done.events, _stored(spark, out, "silver_events", _finished(out))
         if known:
@@ -44,8 +42,6 @@ def ingest_into(spark: SparkSession, files: Sequence[BronzeFile], out: Path) -> 
         }
         for name, rows in tables.items():
             rows.write.parquet(f"{out}/{name}/batch={batch}")
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
     return done.counts
 
 

@@ -1,17 +1,17 @@
-"""A compose cluster as a test sees it: containers to be killed, paused and cut, and three windows into it that stay
-open meanwhile (published ports of brokers and of ZooKeeper, and the state-change logs on the volume).
+"""A compose cluster as a test sees it: containers to be killed and paused, and three windows into it that stay open
+meanwhile (published ports of brokers and of ZooKeeper, and the state-change logs on the volume).
 
-It owns what it started and takes it down; whether a test passes is for the test to say.
+It starts and ends no cluster (`tests.docker.compose`); whether a test passes is for the test to say.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
+import re
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import docker
@@ -19,17 +19,16 @@ from docker.models.containers import Container
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
-from testcontainers.compose import DockerCompose
 
-DEPLOY: Final = Path(__file__).parents[2] / "deploy"
-NETNS_IMAGE: Final = "klamm-tests-netns"
 SERVERS: Final = ("zookeeper1", "zookeeper2", "zookeeper3")
-#: on everything that the tests make, so that nothing can be left unseen (`deploy/docker.sh test`)
-LABEL: Final = {"labels": ["klamm.tests"]}
 #: as deploy/server.properties has it
 SESSION_TIMEOUT_S: Final = 6.0
-DEADLINE_S: Final = 60.0
+#: `replica.lag.time.max.ms` in the tests: Kafka's 30 s say nothing more
+LAG_S: Final = 10.0
+DEADLINE_S: Final = 120.0
 POLL_INTERVAL_S: Final = 0.1
+#: of each container, shown when a test fails
+LOG_LINES_SHOWN: Final = 60
 
 
 class State(NamedTuple):
@@ -55,12 +54,23 @@ def until(is_so: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -
     return answer
 
 
+def stays(is_so: Callable[[], bool], what: str, for_s: float) -> None:
+    """True all the time."""
+    over = time.monotonic() + for_s
+    while time.monotonic() < over:
+        assert is_so(), f"no longer: {what}"
+        time.sleep(POLL_INTERVAL_S)
+
+
 class Cluster:
     """ZooKeeper servers 1 to 3 and brokers 1 to n. `ports` and `zookeeper_ports` are the first digits of theirs."""
 
-    def __init__(self, project: str, brokers: int, ports: int, zookeeper_ports: int) -> None:
+    def __init__(
+        self, project: str, brokers: int, ports: int, zookeeper_ports: int, compose_command: Sequence[str] = ()
+    ) -> None:
+        self.compose_command = compose_command
         self.broker_ids: Sequence[int] = range(1, brokers + 1)
-        self._project = project
+        self.project = project
         self._ports = ports
         self._zookeeper_ports = zookeeper_ports
         self._engine = docker.from_env()
@@ -68,8 +78,36 @@ class Cluster:
 
     # containers
 
+    def containers(self) -> list[Container]:
+        label = f"com.docker.compose.project={self.project}"
+        found = self._engine.containers.list(all=True, filters={"label": label})
+        return sorted(found, key=lambda one: str(one.name))
+
+    def story(self) -> str:
+        """How each container is and what it said last: what one wants to read when a test failed elsewhere."""
+        told = []
+        for one in self.containers():
+            state = one.attrs["State"]
+            health = state.get("Health", {}).get("Status", "not checked")
+            restarts = one.attrs["RestartCount"]
+            told.append(f"--- {one.name}: {one.status}, {health}, exit code {state['ExitCode']}, {restarts} restarts")
+            told.append(one.logs(tail=LOG_LINES_SHOWN, timestamps=True).decode(errors="replace"))
+        return "\n".join(told) or "there is no container"
+
     def container(self, service: str) -> Container:
-        return self._engine.containers.get(f"{self._project}-{service}-1")
+        return self._engine.containers.get(f"{self.project}-{service}-1")
+
+    def run_beside(self, service: str, image: str, command: str) -> str:
+        """What a shell says that sees the network of that container, and may change it."""
+        said = self._engine.containers.run(
+            image,
+            ["sh", "-ec", command],
+            network_mode=f"container:{self.container(service).id}",
+            cap_add=["NET_ADMIN"],
+            labels=["klamm.tests"],
+            remove=True,
+        )
+        return str(said, "utf-8")
 
     def kill(self, *services: str) -> None:
         for service in services:
@@ -81,9 +119,7 @@ class Cluster:
 
     def mend(self) -> None:
         """After a test that failed half way: whatever is paused goes on, and whatever is down starts."""
-        for container in self._engine.containers.list(
-            all=True, filters={"label": f"com.docker.compose.project={self._project}"}
-        ):
+        for container in self.containers():
             if container.status == "paused":
                 container.unpause()
             elif container.status != "running":
@@ -101,26 +137,17 @@ class Cluster:
     def address(self, service: str) -> str:
         """On the network between the nodes."""
         networks = self.container(service).attrs["NetworkSettings"]["Networks"]
-        return str(networks[f"{self._project}_cluster"]["IPAddress"])
+        return str(networks[f"{self.project}_cluster"]["IPAddress"])
 
-    @contextmanager
-    def filtered(self, service: str, *rules: str) -> Iterator[None]:
-        """Rules for iptables in the network of one node, while this lasts: `-A INPUT -s ADDRESS -j DROP`."""
-        self._in_network_of(service, " && ".join(f"iptables {rule}" for rule in rules))
-        try:
-            yield
-        finally:
-            self._in_network_of(service, "iptables -F")
+    def subnet(self) -> str:
+        """Of the network between the nodes."""
+        network = self._engine.networks.get(f"{self.project}_cluster")
+        return str(network.attrs["IPAM"]["Config"][0]["Subnet"])
 
-    def _in_network_of(self, service: str, command: str) -> None:
-        self._engine.containers.run(
-            NETNS_IMAGE,
-            ["sh", "-ec", command],
-            network_mode=f"container:{self.container(service).id}",
-            cap_add=["NET_ADMIN"],
-            labels=["klamm.tests"],
-            remove=True,
-        )
+    def reaches(self, broker_id: int, other_id: int) -> bool:
+        """Whether one broker's container gets a connection to another broker."""
+        question = f"timeout 2 bash -c 'exec 3<>/dev/tcp/broker{other_id}.cluster/9090'"
+        return bool(self.container(f"broker{broker_id}").exec_run(["bash", "-c", question]).exit_code == 0)
 
     # the command, inside
 
@@ -147,19 +174,36 @@ class Cluster:
         self, broker_id: int, path: str, body: object = None, *, method: str | None = None, timeout_s: float = 5.0
     ) -> tuple[int, Any]:
         """Status and body. Raises NoAnswerError."""
+        status, content = self._exchange(broker_id, path, body, method, timeout_s)
+        try:
+            return status, json.loads(content)
+        except json.JSONDecodeError as error:
+            raise NoAnswerError(f"{self.url(broker_id)}{path}: {error!r}") from error
+
+    def _exchange(
+        self, broker_id: int, path: str, body: object, method: str | None, timeout_s: float
+    ) -> tuple[int, bytes]:
         connection = http.client.HTTPConnection(self.url(broker_id).removeprefix("http://"), timeout=timeout_s)
         try:
-            if body is None:
-                connection.request(method or "GET", path)
+            if body is None and method is None:
+                connection.request("GET", path)
             else:
                 headers = {"Content-Type": "application/json", "Klamm-Forward": "1", **self.authorization()}
-                connection.request(method or "POST", path, json.dumps(body), headers)
+                content = None if body is None else json.dumps(body)
+                connection.request(method or "POST", path, content, headers)
             response = connection.getresponse()
-            return response.status, json.loads(response.read())
-        except (OSError, http.client.HTTPException, json.JSONDecodeError) as error:
+            return response.status, response.read()
+        except (OSError, http.client.HTTPException) as error:
             raise NoAnswerError(f"{self.url(broker_id)}{path}: {error!r}") from error
         finally:
             connection.close()
+
+    def owed_to(self, broker_id: int, by: int) -> float:
+        """How many states a controller has not been thanked for by a broker."""
+        _, content = self._exchange(by, "/metrics", None, None, 5.0)
+        name = "kafka_controller_controllerchannelmanager_queuesize"
+        [value] = re.findall(rf'^{name}{{broker_id="{broker_id}"}} (\S+)$', content.decode(), re.MULTILINE)
+        return float(value)
 
     def told(self, broker_id: int) -> dict[tuple[str, int], State]:
         """Every partition as this broker knows it."""
@@ -178,10 +222,14 @@ class Cluster:
     def authorization(self) -> dict[str, str]:
         """The header that a write needs: the token that the first broker made."""
         if self._token is None:
-            said = self.container("broker1").exec_run(["cat", "/etc/klamm/keys/api-token"])
-            assert said.exit_code == 0, said.output
-            self._token = said.output.decode()
+            self._token = self.key("api-token")
         return {"Authorization": f"Bearer {self._token}"}
+
+    def key(self, name: str) -> str:
+        """`api-token` or `rpc-secret`, which the first broker made."""
+        said = self.container("broker1").exec_run(["cat", f"/etc/klamm/keys/{name}"])
+        assert said.exit_code == 0, said.output
+        return str(said.output, "utf-8")
 
     def try_to_create(self, name: str, *, by: int = 1, timeout_s: float = 20.0, **body: object) -> int:
         """The status of one attempt. Raises NoAnswerError."""
@@ -240,39 +288,3 @@ class Cluster:
             if container.status == "running" and b"Mode: leader" in container.exec_run(["bash", "-c", question]).output:
                 return service
         return None
-
-
-@contextmanager
-def running(project: str, brokers: int, directory: Path) -> Iterator[Cluster]:
-    """The cluster, healthy; nothing of it is left afterwards."""
-    ports, zookeeper_ports = free_port_prefixes(brokers)
-    environment = {
-        "COMPOSE_PROJECT_NAME": project,
-        "KLAMM_PORTS": ports,
-        "KLAMM_ZOOKEEPER_PORTS": zookeeper_ports,
-        "KLAMM_HEALTH_INTERVAL": "2s" if brokers <= 3 else "5s",  # each check is a process of its own
-    }
-    (directory / "env").write_text("".join(f"{name}={value}\n" for name, value in environment.items()))
-    services = [*SERVERS, *(f"broker{number}" for number in range(1, brokers + 1))]
-    labelled = {
-        "services": dict.fromkeys(services, LABEL),
-        "networks": {"access": LABEL, "cluster": LABEL},
-        "volumes": dict.fromkeys((*SERVERS, "brokers", "keys"), LABEL),
-    }
-    labels = directory / "labels.json"
-    labels.write_text(json.dumps(labelled))
-    files = ["compose.yaml", *(["compose.large.yaml"] if brokers > 3 else []), str(labels)]
-    env_file = str(directory / "env")
-    compose = DockerCompose(str(DEPLOY), compose_file_name=files, env_file=env_file, build=False, wait=True)
-    with compose:
-        yield Cluster(project, brokers, ports, zookeeper_ports)
-
-
-def free_port_prefixes(brokers: int) -> tuple[int, int]:
-    """First digits of ports that nobody has. Containers must keep theirs when they start again, so they are fixed."""
-    from brokerstub.lab.zookeeper import is_free
-
-    wanted = [80 + number for number in range(1, brokers + 1)]
-    free = (n for n in range(180, 320) if all(is_free(n * 100 + one) for one in wanted))
-    brokers_prefix = next(free)
-    return brokers_prefix, next(free)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -124,6 +124,23 @@ def _troubles_by(zk: KazooClient, cluster: Cluster) -> list[str]:
             different = [one for one in states.keys() | told.keys() if states.get(one) != told.get(one)]
             found.append(f"broker {broker_id} was told otherwise of {sorted(different)[:3]}")
     return found
+
+
+def states_of(cluster: Cluster) -> dict[Partition, State]:
+    """Every state znode, now."""
+    with cluster.zookeeper() as zk:
+        return states_in(zk)
+
+
+def counts_on(broker_id: int, cluster: Cluster) -> bool:
+    """Whether it leads a partition, or is in an ISR."""
+    return any(broker_id == state.leader or broker_id in state.isr for state in states_of(cluster).values())
+
+
+def is_told_by_zookeeper(cluster: Cluster, broker_ids: Iterable[int]) -> bool:
+    """Whether those brokers know exactly what ZooKeeper has."""
+    states = states_of(cluster)
+    return all(cluster.told(broker_id) == states for broker_id in broker_ids)
 
 
 def states_in(zk: KazooClient) -> dict[Partition, State]:

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.docker.cluster import Cluster, running, until
+from tests.docker.cluster import Cluster, until
+from tests.docker.compose import running
 from tests.docker.invariants import watched
 
-pytestmark = [pytest.mark.docker, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.docker
 
 
 @pytest.fixture

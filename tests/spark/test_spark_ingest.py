@@ -51,6 +51,16 @@ def test_two_real_clusters_are_read_equally(spark: SparkSession, tmp_path: Path)
         assert len(expected.events) > 20_000
 
 
+def test_a_cluster_whose_workers_write_elsewhere_is_told_what_to_share(spark: SparkSession, tmp_path: Path) -> None:
+    """Of a folder that each machine has for itself, this one sees only the mark that Spark was done."""
+    from sparkjobs.spark.ingest import staged_in
+    from sparkjobs.spark.session import NoSparkError
+
+    (tmp_path / "_SUCCESS").touch()
+    with pytest.raises(NoSparkError, match="--out has to name a folder that they and this process share"):
+        staged_in(spark, str(tmp_path))
+
+
 def test_all_layouts_wrappers_versions_and_damages_are_read_equally(spark: SparkSession, tmp_path: Path) -> None:
     draw = random.Random(7)
     around = ("{}", "{}", "kafka-1  | {}", "2026-11-18T07:49:10.504123Z {}", "kafka1/state-change.log:{}")

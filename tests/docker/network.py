@@ -1,0 +1,70 @@
+"""Cuts and losses between the nodes, by iptables in the network of one of them; published ports stay open.
+
+Every cut proves itself: the rules count what they dropped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+from tests.docker.cluster import Cluster
+
+IMAGE: Final = "klamm-tests-netns"
+#: which packets of a node: those that come to it from the others, and those that go from it to them
+ARRIVING: Final = "INPUT"
+LEAVING: Final = "OUTPUT"
+_SIDES: Final = {ARRIVING: "-s", LEAVING: "-d"}
+
+
+class Packets(NamedTuple):
+    """What came to the rules of a node, and what of it they dropped."""
+
+    seen: int
+    dropped: int
+
+
+class Filter:
+    """The rules of one node, in force."""
+
+    def __init__(self, cluster: Cluster, service: str) -> None:
+        self._cluster = cluster
+        self._service = service
+
+    def packets(self, chain: str) -> Packets:
+        """So far."""
+        listed = self._cluster.run_beside(self._service, IMAGE, f"iptables -L {chain} -v -x -n")
+        passed = re.search(r"policy ACCEPT (\d+) packets", listed)
+        assert passed is not None, listed
+        dropped = sum(int(count) for count in re.findall(r"^ *(\d+) +\d+ +DROP", listed, re.MULTILINE))
+        return Packets(int(passed[1]) + dropped, dropped)
+
+
+@contextmanager
+def cut(cluster: Cluster, service: str, others: Sequence[str], *chains: str) -> Iterator[Filter]:
+    """Nothing between the node and those others: what arrives from them, what leaves for them, or both."""
+    rules = [f"-A {chain} {_SIDES[chain]} {cluster.address(other)} -j DROP" for other in others for chain in chains]
+    with _filtered(cluster, service, rules) as it:
+        yield it
+        for chain in chains:
+            assert it.packets(chain).dropped > 0, f"the cut of {service} dropped nothing of {chain}: it was none"
+
+
+@contextmanager
+def losing(cluster: Cluster, service: str, probability: float) -> Iterator[Filter]:
+    """Of what arrives at the node from all others, ZooKeeper's servers too, a share is lost at random."""
+    subnet = cluster.subnet()
+    rule = f"-A {ARRIVING} -s {subnet} -m statistic --mode random --probability {probability} -j DROP"
+    with _filtered(cluster, service, [rule]) as it:
+        yield it
+
+
+@contextmanager
+def _filtered(cluster: Cluster, service: str, rules: Sequence[str]) -> Iterator[Filter]:
+    cluster.run_beside(service, IMAGE, " && ".join(f"iptables {rule}" for rule in rules))
+    try:
+        yield Filter(cluster, service)
+    finally:
+        cluster.run_beside(service, IMAGE, "iptables -F")
