@@ -25,9 +25,11 @@ for server in $ZOO_SERVERS; do
     sleep 0.1
   done
 done
-# The JVM must not remember addresses either: a container that starts again may have another one.
+# The JVM must not remember addresses either: a container that starts again may have another one. Health checks are not
+# worth a line each.
 exec java -Xms32m "-Xmx${ZOO_HEAP_MB}m" -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xshare:auto \
   -Dsun.net.inetaddr.ttl=1 -Dsun.net.inetaddr.negative.ttl=0 \
   -Dzookeeper.electionPortBindRetry=0 -Dzookeeper.preAllocSize=1024 -Dorg.slf4j.simpleLogger.defaultLogLevel=info \
+  -Dorg.slf4j.simpleLogger.log.org.apache.zookeeper.server.NIOServerCnxn=warn \
   -cp /usr/share/java/zookeeper.jar:/usr/share/java/slf4j-simple.jar \
   org.apache.zookeeper.server.quorum.QuorumPeerMain /data/zoo.cfg
