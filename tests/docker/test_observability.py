@@ -40,6 +40,8 @@ def get(cluster: Cluster, path: str, **query: str) -> Any:
         with urllib.request.urlopen(url, timeout=5) as response:
             return json.load(response)["data"]
     except urllib.error.HTTPError as error:
+        if error.code == 503:
+            return None  # it is starting
         raise AssertionError(f"{url}: {error.read().decode()}") from None
     except OSError:
         return None
