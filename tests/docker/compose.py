@@ -6,6 +6,7 @@ Only ports, labels and one time-out are the tests' own.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -87,9 +88,12 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 
 def free_port_prefixes(brokers: int) -> tuple[int, int]:
-    """First digits of ports that nobody has. Containers must keep theirs when they start again, so they are fixed."""
+    """First digits of ports that nobody has. Containers must keep theirs when they start again, so they are fixed; two
+    runs that start together do not look at the same ones first."""
     from brokerstub.lab.zookeeper import is_free
 
     wanted = [*(80 + number for number in range(1, brokers + 1)), 95]  # 95: Prometheus
-    free = (prefix for prefix in range(180, 320) if all(is_free(prefix * 100 + one) for one in wanted))
+    free = (
+        prefix for prefix in range(180 + os.getpid() % 100, 320) if all(is_free(prefix * 100 + one) for one in wanted)
+    )
     return next(free), next(free)

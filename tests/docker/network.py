@@ -20,7 +20,7 @@ _SIDES: Final = {ARRIVING: "-s", LEAVING: "-d"}
 
 
 class Packets(NamedTuple):
-    """What came to the rules of a node, and what of it they dropped."""
+    """What the rules of a node counted: of which they chose, and what of it they dropped."""
 
     seen: int
     dropped: int
@@ -34,12 +34,11 @@ class Filter:
         self._service = service
 
     def packets(self, chain: str) -> Packets:
-        """So far."""
-        listed = self._cluster.run_beside(self._service, IMAGE, f"iptables -L {chain} -v -x -n")
-        passed = re.search(r"policy ACCEPT (\d+) packets", listed)
-        assert passed is not None, listed
-        dropped = sum(int(count) for count in re.findall(r"^ *(\d+) +\d+ +DROP", listed, re.MULTILINE))
-        return Packets(int(passed[1]) + dropped, dropped)
+        """So far. A rule without a target only counts."""
+        saved = self._cluster.run_beside(self._service, IMAGE, "iptables-save -c")
+        rules = re.findall(rf"^\[(\d+):\d+\] -A {chain} (.*)$", saved, re.MULTILINE)
+        dropped = sum(int(count) for count, rule in rules if rule.endswith("-j DROP"))
+        return Packets(sum(int(count) for count, rule in rules if "-j" not in rule), dropped)
 
 
 @contextmanager
@@ -56,8 +55,9 @@ def cut(cluster: Cluster, service: str, others: Sequence[str], *chains: str) -> 
 def losing(cluster: Cluster, service: str, probability: float) -> Iterator[Filter]:
     """Of what arrives at the node from all others, ZooKeeper's servers too, a share is lost at random."""
     subnet = cluster.subnet()
-    rule = f"-A {ARRIVING} -s {subnet} -m statistic --mode random --probability {probability} -j DROP"
-    with _filtered(cluster, service, [rule]) as it:
+    arriving = f"-A {ARRIVING} -s {subnet}"
+    rules = [arriving, f"{arriving} -m statistic --mode random --probability {probability} -j DROP"]
+    with _filtered(cluster, service, rules) as it:
         yield it
 
 
