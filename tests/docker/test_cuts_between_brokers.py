@@ -74,7 +74,7 @@ def test_a_controller_that_no_broker_reaches_keeps_its_seat_and_tells_all_of_the
 
 @pytest.mark.parametrize("chain", [LEAVING, ARRIVING], ids=["answers_are_lost", "requests_are_lost"])
 def test_a_broker_cut_one_way_from_its_controller_is_told_until_it_answers(cluster: Cluster, chain: str) -> None:
-    """TCP needs both ways: either cut keeps requests from being answered. The controller goes on and owes it the state."""
+    """TCP needs both ways: either cut keeps a request from being answered, and the controller owes it the state."""
     with watched(cluster):
         holder, epoch = until(cluster.seat, "somebody holds the seat")
         broker_id, other = (one for one in cluster.broker_ids if one != holder)
