@@ -70,6 +70,12 @@ docker-test: $(INSTALLED) ## the container tests, required: nodes killed and pau
 bench: $(INSTALLED) java ## how long the controller takes, on a real ZooKeeper: 10,000 partitions, then 100,000
 	@$(BIN)/python -m tests.bench --topics 100 --partitions 100
 	@$(BIN)/python -m tests.bench --topics 1000 --partitions 100
+	@$(BIN)/python -m tests.bench --topics 100000 --partitions 1 --row failover --rounds 1
+	@$(BIN)/python -m tests.bench.scaling
+
+bench-large: $(INSTALLED) java ## the same with 1,000,000 partitions and 2,000,000, each row once; needs 12 GB and ten minutes
+	@$(BIN)/python -m tests.bench --topics 10000 --partitions 100 --rounds 1 --cold
+	@$(BIN)/python -m tests.bench --topics 20000 --partitions 100 --rounds 1 --cold
 
 bench-kafka: $(INSTALLED) java ## the same beside Apache Kafka's controller, in turns on the same ZooKeeper; needs Maven
 	@$(BIN)/python -m tests.bench --kafka --topics 100 --partitions 100
@@ -114,5 +120,5 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@$(PIP_INSTALL) --no-deps -e .
 	@touch $(INSTALLED)
 
-.PHONY: help up down test test-rest test-all lint check docker-up docker-down docker-test bench bench-kafka \
+.PHONY: help up down test test-rest test-all lint check docker-up docker-down docker-test bench bench-kafka bench-large \
 	bench-spark simulate chaos museum mutants tables java

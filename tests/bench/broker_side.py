@@ -15,7 +15,7 @@ from brokerstub.metadata import MetadataCache
 from controller import wire
 from controller.core.model import Broker, Leadership, Partition
 from controller.core.requests import KnownBroker, TopicKey
-from controller.dialects import Request
+from controller.dialects import Request, Wanted
 from controller.dialects.http import encode_states
 from controller.pending import by_host, split
 from tests.bench.world import BROKERS, replicas_of, topic_id_of
@@ -24,7 +24,7 @@ PARTITIONS_PER_RPC = 10_000
 BROKER_ID = 0
 
 
-def bodies_for(path: str, rows: dict[TopicKey, dict[int, Partition]]) -> list[bytes]:
+def bodies_for(path: str, rows: Wanted) -> list[bytes]:
     brokers = [KnownBroker(Broker(n, n, "h", 1, (f"HTTP://127.0.0.1:{8081 + n}",)), "live") for n in range(BROKERS)]
     pieces = list(split(rows, PARTITIONS_PER_RPC))
     return [

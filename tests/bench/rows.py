@@ -29,15 +29,15 @@ OTHERS = ALL - {VICTIM}
 
 FAILOVER = "failover"
 LOAD = "load"
-IDLE = "idle: ms of CPU per s"
+IDLE = "idle"
 DEATH = "broker death"
 DECISION = "broker death: decision"
 BACK = "broker back"
 CREATION = "topic of 10,000"
 SHUTDOWN = "controlled shutdown"
 REASSIGNMENT = "reassignment of 1,000"
-SLOW = "failover, one is deaf"
-MEMORY = "memory: KiB per partition"
+SLOW = "failover beside a deaf broker"
+MEMORY = "memory"
 
 Measured = dict[str, Row]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping
 from typing import Any
 
 from rich.table import Table
@@ -22,8 +23,10 @@ from tests.bench.rows import (
 )
 
 LIMIT = "limit"
-BROKER_LOAD = "a broker decodes it all"
-BROKER_MEMORY = "broker's memory: KiB per partition"
+BROKER_LOAD = "a broker is told all"
+BROKER_MEMORY = "a broker's memory"
+#: of rows that are not in seconds
+UNITS = {IDLE: "ms of CPU per s", MEMORY: "KiB per partition", BROKER_MEMORY: "KiB per partition"}
 #: the order people read them in; those without a unit are seconds
 ORDER = (
     FAILOVER, LOAD, DEATH, DECISION, BACK, CREATION, SHUTDOWN, REASSIGNMENT, SLOW, IDLE, MEMORY, BROKER_LOAD,
@@ -39,7 +42,7 @@ SLOWER_MAX = 1.15
 IDLE_MS = 10.0
 
 
-def target_of(row: str, values: dict[str, dict[str, list[float]]], partitions: int) -> tuple[float, str] | None:
+def target_of(row: str, values: Mapping[str, Mapping[str, list[float]]], partitions: int) -> tuple[float, str] | None:
     """What to stay under, and why; None where nothing can be said without Kafka beside it."""
     kafkas, bare = values[row].get("kafka"), values[row].get(LIMIT)
     goals: list[tuple[float, str]] = []
@@ -71,7 +74,7 @@ def table_of(result: dict[str, Any]) -> Table:
         ours, kafkas, target = values[row]["klamm"], values[row].get("kafka"), result["targets"].get(row)
         times = 0.0 if target is None else _median(ours) / target["value"]
         table.add_row(
-            row,
+            f"{row}: {UNITS[row]}" if row in UNITS else row,
             _spread(ours),
             "" if target is None else f"{target['value']:.2f} ({target['why']})",
             f"{times:.2f} x" if times > 1 else "",

@@ -83,15 +83,18 @@ class World:
     async def populate(self, topics: int, partitions_per_topic: int, tell: Callable[[int], None]) -> None:
         """Topics with their states, as a predecessor of epoch 1 would have left them."""
         await self.zk.create("/controller_epoch", b"1")
+        ops: list[Op] = []
         for number in range(topics):
             name = f"topic-{number}"
             self.topics[name] = partitions_per_topic
             data = formats.encode_topic(topic_id_of(name), self.assignment(name))
-            ops: list[Op] = [Create(topic_path(name), data), Create(partitions_path(name), b"")]
+            ops += [Create(topic_path(name), data), Create(partitions_path(name), b"")]
             for partition in range(partitions_per_topic):
                 path = state_path(name, partition)
                 ops += [Create(path.rpartition("/")[0], b""), Create(path, self.state_of(name, partition))]
-            await self.write(ops)
+            if len(ops) >= OPS_PER_TRANSACTION * TRANSACTIONS_IN_FLIGHT or number == topics - 1:
+                await self.write(ops)
+                ops = []
             tell(partitions_per_topic)
 
     def assignment(self, topic: str) -> dict[int, Assignment]:
