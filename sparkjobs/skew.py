@@ -5,24 +5,28 @@ broker's. The broker's clock is ahead by ((t2-t1)+(t3-t4))/2, wrong by at most h
 ((t4-t1)-(t3-t2))/2. Of an hour the trips with the least error count: their median is the offset. Sends carry no
 correlation id since 0.9, so a trip is put together by what both sides say of one partition at one leader epoch; two
 trips of the same name in one log are paired in order. Offsets between two brokers are walked from the broker that was
-heard most (the reference) to all that are connected with it. A broker that is not connected keeps its own time, and
-its error is unknown.
+heard most (the reference) to all that are connected with it. Where no trips lead, as at INFO, the clock is bound by
+what must have come before what (`sparkjobs.causality`). A broker that is bound by neither keeps its own time, and its
+error is unknown.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from statistics import median_low
 from typing import Final, NamedTuple
 
 import msgspec
 
+from sparkjobs.causality import OF_PAIRS, Gaps, Range, gaps_in, ranges_from
 from sparkjobs.schemas import SilverEvent, SilverSkew
 
 HOUR_MS: Final = 3_600_000
 #: of the trips of an hour, those with the least error
 BEST_SHARE: Final = 10
+Heard = dict[int, set[int]]  # broker: the hours in which it wrote anything
 #: fewer than this say too little
 LEAST_TRIPS: Final = 3
 
@@ -56,19 +60,23 @@ class _Key(NamedTuple):
     correlation_id: int
 
 
-def skew_of(events: Iterable[SilverEvent]) -> list[SilverSkew]:
+def skew_of(events: Sequence[SilverEvent]) -> list[SilverSkew]:
     """By cluster, broker and hour; brokers that need no correction have a row as well."""
     by_cluster: defaultdict[str, list[SilverEvent]] = defaultdict(list)
-    heard: defaultdict[str, defaultdict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
+    heard: defaultdict[str, Heard] = defaultdict(lambda: defaultdict(set))
     for event in events:
         if event.broker is not None:
             heard[event.cluster][event.broker].add(event.ts_utc // HOUR_MS * HOUR_MS)
             if event.event in OF_TRIPS:
                 by_cluster[event.cluster].append(event)
+
+    def gaps_of(cluster: str) -> Gaps:
+        return gaps_in(event for event in events if event.cluster == cluster and event.event in OF_PAIRS)
+
     return [
         row
         for cluster in sorted(heard)
-        for row in rows_for(cluster, ahead_of(trips_in(by_cluster[cluster])), heard[cluster])
+        for row in rows_for(cluster, ahead_of(trips_in(by_cluster[cluster])), heard[cluster], partial(gaps_of, cluster))
     ]
 
 
@@ -134,24 +142,45 @@ def _trip(key: _Key, sent: int, received: int, done: int, answered: int) -> Trip
     return Trip(key.controller, key.broker, received, offset, abs(error))
 
 
-def rows_for(cluster: str, ahead: AheadOf, heard: Mapping[int, set[int]]) -> list[SilverSkew]:
-    """Of one cluster. `heard`: in which hours each broker wrote anything."""
+def rows_for(
+    cluster: str, ahead: AheadOf, heard: Mapping[int, set[int]], gaps_of: Callable[[], Gaps]
+) -> list[SilverSkew]:
+    """Of one cluster. `heard`: in which hours each broker wrote anything. `gaps_of` is asked only where trips do not
+    lead everywhere."""
     reference = max(heard, key=lambda broker: (sum(broker in pair for pair in ahead), -broker), default=None)
+    by_hour = {
+        hour: _walk(reference, {pair: found.get(hour) or found[min(found)] for pair, found in ahead.items()})
+        for hour in sorted({hour for hours in heard.values() for hour in hours})
+    }
+    ranges: dict[int, Range] = {}
+    if reference is not None and any(heard.keys() - paths.keys() for paths in by_hour.values()):
+        gaps = gaps_of()
+        for (controller, broker), hours in ahead.items():
+            for best in hours.values():
+                gaps.see(controller, broker, best.offset_ms + best.err_ms)
+                gaps.see(broker, controller, best.err_ms - best.offset_ms)
+        if not ahead:  # nobody was heard more than others: whoever binds the most
+            reference = max(heard, key=lambda broker: (len(ranges_from(gaps, broker)), -broker))
+        ranges = ranges_from(gaps, reference)
     rows = []
-    for hour in sorted({hour for hours in heard.values() for hour in hours}):
-        paths = _walk(reference, {pair: found.get(hour) or found[min(found)] for pair, found in ahead.items()})
+    for hour, paths in by_hour.items():
         for broker in sorted(broker for broker, hours in heard.items() if hour in hours):
-            offset, error, samples = paths.get(broker, (0, None, 0))
-            method = "reference" if broker == reference else "round_trips" if samples else "assumed"
+            method, found = "assumed", Range(0, None, 0)
+            if broker == reference:
+                method, found = "reference", Range(0, 0, 0)
+            elif broker in paths:
+                method, found = "round_trips", Range(*paths[broker])
+            elif broker in ranges:
+                method, found = "one_way", ranges[broker]
             rows.append(
                 SilverSkew(
                     cluster=cluster,
                     broker=broker,
                     hour=hour,
-                    offset_ms=offset,
-                    err_ms=0 if broker == reference else error,
+                    offset_ms=found.offset_ms,
+                    err_ms=found.err_ms,
                     method=method,
-                    samples=samples,
+                    samples=found.samples,
                 )
             )
     return rows
@@ -204,9 +233,14 @@ def _corrected(event: SilverEvent, known: Mapping[tuple[str, int, int], SilverSk
     if row is None:
         return event
     shift = applied_ms(row)
-    return msgspec.structs.replace(event, ts_adj=event.ts_utc - shift, skew_ms=shift, skew_err_ms=row.err_ms)
+    return msgspec.structs.replace(event, ts_adj=event.ts_utc - shift, skew_ms=shift, skew_err_ms=left_ms(row))
 
 
 def applied_ms(row: SilverSkew) -> int:
     """Not more is corrected than is proven: an offset below its own error is none."""
     return row.offset_ms if row.err_ms is not None and abs(row.offset_ms) > row.err_ms else 0
+
+
+def left_ms(row: SilverSkew) -> int | None:
+    """How wrong a corrected time may still be: also by what was not corrected."""
+    return None if row.err_ms is None else row.err_ms + abs(row.offset_ms - applied_ms(row))

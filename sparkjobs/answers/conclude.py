@@ -51,11 +51,23 @@ def facts_for(cluster: str, tallies: Sequence[Tally], events: Iterable[SilverEve
         deletions=deletions,
         deleted=deleted,
         gaps=sorted(gaps_of(known)),
+        clock_err_ms=_clock_errors(known),
         starts=times["starts"],
         goodbyes=times["goodbyes"],
         returns=times["returns"],
         signs=times["signs"],
     )
+
+
+def _clock_errors(events: Iterable[SilverEvent]) -> dict[int, int | None]:
+    """Of the brokers whose clocks were compared; `None` where nothing could be said."""
+    found: dict[int, int | None] = {}
+    for event in events:
+        if event.broker is not None and event.skew_ms is not None:
+            known = found.get(event.broker, 0)
+            err_ms = event.skew_err_ms
+            found[event.broker] = None if known is None or err_ms is None else max(err_ms, known)
+    return found
 
 
 def _begins_deletion(event: SilverEvent) -> bool:

@@ -16,6 +16,8 @@ class _Seen(NamedTuple):
     events: frozenset[str]
     has_trace: bool
     is_ours: bool
+    has_trips: bool
+    has_durations: bool
 
     @property
     def has_controller_log(self) -> bool:
@@ -32,6 +34,8 @@ def coverage_of(tallies: Sequence[Tally], facts: Facts) -> Iterator[Coverage]:
         frozenset(one.event for one in tallies),
         any(one.level == "TRACE" and one.event in ("partition_changed", "request_received") for one in tallies),
         any(one.event == "broker_changed" for one in tallies),
+        any(one.event == "response_received" for one in tallies),
+        any(one.event == "request_done" and one.level != "TRACE" for one in tallies),
     )
     answers = {
         "start of an outage": _starts(seen),
@@ -40,6 +44,9 @@ def coverage_of(tallies: Sequence[Tally], facts: Facts) -> Iterator[Coverage]:
         "which brokers acknowledged": _acks(seen),
         "in-sync replicas": _isrs(seen),
         "crash or clean stop": _crashes(seen),
+        "which broker first": _clocks(facts),
+        "zookeeper away": _zookeeper(seen),
+        "latency of requests": _latencies(seen),
         "all brokers": _brokers(tallies, facts),
         "all controllers": _epochs(facts),
     }
@@ -88,6 +95,31 @@ def _crashes(seen: _Seen) -> tuple[str, str]:
     if seen.has_server_log:
         return "exact", "server.log tells a stop from a crash"
     return "none", "no server.log: a broker that went was just lost"
+
+
+def _clocks(facts: Facts) -> tuple[str, str]:
+    unknown = sorted(broker for broker, err_ms in facts.clock_err_ms.items() if err_ms is None)
+    if unknown:
+        brokers = ", ".join(map(str, unknown))
+        return "partial", f"nothing tells how far the clocks of brokers {brokers} are off: taken as right"
+    known = [err_ms for err_ms in facts.clock_err_ms.values() if err_ms is not None]
+    if not known:
+        return "partial", "clocks were not compared: taken as right"
+    return "exact", f"clocks were compared, and are known to within {max(known)} ms"
+
+
+def _zookeeper(seen: _Seen) -> tuple[str, str]:
+    if seen.events & {"zookeeper_lost", "session_established"}:
+        return "exact", "brokers' server.log says when they lost ZooKeeper and found it again"
+    return "none", "no broker says anything of its connection to ZooKeeper"
+
+
+def _latencies(seen: _Seen) -> tuple[str, str]:
+    if seen.has_trips:
+        return "exact", "TRACE: both sides of requests have lines"
+    if seen.is_ours or seen.has_durations:
+        return "partial", "brokers say how long they worked; the controller's side needs TRACE"
+    return "none", "neither TRACE nor lines that say how long a request took"
 
 
 def _brokers(tallies: Sequence[Tally], facts: Facts) -> tuple[str, str]:

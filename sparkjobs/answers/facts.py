@@ -143,6 +143,7 @@ class Facts:
     deletions: Mapping[str, Sequence[int]]  # topic: when its deletion began
     deleted: Mapping[str, Sequence[int]]
     gaps: Sequence[Gap] = ()
+    clock_err_ms: Mapping[int, int | None] = field(default_factory=dict)  # broker: how wrong its corrected clock may be
     voices: Mapping[tuple[int, int], int] = field(default_factory=dict)  # (broker, moment): last heard before it
 
     @property

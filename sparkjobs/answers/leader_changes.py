@@ -28,7 +28,7 @@ def leader_changes_of(events: Sequence[SilverEvent], facts: Facts) -> Iterator[L
     leader: int | None = None
     before: SilverEvent | None = None
     epoch: tuple[int, int] | None = None
-    for event in by_controllers(events):
+    for event in by_controllers(events, facts.terms):
         life = lives.of(event)
         if event.event == "partition_changed" and event.to_state == ONLINE and event.leader not in (None, NO_LEADER):
             key = (life, -1 if event.leader_epoch is None else event.leader_epoch)

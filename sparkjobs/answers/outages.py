@@ -28,7 +28,7 @@ _LOST_LEADER: Final = ("brokers gone", "brokers bounced", "term started", "log d
 def outages_of(events: Sequence[SilverEvent], facts: Facts) -> Iterator[Outage]:
     """Of one partition; `events` in any order."""
     walk = _Walk(facts)
-    for event in by_controllers(events):
+    for event in by_controllers(events, facts.terms):
         walk.see(event)
     yield from walk.finish()
 
@@ -162,14 +162,17 @@ class _Walk:
         at_ms, term = event.ts_adj, self._term(event.controller_epoch)
         is_takeover = term is not None and term.from_ms <= at_ms <= (term.ready_ms or term.from_ms)
         says_so = event.event == "partition_changed" and event.to_state == OFFLINE and event.reason != "found"
+        err_ms = event.skew_err_ms or 0
         if says_so or (is_takeover and event.leader == NO_LEADER):
-            self.now = _Open(event, at_ms, at_ms, at_ms, "exact", self.leader)
+            self.now = _Open(event, at_ms, at_ms - err_ms, at_ms + err_ms, "exact", self.leader)
             return
         loss = self.facts.loss_of(self.leader, at_ms)
         heard_ms = None if loss is None else self.facts.last_heard_ms(loss)
         lo_ms = min(self.facts.first_ms if heard_ms is None else heard_ms, at_ms)
         start_ms = at_ms if loss is None else min(max(loss.detected_ms, lo_ms), at_ms)
-        self.now = _Open(event, start_ms, lo_ms, at_ms, "inferred", self.leader)
+        # two clocks are compared here, and each may be wrong
+        lo_ms -= 0 if loss is None else self.facts.clock_err_ms.get(loss.broker) or 0
+        self.now = _Open(event, start_ms, lo_ms, at_ms + err_ms, "inferred", self.leader)
 
     def _end(self, how: str | None, end_ms: int | None, evidence: str | None, by: SilverEvent | None = None) -> None:
         """By an election, by a deletion, by a new controller that found it led; or not at all."""

@@ -12,6 +12,9 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
+from sparkjobs.answers.facts import Term
 from sparkjobs.schemas import SilverEvent
 
 #: leaders and ISRs of partitions, as controllers say them
@@ -40,9 +43,10 @@ def order_key(event: SilverEvent) -> tuple[int, int, int, int, int, int, str]:
     )
 
 
-def by_controllers(events: Iterable[SilverEvent]) -> list[SilverEvent]:
+def by_controllers(events: Iterable[SilverEvent], terms: Sequence[Term]) -> list[SilverEvent]:
     """What controllers said, in order, each thing once: of a state told twice by our logs, who decided it."""
-    said = sorted((e for e in events if e.role == "controller" and e.event in STATE_EVENTS), key=order_key)
+    controllers = (e for e in events if e.role == "controller" and e.event in STATE_EVENTS)
+    said = sorted((_with_epoch(e, terms) for e in controllers), key=order_key)
     decided = {_state_key(e) for e in said if e.zxid is not None and e.reason != "found"}
     kept, seen = [], set[object]()
     for event in said:
@@ -53,6 +57,14 @@ def by_controllers(events: Iterable[SilverEvent]) -> list[SilverEvent]:
         seen.add(key)
         kept.append(event)
     return kept
+
+
+def _with_epoch(event: SilverEvent, terms: Sequence[Term]) -> SilverEvent:
+    """Some lines of old controllers do not say their epoch: it is that of the term which their writer held."""
+    if event.controller_epoch is not None:
+        return event
+    held = [term for term in terms if term.broker == event.broker and term.from_ms <= event.ts_adj]
+    return msgspec.structs.replace(event, controller_epoch=held[-1].controller_epoch) if held else event
 
 
 def _state_key(event: SilverEvent) -> tuple[str | None, int | None]:

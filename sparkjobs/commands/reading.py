@@ -95,6 +95,7 @@ def _numbers(text: str | None) -> set[int]:
         raise click.BadParameter(f"{text!r}; write it like 0,1,2", param_hint="--partitions") from None
 
 
+_METHODS = {"round_trips": "round trips", "one_way": "pairs of lines of which one came first"}
 _HEADS = (
     *("FILE", "STATUS", "KIND", "BROKER", "LAYOUT", "ZONE"),
     *("LINES", "EVENTS", "CONTINUED", "DUPLICATE", "QUARANTINED"),
@@ -127,16 +128,16 @@ def doctor(**given: Any) -> None:
     click.echo()
     _say_span(ingested.events)
     for row in silver.skew:
-        if row.method == "round_trips":
+        if row.method in _METHODS:
             click.echo(
                 f"Clock of broker {row.broker} in the hour of {moment_text(row.hour)}: {row.offset_ms:+} ms, "
-                f"give or take {row.err_ms} ms ({row.samples} round trips)."
+                f"give or take {row.err_ms} ms ({row.samples} {_METHODS[row.method]})."
             )
     assumed = sorted({row.broker for row in silver.skew if row.method == "assumed"})
     if assumed:
         click.echo(
-            f"Clocks of brokers {', '.join(map(str, assumed))} are taken as right: only TRACE logs of both sides of a "
-            "request tell how far they are off."
+            f"Clocks of brokers {', '.join(map(str, assumed))} are taken as right: too few lines of theirs must have "
+            "come before or after a line of another broker."
         )
     _say_evidence(ingested.events)
     troubles = [f"{file.paths[0]}: {file.trouble}" for file in ingested.files if file.trouble]

@@ -23,7 +23,8 @@ _PARTS: Final = {
     "p": ("level", r"TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL"),
     "c": ("logger", r"[\w.$-]+(?::\d+)?"),
     "C": ("logger", r"[\w.$-]+"),
-    "t": (None, r"(?!\d{4}-)[^\]|]*?"),  # no date: that stands before the line
+    # no date: that stands before the line; no `id=1`: that is how Kafka's own words begin
+    "t": (None, r"(?!\d{4}-)[^\]|=]*?"),
     "m": ("message", r".*"),
     "F": (None, r"[\w.$-]+"),
     "L": (None, r"\d+"),

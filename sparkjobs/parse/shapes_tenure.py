@@ -202,7 +202,7 @@ SERVER_SHAPES: Final[tuple[Shape, ...]] = (
         "registered",
         "registered",
         anchor="registered broker ",
-        pattern=r"registered broker \d+ at path .*?czxid \(broker epoch\): (?<broker_epoch>\d+)",
+        pattern=r"registered broker \d+ at path .*?(?:czxid \(broker epoch\): (?<broker_epoch>\d+))?",
     ),
     _s(
         "directory.failed",

@@ -45,8 +45,9 @@ def sniff(lines: Sequence[str], layout: str | None = None) -> Sniffed:
     for wrapper in _WRAPPED:
         for pattern in LAYOUTS if layout is None else (layout,):
             found, score = _try(sample, pattern, wrapper)
-            if score > best_score:
-                best, best_score = found, score
+            if score <= best_score:
+                continue
+            best, best_score = found, score
             if score[0] and 10 * score[1] >= 9 * len(sample) and 2 * score[0] >= score[1]:
                 return found
         if best_score[0]:

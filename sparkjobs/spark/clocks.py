@@ -7,13 +7,16 @@ DataFrame in, DataFrame out; what a trip and an offset are, is `sparkjobs.skew`'
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from sparkjobs.schemas import SilverSkew
-from sparkjobs.skew import BEST_SHARE, HOUR_MS, LEAST_TRIPS, Ahead, AheadOf, applied_ms, rows_for
+from sparkjobs.causality import OF_PAIRS, Gaps, gaps_in
+from sparkjobs.schemas import SilverEvent, SilverSkew
+from sparkjobs.skew import BEST_SHARE, HOUR_MS, LEAST_TRIPS, Ahead, AheadOf, applied_ms, left_ms, rows_for
+from sparkjobs.spark.ingest import rows_of
 
 _REQUEST: Final = ("cluster", "controller", "controller_epoch", "to", "correlation_id")
 _NAMED: Final = ("cluster", "to", "topic", "partition", "leader_epoch", "controller_epoch")
@@ -26,7 +29,16 @@ def skew_of(events: DataFrame) -> list[SilverSkew]:
     for cluster, broker, at in hours.collect():
         heard.setdefault(cluster, {}).setdefault(broker, set()).add(at)
     ahead = _ahead_of(trips_in(events))
-    return [row for cluster in sorted(heard) for row in rows_for(cluster, ahead.get(cluster, {}), heard[cluster])]
+
+    def gaps_of(cluster: str) -> Gaps:
+        of_pairs = events.filter(F.col("event").isin(*OF_PAIRS) & (F.col("cluster") == cluster))
+        return gaps_in(rows_of(of_pairs, SilverEvent))
+
+    return [
+        row
+        for cluster in sorted(heard)
+        for row in rows_for(cluster, ahead.get(cluster, {}), heard[cluster], partial(gaps_of, cluster))
+    ]
 
 
 def _hour(name: str) -> Column:
@@ -105,7 +117,7 @@ def _ahead_of(trips: DataFrame) -> dict[str, AheadOf]:
 
 def corrected(events: DataFrame, skew: Sequence[SilverSkew]) -> DataFrame:
     """`ts_adj`, `skew_ms` and `skew_err_ms` filled in."""
-    known = [(row.cluster, row.broker, row.hour, applied_ms(row), row.err_ms) for row in skew]
+    known = [(row.cluster, row.broker, row.hour, applied_ms(row), left_ms(row)) for row in skew]
     if not known:
         return events
     shifts = events.sparkSession.createDataFrame(

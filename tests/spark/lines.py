@@ -194,6 +194,16 @@ MESSAGES: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
         {"event": "broker_epochs", "role": "controller", "broker": 1, "reason": "HashMap(1 -> 99, 2 -> 906)"},
     ),
     (
+        "Registered broker 3 at path /brokers/ids/3 with addresses: EndPoint(b,9092,ListenerName(PLAINTEXT),PLAINTEXT)",
+        "kafka.utils.ZkUtils",
+        {"event": "registered", "broker": 9, "broker_epoch": None},
+    ),
+    (
+        "Registered broker 3 at path /brokers/ids/3 with addresses: PLAINTEXT://b:9092, czxid (broker epoch): 906",
+        "kafka.zk.KafkaZkClient",
+        {"event": "registered", "broker": 9, "broker_epoch": 906},
+    ),
+    (
         "Creating /brokers/ids/3 (is it secure? false)",
         "kafka.zk.KafkaZkClient",
         {"event": "registering", "role": "server", "broker": 9},

@@ -1,48 +1,31 @@
-"""A cluster that never was, with known truth: the logs that Kafka 3.9 would have written, and what really happened.
+"""A cluster that never was, with known truth: the logs that a version of Kafka would have written, and what happened.
 
-Brokers are killed and started at random; the controller does what Kafka's does, line by line, at TRACE or at INFO. The
-logs can then be made as bad as real ones: clocks that are off, lines out of order, copies, junk, a torn end, rotation
-by the hour, gzip.
+Brokers are killed and started at random; the controller does what Kafka's does, a line for each thing, in the words of
+a dialect and by each broker's own clock. `tests.spark.bundles` puts the lines on disk, as bad as real ones.
 """
 
 from __future__ import annotations
 
-import gzip
 import random
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Final
+
+from tests.spark.dialects import Kafka39, Partition, Said
 
 SESSION_MS: Final = 6_000
 BEGIN_MS: Final = 1_794_988_800_000
-_LOGGERS: Final = {
-    "state-change": "state.change.logger",
-    "controller": "kafka.controller.KafkaController",
-    "server": "kafka.server.KafkaServer",
-}
+#: how long a message is on its way
+WAY_MS: Final = (5, 25)
 
 
-@dataclass
-class Partition:
-    """As ZooKeeper has it."""
+@dataclass(frozen=True)
+class Line:
+    """What stands in a log, by the clock of who wrote it."""
 
-    name: str
-    replicas: list[int]
-    leader: int
-    isr: list[int]
-    leader_epoch: int = 0
-    version: int = 0
-    offline_ms: int | None = None
-
-    @property
-    def state(self) -> str:
-        isr = ", ".join(f"BrokerState(brokerId={b}, brokerEpoch=-1)" for b in self.isr)
-        return (
-            f"LeaderAndIsr(leader={self.leader}, leaderEpoch={self.leader_epoch}, isrWithBrokerEpoch=List({isr}), "
-            f"leaderRecoveryState=RECOVERED, partitionEpoch={self.version})"
-        )
+    shown_ms: int
+    said: Said
 
 
 @dataclass
@@ -55,34 +38,41 @@ class Truth:
 
 
 class Simulation:
-    """`run` it, then `write` its logs."""
+    """`run` it, then put its `lines` on disk."""
 
     def __init__(
-        self, seed: int, *, brokers: int = 4, partitions: int = 12, skew_ms: dict[int, int] | None = None
+        self,
+        seed: int,
+        *,
+        brokers: int = 4,
+        partitions: int = 12,
+        skew_ms: dict[int, int] | None = None,
+        dialect: Kafka39 | None = None,
+        way_ms: tuple[int, int] = WAY_MS,
     ) -> None:
         self.random = random.Random(seed)
         self.brokers = list(range(1, brokers + 1))
-        self.alive = set(self.brokers)
+        self.alive: dict[int, int] = {}  # broker: its epoch
         self.skew_ms = skew_ms or {}
+        self.words = dialect or Kafka39()
+        self.way_ms = way_ms
         self.now = BEGIN_MS
         self.epoch = 0
         self.controller = 0
+        self.zxid = 100
+        self.requests = 0
         self.truth = Truth()
-        self.lines: dict[tuple[int, str], list[tuple[int, str, str]]] = defaultdict(list)
+        self.lines: dict[tuple[int, str], list[Line]] = defaultdict(list)
         self.partitions = []
         for number in range(partitions):
-            factor = self.random.choice((1, 2, 3))
-            replicas = self.random.sample(self.brokers, factor)
-            self.partitions.append(Partition(f"orders-{number}", replicas, replicas[0], list(replicas)))
+            replicas = self.random.sample(self.brokers, self.random.choice((1, 2, 3)))
+            self.partitions.append(Partition("orders", number, replicas, replicas[0], list(replicas)))
         for broker in self.brokers:
             self._boot(broker, self.now)
-        self._elect_controller(self.now + 500)
+        self._elect_controller(self.now + 1_000)
         for one in self.partitions:
-            words = (
-                f"Changed partition {one.name} state from NonExistentPartition to NewPartition with assigned replicas "
-            )
-            self._control(self.now + 1_500, "INFO", words + ",".join(map(str, one.replicas)))
-            self._changed(self.now + 1_510, one, "NewPartition")
+            self._by_controller(self.now + 2_000, self.words.created(self.controller, self.epoch, one))
+            self._online(self.now + 2_010, one, "NewPartition")
 
     def run(self, faults: int) -> Simulation:
         self._pass(10_000)
@@ -104,12 +94,12 @@ class Simulation:
         for broker in sorted(self.alive):
             at_ms = self.now + self.random.randrange(1_000, 3_000)
             while at_ms < end_ms:
-                self._say(at_ms, broker, "server", "INFO", f"[LogCleaner {broker}] Nothing to clean at {at_ms}")
+                self._say(at_ms, broker, self.words.chatter(broker, at_ms))
                 at_ms += self.random.randrange(20_000, 120_000)
         self.now = end_ms
 
     def _kill(self, broker: int) -> None:
-        self.alive.discard(broker)
+        del self.alive[broker]
         self.truth.losses.append((broker, self.now))
         self.now += SESSION_MS
         if broker == self.controller:
@@ -117,13 +107,10 @@ class Simulation:
             self.now += 200
             return
         at_ms = self.now
-        live = ",".join(map(str, sorted(self.alive)))
-        words = f"Newly added brokers: , deleted brokers: {broker}, bounced brokers: , all live brokers: {live}"
-        self._say(at_ms, self.controller, "controller", "INFO", f"[Controller id={self.controller}] {words}")
+        self._by_controller(at_ms, self.words.brokers(self.controller, self.epoch, (), (broker,), self.alive))
         led = [one for one in self.partitions if one.leader == broker]
         for one in led:
-            words = f"Changed partition {one.name} state from OnlinePartition to OfflinePartition"
-            self._control(at_ms + 2, "TRACE", words)
+            self._by_controller(at_ms + 2, self.words.went_offline(self.controller, self.epoch, one))
             one.offline_ms = at_ms + 2
         self._elect(at_ms + 10, led)
         for one in self.partitions:
@@ -133,60 +120,45 @@ class Simulation:
 
     def _start(self, broker: int) -> None:
         self._boot(broker, self.now)
-        self.alive.add(broker)
         at_ms = self.now + 1_000
-        live = ",".join(map(str, sorted(self.alive)))
-        words = f"Newly added brokers: {broker}, deleted brokers: , bounced brokers: , all live brokers: {live}"
-        self._say(at_ms, self.controller, "controller", "INFO", f"[Controller id={self.controller}] {words}")
+        self._by_controller(at_ms, self.words.brokers(self.controller, self.epoch, (broker,), (), self.alive))
         self._elect(at_ms + 10, [one for one in self.partitions if one.offline_ms is not None], quiet=True)
         for one in self.partitions:
             if broker in one.replicas and broker not in one.isr and one.leader in self.alive:
                 one.isr.append(broker)
                 one.version += 1
-                isr = ",".join(map(str, one.isr))
-                words = f"[Partition {one.name} broker={one.leader}] ISR updated to {isr}  "
-                words += f"and version updated to {one.version}"
-                self._say(at_ms + 2_000, one.leader, "server", "INFO", words)
+                who = one.leader if self.words.isr_said_by == "leader" else self.controller
+                self._say(at_ms + 2_000, who, self.words.isr_grew(self.controller, self.epoch, one))
         self.now += 4_000
 
     def _boot(self, broker: int, at_ms: int) -> None:
-        self._say(at_ms, broker, "server", "INFO", "starting")
-        words = f"Registered broker {broker} at path /brokers/ids/{broker} with addresses: PLAINTEXT://b:9092, "
-        self._say(
-            at_ms + 300, broker, "server", "INFO", words + f"czxid (broker epoch): {at_ms}", "kafka.zk.KafkaZkClient"
-        )
+        self.zxid += 1
+        self._say(at_ms, broker, self.words.starting(broker)[:1])
+        self._say(at_ms + 960, broker, self.words.starting(broker)[1:])
+        self._say(at_ms + 980, broker, self.words.registered(broker, self.zxid))
+        self.alive[broker] = self.zxid
 
     def _elect_controller(self, at_ms: int) -> None:
         self.controller = min(self.alive)
         self.epoch += 1
-        who = f"[Controller id={self.controller}]"
-        words = f"{self.controller} successfully elected as the controller. Epoch incremented to {self.epoch} and "
-        self._say(at_ms, self.controller, "controller", "INFO", f"{who} {words}epoch zk version is now {self.epoch}")
+        self._by_controller(at_ms, self.words.elected(self.controller, self.epoch, self.alive))
         self.truth.tenures.append((self.epoch, self.controller, at_ms))
         for one in self.partitions:
             for broker in [b for b in one.isr if b not in self.alive]:
                 self._take_out(at_ms + 40, one, broker)
         self._elect(at_ms + 60, [one for one in self.partitions if one.leader == -1])
-        words = f"Ready to serve as the new controller with epoch {self.epoch}"
-        self._say(at_ms + 80, self.controller, "controller", "INFO", f"{who} {words}")
-        self._say(at_ms + 90, self.controller, "controller", "INFO", f"{who} Starting the controller scheduler")
+        self._by_controller(at_ms + 80, self.words.ready(self.controller, self.epoch))
 
     def _take_out(self, at_ms: int, one: Partition, broker: int) -> None:
         """The replica leaves the ISR, unless it is the last; a leader that goes leaves none."""
-        if one.leader == broker and one.offline_ms is None:
+        if one.leader == broker and (one.offline_ms is None or self.words.is_offline_when == "written"):
             one.offline_ms = at_ms
         if one.leader == broker or len(one.isr) > 1:
             one.isr = [b for b in one.isr if b != broker] or one.isr
             one.leader = -1 if one.leader == broker else one.leader
             one.leader_epoch += 1
             one.version += 1
-        words = (
-            f"Partition {one.name} state changed to (Leader:{one.leader},ISR:{','.join(map(str, one.isr))},"
-            f"LeaderRecoveryState:RECOVERED,LeaderEpoch:{one.leader_epoch},ZkVersion:{one.version},"
-            f"ControllerEpoch:{self.epoch}) after removing replica {broker} from the ISR as part of transition to "
-            "OfflineReplica"
-        )
-        self._control(at_ms, "INFO", words)
+        self._by_controller(at_ms, self.words.shrunk(self.controller, self.epoch, one, broker))
 
     def _elect(self, at_ms: int, offline: list[Partition], *, quiet: bool = False) -> None:
         for one in offline:
@@ -198,66 +170,30 @@ class Simulation:
                 assert one.offline_ms is not None
                 self.truth.outages.append((one.name, one.offline_ms, at_ms))
                 one.offline_ms = None
-                self._changed(at_ms, one, "OfflinePartition")
+                self._online(at_ms, one, "OfflinePartition")
             elif not quiet:
-                words = (
-                    f"Controller {self.controller} epoch {self.epoch} failed to change state for partition {one.name} "
-                )
-                self._control(at_ms, "ERROR", words + "from OfflinePartition to OnlinePartition")
+                self._by_controller(at_ms, self.words.failed(self.controller, self.epoch, one))
 
-    def _changed(self, at_ms: int, one: Partition, before: str) -> None:
-        self._control(
-            at_ms, "INFO", f"Changed partition {one.name} from {before} to OnlinePartition with state {one.state}"
-        )
-        for broker in one.isr:
-            kind = "Leader" if broker == one.leader else "Follower"
-            words = (
-                f"[Broker id={broker}] {kind} {one.name} starts at leader epoch {one.leader_epoch} from offset 0 with "
-            )
-            words += (
-                f"partition epoch {one.version}, high watermark 0, ISR [{','.join(map(str, one.isr))}], adding replicas"
-            )
-            words += " [] and removing replicas [] . Previous leader None and previous leader epoch was -1."
-            if kind == "Leader":
-                self._say(at_ms + 5, broker, "state-change", "INFO", words)
+    def _online(self, at_ms: int, one: Partition, before: str) -> None:
+        """Said by the controller, and then asked of every replica that lives."""
+        self._by_controller(at_ms, self.words.online(self.controller, self.epoch, one, before))
+        for broker in [b for b in one.replicas if b in self.alive]:
+            self.requests += 1
+            which = (self.controller, self.epoch, one, broker)
+            received_ms = at_ms + 1 + self._way_ms()
+            done_ms = received_ms + self.random.randrange(1, 6)
+            self._by_controller(at_ms + 1, self.words.sent(*which))
+            self._say(received_ms, broker, self.words.received(*which, self.requests))
+            self._say(done_ms, broker, self.words.done(*which, self.requests))
+            answered = self.words.answered(self.controller, self.epoch, broker, self.requests)
+            self._by_controller(done_ms + self._way_ms(), answered)
 
-    def _control(self, at_ms: int, level: str, words: str) -> None:
-        prefix = f"[Controller id={self.controller} epoch={self.epoch}] "
-        self._say(at_ms, self.controller, "state-change", level, prefix + words)
+    def _way_ms(self) -> int:
+        return self.random.randrange(*self.way_ms)
 
-    def _say(self, at_ms: int, broker: int, log: str, level: str, words: str, logger: str | None = None) -> None:
-        shown_ms = at_ms + self.skew_ms.get(broker, 0)
-        at = datetime.fromtimestamp(shown_ms // 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        line = f"[{at},{shown_ms % 1_000:03d}] {level} {words} ({logger or _LOGGERS[log]})"
-        self.lines[broker, log].append((shown_ms, level, line))
+    def _by_controller(self, at_ms: int, said: Iterable[Said]) -> None:
+        self._say(at_ms, self.controller, said)
 
-    def write(self, folder: Path, level: str, *, bad: bool = False) -> None:
-        """A file for each broker, log and hour; `bad` with all that is wrong with real ones."""
-        for (broker, log), lines in sorted(self.lines.items()):
-            by_hour: dict[int, list[str]] = defaultdict(list)
-            for shown_ms, of_level, line in sorted(lines, key=lambda one: one[0]):
-                if level == "TRACE" or of_level != "TRACE":
-                    by_hour[shown_ms // 3_600_000].append(line)
-            for hour, texts in by_hour.items():
-                suffix = datetime.fromtimestamp(hour * 3_600, UTC).strftime("%Y-%m-%d-%H")
-                path = folder / f"broker{broker}" / f"{log}.log.{suffix}"
-                path.parent.mkdir(parents=True, exist_ok=True)
-                _write_one(path, texts, self.random if bad else None)
-
-
-def _write_one(path: Path, texts: list[str], chance: random.Random | None) -> None:
-    if chance is None:
-        path.write_text("\n".join(texts) + "\n")
-        return
-    for index in range(len(texts) - 1):
-        if chance.random() < 0.1:
-            texts[index], texts[index + 1] = texts[index + 1], texts[index]
-    data = ("\n".join(texts) + "\n").encode()
-    data = b"\0\xff\x80 junk \x1b\n" + data + b"[2026-11-18 07:4"  # torn
-    if chance.random() < 0.5:
-        with gzip.open(path.with_name(f"{path.name}.gz"), "wb") as packed:
-            packed.write(data)
-    else:
-        path.write_bytes(data)
-    if chance.random() < 0.3:
-        path.with_name(f"{path.name}.copy").write_bytes(data)
+    def _say(self, at_ms: int, broker: int, said: Iterable[Said]) -> None:
+        for one in said:
+            self.lines[broker, one.log].append(Line(at_ms + self.skew_ms.get(broker, 0), one))

@@ -18,6 +18,7 @@ from sparkjobs.report.page import Input
 from sparkjobs.report.story import story_for
 from sparkjobs.report.write import Redactor, digest_of, quoting, write_report
 from sparkjobs.schemas import columns_of
+from tests.spark.bundles import write
 from tests.spark.simulate import Simulation
 
 #: what a page could be made to fetch
@@ -27,7 +28,7 @@ REFERENCES = re.compile(r"""(?:src|href|action|url\()\s*=?\s*["'(]?(?!#|data:)[\
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ingested, Answers]:
     folder = tmp_path_factory.mktemp("simulated")
-    Simulation(5).run(faults=8).write(folder, "TRACE")
+    write(Simulation(5).run(faults=8), folder, "TRACE")
     read = ingest(survey(find_logs([str(folder)]), "shop & co", Zones()))
     return read, answers_for(read.events)
 

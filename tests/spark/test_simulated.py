@@ -1,69 +1,212 @@
-"""Answers about simulated clusters against their known truth."""
+"""Answers about simulated clusters against their known truth, in every wording, layout and state of decay."""
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from sparkjobs.answers.local import Answers, answers_for
-from sparkjobs.files import Zones, find_logs, survey
-from sparkjobs.local.ingest import ingest
+from sparkjobs.bundle import Silver, bundle_of, silver_of
 from sparkjobs.report.write import digest_of
+from tests.spark.bundles import write
+from tests.spark.dialect_ours import Ours
+from tests.spark.dialects import Kafka28, Kafka39
+from tests.spark.dialects_old import Kafka08, Kafka11
 from tests.spark.simulate import Simulation
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DIALECTS = {"0.8": Kafka08, "1.1": Kafka11, "2.8": Kafka28, "3.9": Kafka39, "ours": Ours}
+STOCK = "[%d] %p %m (%c)"
+LAYOUTS = (STOCK, "%d %-5p [%t] %c - %m", "%d | %-5p | [%t] | %m | %c (%F:%L)", "[%d] (%c) [%t] %p - %m")
+WRAPPERS = (None, "docker", "json")
 #: one of them in the fast tests
 SEEDS = (0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 8)))
 
 
-def answers_of(folder: Path) -> Answers:
-    return answers_for(ingest(survey(find_logs([str(folder)]), "simulated", Zones())).events)
+class Case(NamedTuple):
+    """One simulated cluster and what was made of its logs."""
+
+    simulation: Simulation
+    silver: Silver
+    answers: Answers
+
+    def rows(self, table: str) -> list[Any]:
+        return list(self.answers[table])
+
+    @property
+    def shift_ms(self) -> int:
+        """Answers are in the time of the reference's clock; that it is off, no log can tell."""
+        reference = next((row.broker for row in self.silver.skew if row.method == "reference"), 0)
+        return self.simulation.skew_ms.get(reference, 0)
+
+    @property
+    def err_ms(self) -> int:
+        """How wrong a corrected time may be, as the answers say."""
+        return max((row.err_ms or 0) + 1 for row in self.silver.skew)
+
+    @property
+    def outages(self) -> list[tuple[str, int, int | None]]:
+        ends = [None if one.end_ms is None else one.end_ms - self.shift_ms for one in self.rows("partition_outages")]
+        named = [(f"{o.topic}-{o.partition}", o.start_ms - self.shift_ms) for o in self.rows("partition_outages")]
+        return sorted(((*one, end_ms) for one, end_ms in zip(named, ends, strict=True)), key=str)
+
+    def within_bounds(self) -> int:
+        """How many true outages are told with that end, and a start whose bounds hold the true one."""
+        return sum(
+            any(
+                f"{o.topic}-{o.partition}" == name
+                and self._is_near(o.end_ms, to_ms)
+                and o.start_lo_ms <= from_ms + self.shift_ms <= o.start_hi_ms
+                for o in self.rows("partition_outages")
+            )
+            for name, from_ms, to_ms in self.simulation.truth.outages
+        )
+
+    def _is_near(self, told_ms: int | None, true_ms: int | None) -> bool:
+        if told_ms is None or true_ms is None:
+            return told_ms is true_ms
+        return abs(told_ms - self.shift_ms - true_ms) <= self.err_ms
+
+
+def a_case(folder: Path, simulation: Simulation, level: str, **how: Any) -> Case:
+    write(simulation, folder, level, **how)
+    silver = silver_of(bundle_of([str(folder)], "simulated", [], None))
+    return Case(simulation, silver, answers_for(silver.ingested.events))
+
+
+def skew_for(seed: int) -> dict[int, int]:
+    """Up to five minutes, either way."""
+    chance = random.Random(seed)
+    return {broker: chance.randrange(-300_000, 300_001) for broker in range(1, 5)}
+
+
+def assert_all_but_starts(case: Case) -> None:
+    """Tenures and losses as they were; every true outage told once."""
+    truth, shift_ms = case.simulation.truth, case.shift_ms
+    tenures = [(t.controller_epoch, t.broker) for t in case.rows("controller_tenures")]
+    assert tenures == [(epoch, broker) for epoch, broker, _ in truth.tenures]
+    for tenure, (_, _, from_ms) in zip(case.rows("controller_tenures"), truth.tenures, strict=True):
+        assert abs(tenure.from_ms - shift_ms - from_ms) < case.err_ms
+    lost = sorted(case.rows("failovers"), key=lambda one: one.detected_ms)
+    assert [one.broker for one in lost] == [broker for broker, _ in truth.losses]
+    for one, (_, at_ms) in zip(lost, truth.losses, strict=True):
+        assert one.last_seen_ms - shift_ms - case.err_ms <= at_ms < one.detected_ms - shift_ms + case.err_ms
+    assert len(case.rows("partition_outages")) == len(truth.outages) >= 5
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("bad", [False, True])
-def test_at_trace_outages_tenures_and_losses_are_exactly_the_truth(tmp_path: Path, seed: int, bad: bool) -> None:
-    simulation = Simulation(seed).run(faults=14)
-    simulation.write(tmp_path, "TRACE", bad=bad)
-    answers, truth = answers_of(tmp_path), simulation.truth
-    found = [(f"{o.topic}-{o.partition}", o.start_ms, o.end_ms) for o in answers["partition_outages"]]  # type: ignore[attr-defined]
-    assert len(found) >= 5
-    assert sorted(found, key=str) == sorted(truth.outages, key=str)
-    assert {o.evidence for o in answers["partition_outages"]} <= {"exact"}  # type: ignore[attr-defined]
-    tenures = [(t.controller_epoch, t.broker, t.from_ms) for t in answers["controller_tenures"]]  # type: ignore[attr-defined]
-    assert tenures == truth.tenures
-    lost = sorted(answers["failovers"], key=lambda one: one.detected_ms)  # type: ignore[attr-defined]
-    assert [one.broker for one in lost] == [broker for broker, _ in truth.losses]
-    assert all(one.last_seen_ms <= at_ms < one.detected_ms for one, (_, at_ms) in zip(lost, truth.losses, strict=True))
+@pytest.mark.parametrize("version", ["0.8", "2.8", "3.9"])
+def test_at_trace_outages_tenures_and_losses_are_exactly_the_truth(
+    tmp_path: Path, version: str, seed: int, bad: bool
+) -> None:
+    case = a_case(tmp_path, Simulation(seed, dialect=DIALECTS[version]()).run(faults=14), "TRACE", bad=bad)
+    assert case.outages == sorted(case.simulation.truth.outages, key=str)
+    assert {one.evidence for one in case.rows("partition_outages")} == {"exact"}
+    assert_all_but_starts(case)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_at_info_the_truth_lies_within_the_bounds(tmp_path: Path, seed: int) -> None:
-    simulation = Simulation(seed).run(faults=14)
-    simulation.write(tmp_path, "INFO", bad=True)
-    found = sorted(answers_of(tmp_path)["partition_outages"], key=lambda o: (o.end_ms or 1 << 60, o.topic, o.partition))  # type: ignore[attr-defined]
-    assert len(found) == len(simulation.truth.outages)
-    within = 0
-    for name, from_ms, to_ms in simulation.truth.outages:
-        same = [o for o in found if f"{o.topic}-{o.partition}" == name and o.end_ms == to_ms]  # type: ignore[attr-defined]
-        within += any(o.start_lo_ms <= from_ms <= o.start_hi_ms for o in same)  # type: ignore[attr-defined]
-    assert within >= 0.99 * len(simulation.truth.outages)
+def test_at_trace_they_are_exact_whatever_the_clocks_show_if_ways_are_even(tmp_path: Path, seed: int) -> None:
+    """Where a message takes as long to a broker as its answer back, the offset of the clocks is known to the
+    millisecond; and then so is all else."""
+    simulation = Simulation(seed, skew_ms=skew_for(seed), way_ms=(10, 11)).run(faults=14)
+    case = a_case(tmp_path, simulation, "TRACE", bad=True)
+    assert case.outages == sorted(simulation.truth.outages, key=str)
+    assert_all_but_starts(case)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_at_trace_they_are_exact_to_the_stated_error_of_the_clocks(tmp_path: Path, seed: int) -> None:
+    simulation = Simulation(seed, skew_ms=skew_for(seed)).run(faults=14)
+    case = a_case(tmp_path, simulation, "TRACE", bad=True)
+    assert {row.method for row in case.silver.skew} == {"reference", "round_trips"}
+    assert case.err_ms <= 25  # a message takes that long
+    assert case.within_bounds() == len(simulation.truth.outages)
+    assert_all_but_starts(case)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("version", ["1.1", "ours"])
+def test_where_no_line_says_when_a_takeover_found_it_the_truth_lies_within_the_bounds(
+    tmp_path: Path, version: str, seed: int
+) -> None:
+    case = a_case(tmp_path, Simulation(seed, dialect=DIALECTS[version]()).run(faults=14), "TRACE", bad=True)
+    assert case.within_bounds() == len(case.simulation.truth.outages)
+    told = [o for o in case.rows("partition_outages") if o.evidence == "exact"]
+    assert {(f"{o.topic}-{o.partition}", o.start_ms, o.end_ms) for o in told} <= set(case.simulation.truth.outages)
+    assert_all_but_starts(case)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_no_layout_and_no_wrapper_hides_anything(tmp_path: Path, layout: str, wrapper: str | None) -> None:
+    simulation = Simulation(2, partitions=8).run(faults=8)
+    case = a_case(tmp_path, simulation, "TRACE", bad=True, layout=layout, wrapper=wrapper)
+    assert case.outages == sorted(simulation.truth.outages, key=str)
+    assert_all_but_starts(case)
+
+
+@pytest.mark.parametrize("version", ["2.8", "3.9"])
+def test_at_info_the_truth_lies_within_the_bounds_whatever_the_clocks_show(tmp_path: Path, version: str) -> None:
+    """Over some clusters; `test_many_...` has more of them."""
+    cases = [_at_info(tmp_path / str(seed), version, seed) for seed in range(3)]
+    assert sum(within for within, _ in cases) == sum(count for _, count in cases) >= 50
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("version", ["2.8", "3.9"])
+def test_many_at_info_lie_within_the_bounds(tmp_path: Path, version: str) -> None:
+    cases = [_at_info(tmp_path / str(seed), version, seed) for seed in range(60)]
+    within, count = sum(within for within, _ in cases), sum(count for _, count in cases)
+    assert count > 1_000
+    assert within >= 0.99 * count
+
+
+def _at_info(folder: Path, version: str, seed: int) -> tuple[int, int]:
+    simulation = Simulation(seed, skew_ms=skew_for(seed), dialect=DIALECTS[version]()).run(faults=14)
+    case = a_case(folder, simulation, "INFO", bad=True)
+    assert {row.method for row in case.silver.skew} == {"reference", "one_way"}
+    assert_all_but_starts(case)
+    return case.within_bounds(), len(simulation.truth.outages)
+
+
+def without_places(answers: Answers) -> dict[str, list[str]]:
+    hidden = ("file_id", "line_no")
+    return {
+        name: sorted(repr([getattr(row, one) for one in row.__struct_fields__ if one not in hidden]) for row in rows)
+        for name, rows in answers.items()
+    }
 
 
 def test_gold_is_the_same_however_the_logs_are_packed_copied_and_shuffled(tmp_path: Path) -> None:
-    good, bad = tmp_path / "good", tmp_path / "bad"
-    Simulation(3).run(faults=10).write(good, "TRACE")
-    again = Simulation(3).run(faults=10)
-    again.write(bad, "TRACE", bad=True)
+    good = a_case(tmp_path / "good", Simulation(3).run(faults=10), "TRACE").answers
+    bad = a_case(tmp_path / "bad", Simulation(3).run(faults=10), "TRACE", bad=True).answers
+    assert without_places(good) == without_places(bad)
+    again = silver_of(bundle_of([str(tmp_path / "good")], "simulated", [], None))
+    assert digest_of(good) == digest_of(answers_for(again.ingested.events))
 
-    def without_places(answers: Answers) -> dict[str, list[object]]:
-        hidden = ("file_id", "line_no")
-        return {
-            name: sorted(
-                repr([getattr(row, one) for one in row.__struct_fields__ if one not in hidden]) for row in rows
-            )
-            for name, rows in answers.items()
-        }
 
-    assert without_places(answers_of(good)) == without_places(answers_of(bad))
-    assert digest_of(answers_of(good)) == digest_of(answers_of(good))
+@pytest.mark.java
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("level", ["TRACE", "INFO"])
+def test_spark_finds_the_same_truth_behind_wrong_clocks(spark: SparkSession, tmp_path: Path, level: str) -> None:
+    from sparkjobs.answers import spark as by_spark
+    from sparkjobs.spark import clocks
+    from sparkjobs.spark.ingest import ingest
+
+    case = a_case(tmp_path / "logs", Simulation(1, partitions=6, skew_ms=skew_for(1)).run(faults=4), level, bad=True)
+    done = ingest(spark, bundle_of([str(tmp_path / "logs")], "simulated", [], None).files, str(tmp_path / "staging"))
+    skew = clocks.skew_of(done.events)
+    assert skew == case.silver.skew
+    answers = by_spark.answers_for(clocks.corrected(done.events, skew))
+    for name, rows in case.answers.items():
+        assert answers[name] == rows, name

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
-from sparkjobs.schemas import SilverEvent
-from sparkjobs.skew import HOUR_MS, corrected, skew_of
+from sparkjobs.schemas import SilverEvent, SilverSkew
+from sparkjobs.skew import HOUR_MS, applied_ms, corrected, left_ms, skew_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,3 +109,56 @@ def test_spark_finds_the_same_offsets_also_where_lines_repeat_and_requests_are_a
     assert sorted(rows_of(clocks.corrected(table, found), SilverEvent), key=str) == sorted(
         corrected(events, found), key=str
     )
+
+
+def one_way(ahead: dict[int, int], count: int = 20, seed: int = 1) -> list[SilverEvent]:
+    """What INFO says: elections by broker 1, followed by the others, and registrations that broker 1 learns of."""
+    draw, events = random.Random(seed), []
+    for broker, ahead_ms in ahead.items():
+        for number in range(count):
+            at = START_MS + number * 9_000
+            state = {"topic": "t", "partition": broker, "leader_epoch": number}
+            led = at + draw.randint(5, 40)
+            elected = {"event": "partition_changed", "to_state": "OnlinePartition", **state}
+            events.append(an_event(1, at + ahead[1], **elected))
+            events.append(an_event(broker, led + ahead_ms, event="leader_started", **state))
+        begins, registered, known = START_MS + 5_000, START_MS + 5_020, START_MS + 5_090
+        events += [
+            an_event(broker, begins + ahead_ms, event="registering"),
+            an_event(broker, registered + ahead_ms, event="registered", broker_epoch=100 + broker),
+            an_event(1, known + ahead[1], event="broker_epochs", reason=f"HashMap({broker} -> {100 + broker})"),
+        ]
+    return events
+
+
+def test_at_info_a_clock_is_bound_by_what_must_have_come_first() -> None:
+    ahead = {1: 0, 2: 300_000, 3: -299_000}
+    found = {row.broker: row for row in skew_of(one_way(ahead))}
+    assert {broker: row.method for broker, row in found.items()} == {1: "reference", 2: "one_way", 3: "one_way"}
+    for broker in (2, 3):
+        row = found[broker]
+        assert row.err_ms is not None
+        assert abs(row.offset_ms - ahead[broker]) <= row.err_ms <= 50
+
+
+def test_a_topic_made_anew_proves_nothing_by_its_epochs() -> None:
+    events = one_way({1: 0, 2: 1_000})
+    again = [replace(event, ts_utc=event.ts_utc + 900_000) for event in events if event.topic == "t"]
+    again = [replace(event, event_id=f"again {event.event_id}") for event in again]
+    found = {row.broker: row.method for row in skew_of([*events, *again])}
+    assert found == {1: "reference", 2: "assumed"}
+
+
+def test_clocks_that_contradict_each_other_are_not_corrected() -> None:
+    events = one_way({1: 0, 2: 1_000})
+    moved = [
+        replace(event, ts_utc=event.ts_utc - 5_000) if event.broker == 2 and event.topic else event for event in events
+    ]
+    assert {row.broker: row.method for row in skew_of(moved)} == {1: "reference", 2: "assumed"}
+
+
+def test_what_is_not_corrected_stays_in_the_error() -> None:
+    row = SilverSkew(cluster="c", broker=2, hour=0, offset_ms=-40, err_ms=50, method="one_way", samples=9)
+    assert (applied_ms(row), left_ms(row)) == (0, 90)
+    certain = replace(row, err_ms=10)
+    assert (applied_ms(certain), left_ms(certain)) == (-40, 10)

@@ -1,0 +1,126 @@
+"""What the brokers' clocks can have been, from lines of which one must have been written before the other. Pure.
+
+At Kafka's default level since 2.6 no line names both ends of a round trip. But a broker begins to lead at an epoch only
+after the controller said so, and a controller knows of a registration only after the broker made it. Each such pair
+says that the second clock was ahead of the first by no more than the gap between the two lines. Gaps in both
+directions, also by way of other brokers, leave a range: its middle is taken, half its width is the error.
+
+One range is found for the whole of the logs, so the clocks are taken to be off but steady; where that contradicts
+itself nothing is said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from sparkjobs.schemas import SilverEvent
+
+#: what the pairs are made of
+OF_PAIRS: Final = frozenset(
+    {"partition_changed", "leader_started", "follower_started", "registering", "registered", "broker_epochs"}
+)
+_EPOCHS: Final = re.compile(r"(\d{1,9}) -> (\d{1,18})", re.ASCII)
+
+
+class Range(NamedTuple):
+    """How far a clock is ahead of the reference's."""
+
+    offset_ms: int
+    err_ms: int | None  # none: not known
+    samples: int
+
+
+class Gaps:
+    """The least gap from a line of one broker to a later line of another, by both brokers' own clocks."""
+
+    def __init__(self) -> None:
+        self.least: dict[tuple[int, int], int] = {}
+        self.samples: defaultdict[int, int] = defaultdict(int)
+
+    def see(self, earlier: int, later: int, gap_ms: int) -> None:
+        if earlier != later:
+            self.least[earlier, later] = min(gap_ms, self.least.get((earlier, later), gap_ms))
+            self.samples[earlier] += 1
+            self.samples[later] += 1
+
+
+def gaps_in(events: Iterable[SilverEvent]) -> Gaps:
+    """Of one cluster; `events` in any order."""
+    ordered = sorted(events, key=lambda event: (event.ts_utc, event.event_id))
+    gaps = Gaps()
+    _see_elections(ordered, gaps)
+    _see_registrations(ordered, gaps)
+    return gaps
+
+
+def _see_elections(events: Iterable[SilverEvent], gaps: Gaps) -> None:
+    """From a controller's election to the broker that leads or follows at that epoch. An epoch that was said twice is
+    that of a topic which was made anew, and proves nothing."""
+    said: dict[tuple[str, int, int], list[tuple[int, int]]] = defaultdict(list)
+    done: dict[tuple[str, int, int], dict[int, int]] = defaultdict(dict)
+    for event in events:
+        if event.topic is None or event.partition is None or event.leader_epoch is None or event.broker is None:
+            continue
+        key = (event.topic, event.partition, event.leader_epoch)
+        if event.event == "partition_changed" and event.to_state == "OnlinePartition":
+            said[key].append((event.broker, event.ts_utc))
+        elif event.event in ("leader_started", "follower_started"):
+            done[key].setdefault(event.broker, event.ts_utc)
+    for key, elections in said.items():
+        if len(elections) == 1:
+            controller, at_ms = elections[0]
+            for broker, done_ms in done.get(key, {}).items():
+                gaps.see(controller, broker, done_ms - at_ms)
+
+
+def _see_registrations(events: Iterable[SilverEvent], gaps: Gaps) -> None:
+    """From just before a broker registers to the first that each controller knows of that registration."""
+    begun: dict[int, int] = {}
+    made: dict[tuple[int, int], int] = {}
+    known: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
+    for event in events:
+        if event.broker is None:
+            continue
+        if event.event == "registering":
+            begun[event.broker] = event.ts_utc
+        elif event.event == "registered" and event.broker_epoch is not None and event.broker in begun:
+            made.setdefault((event.broker, event.broker_epoch), begun.pop(event.broker))
+        elif event.event == "broker_epochs":
+            for broker, epoch in _EPOCHS.findall(event.reason or ""):
+                known[int(broker), int(epoch)].setdefault(event.broker, event.ts_utc)
+    for (broker, epoch), at_ms in made.items():
+        for controller, known_ms in known.get((broker, epoch), {}).items():
+            gaps.see(broker, controller, known_ms - at_ms)
+
+
+def ranges_from(gaps: Gaps, reference: int) -> dict[int, Range]:
+    """Each clock that is bound to the reference's from both sides; none at all where the gaps contradict each other."""
+    brokers = sorted({broker for pair in gaps.least for broker in pair})
+    most = _shortest(gaps.least, brokers)
+    if any(most.get((broker, broker), 0) < 0 for broker in brokers):
+        return {}
+    found = {}
+    for broker in brokers:
+        ahead, behind = most.get((reference, broker)), most.get((broker, reference))
+        if ahead is not None and behind is not None and broker != reference:
+            found[broker] = Range((ahead - behind) // 2, (ahead + behind + 1) // 2, gaps.samples[broker])
+    return found
+
+
+def _shortest(least: Mapping[tuple[int, int], int], brokers: Iterable[int]) -> dict[tuple[int, int], int]:
+    """Gaps by way of any number of others: Floyd and Warshall."""
+    known = dict(least)
+    brokers = list(brokers)
+    for via in brokers:
+        for start in brokers:
+            first = known.get((start, via))
+            if first is None:
+                continue
+            for end in brokers:
+                second = known.get((via, end))
+                if second is not None and first + second < known.get((start, end), first + second + 1):
+                    known[start, end] = first + second
+    return known

@@ -1,0 +1,124 @@
+"""The words of Kafka before 2.6; see `tests.spark.dialects`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from tests.spark.dialects import CONTROLLER, STATE, Kafka28, Partition, Said, ids
+
+
+class Kafka11(Kafka28):
+    """1.1 to 2.3: all of it at TRACE, and a controller that takes over says of a lost leader only whom it elects."""
+
+    def asked(self, one: Partition, epoch: int) -> str:
+        return (
+            f"PartitionState(controllerEpoch={epoch}, leader={one.leader}, leaderEpoch={one.leader_epoch}, "
+            f"isr={ids(one.isr)}, zkVersion={one.version}, replicas={ids(one.replicas)}, isNew=false)"
+        )
+
+    def received(self, who: int, epoch: int, one: Partition, broker: int, number: int) -> Sequence[Said]:
+        [said] = super().received(who, epoch, one, broker, number)
+        return [said._replace(words=f"{said.words} for partition {self.name(one)}")]
+
+    def shrunk(self, who: int, epoch: int, one: Partition, broker: int) -> Sequence[Said]:
+        return []
+
+    def led(self, one: Partition, broker: int) -> Sequence[Said]:
+        return []
+
+    def isr_grew(self, who: int, epoch: int, one: Partition) -> Sequence[Said]:
+        words = f"Expanding ISR from {ids(one.isr[:-1])} to {ids(one.isr)}"
+        return [
+            Said("server", "INFO", f"[Partition {one.name} broker={one.leader}] {words}", "kafka.cluster.Partition")
+        ]
+
+
+class Kafka08(Kafka11):
+    """0.8.1 to 0.10: partitions as [topic,0], identities in words, epochs by themselves."""
+
+    def by(self, controller: int, epoch: int) -> str:
+        return f"Controller {controller} epoch {epoch} "
+
+    def name(self, one: Partition) -> str:
+        return f"[{one.topic},{one.number}]"
+
+    def asked(self, one: Partition, epoch: int) -> str:
+        return (
+            f"(LeaderAndIsrInfo:(Leader:{one.leader},ISR:{ids(one.isr)},LeaderEpoch:{one.leader_epoch},"
+            f"ControllerEpoch:{epoch}),ReplicationFactor:{len(one.replicas)}),AllReplicas:{ids(one.replicas)})"
+        )
+
+    def elected(self, who: int, epoch: int, alive: dict[int, int]) -> Sequence[Said]:
+        return [
+            Said("server", "INFO", f"{who} successfully elected as leader", "kafka.server.ZookeeperLeaderElector"),
+            Said(
+                "controller", "INFO", f"[Controller {who}]: Controller {who} incremented epoch to {epoch}", CONTROLLER
+            ),
+        ]
+
+    def ready(self, who: int, epoch: int) -> Sequence[Said]:
+        words = f"Broker {who} is ready to serve as the new controller with epoch {epoch}"
+        return [
+            Said("controller", "INFO", f"[Controller {who}]: {text}", CONTROLLER)
+            for text in (words, "Controller startup complete")
+        ]
+
+    def brokers(
+        self, who: int, epoch: int, added: Iterable[int], removed: Iterable[int], alive: dict[int, int]
+    ) -> Sequence[Said]:
+        words = f"Newly added brokers: {ids(added)}, deleted brokers: {ids(removed)}, all live brokers: "
+        where = f"[BrokerChangeListener on Controller {who}]: "
+        logger = "kafka.controller.ReplicaStateMachine$BrokerChangeListener"
+        return [Said("controller", "INFO", where + words + ids(sorted(alive)), logger)]
+
+    def created(self, who: int, epoch: int, one: Partition) -> Sequence[Said]:
+        words = f"changed partition {self.name(one)} state from NonExistentPartition to NewPartition with assigned "
+        return [Said("state-change", "TRACE", f"{self.by(who, epoch)}{words}replicas {ids(one.replicas)}", STATE)]
+
+    def went_offline(self, who: int, epoch: int, one: Partition) -> Sequence[Said]:
+        [said] = super().went_offline(who, epoch, one)
+        return [said._replace(words=said.words.replace("Changed", "changed"))]
+
+    def online(self, who: int, epoch: int, one: Partition, before: str) -> Sequence[Said]:
+        words = f"changed partition {self.name(one)} from {before} to OnlinePartition with leader {one.leader}"
+        return [Said("state-change", "TRACE", f"{self.by(who, epoch)}{words}", STATE)]
+
+    def failed(self, who: int, epoch: int, one: Partition) -> Sequence[Said]:
+        words = f"initiated state change for partition {self.name(one)} from OfflinePartition to OnlinePartition failed"
+        return [Said("state-change", "ERROR", f"{self.by(who, epoch)}{words}", STATE)]
+
+    def shrunk(self, who: int, epoch: int, one: Partition, broker: int) -> Sequence[Said]:
+        isr = f'{{"leader":{one.leader},"leader_epoch":{one.leader_epoch},"isr":[{ids(one.isr)}]}}'
+        words = f"[Controller {who}]: New leader and ISR for partition {self.name(one)} is {isr}"
+        return [Said("controller", "INFO", words, CONTROLLER)]
+
+    def sent(self, who: int, epoch: int, one: Partition, broker: int) -> Sequence[Said]:
+        [said] = super().sent(who, epoch, one, broker)
+        return [said._replace(words=said.words.replace("Sending", "sending"))]
+
+    def received(self, who: int, epoch: int, one: Partition, broker: int, number: int) -> Sequence[Said]:
+        words = f"Broker {broker} received LeaderAndIsr request {self.asked(one, epoch)} correlation id {number} from "
+        words += f"controller {who} epoch {epoch} for partition {self.name(one)}"
+        return [Said("state-change", "TRACE", words, STATE)]
+
+    def done(self, who: int, epoch: int, one: Partition, broker: int, number: int) -> Sequence[Said]:
+        part = "leader" if broker == one.leader else "follower"
+        words = f"Broker {broker} completed LeaderAndIsr request correlationId {number} from controller {who} "
+        words += f"epoch {epoch} for the become-{part} transition for partition {self.name(one)}"
+        return [Said("state-change", "TRACE", words, STATE)]
+
+    def answered(self, who: int, epoch: int, broker: int, number: int) -> Sequence[Said]:
+        words = f"received response correlationId {number} for a request sent to broker id:{broker},host:b,port:9092"
+        return [Said("state-change", "TRACE", f"{self.by(who, epoch)}{words}", STATE)]
+
+    def isr_grew(self, who: int, epoch: int, one: Partition) -> Sequence[Said]:
+        words = f"Expanding ISR for partition {self.name(one)} from {ids(one.isr[:-1])} to {ids(one.isr)}"
+        where = f"Partition {self.name(one)} on broker {one.leader}: "
+        return [Said("server", "INFO", where + words, "kafka.cluster.Partition")]
+
+    def starting(self, broker: int) -> Sequence[Said]:
+        return [Said("server", "INFO", f"[Kafka Server {broker}], starting", "kafka.server.KafkaServer")]
+
+    def registered(self, broker: int, epoch: int) -> Sequence[Said]:
+        words = f"Registered broker {broker} at path /brokers/ids/{broker} with address b{broker}:9092."
+        return [Said("server", "INFO", words, "kafka.utils.ZkUtils$")]
