@@ -109,7 +109,7 @@ class RpcLatency(Row, kw_only=True, frozen=True):
     hour_ms: Long
     broker: int
     api: str
-    side: str  # broker (it says how long it worked)
+    side: str  # broker (it says how long it worked), controller (from the request to its acknowledgement)
     requests: int
     p50_ms: float
     p95_ms: float

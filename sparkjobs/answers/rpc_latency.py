@@ -1,39 +1,133 @@
-"""How long brokers worked on the controller's requests: percentiles by broker, request and hour."""
+"""How long the controller's requests took: percentiles by broker, request and hour, at either side.
+
+The broker's side is what it says itself of its work. The controller's side is from the request to its acknowledgement,
+both by the controller's clock. Since 0.9 a request that is sent carries no number, so it is found by what the broker
+says of the numbered request that it received: the first partition in it, or how many there are. The last sending of
+that before the acknowledgement was the one.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 from sparkjobs.gold import RpcLatency
 from sparkjobs.schemas import SilverEvent
 
-EVENTS: Final = frozenset({"request_done"})
+#: a broker's line that says what a numbered request is about
+RECEIPTS: Final = frozenset({"request_received", "metadata_cached"})
+EVENTS: Final = RECEIPTS | {"request_done", "request_sent", "response_received"}
 HOUR_MS: Final = 3_600_000
 
 
-def rpc_latency_of(events: Iterable[SilverEvent]) -> Iterator[RpcLatency]:
-    """Of the requests that say how long they took."""
-    found: dict[tuple[str, int, int, str], list[float]] = defaultdict(list)
+class Group(NamedTuple):
+    """What one row of percentiles is about."""
+
+    cluster: str
+    hour_ms: int
+    broker: int
+    api: str
+    side: str
+
+
+class _Request(NamedTuple):
+    cluster: str
+    controller: int
+    controller_epoch: int
+    broker: int
+    api: str
+    correlation_id: int
+
+
+class _About(NamedTuple):
+    """What a request says: of which partition, at which leader epoch, or of how many; by which controller's term."""
+
+    cluster: str
+    controller: int | None
+    controller_epoch: int | None
+    api: str | None
+    topic: str | None
+    partition: int | None
+    leader_epoch: int | None
+    n_partitions: int | None
+
+
+def rpc_latency_of(events: Sequence[SilverEvent]) -> Iterator[RpcLatency]:
+    """Of both sides; `events` in any order."""
+    found: dict[Group, list[float]] = defaultdict(list)
     for event in events:
         if event.event == "request_done" and event.elapsed_ms is not None and event.broker is not None:
-            hour_ms = event.ts_adj // HOUR_MS * HOUR_MS
-            found[event.cluster, hour_ms, event.broker, event.api or "unknown"].append(event.elapsed_ms)
-    for (cluster, hour_ms, broker, api), times in found.items():
+            group = Group(event.cluster, _hour_of(event), event.broker, event.api or "unknown", "broker")
+            found[group].append(event.elapsed_ms)
+    for group, took_ms in _acknowledged(events):
+        found[group].append(took_ms)
+    for group, times in found.items():
         times.sort()
         yield RpcLatency(
-            cluster=cluster,
-            hour_ms=hour_ms,
-            broker=broker,
-            api=api,
-            side="broker",
+            **group._asdict(),
             requests=len(times),
             p50_ms=nearest_rank(times, 50),
             p95_ms=nearest_rank(times, 95),
             p99_ms=nearest_rank(times, 99),
             max_ms=times[-1],
         )
+
+
+def _hour_of(event: SilverEvent) -> int:
+    return event.ts_adj // HOUR_MS * HOUR_MS
+
+
+def _acknowledged(events: Iterable[SilverEvent]) -> Iterator[tuple[Group, float]]:
+    """Each request of which both sides speak."""
+    receipts: dict[tuple[_Request, bool], SilverEvent] = {}
+    answers: dict[tuple[_Request, bool], SilverEvent] = {}
+    sent: dict[_About, list[SilverEvent]] = defaultdict(list)
+    for event in events:
+        if event.event in RECEIPTS:
+            _keep_first(receipts, _request(event, event.controller, event.broker), event)
+        elif event.event == "response_received":
+            _keep_first(answers, _request(event, event.broker, event.peer_broker), event)
+        elif event.event == "request_sent" and event.controller_epoch is not None:
+            sent[_about(event, event.broker)].append(event)
+    for (request, _), answer in answers.items():
+        abouts = [receipts[request, is_batch] for is_batch in (False, True) if (request, is_batch) in receipts]
+        found = [one for receipt in abouts for one in sent.get(_about(receipt, receipt.controller), ())]
+        times = [one.ts_utc for one in found if one.ts_utc <= answer.ts_utc and _is_to(one, request.broker)]
+        if times:
+            group = Group(request.cluster, _hour_of(answer), request.broker, request.api, "controller")
+            yield group, float(answer.ts_utc - max(times))
+
+
+def _is_to(sent: SilverEvent, broker: int) -> bool:
+    if sent.peer_broker is not None:
+        return sent.peer_broker == broker
+    return sent.topic is not None or broker in (sent.replicas or ())
+
+
+def _keep_first(known: dict[tuple[_Request, bool], SilverEvent], request: _Request | None, event: SilverEvent) -> None:
+    if request is not None:
+        key = (request, event.topic is None and event.n_partitions is not None)
+        before = known.get(key)
+        if before is None or _order(event) < _order(before):
+            known[key] = event
+
+
+def _order(event: SilverEvent) -> tuple[int, str, int]:
+    return event.ts_utc, event.file_id, event.line_no
+
+
+def _request(event: SilverEvent, controller: int | None, broker: int | None) -> _Request | None:
+    if controller is None or broker is None or event.controller_epoch is None:
+        return None
+    if event.correlation_id is None or event.api is None:
+        return None
+    return _Request(event.cluster, controller, event.controller_epoch, broker, event.api, event.correlation_id)
+
+
+def _about(event: SilverEvent, controller: int | None) -> _About:
+    place = (event.topic, event.partition, event.leader_epoch, event.n_partitions)
+    return _About(event.cluster, controller, event.controller_epoch, event.api, *place)
 
 
 def nearest_rank(times: list[float], percent: int) -> float:

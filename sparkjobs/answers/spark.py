@@ -18,13 +18,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sparkjobs.answers import illegal, outages, rules
+from sparkjobs.answers import rpc_latency_spark as latency
 from sparkjobs.answers.conclude import facts_for
 from sparkjobs.answers.facts import CLUSTER_EVENTS, TALLIED, Facts, Place, Tally
 from sparkjobs.answers.local import Answers, sorted_rows
-from sparkjobs.answers.rpc_latency import HOUR_MS
 from sparkjobs.answers.slo import DEFAULT_TARGET, Extent
 from sparkjobs.arrow import READ, batches_of, event_of, events_in
-from sparkjobs.gold import GOLD, Flapping, IllegalTransition, RpcLatency, StuckOp
+from sparkjobs.gold import GOLD, Flapping, IllegalTransition, StuckOp
 from sparkjobs.schemas import Row, SilverEvent, spark_schema
 
 FactsOf = Mapping[str, Facts]
@@ -45,7 +45,7 @@ def gold_for(events: DataFrame, target: float = DEFAULT_TARGET) -> dict[str, Dat
     restless = applied(about, Flapping, rules.flapping_of_partition, facts, _PARTITION)
     gold["stuck_ops"] = stuck_ops(events, facts)
     gold["illegal_transitions"] = illegal_transitions(events)
-    gold["rpc_latency"] = rpc_latency(events)
+    gold["rpc_latency"] = latency.rpc_latency(events)
     whole = _cluster_tables(gold, tallies, facts, extents_of(events), target)
     for name, rows in whole.items():
         gold[name] = events.sparkSession.createDataFrame(
@@ -158,28 +158,6 @@ def illegal_transitions(events: DataFrame) -> DataFrame:
         yield from batches_of(IllegalTransition, rules.illegal_transitions_of(events_in(batches)))
 
     return few.mapInArrow(rows, spark_schema(IllegalTransition))
-
-
-def rpc_latency(events: DataFrame) -> DataFrame:
-    """Percentiles by nearest rank, as Spark computes them itself."""
-    ranks = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}
-    hour = (F.floor(F.col("ts_adj") / HOUR_MS) * HOUR_MS).cast("bigint").alias("hour_ms")
-    known = (F.col("event") == "request_done") & F.col("elapsed_ms").isNotNull() & F.col("broker").isNotNull()
-    api = F.coalesce("api", F.lit("unknown")).alias("api")
-    return (
-        events.filter(known)
-        .groupBy("cluster", hour, "broker", api)
-        .agg(
-            F.count("*").cast("int").alias("requests"),
-            *(
-                F.expr(f"percentile_disc({share}) WITHIN GROUP (ORDER BY elapsed_ms)").alias(name)
-                for name, share in ranks.items()
-            ),
-            F.max("elapsed_ms").alias("max_ms"),
-        )
-        .withColumn("side", F.lit("broker"))
-        .select(*(F.col(field.name).cast(field.dataType) for field in spark_schema(RpcLatency).fields))
-    )
 
 
 def extents_of(events: DataFrame) -> dict[str, dict[str, Extent]]:

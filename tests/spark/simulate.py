@@ -49,6 +49,7 @@ class Simulation:
         skew_ms: dict[int, int] | None = None,
         dialect: Kafka39 | None = None,
         way_ms: tuple[int, int] = WAY_MS,
+        quiet_ms: tuple[int, int] = (12_000, 900_000),
     ) -> None:
         self.random = random.Random(seed)
         self.brokers = list(range(1, brokers + 1))
@@ -56,6 +57,7 @@ class Simulation:
         self.skew_ms = skew_ms or {}
         self.words = dialect or Kafka39()
         self.way_ms = way_ms
+        self.quiet_ms = quiet_ms  # between two faults
         self.now = BEGIN_MS
         self.epoch = 0
         self.controller = 0
@@ -82,7 +84,7 @@ class Simulation:
                 self._start(self.random.choice(dead))
             else:
                 self._kill(self.random.choice(sorted(self.alive)))
-            self._pass(self.random.randrange(12_000, 900_000))
+            self._pass(self.random.randrange(*self.quiet_ms))
         for one in self.partitions:
             if one.offline_ms is not None:
                 self.truth.outages.append((one.name, one.offline_ms, None))

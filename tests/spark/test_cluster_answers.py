@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tests.spark.written import Log, shown, with_a_led_partition
 
 
@@ -95,6 +97,27 @@ def test_latencies_are_nearest_ranks() -> None:
         log.say(took, "request_done", broker=2, role="broker", api="LeaderAndIsr", elapsed_ms=float(took))
     names = ("broker", "api", "requests", "p50_ms", "p95_ms", "p99_ms", "max_ms")
     assert shown(log.answers()["rpc_latency"], *names) == [(2, "LeaderAndIsr", 100, 50.0, 95.0, 99.0, 100.0)]
+
+
+def test_the_controllers_side_is_from_the_last_sending_to_the_acknowledgement() -> None:
+    log = Log()
+    asked: dict[str, Any] = {"controller": 1, "controller_epoch": 3, "topic": "t", "partition": 0, "leader_epoch": 5}
+    for api, start in (("LeaderAndIsr", 1_000), ("UpdateMetadata", 2_000)):
+        receipt = "metadata_cached" if api == "UpdateMetadata" else "request_received"
+        peer = {} if api == "UpdateMetadata" else {"peer_broker": 2}
+        log.say(start, "request_sent", api=api, **asked, **peer)
+        log.say(start + 500, "request_sent", api=api, **asked, **peer)  # again, with another number
+        log.say(
+            start + 290_000, receipt, broker=2, role="broker", api=api, correlation_id=7, **asked
+        )  # its clock is off
+        known = {"controller": 1, "controller_epoch": 3, "peer_broker": 2}
+        log.say(start + 530, "response_received", api=api, correlation_id=7, **known)
+        log.say(start + 600, "response_received", api=api, correlation_id=8, **known)  # nobody says of what
+    names = ("broker", "api", "side", "requests", "p50_ms", "max_ms")
+    assert shown(log.answers()["rpc_latency"], *names) == [
+        (2, "LeaderAndIsr", "controller", 1, 30.0, 30.0),
+        (2, "UpdateMetadata", "controller", 1, 30.0, 30.0),
+    ]
 
 
 def test_the_error_budget_counts_from_the_topics_first_line_to_the_end_of_the_logs() -> None:

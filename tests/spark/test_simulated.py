@@ -203,7 +203,8 @@ def test_spark_finds_the_same_truth_behind_wrong_clocks(spark: SparkSession, tmp
     from sparkjobs.spark import clocks
     from sparkjobs.spark.ingest import ingest
 
-    case = a_case(tmp_path / "logs", Simulation(1, partitions=6, skew_ms=skew_for(1)).run(faults=4), level, bad=True)
+    simulation = Simulation(1, partitions=6, skew_ms=skew_for(1), quiet_ms=(12_000, 60_000)).run(faults=4)
+    case = a_case(tmp_path / "logs", simulation, level, bad=True)
     done = ingest(spark, bundle_of([str(tmp_path / "logs")], "simulated", [], None).files, str(tmp_path / "staging"))
     skew = clocks.skew_of(done.events)
     assert skew == case.silver.skew

@@ -1,0 +1,105 @@
+"""The job of `sparkjobs.answers.rpc_latency` by Spark alone: joins and percentiles, no Python in between."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from sparkjobs.answers.rpc_latency import HOUR_MS, RECEIPTS, Group
+from sparkjobs.gold import RpcLatency
+from sparkjobs.schemas import spark_schema
+
+
+def _hour() -> Column:
+    """Columns are made where a session is."""
+    return (F.floor(F.col("ts_adj") / HOUR_MS) * HOUR_MS).cast("bigint").alias("hour_ms")
+
+
+def rpc_latency(events: DataFrame) -> DataFrame:
+    """Percentiles by nearest rank, as Spark computes them itself."""
+    ranks = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}
+    group = [name for name in Group._fields if name != "side"]
+    known = (F.col("event") == "request_done") & F.col("elapsed_ms").isNotNull() & F.col("broker").isNotNull()
+    done = events.filter(known).select(
+        "cluster",
+        _hour(),
+        "broker",
+        F.coalesce("api", F.lit("unknown")).alias("api"),
+        F.lit("broker").alias("side"),
+        F.col("elapsed_ms").alias("took_ms"),
+    )
+    return (
+        done.unionByName(acknowledged(events))
+        .groupBy(*group, "side")
+        .agg(
+            F.count("*").cast("int").alias("requests"),
+            *(
+                F.expr(f"percentile_disc({share}) WITHIN GROUP (ORDER BY took_ms)").alias(name)
+                for name, share in ranks.items()
+            ),
+            F.max("took_ms").alias("max_ms"),
+        )
+        .select(*(F.col(field.name).cast(field.dataType) for field in spark_schema(RpcLatency).fields))
+    )
+
+
+def acknowledged(events: DataFrame) -> DataFrame:
+    """Each request of which both sides speak, from its last sending to its acknowledgement."""
+    request = ["cluster", "of", "controller_epoch", "to", "api", "correlation_id"]
+    place = F.struct("ts_utc", "file_id", "line_no")
+    numbered = events.filter("correlation_id IS NOT NULL AND controller_epoch IS NOT NULL AND api IS NOT NULL")
+    receipts = (
+        numbered.filter(F.col("event").isin(*RECEIPTS))
+        .withColumnsRenamed({"controller": "of", "broker": "to"})
+        .dropna(subset=["of", "to"])
+        .groupBy(*request, F.expr("topic IS NULL AND n_partitions IS NOT NULL").alias("is_batch"))
+        .agg(F.min_by(F.struct(*_ABOUT), place).alias("first"))
+        .select(*request, *[F.col(f"first.{name}").alias(f"{name}_of_it") for name in _ABOUT])
+    )
+    answers = (
+        numbered.filter("event = 'response_received'")
+        .withColumnsRenamed({"broker": "of", "peer_broker": "to"})
+        .dropna(subset=["of", "to"])
+        .groupBy(*request)
+        .agg(F.min_by(F.struct("ts_utc", _hour()), place).alias("answer"))
+    )
+    sent = events.filter("event = 'request_sent' AND controller_epoch IS NOT NULL").select(
+        "cluster",
+        F.col("broker").alias("of"),
+        "controller_epoch",
+        "api",
+        *_ABOUT,
+        "peer_broker",
+        "replicas",
+        F.col("ts_utc").alias("sent_ms"),
+    )
+    pairs = receipts.join(answers, request).alias("told").join(sent.alias("sent"), _is_of_it())
+    return (
+        pairs.select(*[f"told.{name}" for name in request], "answer", "sent_ms")
+        .groupBy(*request)
+        .agg(F.max("sent_ms").alias("sent_ms"), F.first("answer").alias("answer"))
+        .select(
+            "cluster",
+            "answer.hour_ms",
+            F.col("to").alias("broker"),
+            "api",
+            F.lit("controller").alias("side"),
+            (F.col("answer.ts_utc") - F.col("sent_ms")).cast("double").alias("took_ms"),
+        )
+    )
+
+
+_ABOUT = ("topic", "partition", "leader_epoch", "n_partitions")
+
+
+def _is_of_it() -> Column:
+    """A sending says what the receipt does, was before the answer, and to that broker."""
+    same = [F.col(f"told.{name}") == F.col(f"sent.{name}") for name in ("cluster", "of", "controller_epoch", "api")]
+    same += [F.col(f"told.{name}_of_it").eqNullSafe(F.col(f"sent.{name}")) for name in _ABOUT]
+    to = F.col("told.to")
+    is_to_it = F.coalesce(
+        F.col("sent.peer_broker") == to, F.col("sent.topic").isNotNull() | F.array_contains("sent.replicas", to)
+    )
+    return reduce(Column.__and__, same) & (F.col("sent.sent_ms") <= F.col("told.answer.ts_utc")) & is_to_it
