@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -34,14 +34,12 @@ def arrow_schema(table: type[Row]) -> Any:
     )
 
 
-def batch_of(table: type[Row], rows: Sequence[Row], hide: Callable[[str], str] = str) -> Any:
-    """A record batch; `hide` is applied to every text."""
+def batch_of(table: type[Row], rows: Sequence[Row]) -> Any:
+    """A record batch."""
     schema = arrow_schema(table)
     arrays = []
     for name in schema.names:
-        values = (getattr(row, name) for row in rows)
-        shown = [hide(value) if isinstance(value, str) else value for value in values]
-        arrays.append(pa.array(shown, type=schema.field(name).type))
+        arrays.append(pa.array([getattr(row, name) for row in rows], type=schema.field(name).type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

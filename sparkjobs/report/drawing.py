@@ -18,7 +18,10 @@ from typing import Final
 LABEL_WIDTH: Final = 170
 WIDTH: Final = 1_080
 ROW: Final = 22
-_STEPS_MS: Final = (1_000, 5_000, 15_000, 60_000, 300_000, 900_000, 3_600_000, 21_600_000, 86_400_000, 604_800_000)
+_STEPS_MS: Final = (
+    *(1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000, 1_800_000, 3_600_000),
+    *(7_200_000, 21_600_000, 43_200_000, 86_400_000, 604_800_000),
+)
 
 
 def clock(at_ms: int | None, *, with_day: bool = False) -> str:
@@ -62,7 +65,8 @@ class Span:
         for at_ms in range(-(-self.from_ms // step) * step, self.to_ms + 1, step):
             x = self.x(at_ms)
             marks.append(f'<line class="grid" x1="{x}" x2="{x}" y1="0" y2="{height}"/>')
-            marks.append(f'<text class="tick" x="{x}" y="{height + 14}">{clock(at_ms)[:8]}</text>')
+            name = clock(at_ms)[:8] if step < 43_200_000 else clock(at_ms, with_day=True)[5:16]
+            marks.append(f'<text class="tick" x="{x}" y="{height + 14}">{name}</text>')
         return "".join(marks)
 
     def bar(self, row: int, from_ms: int, to_ms: int, kind: str, words: str) -> str:
@@ -91,7 +95,12 @@ def picture(span: Span, rows: Sequence[str], marks: Iterable[str], words: str) -
     height = len(rows) * ROW
     names = "".join(label(row, name) for row, name in enumerate(rows))
     box = f'viewBox="0 0 {WIDTH} {height + 20}" role="img" aria-label="{escape(words)}"'
-    return f"<svg {box}>{span.axis(height)}{names}{''.join(marks)}</svg>"
+    return framed(f"<svg {box}>{span.axis(height)}{names}{''.join(marks)}</svg>")
+
+
+def framed(drawing: str) -> str:
+    """On a narrow page a picture keeps its size and is moved under the finger."""
+    return f'<div class="wide" tabindex="0">{drawing}</div>'
 
 
 def heat_map(cells: Sequence[Sequence[int]], palette: Sequence[tuple[int, int, int]]) -> str:

@@ -38,10 +38,10 @@ def verdict_for(answers: Answers) -> Verdict:
     unclean = len(answers["unclean_elections"])
     still = [one for one in outages if one.open]
     hit = {(one.cluster, one.topic, one.partition) for one in outages}
-    end_ms = max((one.to_ms or one.from_ms for one in answers["controller_tenures"]), default=0)  # type: ignore[attr-defined]
+    end_ms = max((one.last_seen_ms for one in _rows(answers, "broker_lives")), default=0)
     lengths = [(one.end_ms if one.end_ms is not None else max(end_ms, one.start_ms)) - one.start_ms for one in outages]
     felt = [one.end_ms - one.leader_last_seen_ms for one in outages if one.end_ms and one.leader_last_seen_ms]
-    losses = Counter(one.how for one in answers["failovers"])  # type: ignore[attr-defined]
+    losses = Counter(one.how for one in _rows(answers, "failovers"))
     if still:
         mood = "bad"
         sentence = f"Not over: {len(still)} partitions have no leader where the logs end."
@@ -53,6 +53,8 @@ def verdict_for(answers: Answers) -> Verdict:
         sentence = f"Over. {len(hit)} partitions were without a leader at some time; none is where the logs end."
     elif losses:
         mood, sentence = "worn", "Brokers went, and no partition is known to have been without a leader."
+    elif answers["zookeeper_outages"]:
+        mood, sentence = "worn", "ZooKeeper was away, and no partition is known to have been without a leader."
     else:
         mood, sentence = "good", "Nothing went offline in these logs."
     evidence = Counter(one.evidence for one in outages)
@@ -60,13 +62,10 @@ def verdict_for(answers: Answers) -> Verdict:
         mood,
         sentence,
         {
-            "partitions hit": str(len(hit)),
             "outages": str(len(outages)),
             "without a leader, summed": lasting(sum(lengths)),
             "longest": lasting(max(lengths, default=None)),
             "longest as clients felt it, at most": lasting(max(felt, default=None)),
-            "still open": str(len(still)),
-            "unclean elections": str(unclean),
             "controllers": str(len(answers["controller_tenures"])),
             "brokers lost": ", ".join(f"{count} {how}" for how, count in sorted(losses.items())) or "0",
             "starts known": ", ".join(f"{count} {grade}" for grade, count in sorted(evidence.items())) or "-",

@@ -15,6 +15,8 @@ from sparkjobs.answers.local import Answers
 from sparkjobs.report import pictures
 from sparkjobs.report.drawing import clock, lasting
 from sparkjobs.report.findings import Finding, findings_for, verdict_for
+from sparkjobs.report.summary import summary_for
+from sparkjobs.report.tables import row_of, table_of
 from sparkjobs.schemas import SilverCount, SilverQuarantine, SilverSkew
 
 #: rows of a table that are shown; the rest is in the JSON and Parquet beside the page
@@ -55,14 +57,14 @@ def page_for(answers: Answers, quote: Quoting, read: Input, made_by: str) -> str
             _section("outages", "Outages", _outages(answers)),
             _section("controllers", "Controllers", _controllers(answers)),
             _section("churn", "Leader changes and flapping", _churn(answers)),
-            _section("latency", "How long brokers worked on requests", _latency(answers)),
+            _section("latency", "How long requests took", _latency(answers)),
             _section("slo", "Availability and error budget", _slo(answers)),
         ]
     parts.append(_section("input", "What this rests on", _coverage(answers) + _accounting(read)))
     period = "" if span is None else f"{clock(span.from_ms, with_day=True)} to {clock(span.to_ms, with_day=True)} UTC"
     here = files("sparkjobs.report")
     style, script = (here.joinpath(name).read_text(encoding="utf-8") for name in ("style.css", "page.js"))
-    links = "".join(f'<a href="#{name}">{words}</a>' for name, words in _LINKS)
+    links = " ".join(f'<a href="#{name}">{words}</a>' for name, words in _LINKS)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -82,10 +84,13 @@ _LINKS: Final = (
     ("input", "what this rests on"),
 )
 _LANES: Final = (
-    ("seat0", "controller"),
+    ("seat0", "controller, by number"),
     ("life", "broker alive"),
-    ("crashed", "it died"),
-    ("expired", "it lost its session"),
+    ("end crashed", "it died"),
+    ("end stopped", "it was stopped"),
+    ("end expired", "it lost its session"),
+    ("away", "ZooKeeper away"),
+    ("off", "nothing was on"),
     ("outage", "no leader"),
 )
 _PARTITIONS: Final = (
@@ -98,18 +103,30 @@ _PARTITIONS: Final = (
 
 def _section(name: str, heading: str, body: str, legend: Iterable[tuple[str, str]] = ()) -> str:
     keys = "".join(
-        f'<span><svg class="key" viewBox="0 0 12 12" style="width:12px;display:inline;border:0">'
-        f'<rect class="{kind}" width="12" height="12"/></svg> {escape(words)}</span>'
+        f'<span><svg class="key" viewBox="0 0 12 12" aria-hidden="true">{_key(kind)}</svg> {escape(words)}</span>'
         for kind, words in legend
     )
     keys = f'<p class="legend">{keys}</p>' if keys else ""
     return f'<section id="{name}"><h2>{escape(heading)}</h2>{keys}{body}</section>'
 
 
+def _key(kind: str) -> str:
+    is_moment = kind.startswith("end ")
+    return (
+        f'<circle class="{kind}" cx="6" cy="6" r="5"/>'
+        if is_moment
+        else f'<rect class="{kind}" width="12" height="12"/>'
+    )
+
+
 def _verdict(answers: Answers) -> str:
     verdict = verdict_for(answers)
     numbers = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in verdict.numbers.items())
-    return f'<div class="verdict {verdict.mood}"><strong>{escape(verdict.sentence)}</strong><dl>{numbers}</dl></div>'
+    asked = "".join(f"<dt>{escape(question)}</dt><dd>{escape(said)}</dd>" for question, said in summary_for(answers))
+    return (
+        f'<div class="verdict {verdict.mood}"><strong>{escape(verdict.sentence)}</strong>'
+        f'<dl class="asked">{asked}</dl><dl class="numbers">{numbers}</dl></div>'
+    )
 
 
 def _findings(findings: Sequence[Finding], quote: Quoting) -> str:
@@ -125,13 +142,13 @@ def _findings(findings: Sequence[Finding], quote: Quoting) -> str:
             f'<td data-v="{one.weight}"><span class="tag">{escape(one.kind)}</span></td>'
             f"<td>{escape(one.words)}{proof}</td></tr>"
         )
-    return _table(("when", "what", ""), rows, len(findings))
+    return table_of(("when", "what", ""), rows, len(findings))
 
 
 def _outages(answers: Answers) -> str:
     found: list[Any] = sorted(_rows(answers, "partition_outages"), key=lambda o: (not o.open, -_length(o), o.start_ms))
     rows = [
-        _row(
+        row_of(
             f"{one.topic}-{one.partition}",
             (one.start_ms, clock(one.start_ms)),
             (one.end_ms or 0, clock(one.end_ms) if one.end_ms is not None else "still open"),
@@ -144,7 +161,7 @@ def _outages(answers: Answers) -> str:
         for one in found[:ROWS_SHOWN]
     ]
     heads = ("partition", "from", "to", "length", "start known", "cause", "then led by", "unclean")
-    return _table(heads, rows, len(found))
+    return table_of(heads, rows, len(found))
 
 
 def _length(outage: Any) -> int:
@@ -159,7 +176,7 @@ def _bounds(outage: Any) -> str:
 
 def _controllers(answers: Answers) -> str:
     rows = [
-        _row(
+        row_of(
             (one.controller_epoch, str(one.controller_epoch)),
             f"broker {one.broker}",
             (one.from_ms, clock(one.from_ms)),
@@ -172,13 +189,13 @@ def _controllers(answers: Answers) -> str:
         for one in _rows(answers, "controller_tenures")
     ]
     heads = ("epoch", "who", "from", "to", "how it ended", "nobody before it for", "ready after", "start known")
-    return _table(heads, rows, len(rows))
+    return table_of(heads, rows, len(rows))
 
 
 def _churn(answers: Answers) -> str:
     churn = [
-        _row(
-            (o.hour_ms, clock(o.hour_ms, with_day=True)[:16]),
+        row_of(
+            clock(o.hour_ms, with_day=True)[:16],
             o.topic,
             (o.changes, str(o.changes)),
             (o.partitions, str(o.partitions)),
@@ -188,7 +205,7 @@ def _churn(answers: Answers) -> str:
     ]
     flaps = sorted(_rows(answers, "flapping"), key=lambda one: -one.most_in_window)
     restless = [
-        _row(
+        row_of(
             o.what,
             f"broker {o.broker}" if o.topic is None else f"{o.topic}-{o.partition}",
             (o.from_ms, clock(o.from_ms)),
@@ -198,28 +215,31 @@ def _churn(answers: Answers) -> str:
         )
         for o in flaps[:ROWS_SHOWN]
     ]
-    return _table(("hour", "topic", "changes", "partitions", "most"), churn, len(churn)) + _table(
+    return table_of(("hour", "topic", "changes", "partitions", "most"), churn, len(churn)) + table_of(
         ("what", "of", "from", "to", "changes", "most in ten minutes"), restless, len(flaps)
     )
 
 
 def _latency(answers: Answers) -> str:
     rows = [
-        _row(
-            (o.hour_ms, clock(o.hour_ms, with_day=True)[:16]),
+        row_of(
+            clock(o.hour_ms, with_day=True)[:16],
             f"broker {o.broker}",
             o.api,
+            "its own work" if o.side == "broker" else "to the acknowledgement",
             (o.requests, str(o.requests)),
             *((value, lasting(value)) for value in (o.p50_ms, o.p95_ms, o.p99_ms, o.max_ms)),
         )
         for o in _rows(answers, "rpc_latency")
     ]
-    return _table(("hour", "who", "request", "requests", "half", "95 %", "99 %", "most"), rows, len(rows))
+    return table_of(
+        ("hour", "broker", "request", "measured", "requests", "half", "95 %", "99 %", "most"), rows, len(rows)
+    )
 
 
 def _slo(answers: Answers) -> str:
     rows = [
-        _row(
+        row_of(
             o.dt,
             o.topic or "all",
             (o.partitions, str(o.partitions)),
@@ -232,7 +252,7 @@ def _slo(answers: Answers) -> str:
         for o in _rows(answers, "slo_daily")
     ]
     heads = ("day", "topic", "partitions", "available", "offline", "as clients felt it, at most", "budget used", "met")
-    return _table(heads, rows, len(rows))
+    return table_of(heads, rows, len(rows))
 
 
 def _coverage(answers: Answers) -> str:
@@ -240,21 +260,21 @@ def _coverage(answers: Answers) -> str:
         f'<tr><td>{escape(o.question)}</td><td class="{o.grade}">{o.grade}</td><td>{escape(o.why)}</td></tr>'
         for o in _rows(answers, "coverage")
     ]
-    return _table(("question", "answer", "because"), rows, len(rows))
+    return table_of(("question", "answer", "because"), rows, len(rows))
 
 
 def _accounting(read: Input) -> str:
     rows = [
-        _row(
+        row_of(
             one.path,
             *((n, str(n)) for n in (one.lines, one.events, one.continuations, one.duplicates, one.quarantined)),
         )
         for one in read.counts[:ROWS_SHOWN]
     ]
     heads = ("file", "lines", "events", "continuations", "duplicates", "not understood")
-    odd = [_row(one.reason, str(one.line_no), one.line[:200]) for one in read.quarantine[:50]]
+    odd = [row_of(one.reason, str(one.line_no), one.line[:200]) for one in read.quarantine[:50]]
     clocks = [
-        _row(
+        row_of(
             f"broker {one.broker}",
             (one.offset_ms, f"{one.offset_ms} ms"),
             "-" if one.err_ms is None else f"± {one.err_ms} ms",
@@ -263,30 +283,10 @@ def _accounting(read: Input) -> str:
         for one in read.skew[:ROWS_SHOWN]
     ]
     return (
-        _table(heads, rows, len(read.counts))
-        + (_table(("not understood", "line", ""), odd, len(read.quarantine)) if odd else "")
-        + (_table(("clock of", "was ahead by", "known to", "from"), clocks, len(read.skew)) if clocks else "")
+        table_of(heads, rows, len(read.counts))
+        + (table_of(("not understood", "line", ""), odd, len(read.quarantine)) if odd else "")
+        + (table_of(("clock of", "was ahead by", "known to", "from"), clocks, len(read.skew)) if clocks else "")
     )
-
-
-def _row(*cells: str | tuple[float, str]) -> str:
-    shown = (
-        f"<td>{escape(cell)}</td>"
-        if isinstance(cell, str)
-        else f'<td class="n" data-v="{cell[0]}">{escape(cell[1])}</td>'
-        for cell in cells
-    )
-    return f"<tr>{''.join(shown)}</tr>"
-
-
-def _table(heads: Sequence[str], rows: Sequence[str], count: int) -> str:
-    if not rows:
-        return '<p class="soft">None.</p>'
-    more = (
-        f'<p class="soft">{count - len(rows)} more are in the files beside this page.</p>' if count > len(rows) else ""
-    )
-    head = "".join(f"<th>{escape(one)}</th>" for one in heads)
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{"".join(rows)}</tbody></table></div>{more}'
 
 
 def _rows(answers: Answers, table: str) -> Sequence[Any]:

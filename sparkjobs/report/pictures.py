@@ -8,7 +8,19 @@ from html import escape
 from typing import Any, Final
 
 from sparkjobs.answers.local import Answers
-from sparkjobs.report.drawing import LABEL_WIDTH, ROW, WIDTH, Span, clock, heat_map, label, lasting, picture, title
+from sparkjobs.report.drawing import (
+    LABEL_WIDTH,
+    ROW,
+    WIDTH,
+    Span,
+    clock,
+    framed,
+    heat_map,
+    label,
+    lasting,
+    picture,
+    title,
+)
 
 WORST: Final = 40
 HEAT_COLUMNS: Final = 300
@@ -35,7 +47,8 @@ def lanes(answers: Answers, span: Span) -> str:
     tenures: Sequence[Any] = answers["controller_tenures"]
     lives: Sequence[Any] = answers["broker_lives"]
     brokers = sorted({one.broker for one in lives} | {one.broker for one in tenures})
-    rows = ["controller", *(f"broker {broker}" for broker in brokers), "without a leader"]
+    away, off = _rows(answers, "zookeeper_outages"), _rows(answers, "cluster_silences")
+    rows = ["controller", *(f"broker {broker}" for broker in brokers), "without a leader", *["ZooKeeper"] * bool(away)]
     marks = []
     for index, one in enumerate(tenures):
         to_ms = span.to_ms if one.to_ms is None else one.to_ms
@@ -50,11 +63,20 @@ def lanes(answers: Answers, span: Span) -> str:
         words = f"broker {one.broker}: {clock(one.from_ms)} to {clock(one.last_seen_ms)}, {one.ended}"
         marks.append(span.bar(row, one.from_ms, one.last_seen_ms, "life", words))
         if one.ended != "running":
-            marks.append(span.mark(row, one.last_seen_ms, f"end {one.ended}", f"broker {one.broker} {one.ended}"))
+            # who lost its session lived on
+            at_ms = one.gone_ms if one.ended == "expired" and one.gone_ms is not None else one.last_seen_ms
+            marks.append(span.mark(row, at_ms, f"end {one.ended}", f"broker {one.broker} {one.ended}, {clock(at_ms)}"))
     for one in _rows(answers, "partition_outages"):
         end_ms = span.to_ms if one.end_ms is None else one.end_ms
         words = f"{one.topic}-{one.partition}: {clock(one.start_ms)}, {lasting(end_ms - one.start_ms)}"
-        marks.append(span.bar(len(rows) - 1, one.start_ms, end_ms, "outage", words))
+        marks.append(span.bar(1 + len(brokers), one.start_ms, end_ms, "outage", words))
+    for one in away:
+        to_ms = span.to_ms if one.to_ms is None else one.to_ms
+        words = f"ZooKeeper away: {clock(one.from_ms)}, {lasting(to_ms - one.from_ms)}"
+        marks.append(span.bar(2 + len(brokers), one.from_ms, to_ms, "away", words))
+    for one in off:
+        words = f"no broker lived: {clock(one.from_ms)}, {lasting(one.to_ms - one.from_ms)}"
+        marks.append(span.bar(0, one.from_ms, one.to_ms, "off", words))
     return picture(span, rows, marks, "Controllers and brokers over time")
 
 
@@ -116,16 +138,18 @@ def heat(answers: Answers, span: Span) -> str:
     box = f'viewBox="0 0 {WIDTH} {height + 20}" role="img" aria-label="Share of time without a leader"'
     image = f'<image class="heat" href="{heat_map(cells, _HEAT)}" x="{LABEL_WIDTH}" y="0" width="{width}" '
     image += f'height="{height}" preserveAspectRatio="none"/>'
-    topics = []
+    topics, free_y = [], 0.0
     for index, (topic, _) in enumerate(names):
         if index == 0 or names[index - 1][0] != topic:
             y = index * height / len(names)
-            topics.append(f'<text class="label" x="{LABEL_WIDTH - 8}" y="{y + 12:.0f}">{escape(topic)}</text>')
+            if y >= free_y:  # the name of a topic of one row would stand on the next one's
+                topics.append(f'<text class="label" x="{LABEL_WIDTH - 8}" y="{y + 12:.0f}">{escape(topic)}</text>')
+                free_y = y + 13
             topics.append(f'<line class="grid" x1="0" x2="{WIDTH}" y1="{y:.0f}" y2="{y:.0f}"/>')
     note = (
         f"<p>A cell is {lasting(cell_ms)}; a row is a partition that had an outage. Darker: a larger share of it.</p>"
     )
-    return f"<svg {box}>{span.axis(height)}{''.join(topics)}{image}</svg>{note}"
+    return framed(f"<svg {box}>{span.axis(height)}{''.join(topics)}{image}</svg>") + note
 
 
 def waterfalls(answers: Answers) -> str:
@@ -155,7 +179,9 @@ def waterfalls(answers: Answers) -> str:
         marks.append(label(row, f"{clock(one.detected_ms)[:8]} broker {one.broker}{seat}"))
     box = f'viewBox="0 0 {WIDTH} {len(found) * ROW}" role="img" aria-label="Failovers by phase"'
     legend = "".join(f'<span><i class="{kind}"></i>{escape(words)}</span>' for kind, _, _, words in _PHASES)
-    return f'<p class="legend">{legend}<span>♔ it was the controller</span></p><svg {box}>{"".join(marks)}</svg>'
+    return f'<p class="legend">{legend}<span>♔ it was the controller</span></p>' + framed(
+        f"<svg {box}>{''.join(marks)}</svg>"
+    )
 
 
 def _rows(answers: Answers, table: str) -> Sequence[Any]:

@@ -6,11 +6,9 @@ The files appear whole or not at all. With `redact`, hosts and addresses are rep
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
 
 import msgspec
 
@@ -18,27 +16,9 @@ from sparkjobs.answers.local import Answers
 from sparkjobs.gold import GOLD
 from sparkjobs.report.findings import findings_for, verdict_for
 from sparkjobs.report.page import Input, Quote, Quoting, page_for
+from sparkjobs.report.redact import Redactor, redacted, texts_in
+from sparkjobs.report.summary import summary_for
 from sparkjobs.schemas import BronzeFile, Row, SilverEvent
-
-_ADDRESS: Final = re.compile(
-    r"\b(?:\d{1,3}\.){3}\d{1,3}\b|\[[0-9a-fA-F:]{4,}\](?=:\d)|\b[A-Za-z][A-Za-z0-9-]*(?:\.[A-Za-z0-9-]+)*(?=:\d{2,5}\b)"
-)
-_SOURCES: Final = (".scala", ".java")
-
-
-class Redactor:
-    """Gives each host and address a name of its own, in the order of their appearance."""
-
-    def __init__(self) -> None:
-        self._names: dict[str, str] = {}
-
-    def __call__(self, text: str) -> str:
-        return _ADDRESS.sub(self._name, text)
-
-    def _name(self, match: re.Match[str]) -> str:
-        if match[0].endswith(_SOURCES):
-            return match[0]  # File.scala:103 is a place in a program
-        return self._names.setdefault(match[0], f"host-{len(self._names) + 1}")
 
 
 def quoting(files: Iterable[BronzeFile], events: Iterable[SilverEvent], answers: Answers) -> Quoting:
@@ -48,7 +28,7 @@ def quoting(files: Iterable[BronzeFile], events: Iterable[SilverEvent], answers:
         (row.file_id, row.line_no)  # type: ignore[attr-defined]
         for rows in answers.values()
         for row in rows
-        if "file_id" in row.__struct_fields__
+        if _has_place(row)
     }
     lines = {(e.file_id, e.line_no): e.line for e in events if (e.file_id, e.line_no) in wanted}
 
@@ -64,20 +44,39 @@ def write_report(
 ) -> Path:
     """`report.html`, `report.json`, `gold/*.parquet` and `digest.txt` under `out`; returns the page."""
     out.mkdir(parents=True, exist_ok=True)
-    hide: Callable[[str], str] = Redactor() if redact else str
-    page = page_for(answers, quote, read, made_by)
-    _put(out / "report.html", hide(page).encode())
-    _put(out / "report.json", hide(json_for(answers, quote, read)).encode())
-    _put(out / "digest.txt", f"{digest_of(answers)}\n".encode())
+    digest = digest_of(answers)
+    if redact:
+        answers, quote, read = _hidden(answers, quote, read)
+    _put(out / "report.html", page_for(answers, quote, read, made_by).encode())
+    _put(out / "report.json", json_for(answers, quote, read, digest).encode())
+    _put(out / "digest.txt", f"{digest}\n".encode())
     if find_spec("pyarrow") is not None:  # the base install has the page and the JSON, which hold the same
         gold = out / "gold"
         gold.mkdir(exist_ok=True)
         for name, rows in answers.items():
-            write_parquet(gold / f"{name}.parquet", GOLD[name], rows, hide)
+            write_parquet(gold / f"{name}.parquet", GOLD[name], rows)
     return out / "report.html"
 
 
-def json_for(answers: Answers, quote: Quoting, read: Input) -> str:
+def _hidden(answers: Answers, quote: Quoting, read: Input) -> tuple[Answers, Quoting, Input]:
+    """All of it without hosts and addresses: what is never shown cannot be forgotten."""
+    hide = Redactor()
+    places = sorted({(row.file_id, row.line_no) for rows in answers.values() for row in rows if _has_place(row)})  # type: ignore[attr-defined]
+    quotes = {place: said for place in places if (said := quote(*place)) is not None}
+    hide.learn(said.text for said in quotes.values())
+    hide.learn(row.line for row in read.quarantine)
+    hide.learn(texts_in(answers))
+    hidden = {place: said._replace(path=hide.path(said.path), text=hide(said.text)) for place, said in quotes.items()}
+    told = {name: redacted(rows, hide) for name, rows in answers.items()}
+    rest = Input(redacted(read.counts, hide), redacted(read.quarantine, hide), read.skew)
+    return told, lambda file_id, line_no: hidden.get((file_id, line_no)), rest
+
+
+def _has_place(row: Row) -> bool:
+    return "file_id" in row.__struct_fields__
+
+
+def json_for(answers: Answers, quote: Quoting, read: Input, digest: str) -> str:
     """All that is on the page, and all rows."""
     verdict = verdict_for(answers)
     findings = [
@@ -92,10 +91,11 @@ def json_for(answers: Answers, quote: Quoting, read: Input) -> str:
     ]
     whole = {
         "verdict": {"mood": verdict.mood, "sentence": verdict.sentence, "numbers": dict(verdict.numbers)},
+        "summary": dict(summary_for(answers)),
         "findings": findings,
         "tables": dict(answers),
         "input": read._asdict(),
-        "digest": digest_of(answers),
+        "digest": digest,
     }
     return msgspec.json.encode(whole).decode()
 
@@ -115,7 +115,7 @@ def digest_of(answers: Answers) -> str:
     return digest.hexdigest()
 
 
-def write_parquet(path: Path, table: type[Row], rows: Sequence[Row], hide: Callable[[str], str] = str) -> None:
+def write_parquet(path: Path, table: type[Row], rows: Sequence[Row]) -> None:
     """One table, with the types of its declaration."""
     import pyarrow as pa  # noqa: PLC0415 - half a second that explaining one partition need not wait for
     import pyarrow.parquet as pq  # noqa: PLC0415
@@ -123,7 +123,7 @@ def write_parquet(path: Path, table: type[Row], rows: Sequence[Row], hide: Calla
     from sparkjobs.arrow import batch_of  # noqa: PLC0415
 
     half = path.with_suffix(".part")
-    pq.write_table(pa.Table.from_batches([batch_of(table, rows, hide)]), half, compression="zstd")
+    pq.write_table(pa.Table.from_batches([batch_of(table, rows)]), half, compression="zstd")
     half.replace(path)
 
 
