@@ -6,6 +6,7 @@ refused, 2 wrong usage. pyspark is imported only when the engine is Spark.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -64,11 +65,19 @@ def logs() -> None:
     """
 
 
+def lab_folder() -> Path:
+    """Where `klamm up` keeps what it runs."""
+    return Path(os.environ.get("KLAMM_VAR", "var"))
+
+
 def _or_the_labs(ctx: click.Context, param: click.Parameter, named: tuple[str, ...]) -> tuple[str, ...]:
-    """Without LOGS: those of the cluster that `klamm up` started here."""
-    if not named and not Path("var").is_dir():
-        raise click.UsageError("name the logs: files, folders or globs")
-    return named or ("var",)
+    """Without LOGS: those of the cluster that `klamm up` started here, and of its files only these."""
+    if named:
+        return named
+    found = tuple(sorted(str(path) for path in lab_folder().glob("broker-*/state-change.log*")))
+    if not found:
+        raise click.UsageError("name the logs: files, folders or globs; no cluster of `klamm up` has logged here")
+    return found
 
 
 def input_options(function: _F) -> _F:

@@ -76,6 +76,8 @@ def _ends(seen: _Seen) -> tuple[str, str]:
 def _tenures(seen: _Seen) -> tuple[str, str]:
     if seen.has_controller_log:
         return "exact", "controller.log says who was elected"
+    if seen.is_ours:
+        return "exact", "our controller's lines carry its epoch, and its first line is of its claim"
     return "inferred", "no controller.log: a tenure begins with the first line under its epoch"
 
 
@@ -94,6 +96,8 @@ def _isrs(seen: _Seen) -> tuple[str, str]:
 def _crashes(seen: _Seen) -> tuple[str, str]:
     if seen.has_server_log:
         return "exact", "server.log tells a stop from a crash"
+    if seen.is_ours:
+        return "partial", "a stop is told by the drain before it; a crash and a lost session look alike"
     return "none", "no server.log: a broker that went was just lost"
 
 
@@ -111,7 +115,7 @@ def _clocks(facts: Facts) -> tuple[str, str]:
 def _zookeeper(seen: _Seen) -> tuple[str, str]:
     if seen.events & {"zookeeper_lost", "session_established"}:
         return "exact", "brokers' server.log says when they lost ZooKeeper and found it again"
-    return "none", "no broker says anything of its connection to ZooKeeper"
+    return "none", "no broker says anything of its connection to ZooKeeper: that needs Kafka's server.log"
 
 
 def _latencies(seen: _Seen) -> tuple[str, str]:

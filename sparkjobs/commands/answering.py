@@ -9,13 +9,13 @@ from tempfile import gettempdir
 from typing import Any, Final, NamedTuple
 
 import click
-import msgspec
 
 from sparkjobs.answers.local import answers_for
 from sparkjobs.answers.slo import DEFAULT_TARGET
 from sparkjobs.bundle import Bundle
-from sparkjobs.cli import engine_options, input_options
+from sparkjobs.cli import engine_options, input_options, lab_folder
 from sparkjobs.commands.shared import bundle_from, example, read_locally, steps, table, write_tables
+from sparkjobs.report.drawing import lasting
 from sparkjobs.report.findings import verdict_for
 from sparkjobs.report.page import Input, Quoting
 from sparkjobs.report.write import quoting, write_report
@@ -81,8 +81,8 @@ def _answered_by_spark(bundle: Bundle, master: str | None, target: float, out: P
 @click.option(
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
-    default=Path("var/report"),
-    show_default=True,
+    default=lambda: lab_folder() / "report",
+    show_default="var/report",
     help="Folder of the report; the dashboard of a local cluster links the default one.",
 )
 @click.option("--target", type=click.FloatRange(0, 100), default=DEFAULT_TARGET, show_default=True, help="Per cent.")
@@ -90,13 +90,16 @@ def _answered_by_spark(bundle: Bundle, master: str | None, target: float, out: P
 def report(master: str | None, engine: str, out: Path, target: float, redact: bool, **given: Any) -> None:
     """Which partitions, since when, was data lost, who was controller, which broker first, is it over.
 
-    Writes report.html (one file, opens offline), report.json, the tables, and a digest that equal inputs share.
+    Writes report.html (one file, opens offline), report.json, the tables, and a digest that equal inputs share. Exit
+    code 1 when no line was understood.
     """
     bundle = bundle_from(given, master)
     done = answered(bundle, engine, master, target, out)
     page = write_report(out, done.answers, done.quote, done.read, redact=redact)
     click.echo(verdict_for(done.answers).sentence)
     click.echo(f"{page}")
+    if not done.answers["broker_lives"]:
+        sys.exit(1)
 
 
 @click.command(short_help="All answers as tables of JSON lines.", epilog=example("klamm logs analyze --out answers"))
@@ -120,11 +123,20 @@ def analyze(master: str | None, engine: str, out: Path, target: float, **given: 
 @click.option("--target", type=click.FloatRange(0, 100), default=DEFAULT_TARGET, show_default=True, help="Per cent.")
 def slo(master: str | None, engine: str, target: float, **given: Any) -> None:
     """How much of the time each topic could be written to, and what is left of its error budget."""
-    rows = answered(bundle_from(given, master), engine, master, target).answers["slo_daily"]
-    days = [msgspec.structs.asdict(row) for row in rows]
-    if not days:
+    rows: list[Any] = list(answered(bundle_from(given, master), engine, master, target).answers["slo_daily"])
+    if not rows:
         raise click.ClickException("no line names a partition; `klamm logs doctor` shows what was read")
-    columns = [name for name in days[0] if name not in ("cluster", "catalog_version")]
-    table([name.upper() for name in columns], [[day[name] for name in columns] for day in days])
-    if any(day["availability"] < target for day in days):
+    table(_SLO_HEADS, [_slo_row(one) for one in rows])
+    if any(one.availability < target for one in rows):
         sys.exit(1)
+
+
+_SLO_HEADS = ("DAY", "TOPIC", "PARTITIONS", "AVAILABLE", "OFFLINE", "FELT AT MOST", "BUDGET", "USED", "MET")
+
+
+def _slo_row(day: Any) -> tuple[object, ...]:
+    return (
+        *(day.dt, day.topic or "(all)", day.partitions, f"{day.availability:.4f} %", lasting(day.unavailable_ms)),
+        *(lasting(day.unavailable_hi_ms), lasting(day.budget_ms), f"{100 * day.budget_used:.0f} %"),
+        "yes" if day.is_met else "NO",
+    )

@@ -127,19 +127,24 @@ def doctor(**given: Any) -> None:
     table(_HEADS, sorted(rows, key=str))
     click.echo()
     _say_span(ingested.events)
+    hours: dict[tuple[int, int, int | None, str, int], list[int]] = {}
     for row in silver.skew:
         if row.method in _METHODS:
-            click.echo(
-                f"Clock of broker {row.broker} in the hour of {moment_text(row.hour)}: {row.offset_ms:+} ms, "
-                f"give or take {row.err_ms} ms ({row.samples} {_METHODS[row.method]})."
-            )
+            known = (row.broker, row.offset_ms, row.err_ms, row.method, row.samples)
+            hours.setdefault(known, []).append(row.hour)
+    for (broker, offset_ms, err_ms, method, samples), found in sorted(hours.items(), key=str):
+        when = f"in the hour of {moment_text(found[0])}" + (f" and {len(found) - 1} more" if found[1:] else "")
+        click.echo(
+            f"Clock of broker {broker} {when}: {offset_ms:+} ms, give or take {err_ms} ms "
+            f"({samples} {_METHODS[method]})."
+        )
     assumed = sorted({row.broker for row in silver.skew if row.method == "assumed"})
     if assumed:
         click.echo(
             f"Clocks of brokers {', '.join(map(str, assumed))} are taken as right: too few lines of theirs must have "
             "come before or after a line of another broker."
         )
-    _say_evidence(ingested.events)
+    _say_coverage(ingested.events)
     troubles = [f"{file.paths[0]}: {file.trouble}" for file in ingested.files if file.trouble]
     reasons = Counter(row.reason for row in ingested.quarantine)
     for trouble in troubles:
@@ -147,7 +152,7 @@ def doctor(**given: Any) -> None:
     for reason, times in sorted(reasons.items()):
         first = next(row for row in ingested.quarantine if row.reason == reason)
         place = place_of(bundle, first.file_id, first.line_no)
-        click.echo(f"In quarantine, {reason}: {times:,}, the first at {place}: {first.line[:120]}")
+        click.echo(f"In quarantine, {reason}: {times:,}, the first at {place}: {printable(first.line)[:120]}")
     if troubles or reasons.keys() & {"unknown_shape", "bad_timestamp"}:
         sys.exit(1)
 
@@ -163,25 +168,16 @@ def _say_span(events: list[SilverEvent]) -> None:
     )
 
 
-#: event, level or role that must be there, and what cannot be answered well without it
-_NEEDS = (
-    ("partition_changed", "to_state", "OfflinePartition", "when partitions went offline (exactly): needs TRACE"),
-    ("controller_elected", None, None, "who was the controller: needs controller.log"),
-    ("brokers_changed", None, None, "which broker went first: needs controller.log"),
-    ("request_done", None, None, "which brokers acknowledged: needs the brokers' state-change.log"),
-    ("server_stopping", None, None, "a clean stop or a crash: needs server.log of a broker that was stopped"),
-)
+def printable(line: str) -> str:
+    """Junk may hold what a terminal would obey."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in line)
 
 
-def _say_evidence(events: list[SilverEvent]) -> None:
-    for event_name, column, value, words in _NEEDS:
-        if event_name in ("partition_changed",) and any(event.zxid is not None for event in events):
-            continue
-        found = any(
-            event.event == event_name and (column is None or getattr(event, column) == value) for event in events
-        )
-        if not found:
-            click.echo(f"Not in these logs: {words}.")
+def _say_coverage(events: list[SilverEvent]) -> None:
+    rows: list[Any] = list(answers_for(events)["coverage"])
+    for row in rows:
+        if row.grade != "exact":
+            click.echo(f"Of these logs, {row.question}: {row.grade}. {row.why[0].upper()}{row.why[1:]}.")
 
 
 @click.command(

@@ -42,15 +42,17 @@ def verdict_for(answers: Answers) -> Verdict:
     lengths = [(one.end_ms if one.end_ms is not None else max(end_ms, one.start_ms)) - one.start_ms for one in outages]
     felt = [one.end_ms - one.leader_last_seen_ms for one in outages if one.end_ms and one.leader_last_seen_ms]
     losses = Counter(one.how for one in _rows(answers, "failovers"))
-    if still:
+    if not answers["broker_lives"]:
+        mood, sentence = "bad", "Nothing is known: no line of these logs was understood. See `klamm logs doctor`."
+    elif still:
         mood = "bad"
-        sentence = f"Not over: {len(still)} partitions have no leader where the logs end."
+        sentence = f"Not over: {_count(len(still), 'partition')} without a leader where the logs end."
     elif unclean:
         mood = "bad"
-        sentence = f"Over, but data may be lost: {unclean} unclean elections."
+        sentence = f"Over, but data may be lost: {_count(unclean, 'unclean election')}."
     elif outages:
         mood = "worn"
-        sentence = f"Over. {len(hit)} partitions were without a leader at some time; none is where the logs end."
+        sentence = f"Over. {_count(len(hit), 'partition')} without a leader at some time; none where the logs end."
     elif losses:
         mood, sentence = "worn", "Brokers went, and no partition is known to have been without a leader."
     elif answers["zookeeper_outages"]:
@@ -71,6 +73,10 @@ def verdict_for(answers: Answers) -> Verdict:
             "starts known": ", ".join(f"{count} {grade}" for grade, count in sorted(evidence.items())) or "-",
         },
     )
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def findings_for(answers: Answers) -> list[Finding]:

@@ -14,7 +14,9 @@ LISTED = 3
 
 
 def summary_for(answers: Answers) -> list[tuple[str, str]]:
-    """Question and answer."""
+    """Question and answer; nothing where no line was understood."""
+    if not _rows(answers, "broker_lives"):
+        return []
     end_ms = max((one.last_seen_ms for one in _rows(answers, "broker_lives")), default=0)
     return [
         ("Is it over?", _over(answers, end_ms)),

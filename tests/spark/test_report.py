@@ -16,10 +16,12 @@ from sparkjobs.local.ingest import Ingested, ingest
 from sparkjobs.report.findings import findings_for, verdict_for
 from sparkjobs.report.page import Input
 from sparkjobs.report.story import story_for
+from sparkjobs.report.summary import summary_for
 from sparkjobs.report.write import digest_of, quoting, write_report
 from sparkjobs.schemas import columns_of
 from tests.spark.bundles import write
 from tests.spark.simulate import Simulation
+from tests.spark.written import with_a_led_partition
 
 #: what a page could be made to fetch
 REFERENCES = re.compile(r"""(?:src|href|action|url\()\s*=?\s*["'(]?(?!#|data:)[\w/.:-]+|@import|https?://|//cdn""")
@@ -83,8 +85,33 @@ def test_every_finding_about_a_broker_quotes_the_line_that_says_so(simulated: tu
 
 def test_the_verdict_says_first_what_is_not_over() -> None:
     nothing: Answers = {name: [] for name in GOLD}
-    assert verdict_for(nothing).mood == "good"
-    assert verdict_for(nothing).sentence == "Nothing went offline in these logs."
+    assert verdict_for(nothing).sentence.startswith("Nothing is known: no line of these logs was understood")
+    log = with_a_led_partition()
+    assert verdict_for(log.answers()).sentence == "Nothing went offline in these logs."
+    assert verdict_for(log.answers()).mood == "good"
+    log.partition(9_000, "Online", "Offline")
+    log.partition(9_005, "Offline", "Online", leader=1, leader_epoch=1, version=1, isr=(1,))
+    assert verdict_for(log.answers()).sentence.startswith("Over. 1 partition ")
+    log.partition(9_500, "Online", "Offline")
+    assert verdict_for(log.answers()).sentence.startswith("Not over: 1 partition ")
+    assert dict(summary_for(log.answers()))["Is it over?"].endswith("orders-0")
+
+
+def test_the_summary_answers_each_question_of_an_outage() -> None:
+    log = with_a_led_partition(isr=(2,))
+    log.say(12_000, "brokers_changed", removed=(2,), replicas=(1,))
+    log.partition(12_002, "Online", "Offline")
+    log.partition(13_002, "Offline", "Online", leader=1, leader_epoch=1, version=1, isr=(1,))
+    log.say(20_000, "other", broker=1, role="server")
+    assert dict(summary_for(log.answers())) == {
+        "Is it over?": "Yes: the last outage ended 08:00:13.002, the logs end 08:00:20.000",
+        "Which partitions?": "1; worst orders-0 (1.0 s)",
+        "Since when?": "2026-11-18 08:00:12.002 UTC (orders-0)",
+        "Was data lost?": "It may be: 1 leader elected that had not been in sync, of orders-0",
+        "Who was controller?": "In the end broker 1 (epoch 1, since 08:00:00.000)",
+        "Which broker first?": "Broker 2 lost: last heard 08:00:05.000, missed 08:00:12.000",
+        "Did it flap?": "No",
+    }
 
 
 def test_the_story_of_a_partition_tells_what_stood_and_what_came_of_it(simulated: tuple[Ingested, Answers]) -> None:

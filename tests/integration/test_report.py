@@ -1,0 +1,138 @@
+"""What the jobs conclude from the logs of a real cluster of ours equals a replay of ZooKeeper's own transaction log."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any, NamedTuple
+
+import pytest
+
+from sparkjobs.answers.local import Answers, answers_for
+from sparkjobs.bundle import bundle_of, silver_of
+from sparkjobs.report.summary import summary_for
+from sparkjobs.schemas import SilverEvent
+from tests.faults.checker.evidence import history_of
+from tests.faults.checker.replay import State, replay
+from tests.integration.cluster import Cluster, until
+
+pytestmark = [pytest.mark.java, pytest.mark.slow]
+
+#: a line is written after its commit, by a process of the same machine
+LAG_MS = 5_000
+
+
+class Stood(NamedTuple):
+    """One version of one state znode, as ZooKeeper took it."""
+
+    state: State
+    zxid: int
+    at_ms: int
+
+
+Key = tuple[str, int, int]  # topic id, partition, version
+
+
+def stood_in(cluster: Cluster) -> dict[Key, Stood]:
+    """Every version of every state znode that a controller wrote."""
+    folders = [broker.folder for broker in cluster.brokers.values()]
+    history = history_of(cluster.servers, cluster.chroot, folders, session_timeout_ms=4_000)
+    found = {}
+    for step, _ in replay(history):
+        for change in step.states:
+            if change.after is not None:
+                key = (change.topic_id or "", change.key[1], change.after.version)
+                assert key not in found
+                found[key] = Stood(change.after, step.commit.zxid, step.commit.at_ms)
+    return found
+
+
+def answers_of(cluster: Cluster) -> tuple[list[SilverEvent], Answers]:
+    silver = silver_of(bundle_of([str(broker.folder) for broker in cluster.brokers.values()], "ours", [], None))
+    assert {row.reason for row in silver.ingested.quarantine} <= {"torn"}
+    return silver.ingested.events, answers_for(silver.ingested.events)
+
+
+async def go_through_it(cluster: Cluster) -> None:
+    """Kill the controller, freeze the next, move replicas, kill a follower; whole again after each."""
+    await cluster.start()
+    assert await cluster.controller.create_topic("orders", partitions=6) == 201
+    await cluster.whole()
+    for harm in ("kill", "freeze"):
+        old, claim = cluster.controller, cluster.order.claims()[-1]
+        if harm == "kill":
+            await old.kill()
+        else:
+            old.freeze()
+        await cluster.claim_after(claim)
+        await until(cluster.is_agreed, "the others were told")
+        if harm == "kill":
+            await old.start()
+        else:
+            old.thaw()
+        await cluster.whole()
+    plan = [{"topic": "orders", "partition": number, "replicas": [3, 1]} for number in range(3)]
+    data = json.dumps({"version": 1, "partitions": plan}).encode()
+    await cluster.zookeeper("create", "/admin/reassign_partitions", data)
+
+    async def has_moved() -> bool:
+        topic, _ = await cluster.zookeeper("get", "/brokers/topics/orders")
+        assigned: dict[str, Any] = json.loads(topic)
+        is_running = assigned["adding_replicas"] or assigned["removing_replicas"]
+        return not is_running and assigned["partitions"]["0"] == [3, 1]
+
+    await until(has_moved, "the replicas have moved")
+    await cluster.whole()
+    follower = next(broker for broker in cluster.running if broker is not cluster.controller)
+    await follower.kill()
+    await until(cluster.is_agreed, "the others were told")
+    await follower.start()
+    await cluster.whole()
+
+
+async def test_every_version_of_every_state_is_told_once_and_as_zookeeper_holds_it(cluster: Cluster) -> None:
+    await go_through_it(cluster)
+    stood = stood_in(cluster)
+    events, answers = answers_of(cluster)
+
+    decided = Counter(
+        (event.topic_id, event.partition, event.version)
+        for event in {event.event_id: event for event in events}.values()
+        if event.event == "partition_changed" and event.version is not None and event.reason != "found"
+    )
+    assert {key: times for key, times in decided.items() if times > 1} == {}
+    rows: list[Any] = list(answers["isr_timeline"])
+    told = {(row.topic_id, row.partition, row.version): row for row in rows}
+    assert len(told) == len(rows)
+    assert told.keys() == stood.keys()
+    assert len(stood) > 30
+    for key, one in stood.items():
+        row, state = told[key], one.state
+        assert (row.leader, row.leader_epoch, row.isr) == (state.leader, state.leader_epoch, state.isr), key
+        assert row.controller_epoch == state.controller_epoch, key
+        assert one.at_ms <= row.from_ms <= one.at_ms + LAG_MS, key
+
+    claims = cluster.order.claims()
+    tenures: list[Any] = list(answers["controller_tenures"])
+    assert [(t.controller_epoch, t.broker) for t in tenures] == [(c.controller_epoch, c.broker_id) for c in claims]
+    for tenure, claim in zip(tenures, claims, strict=True):
+        assert tenure.from_lo_ms <= claim.at_ms <= tenure.from_ms <= claim.at_ms + LAG_MS
+    _assert_outages_are_those(answers, stood)
+
+
+def _assert_outages_are_those(answers: Answers, stood: dict[Key, Stood]) -> None:
+    """Leaders are replaced in one write, so nobody is without one in ZooKeeper; what clients felt is bounded by it."""
+    assert [key for key, one in stood.items() if one.state.leader == -1] == []
+    lost: list[Any] = list(answers["failovers"])
+    assert len(lost) == 3
+    replaced = {(key[1], one.state.leader_epoch) for key, one in stood.items() if one.state.leader_epoch}
+    outages: list[Any] = list(answers["partition_outages"])
+    assert outages
+    for outage in outages:
+        assert (outage.partition, outage.leader_epoch) in replaced
+        assert outage.evidence == "inferred"
+        assert outage.first_broker in {one.broker for one in lost}
+    summary = dict(summary_for(answers))
+    assert summary["Is it over?"].startswith("Yes")
+    assert summary["Was data lost?"].startswith("No sign")
+    assert list(answers["stuck_ops"]) == list(answers["illegal_transitions"]) == []
