@@ -15,7 +15,7 @@ from sparkjobs.commands.shared import Moment, bundle_from, example, moment_text,
 from sparkjobs.parse.shapes import UNLISTED
 from sparkjobs.report.story import story_for
 from sparkjobs.report.write import quoting
-from sparkjobs.schemas import SilverEvent
+from sparkjobs.schemas import SilverEvent, SilverSkew
 
 
 def register(logs: click.Group, top: click.Group) -> None:
@@ -127,23 +127,7 @@ def doctor(**given: Any) -> None:
     table(_HEADS, sorted(rows, key=str))
     click.echo()
     _say_span(ingested.events)
-    hours: dict[tuple[int, int, int | None, str, int], list[int]] = {}
-    for row in silver.skew:
-        if row.method in _METHODS:
-            known = (row.broker, row.offset_ms, row.err_ms, row.method, row.samples)
-            hours.setdefault(known, []).append(row.hour)
-    for (broker, offset_ms, err_ms, method, samples), found in sorted(hours.items(), key=str):
-        when = f"in the hour of {moment_text(found[0])}" + (f" and {len(found) - 1} more" if found[1:] else "")
-        click.echo(
-            f"Clock of broker {broker} {when}: {offset_ms:+} ms, give or take {err_ms} ms "
-            f"({samples} {_METHODS[method]})."
-        )
-    assumed = sorted({row.broker for row in silver.skew if row.method == "assumed"})
-    if assumed:
-        click.echo(
-            f"Clocks of brokers {', '.join(map(str, assumed))} are taken as right: too few lines of theirs must have "
-            "come before or after a line of another broker."
-        )
+    _say_clocks(silver.skew)
     _say_coverage(ingested.events)
     troubles = [f"{file.paths[0]}: {file.trouble}" for file in ingested.files if file.trouble]
     reasons = Counter(row.reason for row in ingested.quarantine)
@@ -171,6 +155,26 @@ def _say_span(events: list[SilverEvent]) -> None:
 def printable(line: str) -> str:
     """Junk may hold what a terminal would obey."""
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in line)
+
+
+def _say_clocks(skew: list[SilverSkew]) -> None:
+    hours: dict[tuple[int, int, int | None, str, int], list[int]] = {}
+    for row in skew:
+        if row.method in _METHODS:
+            known = (row.broker, row.offset_ms, row.err_ms, row.method, row.samples)
+            hours.setdefault(known, []).append(row.hour)
+    for (broker, offset_ms, err_ms, method, samples), found in sorted(hours.items(), key=str):
+        when = f"in the hour of {moment_text(found[0])}" + (f" and {len(found) - 1} more" if found[1:] else "")
+        click.echo(
+            f"Clock of broker {broker} {when}: {offset_ms:+} ms, give or take {err_ms} ms "
+            f"({samples} {_METHODS[method]})."
+        )
+    assumed = sorted({row.broker for row in skew if row.method == "assumed"})
+    if assumed:
+        click.echo(
+            f"Clocks of brokers {', '.join(map(str, assumed))} are taken as right: too few lines of theirs must have "
+            "come before or after a line of another broker."
+        )
 
 
 def _say_coverage(events: list[SilverEvent]) -> None:
