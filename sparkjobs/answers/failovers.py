@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from sparkjobs.answers.facts import Facts, Loss, Term, how_it_went
 from sparkjobs.gold import Failover, LeaderChange, Outage
-
-EVENTS: Final = frozenset[str]()
 
 
 class Moves(NamedTuple):

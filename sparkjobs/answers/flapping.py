@@ -15,7 +15,6 @@ from typing import Final
 from sparkjobs.answers.facts import Facts
 from sparkjobs.gold import Flapping, IsrState, LeaderChange
 
-EVENTS: Final = frozenset[str]()
 WINDOW_MS: Final = 600_000
 QUIET_MS: Final = 1_800_000
 LIMIT: Final = {"broker": 3, "leader": 6, "isr": 8}

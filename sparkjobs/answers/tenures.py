@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from sparkjobs.answers.facts import Facts, Term, how_it_went
 from sparkjobs.gold import BrokerLife, ControllerTenure
-
-EVENTS: Final = frozenset[str]()
 
 
 def tenures_of(facts: Facts) -> Iterator[ControllerTenure]:

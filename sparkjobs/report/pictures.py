@@ -46,7 +46,7 @@ def lanes(answers: Answers, span: Span) -> str:
     """Who was controller and which brokers lived; outages below."""
     tenures: Sequence[Any] = answers["controller_tenures"]
     lives: Sequence[Any] = answers["broker_lives"]
-    brokers = sorted({one.broker for one in lives} | {one.broker for one in tenures})
+    brokers = sorted({one.broker for rows in (lives, tenures, _rows(answers, "failovers")) for one in rows})
     away, off = _rows(answers, "zookeeper_outages"), _rows(answers, "cluster_silences")
     rows = ["controller", *(f"broker {broker}" for broker in brokers), "without a leader", *["ZooKeeper"] * bool(away)]
     marks = []
@@ -62,10 +62,12 @@ def lanes(answers: Answers, span: Span) -> str:
         row = 1 + brokers.index(one.broker)
         words = f"broker {one.broker}: {clock(one.from_ms)} to {clock(one.last_seen_ms)}, {one.ended}"
         marks.append(span.bar(row, one.from_ms, one.last_seen_ms, "life", words))
-        if one.ended != "running":
-            # who lost its session lived on
-            at_ms = one.gone_ms if one.ended == "expired" and one.gone_ms is not None else one.last_seen_ms
-            marks.append(span.mark(row, at_ms, f"end {one.ended}", f"broker {one.broker} {one.ended}, {clock(at_ms)}"))
+        if one.ended not in ("running", "expired"):
+            marks.append(span.mark(row, one.last_seen_ms, f"end {one.ended}", f"broker {one.broker} {one.ended}"))
+    for one in _rows(answers, "failovers"):
+        if one.how == "expired":  # it lived on, so this is no end of a life
+            words = f"broker {one.broker} lost its session, {clock(one.detected_ms)}"
+            marks.append(span.mark(1 + brokers.index(one.broker), one.detected_ms, "end expired", words))
     for one in _rows(answers, "partition_outages"):
         end_ms = span.to_ms if one.end_ms is None else one.end_ms
         words = f"{one.topic}-{one.partition}: {clock(one.start_ms)}, {lasting(end_ms - one.start_ms)}"
