@@ -105,7 +105,7 @@ async def test_a_test_can_act_between_the_requests_of_a_client() -> None:
 
 async def test_a_hundred_thousand_znodes_are_no_burden() -> None:
     server = FakeZooKeeper()
-    began_at = time.perf_counter()
+    began_at = time.process_time()
     paths = [f"/t/{topic}/{partition}" for topic in range(1000) for partition in range(100)]
     server.seed(dict.fromkeys(paths, b"x"))
     client = await server.connect()
@@ -118,4 +118,4 @@ async def test_a_hundred_thousand_znodes_are_no_burden() -> None:
     assert len(told) == 5000
     assert told[0] == WatchEvent(EventKind.CHANGED, paths[0])
     await asyncio.sleep(0)
-    assert time.perf_counter() - began_at < 5
+    assert time.process_time() - began_at < 5
