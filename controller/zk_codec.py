@@ -79,7 +79,7 @@ def pack_transaction(ops: Sequence[Op], chroot: str = "", *, is_owned: bool = Fa
     """Operation 14, without the header that the connection puts before every request."""
     parts = [_TRANSACTION]
     for op in ops:
-        path = server_path_for(op.path, chroot).encode()
+        path = (server_path_for(op.path, chroot) if chroot else op.path).encode()
         size = len(path)
         if isinstance(op, Set):
             head = _OP.pack(_SET_DATA, False, -1, size)
@@ -87,7 +87,7 @@ def pack_transaction(ops: Sequence[Op], chroot: str = "", *, is_owned: bool = Fa
         elif isinstance(op, Create):
             head = _OP.pack(_CREATE, False, -1, size)
             flags = op.ephemeral + 2 * op.sequential
-            acl = acl_for(op.path, is_owned=is_owned)
+            acl = acl_for(op.path, is_owned=True) if is_owned else _ACL
             parts += (head, path, _INT.pack(len(op.data)), op.data, acl, _INT.pack(flags))
         elif isinstance(op, Delete):
             parts += (_OP.pack(_DELETE, False, -1, size), path, _INT.pack(op.version))
@@ -110,7 +110,7 @@ def parse_transaction(frame: bytes, at: int, chroot: str = "") -> tuple[OpResult
             at += _STAT.size
         elif kind == _CREATE:
             path, at = parse_string(frame, at)
-            results.append(OpResult(0, 0, client_path_for(path, chroot)))
+            results.append(OpResult(0, 0, client_path_for(path, chroot) if chroot else path))
         elif kind == _ERROR:
             results.append(OpResult(_INT.unpack_from(frame, at)[0]))
             at += _INT.size

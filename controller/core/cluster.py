@@ -108,7 +108,7 @@ class Cluster:
     @property
     def avoided_ids(self) -> frozenset[int]:
         """Brokers elected only if there is nobody else: they drain, or have a bad directory and did not say which."""
-        return self.draining_ids | self.duties.suspect_ids
+        return self.draining_ids | self.duties.suspect_ids if self.duties.drains else self.duties.suspect_ids
 
     @property
     def leaving_ids(self) -> frozenset[int]:
@@ -259,10 +259,13 @@ class Cluster:
 
     def _host(self, topic: str, number: int, assignment: Assignment, before: Replicas) -> None:
         """Keep the indexes: who hosts this partition, and whether it is being reassigned."""
-        for broker_id in set(before) - set(assignment.replicas):
+        for broker_id in set(before).difference(assignment.replicas):
             self._unhost(topic, number, broker_id)
         for broker_id in assignment.replicas:
-            self.hosted.setdefault(broker_id, {}).setdefault(topic, Numbers()).add(number)
+            hosted = self.hosted.setdefault(broker_id, {})
+            if topic not in hosted:
+                hosted[topic] = Numbers()
+            hosted[topic].add(number)
         if assignment.adding or assignment.removing:
             self.reassigning.add((topic, number))
         else:
