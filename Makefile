@@ -21,8 +21,8 @@ down: ## end it; data and logs stay under var/
 kafka-up: $(INSTALLED) java ## real Kafka brokers under our controller, with the rates of a producer and a consumer
 	@$(BIN)/python -m brokerstub.lab.real
 
-kafka-down: ## end it, from another terminal
-	@kill "$$(cat var/kafka/lab.pid 2>/dev/null)" 2>/dev/null || echo "nothing runs"
+kafka-down: $(INSTALLED) ## end it, from another terminal
+	@$(BIN)/klamm down --var var/kafka
 
 kafka-test: $(INSTALLED) java ## the tests with real Kafka brokers, in four minutes; Maven fetches them
 	@$(PYTEST) tests/kafka

@@ -1,4 +1,4 @@
-"""Real Kafka brokers in ZooKeeper mode, run from Maven's jars: the last line that has it, 3.9.1.
+"""Real Kafka brokers in ZooKeeper mode, run from Maven's jars: 3.9.1, the last line that has it, or older ones.
 
 Owns the jars, a broker's process and its directory, and Kafka's own tools. It must never listen beyond loopback, or
 leave a process behind.
@@ -23,11 +23,8 @@ MAVEN_TIMEOUT_S: Final = 300
 TOOL_TIMEOUT_S: Final = 90
 STOP_TIMEOUT_S: Final = 30
 POLL_S: Final = 0.05
-_ARTIFACTS: Final = (
-    ("org.apache.kafka", "kafka_2.13", VERSION),
-    ("org.apache.kafka", "kafka-tools", VERSION),
-    ("org.slf4j", "slf4j-reload4j", "1.7.36"),
-)
+#: what writes its log, in each version
+_SLF4J: Final = ("org.slf4j", "slf4j-reload4j", "1.7.36")
 _JVM: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Djava.net.preferIPv4Stack=true")
 _LOG4J: Final = """\
 log4j.rootLogger=INFO, console
@@ -44,9 +41,12 @@ class KafkaError(Exception):
     """There is no Kafka to be had, or it failed; the message says why."""
 
 
-async def jars(directory: Path) -> Path:
-    """Kafka's jars below `directory`; fetched by Maven once."""
-    found, done = directory / "jars", directory / "jars" / ".done"
+async def jars(directory: Path, version: str = VERSION) -> Path:
+    """Kafka's jars below `directory`; fetched by Maven once. Its own tools come with the newest version."""
+    found = directory / ("jars" if version == VERSION else f"jars-{version}")
+    done = found / ".done"
+    artifacts = [("org.apache.kafka", "kafka_2.13", version), _SLF4J]
+    artifacts += [("org.apache.kafka", "kafka-tools", version)] if version == VERSION else []
     if done.exists():
         return found
     if shutil.which("mvn") is None:
@@ -54,16 +54,17 @@ async def jars(directory: Path) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     dependencies = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version></dependency>"
-        for group, name, version in _ARTIFACTS
+        for group, name, version in artifacts
     )
-    (directory / "pom.xml").write_text(
+    pom = directory / f"{found.name}.xml"
+    pom.write_text(
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion><groupId>klamm</groupId>'
         f"<artifactId>kafka</artifactId><version>1</version><dependencies>{dependencies}</dependencies></project>"
     )
-    command = ["mvn", "-q", "-B", "-f", str(directory / "pom.xml"), "dependency:copy-dependencies"]
+    command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
     code, output = await _run([*command, "-DincludeScope=runtime", f"-DoutputDirectory={found}"], MAVEN_TIMEOUT_S)
     if code != 0:
-        raise KafkaError(f"Maven could not fetch Kafka {VERSION}: {output[-2_000:]}")
+        raise KafkaError(f"Maven could not fetch Kafka {version}: {output[-2_000:]}")
     done.touch()
     return found
 

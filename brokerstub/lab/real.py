@@ -1,7 +1,7 @@
 """`make kafka-up`: real Kafka brokers, a ZooKeeper, our controller, a producer and a consumer, in one terminal.
 
-It runs in the foreground and prints the rates of both each second, so that a broker's death shows as a dip. Lines typed
-there are orders to it: `kill 2`, `start 2`, `freeze 2`, `thaw 2`, `stop 2`, `quit`. `make kafka-down` ends it as well.
+It runs in the foreground and prints the rates of both each second, so that a broker's death shows as a dip. It is a lab
+as any other: `klamm kill 2 --var var/kafka` and the dashboard's buttons reach its brokers; `make kafka-down` ends it.
 """
 
 from __future__ import annotations
@@ -12,15 +12,22 @@ import contextlib
 import os
 import shutil
 import sys
+from collections.abc import Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from signal import Signals
 from typing import Final
 
 import structlog
 
+from brokerstub.lab.bodies import ProcessRow, State
 from brokerstub.lab.child import Child, launched
 from brokerstub.lab.kafka import HOST, KafkaBroker, KafkaError, jars, java_command, tool
+from brokerstub.lab.real_broker import RealBroker
+from brokerstub.lab.server import serve
+from brokerstub.lab.settings import LabError, LabFile, lab_secrets, sole_owner, write_lab_file
 from brokerstub.lab.zookeeper import ZooKeeperError, ZooKeeperServer
+from controller import log as process_log
 from controller.http import ExchangeError, HttpClient
 
 BROKER_IDS: Final = (1, 2, 3)
@@ -51,9 +58,13 @@ class Counter:
 
 
 class Real:
-    """The processes. Ports: ZooKeeper at the base, brokers after it, then the controller's two."""
+    """The processes. Ports: ZooKeeper at the base, brokers after it, then the controller's two and the lab's own.
+    Keeps the interface `brokerstub.lab.server.Supervising`."""
 
-    def __init__(self, directory: Path, port_base: int) -> None:
+    def __init__(self, directory: Path, port_base: int, end: Callable[[], None]) -> None:
+        self.secrets = lab_secrets()
+        self.end = end
+        self.port = port_base + 10
         self._directory = directory
         self._http_port = port_base + 9
         self._zookeeper = ZooKeeperServer(directory / "zookeeper", port_base)
@@ -61,22 +72,37 @@ class Real:
         self._kafka = f"kafka://{HOST}:{port_base + 8},http://{HOST}:{self._http_port}"
         self._port_base = port_base
         self._clients: list[Child] = []
-        self.brokers: dict[int, KafkaBroker] = {}
+        self.brokers: dict[int, RealBroker] = {}
+
+    @property
+    def url(self) -> str:
+        """Of the controller: dashboard and API."""
+        return f"http://{HOST}:{self._http_port}"
+
+    @property
+    def lab_file(self) -> LabFile:
+        return LabFile(os.getpid(), self.port, {"controller": self.url}, self._connect, self._zookeeper.pid)
+
+    def rows(self) -> list[ProcessRow]:
+        here = ProcessRow("supervisor", os.getpid(), "running", f"http://{HOST}:{self.port}")
+        pid = self._zookeeper.pid
+        state: State = "stopped" if pid is None else "running"
+        zookeeper = ProcessRow("zookeeper", pid, state, self._zookeeper.address)
+        return [here, zookeeper, *(broker.row for broker in self.brokers.values())]
 
     async def start(self, found: Path) -> None:
         """Brokers first, as in a cluster that has been there before; then ours takes over."""
         await self._zookeeper.start()
         for broker_id in BROKER_IDS:
             path = self._directory / f"broker-{broker_id}"
-            self.brokers[broker_id] = broker = KafkaBroker(
-                broker_id, self._port_base + broker_id, self._connect, path, found
-            )
-            await broker.launch()
+            kafka = KafkaBroker(broker_id, self._port_base + broker_id, self._connect, path, found)
+            self.brokers[broker_id] = RealBroker(kafka)
+            await self.brokers[broker_id].start()
         for broker in self.brokers.values():
-            await broker.listening()
+            await broker.kafka.listening()
         await self._launch_controller()
         await self._take_over()
-        servers = ",".join(broker.address for broker in self.brokers.values())
+        servers = ",".join(broker.kafka.address for broker in self.brokers.values())
         to = ("--bootstrap-server", servers)
         wanted = ("--create", "--if-not-exists", "--topic", TOPIC, "--partitions", "6", "--replication-factor", "3")
         code, output = await tool(found, self._directory, f"{TOOLS}.TopicCommand", *to, *wanted)
@@ -96,7 +122,9 @@ class Real:
         for client in reversed(self._clients):  # the controller was the first: it goes when nobody needs it
             client.signal(Signals.SIGTERM)
             await client.wait()
-        await asyncio.gather(*(broker.kill() for broker in self.brokers.values()))
+        async with asyncio.TaskGroup() as group:
+            for broker in self.brokers.values():
+                group.create_task(broker.kill())
         await self._zookeeper.stop()
 
     async def rates(self) -> None:
@@ -105,35 +133,26 @@ class Real:
         consumed = Counter(self._directory / "VerifiableConsumer.log", b'"records_consumed"')
         while True:
             await asyncio.sleep(1)
-            away = [str(one) for one, broker in self.brokers.items() if broker.pid is None]
+            away = [str(one) for one, broker in self.brokers.items() if not broker.is_running]
             note = f"   broker {', '.join(away)} does not run" if away else ""
             say(f"acknowledged {produced.more():5d}/s   consumed {consumed.more():5d}/s{note}")
-
-    async def obey(self, line: str) -> None:
-        verb, _, number = line.strip().partition(" ")
-        broker = self.brokers.get(int(number)) if number.strip().isdecimal() else None
-        signals = {"kill": Signals.SIGKILL, "freeze": Signals.SIGSTOP, "thaw": Signals.SIGCONT, "stop": Signals.SIGTERM}
-        if broker is None or verb not in {*signals, "start"}:
-            say("write kill 2, start 2, freeze 2, thaw 2, stop 2 or quit")
-        elif verb in signals:
-            broker.send(signals[verb])
-        elif broker.pid is None:
-            await broker.launch()
 
     async def _launch_controller(self) -> None:
         command = [sys.executable, "-c", "from controller.cli import main; main()", "controller"]
         command += ["--zookeeper", self._connect, "--listen", self._kafka, "--prefer"]
         command += ["--data-dir", str(self._directory / "controller")]
         command += ["--set", "zookeeper.session.timeout.ms=4000"]
+        command += ["--set", f"klamm.lab.url=http://{HOST}:{self.port}"]
         self._clients.append(await launched(command, self._directory / "controller.log"))
 
     async def _take_over(self) -> None:
-        client, url = HttpClient(), f"http://{HOST}:{self._http_port}/v1/takeover"
+        headers = {"Content-Type": "application/json", **self.secrets.authorization(is_write=True)}
+        client, url = HttpClient(), f"{self.url}/v1/takeover"
         try:
             async with asyncio.timeout(UP_WITHIN_S):
                 while True:
                     with contextlib.suppress(ExchangeError):
-                        status, body = await client.post(url, b"{}", {"Content-Type": "application/json"}, 10_000)
+                        status, body = await client.post(url, b"{}", headers, 10_000)
                         if status == 200:
                             return
                         if status != 503:
@@ -157,38 +176,24 @@ async def _up(var: Path, port_base: int) -> None:
     directory = var / "lab"
     shutil.rmtree(directory, ignore_errors=True)
     directory.mkdir(parents=True)
-    pid_file = var / "lab.pid"
-    pid_file.write_text(str(os.getpid()))
-    loop, quitting = asyncio.get_running_loop(), asyncio.Event()
+    loop, ending = asyncio.get_running_loop(), asyncio.Event()
     for number in (Signals.SIGTERM, Signals.SIGINT):
-        loop.add_signal_handler(number, quitting.set)
-    say("Kafka's jars, a ZooKeeper and three brokers: this takes some ten seconds ...")
-    real = Real(directory, port_base)
-    lines: asyncio.Queue[str] = asyncio.Queue(maxsize=100)
-    if sys.stdin.isatty():
-        loop.add_reader(sys.stdin, lambda: lines.put_nowait(sys.stdin.readline()))
-    try:
+        loop.add_signal_handler(number, ending.set)
+    say("Kafka's jars, a ZooKeeper and three brokers: this takes half a minute ...")
+    real = Real(directory, port_base, ending.set)
+    async with AsyncExitStack() as started:
+        process_log.configure(started.enter_context((directory / "lab.log").open("a")))  # the terminal is for rates
+        await serve(real, real.port, started)
+        started.callback((var / "lab.json").unlink, missing_ok=True)
+        started.push_async_callback(real.stop)
         await real.start(await jars(var))
-        url = f"http://{HOST}:{port_base + 9}"
-        say(f"dashboard {url}/   klamm status --url {url}")
-        say("type kill 2, start 2, freeze 2, thaw 2, stop 2 or quit")
+        write_lab_file(var, real.lab_file)
+        say(f"dashboard {real.url}/   klamm status --url {real.url}")
+        say(f"klamm kill 2 --var {var}, then start 2; also freeze, thaw, stop; Ctrl-C or make kafka-down ends it")
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(real.rates()), group.create_task(_obey_all(real, lines, quitting))]
-            await quitting.wait()
-            for task in tasks:
-                task.cancel()
-    finally:
-        await real.stop()
-        pid_file.unlink(missing_ok=True)
-
-
-async def _obey_all(real: Real, lines: asyncio.Queue[str], quitting: asyncio.Event) -> None:
-    while True:
-        line = await lines.get()
-        if line.strip() in ("quit", "exit") or not line:
-            quitting.set()
-        else:
-            await real.obey(line)
+            telling = group.create_task(real.rates())
+            await ending.wait()
+            telling.cancel()
 
 
 def main() -> int:
@@ -197,8 +202,9 @@ def main() -> int:
     parser.add_argument("--port-base", type=int, default=18_880)
     arguments = parser.parse_args()
     try:
-        asyncio.run(_up(arguments.var, arguments.port_base))
-    except (KafkaError, ZooKeeperError) as error:
+        with sole_owner(arguments.var):
+            asyncio.run(_up(arguments.var, arguments.port_base))
+    except (KafkaError, LabError, ZooKeeperError) as error:
         sys.stderr.write(f"{error}\n")
         return 1
     return 0

@@ -6,17 +6,16 @@ and what an error looks like, is the API's.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import msgspec
 import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from brokerstub.lab.bodies import Done, Order, Processes
-from brokerstub.lab.brokers import LabBroker
+from brokerstub.lab.bodies import Done, Order, Processes, ProcessRow
 from brokerstub.lab.settings import HOST, LabError
 from controller import wire
 from controller.api.access import Gate, nobody
@@ -25,9 +24,7 @@ from controller.api.problems import ProblemError, invalid, problems, refusal_for
 from controller.api.security import guard_for
 from controller.config import LIMITS
 from controller.core.codes import Code
-
-if TYPE_CHECKING:
-    from brokerstub.lab.supervisor import Supervisor
+from controller.secrets import Secrets
 
 BODY_MAX_BYTES = 4 * 1024
 FREEZE_MAX_MS = 3_600_000
@@ -36,7 +33,39 @@ SHUTDOWN_TIMEOUT_MS = 1_000
 log = structlog.get_logger()
 
 
-VERBS: dict[str, Callable[[LabBroker, Order], Awaitable[bool] | bool]] = {
+class Suffering(Protocol):
+    """A broker of a lab. Each order says whether it changed anything, and raises LabError when it cannot be."""
+
+    @property
+    def row(self) -> ProcessRow: ...
+    async def kill(self) -> bool: ...
+    async def stop(self) -> bool: ...
+    async def start(self) -> bool: ...
+    def freeze(self, for_ms: int | None = None) -> bool: ...
+    def thaw(self) -> bool: ...
+    def cut(self, peer: int | None = None, *, one_way: bool = False) -> bool: ...
+    def heal(self, peer: int | None = None) -> bool: ...
+    def break_disk(self, index: int | None = None) -> bool: ...
+    def mend_disk(self, index: int | None = None) -> bool: ...
+    def hold(self, topic: str, partition: int) -> bool: ...
+    def release(self, topic: str, partition: int) -> bool: ...
+
+
+class Supervising(Protocol):
+    """A lab."""
+
+    @property
+    def secrets(self) -> Secrets: ...
+    @property
+    def brokers(self) -> Mapping[int, Suffering]: ...
+    def rows(self) -> Sequence[ProcessRow]:
+        """The supervisor, ZooKeeper, the brokers."""
+
+    def end(self) -> None:
+        """Once is enough."""
+
+
+VERBS: dict[str, Callable[[Suffering, Order], Awaitable[bool] | bool]] = {
     "kill": lambda broker, _: broker.kill(),
     "stop": lambda broker, _: broker.stop(),
     "start": lambda broker, _: broker.start(),
@@ -51,15 +80,15 @@ VERBS: dict[str, Callable[[LabBroker, Order], Awaitable[bool] | bool]] = {
 }
 
 
-def build_app(supervisor: Supervisor, port: int) -> web.Application:
+def build_app(supervisor: Supervising, port: int) -> web.Application:
     """The application; `port` is where it will listen, which a request's Host must name."""
 
     async def on_ps(_: web.Request) -> web.Response:
-        return _answer(Processes(supervisor.rows()))
+        return _answer(Processes(list(supervisor.rows())))
 
     async def on_down(_: web.Request) -> web.Response:
         supervisor.end()
-        return _answer(Processes(supervisor.rows()), 202)
+        return _answer(Processes(list(supervisor.rows())), 202)
 
     def on_verb(verb: str) -> Handler:
         async def handler(request: web.Request) -> web.Response:
@@ -89,7 +118,7 @@ def build_app(supervisor: Supervisor, port: int) -> web.Application:
     return app
 
 
-async def serve(supervisor: Supervisor, port: int, started: AsyncExitStack) -> None:
+async def serve(supervisor: Supervising, port: int, started: AsyncExitStack) -> None:
     """Serve until `started` unwinds."""
     runner = web.AppRunner(build_app(supervisor, port), access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_MS / 1000)
     await runner.setup()

@@ -140,6 +140,7 @@ def _taken_text(document: Item) -> str:
     count = check["writes_count"]
     lines.append(f"first writes {count or 'none: everything is as it should be'}")
     lines += [f"             {path}" for path in check["writes"]]
+    lines += [f"decided      {decision}" for decision in check["decisions"]]
     if document["taken"]:
         lines.append(f"taken over: the controller is ours, epoch {document['controller_epoch']}")
     return "\n".join(lines)

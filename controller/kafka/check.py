@@ -13,9 +13,10 @@ import msgspec
 
 from controller.claim import Seat
 from controller.core import formats
+from controller.core.changes import StateDecided
 from controller.core.cluster import Cluster
 from controller.core.decide import decide
-from controller.core.model import Broker
+from controller.core.model import NO_LEADER, Broker
 from controller.core.znodes import BROKER_IDS, CONTROLLER, CONTROLLER_EPOCH, broker_path, numbers_in, writes_for
 from controller.dialects.kafka_nodes import PROTOCOLS
 from controller.kafka.settings import DedicatedConfig
@@ -30,7 +31,8 @@ REGISTRATION_SINCE_2_7: Final = 5
 
 
 class Check(msgspec.Struct, frozen=True):
-    """The result: it may be taken over if there are no reasons. `writes` are the first decisions' znodes."""
+    """The result: it may be taken over if there are no reasons. `decisions` are the first ones about partitions,
+    `writes` the znodes of all."""
 
     controller: int | None
     controller_epoch: int
@@ -38,6 +40,7 @@ class Check(msgspec.Struct, frozen=True):
     topics: int
     partitions: int
     reasons: Sequence[str]
+    decisions: Sequence[str]
     writes: Sequence[str]
     writes_count: int
 
@@ -71,9 +74,20 @@ async def check(zk: ZooKeeper, config: DedicatedConfig, seat: Seat | None, tools
         topics=len(cluster.topics),
         partitions=sum(len(topic.partitions) for topic in cluster.topics.values()),
         reasons=reasons,
+        decisions=list(
+            islice((_said(cluster, one) for one in changes if isinstance(one, StateDecided)), WRITES_SHOWN_MAX)
+        ),
         writes=list(islice(paths, WRITES_SHOWN_MAX)),
         writes_count=len(paths),
     )
+
+
+def _said(cluster: Cluster, decided: StateDecided) -> str:
+    known = cluster.partition(decided.topic, decided.partition)
+    before, state = None if known is None else known.state, decided.state
+    was, will = ("none" if one is None or one.leader == NO_LEADER else str(one.leader) for one in (before, state))
+    isr = ", ".join(map(str, state.isr))
+    return f"{decided.topic}-{decided.partition}: leader {was} -> {will}, epoch {state.leader_epoch}, ISR {isr}"
 
 
 async def reasons_against(zk: ZooKeeper, level: str) -> list[str]:

@@ -21,7 +21,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from brokerstub.lab.child import Child, launched
-from brokerstub.lab.kafka import HOST, KafkaBroker, jars, tool
+from brokerstub.lab.kafka import HOST, VERSION, KafkaBroker, jars, tool
 from brokerstub.lab.zookeeper import ZooKeeperServer, free_port
 from controller.http import ExchangeError, HttpClient
 
@@ -235,14 +235,20 @@ def written(path: Path, properties: Mapping[str, str]) -> Path:
 
 @asynccontextmanager
 async def a_cluster(
-    directory: Path, *, protocol: str | None = None, log_dirs: int = 1, secured: Secured | None = None
+    directory: Path,
+    *,
+    protocol: str | None = None,
+    log_dirs: int = 1,
+    secured: Secured | None = None,
+    version: str = VERSION,
 ) -> AsyncIterator[Cluster]:
-    """Three brokers, one of them the controller, and a process of ours on standby."""
+    """Three brokers of a version of Kafka's, one of them the controller, and a process of ours on standby."""
     zookeeper = ZooKeeperServer(directory / "zookeeper", free_port(), fsync=False)
     await zookeeper.start()
     kazoo = KazooClient(hosts=zookeeper.address)
     await asyncio.to_thread(kazoo.start)
     cluster = Cluster(directory, zookeeper, kazoo, await jars(JARS))
+    installed = await jars(JARS, version)
     try:
         more = [] if protocol is None else ["--protocol", protocol]
         if secured is not None:
@@ -255,7 +261,7 @@ async def a_cluster(
                 assert code == 0, said
         for broker_id in (1, 2, 3):
             cluster.brokers[broker_id] = KafkaBroker(
-                *(broker_id, free_port(), cluster.zookeeper, directory / f"broker-{broker_id}", cluster.jars),
+                *(broker_id, free_port(), cluster.zookeeper, directory / f"broker-{broker_id}", installed),
                 protocol=protocol,
                 log_dirs=log_dirs,
                 security="PLAINTEXT" if secured is None else secured.protocol,

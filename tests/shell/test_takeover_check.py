@@ -92,6 +92,7 @@ async def test_what_would_be_decided_first_is_told_and_not_done() -> None:
     await put(server, path, before)
     found = await checked(server)
     assert (found.writes, found.writes_count) == ([path], 1)
+    assert found.decisions == ["orders-0: leader 3 -> 2, epoch 5, ISR 1, 2"]
     assert json.loads(server.read(path) or b"") == before
 
 
