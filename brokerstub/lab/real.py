@@ -182,7 +182,7 @@ async def _up(var: Path, port_base: int) -> None:
     say("Kafka's jars, a ZooKeeper and three brokers: this takes half a minute ...")
     real = Real(directory, port_base, ending.set)
     async with AsyncExitStack() as started:
-        process_log.configure(started.enter_context((directory / "lab.log").open("a")))  # the terminal is for rates
+        process_log.configure(directory / "lab.log")  # the terminal is for rates
         await serve(real, real.port, started)
         started.callback((var / "lab.json").unlink, missing_ok=True)
         started.push_async_callback(real.stop)

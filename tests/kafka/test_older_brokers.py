@@ -22,7 +22,9 @@ async def test_an_older_broker_is_led_and_its_controller_relieved_and_called_bac
     async with a_cluster(tmp_path, protocol=level, version=version) as cluster:
         await cluster.create("before", "--partitions", "2", "--replication-factor", "3")
         taken = await cluster.controller.take_over()
-        assert (taken["check"]["reasons"], taken["check"]["writes"]) == ([], [])
+        # brokers below 2.8 give topics no ids, and pass over those that we give
+        given = ["/brokers/topics/before"] if level == "2.4" else []
+        assert (taken["check"]["reasons"], taken["check"]["writes"]) == ([], given)
         await cluster.create("orders", "--partitions", "3", "--replication-factor", "3")
         await until(lambda: cluster.is_in_sync("orders", 1, 2, 3), "all replicas of orders are in sync")
         await cluster.brokers[2].kill()
