@@ -24,7 +24,7 @@ kafka-up: $(INSTALLED) java ## real Kafka brokers under our controller, with the
 kafka-down: $(INSTALLED) ## end it, from another terminal
 	@$(BIN)/klamm down --var var/kafka
 
-kafka-test: $(INSTALLED) java ## the tests with real Kafka brokers, in four minutes; Maven fetches them
+kafka-test: $(INSTALLED) java ## the tests with real Kafka brokers, in ten minutes; Maven fetches them
 	@$(PYTEST) tests/kafka
 
 kafka-soak: $(INSTALLED) java ## real brokers under random faults, nothing lost: MINUTES=10 SEED=

@@ -16,7 +16,7 @@ from brokerstub.lab.zookeeper import ZooKeeperServer, free_port
 from brokerstub.registration import TOP_LEVEL_PATHS
 from tests.kafka.cluster import Controller, until
 
-pytestmark = [pytest.mark.java, pytest.mark.slow]
+pytestmark = [pytest.mark.java, pytest.mark.long]
 Starting = Callable[..., Awaitable[Controller]]
 CHROOT = "/standbys"
 
