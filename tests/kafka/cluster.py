@@ -107,12 +107,12 @@ class Controller:
         try:
             raw = b"" if body is None else json.dumps(body).encode()
             headers = {"Content-Type": "application/json"}
-            status, answer = await client.send(method, self.url + path, raw, headers, HTTP_TIMEOUT_MS)
+            answer = await client.send(method, self.url + path, raw, headers, HTTP_TIMEOUT_MS)
         except (ExchangeError, TimeoutError):
             return 0, None
         finally:
             await client.close()
-        return status, json.loads(answer)
+        return answer.status, json.loads(answer.body)
 
     async def take_over(self) -> dict[str, Any]:
         status, body = await self.ask("POST", "/v1/takeover", {})
