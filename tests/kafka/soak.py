@@ -30,6 +30,10 @@ from tests.kafka.cluster import TOOLS, Cluster, a_cluster, until, written
 from tests.kafka.judge import TOPIC, Watcher, judge, unconsumed
 from tests.kafka.secured import KINDS
 
+#: Kafka's controller that loses the seat in the middle of a deletion keeps what it had not sent, and if it is elected
+#: again, each of its decisions about replicas fails with this, until the broker is started anew
+KAFKAS_BUG: Final = "Controller to broker state change requests batch is not empty while creating a new one"
+STUCK_AFTER_S: Final = 20.0
 #: grown by and by
 OTHER: Final = "growing"
 PARTITIONS: Final = 6
@@ -66,6 +70,21 @@ class Soak:
         log.info("step.begun", step=step.__name__)
         await step()
         self.done[step.__name__] += 1
+        await self.whole()
+
+    async def whole(self) -> None:
+        """All replicas are in sync again; if a bug of Kafka's is in the way, ours mends it."""
+        try:
+            async with asyncio.timeout(STUCK_AFTER_S):
+                await until(lambda: self.cluster.is_in_sync(TOPIC, 1, 2, 3), "all replicas are in sync again")
+                return
+        except TimeoutError:
+            pass
+        holder = self.cluster.brokers.get((self.cluster.read("/controller") or {}).get("brokerid", -1))
+        if holder is not None and KAFKAS_BUG in holder.log_text():
+            log.warning("kafka.stuck", broker_id=holder.broker_id, reason=KAFKAS_BUG)
+            self.done["kafkas_bug"] += 1
+            await self.cluster.controller.take_over()
         await until(lambda: self.cluster.is_in_sync(TOPIC, 1, 2, 3), "all replicas are in sync again")
 
     async def hand_back(self) -> None:
