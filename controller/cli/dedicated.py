@@ -24,7 +24,12 @@ def register(group: click.Group) -> None:
         group.add_command(command)
 
 
-@click.command(short_help="A dedicated controller beside real Kafka brokers.")
+@click.command(
+    short_help="A dedicated controller beside real Kafka brokers.",
+    epilog=example(
+        "klamm controller --zookeeper 127.0.0.1:2181/kafka --listen kafka://127.0.0.1:9100,http://127.0.0.1:9101"
+    ),
+)
 @click.option("--zookeeper", required=True, metavar="HOST:PORT/CHROOT", help="The brokers' zookeeper.connect.")
 @click.option("--id", "controller_id", type=click.IntRange(0), default=100, show_default=True, help="No broker's id.")
 @click.option(

@@ -9,7 +9,7 @@ const RESUME_MS = 50; // of a stream that was there
 const LINES_AT_FIRST = 300;
 const LOCKED = 401;
 
-export class ProblemError extends Error {
+class ProblemError extends Error {
   constructor(status, code, detail) {
     super(detail);
     this.status = status;
@@ -19,6 +19,9 @@ export class ProblemError extends Error {
 
 /** Whether an error is of the network, or an answer that refuses: everything else is a bug of the page. */
 export const isSilence = (error) => error instanceof TypeError || error instanceof DOMException || error instanceof ProblemError;
+
+/** Where a broker has the same page: at its listener of the kind that this page came by. */
+export const addressOf = ({ host, port }) => `${location.protocol}//${host.includes(":") ? `[${host}]` : host}:${port}/`;
 
 /** Send it with the token, if there is one; where one is wanted ask for it, and send again. */
 async function send(path, options) {

@@ -5,7 +5,7 @@
 // module that fills it, and a line in `draw`.
 
 import { act, onDone } from "./actions.js";
-import { ask, isSilence, items, matrix as askMatrix, Stream } from "./api.js";
+import { addressOf, ask, isSilence, items, matrix as askMatrix, Stream } from "./api.js";
 import { brokers } from "./brokers.js";
 import { Pulse } from "./charts.js";
 import { $, h, show } from "./dom.js";
@@ -214,7 +214,7 @@ function drawLive() {
 /** Our own broker is silent: say so, and at the second time go to the page of one that lives. */
 async function onSilence() {
   const others = known.brokers.filter((one) => one.host !== null && `${one.host}:${one.port}` !== location.host);
-  const links = others.flatMap(({ id, host, port }, index) => [index > 0 ? ", " : "", h("a", { href: `http://${host}:${port}/` }, `broker ${id}`)]);
+  const links = others.flatMap((one, index) => [index > 0 ? ", " : "", h("a", { href: addressOf(one) }, `broker ${one.id}`)]);
   $("alert").hidden = false;
   show($("alert"), others.map((one) => one.id), () => [
     `The broker that serves this page (${location.host}) does not answer; what you see is old. `,
@@ -223,8 +223,7 @@ async function onSilence() {
   ]);
   silences += 1;
   if (silences < 2) return;
-  for (const { host, port } of others) {
-    const address = `http://${host}:${port}/`;
+  for (const address of others.map(addressOf)) {
     try {
       await fetch(`${address}livez`, { mode: "no-cors", signal: AbortSignal.timeout(PROBE_MS), cache: "no-store" });
       location.replace(address);

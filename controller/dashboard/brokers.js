@@ -1,6 +1,7 @@
 // The brokers: a card each or, where there are many, a tile each that opens the card. Those that are gone stay.
 
 import { act } from "./actions.js";
+import { addressOf } from "./api.js";
 import { $, button, count, h, plural, show } from "./dom.js";
 
 const MANY_BROKERS = 12;
@@ -57,7 +58,7 @@ function card(one, isController, process, most, onOrder) {
     h("div", { class: "bar", "aria-hidden": "true" }, fill),
     h("p", null, `${plural(one.leaders, "leader")} · ${plural(one.replicas, "replica")}`),
     h("p", { class: "quiet" },
-      one.host === null ? "address unknown" : h("a", { href: `http://${one.host}:${one.port}/` }, `${one.host}:${one.port}`),
+      one.host === null ? "address unknown" : h("a", { href: addressOf(one) }, `${one.host}:${one.port}`),
       one.rack === null ? null : ` · rack ${one.rack}`),
     h("div", { class: "buttons" },
       one.state === "live" ? button("Drain", () => act("drain", one), { key: `drain-${one.id}`, label: `Drain broker ${one.id}` }) : null,

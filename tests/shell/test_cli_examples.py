@@ -36,11 +36,9 @@ OF_THE_LAB = {
     "heal",
     "break-disk",
     "mend-disk",
-    # and of real brokers: `tests/kafka` runs them
-    "controller",
-    "takeover",
-    "handback",
 }
+#: beside real brokers; `integration/test_dedicated_examples.py` runs them
+OF_REAL_BROKERS = {"controller", "takeover", "handback"}
 #: of `sparkjobs`, handed on to them as a process of their own
 OF_THE_JOBS = {"report", "logs"}
 #: those that start Spark
@@ -53,7 +51,7 @@ def commands(group: click.Group = klamm, *before: str) -> Iterator[tuple[str, cl
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
             yield from commands(command, *before, name)
-        elif group is not klamm or name not in OF_THE_LAB | OF_THE_JOBS:
+        elif group is not klamm or name not in OF_THE_LAB | OF_REAL_BROKERS | OF_THE_JOBS:
             yield " ".join((*before, name)), command
 
 

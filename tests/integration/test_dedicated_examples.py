@@ -1,0 +1,81 @@
+"""The examples in the help of the commands for real brokers: run as they stand but for the addresses, beside a broker
+that is there in ZooKeeper only."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from kazoo.client import KazooClient
+
+from brokerstub.lab.zookeeper import ZooKeeperServer, free_port
+from controller.cli.group import klamm
+from tests.integration.test_lab_examples import KLAMM, is_ready
+from tests.shell.test_cli_examples import OF_REAL_BROKERS, example_of
+
+pytestmark = [pytest.mark.java, pytest.mark.slow]
+
+CHROOT = "/beside-kafka"
+
+
+@pytest.fixture
+def kafka(zookeeper: ZooKeeperServer) -> Iterator[str]:
+    """What a Kafka broker that is the controller has written; yields the address with the chroot."""
+    address = f"127.0.0.1:{zookeeper.client_port}"
+    maker = KazooClient(address)
+    maker.start()
+    maker.ensure_path(CHROOT)
+    maker.chroot = CHROOT
+    registration = {
+        "version": 5, "host": "127.0.0.1", "port": 1, "endpoints": ["PLAINTEXT://127.0.0.1:1"], "jmx_port": -1,
+        "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT"}, "features": {}, "timestamp": "1",
+    }  # fmt: skip
+    nodes = {
+        "/cluster/id": {"version": "1", "id": "kkkkkkkkkkkkkkkkkkkkkw"},
+        "/controller_epoch": 1,
+        "/feature": {"features": {}, "version": 2, "status": 1},
+    }
+    for path, content in nodes.items():
+        maker.create(path, json.dumps(content).encode(), makepath=True)
+    for path in ("/brokers/ids", "/brokers/topics", "/admin/delete_topics", "/config/changes", "/config/topics"):
+        maker.ensure_path(path)
+    maker.create("/brokers/ids/1", json.dumps(registration).encode(), ephemeral=True)
+    maker.create("/controller", b'{"version":2,"brokerid":1,"timestamp":"1","kraftControllerEpoch":-1}', ephemeral=True)
+    yield f"{address}{CHROOT}"
+    maker.stop()
+    maker.close()
+
+
+def test_the_examples_for_real_brokers_run_one_after_the_other(kafka: str, tmp_path: Path) -> None:
+    http, own = f"http://127.0.0.1:{free_port()}", f"kafka://127.0.0.1:{free_port()}"
+    places = {"127.0.0.1:2181/kafka": kafka, "http://127.0.0.1:9101": http, "kafka://127.0.0.1:9100": own}
+
+    def words_of(name: str) -> list[str]:
+        example = example_of(name, klamm.commands[name])
+        for written, actual in places.items():
+            example = example.replace(written, actual)
+        return [KLAMM, *shlex.split(example)[1:]]
+
+    assert set(klamm.commands) >= OF_REAL_BROKERS == {"controller", "takeover", "handback"}
+    process = subprocess.Popen(words_of("controller"), cwd=tmp_path, stderr=subprocess.PIPE)
+    try:
+        while not is_ready(f"{http}/livez"):
+            assert process.poll() is None, process.stderr and process.stderr.read().decode()
+
+        def run(*words: str) -> str:
+            done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+            assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+            return done.stdout
+
+        assert "broker 1, epoch 1" in run(*words_of("takeover"))  # only looks
+        assert "taken over" in run(KLAMM, "takeover", "--url", http)
+        assert "handed back" in run(*words_of("handback"))
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    assert process.returncode == 0
