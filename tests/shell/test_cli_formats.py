@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
+from controller.chronicle import Chronicle
 from controller.core.duties import Deletion
 from controller.core.events import ReassignAsked
+from controller.core.lines import Stamp, phase_line
 from controller.daemon import TermRecord
 from tests.builders import a_cluster, a_leadership
 from tests.shell.deciding_support import DecidingDoor, a_cluster_to_command
@@ -38,6 +40,7 @@ COMMANDS = (
     "reassign generate --topic orders --brokers 1,2 --seed 1",
     "reassign execute plan.json",
     "reassign verify plan.json",
+    "reassign cancel --all",
     "elect --type preferred --all",
     "drain 2",
     "drain 2 --show",
@@ -45,6 +48,7 @@ COMMANDS = (
     "explain orders-0",
     "what-if kill 2",
     "history",
+    "events --last 1",
     "ps",
 )
 
@@ -67,6 +71,8 @@ def shapes(folder: Path) -> dict[str, Any]:
         door = DecidingDoor(cluster)
         door.decide(ReassignAsked({("moving", 0): (1, 3)}))
         door.terms = [TermRecord(7, 1, 1_000, 2_000, "session gone", {"loaded": 8.25})]
+        door.chronicle = Chronicle(7)
+        door.chronicle.accept([phase_line(Stamp(1_000, "c", 1, 7, "7-1"), "claimed", 4.5)])
         with a_cluster_to_command(cluster, door) as (klamm, _):
             result = klamm(*shlex.split(command), "-o", "json")
             assert result.exit_code in (0, 1), f"{command}: {result.output}"
