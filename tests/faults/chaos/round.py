@@ -31,6 +31,8 @@ from tests.integration.judging import bugs_in
 
 REST_S: Final = 90.0
 WARM_MAX_S: Final = 30.0
+REST_POLL_S: Final = 0.2
+UNDRAIN_EVERY_S: Final = 2.0
 SUPERVISE_EVERY_S: Final = 1.0
 OUT_OF_REACH: Final = "no ZooKeeper session within"
 #: what makes a round count: so many operations done before the first fault, and so many of its faults that hit
@@ -136,7 +138,7 @@ class Round:
             for broker_id in self.field.broker_ids if drained else ():
                 await self.player.ask("undrain", str(broker_id), UndrainAsked(broker_id), draw=Random(broker_id))
             trouble = [one async for one in unrest(self.field)]
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(UNDRAIN_EVERY_S if drained else REST_POLL_S)
         self.bugs += [f"no rest: {one}" for one in trouble[:5]]
         return None if trouble else round((time.monotonic() - begun) * 1000)
 
