@@ -76,7 +76,8 @@ def story_of(history: History, key: Key) -> list[str]:
             if (row.topic_id, row.partition) == (topic_id, number):
                 text = f"broker {rpc.broker_id} answered {rpc.error_code} to {rpc.kind} of epoch {rpc.controller_epoch}"
                 told.append((rpc.at_ms, f"{text}: {row}"))
-    told += [(call.begun_ms, f"asked: {call.what} {call.subject} -> {call.outcome}") for call in history.calls]
+    asked = (call for call in history.calls if call.outcome != "refused")  # that changed nothing
+    told += [(call.begun_ms, f"asked: {call.what} {call.subject} -> {call.outcome}") for call in asked]
     start_ms = history.commits[0].at_ms
     return [f"{at_ms - start_ms:>8} ms  {text}" for at_ms, text in sorted(told, key=lambda one: one[0])]
 
