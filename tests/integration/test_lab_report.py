@@ -29,7 +29,6 @@ def surroundings(tmp_path: Path) -> Iterator[dict[str, str]]:
         "KLAMM_UP_PORT_BASE": str(base),
         "KLAMM_UP_ZOOKEEPER_PORT": str(free_port()),
         "KLAMM_UP_TIMEOUT": "120s",
-        "KLAMM_URL": f"http://127.0.0.1:{base + 1},http://127.0.0.1:{base + 2},http://127.0.0.1:{base + 3}",
     }
     yield environment
     subprocess.run([KLAMM, "down"], env=environment, cwd=tmp_path, capture_output=True, check=True, timeout=60)
