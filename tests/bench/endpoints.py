@@ -1,8 +1,9 @@
 """Broker endpoints for measuring: a process of its own that reads whole requests, checks who sends them and
 acknowledges, decoding nothing.
 
-`python -m tests.bench.endpoints PORT COUNT`: broker N obeys our dialect on PORT + N and Kafka's on PORT + COUNT + N, in
-the same few lines, so that neither controller has the faster brokers. Each acknowledgement is a line of output:
+`python -m tests.bench.endpoints COUNT`: its first line of output has COUNT ports on which the brokers obey our dialect
+and as many more for Kafka's, in the same few lines, so that neither controller has the faster brokers. Each
+acknowledgement is a line of output:
 monotonic time, broker, kind, bytes. Of lines of input `deaf N` lets broker N read and never answer, until `hear N`.
 """
 
@@ -117,15 +118,17 @@ class Endpoint(asyncio.BufferedProtocol):
         sys.stdout.flush()
 
 
-async def serve(port: int, count: int) -> None:
+async def serve(count: int) -> None:
     loop = asyncio.get_running_loop()
     held: Held = {}
-    for broker in range(count):
-        await loop.create_server(partial(Endpoint, broker, http_frame, held), "127.0.0.1", port + broker)
-        await loop.create_server(partial(Endpoint, broker, kafka_frame, held), "127.0.0.1", port + count + broker)
+    servers = [
+        await loop.create_server(partial(Endpoint, broker, frame_in, held), "127.0.0.1", 0)
+        for frame_in in (http_frame, kafka_frame)
+        for broker in range(count)
+    ]
     orders = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
-    sys.stdout.write("ready\n")
+    sys.stdout.write(" ".join(str(server.sockets[0].getsockname()[1]) for server in servers) + "\n")
     sys.stdout.flush()
     while line := await orders.readline():
         order, broker_id = line.decode().split()
@@ -136,4 +139,4 @@ async def serve(port: int, count: int) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(int(sys.argv[1]), int(sys.argv[2])))
+    asyncio.run(serve(int(sys.argv[1])))

@@ -124,7 +124,7 @@ async def _tell(world: World, acks: Sequence[Ack]) -> float:
     async with asyncio.TaskGroup() as group:
         for broker, requests in bodies.items():
             assert broker < BROKERS
-            group.create_task(_tell_broker(world.port + broker, requests))
+            group.create_task(_tell_broker(world.ports[broker], requests))
     return time.monotonic() - started
 
 

@@ -30,12 +30,17 @@ class World:
     """A cluster that any controller finds the same, and can be brought back to how it was."""
 
     def __init__(
-        self, server: ZooKeeperServer, zk: ZooKeeperClient, port: int, acks: Acks, orders: asyncio.StreamWriter
+        self,
+        server: ZooKeeperServer,
+        zk: ZooKeeperClient,
+        ports: Sequence[int],
+        acks: Acks,
+        orders: asyncio.StreamWriter,
     ) -> None:
         self.server = server
         self._orders = orders
         self.zk = zk
-        self.port = port
+        self.ports = ports  # in our dialect, then in Kafka's
         self.acks = acks
         self.topics: dict[str, int] = {}  # name -> partitions
         self._sessions: dict[int, ZooKeeperClient] = {}
@@ -46,7 +51,7 @@ class World:
 
     async def register(self, broker_id: int) -> None:
         """One registration for both: a listener in our dialect, one in Kafka's protocol."""
-        ours, kafkas = self.port + broker_id, self.port + BROKERS + broker_id
+        ours, kafkas = self.ports[broker_id], self.ports[BROKERS + broker_id]
         znode = {
             "version": 5, "host": "127.0.0.1", "port": kafkas, "jmx_port": -1, "features": {}, "timestamp": "0",
             "endpoints": [f"HTTP://127.0.0.1:{ours}", f"PLAINTEXT://127.0.0.1:{kafkas}"],
@@ -198,21 +203,21 @@ def replicas_of(topic: str, partition: int) -> tuple[int, ...]:
 async def a_world(folder: Path, *, heap_mb: int = 2048) -> AsyncIterator[World]:
     server = ZooKeeperServer(folder / "zookeeper", free_port(), tick_time_ms=2000, heap_mb=heap_mb)
     await server.start()
-    port = free_port()
     endpoints = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.bench.endpoints", str(port), str(BROKERS),
+        sys.executable, "-m", "tests.bench.endpoints", str(BROKERS),
         stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     assert endpoints.stdout is not None
     assert endpoints.stdin is not None
-    assert await endpoints.stdout.readline() == b"ready\n"
+    ports = [int(port) for port in (await endpoints.stdout.readline()).split()]
+    assert len(ports) == 2 * BROKERS
     acks = Acks(endpoints.stdout)
     following = asyncio.create_task(acks.follow())
     try:
         servers = [("127.0.0.1", server.client_port)]
         zk = await connect(servers, session_timeout_ms=SESSION_TIMEOUT_MS, connect_timeout_ms=10_000)
         await ensure_paths(zk)
-        world = World(server, zk, port, acks, endpoints.stdin)
+        world = World(server, zk, ports, acks, endpoints.stdin)
         for broker_id in range(BROKERS):
             await world.register(broker_id)
         yield world
