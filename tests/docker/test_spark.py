@@ -14,19 +14,18 @@ import pytest
 from sparkjobs.gold import GOLD
 from tests.docker.cluster import Cluster, until
 from tests.docker.compose import beside
-from tests.docker.files import put, take
+from tests.docker.files import take
 from tests.docker.invariants import settle
 
 pytestmark = [pytest.mark.docker, pytest.mark.long]
 
 ROOT: Final = Path(__file__).parents[2]
-RECORDED: Final = ROOT / "tests" / "data" / "kafka-3.9.1-info"
 WORKERS: Final = ("spark-worker1", "spark-worker2")
 MASTER: Final = "spark://spark-master.cluster:7077"
 
 
 def test_a_report_by_the_spark_cluster_is_the_one_made_locally(cluster: Cluster, tmp_path: Path) -> None:
-    """Of the logs that the brokers wrote, and of those of a real Kafka cluster under faults."""
+    """Of the logs that these brokers wrote, a failover among what they tell."""
     holder, epoch = until(cluster.seat, "somebody holds the seat")
     cluster.kill(f"broker{holder}")  # so that there is something to report
     until(lambda: (seat := cluster.seat()) and seat[1] > epoch, "another one takes over")
@@ -34,21 +33,15 @@ def test_a_report_by_the_spark_cluster_is_the_one_made_locally(cluster: Cluster,
     settle(cluster)
     with beside(cluster, "spark", "spark-master", *WORKERS):
         # the brokers go on writing theirs
-        in_spark(cluster, "sh", "-c", "mkdir /reports/ours && cp -r /var/lib/klamm/broker-* /reports/ours")
-        put(cluster.container("spark-master"), "/reports/recorded", RECORDED)
-        for name in ("ours", "recorded"):
-            in_spark(
-                cluster, "klamm", "report", f"/reports/{name}", "--master", MASTER, "--out", f"/reports/{name}-out"
-            )
+        in_spark(cluster, "sh", "-c", "mkdir /reports/logs && cp -r /var/lib/klamm/broker-* /reports/logs")
+        in_spark(cluster, "klamm", "report", "/reports/logs", "--master", MASTER, "--out", "/reports/out")
         for worker in WORKERS:
-            started = cluster.container(worker).logs().count(b"Asked to launch executor")
-            assert started == 2, f"{worker} worked for {started} of 2 reports"
+            assert b"Asked to launch executor" in cluster.container(worker).logs(), f"{worker} did nothing"
         take(cluster.container("spark-master"), "/reports", tmp_path)
-    for name in ("ours", "recorded"):
-        local = tmp_path / "local" / name
-        words = [sys.executable, "-m", "sparkjobs", "report", str(tmp_path / "reports" / name), "--engine", "local"]
-        subprocess.run([*words, "--out", str(local)], check=True, capture_output=True, timeout=300, cwd=ROOT)
-        are_equal(tmp_path / "reports" / f"{name}-out", local, tmp_path)
+    local = tmp_path / "local"
+    words = [sys.executable, "-m", "sparkjobs", "report", str(tmp_path / "reports" / "logs"), "--engine", "local"]
+    subprocess.run([*words, "--out", str(local)], check=True, capture_output=True, timeout=300, cwd=ROOT)
+    are_equal(tmp_path / "reports" / "out", local, tmp_path)
 
 
 def are_equal(by_cluster: Path, local: Path, here: Path) -> None:
