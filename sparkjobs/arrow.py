@@ -17,8 +17,8 @@ _UNREAD: Final[dict[str, Any]] = {"dt": "", "ts_raw": "", "shape_id": "", "line"
 READ: Final = tuple(name for name in columns_of(SilverEvent) if name not in {*_UNREAD, "catalog_version"})
 
 
-def arrow_schema(table: type[Row]) -> Any:
-    """The declared types in Arrow's words."""
+def arrow_type(kind: str) -> Any:
+    """Of a column's SQL type."""
     simple = {
         "int": pa.int32(),
         "bigint": pa.int64(),
@@ -26,12 +26,12 @@ def arrow_schema(table: type[Row]) -> Any:
         "boolean": pa.bool_(),
         "double": pa.float64(),
     }
-    return pa.schema(
-        [
-            pa.field(name, pa.list_(simple[kind[6:-1]]) if kind.startswith("array<") else simple[kind])
-            for name, kind in columns_of(table).items()
-        ]
-    )
+    return pa.list_(simple[kind[6:-1]]) if kind.startswith("array<") else simple[kind]
+
+
+def arrow_schema(table: type[Row]) -> Any:
+    """The declared types in Arrow's words."""
+    return pa.schema([pa.field(name, arrow_type(kind)) for name, kind in columns_of(table).items()])
 
 
 def batch_of(table: type[Row], rows: Sequence[Row]) -> Any:

@@ -17,15 +17,16 @@ _MONTHS = {
 
 def millis_of(text: str, zone: str) -> int | None:
     """`text` is one of the dates that a layout lets through."""
+    if len(text) == 23 and text[19] in ".,":  # with milliseconds and without a zone: nearly all lines
+        second = _second_of(text[:19], zone)
+        return None if second is None else second + int(text[20:])
     if len(text) == 13 and text.isdigit():
         return int(text)
     if text[2] == " ":  # 18 Nov 2026 07:08:36,816
         text = f"{text[7:11]}-{_MONTHS.get(text[3:6], '00')}-{text[:2]} {text[12:]}"
     minute = _minute_of(text[:16], zone if len(text) <= 19 or _is_local(text) else text[19:].lstrip(".,0123456789 "))
-    if minute is None:
-        return None
     seconds = int(text[17:19])
-    if seconds > 59:
+    if minute is None or seconds > 59:
         return None
     millis = int(text[20:23]) if len(text) >= 23 and text[19] in ".," else 0
     return minute + seconds * 1_000 + millis
@@ -33,6 +34,12 @@ def millis_of(text: str, zone: str) -> int | None:
 
 def _is_local(text: str) -> bool:
     return text[-1] != "Z" and "+" not in text[19:] and "-" not in text[19:]
+
+
+@lru_cache(maxsize=4_096)
+def _second_of(text: str, zone: str) -> int | None:
+    minute, seconds = _minute_of(text[:16], zone), int(text[17:19])
+    return None if minute is None or seconds > 59 else minute + seconds * 1_000
 
 
 @lru_cache(maxsize=65_536)

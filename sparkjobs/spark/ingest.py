@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -24,7 +24,6 @@ from sparkjobs.local.ingest import Tally, count_of_copy
 from sparkjobs.parse import lines as rules
 from sparkjobs.schemas import (
     CATALOG_VERSION,
-    LINE_KEPT,
     BronzeFile,
     Row,
     SilverCount,
@@ -33,22 +32,13 @@ from sparkjobs.schemas import (
     columns_of,
     spark_schema,
 )
-from sparkjobs.spark.ours import read_ours
-from sparkjobs.spark.plan import events_of, read_kafka
+from sparkjobs.spark.lines import parsed, staged_schema
 from sparkjobs.spark.session import NoSparkError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _R = TypeVar("_R", bound=Row)
-_INFO: Final = (
-    "path string, cluster string, file_id string, kind string, layout string, wrapper string, tz string, "
-    "file_broker int, lines bigint, is_whole boolean, is_text boolean"
-)
-_FROM_FILE: Final = (
-    *("cluster", "file_id", "kind", "layout", "wrapper", "tz", "broker"),
-    *("lines", "is_whole", "is_text"),
-)
 
 
 class SparkIngested(NamedTuple):
@@ -75,10 +65,8 @@ def ingest(spark: SparkSession, files: Sequence[BronzeFile], staging: Path | str
     readable = [file for file in files if file.status == "read"]
     if readable:
         stage_into(spark, readable, f"{staging}/lines")
-        staged = staged_in(spark, f"{staging}/lines")
-    else:
-        staged = spark.createDataFrame([], staged_schema())
-    return settled(staged, files)
+        return settled(staged_in(spark, f"{staging}/lines"), files)
+    return settled(spark.createDataFrame([], staged_schema()), files)
 
 
 def staged_in(spark: SparkSession, target: str) -> DataFrame:
@@ -98,12 +86,7 @@ def stage_into(
     spark: SparkSession, files: Sequence[BronzeFile], target: str, above: Mapping[str, int] | None = None
 ) -> None:
     """Parse each line once. `above`: how many lines stand before a file's first, where it is a piece of a log."""
-    # the catalogue is more code than one method may hold: compiled whole, it would be compiled in vain
-    spark.conf.set("spark.sql.codegen.wholeStage", "false")
-    try:
-        stage(raw_lines(spark, files, above or {}), files).write.mode("overwrite").parquet(target)
-    finally:
-        spark.conf.unset("spark.sql.codegen.wholeStage")
+    parsed(raw_lines(spark, files, above or {}), files).write.mode("overwrite").parquet(target)
 
 
 def settled(staged: DataFrame, files: Sequence[BronzeFile]) -> SparkIngested:
@@ -116,7 +99,7 @@ def settled(staged: DataFrame, files: Sequence[BronzeFile]) -> SparkIngested:
 
 
 def raw_lines(spark: SparkSession, files: Sequence[BronzeFile], above: Mapping[str, int]) -> DataFrame:
-    """Each line with its number and what is known of its file."""
+    """Each line with its number and the place of its file among `files`."""
     uris = {_uri(file.paths[0]): file for file in files}
     lines = spark.read.text(list(uris), lineSep="\n").select(
         F.col("value"),
@@ -130,41 +113,17 @@ def raw_lines(spark: SparkSession, files: Sequence[BronzeFile], above: Mapping[s
         starts.append((path, block_start, first - so_far[path] - 1))
         so_far[path] += count
     placed = spark.createDataFrame(starts, "path string, block_start bigint, shift bigint")
-    info = [(uri, *(getattr(file, name) for name in _FROM_FILE)) for uri, file in uris.items()]
+    numbered = spark.createDataFrame(list(zip(uris, range(len(uris)), strict=True)), "path string, file_no int")
     return (
         lines.join(F.broadcast(placed), ["path", "block_start"])
-        .join(F.broadcast(spark.createDataFrame(info, _INFO)), "path")
-        .select("*", (F.col("row_id") - F.col("shift")).alias("line_no"))
-        .drop("path", "block_start", "row_id", "shift")
+        .join(F.broadcast(numbered), "path")
+        .select("value", "file_no", (F.col("row_id") - F.col("shift")).alias("line_no"))
     )
 
 
 def _uri(path: str) -> str:
     """As Spark names it."""
     return path if SCHEME.match(path) else Path(path).resolve().as_uri().replace("file://", "file:", 1)
-
-
-def stage(raw: DataFrame, files: Sequence[BronzeFile]) -> DataFrame:
-    """One row per line: an event's columns, or the reason why it is none."""
-    is_ours = F.col("layout") == "klamm"
-    tables = []
-    if any(file.layout != "klamm" for file in files):
-        tables.append(_staged(read_kafka(raw.filter(~F.coalesce(is_ours, F.lit(False))), files)))
-    if any(file.layout == "klamm" for file in files):
-        tables.append(read_ours(raw.filter(is_ours)))
-    return tables[0] if len(tables) == 1 else tables[0].unionByName(tables[1])
-
-
-def _staged(judged: DataFrame) -> DataFrame:
-    is_head = (F.col("reason") == rules.CONTINUES) & F.col("text").rlike(rf"(?s)\A(?:{rules.TRACE_HEAD})\z")
-    return events_of(judged.select("*", F.when(is_head, F.substring("text", 1, LINE_KEPT)).alias("trace_head")))
-
-
-def staged_schema() -> str:
-    """Of the staging table: an event's columns that the parser fills, and why a line is none."""
-    absent = {"dt", "ts_adj", "skew_ms", "skew_err_ms", "trace", "catalog_version"}
-    columns = {name: kind for name, kind in columns_of(SilverEvent).items() if name not in absent}
-    return ", ".join(f"{name} {kind}" for name, kind in {**columns, "fate": "string", "trace_head": "string"}.items())
 
 
 def _copies(staged: DataFrame) -> DataFrame:

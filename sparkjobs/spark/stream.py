@@ -29,7 +29,8 @@ from sparkjobs.files import Zones, survey
 from sparkjobs.gold import Outage
 from sparkjobs.schemas import BronzeFile
 from sparkjobs.spark import clocks
-from sparkjobs.spark.ingest import SparkIngested, as_said, settled, stage_into, staged_schema
+from sparkjobs.spark.ingest import SparkIngested, as_said, settled, stage_into
+from sparkjobs.spark.lines import staged_schema
 from sparkjobs.spool import Piece, Spool, log_id_of, piece_of
 
 _BATCH: Final = re.compile(r"batch=(\d+)", re.ASCII)

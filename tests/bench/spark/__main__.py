@@ -66,17 +66,17 @@ class Bench:
     def parse(self) -> Iterator[Row]:
         """Every column of every line, typed, and thrown away."""
         from sparkjobs.local.ingest import ingest
-        from sparkjobs.spark.ingest import raw_lines, stage
+        from sparkjobs.spark.ingest import raw_lines
+        from sparkjobs.spark.lines import parsed
         from sparkjobs.spark.session import session_for
 
         files = survey(find_logs([str(self.folder)]), "bench", Zones())
         took_s, _ = timed(lambda: ingest(files))
         yield self.row("all columns", "local engine", took_s)
         spark = session_for("local[2]")
-        spark.conf.set("spark.sql.codegen.wholeStage", "false")
 
         def parse() -> None:
-            stage(raw_lines(spark, files, {}), files).write.format("noop").mode("overwrite").save()
+            parsed(raw_lines(spark, files, {}), files).write.format("noop").mode("overwrite").save()
 
         yield self.row("all columns", "Spark, warm", min(timed(parse)[0] for _ in range(self.warm + 1)))
         spark.stop()

@@ -91,13 +91,14 @@ def spark_windows(spark: SparkSession, folder: Path) -> tuple[int, int]:
     from pyspark.sql import functions as F  # noqa: N812
 
     from sparkjobs.files import Zones, find_logs, survey
-    from sparkjobs.spark.ingest import raw_lines, stage
+    from sparkjobs.spark.ingest import raw_lines
+    from sparkjobs.spark.lines import parsed
 
     files = survey(find_logs([str(folder)]), "bench", Zones())
     raw = raw_lines(spark, files, {}).filter(F.col("value").contains("OfflinePartition"))
     of_partition = Window.partitionBy("file_id", "topic", "partition").orderBy("line_no")
     row = (
-        stage(raw, files)
+        parsed(raw, files)
         .filter(F.col("event") == "partition_changed")
         .select(
             *("to_state", "ts_utc"),

@@ -1,0 +1,127 @@
+"""Both engines, and the stream, conclude the same from the same logs, however these are packed, copied and named."""
+
+from __future__ import annotations
+
+import gzip
+import random
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sparkjobs.answers import local
+from sparkjobs.answers.local import Answers
+from sparkjobs.bundle import Bundle, silver_of
+from sparkjobs.files import Zones, find_logs, survey
+from sparkjobs.parse.layouts import LAYOUTS
+from sparkjobs.report.write import digest_of
+from tests.spark.lines import MESSAGES, damaged
+from tests.spark.simulate import Simulation
+from tests.spark.test_lines import rendered
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_AROUND = ("{}", "{}", "kafka-1  | {}", "2026-11-18T07:49:10.504123Z {}", "kafka1/state-change.log:{}")
+_ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata")
+
+
+def write_anything(folder: Path, draw: random.Random) -> None:
+    """Lines of all versions in random layouts, damaged, packed and copied; and a cluster's own story among them."""
+    simulation = Simulation(draw.randrange(1_000), skew_ms={2: draw.choice((0, 90_000))}).run(faults=4)
+    simulation.write(folder / "story", draw.choice(("TRACE", "INFO")), bad=True)
+    for broker in range(5, 9):
+        layout, around = draw.choice(LAYOUTS), draw.choice(_AROUND)
+        lines = []
+        for _ in range(draw.randrange(1, 120)):
+            message, logger, _columns = draw.choice(MESSAGES)
+            hour, minute, second = draw.randrange(24), draw.randrange(60), draw.randrange(60)
+            ts = f"2026-11-18 {hour:02}:{minute:02}:{second:02},{draw.randrange(9)}00"
+            lines.append(rendered(layout, message, ts=ts, logger=logger))
+            if draw.random() < 0.2:
+                lines.append(damaged(lines[-1], draw))
+            if draw.random() < 0.1:
+                lines += ["java.lang.IllegalStateException: no", "\tat a.b(C.java:1)"]
+        path = folder / f"broker{broker}" / draw.choice(("state-change.log", "controller.log", "server.log"))
+        path.parent.mkdir(parents=True)
+        text = "\n".join(around.format(line) for line in lines).encode("utf-8", "surrogateescape")
+        path.write_bytes(draw.choice((text, text + b"\n", gzip.compress(text, mtime=0))))
+
+
+def by_local(folder: Path, zones: Zones) -> Answers:
+    return local.answers_for(silver_of(Bundle(survey(find_logs([str(folder)]), "c", zones))).ingested.events)
+
+
+def by_spark(spark: SparkSession, folder: Path, zones: Zones, staging: Path) -> Answers:
+    from sparkjobs.answers.spark import answers_for
+    from sparkjobs.spark import clocks
+    from sparkjobs.spark.ingest import ingest
+
+    events = ingest(spark, survey(find_logs([str(folder)]), "c", zones), staging).events
+    return answers_for(clocks.corrected(events, clocks.skew_of(events)))
+
+
+def pack(contents: list[bytes], folder: Path, draw: random.Random) -> None:
+    """Under other names, in another order, some compressed, some of them twice."""
+    draw.shuffle(contents)
+    for number, content in enumerate(contents):
+        for copy in range(draw.choice((1, 1, 2))):
+            path = folder / f"{number % 3}" / f"{draw.randrange(100):02}-{number}-{copy}.log"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(gzip.compress(content) if draw.random() < 0.5 else content)
+
+
+@pytest.mark.java
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seed", range(4))
+def test_random_logs_of_all_dialects_give_equal_rows_in_every_table(
+    spark: SparkSession, tmp_path: Path, seed: int
+) -> None:
+    draw = random.Random(seed)
+    write_anything(tmp_path / "logs", draw)
+    zones = Zones(draw.choice(_ZONES), {broker: draw.choice(_ZONES) for broker in (2, 6)})
+    expected = by_local(tmp_path / "logs", zones)
+    found = by_spark(spark, tmp_path / "logs", zones, tmp_path / "staging")
+    assert expected["partition_outages"]
+    for name, rows in expected.items():
+        assert found[name] == rows, name
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_names_order_copies_and_compression_change_nothing(tmp_path: Path, seed: int) -> None:
+    digests, draw = set(), random.Random(seed)
+    Simulation(seed).run(faults=6).write(tmp_path / "plain", "TRACE", bad=bool(seed))
+    contents = [
+        gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        for path in sorted((tmp_path / "plain").rglob("*.*"))
+    ]
+    for variant in range(4):
+        pack(contents, tmp_path / str(variant), draw)
+        digests.add(digest_of(by_local(tmp_path / str(variant), Zones())))
+    assert len(digests) == 1
+    assert digests == {digest_of(by_local(tmp_path / "0", Zones()))}, "and a rerun"
+
+
+@pytest.mark.java
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_spark_and_a_stream_have_that_digest_too(spark: SparkSession, tmp_path: Path) -> None:
+    from sparkjobs.spark.stream import Stream
+
+    draw = random.Random(5)
+    Simulation(5).run(faults=6).write(tmp_path / "plain", "TRACE", bad=True)
+    contents = [path.read_bytes() for path in sorted((tmp_path / "plain").rglob("*.log.*")) if path.suffix != ".gz"]
+    digests = {}
+    for variant in ("one", "other"):
+        pack(contents, tmp_path / variant, draw)
+        digests[f"local, {variant}"] = digest_of(by_local(tmp_path / variant, Zones()))
+        found = by_spark(spark, tmp_path / variant, Zones(), tmp_path / f"staging-{variant}")
+        digests[f"spark, {variant}"] = digest_of(found)
+    watched = Stream(spark, tmp_path / "out", "c", Zones())
+    logs = find_logs([str(tmp_path / "other")])
+    for part in logs[::2], logs:
+        watched.spool.advance(part, is_end=part is logs)
+        watched.run_once()
+    digests["stream"] = digest_of(watched.finish(survey(logs, "c", Zones())))
+    assert len(set(digests.values())) == 1, digests
