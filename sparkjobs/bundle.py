@@ -15,6 +15,7 @@ from sparkjobs.files import SCHEME, Zones, find_logs, merged, survey
 from sparkjobs.local.ingest import Ingested, ingest
 from sparkjobs.schemas import BronzeFile, SilverSkew
 from sparkjobs.skew import corrected, skew_of
+from sparkjobs.spark.session import is_submitted
 
 #: of content, not compressed: where the local engine's memory ends to be modest
 LOCAL_LIMIT_BYTES: Final = 400_000_000
@@ -36,6 +37,8 @@ class Bundle(msgspec.Struct, frozen=True):
             return "spark"
         if wanted != "auto":
             return wanted
+        if is_submitted():
+            return "spark"
         return "local" if self.size_bytes <= LOCAL_LIMIT_BYTES else "spark"
 
 

@@ -62,7 +62,7 @@ def staging_below(out: Path) -> Iterator[Path]:
 
 def ingest(spark: SparkSession, files: Sequence[BronzeFile], staging: Path | str) -> SparkIngested:
     """`staging` is a folder, new for each call, that must live as long as the result is used."""
-    readable = [file for file in files if file.status == "read"]
+    readable = [file for file in files if file.status == "read" and _is_there(file.paths[0])]
     if readable:
         stage_into(spark, readable, f"{staging}/lines")
         return settled(staged_in(spark, f"{staging}/lines"), files)
@@ -119,6 +119,11 @@ def raw_lines(spark: SparkSession, files: Sequence[BronzeFile], above: Mapping[s
         .join(F.broadcast(numbered), "path")
         .select("value", "file_no", (F.col("row_id") - F.col("shift")).alias("line_no"))
     )
+
+
+def _is_there(path: str) -> bool:
+    """Spark plans nothing over a path that has gone; what lies elsewhere only Spark can ask for."""
+    return SCHEME.match(path) is not None or Path(path).exists()
 
 
 def _uri(path: str) -> str:

@@ -1,6 +1,7 @@
 """One SparkSession, set up for these jobs: UTC, few shuffles, splits that suit logs, nothing that talks to the outside.
 
-With a `master` of a cluster the jobs run there; workers need the same Python only where a job says so (none of ours).
+With a `master` of a cluster the jobs run there; workers need this package, msgspec and pyarrow (with spark-submit:
+`--py-files` and the wheel). What spark-submit was told stands.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ def session_for(master: str | None = None, settings: dict[str, str] | None = Non
             "the Spark engine needs pyspark: pip install 'klamm[spark]', or use --engine local"
         ) from None
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName("klamm").master(master or f"local[{os.cpu_count() or 2}]")
+    builder = SparkSession.builder.appName("klamm")
+    if master is not None or not is_submitted():
+        builder = builder.master(master or f"local[{os.cpu_count() or 2}]")
     for name, value in {**SETTINGS, **_reachable(master), **(settings or {})}.items():
         builder = builder.config(name, value)
     try:
@@ -54,7 +57,14 @@ def session_for(master: str | None = None, settings: dict[str, str] | None = Non
     return session
 
 
+def is_submitted() -> bool:
+    """Whether spark-submit started this process, and so chose the master."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
 def _reachable(master: str | None) -> dict[str, str]:
     """A driver of a cluster elsewhere must be found by its workers: there Spark chooses the address."""
+    if master is None and is_submitted():
+        return {}
     is_here = master is None or master.startswith("local") or "127.0.0.1" in master
     return LOOPBACK if is_here else {}

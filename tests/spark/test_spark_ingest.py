@@ -109,6 +109,18 @@ def test_our_own_logs_and_bad_files_are_read_equally(spark: SparkSession, tmp_pa
     assert {row.reason for row in expected.quarantine} >= {"torn", "no_header", "bad_timestamp", "encoding", "too_long"}
 
 
+def test_a_file_that_vanishes_after_it_was_found_is_named_by_both(spark: SparkSession, tmp_path: Path) -> None:
+    line = rendered(STOCK, MESSAGES[1][0]) + "\n"
+    (tmp_path / "stays.log").write_text(line)
+    (tmp_path / "goes.log").write_text(line.replace(TS, TS[:-1] + "5"))
+    files = survey(find_logs([str(tmp_path)]), "test", Zones())
+    (tmp_path / "goes.log").unlink()
+    expected = both_agree(spark, files, tmp_path / "staging")
+    assert sorted(file.status for file in expected.files) == ["read", "vanished"]
+    (tmp_path / "stays.log").unlink()
+    assert both_agree(spark, files, tmp_path / "again").events == []
+
+
 def test_what_was_ingested_once_is_not_read_again(spark: SparkSession, tmp_path: Path) -> None:
     from sparkjobs.spark.tables import ingest_into, read_table
 
