@@ -1,1 +1,1 @@
-"""The local engine: plain Python, one process. The oracle of the Spark engine, and faster than it on small bundles."""
+"""The local engine: plain Python, one process; faster than Spark on small bundles, and what it is held against."""

@@ -1,4 +1,4 @@
-"""One line to one row: the reader that the local engine runs, and the oracle of the Spark plan. Pure.
+"""One line to one row: the reader of both engines. Pure.
 
 It knows one file: its layout, wrapper, zone and broker stand in the file's row. `read` takes a line and says what it
 is: a `SilverEvent`, a quarantine reason, or a continuation of what stands above.
@@ -22,21 +22,18 @@ from sparkjobs.parse.shapes import API_NAMES, KEY_LENGTH, RECOVERY_NAMES, REFUSA
 from sparkjobs.schemas import LINE_KEPT, LINE_LIMIT, BronzeFile, SilverEvent
 
 #: what belongs to the event above: stack traces, indented dumps, closing brackets, nothing
-CONTINUATION: Final = r"\s|$|\S*(?:Exception|Error|Throwable)\b|Caused by:|Suppressed:|[)}\]]"
-TRACE_HEAD: Final = r"\S*(?:Exception|Error|Throwable)\b.*"
+_CONTINUATION: Final = re.compile(r"\s|$|\S*(?:Exception|Error|Throwable)\b|Caused by:|Suppressed:|[)}\]]", re.ASCII)
+_TRACE_HEAD: Final = re.compile(r"\S*(?:Exception|Error|Throwable)\b.*", re.ASCII | re.DOTALL)
 #: bytes that no text holds; what could not be decoded became U+FFFD
-NOT_TEXT: Final = "[\x00-\x08\x0b\x0c\x0e-\x1f\ufffd]"
+_NOT_TEXT: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffd]")
 #: who speaks, at the end of a bracketed prefix or at the beginning of an old line
-WHO: Final = r"(?:[iI]d=|broker=|[cC]ontroller |on |Manager |broker )(\d{1,9})(?: epoch=(\d{1,9}))?"
-OLD_WHO: Final = r"(?:Controller|Broker) (\d{1,9})(?: epoch (\d{1,9}))?(?: |(?='s ))"
-#: what OLD_WHO finds, by itself
-OLD_WHO_ALONE: Final = r"(?:Controller|Broker) (\d{1,9})(?: epoch (\d{1,9}))? ?"
-STATE_LOGGERS: Final = ("state.change.logger", "change.logger", "logger")
-DIGITS: Final = "0123456789"
-
-_CONTINUATION, _TRACE_HEAD = re.compile(CONTINUATION, re.ASCII), re.compile(TRACE_HEAD, re.ASCII | re.DOTALL)
-_NOT_TEXT, _WHO, _OLD_WHO = (re.compile(one, re.ASCII) for one in (NOT_TEXT, WHO, OLD_WHO))
-_BROKER_EPOCHS = re.compile(r"BrokerState\(brokerId=(\d+), brokerEpoch=-?\d+\)")
+_WHO: Final = re.compile(
+    r"(?:[iI]d=|broker=|[cC]ontroller |on |Manager |broker )(\d{1,9})(?: epoch=(\d{1,9}))?", re.ASCII
+)
+_OLD_WHO: Final = re.compile(r"(?:Controller|Broker) (\d{1,9})(?: epoch (\d{1,9}))?(?: |(?='s ))", re.ASCII)
+_STATE_LOGGERS: Final = ("state.change.logger", "change.logger", "logger")
+_DIGITS: Final = "0123456789"
+_BROKER_EPOCHS: Final = re.compile(r"BrokerState\(brokerId=(\d+), brokerEpoch=-?\d+\)")
 
 #: what a line is when it is no event
 CONTINUES: Final = "continuation"
@@ -140,8 +137,8 @@ class LineReader:
         """
         who, epoch, body = self._said_by(message)
         key = body[:KEY_LENGTH].lower()
-        if key[:1] in DIGITS and key:
-            key = "#" + body.lstrip(DIGITS)[:KEY_LENGTH].lower()
+        if key[:1] in _DIGITS and key:
+            key = "#" + body.lstrip(_DIGITS)[:KEY_LENGTH].lower()
         if logger.endswith("KafkaServer") or message.startswith("[KafkaServer "):
             key = f"kafkaserver: {key}"
         shape = route(key, body)
@@ -150,7 +147,7 @@ class LineReader:
         found = None if shape is None else shape.regex.fullmatch(message if shape.is_on_message else body)
         broker = self._file.broker if who is None else who
         if shape is None or found is None:
-            if logger in STATE_LOGGERS or (not logger and self._file.kind == "state-change"):
+            if logger in _STATE_LOGGERS or (not logger and self._file.kind == "state-change"):
                 return None
             return {"broker": broker, "role": "server", "event": "other", "shape_id": UNLISTED}
         row = _slots_of(shape, found)
@@ -189,7 +186,7 @@ def _numbers_in(found: re.Match[str] | None) -> tuple[int | None, int | None]:
 
 
 def _slots_of(shape: Shape, found: re.Match[str]) -> dict[str, Any]:
-    row: dict[str, Any] = {"role": shape.role, "event": shape.event, "shape_id": shape.shape_id, **shape.constants}
+    row: dict[str, Any] = shape.fixed.copy()
     texts = found.groups()
     for slot, is_number, is_list, first, others in shape.places:
         text = texts[first]
@@ -197,7 +194,7 @@ def _slots_of(shape: Shape, found: re.Match[str]) -> dict[str, Any]:
             text = next((texts[other] for other in others if texts[other] is not None), None)
         if text:
             row[slot] = int(text) if is_number else ints_of(text) if is_list else text
-    return _in_words(row)
+    return _in_words(row) if shape.has_words else row
 
 
 def _in_words(row: dict[str, Any]) -> dict[str, Any]:

@@ -27,6 +27,8 @@ INT_SLOTS: Final = (
 LONG_SLOTS: Final = ("version", "correlation_id", "elapsed_ms", "broker_epoch")
 LIST_SLOTS: Final = ("isr", "replicas", "added", "removed")
 TEXT_SLOTS: Final = ("topic", "from_state", "to_state", "api", "error", "recovery", "reason")
+#: what they capture is not always what the column says
+WORD_SLOTS: Final = frozenset({"from_state", "to_state", "recovery", "api", "elapsed_ms", "n_more"})
 SLOTS: Final = (*INT_SLOTS, *LONG_SLOTS, *LIST_SLOTS, *TEXT_SLOTS)
 
 _NAMED_GROUP = re.compile(r"\(\?<(\w+)>")
@@ -54,6 +56,16 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             (slot, slot in _DIGITS, slot in LIST_SLOTS, first - 1, tuple(group - 1 for group in others))
             for slot, (first, *others) in self.groups.items()
         )
+
+    @cached_property
+    def fixed(self) -> dict[str, str]:
+        """The columns that need no line."""
+        return {"role": self.role, "event": self.event, "shape_id": self.shape_id, **self.constants}
+
+    @cached_property
+    def has_words(self) -> bool:
+        """Whether what is captured may be an old name or a number that stands for something."""
+        return not WORD_SLOTS.isdisjoint(self.groups) or self.event in ("request_ignored", "response_received")
 
     @cached_property
     def regex(self) -> re.Pattern[str]:
