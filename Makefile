@@ -81,7 +81,7 @@ bench-kafka: $(INSTALLED) java ## the same beside Apache Kafka's controller, in 
 	@$(BIN)/python -m tests.bench --kafka --topics 100 --partitions 100
 	@$(BIN)/python -m tests.bench --kafka --topics 1000 --partitions 100
 
-bench-spark: java ## the Spark jobs beside DuckDB, Polars and a plain loop, on the same 1.2 million lines
+bench-spark: java ## the Spark jobs beside DuckDB, Polars and a plain loop, on the same lines; the report; memory
 	@$(BIN)/python -m tests.bench.spark
 
 # SEEDS, START; or SEED, for one of them with its story

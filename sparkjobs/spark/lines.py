@@ -39,21 +39,24 @@ def staged_schema() -> str:
 def parsed(raw: DataFrame, files: Sequence[BronzeFile]) -> DataFrame:
     """One row per line. `raw`: value, file_no (its place in `files`), line_no."""
     known = list(files)
+    lines = raw.select(F.col("value").cast("binary"), "file_no", "line_no")
+    return lines.mapInArrow(lambda batches: read_batches(batches, known), staged_schema())
 
-    def rows(batches: Iterable[Any]) -> Iterator[Any]:
-        readers = [LineReader(file) for file in known]
-        for batch in batches:
-            values, numbers, lines = (batch.column(name).to_pylist() for name in ("value", "file_no", "line_no"))
-            read = [
-                _row(readers[number], known[number], value.decode("utf-8", "replace"), line_no)
-                for value, number, line_no in zip(values, numbers, lines, strict=True)
-            ]
-            columns = zip(*read, strict=True)
-            arrays = [pa.array(column, type=field.type) for column, field in zip(columns, _SCHEMA, strict=True)]
-            if arrays:
-                yield pa.RecordBatch.from_arrays(arrays, schema=_SCHEMA)
 
-    return raw.select(F.col("value").cast("binary"), "file_no", "line_no").mapInArrow(rows, staged_schema())
+def read_batches(batches: Iterable[Any], files: Sequence[BronzeFile]) -> Iterator[Any]:
+    """What a worker does with its share."""
+    readers = [LineReader(file) for file in files]
+    for batch in batches:
+        values, numbers, lines = (batch.column(name).to_pylist() for name in ("value", "file_no", "line_no"))
+        read = [
+            _row(readers[number], files[number], value.decode("utf-8", "replace"), line_no)
+            for value, number, line_no in zip(values, numbers, lines, strict=True)
+        ]
+        if read:
+            columns = zip(zip(*read, strict=True), _SCHEMA, strict=True)
+            yield pa.RecordBatch.from_arrays(
+                [pa.array(column, type=field.type) for column, field in columns], schema=_SCHEMA
+            )
 
 
 def _row(reader: LineReader, file: BronzeFile, line: str, line_no: int) -> tuple[Any, ...]:
