@@ -257,8 +257,8 @@ class Term:
 
 def started_for(loaded: Loaded, controller_epoch: int) -> TermStarted:
     """The event that begins the term of this epoch."""
-    found = found_states(loaded.states, controller_epoch)
     admin = loaded.admin
+    found = found_states(loaded.states, controller_epoch, admin.terms)
     epochs = {**{broker_id: drain.epoch for broker_id, drain in admin.drains.items()}, **admin.failed_dirs}
     stale_ids = {b for b, epoch in epochs.items() if b not in loaded.brokers or loaded.brokers[b].epoch != epoch}
     return TermStarted(loaded.brokers, loaded.zxid, found, admin.markers, frozenset(stale_ids))

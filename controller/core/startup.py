@@ -22,9 +22,16 @@ from controller.core.work import Context, Decided, Work
 FOUND_WITHIN_MS = 10_000
 
 
-def found_states(facts: Iterable[StateFact], controller_epoch: int) -> list[StateFact]:
-    """The last decision of the previous controller: it may have been committed and not recorded."""
-    before = [fact for fact in facts if fact.state is not None and fact.state.controller_epoch == controller_epoch - 1]
+def found_states(
+    facts: Iterable[StateFact], controller_epoch: int, recorded_epochs: Iterable[int] = ()
+) -> list[StateFact]:
+    """The last decision before this term: it may have been committed and not recorded. A term that was gone before it
+    had loaded is passed over; one of `recorded_epochs` had loaded, and has found what was before it."""
+    stamped = [(fact.state.controller_epoch, fact) for fact in facts if fact.state is not None]
+    last_epoch = max((epoch for epoch, _ in stamped if epoch < controller_epoch), default=controller_epoch)
+    if any(last_epoch < epoch < controller_epoch for epoch in recorded_epochs):
+        return []
+    before = [fact for epoch, fact in stamped if epoch == last_epoch < controller_epoch]
     newest_ms = max((fact.mtime_ms for fact in before), default=0)
     return [fact for fact in before if fact.mtime_ms > newest_ms - FOUND_WITHIN_MS]
 

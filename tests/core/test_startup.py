@@ -140,6 +140,14 @@ def test_found_are_states_of_the_previous_epoch_within_ten_seconds_of_its_newest
     assert found_states([], EPOCH) == []
 
 
+def test_found_are_states_before_a_term_that_was_gone_before_it_had_loaded() -> None:
+    """Simulated schedule 200252: one stopped with an answer lost, the next died once it had claimed."""
+    fact = a_state_fact("orders", 0, a_leadership(1, [1], controller_epoch=EPOCH - 2), mtime_ms=1_000)
+    assert found_states([fact], EPOCH) == [fact]
+    assert found_states([fact], EPOCH, [EPOCH - 2]) == [fact]
+    assert found_states([fact], EPOCH, [EPOCH - 2, EPOCH - 1]) == [], "the term between has found it"
+
+
 def test_a_found_state_of_a_partition_that_no_topic_has_is_passed_over() -> None:
     cluster = loaded(orders=[[1]])
     assert not settle(cluster, start(1, found=[a_state_fact("orders", 9, a_leadership(1, [1]))])).of(StateFound)

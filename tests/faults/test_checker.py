@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.checker import rules_told, rules_zookeeper
+from tests.faults.checker import rules_asked, rules_told, rules_zookeeper
 from tests.faults.checker.history import HistoryError
 from tests.faults.checker.verdict import judge, report
 from tests.faults.doctors import BAD, MORE, Doctor, a_good_history, states_in, with_state, without
+from tests.faults.doctors_asked import BAD_ASKED
 
 
 def test_a_run_without_harm_is_not_found_fault_with() -> None:
     assert judge(a_good_history()) == []
 
 
-@pytest.mark.parametrize(("rule", "doctor"), [*BAD.items(), *MORE])
+@pytest.mark.parametrize(("rule", "doctor"), [*BAD.items(), *BAD_ASKED.items(), *MORE])
 def test_every_rule_finds_what_breaks_it(rule: str, doctor: Doctor) -> None:
     history = a_good_history()
     doctor(history)
@@ -22,8 +23,8 @@ def test_every_rule_finds_what_breaks_it(rule: str, doctor: Doctor) -> None:
 
 
 def test_every_rule_was_seen_to_bite() -> None:
-    rules = {one.__name__ for one in (*rules_zookeeper.RULES, *rules_told.RULES)}
-    assert rules == set(BAD)
+    rules = {one.__name__ for one in (*rules_zookeeper.RULES, *rules_told.RULES, *rules_asked.RULES)}
+    assert rules == {*BAD, *BAD_ASKED}
 
 
 def test_a_finding_tells_the_story_of_its_partition() -> None:

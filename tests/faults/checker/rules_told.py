@@ -11,51 +11,11 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-import msgspec
-
 from tests.faults.checker.history import History, Rpc
-from tests.faults.checker.replay import Key, Registration, State, Step, World
-from tests.faults.checker.rules_zookeeper import Wrong, is_by_controller
+from tests.faults.checker.known import Known, Written
+from tests.faults.checker.rules_zookeeper import Wrong
 
 REMOVED: Final = -2
-
-
-class Written(msgspec.Struct, frozen=True):
-    """A state znode's version, by whom and when."""
-
-    key: Key
-    topic_id: str | None
-    state: State
-    zxid: int
-    at_ms: int
-    by_controller: bool
-
-
-class Known(msgspec.Struct):
-    """What the replay found out, for rules about the whole run."""
-
-    world: World
-    written: list[Written] = []
-    claims: list[tuple[int, int, int, int]] = []  # epoch, broker id, zxid, ms
-    deleted: dict[str, tuple[int, int]] = {}  # topic id -> zxid, epoch
-    registrations: list[Registration] = []
-    gone_states: dict[Key, int] = {}
-
-    def note(self, step: Step, world: World) -> None:
-        self.world = world
-        commit = step.commit
-        if step.is_claim and step.seat_after is not None:
-            who = world.sessions.get(step.seat_after, -1)
-            self.claims.append((step.epoch_after or 0, who, commit.zxid, commit.at_ms))
-        for one in step.states:
-            if one.after is not None:
-                by = is_by_controller(step)
-                self.written.append(Written(one.key, one.topic_id, one.after, commit.zxid, commit.at_ms, by))
-            else:
-                self.gone_states[one.key] = commit.zxid
-        for topic in step.topics:
-            if topic.before is not None and topic.after is None and topic.before.topic_id is not None:
-                self.deleted[topic.before.topic_id] = (commit.zxid, step.epoch_before or 0)
 
 
 RunRule = Callable[[History, Known], Iterator[Wrong]]

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tests.faults.checker import rules_told, rules_zookeeper
+from tests.faults.checker import rules_asked, rules_told, rules_zookeeper
 from tests.faults.checker.history import History
+from tests.faults.checker.known import Known
 from tests.faults.checker.replay import Key, replay
 
 #: of one rule so many findings are kept: the first ones say it
@@ -34,14 +35,14 @@ def judge(history: History) -> list[Finding]:
     findings: list[Finding] = []
     known = None
     for step, world in replay(history):
-        known = known or rules_told.Known(world)
+        known = known or Known(world)
         known.note(step, world)
         for rule in rules_zookeeper.RULES:
             for key, text in rule(history, step, world):
                 findings.append(Finding(rule.__name__, key, text, step.commit.zxid))
     assert known is not None, "an empty history is refused"
     known.registrations = [*known.world.past, *known.world.registered.values()]
-    for run_rule in rules_told.RULES:
+    for run_rule in (*rules_told.RULES, *rules_asked.RULES):
         findings += [Finding(run_rule.__name__, key, text) for key, text in run_rule(history, known)]
     return _few_of_each(findings)
 
