@@ -93,7 +93,7 @@ def json_for(answers: Answers, quote: Quoting, read: Input, digest: str) -> str:
         "verdict": {"mood": verdict.mood, "sentence": verdict.sentence, "numbers": dict(verdict.numbers)},
         "summary": dict(summary_for(answers)),
         "findings": findings,
-        "tables": dict(answers),
+        "tables": dict(sorted(answers.items())),  # whichever engine found them, in whichever order
         "input": read._asdict(),
         "digest": digest,
     }
