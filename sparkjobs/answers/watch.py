@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+import msgspec
+
 from sparkjobs.answers import outages
 from sparkjobs.answers.conclude import facts_for
 from sparkjobs.answers.facts import Facts, Place, Tally
@@ -127,7 +129,7 @@ class Told:
         fresh = []
         for outage_id, outage in now.items():
             before = told.get(outage_id)
-            if before is None or before.retracted or before.outage != outage:
+            if before is None or before.retracted or _reads(before.outage) != _reads(outage):
                 fresh.append(Revision(outage_id, 1 if before is None else before.rev + 1, False, outage))
         for outage_id, before in told.items():
             if outage_id not in now and not before.retracted:
@@ -145,6 +147,11 @@ class Told:
 
     def _note(self, one: Revision) -> None:
         self._last.setdefault((one.outage.topic, one.outage.partition), {})[one.outage_id] = one
+
+
+def _reads(outage: Outage) -> Outage:
+    """All but where the proof stands: another copy of the same line is no news."""
+    return msgspec.structs.replace(outage, file_id="", line_no=0)
 
 
 def _named(found: Iterable[Outage]) -> dict[str, Outage]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from sparkjobs.answers import local, outages
 from sparkjobs.answers.watch import Revision, Told, Watch
@@ -49,6 +51,10 @@ class Watching:
         return local.sorted_rows([one.outage for one in last.values() if not one.retracted])  # type: ignore[return-value]
 
 
+def without_places(rows: Iterable[Any]) -> list[Any]:
+    return local.sorted_rows(replace(row, file_id="", line_no=0) for row in rows)
+
+
 def events_in(folder: Path) -> list[SilverEvent]:
     return ingest(survey(find_logs([str(folder)]), "c", Zones())).events
 
@@ -66,7 +72,9 @@ def test_in_any_order_and_any_pieces_the_revisions_are_those_of_a_batch(
     watching, size = Watching("c"), len(events) // pieces + 1
     for start in range(0, len(events), size):
         watching.see(events[start : start + size])
-        assert watching.standing() == local.answers_for(watching.so_far)["partition_outages"]
+        assert without_places(watching.standing()) == without_places(
+            local.answers_for(watching.so_far)["partition_outages"]
+        )
     assert watching.standing()
     for outage_id in {one.outage_id for one in watching.revisions}:
         assert next(one.rev for one in watching.revisions if one.outage_id == outage_id) == 1
@@ -83,7 +91,7 @@ def test_file_after_file_of_a_real_cluster_ends_as_a_batch(recording: str) -> No
     events = ingest(files).events
     for file in files:
         watching.see([event for event in events if event.file_id == file.file_id])
-    assert watching.standing() == local.answers_for(events)["partition_outages"]
+    assert without_places(watching.standing()) == without_places(local.answers_for(events)["partition_outages"])
 
 
 def test_only_what_is_touched_is_gone_through_again(tmp_path: Path) -> None:
