@@ -15,6 +15,7 @@ from sparkjobs.bundle import Bundle, silver_of
 from sparkjobs.files import Zones, find_logs, survey
 from sparkjobs.parse.layouts import LAYOUTS
 from sparkjobs.report.write import digest_of
+from tests.spark.bundles import write
 from tests.spark.lines import MESSAGES, damaged
 from tests.spark.simulate import Simulation
 from tests.spark.test_lines import rendered
@@ -29,7 +30,7 @@ _ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata")
 def write_anything(folder: Path, draw: random.Random) -> None:
     """Lines of all versions in random layouts, damaged, packed and copied; and a cluster's own story among them."""
     simulation = Simulation(draw.randrange(1_000), skew_ms={2: draw.choice((0, 90_000))}).run(faults=4)
-    simulation.write(folder / "story", draw.choice(("TRACE", "INFO")), bad=True)
+    write(simulation, folder / "story", draw.choice(("TRACE", "INFO")), bad=True)
     for broker in range(5, 9):
         layout, around = draw.choice(LAYOUTS), draw.choice(_AROUND)
         lines = []
@@ -91,7 +92,7 @@ def test_random_logs_of_all_dialects_give_equal_rows_in_every_table(
 @pytest.mark.parametrize("seed", range(3))
 def test_names_order_copies_and_compression_change_nothing(tmp_path: Path, seed: int) -> None:
     digests, draw = set(), random.Random(seed)
-    Simulation(seed).run(faults=6).write(tmp_path / "plain", "TRACE", bad=bool(seed))
+    write(Simulation(seed).run(faults=6), tmp_path / "plain", "TRACE", bad=bool(seed))
     contents = [
         gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
         for path in sorted((tmp_path / "plain").rglob("*.*"))
@@ -110,7 +111,7 @@ def test_spark_and_a_stream_have_that_digest_too(spark: SparkSession, tmp_path: 
     from sparkjobs.spark.stream import Stream
 
     draw = random.Random(5)
-    Simulation(5).run(faults=6).write(tmp_path / "plain", "TRACE", bad=True)
+    write(Simulation(5).run(faults=6), tmp_path / "plain", "TRACE", bad=True)
     contents = [path.read_bytes() for path in sorted((tmp_path / "plain").rglob("*.log.*")) if path.suffix != ".gz"]
     digests = {}
     for variant in ("one", "other"):

@@ -18,6 +18,7 @@ from sparkjobs.files import Zones, find_logs, survey
 from sparkjobs.gold import Outage
 from sparkjobs.local.ingest import ingest
 from sparkjobs.schemas import SilverEvent
+from tests.spark.bundles import write
 from tests.spark.simulate import Simulation
 
 DATA = Path(__file__).parents[1] / "data"
@@ -65,7 +66,7 @@ def test_in_any_order_and_any_pieces_the_revisions_are_those_of_a_batch(
     tmp_path_factory: pytest.TempPathFactory, seed: int, level: str, pieces: int
 ) -> None:
     folder, draw = tmp_path_factory.mktemp("logs"), random.Random(seed)
-    Simulation(seed).run(faults=6).write(folder, level)
+    write(Simulation(seed).run(faults=6), folder, level)
     events = events_in(folder)
     if draw.random() < 0.5:
         draw.shuffle(events)
@@ -96,7 +97,7 @@ def test_file_after_file_of_a_real_cluster_ends_as_a_batch(recording: str) -> No
 
 def test_only_what_is_touched_is_gone_through_again(tmp_path: Path) -> None:
     simulation = Simulation(3, partitions=40).run(faults=4)
-    simulation.write(tmp_path, "TRACE")
+    write(simulation, tmp_path, "TRACE")
     events = sorted(events_in(tmp_path), key=lambda event: event.ts_utc)
     watching, last = Watching("c"), next(e for e in reversed(events) if e.event == "partition_changed")
     early = [event for event in events if event is not last]
