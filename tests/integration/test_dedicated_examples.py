@@ -17,10 +17,28 @@ from brokerstub.lab.zookeeper import ZooKeeperServer, free_port
 from controller.cli.group import klamm
 from tests.integration.test_lab_examples import KLAMM, is_ready
 from tests.shell.test_cli_examples import OF_REAL_BROKERS, example_of
+from tests.shell.test_cli_formats import shape_of
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 CHROOT = "/beside-kafka"
+#: their machine formats, pinned as those of all others are
+TAKEN_SHAPE = {
+    "taken": "bool",
+    "controller_epoch": "null",
+    "check": {
+        "controller": "int",
+        "controller_epoch": "int",
+        "brokers": ["int"],
+        "topics": "int",
+        "partitions": "int",
+        "reasons": [],
+        "decisions": [],
+        "writes": [],
+        "writes_count": "int",
+    },
+}
+HANDED_BACK_KEYS = {"handed_back"}
 
 
 @pytest.fixture
@@ -73,8 +91,11 @@ def test_the_examples_for_real_brokers_run_one_after_the_other(kafka: str, tmp_p
             return done.stdout
 
         assert "broker 1, epoch 1" in run(*words_of("takeover"))  # only looks
+        assert shape_of(json.loads(run(*words_of("takeover"), "-o", "json"))) == TAKEN_SHAPE
         assert "taken over" in run(KLAMM, "takeover", "--url", http)
         assert "handed back" in run(*words_of("handback"))
+        assert "taken over" in run(KLAMM, "takeover", "--url", http)
+        assert json.loads(run(*words_of("handback"), "-o", "json")).keys() == HANDED_BACK_KEYS
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate(timeout=60)

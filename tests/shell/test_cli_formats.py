@@ -19,7 +19,7 @@ from controller.core.duties import Deletion
 from controller.core.events import ReassignAsked
 from controller.core.lines import Stamp, phase_line
 from controller.daemon import TermRecord
-from tests.builders import a_cluster, a_leadership
+from tests.builders import a_broker, a_cluster, a_leadership
 from tests.shell.deciding_support import DecidingDoor, a_cluster_to_command
 
 PINNED = Path(__file__).with_name("cli_formats.json")
@@ -28,6 +28,7 @@ COMMANDS = (
     "status",
     "brokers list",
     "brokers config 1",
+    "brokers forget 9",
     "topics list",
     "topics describe orders",
     "topics config orders",
@@ -67,6 +68,7 @@ def shapes(folder: Path) -> dict[str, Any]:
     found = {}
     for command in COMMANDS:
         cluster = a_cluster(orders=[[1, 2], [2, 1]], old=[[1, 2]], moving=[[1, 2]], live=(1, 2, 3))
+        cluster.gone[9] = a_broker(9)
         cluster.duties.deletions["old"] = Deletion(is_queued=True, waits_for="broker 3 is gone")
         door = DecidingDoor(cluster)
         door.decide(ReassignAsked({("moving", 0): (1, 3)}))
