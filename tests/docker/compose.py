@@ -44,7 +44,9 @@ def running(project: str, brokers: int, directory: Path) -> Iterator[Cluster]:
         _start(compose, cluster)
         yield cluster
     finally:
-        compose.stop()
+        # of every profile: what was started beside it has volumes as well
+        ended = _run([*cluster.compose_command, "--profile", "*", "down", "--volumes"])
+        assert ended.returncode == 0, ended.stderr
 
 
 def _start(compose: DockerCompose, cluster: Cluster) -> None:
