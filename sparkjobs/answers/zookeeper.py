@@ -14,7 +14,7 @@ from sparkjobs.schemas import SilverEvent
 
 
 def gaps_of(events: Iterable[SilverEvent]) -> Iterator[Gap]:
-    """Each broker's stretches without ZooKeeper. `events` in order of time."""
+    """Each broker's stretches without ZooKeeper, of at least a millisecond. `events` in order of time."""
     lost: dict[int, Gap] = {}
     for event in events:
         if event.broker is None:
@@ -25,7 +25,9 @@ def gaps_of(events: Iterable[SilverEvent]) -> Iterator[Gap]:
         elif event.event == "session_expired" and gap is not None:
             lost[event.broker] = gap._replace(has_expired=True)
         elif event.event in ("session_established", "server_starting") and gap is not None:
-            yield lost.pop(event.broker)._replace(to_ms=event.ts_adj)
+            del lost[event.broker]
+            if gap.from_ms < event.ts_adj:
+                yield gap._replace(to_ms=event.ts_adj)
     yield from lost.values()
 
 
