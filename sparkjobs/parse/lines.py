@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from sparkjobs.parse.layouts import JSON_FIELDS, WRAPPERS, Layout, layout_for
-from sparkjobs.parse.moments import day_of, millis_of
+from sparkjobs.parse.moments import LAST_MS, day_of, millis_of
 from sparkjobs.parse.ours import row_of_ours
 from sparkjobs.parse.patterns import Shape
 from sparkjobs.parse.shapes import API_NAMES, KEY_LENGTH, RECOVERY_NAMES, REFUSALS, STATE_NAMES, UNLISTED, route
@@ -125,7 +125,7 @@ class LineReader:
         if row is None:
             return "torn" if is_cut or text.startswith("{") else "no_header"
         at_ms = row.pop("at_ms")
-        if not 0 <= at_ms < 253_402_300_800_000:
+        if not 0 <= at_ms < LAST_MS:
             return "bad_timestamp"
         event_id = self._event_id(self._file.cluster, row["broker"], str(at_ms), text)
         return self._event(row, str(at_ms), at_ms, line, line_no, event_id=event_id, level="INFO")

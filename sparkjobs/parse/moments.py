@@ -1,13 +1,18 @@
 """From a date as printed to milliseconds since 1970. Local times of the hour that occurs twice are taken as the first.
 
-What is no moment (a 31st of February, an hour 25) is None. Pure.
+What is no moment (a 31st of February, an hour 25) is None, and so is one that no cluster can have seen: a single
+damaged year would stretch what is told by the day over thousands of years. Pure.
 """
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import lru_cache
+from typing import Final
 from zoneinfo import ZoneInfo
+
+FIRST_MS: Final = 1_293_840_000_000  # 2011, when Kafka was published
+LAST_MS: Final = 4_102_444_800_000  # 2100
 
 _MONTHS = {
     **{"Jan": "01", "Feb": "02", "Mar": "03", "Apr": "04", "May": "05", "Jun": "06"},
@@ -21,7 +26,7 @@ def millis_of(text: str, zone: str) -> int | None:
         second = _second_of(text[:19], zone)
         return None if second is None else second + int(text[20:])
     if len(text) == 13 and text.isdigit():
-        return int(text)
+        return in_reach(int(text))
     if text[2] == " ":  # 18 Nov 2026 07:08:36,816
         text = f"{text[7:11]}-{_MONTHS.get(text[3:6], '00')}-{text[:2]} {text[12:]}"
     minute = _minute_of(text[:16], zone if len(text) <= 19 or _is_local(text) else text[19:].lstrip(".,0123456789 "))
@@ -55,7 +60,12 @@ def _minute_of(text: str, zone: str) -> int | None:
             aware = local.replace(tzinfo=ZoneInfo(zone))
     except ValueError:
         return None
-    return int(aware.timestamp()) * 1_000
+    return in_reach(int(aware.timestamp()) * 1_000)
+
+
+def in_reach(millis: int) -> int | None:
+    """None for what no cluster can have seen."""
+    return millis if FIRST_MS <= millis < LAST_MS else None
 
 
 @lru_cache(maxsize=4_096)

@@ -163,3 +163,10 @@ def test_no_damage_to_a_line_raises_or_makes_a_number_that_no_column_holds(
     if isinstance(event, SilverEvent):
         numbers = [getattr(event, name) for name, kind in columns_of(SilverEvent).items() if kind == "int"]
         assert all(number is None or abs(number) < 2**31 for number in numbers)
+
+
+@pytest.mark.parametrize("year", ["0026", "1926", "2010", "2100", "2926"])
+def test_a_year_that_no_cluster_can_have_seen_is_no_moment(year: str) -> None:
+    line = rendered(STOCK, OFFLINE)
+    assert isinstance(read(line), SilverEvent)
+    assert not isinstance(read(line.replace("2026", year, 1)), SilverEvent)
