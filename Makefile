@@ -47,7 +47,7 @@ test-rest: java ## what takes longer: Spark at length, simulated and real faults
 	@$(MAKE) kafka-test
 	@case "$$KLAMM_REQUIRE" in *docker*) $(MAKE) docker-test ;; *) $(PYTEST) -m docker tests/docker ;; esac
 
-test-all: test test-rest ## all tests, as CI runs them; KLAMM_REQUIRE=docker,chromium,java,maven allows no skip
+test-all: test test-rest ## all tests; KLAMM_REQUIRE=docker,chromium,java,maven allows no skip
 
 lint: $(INSTALLED) ## format, lint and types
 	@$(BIN)/ruff format --quiet --check .
