@@ -22,8 +22,6 @@ from tests.contract.labs import RealLab, back, eventually, stays
 
 pytestmark = pytest.mark.java
 
-AT_ONCE_S = 1.0  # on a busy machine too; silence is noticed after 2.7 s (two thirds of the session's time-out)
-
 
 class InOrder(random.Random):
     """Servers are tried in the order given."""
@@ -50,13 +48,13 @@ async def test_an_answer_that_ends_in_the_middle_is_noticed_at_once(real: RealLa
     with pytest.raises(OutcomeUnknownError, match="in the middle of a message"):
         await client.get("/a")
     await back(client)
-    assert time.monotonic() - began_at < AT_ONCE_S
+    assert time.monotonic() - began_at < 0.3
     node = await client.get("/a")
     assert node is not None
     assert len(node.data) == 10_000
 
 
-async def test_a_reset_is_noticed_at_once_and_the_connection_is_back_at_once(real: RealLab) -> None:
+async def test_a_reset_is_noticed_at_once_and_the_connection_back_within_tens_of_milliseconds(real: RealLab) -> None:
     client = await real.connect()
     await client.get("/", watch=True)
     began_at = time.monotonic()
@@ -66,8 +64,8 @@ async def test_a_reset_is_noticed_at_once_and_the_connection_is_back_at_once(rea
     real.heal(client)
     began_at = time.monotonic()
     await back(client)
-    assert noticed_s < AT_ONCE_S
-    assert time.monotonic() - began_at < AT_ONCE_S
+    assert noticed_s < 0.2
+    assert time.monotonic() - began_at < 0.3
 
 
 async def test_one_server_of_two_that_swallows_the_handshake_hangs_nobody(real: RealLab) -> None:
