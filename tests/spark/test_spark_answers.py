@@ -90,8 +90,16 @@ def test_the_order_of_events_changes_nothing(seed: int, count: int) -> None:
 
 @pytest.mark.java
 @pytest.mark.slow
-@pytest.mark.parametrize("clusters", [12, pytest.param(200, marks=[pytest.mark.long, pytest.mark.timeout(600)])])
-def test_whatever_the_events_every_table_is_that_of_the_local_engine(spark: SparkSession, clusters: int) -> None:
+@pytest.mark.parametrize(
+    ("clusters", "empty"),
+    [
+        (12, {"flapping", "leader_changes", "leader_churn", "zookeeper_outages"}),
+        pytest.param(200, {"flapping"}, marks=[pytest.mark.long, pytest.mark.timeout(600)]),
+    ],
+)
+def test_whatever_the_events_every_table_is_that_of_the_local_engine(
+    spark: SparkSession, clusters: int, empty: set[str]
+) -> None:
     """Each cluster is an example of its own; Spark answers about all of them at once."""
     from sparkjobs.answers.spark import answers_for
 
@@ -100,4 +108,4 @@ def test_whatever_the_events_every_table_is_that_of_the_local_engine(spark: Spar
     expected, found = local.answers_for(events), answers_for(frame_of(spark, events))
     for name, rows in expected.items():
         assert found[name] == rows, name
-    assert sum(map(bool, expected.values())) > len(expected) / 2, "most tables have rows"
+    assert {name for name, rows in expected.items() if not rows} == empty
