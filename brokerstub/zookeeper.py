@@ -98,7 +98,7 @@ class Sessions:
     async def _connect(self, resume: tuple[int, bytes] | None = None) -> ZooKeeperClient:
         servers, chroot = parse_connect(self._config.zookeeper_connect)
         timeout_ms = self._config.zookeeper_session_timeout_ms
-        connect_timeout_ms = self._config.zookeeper_connection_timeout_ms or timeout_ms
+        connect_timeout_ms = self._config.first_session_timeout_ms
         if chroot and resume is None:
             root = await connect(
                 servers, session_timeout_ms=timeout_ms, connect_timeout_ms=connect_timeout_ms, **self._identity

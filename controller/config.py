@@ -17,6 +17,8 @@ class Limits(msgspec.Struct, frozen=True):
     """Bounds of the shell. Tests make them smaller; nobody else does."""
 
     # ZooKeeper
+    #: a short session is no reason to give up soon on a ZooKeeper that starts, too
+    first_session_min_ms: int = 18_000
     writes_per_transaction: int = 500
     bytes_per_transaction: int = 512 * 1024
     transactions_in_flight: int = 4
@@ -70,6 +72,8 @@ class Limits(msgspec.Struct, frozen=True):
     log_rotation_bytes: int = 64 * 1024 * 1024
     log_files_kept: int = 5
     log_lines_queued: int = 1_000_000
+    #: so long health is yellow after lines were lost; the counter among the metrics never forgets
+    log_loss_shown_ms: int = 600_000
 
 
 LIMITS: Final = Limits()
@@ -95,6 +99,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename=lambda name
     inter_broker_listener_name: str = "HTTP"
     broker_rack: str | None = None
     zookeeper_session_timeout_ms: int = 18_000
+    #: how long a start waits for its first session before the process ends; later ones are waited for without end
     zookeeper_connection_timeout_ms: int | None = None
     #: what we make in ZooKeeper is ours (KLAMM_ZOOKEEPER_AUTH says who we are), and others may only read it
     zookeeper_set_acl: bool = False
@@ -136,6 +141,13 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename=lambda name
     def log_directories(self) -> tuple[Path, ...]:
         """The first one also has the lock, the session and the logs."""
         return tuple(Path(part.strip()) for part in self.log_dirs.split(",") if part.strip())
+
+    @property
+    def first_session_timeout_ms(self) -> int:
+        """Unless said otherwise the session's time-out, as in Kafka, but never less than Kafka's default of it."""
+        if self.zookeeper_connection_timeout_ms is not None:
+            return self.zookeeper_connection_timeout_ms
+        return max(self.zookeeper_session_timeout_ms, LIMITS.first_session_min_ms)
 
     @property
     def routes(self) -> dict[str, str]:

@@ -90,6 +90,10 @@ class Door:
         return self._journal.lines_lost
 
     @property
+    def lines_lost_lately(self) -> int:
+        return self._journal.lines_lost_lately
+
+    @property
     def inbox_depth(self) -> int:
         return 0 if self._daemon is None else self._daemon.inbox_depth
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -30,19 +31,27 @@ _LINES_PER_PIECE = 5_000
 class Journal:
     """One per process. `accept` from one thread; the counters may be read from any."""
 
-    def __init__(self, path: Path, limits: Limits = LIMITS) -> None:
+    def __init__(self, path: Path, limits: Limits = LIMITS, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path
         self._limits = limits
         self._encoder = msgspec.json.Encoder()
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="journal")
         self._lock = threading.Lock()
         self._lines_queued = 0
-        self._lines_lost = 0
+        self._clock = clock
+        self._lines_lost = self._lines_lost_lately = 0
+        self._lost_at = clock()
         self._write_failed = False
 
     @property
     def lines_lost(self) -> int:
         return self._lines_lost
+
+    @property
+    def lines_lost_lately(self) -> int:
+        """0 again when none was lost for a while: what cannot be had back is no trouble for ever."""
+        with self._lock:
+            return self._lines_lost_lately if self._is_shown() else 0
 
     @property
     def write_failed(self) -> bool:
@@ -111,10 +120,15 @@ class Journal:
     def _lose(self, count: int, reason: str) -> None:
         with self._lock:
             self._lines_lost += count
+            self._lines_lost_lately = count + (self._lines_lost_lately if self._is_shown() else 0)
+            self._lost_at = self._clock()
             is_news = not self._write_failed
             self._write_failed = True
         if is_news:
             log.error("journal.failed", path=str(self._path), reason=reason)
+
+    def _is_shown(self) -> bool:
+        return self._write_failed or (self._clock() - self._lost_at) * 1_000 < self._limits.log_loss_shown_ms
 
     def _recover(self) -> None:
         with self._lock:

@@ -26,8 +26,8 @@ def troubles_of(door: ControllerDoor, brokers: Iterable[BrokerEntry], summary: S
         found += _in_belief(cluster)
         strangers = [f"broker {one} is of the other kind: it is assigned nothing" for one in sorted(door.strangers)]
         found += _named(strangers, "brokers are of the other kind")
-    if door.lines_lost:
-        found.append(f"{_counted(door.lines_lost, 'line')} of the state-change log could not be written")
+    if lost := door.lines_lost_lately:
+        found.append(f"{_counted(lost, 'line')} of the state-change log could not be written in the last minutes")
     draining = [broker.id for broker in brokers if broker.state == "draining" and summary.leaders[broker.id]]
     found += _named([f"broker {one} is draining: it still leads {summary.leaders[one]}" for one in draining], "drains")
     return found

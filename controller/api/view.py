@@ -141,6 +141,10 @@ class ControllerDoor(Protocol):
         """Lines of the state-change log that this process could not write."""
 
     @property
+    def lines_lost_lately(self) -> int:
+        """So many of them in the last minutes; 0 when none was lost for a while."""
+
+    @property
     def inbox_depth(self) -> int:
         """What waits for the loop; 0 on a standby."""
 

@@ -142,12 +142,11 @@ class Dedicated:
     async def _connect(self) -> ZooKeeperClient:
         broker = self._config.broker
         servers, chroot = parse_connect(broker.zookeeper_connect)
-        timeout_ms = broker.zookeeper_session_timeout_ms
         return await connect(
             servers,
             chroot=chroot,
-            session_timeout_ms=timeout_ms,
-            connect_timeout_ms=broker.zookeeper_connection_timeout_ms or timeout_ms,
+            session_timeout_ms=broker.zookeeper_session_timeout_ms,
+            connect_timeout_ms=broker.first_session_timeout_ms,
             auth=self._config.secrets.zookeeper_auth,
             owns=broker.zookeeper_set_acl,
         )

@@ -92,7 +92,7 @@ class Door:
         self.terms: list[TermView] = []
         self.lines: list[Line] = []
         self.meters = Meters()
-        self.lines_lost = 0
+        self.lines_lost = self.lines_lost_lately = 0
         self.inbox_depth = 0
         self.strangers: dict[int, Broker] = {}
         self.owed: dict[int, OutboxStatus] = {}

@@ -52,13 +52,13 @@ async def test_what_the_controller_left_undone_is_yellow_and_named() -> None:
 @pytest.mark.parametrize(
     ("lost", "reason"),
     [
-        (1, "1 line of the state-change log could not be written"),
-        (70, "70 lines of the state-change log could not be written"),
+        (1, "1 line of the state-change log could not be written in the last minutes"),
+        (70, "70 lines of the state-change log could not be written in the last minutes"),
     ],
 )
 async def test_lost_lines_of_the_log_are_yellow(lost: int, reason: str) -> None:
     door = a_door()
-    door.lines_lost = lost
+    door.lines_lost_lately = lost
     assert await health_of(View(ORDERS, brokers=BROKERS), door) == (200, "yellow", [reason])
 
 
@@ -84,11 +84,11 @@ async def test_of_many_troubles_of_a_kind_a_few_are_named() -> None:
 
 async def test_what_is_left_undone_never_hides_what_is_broken() -> None:
     door = a_door()
-    door.lines_lost = 1
+    door.lines_lost_lately = 1
     view = View(a_topic("orders", a_row(0, -1, [3], [3])), brokers=BROKERS)
     status, verdict, reasons = await health_of(view, door)
     assert (status, verdict) == (503, "red")
     assert reasons == [
         "1 of 1 partition is offline",
-        "1 line of the state-change log could not be written",
+        "1 line of the state-change log could not be written in the last minutes",
     ]

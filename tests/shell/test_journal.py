@@ -85,6 +85,27 @@ async def test_a_log_that_cannot_be_written_counts_reports_once_and_is_tried_aga
     ]
 
 
+async def test_a_loss_is_no_trouble_any_more_when_none_followed_for_a_while_though_it_stays_counted(
+    tmp_path: Path,
+) -> None:
+    folder, now_s = tmp_path / "logs", 100.0
+    journal = Journal(folder / "state-change.log", clock=lambda: now_s)
+    journal.accept([a_line(1), a_line(2)])
+    journal._writer.submit(int).result(timeout=10)
+    now_s += LIMITS.log_loss_shown_ms / 1_000
+    assert journal.lines_lost_lately == 2, "it cannot be written yet"
+    journal.accept([a_line(3)])
+    journal._writer.submit(int).result(timeout=10)
+    assert journal.lines_lost_lately == 3
+    folder.mkdir()
+    journal.accept([a_line(4)])
+    await journal.close()
+    now_s += LIMITS.log_loss_shown_ms / 1_000 - 1
+    assert (journal.lines_lost, journal.lines_lost_lately) == (3, 3)
+    now_s += 1
+    assert (journal.lines_lost, journal.lines_lost_lately) == (3, 0)
+
+
 async def test_a_full_queue_loses_lines_instead_of_waiting(tmp_path: Path) -> None:
     path = tmp_path / "state-change.log"
     journal = Journal(path, msgspec.structs.replace(LIMITS, log_lines_queued=3))

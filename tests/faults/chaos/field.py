@@ -7,6 +7,7 @@ ZooKeeper does not answer. It inflicts nothing itself: that is for `primitives.p
 from __future__ import annotations
 
 import asyncio
+import resource
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -106,6 +107,7 @@ class Field:
                 proxy.delay_ms = {"up": 0, "down": 0}
             if broker.state != "running":
                 await broker.start()
+            give_files(broker.row.pid)
         for way in self.cluster.peers.ways.values():
             way.disarm()
             way.delay_ms = {"up": 0, "down": 0}
@@ -152,6 +154,13 @@ async def _data_of(read: Callable[..., Awaitable[Any]], path: str) -> Any:
     except NoNodeError:
         return None
     return json_of(data)
+
+
+def give_files(pid: int | None) -> None:
+    """It may have as many open as we may."""
+    if pid is not None:
+        with suppress(ProcessLookupError):
+            resource.prlimit(pid, resource.RLIMIT_NOFILE, resource.getrlimit(resource.RLIMIT_NOFILE))
 
 
 def is_stopped(pid: int | None) -> bool:

@@ -18,7 +18,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 
 from brokerstub.lab.zookeeper import ZooKeeperServer
-from tests.faults.chaos.field import Field, Injury, stands
+from tests.faults.chaos.field import Field, Injury, give_files, stands
 from tests.integration.cluster import Broker
 
 BURST_S: Final = 0.2
@@ -183,8 +183,7 @@ async def exhaust_files(field: Field, broker: Broker) -> Injury:
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (opened + FILES_LEFT, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
     async def heal() -> None:
-        with suppress(ProcessLookupError):  # it has what we have, also after two of these at once
-            resource.prlimit(pid, resource.RLIMIT_NOFILE, resource.getrlimit(resource.RLIMIT_NOFILE))
+        give_files(pid)  # what we have, also after two of these at once
 
     return Injury("exhaust files", str(broker.broker_id), lambda: opened > 0, heal)
 

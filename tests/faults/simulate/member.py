@@ -50,7 +50,7 @@ SESSION_TIMEOUT_MS = 4_000
 class SimJournal:
     """Lines as they are accepted: what a process wrote before it died stays."""
 
-    lines_lost = 0
+    lines_lost = lines_lost_lately = 0
 
     def __init__(self, lines: list[Line]) -> None:
         self._lines = lines
