@@ -144,15 +144,25 @@ def is_told_by_zookeeper(cluster: Cluster, broker_ids: Iterable[int]) -> bool:
 
 
 def states_in(zk: KazooClient) -> dict[Partition, State]:
-    """Every state znode."""
+    """Every state znode, but of topics on their way out: these go one by one while they are read."""
     found = {}
     for topic in zk.get_children("/brokers/topics"):
-        for number in json.loads(zk.get(f"/brokers/topics/{topic}")[0])["partitions"]:
-            data, stat = zk.get(f"/brokers/topics/{topic}/partitions/{number}/state")
-            state = json.loads(data)
-            found[(topic, int(number))] = State(
-                state["leader"], state["leader_epoch"], tuple(state["isr"]), stat.version, state["controller_epoch"]
-            )
+        try:
+            found.update(_states_of_topic(zk, topic))
+        except NoNodeError:
+            if zk.exists(f"/brokers/topics/{topic}") and not zk.exists(f"/admin/delete_topics/{topic}"):
+                raise
+    return found
+
+
+def _states_of_topic(zk: KazooClient, topic: str) -> dict[Partition, State]:
+    found = {}
+    for number in json.loads(zk.get(f"/brokers/topics/{topic}")[0])["partitions"]:
+        data, stat = zk.get(f"/brokers/topics/{topic}/partitions/{number}/state")
+        state = json.loads(data)
+        found[(topic, int(number))] = State(
+            state["leader"], state["leader_epoch"], tuple(state["isr"]), stat.version, state["controller_epoch"]
+        )
     return found
 
 

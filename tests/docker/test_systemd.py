@@ -80,6 +80,8 @@ def machine(cluster: Cluster) -> Iterator[Machine]:
         yield Machine(container)
     finally:
         container.remove(force=True)
+        # or the next test's topics would be placed on it
+        until(lambda: cluster.registration(BROKER_ID) is None, "its registration is gone")
 
 
 def test_the_unit_runs_a_broker_confined_restarts_it_and_stops_it_by_a_controlled_shutdown(
