@@ -9,6 +9,7 @@ from __future__ import annotations
 import codecs
 import glob
 import gzip
+import os
 import re
 import zlib
 from collections import Counter
@@ -101,10 +102,13 @@ def merged(files: Iterable[BronzeFile]) -> list[BronzeFile]:
 def _survey_one(
     path: str, cluster: str, zones: Zones, layout: str | None, open_file: Callable[[str], IO[bytes]]
 ) -> BronzeFile:
+    if not path.isascii() and (shown := os.fsencode(path).decode("utf-8", "backslashreplace")) != path:
+        return _unnamed(shown, cluster, zones)
     digest, size_bytes, newlines = sha256(), 0, 0
-    head, tail, trouble, decoder = b"", b"", None, _TextCheck()
+    head, tail, trouble, decoder, is_gzip = b"", b"", None, _TextCheck(), False
     try:
         with open_file(path) as content:
+            is_gzip = isinstance(content, gzip.GzipFile)
             while chunk := content.read(CHUNK_BYTES):
                 digest.update(chunk)
                 size_bytes += len(chunk)
@@ -114,11 +118,11 @@ def _survey_one(
                 tail = chunk if len(chunk) >= HEAD_BYTES else (tail + chunk)[-HEAD_BYTES:]
     except (OSError, EOFError, zlib.error) as error:
         trouble = f"{type(error).__name__}: {error}"
-    status = "read" if size_bytes else "empty"
+    status = "empty" if head in (b"", codecs.BOM_UTF8) else "read"
     if trouble is not None:
         status = "vanished" if trouble.startswith("FileNotFoundError") else "unreadable"
     is_whole = not tail or tail.endswith(b"\n")
-    lines = head[:HEAD_BYTES].decode("utf-8", "replace").split("\n")
+    lines = head[:HEAD_BYTES].decode("utf-8-sig", "replace").split("\n")
     found = sniff(lines[:-1] or lines, layout)
     broker = _broker_of(path, found)
     zone = zones.of(broker)
@@ -135,11 +139,28 @@ def _survey_one(
         broker=broker,
         first_ts=found.first_moment(zone),
         last_ts=last_moment(tail.decode("utf-8", "replace").split("\n"), found, zone),
-        lines=newlines + (0 if is_whole else 1),
+        lines=newlines + (0 if is_whole or status == "empty" else 1),
         is_whole=is_whole,
+        is_gzip=is_gzip,
         is_text=decoder.is_text,
         status=status,
         trouble=trouble,
+    )
+
+
+def _unnamed(path: str, cluster: str, zones: Zones) -> BronzeFile:
+    """A file that no table, page or JVM can name."""
+    return BronzeFile(
+        file_id=sha256(f"unreadable {path}".encode()).hexdigest(),
+        cluster=cluster,
+        paths=(path,),
+        size_bytes=0,
+        kind="unknown",
+        tz=zones.default,
+        lines=0,
+        is_whole=True,
+        status="unreadable",
+        trouble="its name is not UTF-8: give it another",
     )
 
 
@@ -175,9 +196,10 @@ def _broker_of(path: str, found: Sniffed) -> int | None:
 
 
 def lines_of(content: IO[bytes]) -> Iterator[str]:
-    """Divided by newlines alone; the last one may lack it."""
-    rest = b""
-    while chunk := content.read(CHUNK_BYTES):
+    """Divided by newlines alone; the last one may lack it. The mark of UTF-8 at a file's start is no part of a line."""
+    rest, mark = b"", codecs.BOM_UTF8
+    while chunk := content.read(CHUNK_BYTES).removeprefix(mark):
+        mark = b""
         pieces = (rest + chunk).split(b"\n") if len(rest) < CHUNK_BYTES or b"\n" in chunk else [rest + chunk]
         rest = pieces.pop()
         for piece in pieces:

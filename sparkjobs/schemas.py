@@ -47,6 +47,7 @@ class BronzeFile(Row, kw_only=True, frozen=True):
     last_ts: Long | None = None
     lines: Long
     is_whole: bool  # ends with a newline
+    is_gzip: bool = False  # as the first of its paths holds it
     is_text: bool = True  # no control characters, and UTF-8 throughout
     status: str  # read, empty, vanished, unreadable
     trouble: str | None = None

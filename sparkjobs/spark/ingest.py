@@ -19,7 +19,6 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sparkjobs.files import SCHEME
 from sparkjobs.local.ingest import Tally, count_of_copy
 from sparkjobs.parse import lines as rules
 from sparkjobs.schemas import (
@@ -33,6 +32,7 @@ from sparkjobs.schemas import (
     spark_schema,
 )
 from sparkjobs.spark.lines import parsed, staged_schema
+from sparkjobs.spark.paths import as_spark_reads, literal, uri_of, whole
 from sparkjobs.spark.session import NoSparkError
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def staging_below(out: Path) -> Iterator[Path]:
 
 def ingest(spark: SparkSession, files: Sequence[BronzeFile], staging: Path | str) -> SparkIngested:
     """`staging` is a folder, new for each call, that must live as long as the result is used."""
-    readable = [file for file in files if file.status == "read" and _is_there(file.paths[0])]
+    readable = as_spark_reads(spark, files, Path(staging) / "plain")
     if readable:
         stage_into(spark, readable, f"{staging}/lines")
         return settled(staged_in(spark, f"{staging}/lines"), files)
@@ -72,7 +72,7 @@ def ingest(spark: SparkSession, files: Sequence[BronzeFile], staging: Path | str
 def staged_in(spark: SparkSession, target: str) -> DataFrame:
     """What was staged there. Raises NoSparkError where that is not to be seen: each worker had such a folder."""
     try:
-        return spark.read.parquet(target)
+        return spark.read.parquet(literal(target))
     except AnalysisException as error:
         if error.getCondition() != "UNABLE_TO_INFER_SCHEMA":
             raise
@@ -99,36 +99,28 @@ def settled(staged: DataFrame, files: Sequence[BronzeFile]) -> SparkIngested:
 
 
 def raw_lines(spark: SparkSession, files: Sequence[BronzeFile], above: Mapping[str, int]) -> DataFrame:
-    """Each line with its number and the place of its file among `files`."""
-    uris = {_uri(file.paths[0]): file for file in files}
-    lines = spark.read.text(list(uris), lineSep="\n").select(
+    """Each line with its number and the place of its file among `files`, of which Spark reads the first path."""
+    paths = [file.paths[0] for file in files]
+    uris = {path: uri_of(spark, path) for path in paths}
+    lines = spark.read.text([literal(whole(path)) for path in paths], lineSep="\n").select(
         F.col("value"),
         F.col("_metadata.file_path").alias("path"),
         F.col("_metadata.file_block_start").alias("block_start"),
         F.monotonically_increasing_id().alias("row_id"),
     )
     blocks = lines.groupBy("path", "block_start").agg(F.min("row_id").alias("first"), F.count("*").alias("n")).collect()
-    starts, so_far = [], defaultdict[str, int](int, {_uri(path): count for path, count in above.items()})
+    starts, so_far = [], defaultdict[str, int](int, {uris[path]: count for path, count in above.items()})
     for path, block_start, first, count in sorted(blocks):
         starts.append((path, block_start, first - so_far[path] - 1))
         so_far[path] += count
     placed = spark.createDataFrame(starts, "path string, block_start bigint, shift bigint")
-    numbered = spark.createDataFrame(list(zip(uris, range(len(uris)), strict=True)), "path string, file_no int")
+    numbers = [(uris[path], number) for number, path in enumerate(paths)]
+    numbered = spark.createDataFrame(numbers, "path string, file_no int")
     return (
         lines.join(F.broadcast(placed), ["path", "block_start"])
         .join(F.broadcast(numbered), "path")
         .select("value", "file_no", (F.col("row_id") - F.col("shift")).alias("line_no"))
     )
-
-
-def _is_there(path: str) -> bool:
-    """Spark plans nothing over a path that has gone; what lies elsewhere only Spark can ask for."""
-    return SCHEME.match(path) is not None or Path(path).exists()
-
-
-def _uri(path: str) -> str:
-    """As Spark names it."""
-    return path if SCHEME.match(path) else Path(path).resolve().as_uri().replace("file://", "file:", 1)
 
 
 def _copies(staged: DataFrame) -> DataFrame:

@@ -31,6 +31,7 @@ from sparkjobs.schemas import BronzeFile
 from sparkjobs.spark import clocks
 from sparkjobs.spark.ingest import SparkIngested, as_said, settled, stage_into
 from sparkjobs.spark.lines import staged_schema
+from sparkjobs.spark.paths import literal
 from sparkjobs.spool import Piece, Spool, log_id_of, piece_of
 
 _BATCH: Final = re.compile(r"batch=(\d+)", re.ASCII)
@@ -53,7 +54,7 @@ class Stream:
         query = (
             self._spark.readStream.format("text")
             .option("lineSep", "\n")
-            .load(str(self.spool.folder))
+            .load(literal(str(self.spool.folder)))
             .select(F.col("_metadata.file_path").alias("path"))
             .writeStream.foreachBatch(self._on_batch)
             .option("checkpointLocation", str(self._out / "checkpoint"))
@@ -99,7 +100,7 @@ class Stream:
         """The lines of these batches, or of all so far."""
         wanted = None if numbers is None else set(numbers)
         batches = sorted(
-            str(path)
+            literal(str(path))
             for path in (self._out / "staged").glob("batch=*")
             if (found := _BATCH.fullmatch(path.name)) and (wanted is None or int(found[1]) in wanted)
         )

@@ -17,6 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sparkjobs.schemas import TABLES, BronzeFile, SilverCount, SilverSkew, spark_schema
 from sparkjobs.spark.clocks import corrected, skew_of
 from sparkjobs.spark.ingest import as_table, ingest, rows_of, staging_below
+from sparkjobs.spark.paths import literal
 
 
 def ingest_into(spark: SparkSession, files: Sequence[BronzeFile], out: Path) -> list[SilverCount]:
@@ -61,7 +62,7 @@ def _finished(out: Path) -> list[str]:
 
 def _stored(spark: SparkSession, out: Path, name: str, batches: Sequence[str]) -> DataFrame:
     schema = spark_schema(TABLES[name])
-    paths = [f"{out}/{name}/{batch}" for batch in batches if (out / name / batch).exists()]
+    paths = [literal(f"{out}/{name}/{batch}") for batch in batches if (out / name / batch).exists()]
     if not paths:
         return spark.createDataFrame([], schema)
     return spark.read.schema(schema).parquet(*paths)

@@ -23,8 +23,8 @@ from tests.spark.test_lines import rendered
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: found by these tests on their first run, not yet understood; next: which silver rows and which clocks differ
-DIFFERS = pytest.mark.xfail(reason="behind damaged and copied lines the engines differ", strict=True)
+#: next: a log is known to the stream by its first line, and here all of a folder begin with the same junk
+STREAM_DIFFERS = pytest.mark.xfail(reason="logs of one folder that begin alike are one log to the stream", strict=True)
 _AROUND = ("{}", "{}", "kafka-1  | {}", "2026-11-18T07:49:10.504123Z {}", "kafka1/state-change.log:{}")
 _ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata")
 
@@ -77,7 +77,7 @@ def pack(contents: list[bytes], folder: Path, draw: random.Random) -> None:
 @pytest.mark.java
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("seed", [*(pytest.param(seed, marks=DIFFERS) for seed in range(3)), 3])
+@pytest.mark.parametrize("seed", range(4))
 def test_random_logs_of_all_dialects_give_equal_rows_in_every_table(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
@@ -109,7 +109,7 @@ def test_names_order_copies_and_compression_change_nothing(tmp_path: Path, seed:
 @pytest.mark.java
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@DIFFERS
+@STREAM_DIFFERS
 def test_spark_and_a_stream_have_that_digest_too(spark: SparkSession, tmp_path: Path) -> None:
     from sparkjobs.spark.stream import Stream
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 from pathlib import Path
 
 import msgspec
@@ -79,6 +80,16 @@ def test_bad_input_is_counted_and_named_and_stops_nothing(tmp_path: Path) -> Non
     reasons = [row.reason for row in result.quarantine]
     assert {"encoding", "too_long", "torn"} <= set(reasons)
     assert len({event.event_id for event in result.events}) == 3
+
+
+def test_a_file_whose_name_is_no_text_is_named_all_the_same_and_stops_nothing(tmp_path: Path) -> None:
+    (tmp_path / "fine.log").write_text(LINE)
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.log")).write_text(LINE)
+    files = ingest(survey(find_logs([str(tmp_path)]), "c", Zones())).files
+    [odd] = [file for file in files if file.status != "read"]
+    assert odd.status == "unreadable"
+    assert odd.paths == (f"{tmp_path}/caf\\xe9.log",)
+    assert odd.trouble == "its name is not UTF-8: give it another"
 
 
 def test_a_file_that_vanishes_after_it_was_found_is_named(tmp_path: Path) -> None:

@@ -109,6 +109,44 @@ def test_our_own_logs_and_bad_files_are_read_equally(spark: SparkSession, tmp_pa
     assert {row.reason for row in expected.quarantine} >= {"torn", "no_header", "bad_timestamp", "encoding", "too_long"}
 
 
+#: in Spark's eyes: patterns, escapes, files that are not to be seen, schemes, partitions, what is compressed
+NAMES = (
+    *("a b.log", "a%20b.log", "br[1].log", "{a,b}.log", "what?.log", "st*r.log", "back\\slash.log", "Größe.log"),
+    *("_kept.log", ".kept.log", "x.log._COPYING_", "at 12:30.log", "k=v.log", "x#1.log", "plus+&;'.log"),
+    *("plain.log.gz", "PLAIN.LOG.GZ", "plain.log.bz2", "plain.log.zst", "packed.log", "packed.log.1", "packed.log.bz2"),
+)
+
+
+def test_no_name_and_no_mark_of_utf_8_keeps_spark_from_reading_what_is_there(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    folder = tmp_path / "[my] logs {1}: ü"
+    folder.mkdir()
+    message = MESSAGES[1][0]
+    line = rendered(STOCK, message)
+    for number, name in enumerate(NAMES):
+        moments = (f"{TS[:-1]}{digit}" for digit in range(3))
+        of_it = (rendered(STOCK, message.replace("id=1", f"id={number + 10}"), ts=ts) + "\n" for ts in moments)
+        text = "".join(of_it).encode()
+        (folder / name).write_bytes(gzip.compress(text) if "packed" in name else text)
+    (folder / "marked.log").write_bytes(b"\xef\xbb\xbf" + line.encode() + b"\n")
+    (folder / "mark.log").write_bytes(b"\xef\xbb\xbf")
+    (folder / "packed.log.gz").write_bytes(gzip.compress(b"\xef\xbb\xbf" + line.replace(TS, TS[:-1] + "9").encode()))
+    files = survey([str(path) for path in folder.iterdir()], "test", Zones())
+    expected = both_agree(spark, files, tmp_path / "staging [1] ü")
+    assert expected.quarantine == []
+    assert len(expected.events) == 3 * len(NAMES) + 2
+
+
+def test_tables_are_kept_in_a_folder_of_any_name(spark: SparkSession, tmp_path: Path) -> None:
+    from sparkjobs.spark.tables import ingest_into, read_table
+
+    (tmp_path / "one.log").write_text(rendered(STOCK, MESSAGES[1][0]) + "\n")
+    out = tmp_path / "out [1] {a,b} ü %20"
+    ingest_into(spark, survey([str(tmp_path / "one.log")], "test", Zones()), out)
+    assert read_table(spark, out, "silver_events").count() == 1
+
+
 def test_a_file_that_vanishes_after_it_was_found_is_named_by_both(spark: SparkSession, tmp_path: Path) -> None:
     line = rendered(STOCK, MESSAGES[1][0]) + "\n"
     (tmp_path / "stays.log").write_text(line)
