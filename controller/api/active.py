@@ -14,8 +14,8 @@ from aiohttp import web
 from structlog.contextvars import bind_contextvars, bound_contextvars, get_contextvars
 
 from controller.api.audit import REQUEST_ID
-from controller.api.bodies import listener_asked, passed_on, read_body
-from controller.api.courier import Courier
+from controller.api.bodies import listener_asked, read_body
+from controller.api.courier import Courier, is_api_answer, passed_on
 from controller.api.problems import ProblemError, moved_to, refusal_for, unavailable, unknown_outcome
 from controller.api.view import ClusterView, ControllerDoor, NotControllerError, Reply, TermView
 from controller.config import Limits
@@ -164,6 +164,8 @@ class ActiveController:
         client = self.client()
         try:
             said = await client.send(request.method, location, body, headers, self._limits.request_deadline_ms)
+            if not is_api_answer(request.method, said):
+                raise NoAnswerError(f"{request.method} {location}: {said.status}, not in the API's form")
         except UnreachableError:
             raise unavailable(
                 Code.NOT_CONTROLLER.name, "the controller cannot be reached; nothing was changed"

@@ -30,7 +30,6 @@ from controller.api.view import ClusterView, ControllerDoor, TopicView
 from controller.config import LIMITS
 from controller.core.events import CreateTopicAsked
 from controller.core.model import Replicas
-from controller.http import Answer
 from controller.wire import HTTP_LISTENER, BrokerEntry, PartitionRow, address_of
 
 #: the whole body, once it was read: it is read once, whoever needs it first
@@ -284,13 +283,6 @@ async def read_body(request: web.Request, body_max_bytes: int, timeout_ms: int =
         raise invalid(f"the body cannot be read: {error}") from None
     request[_RAW_BODY] = whole = bytes(raw)
     return whole
-
-
-def passed_on(said: Answer, *names: str) -> web.Response:
-    """Another process's answer as ours, with these of its headers."""
-    kind = "application/problem+json" if said.status >= 400 else "application/json"
-    kept = {name: said.headers[name] for name in names if name in said.headers}
-    return web.Response(body=said.body, status=said.status, content_type=kind, headers=kept)
 
 
 def answer(body: object, status: int = 200) -> web.Response:

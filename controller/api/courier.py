@@ -1,4 +1,4 @@
-"""How a request is passed on to the active controller: which way, and with which headers.
+"""How a request is passed on to the active controller: which way, with which headers, and what counts as its answer.
 
 Where brokers sign, ours does: it says what the caller may do, and no token leaves this process. Where they do not, the
 caller's own token goes along. It sends nothing itself.
@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Mapping
+from typing import Final
 
+import msgspec
 from aiohttp import hdrs, web
 
 from controller import wire
@@ -16,8 +18,11 @@ from controller.api.access import CALLER
 from controller.api.audit import REQUEST_ID
 from controller.api.problems import unavailable
 from controller.core.codes import Code
-from controller.http import HttpClient
+from controller.http import Answer, HttpClient
 from controller.signing import Incarnation, Signer
+
+JSON: Final = "application/json"
+PROBLEM_JSON: Final = "application/problem+json"
 
 
 class Courier:
@@ -53,9 +58,26 @@ class Courier:
         if not self._signer.signs:
             given = request.headers.get(hdrs.AUTHORIZATION)
             token = {} if given is None else {"Authorization": given}
-            return {"Content-Type": "application/json", **headers, **token}
+            return {"Content-Type": JSON, **headers, **token}
         own = self._own()
         if own.epoch is None:
             raise unavailable(Code.BROKER_NOT_AVAILABLE.name, "this broker is not registered now; nothing was changed")
         headers |= {wire.ROLE: request[CALLER].role.value, wire.CONTROLLER_EPOCH: str(max(controller_epoch, 0))}
         return self._signer.headers_for(request.method, url, body, sender=own, receiver=receiver, more=headers)
+
+
+def is_api_answer(method: str, said: Answer) -> bool:
+    """Whether a controller said it: what stands between may answer in its place, with an error page or cut short."""
+    if said.headers.get("Content-Type", "").partition(";")[0] not in (JSON, PROBLEM_JSON):
+        return False
+    try:
+        return method == "HEAD" or msgspec.json.decode(said.body, type=msgspec.Raw) is not None
+    except msgspec.DecodeError:
+        return False
+
+
+def passed_on(said: Answer, *names: str) -> web.Response:
+    """Another process's answer as ours, with these of its headers."""
+    kind = PROBLEM_JSON if said.status >= 400 else JSON
+    kept = {name: said.headers[name] for name in names if name in said.headers}
+    return web.Response(body=said.body, status=said.status, content_type=kind, headers=kept)

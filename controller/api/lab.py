@@ -10,7 +10,8 @@ from typing import Final
 
 from aiohttp import web
 
-from controller.api.bodies import answer, passed_on, read_body
+from controller.api.bodies import answer, read_body
+from controller.api.courier import passed_on
 from controller.api.problems import ProblemError, unavailable, unknown_outcome
 from controller.config import BrokerConfig, Limits
 from controller.http import HttpClient, NoAnswerError, UnreachableError

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -205,16 +205,31 @@ async def test_a_controller_that_cannot_be_reached_changed_nothing() -> None:
             assert (status, retry_after, problem["code"]) == (503, "1", "NOT_CONTROLLER")
 
 
-async def test_a_controller_that_does_not_answer_leaves_the_outcome_unknown() -> None:
+async def hang_up(request: web.Request) -> web.Response:
+    assert request.transport is not None
+    request.transport.abort()
+    return web.Response()
+
+
+async def say_nothing(_: web.Request) -> web.Response:
+    return web.Response(status=500)
+
+
+async def send_a_page(_: web.Request) -> web.Response:
+    return web.Response(text="<h1>Bad Gateway</h1>", content_type="text/html", status=502)
+
+
+async def send_no_json(_: web.Request) -> web.Response:
+    return web.Response(body=b'\xff{"', content_type="application/json", status=201)
+
+
+@pytest.mark.parametrize("handler", [hang_up, say_nothing, send_a_page, send_no_json])
+async def test_without_an_answer_of_the_controllers_own_the_outcome_is_unknown(
+    handler: Callable[[web.Request], Awaitable[web.Response]],
+) -> None:
     with reserved() as bound:
-
-        async def hang_up(request: web.Request) -> web.Response:
-            assert request.transport is not None
-            request.transport.abort()
-            return web.Response()
-
         app = web.Application()
-        app.router.add_post("/v1/topics", hang_up)
+        app.router.add_post("/v1/topics", handler)
         runner = web.AppRunner(app)
         await runner.setup()
         await web.SockSite(runner, bound).start()
