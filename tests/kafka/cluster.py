@@ -115,7 +115,14 @@ class Controller:
         return answer.status, json.loads(answer.body)
 
     async def take_over(self) -> dict[str, Any]:
-        status, body = await self.ask("POST", "/v1/takeover", {})
+        status, body = 503, None
+
+        async def is_answered() -> bool:  # by 503 nothing was changed: it has no session yet, if it has just started
+            nonlocal status, body
+            status, body = await self.ask("POST", "/v1/takeover", {})
+            return status != 503
+
+        await until(is_answered, "it takes over")
         assert status == 200, body
         await until(self.is_active, "the term has begun")
         return dict(body)

@@ -21,6 +21,7 @@ import msgspec
 from kazoo.exceptions import KazooException, NoNodeError
 
 from brokerstub.identity import SavedSession
+from brokerstub.lab.settings import LabError
 from brokerstub.lab.zookeeper import ZooKeeperServer
 from tests.faults.checker.history import Fault, json_of
 from tests.integration.cluster import Broker, Cluster, now_ms
@@ -145,7 +146,10 @@ class Field:
 
     def session_of(self, broker: Broker) -> SavedSession:
         """Its session, as it keeps it for its next start."""
-        return msgspec.json.decode((broker.folder / "session").read_bytes(), type=SavedSession)
+        try:
+            return msgspec.json.decode((broker.folder / "session").read_bytes(), type=SavedSession)
+        except FileNotFoundError:
+            raise LabError(f"broker {broker.broker_id} has no session yet") from None
 
 
 async def _data_of(read: Callable[..., Awaitable[Any]], path: str) -> Any:
