@@ -2,8 +2,9 @@
 
 Spark's file source reads a file once and never looks at what is appended. So complete lines that are new go into a
 piece of their own, named by the log, the bytes and the lines before it; the pieces alone say how far each log was
-read, and a run that dies is continued by the next. A log is known by its folder and its first line: renaming it at
-rotation, or compressing it, does not make it another.
+read, and a run that dies is continued by the next. A log is known by its folder and by how it begins, up to its first
+line with a time of day: renaming it at rotation, or compressing it, does not make it another. Two logs that begin alike
+would be one; so in the end only that counts as taken which is a file's content to the last byte.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 import zlib
 from collections.abc import Iterable
 from hashlib import sha256
+from itertools import groupby
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +26,9 @@ from sparkjobs.files import open_content
 _PIECE: Final = re.compile(r"([0-9a-f]{32})-(\d{15})-(\d{12})-(\d{15})(-cut)?-[\w.-]*\.log", re.ASCII)
 #: as much of a log goes into one piece
 PIECE_BYTES: Final = 64 << 20
+#: a log is known by no more than this
+_HEAD_BYTES: Final = 64 << 10
+_TIMED: Final = re.compile(rb"\d\d:\d\d:\d\d|\"at_ms\":")
 
 
 class Piece(msgspec.Struct, frozen=True):
@@ -76,6 +81,19 @@ class Spool:
         """With which a log begins."""
         return self._first[log_id]
 
+    def contents(self) -> dict[str, str]:
+        """Logs by the hash of their contents, as a survey hashes files; without those that went on after half a line,
+        which was taken for a whole one."""
+        found = {}
+        for log_id, pieces in groupby(self.pieces(), key=lambda piece: piece.log_id):
+            digest, is_divided, is_cut = sha256(), True, False
+            for piece in pieces:
+                is_divided, is_cut = is_divided and not is_cut, piece.is_cut
+                digest.update(Path(piece.path).read_bytes())
+            if is_divided:
+                found[digest.hexdigest()] = log_id
+        return found
+
     def advance(self, paths: Iterable[str], *, is_end: bool = False) -> list[Piece]:
         """Take what is new. `is_end`: nothing will be appended any more, so half lines count."""
         taken: list[Piece] = []
@@ -93,10 +111,11 @@ class Spool:
     def _advance_one(self, path: str, *, is_end: bool) -> list[Piece]:
         taken = []
         with open_content(path) as content:
-            first = content.readline()
-            if not first.endswith(b"\n") and not (is_end and first):
-                return []
-            log_id = _log_id(path, first)
+            start = content.read(_HEAD_BYTES)
+            head = _head_of(start) or (start if is_end else b"")
+            if not head:
+                return []  # it does not say yet which log it is
+            log_id = _log_id(path, head)
             reached = self._reached.setdefault(log_id, _Reached())
             content.seek(reached.end_bytes)
             while chunk := content.read(PIECE_BYTES):
@@ -128,11 +147,14 @@ def _label(path: str) -> str:
     return re.sub(r"[^\w.-]+", "_", f"{whole.parent.name}-{whole.name}", flags=re.ASCII)[:100]
 
 
-def log_id_of(path: str) -> str:
-    """Which log a file is."""
-    with open_content(path) as content:
-        return _log_id(path, content.readline())
+def _head_of(start: bytes) -> bytes:
+    """Whole lines through the first that says when it was written; nothing as long as it may still come."""
+    timed = _TIMED.search(start)
+    end = -1 if timed is None else start.find(b"\n", timed.end())
+    if end >= 0:
+        return start[: end + 1]
+    return start if len(start) == _HEAD_BYTES else b""
 
 
-def _log_id(path: str, first_line: bytes) -> str:
-    return sha256(os.fsencode(Path(path).resolve().parent) + b"\0" + first_line).hexdigest()[:32]
+def _log_id(path: str, head: bytes) -> str:
+    return sha256(os.fsencode(Path(path).resolve().parent) + b"\0" + head).hexdigest()[:32]

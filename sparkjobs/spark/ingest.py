@@ -62,11 +62,16 @@ def staging_below(out: Path) -> Iterator[Path]:
 
 def ingest(spark: SparkSession, files: Sequence[BronzeFile], staging: Path | str) -> SparkIngested:
     """`staging` is a folder, new for each call, that must live as long as the result is used."""
+    return settled(stage(spark, files, staging), files)
+
+
+def stage(spark: SparkSession, files: Sequence[BronzeFile], staging: Path | str) -> DataFrame:
+    """The lines of those files that can be read, parsed once."""
     readable = as_spark_reads(spark, files, Path(staging) / "plain")
-    if readable:
-        stage_into(spark, readable, f"{staging}/lines")
-        return settled(staged_in(spark, f"{staging}/lines"), files)
-    return settled(spark.createDataFrame([], staged_schema()), files)
+    if not readable:
+        return spark.createDataFrame([], staged_schema())
+    stage_into(spark, readable, f"{staging}/lines")
+    return staged_in(spark, f"{staging}/lines")
 
 
 def staged_in(spark: SparkSession, target: str) -> DataFrame:

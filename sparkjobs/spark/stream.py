@@ -29,10 +29,10 @@ from sparkjobs.files import Zones, survey
 from sparkjobs.gold import Outage
 from sparkjobs.schemas import BronzeFile
 from sparkjobs.spark import clocks
-from sparkjobs.spark.ingest import SparkIngested, as_said, settled, stage_into
+from sparkjobs.spark.ingest import SparkIngested, as_said, settled, stage, stage_into
 from sparkjobs.spark.lines import staged_schema
 from sparkjobs.spark.paths import literal
-from sparkjobs.spool import Piece, Spool, log_id_of, piece_of
+from sparkjobs.spool import Piece, Spool, piece_of
 
 _BATCH: Final = re.compile(r"batch=(\d+)", re.ASCII)
 
@@ -81,13 +81,15 @@ class Stream:
         self._tell([one for key, found in self._watch.conclude().items() for one in self._told.tell(key, found)])
 
     def _as_file(self, piece: Piece) -> BronzeFile:
-        """What the first piece of a log says of its layout and broker, holds for all of it."""
+        """What the first piece of a log says of its layout and broker, holds for all of it; of a log that begins with
+        what has none, what each piece says of itself."""
         if piece.log_id not in self._heads:
-            [head] = survey([self.spool.first(piece.log_id).path], self._cluster, self._zones, layout=self._layout)
-            self._heads[piece.log_id] = head
+            self._heads[piece.log_id] = self._surveyed(self.spool.first(piece.log_id))
+        head = self._heads[piece.log_id]
+        head = self._surveyed(piece) if head.layout is None else head
         last = piece.first_line + Path(piece.path).read_bytes().count(b"\n")
         return msgspec.structs.replace(
-            self._heads[piece.log_id],
+            head,
             file_id=piece.log_id,
             paths=(piece.path,),
             lines=last if piece.is_cut else last - 1,
@@ -95,6 +97,10 @@ class Stream:
             is_text=False,
             status="read",
         )
+
+    def _surveyed(self, piece: Piece) -> BronzeFile:
+        [file] = survey([piece.path], self._cluster, self._zones, layout=self._layout)
+        return file
 
     def staged(self, numbers: Iterable[int] | None = None) -> DataFrame:
         """The lines of these batches, or of all so far."""
@@ -135,14 +141,21 @@ class Stream:
                 file.write(msgspec.json.encode({**said, **msgspec.to_builtins(one.outage)}) + b"\n")
 
     def settled(self, files: Sequence[BronzeFile]) -> SparkIngested:
-        """Silver as of a batch over `files`, the logs as they are in the end."""
-        names = [(log_id_of(file.paths[0]), file.file_id) for file in files if file.status == "read"]
-        mapping = self._spark.createDataFrame(names, "log string, content string")
+        """Silver as of a batch over `files`, the logs as they are in the end. Of what the stream took for another log,
+        or read in another way than a look at the whole file bids, the lines are read again."""
+        logs, known, anew = self.spool.contents(), list[tuple[str, str]](), list[BronzeFile]()
+        for file in files:
+            log_id = logs.get(file.file_id)
+            if log_id is not None and _is_read_alike(self._surveyed(self.spool.first(log_id)), file):
+                known.append((log_id, file.file_id))
+            else:
+                anew.append(file)
+        mapping = self._spark.createDataFrame(known, "log string, content string")
         staged = self.staged()
         renamed = staged.join(F.broadcast(mapping), staged["file_id"] == mapping["log"]).select(
             *[F.col("content").alias(name) if name == "file_id" else staged[name] for name in staged.columns]
         )
-        return settled(renamed, files)
+        return settled(renamed.unionByName(stage(self._spark, anew, self._out / "again")), files)
 
     def finish(self, files: Sequence[BronzeFile], target: float = DEFAULT_TARGET) -> Answers:
         """Every table of gold, as a batch over `files` has it; the last revisions are its outages."""
@@ -150,6 +163,12 @@ class Stream:
         answers = by_spark.answers_for(clocks.corrected(said, clocks.skew_of(said)), target)
         self._tell(self._told.tell_all(row for row in answers["partition_outages"] if isinstance(row, Outage)))
         return answers
+
+
+def _is_read_alike(head: BronzeFile, file: BronzeFile) -> bool:
+    """Whether lines mean the same in both; of a beginning without a layout it is not known how the rest was read."""
+    same = ("kind", "layout", "wrapper", "tz", "broker")
+    return head.layout is not None and all(getattr(head, name) == getattr(file, name) for name in same)
 
 
 def _revisions_in(alerts: Path) -> list[Revision]:

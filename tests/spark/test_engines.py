@@ -23,8 +23,6 @@ from tests.spark.test_lines import rendered
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: next: a log is known to the stream by its first line, and here all of a folder begin with the same junk
-STREAM_DIFFERS = pytest.mark.xfail(reason="logs of one folder that begin alike are one log to the stream", strict=True)
 _AROUND = ("{}", "{}", "kafka-1  | {}", "2026-11-18T07:49:10.504123Z {}", "kafka1/state-change.log:{}")
 _ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata")
 
@@ -109,7 +107,6 @@ def test_names_order_copies_and_compression_change_nothing(tmp_path: Path, seed:
 @pytest.mark.java
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@STREAM_DIFFERS
 def test_spark_and_a_stream_have_that_digest_too(spark: SparkSession, tmp_path: Path) -> None:
     from sparkjobs.spark.stream import Stream
 
