@@ -13,6 +13,7 @@ from typing import Final
 from sparkjobs.gold_clusters import (
     BrokerLife,
     ClusterSilence,
+    ControllerPhase,
     ControllerTenure,
     Coverage,
     Failover,
@@ -26,6 +27,7 @@ from sparkjobs.schemas import Ints, Long, Row
 __all__ = [
     "BrokerLife",
     "ClusterSilence",
+    "ControllerPhase",
     "ControllerTenure",
     "Coverage",
     "Failover",
@@ -184,6 +186,7 @@ GOLD: Final[dict[str, type[Row]]] = {
     "leader_churn": Churn,
     "failovers": Failover,
     "controller_tenures": ControllerTenure,
+    "controller_phases": ControllerPhase,
     "broker_lives": BrokerLife,
     "zookeeper_outages": ZookeeperOutage,
     "cluster_silences": ClusterSilence,

@@ -52,6 +52,20 @@ class ControllerTenure(Row, kw_only=True, frozen=True):
     line_no: Long
 
 
+class ControllerPhase(Row, kw_only=True, frozen=True):
+    """One phase of a takeover; of Kafka's lines what the step is called, of ours what was done when it was over."""
+
+    cluster: str
+    controller_epoch: int
+    broker: int
+    from_ms: Long
+    phase: str
+    to_ms: Long | None = None  # none: its end is not in the logs
+    took_ms: float | None = None
+    file_id: str
+    line_no: Long
+
+
 class BrokerLife(Row, kw_only=True, frozen=True):
     """One stretch in which a broker spoke. A new one begins when it starts, or when it speaks after it was gone."""
 

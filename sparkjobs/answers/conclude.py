@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from sparkjobs.answers.facts import GOODBYES, Facts, Loss, Place, Tally, Term, in_order
+from sparkjobs.answers.phases import CLAIMED, DONE, READY, is_said, steps_in
 from sparkjobs.answers.zookeeper import gaps_of
 from sparkjobs.schemas import SilverEvent
 
@@ -51,6 +52,7 @@ def facts_for(cluster: str, tallies: Sequence[Tally], events: Iterable[SilverEve
         deletions=deletions,
         deleted=deleted,
         gaps=sorted(gaps_of(known)),
+        steps=list(steps_in(known)),
         clock_err_ms=_clock_errors(known),
         starts=times["starts"],
         goodbyes=times["goodbyes"],
@@ -82,7 +84,8 @@ def _terms(tallies: Sequence[Tally], events: Sequence[SilverEvent]) -> list[Term
     """By epoch. A claim is a line that says so; without one, the first line under a new epoch has to do."""
     claims: dict[int, SilverEvent] = {}
     for event in events:
-        if event.event in ("controller_elected", "controller_epoch_raised") and event.controller_epoch is not None:
+        is_claim = event.event in ("controller_elected", "controller_epoch_raised") or is_said(event, CLAIMED)
+        if is_claim and event.controller_epoch is not None:
             claims.setdefault(event.controller_epoch, event)
     # epoch: who spoke first under it, first, last, place of the first
     spans: dict[int, tuple[int, int, int, Place]] = {}
@@ -114,6 +117,7 @@ def _with_its_course(term: Term, following: Sequence[Term], events: Sequence[Sil
     def first(*names: str) -> int | None:
         return next((e.ts_adj for e in own if e.event in names), None)
 
+    ready_ms, done_ms = _said_ms(own, term, READY), _said_ms(own, term, DONE)
     goodbye_ms = first("controller_resigned", "controller_moved", "session_expired", *GOODBYES)
     why = None
     if first(*GOODBYES) is not None and (not following or first(*GOODBYES) <= following[0].from_ms):  # type: ignore[operator]
@@ -131,18 +135,25 @@ def _with_its_course(term: Term, following: Sequence[Term], events: Sequence[Sil
         term.evidence,
         term.place,
         term.last_ms,
-        ready_ms=first("controller_ready"),
-        done_ms=first("failover_done"),
+        ready_ms=first("controller_ready") if ready_ms is None else ready_ms,
+        done_ms=first("failover_done") if done_ms is None else done_ms,
         goodbye_ms=goodbye_ms,
         why_ended=why,
     )
+
+
+def _said_ms(events: Iterable[SilverEvent], term: Term, phase: str) -> int | None:
+    """When our controller said that this phase of this term was over."""
+    said = (e.ts_adj for e in events if is_said(e, phase) and e.controller_epoch == term.controller_epoch)
+    return next(said, None)
 
 
 def _is_new_life(event: SilverEvent, term: Term) -> bool:
     """The holder's process began anew, or it was elected again: what it says from then on is not of this term."""
     is_its = event.broker == term.broker and event.ts_adj > term.from_ms
     is_later = event.controller_epoch is not None and event.controller_epoch > term.controller_epoch
-    return is_its and (event.event == "server_starting" or (event.event == "controller_elected" and is_later))
+    is_claim = event.event == "controller_elected" or is_said(event, CLAIMED)
+    return is_its and (event.event == "server_starting" or (is_claim and is_later))
 
 
 def _losses(tallies: Sequence[Tally], terms: Sequence[Term], events: Sequence[SilverEvent]) -> list[Loss]:

@@ -21,7 +21,10 @@ CLUSTER_EVENTS: Final = frozenset(
         "controller_elected",
         "controller_epoch_raised",
         "controller_ready",
+        "failover_started",
+        "failover_step",
         "failover_done",
+        "controller_reported",
         "controller_resigned",
         "controller_moved",
         "session_expired",
@@ -96,6 +99,18 @@ class Gap(NamedTuple):
     has_expired: bool = False
 
 
+class Step(NamedTuple):
+    """A line about a controller's taking over: where a step begins, or, with `since_ms`, where a phase is over."""
+
+    broker: int
+    controller_epoch: int | None
+    at_ms: int
+    name: str
+    since_ms: float | None  # since the seat was seen to be vacant
+    file_id: str
+    line_no: int
+
+
 @dataclass(frozen=True, slots=True)
 class Loss:
     """A broker went, and a controller said so, or had to be replaced because of it."""
@@ -143,6 +158,7 @@ class Facts:
     deletions: Mapping[str, Sequence[int]]  # topic: when its deletion began
     deleted: Mapping[str, Sequence[int]]
     gaps: Sequence[Gap] = ()
+    steps: Sequence[Step] = ()
     clock_err_ms: Mapping[int, int | None] = field(default_factory=dict)  # broker: how wrong its corrected clock may be
     voices: Mapping[tuple[int, int], int] = field(default_factory=dict)  # (broker, moment): last heard before it
 

@@ -148,6 +148,8 @@ class _Walk:
         first = self.facts.term_after(self.epoch)
         if first is None or first.evidence != "exact":
             return  # not known when it looked
+        if event.zxid is not None:
+            return  # ours says nothing of what stays offline, and cannot be contradicted by a deposed one
         says_so = OFFLINE in (event.from_state, event.to_state) or event.leader == NO_LEADER
         looked_ms = first.ready_ms or first.from_ms
         if event.controller_epoch == first.controller_epoch and says_so and event.ts_adj <= looked_ms:

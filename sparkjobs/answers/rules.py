@@ -13,6 +13,7 @@ from sparkjobs.answers.coverage import coverage_of
 from sparkjobs.answers.facts import Facts, Tally, in_order
 from sparkjobs.answers.flapping import flapping_brokers, flapping_of
 from sparkjobs.answers.illegal import illegal_transitions_of
+from sparkjobs.answers.phases import phases_of
 from sparkjobs.answers.rpc_latency import rpc_latency_of
 from sparkjobs.answers.silence import silences_of
 from sparkjobs.answers.slo import Extent, slo_of
@@ -68,6 +69,7 @@ def of_cluster(
     lives = list(lives_of_brokers(facts, first, last))
     silences = list(silences_of(facts.cluster, lives))
     yield "controller_tenures", list(tenures_of(facts))
+    yield "controller_phases", list(phases_of(facts))
     yield "broker_lives", [*lives]
     yield "zookeeper_outages", list(zookeeper_outages_of(facts, lives))
     yield "cluster_silences", [*silences]

@@ -55,7 +55,7 @@ def page_for(answers: Answers, quote: Quoting, read: Input, made_by: str) -> str
             _section("heat", "Where and when nobody led", pictures.heat(answers, span)),
             _section("failovers", "Failovers, phase by phase", pictures.waterfalls(answers)),
             _section("outages", "Outages", _outages(answers)),
-            _section("controllers", "Controllers", _controllers(answers)),
+            _section("controllers", "Controllers", _controllers(answers) + _TAKEOVERS + pictures.takeovers(answers)),
             _section("churn", "Leader changes and flapping", _churn(answers)),
             _section("latency", "How long requests took", _latency(answers)),
             _section("slo", "Availability and error budget", _slo(answers)),
@@ -74,6 +74,7 @@ def page_for(answers: Answers, quote: Quoting, read: Input, made_by: str) -> str
     )
 
 
+_TAKEOVERS: Final = "<p>What each new controller did before it was one:</p>"
 _LINKS: Final = (
     ("course", "when"),
     ("findings", "findings"),

@@ -186,5 +186,34 @@ def waterfalls(answers: Answers) -> str:
     )
 
 
+def takeovers(answers: Answers) -> str:
+    """What each new controller did before it was one, on one scale."""
+    found: dict[tuple[str, int, int], list[Any]] = {}
+    for one in _rows(answers, "controller_phases"):
+        found.setdefault((one.cluster, one.controller_epoch, one.broker), []).append(one)
+    shown = list(found.items())[-WORST:]
+    if not shown:
+        return "<p>No line tells of a takeover.</p>"
+    ends = {key: max(one.from_ms if one.to_ms is None else one.to_ms for one in phases) for key, phases in shown}
+    longest = max(1, *(ends[key] - phases[0].from_ms for key, phases in shown))
+    width = WIDTH - LABEL_WIDTH - 160
+    marks = []
+    for row, (key, phases) in enumerate(shown):
+        begun_ms = phases[0].from_ms
+        for number, one in enumerate(phases):
+            took_ms = (one.from_ms if one.to_ms is None else one.to_ms) - one.from_ms
+            x = LABEL_WIDTH + (one.from_ms - begun_ms) / longest * width
+            place = f'x="{x:.1f}" y="{row * ROW + 4}" width="{max(1.0, took_ms / longest * width):.1f}"'
+            words = title(f"{one.phase}: {lasting(took_ms)}")
+            marks.append(f'<rect class="seat{number % 2}" {place} height="{ROW - 8}">{words}</rect>')
+        slowest = max(phases, key=lambda one: one.took_ms or 0.0)
+        x = LABEL_WIDTH + (ends[key] - begun_ms) / longest * width + 8
+        words = f"{lasting(ends[key] - begun_ms)}, most of it: {escape(slowest.phase)}"
+        marks.append(f'<text class="note" x="{x:.1f}" y="{row * ROW + 15}">{words}</text>')
+        marks.append(label(row, f"{clock(begun_ms)[:8]} broker {key[2]}, epoch {key[1]}"))
+    box = f'viewBox="0 0 {WIDTH} {len(shown) * ROW}" role="img" aria-label="Takeovers by phase"'
+    return framed(f"<svg {box}>{''.join(marks)}</svg>")
+
+
 def _rows(answers: Answers, table: str) -> Sequence[Any]:
     return answers[table]

@@ -32,10 +32,13 @@ class Ours(Kafka39):
 
     def elected(self, who: int, epoch: int, alive: dict[int, int]) -> Sequence[Said]:
         moves = {"source": "gone", "target": "live", "reason": "term started"}
-        return [self._said(who, epoch, "broker", broker_id=b, broker_epoch=e, **moves) for b, e in alive.items()]
+        claimed = self._said(who, epoch, "controller", target="claimed", took_ms=3.5)
+        return [claimed] + [
+            self._said(who, epoch, "broker", broker_id=b, broker_epoch=e, **moves) for b, e in alive.items()
+        ]
 
     def ready(self, who: int, epoch: int) -> Sequence[Said]:
-        return []
+        return [self._said(who, epoch, "controller", target="told", took_ms=40.0)]
 
     def brokers(
         self, who: int, epoch: int, added: Iterable[int], removed: Iterable[int], alive: dict[int, int]

@@ -2,23 +2,7 @@
 
 from __future__ import annotations
 
-from sparkjobs.gold import GOLD
-from sparkjobs.schemas import columns_of
 from tests.spark.written import shown, with_a_led_partition
-
-
-def test_the_tables_are_these_and_each_column_has_a_type() -> None:
-    assert list(GOLD) == [
-        *("partition_outages", "leader_changes", "leader_churn", "failovers", "controller_tenures", "broker_lives"),
-        *("zookeeper_outages", "cluster_silences"),
-        *("isr_timeline", "unclean_elections", "flapping", "illegal_transitions", "stuck_ops", "zombies"),
-        *("rpc_latency", "slo_daily", "coverage"),
-    ]
-    assert columns_of(GOLD["unclean_elections"]) == {
-        **{"cluster": "string", "topic": "string", "partition": "int", "at_ms": "bigint", "controller_epoch": "int"},
-        **{"leader": "int", "leader_epoch": "int", "isr_before": "array<int>", "proof": "string"},
-        **{"file_id": "string", "line_no": "bigint"},
-    }
 
 
 def test_at_trace_an_outage_is_what_the_controller_says_and_names_who_began_it() -> None:

@@ -141,3 +141,62 @@ def test_what_the_logs_cannot_answer_is_said() -> None:
     assert grades["start of an outage"] == "partial"
     assert grades["crash or clean stop"] == "none"
     assert grades["all controllers"] == "partial"
+
+
+def test_a_takeover_of_kafkas_has_the_steps_that_it_names_until_it_is_done() -> None:
+    log = with_a_led_partition()
+    log.say(30_000, "controller_elected", broker=3, controller_epoch=2)
+    for at, step in ((30_010, "registering handlers"), (30_015, "loading"), (30_200, "telling")):
+        name = "failover_started" if step == "registering handlers" else "failover_step"
+        log.say(at, name, broker=3, reason=step)
+    log.say(30_260, "controller_ready", broker=3, controller_epoch=2)
+    log.say(30_300, "failover_done", broker=3)
+    log.say(50_000, "failover_step", broker=3, reason="resigning")
+    names = ("controller_epoch", "broker", "from_ms", "phase", "to_ms", "took_ms")
+    assert shown(log.answers()["controller_phases"], *names) == [
+        (2, 3, 30_010, "registering handlers", 30_015, 5.0),
+        (2, 3, 30_015, "loading", 30_200, 185.0),
+        (2, 3, 30_200, "telling", 30_260, 60.0),
+        (2, 3, 30_260, "finishing", 30_300, 40.0),
+    ]
+
+
+def test_a_takeover_of_ours_has_its_own_phases_from_when_the_seat_was_seen_vacant() -> None:
+    log = with_a_led_partition()
+    since = {"claimed": 12.0, "loaded": 90.5, "told": 120.5, "acknowledged": 200.0}
+    for phase, since_ms in since.items():
+        said = {"controller_epoch": 2, "to_state": phase, "elapsed_ms": since_ms}
+        log.say(30_000 + round(since_ms), "controller_reported", broker=3, **said)
+    names = ("controller_epoch", "broker", "from_ms", "phase", "to_ms", "took_ms")
+    answers = log.answers()
+    assert shown(answers["controller_phases"], *names) == [
+        (2, 3, 30_000, "claimed", 30_012, 12.0),
+        (2, 3, 30_012, "loaded", 30_090, 78.5),
+        (2, 3, 30_090, "told", 30_120, 30.0),
+        (2, 3, 30_120, "acknowledged", 30_200, 79.5),
+    ]
+    tenures = shown(answers["controller_tenures"], "controller_epoch", "from_ms", "evidence", "ready_ms", "done_ms")
+    assert tenures[-1] == (2, 30_012, "exact", 30_120, 30_200)
+
+
+def test_churn_counts_an_hours_changes_by_topic_and_names_who_changed_most() -> None:
+    log = with_a_led_partition(isr=(2, 1, 3))
+    for at, leader, epoch in ((100_000, 1, 1), (200_000, 3, 2)):
+        log.partition(at, "Online", "Online", leader=leader, leader_epoch=epoch, version=epoch, isr=(1, 3))
+    log.partition(300_000, "Online", "Online", partition=1, leader=1, leader_epoch=7, version=9, isr=(1,))
+    names = ("topic", "hour_ms", "partitions", "changes", "most_partition", "most_changes")
+    assert shown(log.answers()["leader_churn"], *names) == [("orders", 0, 1, 2, 0, 2)]
+
+
+def test_a_broker_lives_from_its_start_to_its_last_word_and_again() -> None:
+    log = with_a_led_partition()
+    log.say(12_000, "brokers_changed", removed=(2,))
+    log.say(20_000, "server_starting", broker=2, role="server")
+    log.say(21_000, "registered", broker=2, role="server", broker_epoch=9)
+    log.say(21_050, "brokers_changed", added=(2,))
+    names = ("broker", "from_ms", "last_seen_ms", "started", "ended", "gone_ms")
+    assert shown(log.answers()["broker_lives"], *names) == [
+        (1, 0, 21_050, False, "running", None),
+        (2, 5_000, 5_000, False, "crashed", 12_000),
+        (2, 20_000, 21_000, True, "running", None),
+    ]
