@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 
 from controller.core.model import Partition
 from controller.core.requests import TopicKey
-from controller.dialects import Part
+from controller.dialects.kept import Part
 
 V = TypeVar("V")
 ByTopic = Mapping[TopicKey, Mapping[int, V]]

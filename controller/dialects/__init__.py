@@ -6,54 +6,20 @@ for all brokers is in the `Request`, so that its bytes can be shared; what diffe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
 from controller.core.model import Broker, Partition
 from controller.core.requests import KnownBroker, Stop, TopicKey
+from controller.dialects.kept import Kept
 from controller.wire import Answer
 
 #: the states a broker should know; None: the partition is removed
 Wanted = Mapping[TopicKey, Mapping[int, Partition | None]]
 #: the replicas a broker should stop
 Unwanted = Mapping[TopicKey, Mapping[int, Stop]]
-
-
-class Part(Mapping[int, Partition]):
-    """Some of a topic's partitions, out of a mapping that nobody changes: whoever knows that one knows these."""
-
-    __slots__ = ("numbers", "whole")
-
-    def __init__(self, whole: Mapping[int, Partition | None], numbers: Sequence[int]) -> None:
-        self.whole = whole
-        self.numbers = numbers
-
-    def __getitem__(self, number: int) -> Partition:
-        partition = self.whole[number]
-        if partition is None or number not in self.numbers:
-            raise KeyError(number)
-        return partition
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self.numbers)
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-
-class KeptRows(msgspec.Struct):
-    """What a dialect made of a topic's partitions, by number: it serves again for the very same partition."""
-
-    partitions: dict[int, Partition | None]
-    rows: dict[int, bytes]
-    #: all of this is among them
-    whole: Mapping[int, Partition | None] | None = None
-
-
-#: by topic, and whether the replicas are new on the receiver
-Kept = dict[tuple[TopicKey, bool], KeptRows]
 
 
 class NotAcknowledgedError(Exception):

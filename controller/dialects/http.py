@@ -5,9 +5,8 @@ It owns bodies, headers and the answer's meaning. It never tries again and never
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from itertools import repeat
-from operator import is_
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -23,14 +22,13 @@ from controller.core.model import (
     Partition,
     Replicas,
 )
-from controller.core.requests import KnownBroker, TopicKey
-from controller.dialects import Envelope, KeptRows, NotAcknowledgedError, Part, Request, Unwanted
+from controller.core.requests import KnownBroker
+from controller.dialects import Envelope, NotAcknowledgedError, Request, Unwanted
+from controller.dialects.kept import rows_for
 from controller.http import ExchangeError, HttpClient
 from controller.signing import Incarnation, Signer
 
 NO_EPOCH: Final = -1
-#: no partition of a telling, nor the None of one that is removed
-_NEVER: Final = Partition(())
 
 
 def headers_for(broker: Broker, envelope: Envelope) -> dict[str, str]:
@@ -118,54 +116,28 @@ def _topics_for(request: Request) -> list[wire.UndecodedTopicRows]:
     for key, partitions in request.rows.items():
         topic, topic_id = key
         assert topic_id, "a topic without an id is never told"
-        new = [number for number in partitions if (topic_id, number) in request.new] if request.new else []
-        if new and len(new) < len(partitions):
-            made = dict(zip(partitions, _rows_for(request, key, partitions, are_sound, is_new=False), strict=True))
-            some = {number: partitions[number] for number in new}
-            rows = [
-                *(made | dict(zip(new, _rows_for(request, key, some, are_sound, is_new=True), strict=True))).values()
-            ]
-        else:
-            rows = _rows_for(request, key, partitions, are_sound, is_new=bool(new))
-        if body := b",".join(filter(None, rows)):
+        make = partial(_made, request, topic, are_sound)
+        if body := b",".join(rows_for(request.kept, key, partitions, request.new, make)):
             topics.append(wire.UndecodedTopicRows(topic, topic_id, msgspec.Raw(b"[%b]" % body)))
     return topics
 
 
-def _rows_for(
+def _made(
     request: Request,
-    key: TopicKey,
-    partitions: Mapping[int, Partition | None],
+    topic: str,
     are_sound: Callable[[Replicas], bool],
-    *,
+    partitions: Mapping[int, Partition | None],
     is_new: bool,
-) -> list[bytes]:
-    """A row for each of a topic's partitions, empty for one never led. The hot loop of a failover, hence by maps: rows
-    that another broker was told already, of the very same states, are not made again."""
-    kept = None if request.kept is None else request.kept.get((key, is_new))
-    if kept is None:
-        kept = KeptRows({}, {})
-        if request.kept is not None:
-            request.kept[key, is_new] = kept
-    if isinstance(partitions, Part) and partitions.whole is kept.whole:
-        return list(map(kept.rows.__getitem__, partitions.numbers))
-    if not all(map(is_, map(kept.partitions.get, partitions, repeat(_NEVER)), partitions.values())):
-        missing = {n: one for n, one in partitions.items() if kept.partitions.get(n, _NEVER) is not one}
-        kept.partitions.update(missing)
-        kept.rows.update(dict.fromkeys(missing, b""))
-        rows = []
-        for number, partition in missing.items():
-            if partition is None:
-                rows.append(_removal_of(number))
-            elif partition.state is not None:
-                offline = () if are_sound(partition.replicas) else _offline(request, key[0], number, partition)
-                rows.append(row_for(number, partition, partition.state, offline, is_new=is_new))
-        made = wire.encode_lines(rows).split(b"\n")
-        kept.rows.update(zip([row.partition for row in rows], made, strict=False))
-        kept.whole = None
-    if not isinstance(partitions, Part):
-        kept.whole = partitions
-    return list(map(kept.rows.__getitem__, partitions))
+) -> Iterable[bytes]:
+    made, rows = dict.fromkeys(partitions, b""), []
+    for number, partition in partitions.items():
+        if partition is None:
+            rows.append(_removal_of(number))
+        elif partition.state is not None:
+            offline = () if are_sound(partition.replicas) else _offline(request, topic, number, partition)
+            rows.append(row_for(number, partition, partition.state, offline, is_new=is_new))
+    made.update(zip([row.partition for row in rows], wire.encode_lines(rows).split(b"\n"), strict=False))
+    return made.values()
 
 
 def row_for(

@@ -7,7 +7,8 @@ A body is what is the same for all brokers; `opened` puts before it what is not.
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from controller import wire
@@ -26,6 +27,7 @@ from controller.dialects.kafka_codec import (
 )
 from controller.dialects.kafka_levels import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, Level
 from controller.dialects.kafka_nodes import KnownNode
+from controller.dialects.kept import rows_for, whole_and_numbers
 
 KEYS: Final = {
     wire.LEADER_AND_ISR: LEADER_AND_ISR,
@@ -35,6 +37,14 @@ KEYS: Final = {
 CLIENT_ID: Final = "klamm"
 _EMPTY: Final = compact_ids(())
 _TAGS: Final = b"\0"
+#: how a replica's row ends: by whether there is a recovery state, whether the replica is new, and by that state
+_ENDS: Final = {
+    has_recovery: {
+        is_new: [bytes((is_new, recovery)) + _TAGS if has_recovery else bytes((is_new,)) + _TAGS for recovery in (0, 1)]
+        for is_new in (False, True)
+    }
+    for has_recovery in (False, True)
+}
 _REMOVED: Final = Partition((), state=Leadership(LEADER_REMOVED, 0, (), -1), version=NO_VERSION)
 _HEAD = struct.Struct(">iiii")  # partition, controller epoch, leader, leader epoch
 _VERSION = struct.Struct(">i")
@@ -143,30 +153,41 @@ def _update_metadata(request: Request, level: Level, nodes: Sequence[KnownNode])
 
 
 def _leader_and_isr(request: Request, level: Level, nodes: Sequence[KnownNode]) -> bytes:
-    new, ids, leaders = request.new, _Ids(), set()
-    has_recovery, has_ids = level.leader_and_isr >= 6, level.leader_and_isr >= 5
+    has_ids, leaders = level.leader_and_isr >= 5, set[int]()
+    make = partial(_replica_rows, _Ids(), _ENDS[level.leader_and_isr >= 6])
     out = [b"\0" if has_ids else b"", varint(len(request.rows) + 1)]  # the first byte: type unknown, as Kafka says
     for key, partitions in request.rows.items():
-        topic_id, rows = key[1], []
-        for number, partition in partitions.items():
-            if partition is None or (state := partition.state) is None:
-                continue
-            leaders.add(state.leader)
-            end = bytes((bool(new) and (topic_id, number) in new,))
-            rows.append(
-                _HEAD.pack(number, state.controller_epoch, state.leader, state.leader_epoch)
-                + ids[state.isr]
-                + _VERSION.pack(partition.version)
-                + ids[partition.replicas]
-                + ids[partition.adding]
-                + ids[partition.removing]
-                + (end + bytes((state.recovery,)) if has_recovery else end)
-                + _TAGS
-            )
+        whole, numbers = whole_and_numbers(partitions)
+        told = map(whole.__getitem__, numbers)
+        leaders.update([one.state.leader for one in told if one is not None and one.state is not None])
+        rows = list(rows_for(request.kept, key, partitions, request.new, make))
         out += [_topic(key, has_ids=has_ids), varint(len(rows) + 1), *rows, _TAGS]
     live = [node for node in nodes if node.node_id in leaders and node.listeners]
     out += [varint(len(live) + 1), *map(_leader, live), _TAGS]
     return b"".join(out)
+
+
+def _replica_rows(
+    ids: _Ids,
+    ends: Mapping[bool, Sequence[bytes]],
+    partitions: Mapping[int, Partition | None],
+    is_new: bool,
+) -> Iterator[bytes]:
+    """The same for every broker, but for whether its replica is new."""
+    by_recovery = ends[is_new]
+    for number, partition in partitions.items():
+        if partition is None or (state := partition.state) is None:
+            yield b""
+            continue
+        yield (
+            _HEAD.pack(number, state.controller_epoch, state.leader, state.leader_epoch)
+            + ids[state.isr]
+            + _VERSION.pack(partition.version)
+            + ids[partition.replicas]
+            + ids[partition.adding]
+            + ids[partition.removing]
+            + by_recovery[state.recovery]
+        )
 
 
 def _stop_replica(stops: Unwanted) -> bytes:

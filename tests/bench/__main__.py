@@ -1,4 +1,4 @@
-"""`python -m tests.bench [--kafka] [--topics 100] [--partitions 100] [--rounds 3] [--row NAME] [-o table|json]`."""
+"""`python -m tests.bench [--kafka] [--topics 100] [--partitions 100] [--rounds 3] [--row NAME] [-o FORMAT]`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import asyncio
 import json
 import shutil
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Collection
 from contextlib import AsyncExitStack
+from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +20,17 @@ import structlog
 from rich.console import Console
 from rich.progress import Progress
 
+from brokerstub.lab.kafka import KafkaError, jars
+from controller.term import first_cause
 from tests.bench import contender
-from tests.bench.acks import Row
+from tests.bench.acks import OverdueError, Row
 from tests.bench.contender import Contender
 from tests.bench.limits import limit_of
 from tests.bench.rows import BACK, CREATED_PARTITIONS, CREATION, DEATH, ROWS, Measured, one_round, put_back
-from tests.bench.table import BROKER_LOAD, BROKER_MEMORY, LIMIT, table_of, target_of
+from tests.bench.table import BROKER_LOAD, BROKER_MEMORY, LIMIT, markdown_of, ratio_of, table_of, target_of
 from tests.bench.world import BROKERS, SESSION_TIMEOUT_MS, World, a_world
 
-TABLE_WIDTH = 150
+TABLE_WIDTH = 190
 #: data and logs of the last run
 FOLDER = Path(__file__).parents[2] / "var" / "bench"
 #: a ZooKeeper server takes about so much for each partition: its znode and its state's
@@ -50,7 +55,10 @@ class Notes:
 async def bench(
     topics: int, partitions: int, rounds: int, wanted: Collection[str], *, with_kafka: bool, is_warm: bool
 ) -> dict[str, Any]:
-    makers = [contender.ours, *([contender.kafka] if with_kafka else [])]
+    started = time.monotonic()
+    makers: list[contender.Maker] = [contender.ours]
+    if with_kafka:
+        makers += [contender.ours_as_kafka, partial(contender.kafka, jars=await jars(FOLDER.parent / "kafka"))]
     notes = Notes()
     shutil.rmtree(FOLDER, ignore_errors=True)
     FOLDER.mkdir(parents=True)
@@ -71,28 +79,36 @@ async def bench(
                         notes.take(rows, name)
                 progress.advance(task)
             said = await contenders[0].report()
-    broker = await _broker_side(topics, partitions)
-    notes.values[BROKER_LOAD]["klamm"].append(round(broker["seconds"], 4))
-    notes.values[BROKER_MEMORY]["klamm"].append(round(broker["kib_per_partition"], 4))
+            longest_hold_s = max([(await one.report())["longest_hold_s"] for one in contenders if one.is_ours])
+    for row, value in (await _broker_side(topics, partitions)).items():
+        notes.values[row][contender.OURS].append(round(value, 4))
     targets = {row: target_of(row, notes.values, topics * partitions) for row in list(notes.values)}
     return {
         "topics": topics,
         "partitions_per_topic": partitions,
         "brokers": BROKERS,
+        "rounds": rounds,
+        "day": date.today().isoformat(),
+        "took_s": round(time.monotonic() - started),
         "values": notes.values,
+        "kafka_times_ours": {
+            row: {name: ratio_of(by, name) for name in (contender.OURS, contender.OURS_AS_KAFKA)}
+            for row, by in notes.values.items()
+            if contender.KAFKA in by
+        },
         "targets": {row: {"value": one[0], "why": one[1]} for row, one in targets.items() if one is not None},
         "bytes_told": notes.told,
-        "longest_hold_s": round(said["longest_hold_s"], 3),
+        "longest_hold_s": round(longest_hold_s, 3),
         "session_timeout_s": SESSION_TIMEOUT_MS / 1_000,
         "memory_bytes": said["memory_bytes"],
     }
 
 
 async def _turn(world: World, one: Contender, wanted: Collection[str], *, is_last: bool) -> dict[str, Measured]:
-    """A round of one contender, and after one of ours the limits of its rows."""
+    """A round of one contender, and after one of ours (in our own dialect) the limits of its rows."""
     rows = await one_round(world, one, wanted)
     measured = {one.name: rows}
-    if one.is_ours:
+    if one.name == contender.OURS:
         if CREATION in rows:
             await world.remove_created(CREATED_PARTITIONS, with_topic=False)  # the limit makes them
         limits = {row: await limit_of(world, row, rows[row].acks) for row in rows}
@@ -108,7 +124,7 @@ async def _broker_side(topics: int, partitions: int) -> dict[str, float]:
     )
     said, _ = await process.communicate()
     result: dict[str, float] = json.loads(said)
-    return result
+    return {BROKER_LOAD: result["seconds"], BROKER_MEMORY: result["kib_per_partition"]}
 
 
 @click.command()
@@ -118,7 +134,7 @@ async def _broker_side(topics: int, partitions: int) -> dict[str, float]:
 @click.option("--rounds", default=3, show_default=True, help="After one that only warms up.")
 @click.option("--row", "rows", multiple=True, type=click.Choice(list(ROWS)), help="Only these; may be repeated.")
 @click.option("--cold", is_flag=True, help="Without the round that only warms up.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "markdown"]), default="table")
 def main(
     with_kafka: bool, topics: int, partitions: int, rounds: int, rows: tuple[str, ...], cold: bool, output: str
 ) -> None:
@@ -128,13 +144,13 @@ def main(
     if BACK in wanted:
         wanted.add(DEATH)  # who comes back was gone
     try:
-        if with_kafka:
-            asyncio.run(contender.fetch_kafka())
         result = asyncio.run(bench(topics, partitions, rounds, wanted, with_kafka=with_kafka, is_warm=not cold))
-    except contender.KafkaMissingError as error:
-        sys.exit(str(error))
+    except* (KafkaError, OverdueError, contender.ContenderEndedError) as errors:
+        sys.exit(str(first_cause(errors)))
     if output == "json":
         click.echo(json.dumps(result, indent=2))
+    elif output == "markdown":
+        click.echo(markdown_of(result), nl=False)
     else:
         Console(width=TABLE_WIDTH).print(table_of(result))
 

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 #: a row is over when for so long nothing was acknowledged and the controller used less than this share of a core
 QUIET_S = 1.5
 IDLE_SHARE = 0.3
-DEADLINE_S = 600.0
+DEADLINE_S = 300.0
 LEADER_AND_ISR = "leader-and-isr"
 UPDATE_METADATA = "update-metadata"
+
+
+class OverdueError(Exception):
+    """What was waited for did not come; the message says what, and for how long."""
 
 
 class Ack(NamedTuple):
@@ -35,6 +40,16 @@ class Row(NamedTuple):
         return sum(ack.size for ack in self.acks)
 
 
+@asynccontextmanager
+async def within(seconds: float, what: Callable[[], str]) -> AsyncIterator[None]:
+    """Every wait of the bench has an end; `what` is asked then what was still waited for."""
+    try:
+        async with asyncio.timeout(seconds):
+            yield
+    except TimeoutError:
+        raise OverdueError(f"waited {seconds:.0f} s for {what()}; the logs are in var/bench") from None
+
+
 class Acks:
     """Takes in the endpoints' lines."""
 
@@ -52,20 +67,29 @@ class Acks:
 
     async def row(
         self,
+        name: str,
         act: Callable[[], Awaitable[object]],
-        told: Callable[[set[tuple[int, str]]], bool],
+        wanted: set[tuple[int, str]],
         is_done: Callable[[], Awaitable[bool]],
         cpu_s: Callable[[], float],
     ) -> Row:
-        """Do `act` and measure until the last acknowledgement: all were `told`, ZooKeeper has it, nothing follows, and
-        the controller is idle (one that still prepares what it will tell is not)."""
+        """Do `act` and measure until the last acknowledgement: all that is `wanted` was told, ZooKeeper has it, nothing
+        follows, and the controller is idle (one that still prepares what it will tell is not)."""
         started = time.monotonic()
-        await act()
-        async with asyncio.timeout(DEADLINE_S):
+        missing = "what it begins with"
+        async with within(DEADLINE_S, lambda: f"{name}: {missing}"):
+            await act()
             while True:
                 acks, cpu_before_s = self.since(started), cpu_s()
                 await asyncio.sleep(QUIET_S)
-                is_idle = cpu_s() - cpu_before_s < IDLE_SHARE * QUIET_S
-                is_over = is_idle and told({(ack.broker, ack.kind) for ack in acks}) and await is_done()
-                if is_over and len(self.since(started)) == len(acks):
+                untold = sorted(wanted - {(ack.broker, ack.kind) for ack in acks})
+                if untold:
+                    missing = f"acknowledgements {untold}"
+                elif cpu_s() - cpu_before_s >= IDLE_SHARE * QUIET_S:
+                    missing = "the controller to be idle"
+                elif not await is_done():
+                    missing = "ZooKeeper to have what it is about"
+                elif len(self.since(started)) == len(acks):
                     return Row(max(ack.at for ack in acks) - started, acks)
+                else:
+                    missing = "the acknowledgements to end"

@@ -1,6 +1,7 @@
 """Who is measured: a controller in a process of its own that obeys lines, `start` to race for the seat, `stop` to go.
 
-The process ends with its input, so none is left behind. It stays between two rounds: what it has warmed up stays warm.
+`settle` is answered when it has nothing left to do. The process ends with its input, so none is left behind. It stays
+between two rounds: what it has warmed up stays warm.
 """
 
 from __future__ import annotations
@@ -8,26 +9,32 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from brokerstub.lab.java import find_java
+from tests.bench.acks import within
 
 HERE = Path(__file__).parent
-KAFKA_JARS = HERE.parents[1] / "var" / "kafka-3.9.1"
 ORDER_TIMEOUT_S = 300
 OURS = "klamm"
+#: ours again, telling the endpoints in Kafka's own protocol what Kafka's controller tells them
+OURS_AS_KAFKA = "klamm, kafka's protocol"
+KAFKA = "kafka"
 #: what kafka-run-class.sh gives a broker, with twice the heap
 KAFKA_OPTIONS = ["-server", "-Xmx2G", "-Xms2G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
 KAFKA_OPTIONS += ["-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"]
 
 
-class KafkaMissingError(Exception):
-    """Apache Kafka cannot be had on this machine; the message says what to do."""
+#: of ZooKeeper's port and the folder for logs: a contender's name, command and log
+Maker = Callable[[int, Path], tuple[str, list[str], Path]]
+
+
+class ContenderEndedError(Exception):
+    """A controller process ended while it was measured; the message says where its log is."""
 
 
 class Contender:
@@ -36,28 +43,30 @@ class Contender:
     def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
         self.name = name
         self.process = process
-        self._log = log
+        self.log = log
 
     @property
     def is_ours(self) -> bool:
-        return self.name == OURS
+        return self.name != KAFKA
 
     async def order(self, line: str) -> str:
         """Say a line, and return the line that it is answered with."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{line}\n".encode())
-        async with asyncio.timeout(ORDER_TIMEOUT_S):
+        async with within(ORDER_TIMEOUT_S, lambda: f"{self.name} to obey {line!r}"):
             return await self.answer()
 
     async def answer(self) -> str:
         assert self.process.stdout is not None
         line = await self.process.stdout.readline()
         if not line:
-            raise RuntimeError(f"{self.name} has ended, see its log")
+            raise ContenderEndedError(f"{self.name} has ended; {self.log} says why")
         return line.decode().rstrip("\n")
 
     def cpu_s(self) -> float:
         """User and system time of the process so far (Linux)."""
+        if self.process.returncode is not None:
+            raise ContenderEndedError(f"{self.name} has ended; {self.log} says why")
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -76,7 +85,7 @@ class Contender:
 
     def decided_s(self, kind: str) -> float:
         """Ours only: how long the longest of the last decisions about such an event took; its log says."""
-        settled = [line for line in self._log.read_text().splitlines() if f"kind={kind}" in line][-1]
+        settled = [line for line in self.log.read_text().splitlines() if f"kind={kind}" in line][-1]
         return float(settled.partition("decided_ms=")[2].split()[0]) / 1_000
 
 
@@ -88,7 +97,7 @@ async def launched(name: str, command: Sequence[str], log: Path) -> AsyncIterato
         )
     contender = Contender(name, process, log)
     try:
-        async with asyncio.timeout(ORDER_TIMEOUT_S):
+        async with within(ORDER_TIMEOUT_S, lambda: f"{name} to be ready"):
             while await contender.answer() != "ready":
                 pass
         yield contender
@@ -104,27 +113,20 @@ async def launched(name: str, command: Sequence[str], log: Path) -> AsyncIterato
 
 
 def ours(zookeeper_port: int, folder: Path) -> tuple[str, list[str], Path]:
-    command = [sys.executable, "-m", "tests.bench.ours", str(zookeeper_port), str(folder / "state-change.log")]
-    return OURS, command, folder / "ours.log"
+    return OURS, _command_of_ours(zookeeper_port, folder, "http"), folder / "ours.log"
 
 
-def kafka(zookeeper_port: int, folder: Path) -> tuple[str, list[str], Path]:
+def ours_as_kafka(zookeeper_port: int, folder: Path) -> tuple[str, list[str], Path]:
+    return OURS_AS_KAFKA, _command_of_ours(zookeeper_port, folder, "kafka"), folder / "ours-as-kafka.log"
+
+
+def _command_of_ours(zookeeper_port: int, folder: Path, dialect: str) -> list[str]:
+    journal = folder / f"state-change-{dialect}.log"
+    return [sys.executable, "-m", "tests.bench.ours", str(zookeeper_port), str(journal), dialect]
+
+
+def kafka(zookeeper_port: int, folder: Path, *, jars: Path) -> tuple[str, list[str], Path]:
     log = folder / "kafka.log"
     command = [find_java(), *KAFKA_OPTIONS, f"-Dlog4j.configuration=file:{HERE / 'kafka' / 'log4j.properties'}"]
-    command += [f"-Dpeer.log={log}", "-cp", f"{KAFKA_JARS}/*", str(HERE / "kafka" / "KafkaPeer.java")]
-    return "kafka", [*command, f"127.0.0.1:{zookeeper_port}", str(folder)], folder / "kafka.err"
-
-
-async def fetch_kafka() -> None:
-    """Apache Kafka with all it needs, by Maven, once."""
-    if (KAFKA_JARS / "kafka_2.13-3.9.1.jar").exists():
-        return
-    maven = shutil.which("mvn")
-    if maven is None:
-        raise KafkaMissingError(
-            "Apache Kafka comes by Maven, and there is no mvn here: apt install maven, or brew install maven"
-        )
-    command = [maven, "-q", "-B", "-f", str(HERE / "kafka" / "pom.xml"), "dependency:copy-dependencies"]
-    process = await asyncio.create_subprocess_exec(*command, f"-DoutputDirectory={KAFKA_JARS}")
-    if await process.wait() != 0:
-        raise KafkaMissingError("Maven could not fetch Apache Kafka 3.9.1, see above")
+    command += [f"-Dpeer.log={log}", "-cp", f"{jars}/*", str(HERE / "kafka" / "KafkaPeer.java")]
+    return KAFKA, [*command, f"127.0.0.1:{zookeeper_port}", str(folder)], log

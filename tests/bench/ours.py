@@ -1,6 +1,7 @@
 """Our controller as a contender: the real one, on its own session, obeying lines of input.
 
-`python -m tests.bench.ours ZOOKEEPER_PORT LOG`. `start`, `stop` and `shutdown ID EPOCH` are answered by themselves,
+`python -m tests.bench.ours ZOOKEEPER_PORT LOG DIALECT`; the dialect that it tells brokers in is `http`, or `kafka` as a
+controller beside real brokers does. `start`, `stop`, `settle` and `shutdown ID EPOCH` are answered by themselves,
 `report` by JSON: the phases of the last failover, the longest hold of the event loop, memory and CPU of the process.
 """
 
@@ -23,17 +24,25 @@ from controller.config import LIMITS
 from controller.core.codes import Code
 from controller.core.events import DrainAsked
 from controller.daemon import Daemon
+from controller.dialects import Dialect
 from controller.dialects.http import HttpDialect
+from controller.dialects.kafka import KafkaDialect, OwnAddress
+from controller.dialects.kafka_access import Access
+from controller.dialects.kafka_levels import level_for
+from controller.dialects.kafka_nodes import PLAINTEXT
 from controller.guard import TermGuard
 from controller.http import HttpClient
 from controller.journal import Journal
 from controller.outbox import Outboxes
-from controller.term import OnAnswer, Tools
+from controller.tools import OnAnswer, Tools, close_at_end
 from controller.zk import ZooKeeperClient, connect
 from controller.zk_model import SessionLostError
 
 SESSION_TIMEOUT_MS = 18_000
 BEAT_S = 0.05
+#: as Kafka's controller of the bench: registered nowhere, and nobody listens there
+AS_KAFKA_ID = 1000
+AS_KAFKA = OwnAddress(AS_KAFKA_ID, {PLAINTEXT: ("127.0.0.1", 1)})
 
 
 class Pulse:
@@ -52,13 +61,13 @@ class Pulse:
 class Ours:
     """A daemon, started and stopped; the process stays."""
 
-    def __init__(self, zookeeper_port: int, log: Path) -> None:
+    def __init__(self, zookeeper_port: int, log: Path, dialect: str) -> None:
         self._port = zookeeper_port
+        self._is_as_kafka = dialect == "kafka"
         self._journal = Journal(log)
         self._daemon: Daemon | None = None
         self._running: asyncio.Task[None] | None = None
         self._zk: ZooKeeperClient | None = None
-        self._clients: list[HttpClient] = []
         self._pulse = Pulse()
 
     async def obey(self) -> None:
@@ -84,9 +93,9 @@ class Ours:
         self._zk = await connect(servers, session_timeout_ms=SESSION_TIMEOUT_MS, connect_timeout_ms=10_000)
         tools = Tools(
             cluster_id="bench", open_outboxes=self._open_outboxes, journal=self._journal, limits=LIMITS,
-            now_ms=lambda: time.time_ns() // 1_000_000, entropy=Random(1),
+            now_ms=lambda: time.time_ns() // 1_000_000, entropy=Random(1), is_dedicated=self._is_as_kafka,
         )  # fmt: skip
-        self._daemon = Daemon(self._zk, 0, tools)
+        self._daemon = Daemon(self._zk, AS_KAFKA_ID if self._is_as_kafka else 0, tools)
         self._running = asyncio.create_task(_run_until_lost(self._daemon))
 
     async def _stop(self) -> None:
@@ -94,11 +103,8 @@ class Ours:
             return
         self._running.cancel()
         await asyncio.gather(self._running, return_exceptions=True)
-        for client in self._clients:
-            await client.close()
         await self._zk.close()
         self._running, self._zk, self._daemon = None, None, None
-        self._clients.clear()
 
     async def _shut_down(self, broker_id: int, broker_epoch: int) -> None:
         assert self._daemon is not None
@@ -113,12 +119,21 @@ class Ours:
         on_fenced: Callable[[str], None],
         answer: OnAnswer,
     ) -> Outboxes:
-        client = HttpClient(guard.check)
-        self._clients.append(client)
+        dialect = self._dialect(guard, group)
         return Outboxes(
-            group, HttpDialect(client), claim.broker_id, claim.controller_epoch, on_answer=answer,
+            group, dialect, claim.broker_id, claim.controller_epoch, on_answer=answer,
             on_fenced=lambda: on_fenced("fenced"), entropy=Random(1),
         )  # fmt: skip
+
+    def _dialect(self, guard: TermGuard, group: asyncio.TaskGroup) -> Dialect:
+        if not self._is_as_kafka:
+            client = HttpClient(guard.check)
+            group.create_task(close_at_end(client.close))
+            return HttpDialect(client)
+        access = Access(listener="PLAINTEXT")
+        dialect = KafkaDialect(level_for("3.9"), AS_KAFKA, access=access, check=guard.check)
+        group.create_task(close_at_end(dialect.close))
+        return dialect
 
     def _report(self) -> dict[str, object]:
         history = [] if self._daemon is None else self._daemon.history()
@@ -153,4 +168,4 @@ if __name__ == "__main__":
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
     )
-    asyncio.run(Ours(int(sys.argv[1]), Path(sys.argv[2])).obey())
+    asyncio.run(Ours(int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]).obey())

@@ -7,16 +7,16 @@ import time
 from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 
-from controller.core import formats
 from controller.core.model import Leadership
-from controller.core.znodes import CONTROLLER, state_path
+from controller.core.znodes import CONTROLLER
 from controller.zk_model import NoNodeError
 from tests.bench.acks import LEADER_AND_ISR, UPDATE_METADATA, Row
 from tests.bench.contender import Contender
-from tests.bench.world import BROKERS, CREATED, World
+from tests.bench.world import BROKERS, CREATED, Key, World, replicas_of
 
 CREATED_PARTITIONS = 10_000
 MOVED_PARTITIONS = 1_000
+FEW_MOVED_PARTITIONS = 200
 VICTIM = BROKERS - 1
 #: shuts down in order
 LEAVING = BROKERS - 2
@@ -35,9 +35,12 @@ DECISION = "broker death: decision"
 BACK = "broker back"
 CREATION = "topic of 10,000"
 SHUTDOWN = "controlled shutdown"
-REASSIGNMENT = "reassignment of 1,000"
+REASSIGNMENT = f"reassignment of {MOVED_PARTITIONS:,}"
+FEW_REASSIGNED = f"reassignment of {FEW_MOVED_PARTITIONS:,}"
 SLOW = "failover beside a deaf broker"
 MEMORY = "memory"
+
+REASSIGNED = (FEW_REASSIGNED, REASSIGNMENT)
 
 Measured = dict[str, Row]
 
@@ -46,10 +49,11 @@ async def one_round(world: World, contender: Contender, wanted: Collection[str])
     """The rows wanted once, by one controller; the caller puts the cluster back."""
     rows: Measured = {}
     before_bytes = contender.resident_bytes()
-    await contender.order("start")
-    await _row(world, contender, _nothing, ALL, ALL, _is_seated(world))  # it has won the seat and told everybody
+    # until it has won the seat and told everybody
+    await _row(world, contender, "start", partial(contender.order, "start"), ALL, ALL, _is_seated(world))
     for name, measure in ROWS.items():
         if name in wanted:
+            await contender.order("settle")
             rows[name] = await measure(world, contender)
         if name == FAILOVER and name in wanted and contender.is_ours:
             rows[LOAD] = Row(await contender.load_s(), ())
@@ -68,24 +72,33 @@ async def put_back(world: World, measured: Collection[str]) -> None:
         touched |= set(world.hosted_by(LEAVING))
         await world.unregister(LEAVING)
         await world.register(LEAVING)
-    if REASSIGNMENT in measured:
-        moved = moved_in(world)
-        touched |= set(moved)
-        await world.write(world.assignments({topic for topic, _ in moved}))
+    moved = [each for row in REASSIGNED if row in measured for each in moved_in(world, row)]
+    touched |= set(moved)
+    await world.write(world.assignments({topic for topic, _ in moved}))
     await world.restore(sorted(touched))
     if CREATION in measured:
         await world.remove_created(CREATED_PARTITIONS, with_topic=True)
 
 
-def moved_in(world: World) -> list[tuple[str, int]]:
+def moved_in(world: World, row: str) -> list[tuple[str, int]]:
     """What is reassigned: partitions on none of the brokers that come and go."""
     still = world.hosted_by_none_of((VICTIM, LEAVING))
-    return still[:MOVED_PARTITIONS]
+    few, many = still[:FEW_MOVED_PARTITIONS], still[FEW_MOVED_PARTITIONS:][:MOVED_PARTITIONS]
+    assert len(many) == MOVED_PARTITIONS, "the cluster has too few partitions for this row"
+    return few if row == FEW_REASSIGNED else many
+
+
+def target_of(topic: str, partition: int) -> tuple[int, ...]:
+    """Where a reassigned partition goes: it gives up its first replica, which leads it, for one on another broker."""
+    first, *others = replicas_of(topic, partition)
+    steps = ((first + step) % BROKERS for step in range(1, BROKERS))
+    return (*others, next(one for one in steps if one not in (*others, VICTIM, LEAVING)))
 
 
 async def failover(world: World, contender: Contender) -> Row:
     """`/controller` gone, until every broker has acknowledged full metadata and all its replicas."""
-    return await _row(world, contender, partial(world.zk.delete, CONTROLLER, -1), ALL, ALL, _is_seated(world))
+    act = partial(world.zk.delete, CONTROLLER, -1)
+    return await _row(world, contender, FAILOVER, act, ALL, ALL, _is_seated(world))
 
 
 async def idle(world: World, contender: Contender) -> Row:
@@ -98,51 +111,57 @@ async def idle(world: World, contender: Contender) -> Row:
 
 async def death(world: World, contender: Contender) -> Row:
     """A registration gone, until the others were told of new leaders and ISRs."""
-    is_done = _are(world, world.hosted_by(VICTIM), lambda state: VICTIM not in state.isr)
-    return await _row(world, contender, partial(world.unregister, VICTIM), OTHERS, OTHERS, is_done)
+    is_done = _are(world, world.hosted_by(VICTIM), lambda _, state: VICTIM not in state.isr)
+    return await _row(world, contender, DEATH, partial(world.unregister, VICTIM), OTHERS, OTHERS, is_done)
 
 
 async def back(world: World, contender: Contender) -> Row:
     """It is registered again, until it acknowledged everything and the others know it."""
-    return await _row(world, contender, partial(world.register, VICTIM), frozenset((VICTIM,)), ALL, _is_seated(world))
+    act = partial(world.register, VICTIM)
+    return await _row(world, contender, BACK, act, frozenset((VICTIM,)), ALL, _is_seated(world))
 
 
 async def creation(world: World, contender: Contender) -> Row:
     """A topic's znode written, until all its partitions are led and acknowledged."""
     new = [(CREATED, number) for number in range(CREATED_PARTITIONS)]
-    is_done = _are(world, new, lambda state: state.leader >= 0)
-    return await _row(world, contender, partial(world.create_topic, CREATED_PARTITIONS), ALL, ALL, is_done)
+    is_done = _are(world, new, lambda _, state: state.leader >= 0)
+    act = partial(world.create_topic, CREATED_PARTITIONS)
+    return await _row(world, contender, CREATION, act, ALL, ALL, is_done)
 
 
 async def shutdown(world: World, contender: Contender) -> Row:
     """A broker asks for it, until it is answered, and all others have acknowledged who leads instead."""
     staying = ALL - {LEAVING}
     order = f"shutdown {LEAVING} {await world.broker_epoch(LEAVING)}"
-    is_done = _are(world, world.hosted_by(LEAVING), lambda state: LEAVING not in state.isr)
-    return await _row(world, contender, partial(contender.order, order), staying, staying, is_done)
+    is_done = _are(world, world.hosted_by(LEAVING), lambda _, state: LEAVING not in state.isr)
+    return await _row(world, contender, SHUTDOWN, partial(contender.order, order), staying, staying, is_done)
 
 
-async def reassignment(world: World, contender: Contender) -> Row:
-    """The request's znode written, until each of the partitions has lost its first replica, which led it, and the
-    request is gone."""
-    moved = moved_in(world)
+async def reassignment(row: str, world: World, contender: Contender) -> Row:
+    """The request's znode written, until each of the partitions has moved and the request is gone. As soon as a new
+    replica is expected of it, the partition's leader finds it in sync and says so."""
+    targets = {each: target_of(*each) for each in moved_in(world, row)}
     told = ALL - {VICTIM, LEAVING}
-    is_moved = _are(world, moved, lambda state: len(state.isr) == len(world.assignment_of(*moved[0])) - 1)
+    is_moved = _are(world, list(targets), lambda each, state: set(state.isr) == set(targets[each]))
+
+    async def act() -> None:
+        await world.reassign(targets)
+        await world.catch_up(targets)
 
     async def is_done() -> bool:
-        return await world.is_reassigned(moved) and await is_moved()
+        return await world.is_reassigned(targets) and await is_moved()
 
-    return await _row(world, contender, partial(world.reassign, moved), told, told, is_done)
+    return await _row(world, contender, row, act, told, told, is_done)
 
 
 async def slow(world: World, contender: Contender) -> Row:
     """A failover as the others see it, while one broker reads and never answers."""
     hearing = ALL - {DEAF}
     await world.deafen(DEAF)
-    row = await _row(
-        world, contender, partial(world.zk.delete, CONTROLLER, -1), hearing, hearing, _is_seated(world), hearing
-    )
-    await _row(world, contender, partial(world.hear, DEAF), frozenset((DEAF,)), frozenset((DEAF,)), _is_seated(world))
+    act = partial(world.zk.delete, CONTROLLER, -1)
+    row = await _row(world, contender, SLOW, act, hearing, hearing, _is_seated(world), hearing)
+    deaf = frozenset((DEAF,))
+    await _row(world, contender, "the deaf broker hears", partial(world.hear, DEAF), deaf, deaf, _is_seated(world))
     return row
 
 
@@ -153,7 +172,8 @@ ROWS: dict[str, Callable[[World, Contender], Awaitable[Row]]] = {
     BACK: back,
     CREATION: creation,
     SHUTDOWN: shutdown,
-    REASSIGNMENT: reassignment,
+    FEW_REASSIGNED: partial(reassignment, FEW_REASSIGNED),
+    REASSIGNMENT: partial(reassignment, REASSIGNMENT),
     SLOW: slow,
 }
 
@@ -169,6 +189,7 @@ async def vacate(world: World) -> None:
 async def _row(
     world: World,
     contender: Contender,
+    name: str,
     act: Callable[[], Awaitable[object]],
     led_ids: frozenset[int],
     told_ids: frozenset[int],
@@ -177,12 +198,8 @@ async def _row(
 ) -> Row:
     """Measured until these brokers have acknowledged leaderships, and those metadata, and nothing follows."""
     wanted = {(b, LEADER_AND_ISR) for b in led_ids} | {(b, UPDATE_METADATA) for b in told_ids}
-    row = await world.acks.row(act, lambda acked: acked >= wanted, is_done, contender.cpu_s)
+    row = await world.acks.row(f"{contender.name}: {name}", act, wanted, is_done, contender.cpu_s)
     return row._replace(acks=[ack for ack in row.acks if ack.broker in of_ids])
-
-
-async def _nothing() -> None:
-    await asyncio.sleep(0)
 
 
 def _is_seated(world: World) -> Callable[[], Awaitable[bool]]:
@@ -193,13 +210,15 @@ def _is_seated(world: World) -> Callable[[], Awaitable[bool]]:
 
 
 def _are(
-    world: World, partitions: list[tuple[str, int]], is_good: Callable[[Leadership], bool]
+    world: World, partitions: list[Key], is_good: Callable[[Key, Leadership], bool]
 ) -> Callable[[], Awaitable[bool]]:
     """Whether a sample of these states is as it should be: reading all of them would cost what is measured."""
     sample = partitions[:: max(1, len(partitions) // SAMPLES)]
 
     async def is_done() -> bool:
-        nodes = await world.zk.get_many([state_path(*each) for each in sample])
-        return all(node is not None and is_good(formats.decode_state(node.data)) for node in nodes)
+        return all(
+            state is not None and is_good(each, state)
+            for each, (state, _) in zip(sample, await world.states(sample), strict=True)
+        )
 
     return is_done

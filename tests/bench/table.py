@@ -8,15 +8,19 @@ from typing import Any
 
 from rich.table import Table
 
+from tests.bench.contender import KAFKA, OURS, OURS_AS_KAFKA
 from tests.bench.rows import (
     BACK,
     CREATION,
     DEATH,
     DECISION,
     FAILOVER,
+    FEW_MOVED_PARTITIONS,
+    FEW_REASSIGNED,
     IDLE,
     LOAD,
     MEMORY,
+    MOVED_PARTITIONS,
     REASSIGNMENT,
     SHUTDOWN,
     SLOW,
@@ -29,8 +33,8 @@ BROKER_MEMORY = "a broker's memory"
 UNITS = {IDLE: "ms of CPU per s", MEMORY: "KiB per partition", BROKER_MEMORY: "KiB per partition"}
 #: the order people read them in; those without a unit are seconds
 ORDER = (
-    FAILOVER, LOAD, DEATH, DECISION, BACK, CREATION, SHUTDOWN, REASSIGNMENT, SLOW, IDLE, MEMORY, BROKER_LOAD,
-    BROKER_MEMORY,
+    FAILOVER, LOAD, DEATH, DECISION, BACK, CREATION, SHUTDOWN, FEW_REASSIGNED, REASSIGNMENT, SLOW, IDLE, MEMORY,
+    BROKER_LOAD, BROKER_MEMORY,
 )  # fmt: skip
 LOADED_PER_S = 200_000
 #: a tenth of Kafka's time
@@ -44,7 +48,7 @@ IDLE_MS = 10.0
 
 def target_of(row: str, values: Mapping[str, Mapping[str, list[float]]], partitions: int) -> tuple[float, str] | None:
     """What to stay under, and why; None where nothing can be said without Kafka beside it."""
-    kafkas, bare = values[row].get("kafka"), values[row].get(LIMIT)
+    kafkas, bare = values[row].get(KAFKA), values[row].get(LIMIT)
     goals: list[tuple[float, str]] = []
     if kafkas and row in TENTH:
         goals.append((statistics.median(kafkas) / 10, "Kafka / 10"))
@@ -53,7 +57,10 @@ def target_of(row: str, values: Mapping[str, Mapping[str, list[float]]], partiti
     if kafkas and row == BACK:
         goals.append((statistics.median(kafkas), "Kafka"))
     if row == SLOW and FAILOVER in values:
-        goals.append((statistics.median(values[FAILOVER]["klamm"]) * SLOWER_MAX, "as without"))
+        goals.append((statistics.median(values[FAILOVER][OURS]) * SLOWER_MAX, "as without"))
+    if row == REASSIGNMENT and FEW_REASSIGNED in values:
+        times = MOVED_PARTITIONS // FEW_MOVED_PARTITIONS
+        goals.append((statistics.median(values[FEW_REASSIGNED][OURS]) * times, f"{times} times {FEW_REASSIGNED}"))
     if row == LOAD:
         goals.append((partitions / LOADED_PER_S, f"{LOADED_PER_S:,}/s"))
     if row == DECISION:
@@ -65,29 +72,75 @@ def target_of(row: str, values: Mapping[str, Mapping[str, list[float]]], partiti
     return min(goals, default=None)
 
 
-def table_of(result: dict[str, Any]) -> Table:
-    count, values = result["topics"] * result["partitions_per_topic"], result["values"]
-    table = Table(title=f"{count:,} partitions, {result['brokers']} brokers, replication factor 3; seconds")
-    for column in ("row", "klamm", "target", "missed by", "limit", "kafka", "kafka / klamm"):
-        table.add_column(column, justify="left" if column == "row" else "right")
+def missed_by(result: dict[str, Any], row: str) -> float:
+    """How many times the target is exceeded; 0.0 where it is kept, or there is none."""
+    target = result["targets"].get(row)
+    times = 0.0 if target is None else _median(result["values"][row][OURS]) / target["value"]
+    return times if times > 1 else 0.0
+
+
+def ratio_of(values: Mapping[str, list[float]], name: str) -> float | None:
+    """How many times Kafka's time is ours; None where one of them has none."""
+    ours, kafkas = values.get(name), values.get(KAFKA)
+    return _median(kafkas) / _median(ours) if kafkas and ours and _median(ours) else None
+
+
+def cells_of(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Heads and rows, as people read them; Kafka's columns only where it was measured."""
+    values: dict[str, dict[str, list[float]]] = result["values"]
+    heads, has_kafka = ["row", OURS, "target", "missed by", "limit"], any(KAFKA in one for one in values.values())
+    if has_kafka:
+        heads += [OURS_AS_KAFKA, KAFKA, f"{KAFKA} / {OURS}", f"{KAFKA} / {OURS_AS_KAFKA}"]
+    rows = []
     for row in (row for row in ORDER if row in values):
-        ours, kafkas, target = values[row]["klamm"], values[row].get("kafka"), result["targets"].get(row)
-        times = 0.0 if target is None else _median(ours) / target["value"]
-        table.add_row(
+        target, times, by = result["targets"].get(row), missed_by(result, row), values[row]
+        cells = [
             f"{row}: {UNITS[row]}" if row in UNITS else row,
-            _spread(ours),
+            _spread(by[OURS]),
             "" if target is None else f"{target['value']:.2f} ({target['why']})",
-            f"{times:.2f} x" if times > 1 else "",
-            _spread(values[row].get(LIMIT)),
-            _spread(kafkas),
-            f"{_median(kafkas) / _median(ours):.1f}" if kafkas and _median(ours) else "",
-        )
-    table.caption = (
-        f"our event loop was held for at most {result['longest_hold_s']:.2f} s of a session of "
-        f"{result['session_timeout_s']:.0f} s; our whole process has {result['memory_bytes'] / count / 1024:.1f} KiB "
-        "per partition, interpreter and buffers included"
+            f"{times:.1f} x" if times else "",
+            _spread(by.get(LIMIT)),
+        ]
+        if has_kafka:
+            ratios = (ratio_of(by, OURS), ratio_of(by, OURS_AS_KAFKA))
+            cells += [_spread(by.get(OURS_AS_KAFKA)), _spread(by.get(KAFKA))]
+            cells += ["" if ratio is None else f"{ratio:.1f}" for ratio in ratios]
+        rows.append(cells)
+    return heads, rows
+
+
+def title_of(result: dict[str, Any]) -> str:
+    topics, count = result["topics"], result["topics"] * result["partitions_per_topic"]
+    rounds = "one round" if result["rounds"] == 1 else f"median of {result['rounds']} rounds (and range)"
+    where = f"{count:,} partitions in {topics:,} topics, {result['brokers']} brokers, replication factor 3"
+    return f"{where}; seconds, {rounds}, {result['day']}"
+
+
+def caption_of(result: dict[str, Any]) -> str:
+    count = result["topics"] * result["partitions_per_topic"]
+    return (
+        f"our event loop was held for at most {result['longest_hold_s']:.2f} s (goal: a third of the session of "
+        f"{result['session_timeout_s']:.0f} s); our whole process has {result['memory_bytes'] / count / 1024:.1f} KiB "
+        f"per partition, interpreter and buffers included; all of it took {result['took_s'] / 60:.0f} minutes"
     )
+
+
+def table_of(result: dict[str, Any]) -> Table:
+    heads, rows = cells_of(result)
+    table = Table(title=title_of(result), caption=caption_of(result))
+    for head in heads:
+        table.add_column(head, justify="left" if head == "row" else "right")
+    for row in rows:
+        table.add_row(*row)
     return table
+
+
+def markdown_of(result: dict[str, Any]) -> str:
+    """The same, to be pasted."""
+    heads, rows = cells_of(result)
+    lines = [["", *heads[1:]], ["---"] * len(heads), *rows]
+    table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return f"{title_of(result)}:\n\n{table}\n\n{caption_of(result)}.\n"
 
 
 def _median(values: list[float]) -> float:

@@ -5,18 +5,28 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from brokerstub.lab.zookeeper import ZooKeeperServer, free_port
 from brokerstub.registration import ensure_paths
 from controller.core import formats
-from controller.core.model import Assignment, Leadership
+from controller.core.model import Assignment, Leadership, Replicas
 from controller.core.writes import Create, Delete, Op, Set
-from controller.core.znodes import CONFIG_TOPICS, REASSIGN, broker_path, partitions_path, state_path, topic_path
+from controller.core.znodes import (
+    CONFIG_TOPICS,
+    ISR_NOTIFICATIONS,
+    REASSIGN,
+    broker_path,
+    partitions_path,
+    state_path,
+    topic_path,
+)
 from controller.zk import ZooKeeperClient, connect
-from tests.bench.acks import Acks
+from tests.bench.acks import Acks, within
 
 BROKERS = 10
 REPLICATION_FACTOR = 3
@@ -24,6 +34,11 @@ SESSION_TIMEOUT_MS = 18_000
 CREATED = "new"
 OPS_PER_TRANSACTION = 500
 TRANSACTIONS_IN_FLIGHT = 8
+POLL_S = 0.01
+WRITES_TIMEOUT_S = 600
+
+#: topic and partition
+Key = tuple[str, int]
 
 
 class World:
@@ -113,10 +128,7 @@ class World:
     def partitions(self) -> int:
         return sum(self.topics.values())
 
-    def assignment_of(self, topic: str, partition: int) -> tuple[int, ...]:
-        return replicas_of(topic, partition)
-
-    def hosted_by_none_of(self, broker_ids: Sequence[int]) -> list[tuple[str, int]]:
+    def hosted_by_none_of(self, broker_ids: Sequence[int]) -> list[Key]:
         return [
             (topic, number)
             for topic, count in self.topics.items()
@@ -124,16 +136,42 @@ class World:
             if not set(broker_ids) & set(replicas_of(topic, number))
         ]
 
-    async def reassign(self, partitions: Sequence[tuple[str, int]]) -> None:
-        """Each to all its replicas but the first."""
-        await self.zk.create(REASSIGN, formats.encode_targets({each: replicas_of(*each)[1:] for each in partitions}))
+    async def states(self, partitions: Sequence[Key]) -> list[tuple[Leadership | None, int]]:
+        """With the versions of their znodes."""
+        nodes = await self.zk.get_many([state_path(*each) for each in partitions])
+        return [(None, -1) if one is None else (formats.decode_state(one.data), one.stat.version) for one in nodes]
 
-    async def is_reassigned(self, partitions: Sequence[tuple[str, int]]) -> bool:
+    async def reassign(self, targets: Mapping[Key, Replicas]) -> None:
+        await self.zk.create(REASSIGN, formats.encode_targets(targets))
+
+    async def catch_up(self, targets: Mapping[Key, Replicas]) -> None:
+        """Leaders find the replicas that are to be added in sync, as soon as ZooKeeper has the leader epoch that they
+        are told with. They write the ISR themselves and announce it, as brokers did before AlterPartition."""
+        behind = list(targets)
+        while behind:
+            found = dict(zip(behind, await self.states(behind), strict=True))
+            told = {key: one for key, (one, _) in found.items() if one is not None and one.leader_epoch > 0}
+            ready = list(told)[:OPS_PER_TRANSACTION]
+            if not ready:
+                await asyncio.sleep(POLL_S)
+                continue
+            ops = []
+            for key in ready:
+                isr = tuple(dict.fromkeys((*told[key].isr, *targets[key])))
+                state = formats.encode_state(replace(told[key], isr=isr))
+                ops.append(Set(state_path(*key), state, found[key][1]))
+            if (await self.zk.transact(ops)).refused is None:  # otherwise the controller was faster: look again
+                caught_up = set(ready)
+                behind = [key for key in behind if key not in caught_up]
+                said = formats.PartitionsZnode(tuple(formats.PartitionOf(*key) for key in ready))
+                await self.zk.create(f"{ISR_NOTIFICATIONS}/isr_change_", formats.encode(said), sequential=True)
+
+    async def is_reassigned(self, targets: Mapping[Key, Replicas]) -> bool:
         """The request is gone, and the last topic is as it was asked."""
-        topic, number = partitions[-1]
+        topic, number = list(targets)[-1]
         node = await self.zk.get(topic_path(topic))
         assert node is not None
-        is_as_asked = formats.decode_topic(node.data)[1][number] == Assignment(replicas_of(topic, number)[1:])
+        is_as_asked = formats.decode_topic(node.data)[1][number] == Assignment(targets[topic, number])
         return is_as_asked and (await self.zk.exists(REASSIGN)).stat is None
 
     def assignments(self, topics: Iterable[str]) -> list[Op]:
@@ -142,7 +180,7 @@ class World:
             Set(topic_path(name), formats.encode_topic(topic_id_of(name), self.assignment(name)), -1) for name in topics
         ]
 
-    def hosted_by(self, broker_id: int) -> list[tuple[str, int]]:
+    def hosted_by(self, broker_id: int) -> list[Key]:
         return [
             (topic, number)
             for topic, count in self.topics.items()
@@ -158,7 +196,7 @@ class World:
             [Create(f"{CONFIG_TOPICS}/{CREATED}", b'{"version":1,"config":{}}'), Create(topic_path(CREATED), data)]
         )
 
-    async def restore(self, touched: Sequence[tuple[str, int]]) -> None:
+    async def restore(self, touched: Sequence[Key]) -> None:
         """These states, as a predecessor has left them."""
         await self.write([Set(state_path(*each), self.state_of(*each), -1) for each in touched])
 
@@ -182,7 +220,8 @@ class World:
                 answer = await self.zk.transact(piece)
                 assert answer.refused is None, answer.refused
 
-        async with asyncio.TaskGroup() as group:
+        what = f"ZooKeeper to write {len(ops):,} znodes"
+        async with within(WRITES_TIMEOUT_S, lambda: what), asyncio.TaskGroup() as group:
             for start in range(0, len(ops), OPS_PER_TRANSACTION):
                 group.create_task(send(ops[start : start + OPS_PER_TRANSACTION]))
 

@@ -11,8 +11,9 @@ from aiohttp import web
 from controller import wire
 from controller.core.model import Broker, Leadership, Partition
 from controller.core.requests import KnownBroker, Stop
-from controller.dialects import Envelope, Kept, NotAcknowledgedError, Part, Request
+from controller.dialects import Envelope, NotAcknowledgedError, Request
 from controller.dialects.http import HttpDialect
+from controller.dialects.kept import Kept, Part
 from controller.http import HttpClient
 
 ENVELOPE = Envelope(1, 7, "7-12")

@@ -3,6 +3,7 @@ import java.io.InputStreamReader;
 import java.util.Properties;
 import java.util.concurrent.CountDownLatch;
 import kafka.cluster.Broker;
+import kafka.controller.ControllerState;
 import kafka.controller.KafkaController;
 import kafka.server.BrokerFeatures;
 import kafka.server.DelegationTokenManager;
@@ -25,7 +26,8 @@ import scala.runtime.BoxedUnit;
  * Apache Kafka's own controller without a broker around it: what a broker does beside it would only cost it time.
  *
  * Usage: java -cp 'LIBS/*' KafkaPeer.java HOST:PORT LOG_DIR. A line of input "start" has it race for the seat, "stop" has
- * it resign and race no more, "shutdown ID EPOCH" says that a broker asks to leave; each is answered by a line. The JVM, and so what it has compiled, stays.
+ * it resign and race no more, "settle" waits until it has no event left to handle, "shutdown ID EPOCH" says that a broker
+ * asks to leave; each is answered by a line. The JVM, and so what it has compiled, stays.
  */
 public class KafkaPeer {
     static final int BROKER_ID = 1000; // it is registered nowhere
@@ -42,6 +44,16 @@ public class KafkaPeer {
             return BoxedUnit.UNIT;
         });
         answered.await();
+    }
+
+    /**
+     * Until its queue of events is empty. The one about its own claim waits there until the failover is over, and looks
+     * at the seat only then: finding it empty, it resigns for good, since nobody tells it again that the seat was left.
+     */
+    static void settle(KafkaController controller) throws InterruptedException {
+        while (!controller.eventManager().isEmpty() || controller.eventManager().state() != ControllerState.Idle$.MODULE$) {
+            Thread.sleep(1);
+        }
     }
 
     public static void main(String[] arguments) throws Exception {
@@ -76,6 +88,9 @@ public class KafkaPeer {
             } else if (order.equals("stop") && controller != null) {
                 controller.shutdown();
                 controller = null;
+            }
+            if (order.equals("settle") && controller != null) {
+                settle(controller);
             }
             if (order.startsWith("shutdown ") && controller != null) {
                 shutDown(controller, order.split(" "));
