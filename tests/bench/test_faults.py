@@ -14,19 +14,50 @@ from pathlib import Path
 
 import pytest
 
-from controller.core import formats
 from controller.core.model import Leadership
-from controller.core.znodes import CONTROLLER, CONTROLLER_EPOCH, state_path
+from controller.core.znodes import CONTROLLER, CONTROLLER_EPOCH
 from tests.bench import contender
 from tests.bench.acks import LEADER_AND_ISR, UPDATE_METADATA
 from tests.bench.contender import Contender
-from tests.bench.rows import ALL, DEAF, LEAVING, OTHERS, REASSIGNMENT, VICTIM, moved_in, target_of, vacate
-from tests.bench.world import CREATED, World, a_world, replicas_of
+from tests.bench.rows import (
+    ALL,
+    BACK,
+    CREATION,
+    DEAF,
+    DEATH,
+    FAILOVER,
+    FEW_REASSIGNED,
+    IDLE,
+    LEAVING,
+    OTHERS,
+    REASSIGNMENT,
+    ROWS,
+    SHUTDOWN,
+    SLOW,
+    VICTIM,
+    moved_in,
+    target_of,
+    vacate,
+)
+from tests.bench.world import CREATED, Key, World, a_world, replicas_of
 
 pytestmark = [pytest.mark.java, pytest.mark.long]
 
 DEADLINE_S = 60
 CREATED_PARTITIONS = 3_000
+
+
+#: the rows that have a fault in their middle here
+FAULTED: set[str] = set()
+Fault = Callable[..., Awaitable[None]]
+
+
+def in_the_middle_of(*rows: str) -> Callable[[Fault], Fault]:
+    def mark(test: Fault) -> Fault:
+        FAULTED.update(rows)
+        return test
+
+    return mark
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
@@ -45,9 +76,8 @@ async def told(world: World, broker_ids: frozenset[int], since: float) -> None:
     await until(is_told)
 
 
-async def states(world: World, partitions: list[tuple[str, int]]) -> list[Leadership | None]:
-    nodes = await world.zk.get_many([state_path(*each) for each in partitions])
-    return [None if node is None else formats.decode_state(node.data) for node in nodes]
+async def states(world: World, partitions: list[Key]) -> list[Leadership | None]:
+    return [state for state, _ in await world.states(partitions)]
 
 
 async def epoch(world: World) -> int:
@@ -88,7 +118,7 @@ async def succeed(world: World, killed: Contender, tmp_path: Path, live_ids: fro
 Ending = Callable[[], Awaitable[bool]]
 
 
-async def is_led(world: World, partitions: list[tuple[str, int]], leader_epochs: set[int], gone: int | None) -> bool:
+async def is_led(world: World, partitions: list[Key], leader_epochs: set[int], gone: int | None) -> bool:
     """Every partition has a leader in sync on its replicas, without who is gone, and no epoch was taken twice."""
     found = await states(world, partitions)
     return all(
@@ -100,6 +130,7 @@ async def is_led(world: World, partitions: list[tuple[str, int]], leader_epochs:
     )
 
 
+@in_the_middle_of(FAILOVER)
 async def test_a_controller_killed_while_it_loads_is_succeeded(world: World, first: Contender, tmp_path: Path) -> None:
     before = await epoch(world)
     await world.zk.delete(CONTROLLER, -1)
@@ -112,6 +143,20 @@ async def test_a_controller_killed_while_it_loads_is_succeeded(world: World, fir
     await succeed(world, first, tmp_path, ALL, partial(is_led, world, every, {0}, None))
 
 
+@in_the_middle_of(IDLE)
+async def test_a_controller_killed_while_nothing_happens_is_succeeded_and_changes_nothing(
+    world: World, first: Contender, tmp_path: Path
+) -> None:
+    every = [(topic, number) for topic, count in world.topics.items() for number in range(count)]
+    before = await world.states(every)
+
+    async def is_untouched() -> bool:
+        return await world.states(every) == before
+
+    await succeed(world, first, tmp_path, ALL, is_untouched)
+
+
+@in_the_middle_of(DEATH)
 async def test_a_controller_killed_while_a_brokers_death_is_written_is_succeeded(
     world: World, first: Contender, tmp_path: Path
 ) -> None:
@@ -125,6 +170,7 @@ async def test_a_controller_killed_while_a_brokers_death_is_written_is_succeeded
     await succeed(world, first, tmp_path, OTHERS, partial(is_led, world, hosted, {1}, VICTIM))
 
 
+@in_the_middle_of(BACK)
 async def test_a_controller_killed_while_it_tells_who_is_back_is_succeeded(
     world: World, first: Contender, tmp_path: Path
 ) -> None:
@@ -143,6 +189,7 @@ async def test_a_controller_killed_while_it_tells_who_is_back_is_succeeded(
     await succeed(world, first, tmp_path, ALL, partial(is_led, world, hosted, {1}, VICTIM))
 
 
+@in_the_middle_of(CREATION)
 async def test_a_controller_killed_while_a_topic_is_created_is_succeeded(
     world: World, first: Contender, tmp_path: Path
 ) -> None:
@@ -156,6 +203,7 @@ async def test_a_controller_killed_while_a_topic_is_created_is_succeeded(
     await succeed(world, first, tmp_path, ALL, partial(is_led, world, new, {0}, None))
 
 
+@in_the_middle_of(SHUTDOWN)
 async def test_a_controller_killed_while_a_broker_shuts_down_is_succeeded(
     world: World, first: Contender, tmp_path: Path
 ) -> None:
@@ -171,6 +219,7 @@ async def test_a_controller_killed_while_a_broker_shuts_down_is_succeeded(
     await asyncio.gather(asking, return_exceptions=True)  # answered before the kill, or never
 
 
+@in_the_middle_of(FEW_REASSIGNED, REASSIGNMENT)
 async def test_a_controller_killed_while_partitions_are_reassigned_is_succeeded(
     world: World, first: Contender, tmp_path: Path
 ) -> None:
@@ -193,6 +242,7 @@ async def test_a_controller_killed_while_partitions_are_reassigned_is_succeeded(
         await succeed(world, first, tmp_path, ALL - {VICTIM, LEAVING}, has_ended)
 
 
+@in_the_middle_of(SLOW)
 async def test_a_controller_killed_while_a_broker_is_deaf_is_succeeded_and_that_broker_told_in_the_end(
     world: World, first: Contender, tmp_path: Path
 ) -> None:
@@ -209,3 +259,7 @@ async def test_a_controller_killed_while_a_broker_is_deaf_is_succeeded_and_that_
         return await is_led(world, every, {0}, None)
 
     await succeed(world, first, tmp_path, ALL - {DEAF}, is_told_in_the_end)
+
+
+def test_every_row_of_the_bench_has_a_fault_in_its_middle() -> None:
+    assert set(ROWS) == FAULTED
