@@ -90,6 +90,10 @@ class MetadataCache:
         self._parts: Parts[UndecodedStatesRequest] = Parts()
 
     @property
+    def is_led_by_kafka(self) -> bool:
+        return False  # a stub is told by ours, or by nobody
+
+    @property
     def is_told(self) -> bool:
         return self.own_broker_id in self._brokers and self._brokers[self.own_broker_id].state != "gone"
 

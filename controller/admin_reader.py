@@ -66,8 +66,9 @@ class AdminLoaded(msgspec.Struct):
 class AdminReader:
     """Built anew for each term."""
 
-    def __init__(self, zk: ZooKeeper, now_ms: Callable[[], int]) -> None:
+    def __init__(self, zk: ZooKeeper, now_ms: Callable[[], int], *, watch: bool = True) -> None:
         self._zk = zk
+        self._watch = watch
         self._now_ms = now_ms
         self._newest_change = -1
 
@@ -110,7 +111,7 @@ class AdminReader:
         return DeletionsSeen({name: formats.decode_marker(node.data) for name, node in present}, zxid)
 
     async def see_reassign_node(self) -> ReassignNodeSeen:
-        node = await self._zk.get(REASSIGN, watch=True)
+        node = await self._zk.get(REASSIGN, watch=self._watch)
         if node is None:
             return ReassignNodeSeen({}, None)
         try:
@@ -120,7 +121,7 @@ class AdminReader:
         return ReassignNodeSeen({(o.topic, o.partition): o.replicas for o in znode.partitions}, node.stat.version)
 
     async def see_election_node(self) -> ElectionNodeSeen | None:
-        node = await self._zk.get(PREFERRED_ELECTION, watch=True)
+        node = await self._zk.get(PREFERRED_ELECTION, watch=self._watch)
         if node is None:
             return None
         try:
@@ -172,6 +173,7 @@ class AdminReader:
 
     async def _names(self, path: str, *, watch: bool = True) -> list[str]:
         """Children in order; a missing parent has none, and with `watch` its creation is told."""
+        watch = watch and self._watch
         while (found := await self._zk.children(path, watch=watch)) is None:
             if not watch or (await self._zk.exists(path, watch=True)).stat is None:
                 return []

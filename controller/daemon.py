@@ -131,10 +131,14 @@ class Daemon:
         if term is None:
             raise NotControllerError("this controller does not hold the seat")
         await term.resign("handed back")
+        if self._term is not term:
+            raise NotControllerError("the seat was lost before it could be handed back")
         self._is_handing_back = True
         self._handed_back.clear()
         term.guard.trip("handed back")
         await self._handed_back.wait()
+        if self._is_handing_back:
+            raise NotControllerError("the seat was lost before it could be handed back")
 
     async def resign(self, why: str) -> None:
         """Before this process ends a term by its own will: its record says so."""
@@ -178,6 +182,10 @@ class Daemon:
         finally:
             self._zk.remove_handler(self._on_watch)
             self._zk.remove_handler(self._on_state)
+            self._handed_back.set()  # the seat goes with the session
+            if self._take_over is not None:
+                self._take_over.set_exception(NotControllerError("the session with ZooKeeper is over; try again"))
+                self._take_over.exception()  # whoever asked may have gone, and then it is nobody's
 
     async def _race(self) -> None:
         """One look at the seat, and what follows from it."""
@@ -224,6 +232,7 @@ class Daemon:
         return (await self._zk.exists(broker_path(seat.broker_id))).stat is not None
 
     async def _hold(self, won: Claim) -> None:
+        self._is_handing_back = False
         self._seat_changed.set()  # the term reads the seat itself, which arms the watch again
         self._term = Term(self._zk, won, self._tools, self._seat_changed, self._noticed_at)
         self._tools.seat_changes.tell()
@@ -240,8 +249,8 @@ class Daemon:
         finally:
             self._term = None
         await connected(self._zk)
-        await release(self._zk, epoch_version=won.epoch_version, hand_back=self._is_handing_back)
-        self._is_handing_back = False
+        if await release(self._zk, epoch_version=won.epoch_version, hand_back=self._is_handing_back):
+            self._is_handing_back = False
         self._handed_back.set()
         if self._bugs:
             await self._tools.sleep(self._backoff_ms() / 1000)  # let others try: they may not meet the bug

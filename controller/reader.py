@@ -1,7 +1,8 @@
 """Reading ZooKeeper into facts: everything once (`load`), or what became dirty (`see`).
 
-Each reading arms the watch that tells of the next change, before it reads. It decides nothing and writes nothing.
-State znodes are not watched: the controller is their one writer, and others announce themselves.
+Each reading arms the watch that tells of the next change, before it reads; told not to watch, it arms none. It decides
+nothing and writes nothing. State znodes are not watched: the controller is their one writer, and others announce
+themselves.
 """
 
 from __future__ import annotations
@@ -71,13 +72,19 @@ class Reader:
     """Reads on one session, and remembers which data watches it has armed. Built anew for each term."""
 
     def __init__(
-        self, zk: ZooKeeper, now_ms: Callable[[], int], is_ours: Callable[[Broker], bool] = lambda _: True
+        self,
+        zk: ZooKeeper,
+        now_ms: Callable[[], int],
+        is_ours: Callable[[Broker], bool] = lambda _: True,
+        *,
+        watch: bool = True,
     ) -> None:
         self._zk = zk
+        self._watch = watch
         self._is_ours = is_ours
         #: registered, but not to be spoken to: to everybody else they are not there
         self.strangers: dict[int, Broker] = {}
-        self._admin = AdminReader(zk, now_ms)
+        self._admin = AdminReader(zk, now_ms, watch=watch)
         self._watched_topics: set[str] = set()
         self._watched_brokers: dict[int, int] = {}
         self._nonsense: set[str] = set()
@@ -179,8 +186,8 @@ class Reader:
     async def _children(self, path: str) -> tuple[tuple[str, ...], int]:
         """Names below a node, watched, and the zxid they were read at; a missing node (an empty ZooKeeper) has none,
         and its creation is watched."""
-        while (found := await self._zk.children(path, watch=True)) is None:
-            existence = await self._zk.exists(path, watch=True)
+        while (found := await self._zk.children(path, watch=self._watch)) is None:
+            existence = await self._zk.exists(path, watch=self._watch)
             if existence.stat is None:
                 return (), existence.zxid
         return found.names, found.zxid
@@ -204,7 +211,7 @@ class Reader:
             except formats.FormatError as error:
                 log.warning("broker.unreadable", broker_id=broker_id, trouble=str(error))
         unwatched = [b.broker_id for b in brokers.values() if self._watched_brokers.get(b.broker_id) != b.epoch]
-        if unwatched:
+        if unwatched and self._watch:
             await self._zk.watch_many([broker_path(broker_id) for broker_id in unwatched], [], position)
         self._watched_brokers = {broker.broker_id: broker.epoch for broker in brokers.values()}
         strangers = {broker.broker_id: broker for broker in brokers.values() if not self._is_ours(broker)}
@@ -236,7 +243,8 @@ class Reader:
     ) -> list[TopicFact]:
         position, nodes = await self._get_many([topic_path(name) for name in names])
         present = [(name, node) for name, node in zip(names, nodes, strict=True) if node is not None]
-        await self._zk.watch_many([topic_path(name) for name, _ in present], [], position)
+        if self._watch:
+            await self._zk.watch_many([topic_path(name) for name, _ in present], [], position)
         self._watched_topics.update(name for name, _ in present)
         facts = [_topic_fact(name, node, placed) for name, node in present]
         self._nonsense = {*self._nonsense.difference(names), *(fact.name for fact in facts if fact.trouble is not None)}

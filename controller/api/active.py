@@ -39,6 +39,13 @@ class Peers(Protocol):
     def entries(self) -> Sequence[BrokerEntry]:
         """What was learnt."""
 
+    @property
+    def is_led_by_kafka(self) -> bool:
+        """Whether it was learnt that one of Kafka's own brokers does."""
+
+    async def look(self) -> None:
+        """Look at the cluster of that broker's, so that the view shows it."""
+
 
 #: gets the request and its whole body; may raise NotControllerError
 LedHandler = Callable[[web.Request, bytes], Awaitable[web.Response]]

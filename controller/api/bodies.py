@@ -76,12 +76,14 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class ControllerBody(msgspec.Struct, frozen=True):
-    """Who the controller is. `since` is known to the active controller only."""
+    """Who the controller is. `since` is known to the active controller only. `kind`: `klamm`, or `kafka` where it is
+    one of Kafka's own brokers; null where there is none."""
 
     broker_id: int
     controller_epoch: int
     since: str | None
     phase: str
+    kind: str | None
 
 
 class ClusterCounts(msgspec.Struct, frozen=True):
@@ -147,12 +149,13 @@ def controller_body(view: ClusterView, door: ControllerDoor) -> ControllerBody:
     if door.controller_epoch is not None:
         since = None if door.since_ms is None else datetime.fromtimestamp(door.since_ms / 1_000, UTC)
         since_text = None if since is None else since.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        return ControllerBody(view.own_broker_id, door.controller_epoch, since_text, door.phase)
+        return ControllerBody(view.own_broker_id, door.controller_epoch, since_text, door.phase, "klamm")
     if door.seat is None:
-        return ControllerBody(-1, view.controller_epoch, None, "vacant")
+        return ControllerBody(-1, view.controller_epoch, None, "vacant", None)
     holder_id = door.seat[0]
     has_told = holder_id == view.controller_id >= 0
-    return ControllerBody(holder_id, view.controller_epoch, None, "active" if has_told else "loading")
+    kind = "kafka" if view.is_led_by_kafka else "klamm" if holder_id >= 0 else None
+    return ControllerBody(holder_id, view.controller_epoch, None, "active" if has_told else "loading", kind)
 
 
 def cluster_body(view: ClusterView, door: ControllerDoor, summary: Summary) -> ClusterBody:
@@ -170,7 +173,7 @@ def cluster_body(view: ClusterView, door: ControllerDoor, summary: Summary) -> C
 def health_of(view: ClusterView, door: ControllerDoor, summary: Summary) -> Verdict:
     """The verdict of this process upon the cluster."""
     phase = controller_body(view, door).phase
-    troubles = troubles_of(door, view.brokers, summary)
+    troubles = troubles_of(view, door, summary)
     return verdict_for(phase, view.brokers, summary.counts, is_cut_off=not door.is_registered, troubles=troubles)
 
 

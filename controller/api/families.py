@@ -137,6 +137,10 @@ def klamm_families(view: ClusterView, door: ControllerDoor, summary: Summary) ->
     told = summary.counts
     health = {
         "klamm_controller_epoch": (view.controller_epoch, "Of the controller that told this broker last"),
+        "klamm_controller_is_kafka": (
+            int(view.is_led_by_kafka),
+            "1 while one of Kafka's own brokers is the controller",
+        ),
         "klamm_registered": (int(door.is_registered), "1 while this process stands in the cluster"),
         "klamm_under_replicated_partitions": (told.under_replicated, "In the whole cluster, as told to this broker"),
         "klamm_parked_subjects": (believed.get("parked", 0), "Topics and brokers left out after a bug"),

@@ -1,6 +1,7 @@
 """A standby that nobody tells of the cluster: what brokers answer by themselves, it has the active controller answer.
 
-It passes on and answers nothing; who holds the seat, and where that listens, is for others to know.
+Where that is one of Kafka's own brokers nobody can be asked, and ZooKeeper is looked at before the answer. It passes on
+and answers nothing; who holds the seat, and where that listens, is for others to know.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ TOLD: Final = frozenset(
     }
 )
 
+METRICS: Final = "/metrics"
+
 
 def standby_for(active: ActiveController, door: ControllerDoor, peers: Peers) -> Middleware:
     @web.middleware
@@ -36,7 +39,11 @@ def standby_for(active: ActiveController, door: ControllerDoor, peers: Peers) ->
             return await handler(request)
         await peers.learn()
         resource = request.match_info.route.resource
-        if request.method in ("GET", "HEAD") and resource is not None and resource.canonical in TOLD:
+        path = "" if resource is None or request.method not in ("GET", "HEAD") else resource.canonical
+        if peers.is_led_by_kafka:
+            if path in TOLD or path == METRICS:
+                await peers.look()
+        elif path in TOLD:
             return await active.pass_on(request, b"")
         return await handler(request)
 

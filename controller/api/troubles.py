@@ -6,29 +6,33 @@ knows; every process knows of drains, as told, and of its own log.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from controller.api.counts import Summary
-from controller.api.view import ControllerDoor
+from controller.api.view import ClusterView, ControllerDoor
 from controller.core.cluster import Cluster
-from controller.wire import BrokerEntry
 
 #: of each kind so many are named, and the others counted
 NAMED_MAX: Final = 5
 
 
-def troubles_of(door: ControllerDoor, brokers: Iterable[BrokerEntry], summary: Summary) -> list[str]:
+def troubles_of(view: ClusterView, door: ControllerDoor, summary: Summary) -> list[str]:
     """As sentences, the gravest kind first."""
     found: list[str] = []
     cluster = door.cluster
+    if view.is_led_by_kafka:
+        found.append(
+            f"broker {view.controller_id}, one of Kafka's own, is the controller, and this process stands by: what it "
+            "shows is what ZooKeeper says; `klamm takeover` claims the seat"
+        )
     if cluster is not None and door.is_active:
         found += _in_belief(cluster)
         strangers = [f"broker {one} is of the other kind: it is assigned nothing" for one in sorted(door.strangers)]
         found += _named(strangers, "brokers are of the other kind")
     if lost := door.lines_lost_lately:
         found.append(f"{_counted(lost, 'line')} of the state-change log could not be written in the last minutes")
-    draining = [broker.id for broker in brokers if broker.state == "draining" and summary.leaders[broker.id]]
+    draining = [broker.id for broker in view.brokers if broker.state == "draining" and summary.leaders[broker.id]]
     found += _named([f"broker {one} is draining: it still leads {summary.leaders[one]}" for one in draining], "drains")
     return found
 

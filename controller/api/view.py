@@ -54,6 +54,11 @@ class ClusterView(Protocol):
         """Whether this process knows what it has to, to be asked."""
 
     @property
+    def is_led_by_kafka(self) -> bool:
+        """Whether one of Kafka's own brokers is the controller, and none of ours: what is shown is what ZooKeeper says
+        then, and nothing can be asked of it here."""
+
+    @property
     def brokers(self) -> Sequence[BrokerEntry]:
         """By id; those that are gone stay listed."""
 

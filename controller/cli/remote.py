@@ -130,12 +130,16 @@ class Remote:
         return body
 
     async def controller(self) -> dict[str, Any]:
-        """The controller by its own word: the others notice only when its session ends. Phase `silent`: no word."""
+        """The controller by its own word: the others notice only when its session ends. Phase `silent`: no word. One of
+        Kafka's own brokers gives none; one of ours that is no broker is asked by its standby."""
         told: dict[str, Any] = await self.get("/v1/controller")
-        if told["since"] is not None or told["broker_id"] < 0:
+        if told["since"] is not None or told["kind"] != "klamm":
             return told
         broker = await self.get(f"/v1/brokers/{told['broker_id']}", accept=(200, 404))
-        said, _ = await self._controller_at(f"{self._scheme}://{broker.get('host')}:{broker.get('port')}")
+        if "host" not in broker:
+            passed_on: dict[str, Any] = (await self.get("/v1/cluster"))["controller"]
+            return passed_on
+        said, _ = await self._controller_at(f"{self._scheme}://{broker['host']}:{broker['port']}")
         return {**told, "phase": "silent"} if said is None else said
 
     async def items(self, path: str, query: Mapping[str, object] | None = None) -> list[Any]:

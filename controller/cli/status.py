@@ -73,7 +73,8 @@ def _print_status(document: dict[str, Any], *, is_wide: bool) -> None:
 def _controller_text(controller: dict[str, Any]) -> str:
     if controller["phase"] == "vacant":
         return f"none (the last epoch was {controller['controller_epoch']})"
-    text = f"broker {controller['broker_id']}, epoch {controller['controller_epoch']}"
+    kafka = "one of Kafka's own, " if controller["kind"] == "kafka" else ""
+    text = f"broker {controller['broker_id']}, {kafka}epoch {controller['controller_epoch']}"
     if controller["phase"] != "active":
         text += f", {controller['phase']}"
     if controller["since"] is not None:

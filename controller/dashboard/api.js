@@ -23,6 +23,9 @@ export const isSilence = (error) => error instanceof TypeError || error instance
 /** Where a broker has the same page: at its listener of the kind that this page came by. */
 export const addressOf = ({ host, port }) => `${location.protocol}//${host.includes(":") ? `[${host}]` : host}:${port}/`;
 
+/** Whether it is one of ours, with this page; Kafka's own speak something else there. */
+export const isOurs = ({ host, endpoints }) => host !== null && endpoints.some((one) => /^(HTTP|.*HTTPS):/.test(one));
+
 /** Send it with the token, if there is one; where one is wanted ask for it, and send again. */
 async function send(path, options) {
   for (let refused = null; ; ) {

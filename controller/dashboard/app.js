@@ -5,7 +5,7 @@
 // module that fills it, and a line in `draw`.
 
 import { act, onDone } from "./actions.js";
-import { addressOf, ask, isSilence, items, matrix as askMatrix, Stream } from "./api.js";
+import { addressOf, ask, isOurs, isSilence, items, matrix as askMatrix, Stream } from "./api.js";
 import { brokers } from "./brokers.js";
 import { Pulse } from "./charts.js";
 import { $, h, show } from "./dom.js";
@@ -61,7 +61,7 @@ const stream = new Stream({
       events.add(data);
       failovers.hear(data);
       if (data.target === "claimed" && known.cluster !== null) {
-        known.cluster.controller = { broker_id: data.broker_id, controller_epoch: data.controller_epoch, phase: "loading" };
+        known.cluster.controller = { broker_id: data.broker_id, controller_epoch: data.controller_epoch, phase: "loading", kind: "klamm" };
         drawController();
       }
     }
@@ -130,10 +130,14 @@ async function lookOnce() {
   known.cluster = cluster.json;
   known.brokers = brokersNow;
   if (matrix !== null) [known.rows, known.tag] = [matrix.rows, matrix.tag];
-  if (!isLive && cluster.json.controller.phase !== "active") failovers.begin();
+  if (isLedByKafka()) failovers.end();
+  else if (!isLive && cluster.json.controller.phase !== "active") failovers.begin();
   await lookAtLab();
   draw(matrix !== null);
 }
+
+/** One of Kafka's own brokers decides: ours stands by, and cannot be asked for anything. */
+const isLedByKafka = () => known.cluster?.controller.kind === "kafka";
 
 async function lookAtLab() {
   if (!known.isLab) return;
@@ -179,6 +183,7 @@ async function tellWhatIf(kill) {
 function draw(hasNewRows) {
   const { cluster } = known;
   $("cluster-id").textContent = cluster.id;
+  document.body.classList.toggle("led-by-kafka", isLedByKafka());
   drawController();
   drawBeat();
   panels.verdict(cluster.health);
@@ -213,7 +218,7 @@ function drawLive() {
 
 /** Our own broker is silent: say so, and at the second time go to the page of one that lives. */
 async function onSilence() {
-  const others = known.brokers.filter((one) => one.host !== null && `${one.host}:${one.port}` !== location.host);
+  const others = known.brokers.filter((one) => isOurs(one) && `${one.host}:${one.port}` !== location.host);
   const links = others.flatMap((one, index) => [index > 0 ? ", " : "", h("a", { href: addressOf(one) }, `broker ${one.id}`)]);
   $("alert").hidden = false;
   show($("alert"), others.map((one) => one.id), () => [

@@ -1,7 +1,7 @@
 // The brokers: a card each or, where there are many, a tile each that opens the card. Those that are gone stay.
 
 import { act } from "./actions.js";
-import { addressOf } from "./api.js";
+import { addressOf, isOurs } from "./api.js";
 import { $, button, count, h, plural, show } from "./dom.js";
 
 const MANY_BROKERS = 12;
@@ -58,11 +58,11 @@ function card(one, isController, process, most, onOrder) {
     h("div", { class: "bar", "aria-hidden": "true" }, fill),
     h("p", null, `${plural(one.leaders, "leader")} · ${plural(one.replicas, "replica")}`),
     h("p", { class: "quiet" },
-      one.host === null ? "address unknown" : h("a", { href: addressOf(one) }, `${one.host}:${one.port}`),
+      one.host === null ? "address unknown" : !isOurs(one) ? `${one.host}:${one.port}` : h("a", { href: addressOf(one) }, `${one.host}:${one.port}`),
       one.rack === null ? null : ` · rack ${one.rack}`),
     h("div", { class: "buttons" },
-      one.state === "live" ? button("Drain", () => act("drain", one), { key: `drain-${one.id}`, label: `Drain broker ${one.id}` }) : null,
-      one.state === "draining" ? button("Undrain", () => act("undrain", one), { key: `undrain-${one.id}`, label: `Undrain broker ${one.id}` }) : null,
+      one.state === "live" ? button("Drain", () => act("drain", one), { key: `drain-${one.id}`, label: `Drain broker ${one.id}`, kind: "led" }) : null,
+      one.state === "draining" ? button("Undrain", () => act("undrain", one), { key: `undrain-${one.id}`, label: `Undrain broker ${one.id}`, kind: "led" }) : null,
       process === null ? null : orders(process, broken).map(([verb, word]) =>
         button(word, () => onOrder(verb, one.id), { key: `${verb}-${one.id}`, label: `${word} broker ${one.id}`, kind: "of-lab" }))));
 }

@@ -18,7 +18,8 @@ export function controller(seat, awayMs) {
   const text = seat.broker_id < 0 ? "no controller" : `broker ${seat.broker_id}`;
   const word = seat.phase === "active" ? "does not answer" : seat.phase === "vacant" ? "the seat is vacant" : "is taking over";
   const age = seat.since ? ` · for ${span(Date.now() - Date.parse(seat.since))}` : "";
-  const detail = isAway ? `${word} · ${(awayMs / 1000).toFixed(1)} s` : `epoch ${seat.controller_epoch}${age}`;
+  const kafka = seat.kind === "kafka" ? "one of Kafka's own · " : "";
+  const detail = isAway ? `${word} · ${(awayMs / 1000).toFixed(1)} s` : `${kafka}epoch ${seat.controller_epoch}${age}`;
   show($("controller"), [text, detail, isAway], () => [
     h("span", { class: "quiet" }, "Controller"),
     h("strong", { class: isAway ? "away" : null }, text),

@@ -48,7 +48,7 @@ class Check(msgspec.Struct, frozen=True):
 async def check(zk: ZooKeeper, config: DedicatedConfig, seat: Seat | None, tools: Tools) -> Check:
     """Read everything once, as a term would."""
     own_id = config.controller_id
-    reader = Reader(zk, tools.now_ms, tools.is_ours)
+    reader = Reader(zk, tools.now_ms, tools.is_ours, watch=False)
     loaded = await reader.load_surely()
     node = await zk.get(CONTROLLER_EPOCH)
     epoch = 0 if node is None else formats.decode_epoch(node.data)

@@ -7,24 +7,19 @@ controller, `/controller` says. Beside the seat it is the only thing that such a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
 import msgspec
 
-from controller.api.view import ControllerDoor
 from controller.config import ConfigError
-from controller.core import formats
 from controller.core.znodes import CONTROLLERS, KLAMM
 from controller.signing import Incarnation
-from controller.wire import BrokerEntry
 from controller.zk_model import (
     NodeExistsError,
     NotSentError,
     OutcomeUnknownError,
     ZooKeeper,
-    ZooKeeperError,
     connected,
 )
 
@@ -38,23 +33,20 @@ class ControllerZnode(msgspec.Struct, frozen=True):
 
 
 class Presence:
-    """Our own, and what is known of the others."""
+    """Our own."""
 
-    def __init__(self, controller_id: int, endpoint: str, door: ControllerDoor, session_timeout_ms: int) -> None:
+    def __init__(self, controller_id: int, endpoint: str, session_timeout_ms: int) -> None:
         self._id = controller_id
         self._endpoint = endpoint
-        self._door = door
         self._patience_s = session_timeout_ms / 1000 * PATIENCE_IN_SESSION_TIMEOUTS
-        self._zk: ZooKeeper | None = None
         self._epoch: int | None = None
-        self._holder: tuple[tuple[int, int], BrokerEntry | None] | None = None
 
     def own(self) -> Incarnation:
         return Incarnation(self._id, self._epoch)
 
     async def announce(self, zk: ZooKeeper) -> None:
         """In a session that has just begun. Raises ConfigError when another process goes on having our id."""
-        self._zk, self._epoch = zk, None
+        self._epoch = None
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + self._patience_s
         while self._epoch is None:
@@ -72,32 +64,13 @@ class Presence:
         for path in (KLAMM, CONTROLLERS):
             if (await zk.exists(path)).stat is None:
                 await _made(zk, path, b"", ephemeral=False)
-        await _made(zk, _path_of(self._id), msgspec.json.encode(ControllerZnode((self._endpoint,))), ephemeral=True)
-        node = await zk.get(_path_of(self._id))
+        path, own = controller_path(self._id), msgspec.json.encode(ControllerZnode((self._endpoint,)))
+        await _made(zk, path, own, ephemeral=True)
+        node = await zk.get(path)
         return node.stat.czxid if node is not None and node.stat.ephemeral_owner == zk.session_id else None
 
-    async def learn(self) -> None:
-        """Whoever of ours holds the seat now."""
-        seat, zk = self._door.seat, self._zk
-        if seat is None or zk is None or (self._holder is not None and self._holder[0] == seat):
-            return
-        entry = None
-        try:
-            node = await zk.get(_path_of(seat[0]))
-        except ZooKeeperError:
-            return  # asked again with the next request
-        if node is not None and node.stat.ephemeral_owner == seat[1]:
-            endpoints = formats.decode(node.data, ControllerZnode).endpoints
-            entry = BrokerEntry(seat[0], node.stat.czxid, "live", None, endpoints)
-        self._holder = seat, entry
 
-    def entries(self) -> Sequence[BrokerEntry]:
-        """The controller that `learn` found, if it is one of ours."""
-        entry = None if self._holder is None else self._holder[1]
-        return () if entry is None else (entry,)
-
-
-def _path_of(controller_id: int) -> str:
+def controller_path(controller_id: int) -> str:
     return f"{CONTROLLERS}/{controller_id}"
 
 

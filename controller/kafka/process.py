@@ -37,6 +37,7 @@ from controller.kafka.admin_apis import AdminApis
 from controller.kafka.broker_apis import BrokerApis
 from controller.kafka.check import Check, check, reasons_against
 from controller.kafka.login import Login
+from controller.kafka.lookout import Lookout
 from controller.kafka.own_configs import with_own_configs
 from controller.kafka.presence import Presence
 from controller.kafka.relay import Relay
@@ -72,9 +73,9 @@ class Dedicated:
         self._presence = Presence(
             config.controller_id,
             f"{scheme}://{config.http.host}:{config.http.port}",
-            self._door,
             config.broker.zookeeper_session_timeout_ms,
         )
+        self._lookout = Lookout(self._door, lambda: self._zk)
         self._zk: ZooKeeperClient | None = None
         self._tools: Tools | None = None
 
@@ -161,7 +162,7 @@ class Dedicated:
     async def _serve_http(self, cluster_id: str) -> web.AppRunner:
         config, address = self._config, self._config.http
         hosts = [f"{host}:{address.port}" for host in (address.host, "localhost")]
-        view = BeliefView(self._door, cluster_id, config.controller_id)
+        view = BeliefView(self._door, self._lookout, cluster_id, config.controller_id)
         app = build_app(
             view,
             self._door,
@@ -170,7 +171,7 @@ class Dedicated:
             secrets=config.secrets,
             own=self._presence.own,
             signer=Signer(config.secrets.rpc_secrets),
-            peers=self._presence,
+            peers=self._lookout,
         )
         app.add_routes(SeatApi(self._door, self._check).routes())
         runner = web.AppRunner(app, access_log=None)

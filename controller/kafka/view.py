@@ -1,26 +1,43 @@
 """The cluster as the controller of this process believes it, for the API: it is told nothing by anybody.
 
-A standby believes nothing, and shows nothing.
+A standby believes nothing. While one of Kafka's own brokers decides it shows what ZooKeeper says (`Lookout`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from controller.api.view import ControllerDoor, TopicView
-from controller.core.model import Partition
+from controller.core.cluster import Cluster
+from controller.core.model import Broker, Partition
 from controller.core.requests import known_brokers
 from controller.dialects.http import row_for
+from controller.kafka.lookout import Lookout
 from controller.wire import BrokerEntry, PartitionRow
 
 
 class BeliefView:
     """A `controller.api.view.ClusterView`."""
 
-    def __init__(self, door: ControllerDoor, cluster_id: str, own_id: int) -> None:
+    def __init__(self, door: ControllerDoor, lookout: Lookout, cluster_id: str, own_id: int) -> None:
         self._door = door
+        self._lookout = lookout
         self.cluster_id = cluster_id
         self.own_broker_id = own_id
+
+    @property
+    def is_led_by_kafka(self) -> bool:
+        return self._lookout.is_led_by_kafka
+
+    @property
+    def _cluster(self) -> Cluster | None:
+        sight = self._lookout.sight
+        return self._door.cluster if sight is None else sight.cluster
+
+    @property
+    def _strangers(self) -> Mapping[int, Broker]:
+        sight = self._lookout.sight
+        return self._door.strangers if sight is None else sight.strangers
 
     @property
     def controller_id(self) -> int:
@@ -30,12 +47,17 @@ class BeliefView:
 
     @property
     def controller_epoch(self) -> int:
-        epoch = self._door.controller_epoch
+        epoch, holder = self._door.controller_epoch, self._lookout.holder
+        if epoch is None and holder is not None:
+            return holder.controller_epoch
         return -1 if epoch is None else epoch
 
     @property
     def metadata_version(self) -> int:
-        """Whatever changes writes a line."""
+        """Whatever changes writes a line, or is seen at another look."""
+        sight = self._lookout.sight
+        if sight is not None:
+            return (self.controller_epoch << 40) + sight.number
         chronicle = self._door.chronicle
         if chronicle is None or self._door.cluster is None:  # while it loads there is nothing to count
             return -1
@@ -47,7 +69,7 @@ class BeliefView:
 
     @property
     def brokers(self) -> Sequence[BrokerEntry]:
-        cluster = self._door.cluster
+        cluster = self._cluster
         if cluster is None:
             return ()
         known = [
@@ -56,18 +78,18 @@ class BeliefView:
         ]
         strangers = [
             BrokerEntry(one.broker_id, one.epoch, "left out", one.rack, one.endpoints)
-            for one in self._door.strangers.values()
+            for one in self._strangers.values()
         ]
         ids = {one.id for one in strangers}
         return sorted([*strangers, *(one for one in known if one.id not in ids)], key=lambda one: one.id)
 
     @property
     def topic_names(self) -> Sequence[str]:
-        cluster = self._door.cluster
+        cluster = self._cluster
         return () if cluster is None else sorted(cluster.topics)
 
     def topic(self, name: str) -> TopicView | None:
-        cluster = self._door.cluster
+        cluster = self._cluster
         known = None if cluster is None else cluster.topics.get(name)
         if known is None or cluster is None:
             return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from signal import Signals
@@ -14,6 +15,7 @@ from kazoo.client import KazooClient
 
 from brokerstub.lab.zookeeper import ZooKeeperServer, free_port
 from brokerstub.registration import TOP_LEVEL_PATHS
+from controller.http import HttpClient
 from tests.kafka.cluster import Controller, until
 
 pytestmark = [pytest.mark.java, pytest.mark.long]
@@ -70,6 +72,15 @@ def a_seat(kazoo: KazooClient, broker_id: int) -> None:
     kazoo.create(f"{CHROOT}/controller_epoch", b"1")
 
 
+def a_topic(kazoo: KazooClient, name: str, leader: int) -> None:
+    told = {"version": 3, "topic_id": "AAAAAAAAAAAAAAAAAAAAAg", "partitions": {"0": [leader]}}
+    told |= {"adding_replicas": {}, "removing_replicas": {}}
+    path = f"{CHROOT}/brokers/topics/{name}"
+    kazoo.create(path, json.dumps(told).encode())
+    state = {"controller_epoch": 1, "leader": leader, "version": 1, "leader_epoch": 0, "isr": [leader]}
+    kazoo.create(f"{path}/partitions/0/state", json.dumps(state).encode(), makepath=True)
+
+
 async def test_a_standby_answers_out_of_the_active_ones_mouth_and_follows_it(
     starting: Starting, kazoo: KazooClient
 ) -> None:
@@ -106,23 +117,78 @@ def comparable(body: object) -> object:
     return [comparable(one) for one in body] if isinstance(body, list) else body
 
 
+async def klamm(*words: str) -> tuple[int | None, str]:
+    """Exit code, and what is said to whom it may concern."""
+    command = (sys.executable, "-c", "from controller.cli import main; main()", *words)
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=asyncio.subprocess.STDOUT)
+    said, _ = await process.communicate()
+    return process.returncode, said.decode()
+
+
+async def test_status_asked_of_a_standby_names_the_active_one_and_its_epoch(
+    starting: Starting, kazoo: KazooClient
+) -> None:
+    a_broker(kazoo, 1)
+    active = await starting(100)
+    await until(active.is_active, "the first one is active")
+    standby = await starting(101)
+
+    async def is_said() -> bool:
+        code, said = await klamm("status", "--url", standby.url)
+        return code == 0 and "controller   broker 100, epoch 1, for " in said
+
+    await until(is_said, "it is named with its age")
+    assert (await klamm("wait", "--for", "controller", "--url", standby.url))[0] == 0
+
+
 async def test_while_a_broker_is_the_controller_it_says_so_and_what_to_do(
     starting: Starting, kazoo: KazooClient
 ) -> None:
     a_broker(kazoo, 1)
     a_seat(kazoo, 1)
+    a_topic(kazoo, "orders", leader=1)
     standby = await starting(100)
 
-    async def said() -> str:
-        status, body = await standby.ask("GET", "/v1/topics")
-        assert status == 503, body
-        return str(body["detail"])
-
     async def has_seen_it() -> bool:
-        return "klamm takeover" in await said()
+        return bool((await standby.ask("GET", "/v1/controller"))[1]["kind"] == "kafka")
 
     await until(has_seen_it, "it has seen who holds the seat")
-    assert "broker 1 is the controller, and none of ours" in await said()
+    seat = {"broker_id": 1, "controller_epoch": 1, "since": None, "phase": "active", "kind": "kafka"}
+    assert (await standby.ask("GET", "/v1/controller"))[1] == seat
+    # what ZooKeeper says is shown
+    status, cluster = await standby.ask("GET", "/v1/cluster")
+    assert (status, cluster["controller"], cluster["counts"]["brokers_live"]) == (200, seat, 1)
+    assert [one["name"] for one in (await standby.ask("GET", "/v1/topics"))[1]["items"]] == ["orders"]
+    [partition] = (await standby.ask("GET", "/v1/partitions"))[1]["items"]
+    assert (partition["leader"], partition["isr"], partition["state"]) == (1, [1], "online")
+    # and that it is not ours, with what to do
+    status, health = await standby.ask("GET", "/healthz/cluster")
+    assert (status, health["status"]) == (200, "yellow")
+    assert "broker 1, one of Kafka's own, is the controller" in health["reasons"][0]
+    assert "`klamm takeover`" in health["reasons"][0]
+    client = HttpClient()
+    metrics = (await client.send("GET", f"{standby.url}/metrics", b"", {}, 10_000)).body.decode()
+    await client.close()
+    for line in (
+        *("klamm_controller_is_kafka 1.0", "klamm_controller_epoch 1.0"),
+        *(
+            "kafka_server_metadataloader_currentcontrollerid 1.0",
+            "kafka_controller_kafkacontroller_activecontrollercount 0.0",
+        ),
+    ):
+        assert line in metrics.splitlines()
+    code, said = await klamm("status", "--url", standby.url)
+    assert (code, "controller   broker 1, one of Kafka's own, epoch 1\n" in said) == (1, True), said
+    assert "1 online, 0 offline" in said
+    # what only a controller can do is refused with the same words
+    for method, path, body in (
+        ("POST", "/v1/topics", {"name": "payments", "assignment": {"0": [1]}}),
+        ("GET", "/v1/partitions/orders/0/story", None),
+    ):
+        status, problem = await standby.ask(method, path, body)
+        assert (status, problem["code"]) == (503, "NOT_CONTROLLER")
+        assert "broker 1 is the controller, and none of ours: see `klamm takeover`" in problem["detail"]
     dry = await standby.ask("POST", "/v1/takeover", {"dry_run": True})
     assert (dry[0], dry[1]["taken"], dry[1]["check"]["controller"]) == (200, False, 1)
 

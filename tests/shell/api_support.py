@@ -55,6 +55,7 @@ class View:
         self.brokers: Sequence[BrokerEntry] = brokers or [a_broker(1), a_broker(2), a_broker(3)]
         self.by_name = {topic.topic: topic for topic in topics}
         self.topics_read = 0
+        self.is_led_by_kafka = False
 
     @property
     def is_told(self) -> bool:

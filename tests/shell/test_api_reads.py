@@ -17,7 +17,13 @@ ORDERS_BODY = {
     "under_replicated": 1,
     "not_preferred": 1,
 }
-CONTROLLER_BODY = {"broker_id": 1, "controller_epoch": 4, "since": "2023-11-14T22:13:20.123Z", "phase": "active"}
+CONTROLLER_BODY = {
+    "broker_id": 1,
+    "controller_epoch": 4,
+    "since": "2023-11-14T22:13:20.123Z",
+    "phase": "active",
+    "kind": "klamm",
+}
 BROKER_BODY = {
     "id": 1,
     "host": "127.0.0.1",
@@ -155,10 +161,10 @@ async def test_a_broker_without_metadata_is_alive_but_not_ready() -> None:
 @pytest.mark.parametrize(
     ("seat", "told_by", "body"),
     [
-        (None, 2, {"broker_id": -1, "controller_epoch": 4, "since": None, "phase": "vacant"}),
-        ((2, 9), 2, {"broker_id": 2, "controller_epoch": 4, "since": None, "phase": "active"}),
-        ((3, 9), 2, {"broker_id": 3, "controller_epoch": 4, "since": None, "phase": "loading"}),
-        ((-1, 9), -1, {"broker_id": -1, "controller_epoch": 4, "since": None, "phase": "loading"}),
+        (None, 2, {"broker_id": -1, "controller_epoch": 4, "since": None, "phase": "vacant", "kind": None}),
+        ((2, 9), 2, {"broker_id": 2, "controller_epoch": 4, "since": None, "phase": "active", "kind": "klamm"}),
+        ((3, 9), 2, {"broker_id": 3, "controller_epoch": 4, "since": None, "phase": "loading", "kind": "klamm"}),
+        ((-1, 9), -1, {"broker_id": -1, "controller_epoch": 4, "since": None, "phase": "loading", "kind": None}),
     ],
 )
 async def test_a_standby_says_of_the_controller_what_it_knows(

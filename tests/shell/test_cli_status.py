@@ -87,7 +87,7 @@ def test_status_as_json_and_yaml_carries_every_key(hurt: str) -> None:
     assert result.exit_code == 1
     document = json.loads(result.stdout)
     assert list(document) == ["id", "controller", "counts", "status", "reasons", "brokers"]
-    assert list(document["controller"]) == ["broker_id", "controller_epoch", "since", "phase"]
+    assert list(document["controller"]) == ["broker_id", "controller_epoch", "since", "phase", "kind"]
     assert list(document["counts"]) == [
         "brokers_live",
         "brokers_draining",

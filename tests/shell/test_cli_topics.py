@@ -181,7 +181,7 @@ async def answering(routes: dict[str, tuple[int, object]]) -> AsyncIterator[str]
         await runner.cleanup()
 
 
-CONTROLLER = {"broker_id": 1, "controller_epoch": 4, "since": None, "phase": "active"}
+CONTROLLER = {"broker_id": 1, "controller_epoch": 4, "since": None, "phase": "active", "kind": "klamm"}
 
 
 @pytest.mark.parametrize("location", ["http://127.0.0.1:1/v1/topics", "http://evil.example/v1/topics", "nonsense", ""])

@@ -95,6 +95,26 @@ async def test_a_takeover_that_two_ask_for_is_one() -> None:
         assert await asyncio.gather(node.daemon.take_over(), node.daemon.take_over()) == [1, 1]
 
 
+async def test_who_asks_for_the_seat_is_told_when_the_session_ends_first() -> None:
+    site = await a_site()
+    await a_kafka_controller(site)
+    async with a_controller(site.server, 100, is_dedicated=True) as node:
+        await settled()
+        site.server.expire(node.zk)
+        with pytest.raises(NotControllerError, match="the session with ZooKeeper is over"):
+            await node.daemon.take_over()
+
+
+async def test_a_seat_lost_before_it_is_handed_back_is_no_success() -> None:
+    site = await a_site()
+    async with leading(site, is_dedicated=True) as node:
+        handing_back = asyncio.create_task(node.daemon.hand_back())
+        site.server.expire(node.zk)
+        with pytest.raises(NotControllerError):
+            await handing_back
+        assert not await is_handed_back(site.tool)
+
+
 async def test_a_broker_of_the_other_kind_is_listed_and_assigned_nothing() -> None:
     site = await a_site()
     async with leading(site, is_ours=lambda broker: broker.broker_id != 3) as node:
