@@ -65,7 +65,8 @@ class Limits(msgspec.Struct, frozen=True):
     matrix_partitions_per_page: int = 20_000
     # metrics: over this, the families with a series for each partition are left out, whole
     partitions_per_exposition: int = 10_000
-    # terms
+    # terms: a belief of so many partitions is left out of the garbage collector's rounds
+    frozen_partitions_min: int = 10_000
     claim_backoff_min_ms: int = 1_000
     claim_backoff_max_ms: int = 60_000
     # logs

@@ -8,6 +8,7 @@ the controller are one fact.
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import msgspec
 import structlog
@@ -248,9 +249,12 @@ class Daemon:
             log.exception("term.failed", controller_epoch=won.controller_epoch, bugs=self._bugs)
         finally:
             self._term = None
-        await connected(self._zk)
-        if await release(self._zk, epoch_version=won.epoch_version, hand_back=self._is_handing_back):
-            self._is_handing_back = False
+        try:
+            await connected(self._zk)
+            if await release(self._zk, epoch_version=won.epoch_version, hand_back=self._is_handing_back):
+                self._is_handing_back = False
+        finally:
+            _let_go()
         self._handed_back.set()
         if self._bugs:
             await self._tools.sleep(self._backoff_ms() / 1000)  # let others try: they may not meet the bug
@@ -267,3 +271,11 @@ class Daemon:
         self._tools.meters.session_changed(state)
         if state is not SessionState.SUSPENDED:
             self._seat_changed.set()  # a change may have been missed, or there is none to wait for any more
+
+
+def _let_go() -> None:
+    """A term is over, and its belief is part of cycles (tasks and how they ended) that its start froze: frozen, they
+    would stay for ever, and each further term of this process would add its own."""
+    if gc.get_freeze_count():
+        gc.unfreeze()
+        gc.collect()

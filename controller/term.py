@@ -147,8 +147,10 @@ class Term:
             for _ in self.cluster.loading(loaded.topics, loaded.states, loaded.duties()):
                 await asyncio.sleep(0)
             started = started_for(loaded, self.claim.controller_epoch)
+            is_large = len(loaded.states) >= self._tools.limits.frozen_partitions_min
             loaded.forget_partitions()
-            gc.freeze()
+            if is_large:
+                gc.freeze()
         finally:
             gc.enable()
         self._mark("loaded")

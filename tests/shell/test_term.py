@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 
 import pytest
 
+from controller.config import Limits
 from controller.core.codes import Code
 from controller.core.events import CreateTopicAsked
 from controller.inbox import BusyError, NotControllerError
@@ -105,6 +108,18 @@ async def test_a_seat_deleted_by_hand_ends_the_term_and_is_claimed_anew() -> Non
         await until(lambda: node.daemon.controller_epoch == 2)
         assert len(node.heard.guards) == 2
         assert node.heard.guards[0].reason is not None
+
+
+async def test_what_a_term_believed_is_gone_with_it() -> None:
+    server = await a_server()
+    tool = await server.connect()
+    async with a_controller(server, 1, limits=Limits(frozen_partitions_min=0)) as node:
+        await until(lambda: node.daemon.is_active)
+        assert gc.get_freeze_count() > 0
+        belief = weakref.ref(node.daemon.cluster)
+        await tool.delete("/controller", -1)
+        await until(lambda: node.daemon.controller_epoch == 2)
+        assert belief() is None
 
 
 async def test_a_cut_off_controller_stops_by_its_own_clock() -> None:
