@@ -11,7 +11,7 @@ from typing import NamedTuple
 #: a row is over when for so long nothing was acknowledged and the controller used less than this share of a core
 QUIET_S = 1.5
 IDLE_SHARE = 0.3
-DEADLINE_S = 300.0
+DEADLINE_S = 600.0
 LEADER_AND_ISR = "leader-and-isr"
 UPDATE_METADATA = "update-metadata"
 
