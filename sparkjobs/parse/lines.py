@@ -7,10 +7,10 @@ is: a `SilverEvent`, a quarantine reason, or a continuation of what stands above
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -38,6 +38,29 @@ _BROKER_EPOCHS: Final = re.compile(r"BrokerState\(brokerId=(\d+), brokerEpoch=-?
 #: what a line is when it is no event
 CONTINUES: Final = "continuation"
 
+Span = tuple[int, int]  # from where to where in a text
+
+
+class Head(NamedTuple):
+    """What the layout says of a line. `is_open`: it ends before its message does."""
+
+    ts_raw: str
+    level: str
+    logger: str
+    message: str
+    is_open: bool
+    starts: tuple[int, int]  # of the moment and of the message, in the text
+
+
+class Said(NamedTuple):
+    """What a message was found to be. Spans are in the message; without a shape it says nothing of use."""
+
+    who: Span | None
+    epoch: Span | None
+    shape: Shape | None
+    found: re.Match[str] | None
+    start: int  # of what the shape was found in
+
 
 @lru_cache(maxsize=4_096)
 def ints_of(text: str) -> tuple[int, ...] | None:
@@ -51,26 +74,41 @@ class LineReader:
     """For one file. `read` gives a row without its trace, or why there is none."""
 
     def __init__(self, file: BronzeFile) -> None:
-        self._file = file
+        self.file = file
         self._layout: Layout | None = None
         if file.layout is not None and file.layout != "klamm":
             self._layout = layout_for(file.layout)
-        self._is_ours = file.layout == "klamm"
+        self.is_ours = file.layout == "klamm"
         self.unwrap = _unwrapper(file.wrapper)
         places = self._layout.places if self._layout else {}
         self._ts, self._message = places.get("ts", 0), places.get("message", 0)
         self._level, self._logger = places.get("level"), places.get("logger")
-        self._who: dict[str, tuple[int | None, int | None]] = {}
+        self._who: dict[str, tuple[Span | None, Span | None]] = {}
 
     def read(self, line: str, line_no: int, *, is_cut: bool = False) -> SilverEvent | str:
         """`is_cut`: the file's last line, without a newline."""
         if len(line) > LINE_LIMIT:
             return "too_long"
-        if not self._file.is_text and _NOT_TEXT.search(line) is not None:
+        if not self.file.is_text and _NOT_TEXT.search(line) is not None:
             return "encoding"
         text = self.unwrap(line)
-        if self._is_ours:
+        if self.is_ours:
             return self._read_ours(text, line, line_no, is_cut=is_cut)
+        head = self.head_of(text, is_cut=is_cut)
+        if isinstance(head, str):
+            return head
+        ts_utc = millis_of(head.ts_raw, self.file.tz)
+        if ts_utc is None:
+            return "bad_timestamp"
+        said = self.said_in(head)
+        if isinstance(said, str):
+            return said
+        row = self.columns_of(said, head.message)
+        event_id = event_id_of(self.file.cluster, row["broker"], head.ts_raw, head.message)
+        return self._event(row, head.ts_raw, ts_utc, line, line_no, event_id=event_id, level=head.level)
+
+    def head_of(self, text: str | None, *, is_cut: bool = False) -> Head | str:
+        """Of a line without its wrapper; or why it has none."""
         found = None if self._layout is None or text is None else self._layout.regex.fullmatch(text)
         is_open = False
         if found is None or text is None:
@@ -83,121 +121,129 @@ class LineReader:
         assert self._layout is not None
         if is_cut and self._layout.ends_with_message:
             return "torn"
-        ts_raw, message = found[self._ts], found[self._message]
-        ts_utc = millis_of(ts_raw, self._file.tz)
-        if ts_utc is None:
-            return "bad_timestamp"
         level = found[self._level] if self._level and not (is_open and self._level > self._message) else ""
         logger = found[self._logger].partition(":")[0] if self._logger and not is_open else ""
-        row = self._row_of(message, logger, is_open=is_open)
-        if row is None and is_open:
-            return "torn"
-        if row is None:
-            return "unknown_shape"
-        event_id = self._event_id(self._file.cluster, row["broker"], ts_raw, message)
-        return self._event(row, ts_raw, ts_utc, line, line_no, event_id=event_id, level=level)
+        starts = (found.start(self._ts), found.start(self._message))
+        return Head(found[self._ts], level, logger, found[self._message], is_open, starts)
 
     def _event(
         self, row: dict[str, Any], ts_raw: str, ts_utc: int, line: str, line_no: int, **more: Any
     ) -> SilverEvent:
         return SilverEvent(
-            cluster=self._file.cluster,
+            cluster=self.file.cluster,
             dt=day_of(ts_utc // 86_400_000),
             ts_raw=ts_raw,
             ts_utc=ts_utc,
             ts_adj=ts_utc,
-            file_id=self._file.file_id,
+            file_id=self.file.file_id,
             line_no=line_no,
             line=line[:LINE_KEPT],
             **more,
             **row,
         )
 
-    @staticmethod
-    def _event_id(cluster: str, broker: int | None, ts_raw: str, message: str) -> str:
-        who = "" if broker is None else broker
-        return sha256(f"{cluster}\x1f{who}\x1f{ts_raw}\x1f{message}".encode()).hexdigest()[:32]
-
     def _read_ours(self, text: str | None, line: str, line_no: int, *, is_cut: bool) -> SilverEvent | str:
         if not text or not text.strip():
             return CONTINUES
-        row = row_of_ours(text, self._file.broker)
+        row = row_of_ours(text, self.file.broker)
         if row is None:
             return "torn" if is_cut or text.startswith("{") else "no_header"
         at_ms = row.pop("at_ms")
         if not 0 <= at_ms < LAST_MS:
             return "bad_timestamp"
-        event_id = self._event_id(self._file.cluster, row["broker"], str(at_ms), text)
+        event_id = event_id_of(self.file.cluster, row["broker"], str(at_ms), text)
         return self._event(row, str(at_ms), at_ms, line, line_no, event_id=event_id, level="INFO")
 
-    def _row_of(self, message: str, logger: str, *, is_open: bool) -> dict[str, Any] | None:
-        """The columns that the message fills; None for what must be known and is not.
+    def said_in(self, head: Head) -> Said | str:
+        """What the message is; or why it is nothing, though it must be known.
 
-        `is_open`: the line ends before its message does. What Kafka says in one line is then cut short.
+        What Kafka says in one line is cut short where the line ends before its message does.
         """
-        who, epoch, body = self._said_by(message)
+        message = head.message
+        who, epoch, start = self._said_by(message)
+        body = message[start:]
         key = body[:KEY_LENGTH].lower()
         if key[:1] in _DIGITS and key:
             key = "#" + body.lstrip(_DIGITS)[:KEY_LENGTH].lower()
-        if logger.endswith("KafkaServer") or message.startswith("[KafkaServer "):
+        if head.logger.endswith("KafkaServer") or message.startswith("[KafkaServer "):
             key = f"kafkaserver: {key}"
         shape = route(key, body)
-        if is_open and shape is not None:
-            return None
-        found = None if shape is None else shape.regex.fullmatch(message if shape.is_on_message else body)
-        broker = self._file.broker if who is None else who
-        if shape is None or found is None:
-            if logger in _STATE_LOGGERS or (not logger and self._file.kind == "state-change"):
-                return None
+        if head.is_open and shape is not None:
+            return "torn"
+        if shape is not None and shape.is_on_message:
+            body, start = message, 0
+        found = None if shape is None else shape.regex.fullmatch(body)
+        if found is not None:
+            return Said(who, epoch, shape, found, start)
+        if head.logger in _STATE_LOGGERS or (not head.logger and self.file.kind == "state-change"):
+            return "torn" if head.is_open else "unknown_shape"
+        return Said(who, epoch, None, None, start)
+
+    def columns_of(self, said: Said, message: str) -> dict[str, Any]:
+        """The columns that the message fills."""
+        who = None if said.who is None else int(message[slice(*said.who)])
+        broker = self.file.broker if who is None else who
+        if said.shape is None or said.found is None:
             return {"broker": broker, "role": "server", "event": "other", "shape_id": UNLISTED}
-        row = _slots_of(shape, found)
+        row = _slots_of(said.shape, said.found)
         row["broker"] = broker
-        if shape.role == "controller" and "controller" not in row:
+        if said.shape.role == "controller" and "controller" not in row:
             row["controller"] = who
         if "controller_epoch" not in row:
-            row["controller_epoch"] = epoch
+            row["controller_epoch"] = None if said.epoch is None else int(message[slice(*said.epoch)])
         return row
 
-    def _said_by(self, message: str) -> tuple[int | None, int | None, str]:
-        """Broker, controller epoch and what stands after the prefix."""
+    def _said_by(self, message: str) -> tuple[Span | None, Span | None, int]:
+        """Where the broker and the controller epoch stand, and where begins what is said after the prefix."""
         who = epoch = None
-        body = message
+        start = 0
         if message.startswith("["):
             prefix, bracket, rest = message.partition("]")
             if bracket:
-                body = rest.lstrip(":, ")
+                start = len(message) - len(rest.lstrip(":, "))
                 if prefix not in self._who:
-                    found = _WHO.search(prefix)
-                    self._who[prefix] = _numbers_in(found)
+                    self._who[prefix] = _spans_in(_WHO.search(prefix))
                 who, epoch = self._who[prefix]
-        if body.startswith(("Controller ", "Broker ")):
-            found = _OLD_WHO.match(body)
+        if message.startswith(("Controller ", "Broker "), start):
+            found = _OLD_WHO.match(message, start)
             if found is not None:
-                body = body[found.end() :]
-                who = int(found[1]) if who is None else who
-                epoch = int(found[2]) if epoch is None and found[2] else epoch
-        return who, epoch, body
+                start = found.end()
+                who = found.span(1) if who is None else who
+                epoch = found.span(2) if epoch is None and found[2] else epoch
+        return who, epoch, start
 
 
-def _numbers_in(found: re.Match[str] | None) -> tuple[int | None, int | None]:
+def event_id_of(cluster: str, broker: int | None, ts_raw: str, message: str) -> str:
+    """The same line has the same, whichever copy of it was read."""
+    who = "" if broker is None else broker
+    return sha256(f"{cluster}\x1f{who}\x1f{ts_raw}\x1f{message}".encode()).hexdigest()[:32]
+
+
+def _spans_in(found: re.Match[str] | None) -> tuple[Span | None, Span | None]:
     if found is None:
         return None, None
-    return int(found[1]), int(found[2]) if found[2] else None
+    return found.span(1), found.span(2) if found[2] else None
+
+
+def groups_taken(shape: Shape, found: re.Match[str]) -> Iterator[tuple[str, bool, bool, int]]:
+    """Of each slot that says something: is it a number, is it a list, its group."""
+    for slot, is_number, is_list, first, others in shape.places:
+        group = first + 1
+        if found[group] is None and others:
+            group = next((other + 1 for other in others if found[other + 1] is not None), group)
+        if found[group]:
+            yield slot, is_number, is_list, group
 
 
 def _slots_of(shape: Shape, found: re.Match[str]) -> dict[str, Any]:
     row: dict[str, Any] = shape.fixed.copy()
-    texts = found.groups()
-    for slot, is_number, is_list, first, others in shape.places:
-        text = texts[first]
-        if text is None and others:
-            text = next((texts[other] for other in others if texts[other] is not None), None)
-        if text:
-            row[slot] = int(text) if is_number else ints_of(text) if is_list else text
-    return _in_words(row) if shape.has_words else row
+    for slot, is_number, is_list, group in groups_taken(shape, found):
+        text = found[group]
+        row[slot] = int(text) if is_number else ints_of(text) if is_list else text
+    return in_words(row) if shape.has_words else row
 
 
-def _in_words(row: dict[str, Any]) -> dict[str, Any]:
+def in_words(row: dict[str, Any]) -> dict[str, Any]:
     """Old names and numbers as what they mean today."""
     for slot in ("from_state", "to_state"):
         if slot in row:

@@ -29,7 +29,7 @@ def millis_of(text: str, zone: str) -> int | None:
         return in_reach(int(text))
     if text[2] == " ":  # 18 Nov 2026 07:08:36,816
         text = f"{text[7:11]}-{_MONTHS.get(text[3:6], '00')}-{text[:2]} {text[12:]}"
-    minute = _minute_of(text[:16], zone if len(text) <= 19 or _is_local(text) else text[19:].lstrip(".,0123456789 "))
+    minute = minute_of(text[:16], zone if len(text) <= 19 or _is_local(text) else text[19:].lstrip(".,0123456789 "))
     seconds = int(text[17:19])
     if minute is None or seconds > 59:
         return None
@@ -43,12 +43,12 @@ def _is_local(text: str) -> bool:
 
 @lru_cache(maxsize=4_096)
 def _second_of(text: str, zone: str) -> int | None:
-    minute, seconds = _minute_of(text[:16], zone), int(text[17:19])
+    minute, seconds = minute_of(text[:16], zone), int(text[17:19])
     return None if minute is None or seconds > 59 else minute + seconds * 1_000
 
 
 @lru_cache(maxsize=65_536)
-def _minute_of(text: str, zone: str) -> int | None:
+def minute_of(text: str, zone: str) -> int | None:
     digits = (text[:4], text[5:7], text[8:10], text[11:13], text[14:16])
     try:
         local = datetime(*(int(part) for part in digits))  # type: ignore[arg-type]
