@@ -46,6 +46,13 @@ class Gaps:
             self.samples[earlier] += 1
             self.samples[later] += 1
 
+    def join(self, other: Gaps) -> None:
+        """What others saw of the same cluster."""
+        for pair, gap_ms in other.least.items():
+            self.least[pair] = min(gap_ms, self.least.get(pair, gap_ms))
+        for broker, samples in other.samples.items():
+            self.samples[broker] += samples
+
 
 def gaps_in(events: Iterable[SilverEvent]) -> Gaps:
     """Of one cluster; `events` in any order."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -63,15 +63,7 @@ def answers_for(events: Iterable[SilverEvent], target: float = DEFAULT_TARGET) -
 
 def _answers(of: Sorted, target: float) -> dict[str, list[Row]]:
     facts = of.facts()
-    tables: dict[str, list[Row]] = defaultdict(list)
-    for group in of.by_partition.values():
-        found: dict[str, list[Any]] = {
-            name: list(rule.rows([event for event in group if event.event in rule.events], facts))
-            for name, rule in rules.OF_PARTITION.items()
-        }
-        for name, rows in found.items():
-            tables[name] += rows
-        tables["flapping"] += rules.flapping_of(found["leader_changes"], found["isr_timeline"])
+    tables = partition_rows(of.by_partition.values(), facts)
     for group in of.by_topic.values():
         tables["stuck_ops"] += rules.stuck_ops_of(group, facts)
     tables["illegal_transitions"] += rules.illegal_transitions_of(of.single)
@@ -85,6 +77,24 @@ def _answers(of: Sorted, target: float) -> dict[str, list[Row]]:
         target,
     ):
         tables[name] += rows
+    return tables
+
+
+def partition_rows(
+    groups: Iterable[list[SilverEvent]], facts: Facts, only: Collection[str] = rules.OF_PARTITION
+) -> dict[str, list[Row]]:
+    """What the rules about partitions say. `groups`: all events of a partition each; `only`: of these tables."""
+    tables: dict[str, list[Row]] = defaultdict(list)
+    wanted = {name: rule for name, rule in rules.OF_PARTITION.items() if name in only}
+    for group in groups:
+        found: dict[str, list[Any]] = {
+            name: list(rule.rows([event for event in group if event.event in rule.events], facts))
+            for name, rule in wanted.items()
+        }
+        for name, rows in found.items():
+            tables[name] += rows
+        if wanted.keys() >= {"leader_changes", "isr_timeline"}:
+            tables["flapping"] += rules.flapping_of(found["leader_changes"], found["isr_timeline"])
     return tables
 
 

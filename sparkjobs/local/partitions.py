@@ -1,0 +1,79 @@
+"""A share of the partitions, kept by one member of the crew: its events, and what the rules say of them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from sparkjobs.answers import outages, rules
+from sparkjobs.answers.facts import Facts
+from sparkjobs.answers.local import partition_rows
+from sparkjobs.causality import OF_PAIRS, Gaps, gaps_in
+from sparkjobs.local.crew import Kept
+from sparkjobs.local.gist import PACK, UNPACK
+from sparkjobs.schemas import SilverEvent, SilverSkew
+from sparkjobs.skew import corrected
+
+_EVENTS: Final = "events"
+
+
+class Question(NamedTuple):
+    """What the rules need besides the events."""
+
+    facts: Facts
+    skew: Sequence[SilverSkew]
+    only: Collection[str]
+
+
+class Share(NamedTuple):
+    """What the rules said, packed; of each topic how many partitions are named, and when."""
+
+    tables: dict[str, bytes]
+    spans: dict[str, tuple[int, int, int]]
+
+
+def unpacked(packed: Sequence[tuple[bytes, int]]) -> list[SilverEvent]:
+    """Events of stretches, each with the number of lines above it."""
+    events: list[SilverEvent] = []
+    for content, above in packed:
+        some = UNPACK.decode(content)
+        if above:
+            some = [msgspec.structs.replace(event, line_no=event.line_no + above) for event in some]
+        events += some
+    return events
+
+
+def keep(kept: Kept, packed: Sequence[tuple[bytes, int]]) -> None:
+    """Take them."""
+    kept[_EVENTS] = unpacked(packed)
+
+
+def gaps_of_share(kept: Kept, _: Any) -> Gaps:
+    """What its elections say about clocks."""
+    return gaps_in(event for event in kept[_EVENTS] if event.event in OF_PAIRS)
+
+
+def rows_of_share(kept: Kept, asked: Question) -> Share:
+    """Of the rules about partitions."""
+    groups: dict[tuple[str, int], list[SilverEvent]] = defaultdict(list)
+    spans: dict[str, tuple[set[int], int, int]] = {}
+    events = corrected(kept.pop(_EVENTS), asked.skew)
+    for event in events:
+        assert event.topic is not None
+        assert event.partition is not None
+        groups[event.topic, event.partition].append(event)
+        if event.event in outages.EVENTS:
+            at_ms = event.ts_adj
+            numbers, first_ms, last_ms = spans.get(event.topic, (set(), at_ms, at_ms))
+            numbers.add(event.partition)
+            spans[event.topic] = numbers, min(first_ms, at_ms), max(last_ms, at_ms)
+    tables: dict[str, list[Any]] = dict(partition_rows(groups.values(), asked.facts, asked.only))
+    if "illegal_transitions" in asked.only:
+        tables["illegal_transitions"] = list(rules.illegal_transitions_of(events))
+    return Share(
+        {name: PACK.encode(rows) for name, rows in tables.items()},
+        {topic: (len(numbers), first_ms, last_ms) for topic, (numbers, first_ms, last_ms) in spans.items()},
+    )

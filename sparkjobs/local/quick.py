@@ -1,0 +1,259 @@
+"""All answers about files of one cluster, on all cores, without an object per line: what `ingest`, `skew` and `answers`
+conclude one after the other, of large logs. It needs numpy, which comes with the Spark engine.
+
+A crew reads the files in stretches (`local.gist`) and then keeps the events about partitions, each member a share of
+the partitions; what is about the whole cluster is put together here. The rules are those of `sparkjobs.answers`, which
+the tests hold this to.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from sparkjobs.answers import rules
+from sparkjobs.answers.conclude import facts_for
+from sparkjobs.answers.facts import CLUSTER_EVENTS, Place, Tally
+from sparkjobs.answers.local import Answers, sorted_rows
+from sparkjobs.answers.slo import DEFAULT_TARGET, Extent
+from sparkjobs.causality import OF_PAIRS, Gaps, gaps_in
+from sparkjobs.gold import GOLD
+from sparkjobs.local.calls import answered_calls
+from sparkjobs.local.crew import Crew, crew_of
+from sparkjobs.local.gist import Gist, Stretch, gist_of
+from sparkjobs.local.ingest import UNREAD, count_of_copy
+from sparkjobs.local.ingest import Tally as LineTally
+from sparkjobs.local.partitions import Question, Share, gaps_of_share, keep, rows_of_share, unpacked
+from sparkjobs.local.repeats import skipped_in
+from sparkjobs.schemas import LINE_KEPT, BronzeFile, Row, SilverCount, SilverEvent, SilverQuarantine, SilverSkew
+from sparkjobs.skew import HOUR_MS, OF_TRIPS, ahead_of, applied_ms, corrected, rows_for, trips_in
+
+#: less than that is read faster by one process
+SHARED_BYTES: Final = 8_000_000
+#: as much of a file is one task
+STRETCH_BYTES: Final = 16_000_000
+
+
+class Concluded(NamedTuple):
+    """The answers and what they rest on."""
+
+    answers: Answers
+    files: list[BronzeFile]
+    counts: list[SilverCount]
+    quarantine: list[SilverQuarantine]
+    skew: list[SilverSkew]
+
+
+def is_possible(files: Sequence[BronzeFile]) -> bool:
+    """All of one cluster, and numpy is there."""
+    return len({file.cluster for file in files}) == 1 and find_spec("numpy") is not None
+
+
+def conclude(
+    files: Sequence[BronzeFile],
+    target: float = DEFAULT_TARGET,
+    only: Collection[str] = tuple(GOLD),
+    on_bytes: Callable[[int], None] = lambda size: None,
+) -> Concluded:
+    """`only`: of the tables about partitions those that are asked for, outages always; all others are given anyway."""
+    size = sum(file.size_bytes for file in files)
+    with crew_of((os.cpu_count() or 1) if size > SHARED_BYTES else 1) as crew:
+        return _Conclusion(crew, files, on_bytes).answers(target, only)
+
+
+def stretches_of(file: BronzeFile, buckets: int) -> Iterator[Stretch]:
+    """A compressed file is one."""
+    starts = [0]
+    if file.size_bytes > STRETCH_BYTES and not is_gzip(file.paths[0]):
+        starts = list(range(0, file.size_bytes - STRETCH_BYTES // 2, STRETCH_BYTES))
+    for start, end in zip(starts, [*starts[1:], None], strict=True):
+        yield Stretch(file, start, end, buckets)
+
+
+def is_gzip(path: str) -> bool:
+    try:
+        with Path(path).open("rb") as raw:
+            return raw.read(2) == b"\x1f\x8b"
+    except OSError:
+        return True  # whoever reads it will say what the trouble is
+
+
+#: tables that rest on others about partitions
+_RESTS_ON: Final = {
+    "failovers": ("leader_changes",),
+    "leader_churn": ("leader_changes",),
+    "flapping": ("leader_changes", "isr_timeline"),
+}
+
+
+class _Conclusion:
+    """One bundle."""
+
+    def __init__(self, crew: Crew, files: Sequence[BronzeFile], on_bytes: Callable[[int], None]) -> None:
+        self.crew, self.cluster = crew, files[0].cluster
+        self.files = sorted(files, key=lambda file: file.file_id)
+        self.stretches = [
+            one for file in self.files if file.status not in UNREAD for one in stretches_of(file, crew.size)
+        ]
+
+        def on_done(number: int) -> None:
+            stretch = self.stretches[number]
+            on_bytes((stretch.end or stretch.file.size_bytes) - stretch.start)
+
+        self.gists: list[Gist] = crew.spread(gist_of, self.stretches, on_done)
+        self.skipped = skipped_in(crew, self.stretches, self.gists)
+        again = [number for number, skipped in enumerate(self.skipped) if skipped]
+        asked = [self.stretches[number]._replace(skipped=self.skipped[number]) for number in again]
+        for number, gist in zip(again, crew.spread(gist_of, asked), strict=True):
+            self.gists[number] = gist
+        self.above = list(self._lines_above())
+        shares = [
+            [(gist.partitions[member], above) for gist, above in zip(self.gists, self.above, strict=True)]
+            for member in range(crew.size)
+        ]
+        crew.each(keep, shares)
+        self.others = unpacked([(gist.others, above) for gist, above in zip(self.gists, self.above, strict=True)])
+        self.heard: dict[int, Any] = {}
+        for broker in sorted({broker for gist in self.gists for broker in gist.heard}):
+            self.heard[broker] = np.concatenate([one.heard[broker] for one in self.gists if broker in one.heard])
+
+    def _lines_above(self) -> Iterator[int]:
+        above = 0
+        for stretch, gist in zip(self.stretches, self.gists, strict=True):
+            above = above if stretch.start else 0
+            yield above
+            above += gist.lines
+
+    def answers(self, target: float, only: Collection[str]) -> Concluded:
+        """The tables that are asked for; the rest of `gold` is not there."""
+        needed = {*only, "partition_outages"}.union(*(_RESTS_ON.get(name, ()) for name in only))
+        calls = self._calls()
+        skew = self._skew(calls)
+        tallies = list(self._tallies(skew))
+        others = corrected(self.others, skew)
+        facts = facts_for(self.cluster, tallies, [event for event in others if event.event in CLUSTER_EVENTS])
+        facts = replace(facts, voices=dict(self._voices(facts.moments, skew)))
+        shares = self.crew.each(rows_of_share, [Question(facts, skew, needed)] * self.crew.size)
+        tables: dict[str, list[Row]] = defaultdict(list)
+        for share in shares:
+            for name, packed in share.tables.items():
+                tables[name] += msgspec.msgpack.decode(packed, type=_rows_type(GOLD[name]))
+        by_topic: dict[str, list[SilverEvent]] = defaultdict(list)
+        for event in others:
+            if event.event in rules.TOPIC_EVENTS and event.topic is not None:
+                by_topic[event.topic].append(event)
+        for group in by_topic.values():
+            tables["stuck_ops"] += rules.stuck_ops_of(group, facts)
+        tables["illegal_transitions"] += rules.illegal_transitions_of(others)
+        if "rpc_latency" in only:
+            tables["rpc_latency"] += rules.rpc_latency_of(corrected([*self.others, *calls], skew))
+        ended, changes = tables["partition_outages"], tables["leader_changes"]
+        extents = rules.cut_at_deletion(_extents(shares), facts)
+        for name, rows in rules.of_cluster(facts, tallies, extents, ended, changes, target):
+            tables[name] += rows
+        answers = {name: sorted_rows(tables[name]) for name in GOLD if name in only}
+        return Concluded(answers, *self._accounts(), skew)
+
+    def _calls(self) -> list[SilverEvent]:
+        """Requests that were answered, as events: who sent them, who received them, who was done."""
+        places = [(one.file.file_id, above) for one, above in zip(self.stretches, self.above, strict=True)]
+        calls = answered_calls(places, self.gists, self.others, self.cluster)
+        if calls:
+            calls += unpacked([(gist.sent, above) for gist, above in zip(self.gists, self.above, strict=True)])
+        return calls
+
+    def _skew(self, calls: Sequence[SilverEvent]) -> list[SilverSkew]:
+        heard = {broker: {*np.unique(ts // HOUR_MS * HOUR_MS).tolist()} for broker, ts in self.heard.items()}
+        if not heard:
+            return []
+        trips = trips_in([event for event in (*self.others, *calls) if event.event in OF_TRIPS])
+        return rows_for(self.cluster, ahead_of(trips), heard, self._gaps)
+
+    def _gaps(self) -> Gaps:
+        gaps = gaps_in(event for event in self.others if event.event in OF_PAIRS)
+        for share in self.crew.each(gaps_of_share, [None] * self.crew.size):
+            gaps.join(share)
+        return gaps
+
+    def _tallies(self, skew: Sequence[SilverSkew]) -> Iterator[Tally]:
+        shifts = _shifts(skew)
+        found: dict[tuple[Any, ...], tuple[int, tuple[int, str, int], int]] = {}
+        for stretch, gist, above in zip(self.stretches, self.gists, self.above, strict=True):
+            for key, hours in gist.tallies.items():
+                for hour, (times, first_ms, line_no, last_ms) in hours.items():
+                    shift = shifts.get((key[1], hour), 0)
+                    first = (first_ms - shift, stretch.file.file_id, line_no + above)
+                    known = found.get(key, (0, first, last_ms - shift))
+                    found[key] = (known[0] + times, min(known[1], first), max(known[2], last_ms - shift))
+        for key, (times, first, last_ms) in found.items():
+            yield Tally._make((*key, times, first[0], last_ms, Place(first[1], first[2])))
+
+    def _voices(
+        self, moments: Iterable[tuple[int, int]], skew: Sequence[SilverSkew]
+    ) -> Iterator[tuple[tuple[int, int], int]]:
+        """When each broker was last heard before a moment, if it was."""
+        shifts, wanted = _shifts(skew), defaultdict[int, set[int]](set)
+        for broker, moment in moments:
+            wanted[broker].add(moment)
+        for broker, its in wanted.items():
+            times = self.heard.get(broker, np.empty(0, np.int64))
+            hours, places = np.unique(times // HOUR_MS * HOUR_MS, return_inverse=True)
+            known = np.array([shifts.get((broker, hour), 0) for hour in hours.tolist()], np.int64)
+            times = np.sort(times - known[places]) if len(times) else times
+            for moment in its:
+                index = int(np.searchsorted(times, moment))
+                if index:
+                    yield (broker, moment), int(times[index - 1])
+
+    def _accounts(self) -> tuple[list[BronzeFile], list[SilverCount], list[SilverQuarantine]]:
+        files, counts, quarantine = [], list[SilverCount](), list[SilverQuarantine]()
+        for file in self.files:
+            tally, trouble = LineTally(), None
+            for stretch, gist, above, skipped in zip(self.stretches, self.gists, self.above, self.skipped, strict=True):
+                if stretch.file is file:
+                    tally.lines += gist.lines
+                    tally.events += gist.events
+                    tally.continuations += gist.continuations
+                    tally.duplicates += len(skipped)
+                    tally.quarantined += len(gist.quarantine)
+                    trouble = trouble or gist.trouble
+                    quarantine += [_quarantined(file, number + above, *why) for number, *why in gist.quarantine]
+            if trouble is not None:
+                status = "vanished" if trouble.startswith("FileNotFoundError") else "unreadable"
+                file = msgspec.structs.replace(file, status=status, trouble=trouble)  # noqa: PLW2901
+            files.append(file)
+            counts.append(tally.row(file, file.paths[0]))
+            if file.status not in UNREAD or trouble is not None:
+                counts += [count_of_copy(file, path, tally.lines) for path in file.paths[1:]]
+        return files, counts, quarantine
+
+
+def _rows_type(table: type[Row]) -> Any:
+    return list[table]  # type: ignore[valid-type]
+
+
+def _shifts(skew: Sequence[SilverSkew]) -> dict[tuple[int, int], int]:
+    return {(row.broker, row.hour): applied_ms(row) for row in skew}
+
+
+def _quarantined(file: BronzeFile, line_no: int, reason: str, line: str) -> SilverQuarantine:
+    return SilverQuarantine(
+        cluster=file.cluster, file_id=file.file_id, line_no=line_no, reason=reason, line=line[:LINE_KEPT]
+    )
+
+
+def _extents(shares: Iterable[Share]) -> dict[str, Extent]:
+    found: dict[str, Extent] = {}
+    for share in shares:
+        for topic, (partitions, first_ms, last_ms) in share.spans.items():
+            known = found.get(topic, Extent(0, first_ms, last_ms))
+            found[topic] = Extent(known[0] + partitions, min(known[1], first_ms), max(known[2], last_ms))
+    return found

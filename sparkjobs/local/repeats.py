@@ -1,0 +1,66 @@
+"""Lines that were read before: which numbers are to be skipped, the first copy staying. Identity is the event id alone;
+marks only say which lines can have the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from sparkjobs.local.crew import Crew
+from sparkjobs.local.gist import Gist, Stretch, pieces_of
+from sparkjobs.parse.lines import LineReader
+from sparkjobs.schemas import SilverEvent
+
+
+class Asked(NamedTuple):
+    """Lines of a stretch, by their numbers in it."""
+
+    stretch: Stretch
+    numbers: list[int]
+
+
+def skipped_in(crew: Crew, stretches: Sequence[Stretch], gists: Sequence[Gist]) -> list[frozenset[int]]:
+    """Of each stretch; all in the order in which their lines count."""
+    sizes = [len(gist.marks) for gist in gists]
+    marks = np.concatenate([gist.marks for gist in gists]) if gists else np.empty(0, np.uint64)
+    ordered = np.sort(marks)
+    twice = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
+    if not len(twice):
+        return [frozenset()] * len(stretches)
+    asked = []
+    for stretch, gist, alike in zip(stretches, gists, np.split(np.isin(marks, twice), np.cumsum(sizes)), strict=False):
+        asked.append(Asked(stretch, gist.marked[alike].tolist()))
+    seen: set[str] = set()
+    skipped = []
+    for one, event_ids in zip(asked, crew.spread(ids_of, asked), strict=True):
+        again = []
+        for number, event_id in zip(one.numbers, event_ids, strict=True):
+            if event_id in seen:
+                again.append(number)
+            seen.add(event_id)
+        skipped.append(frozenset(again))
+    return skipped
+
+
+def ids_of(asked: Asked) -> list[str]:
+    """Their event ids."""
+    file = asked.stretch.file
+    reader, found, above = LineReader(file), [], 0
+    wanted = iter(asked.numbers)
+    number = next(wanted, None)
+    if number is None:
+        return []
+    for content in pieces_of(asked.stretch):
+        lines = content.split(b"\n")
+        is_cut = bool(lines[-1])
+        while number is not None and number - above <= len(lines) - (not is_cut):
+            place = number - above - 1
+            is_last = is_cut and place == len(lines) - 1
+            read = reader.read(lines[place].decode("utf-8", "replace"), number, is_cut=is_last and not file.is_whole)
+            assert isinstance(read, SilverEvent), "the file changed while it was read"
+            found.append(read.event_id)
+            number = next(wanted, None)
+        above += len(lines) - 1
+    return found
