@@ -9,7 +9,7 @@ where Spark runs.
 | `schemas` | names and types of every table, declared once |
 | `parse/` | what a line means, as data: `layouts` (how a line begins), `shapes*` (what it says), `vocabulary` (names of events), `payloads` (LeaderAndIsr and its kin); `lines` reads one line with them |
 | `files` | which files there are, and what content: the manifest |
-| `local/` | the local engine: `events_of(...)` yields silver rows |
+| `local/` | the local engine: `ingest` gives silver rows, a line at a time; `quick` the answers, by forms and on all cores |
 | `spark/` | the Spark engine: session, ingest, clocks, streaming; its workers read lines with `parse.lines` |
 | `skew` | what the clocks of the brokers were worth, from the logs' own round trips |
 | `answers/` | one module per question, each with a Spark job and its local twin |

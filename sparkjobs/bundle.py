@@ -7,6 +7,7 @@ more than the work.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from typing import Final
 
 import msgspec
@@ -40,6 +41,12 @@ class Bundle(msgspec.Struct, frozen=True):
         if is_submitted():
             return "spark"
         return "local" if self.size_bytes <= LOCAL_LIMIT_BYTES else "spark"
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether the local engine can read it without an object per line: all of one cluster, and numpy is there."""
+        is_one = len({file.cluster for file in self.files}) == 1
+        return is_one and not self.is_remote and find_spec("numpy") is not None
 
 
 class BadZoneError(Exception):

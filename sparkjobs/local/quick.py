@@ -12,8 +12,6 @@ import os
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -52,9 +50,25 @@ class Concluded(NamedTuple):
     skew: list[SilverSkew]
 
 
-def is_possible(files: Sequence[BronzeFile]) -> bool:
-    """All of one cluster, and numpy is there."""
-    return len({file.cluster for file in files}) == 1 and find_spec("numpy") is not None
+def conclude(
+    files: Sequence[BronzeFile],
+    target: float = DEFAULT_TARGET,
+    only: Collection[str] = tuple(GOLD),
+    on_bytes: Callable[[int], None] = lambda size: None,
+) -> Concluded:
+    """`only`: of the tables about partitions those that are asked for, outages always; all others are given anyway."""
+    size = sum(file.size_bytes for file in files)
+    with crew_of((os.cpu_count() or 1) if size > SHARED_BYTES else 1) as crew:
+        return _Conclusion(crew, files, on_bytes).answers(target, only)
+
+
+def stretches_of(file: BronzeFile, buckets: int) -> Iterator[Stretch]:
+    """A compressed file is one."""
+    starts = [0]
+    if file.size_bytes > STRETCH_BYTES and not file.is_gzip:
+        starts = list(range(0, file.size_bytes - STRETCH_BYTES // 2, STRETCH_BYTES))
+    for start, end in zip(starts, [*starts[1:], None], strict=True):
+        yield Stretch(file, start, end, buckets)
 
 
 def conclude(
@@ -72,7 +86,7 @@ def conclude(
 def stretches_of(file: BronzeFile, buckets: int) -> Iterator[Stretch]:
     """A compressed file is one."""
     starts = [0]
-    if file.size_bytes > STRETCH_BYTES and not is_gzip(file.paths[0]):
+    if file.size_bytes > STRETCH_BYTES and not file.is_gzip:
         starts = list(range(0, file.size_bytes - STRETCH_BYTES // 2, STRETCH_BYTES))
     for start, end in zip(starts, [*starts[1:], None], strict=True):
         yield Stretch(file, start, end, buckets)
@@ -164,11 +178,11 @@ class _Conclusion:
 
     def _calls(self) -> list[SilverEvent]:
         """Requests that were answered, as events: who sent them, who received them, who was done."""
+        if not any(event.event == "response_received" for event in self.others):
+            return []
         places = [(one.file.file_id, above) for one, above in zip(self.stretches, self.above, strict=True)]
-        calls = answered_calls(places, self.gists, self.others, self.cluster)
-        if calls:
-            calls += unpacked([(gist.sent, above) for gist, above in zip(self.gists, self.above, strict=True)])
-        return calls
+        sent = unpacked([(gist.sent, above) for gist, above in zip(self.gists, self.above, strict=True)])
+        return [*answered_calls(places, self.gists, self.others, self.cluster), *sent]
 
     def _skew(self, calls: Sequence[SilverEvent]) -> list[SilverSkew]:
         heard = {broker: {*np.unique(ts // HOUR_MS * HOUR_MS).tolist()} for broker, ts in self.heard.items()}

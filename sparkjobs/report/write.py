@@ -6,7 +6,7 @@ The files appear whole or not at all. With `redact`, hosts and addresses are rep
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import msgspec
 
 from sparkjobs.answers.local import Answers
 from sparkjobs.gold import GOLD
+from sparkjobs.local.quotes import lines_at
 from sparkjobs.report.findings import findings_for, verdict_for
 from sparkjobs.report.page import Input, Quote, Quoting, page_for
 from sparkjobs.report.redact import Redactor, redacted, texts_in
@@ -23,14 +24,22 @@ from sparkjobs.schemas import BronzeFile, Row, SilverEvent
 
 def quoting(files: Iterable[BronzeFile], events: Iterable[SilverEvent], answers: Answers) -> Quoting:
     """Looks up the lines that the answers point at."""
-    paths = {file.file_id: file.paths[0] for file in files}
     wanted = {
         (row.file_id, row.line_no)  # type: ignore[attr-defined]
         for rows in answers.values()
         for row in rows
         if _has_place(row)
     }
-    lines = {(e.file_id, e.line_no): e.line for e in events if (e.file_id, e.line_no) in wanted}
+    return _quoting(files, {(e.file_id, e.line_no): e.line for e in events if (e.file_id, e.line_no) in wanted})
+
+
+def quoting_findings(files: Sequence[BronzeFile], answers: Answers) -> Quoting:
+    """Looks up, in the files themselves, the lines that the findings point at."""
+    return _quoting(files, lines_at(files, {(one.file_id, one.line_no) for one in findings_for(answers)}))
+
+
+def _quoting(files: Iterable[BronzeFile], lines: Mapping[tuple[str, int], str]) -> Quoting:
+    paths = {file.file_id: file.paths[0] for file in files}
 
     def quote(file_id: str, line_no: int) -> Quote | None:
         text = lines.get((file_id, line_no))

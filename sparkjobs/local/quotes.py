@@ -1,0 +1,54 @@
+"""The words of lines whose place is known: a report quotes a few hundred of what may be millions."""
+
+from __future__ import annotations
+
+import zlib
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from sparkjobs.files import open_content
+from sparkjobs.schemas import LINE_KEPT, BronzeFile
+
+_CHUNK_BYTES: Final = 1 << 20
+Place = tuple[str, int]
+
+
+def lines_at(files: Iterable[BronzeFile], places: Iterable[Place]) -> Mapping[Place, str]:
+    """Of each place its line, as much of it as an event keeps. What cannot be read any more is left out."""
+    wanted: dict[str, set[int]] = defaultdict(set)
+    for file_id, line_no in places:
+        wanted[file_id].add(line_no)
+    found: dict[Place, str] = {}
+    for file in files:
+        try:
+            for line_no, line in _lines(file.paths[0], sorted(wanted.get(file.file_id, ()))):
+                found[file.file_id, line_no] = line.decode("utf-8", "replace")[:LINE_KEPT]
+        except (OSError, EOFError, zlib.error):
+            continue  # its row says so, or it went since; a finding stands without its quote
+    return found
+
+
+def _lines(path: str, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
+    """In order; only chunks that hold one of them are divided into lines."""
+    if not numbers:
+        return
+    with open_content(path) as content:
+        above, rest, done = 0, b"", 0
+        while done < len(numbers):
+            chunk = content.read(_CHUNK_BYTES)
+            if not chunk:
+                break
+            newlines = chunk.count(b"\n")
+            until = bisect_right(numbers, above + newlines)
+            if until > done:
+                lines = (rest + chunk).split(b"\n")
+                for number in numbers[done:until]:
+                    yield number, lines[number - above - 1]
+                rest, done = lines[-1], until
+            else:
+                rest = rest + chunk if not newlines else chunk[chunk.rfind(b"\n") + 1 :]
+            above += newlines
+        if done < len(numbers) and numbers[done] == above + 1 and rest:
+            yield numbers[done], rest
