@@ -71,35 +71,6 @@ def stretches_of(file: BronzeFile, buckets: int) -> Iterator[Stretch]:
         yield Stretch(file, start, end, buckets)
 
 
-def conclude(
-    files: Sequence[BronzeFile],
-    target: float = DEFAULT_TARGET,
-    only: Collection[str] = tuple(GOLD),
-    on_bytes: Callable[[int], None] = lambda size: None,
-) -> Concluded:
-    """`only`: of the tables about partitions those that are asked for, outages always; all others are given anyway."""
-    size = sum(file.size_bytes for file in files)
-    with crew_of((os.cpu_count() or 1) if size > SHARED_BYTES else 1) as crew:
-        return _Conclusion(crew, files, on_bytes).answers(target, only)
-
-
-def stretches_of(file: BronzeFile, buckets: int) -> Iterator[Stretch]:
-    """A compressed file is one."""
-    starts = [0]
-    if file.size_bytes > STRETCH_BYTES and not file.is_gzip:
-        starts = list(range(0, file.size_bytes - STRETCH_BYTES // 2, STRETCH_BYTES))
-    for start, end in zip(starts, [*starts[1:], None], strict=True):
-        yield Stretch(file, start, end, buckets)
-
-
-def is_gzip(path: str) -> bool:
-    try:
-        with Path(path).open("rb") as raw:
-            return raw.read(2) == b"\x1f\x8b"
-    except OSError:
-        return True  # whoever reads it will say what the trouble is
-
-
 #: tables that rest on others about partitions
 _RESTS_ON: Final = {
     "failovers": ("leader_changes",),
