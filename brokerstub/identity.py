@@ -10,9 +10,12 @@ from __future__ import annotations
 import fcntl
 import os
 from pathlib import Path
+from typing import Annotated
 
 import msgspec
 import structlog
+
+from controller import wire
 
 log = structlog.get_logger()
 
@@ -28,7 +31,7 @@ class DirectoryLockedError(Exception):
 class SavedSession(msgspec.Struct, frozen=True):
     """A session that this data directory had."""
 
-    session_id: int
+    session_id: Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
     password: bytes
 
     def __repr__(self) -> str:
@@ -64,7 +67,7 @@ class DataDirectory:
         except FileNotFoundError:
             return None
         try:
-            return msgspec.json.decode(data, type=SavedSession)
+            return wire.decode(data, SavedSession)
         except msgspec.MsgspecError as error:
             # Somebody has been editing: as good as none, and the wait for a foreign owner covers that.
             log.warning("session_file.ignored", path=str(self._session_path), reason=str(error))

@@ -6,6 +6,7 @@ replicas are taken for. It knows nothing of ZooKeeper.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
@@ -13,9 +14,10 @@ from typing import Final
 import msgspec
 
 from brokerstub.identity import write_atomically
-from controller.config import ConfigError, parse_properties
+from controller.config import ConfigError, read_properties
 
 FILE: Final = "meta.properties"
+_ID: Final = re.compile(r"[0-9]{1,10}")
 
 
 class MetaError(ConfigError):
@@ -65,8 +67,8 @@ def write_metas(directories: Iterable[Path], broker_id: int, cluster_id: str) ->
 
 
 def _read(path: Path) -> Meta:
-    properties = parse_properties(path.read_text())
+    properties = read_properties(path)
     broker_id = properties.get("broker.id")
-    if properties.get("version") != "0" or not (broker_id is None or broker_id.isdecimal()):
+    if properties.get("version") != "0" or not (broker_id is None or _ID.fullmatch(broker_id)):
         raise MetaError(f"{path} is no meta.properties of version 0")
     return Meta(path, None if broker_id is None else int(broker_id), properties.get("cluster.id"))

@@ -19,6 +19,10 @@ from brokerstub.replicas import Key, Replica, SetAside
 LINES_ADDED_MAX: Final = 100_000
 
 
+class DamagedLogError(OSError):
+    """Not what this module writes: as bad as a disk that cannot be read."""
+
+
 class _Line(msgspec.Struct, omit_defaults=True):
     """A replica as it now is, or that it is gone (no topic)."""
 
@@ -74,7 +78,11 @@ def _line_of(replica: Replica) -> _Line:
 def _read(path: Path, index: int) -> dict[Key, Replica]:
     found: dict[Key, Replica] = {}
     data = path.read_bytes() if path.exists() else b""
-    for line in msgspec.json.Decoder(_Line).decode_lines(data[: data.rfind(b"\n") + 1]):
+    try:
+        lines = msgspec.json.Decoder(_Line).decode_lines(data[: data.rfind(b"\n") + 1])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise DamagedLogError(f"{path}: {error}: move it away, and this directory starts without replicas") from None
+    for line in lines:
         if line.topic is None:
             found.pop((line.topic_id, line.partition), None)
         else:

@@ -170,6 +170,16 @@ def parse_properties(text: str) -> dict[str, str]:
     return pairs
 
 
+def read_properties(path: Path) -> dict[str, str]:
+    """Of a file."""
+    try:
+        return parse_properties(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is no text in UTF-8: {error.reason} at byte {error.start}") from None
+
+
 def broker_config_for(properties: Mapping[str, str]) -> BrokerConfig:
     """Properties as a checked configuration; unknown names are refused, since a typo must not pass silently."""
     known = {field.encode_name for field in msgspec.structs.fields(BrokerConfig)}
@@ -180,6 +190,8 @@ def broker_config_for(properties: Mapping[str, str]) -> BrokerConfig:
         config = msgspec.convert(dict(properties), BrokerConfig, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{error}".replace("$.", "property ")) from None
+    except UnicodeEncodeError:
+        raise ConfigError("a property's value is no text in UTF-8") from None
     advertised = [part.strip() for part in (config.advertised_listeners or config.listeners).split(",")]
     if not any(part.startswith(f"{config.inter_broker_listener_name}://") for part in advertised):
         name = config.inter_broker_listener_name
@@ -195,4 +207,4 @@ def broker_config_for(properties: Mapping[str, str]) -> BrokerConfig:
 
 def load_broker_config(path: Path, overrides: Sequence[str] = ()) -> BrokerConfig:
     """A properties file, with `key=value` overrides on top."""
-    return broker_config_for({**parse_properties(path.read_text()), **parse_properties("\n".join(overrides))})
+    return broker_config_for({**read_properties(path), **parse_properties("\n".join(overrides))})

@@ -220,7 +220,8 @@ def parse_string(frame: bytes, at: int) -> tuple[str, int]:
     """A string and where the next thing starts."""
     (size,) = _INT.unpack_from(frame, at)
     start = at + _INT.size
-    return frame[start : start + size].decode(), start + size
+    end = start + max(size, 0)
+    return frame[start:end].decode(), end
 
 
 def parse_names(frame: bytes, at: int) -> tuple[tuple[str, ...], int]:

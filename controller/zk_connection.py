@@ -124,7 +124,7 @@ class Connection:
                 self._on_frame(await read_frame(self._reader))
         except asyncio.IncompleteReadError as end:
             reason = "end of file in the middle of a message" if end.partial else "end of file"
-        except (OSError, ProtocolError, struct.error) as error:
+        except (OSError, ProtocolError, struct.error, UnicodeDecodeError) as error:
             reason = str(error)
         finally:
             self._fail(reason)

@@ -27,6 +27,7 @@ from brokerstub.lab.settings import (
     owner_pid,
     read_lab_file,
 )
+from controller import wire
 from controller.http import ExchangeError, HttpClient
 
 PROBE_TIMEOUT_MS = 1_000
@@ -195,7 +196,7 @@ async def _verdict(client: HttpClient, url: str, path: str) -> Verdict:
     try:
         headers = lab_secrets().authorization(is_write=False)
         _, body = await client.get(f"{url}/{path}", headers, PROBE_TIMEOUT_MS)
-        return msgspec.json.decode(body, type=Verdict)
+        return wire.decode(body, Verdict)
     except (ExchangeError, msgspec.DecodeError) as error:
         return Verdict("unknown", [str(error)])
 
@@ -219,6 +220,13 @@ async def _answer_with(client: HttpClient, lab: LabFile, path: str, body: Order 
     except ExchangeError as error:
         raise NoLabError(f"the lab's supervisor (process {lab.pid}) does not answer: {error}") from None
     if status >= 400:
-        problem = msgspec.json.decode(answer, type=Problem)
+        problem = _said(answer, Problem)
         raise LabError(problem.detail, problem.code)
-    return msgspec.json.decode(answer, type=type_)
+    return _said(answer, type_)
+
+
+def _said(answer: bytes, type_: type[T]) -> T:
+    try:
+        return wire.decode(answer, type_)
+    except msgspec.DecodeError as error:
+        raise LabError(f"what answers there is no supervisor of ours: {error}") from None

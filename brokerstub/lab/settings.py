@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from controller import wire
 from controller.config import ConfigError, parse_properties
 from controller.secrets import Secrets, secrets_from
 
@@ -131,9 +132,11 @@ def write_lab_file(var: Path, lab_file: LabFile) -> None:
 
 def read_lab_file(var: Path) -> LabFile | None:
     try:
-        return msgspec.json.decode((var / "lab.json").read_bytes(), type=LabFile)
+        return wire.decode((var / "lab.json").read_bytes(), LabFile)
     except FileNotFoundError:
         return None
+    except msgspec.DecodeError as error:
+        raise LabError(f"{var / 'lab.json'} is damaged ({error}): remove it, and `klamm up` writes it anew") from None
 
 
 @contextlib.contextmanager

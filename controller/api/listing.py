@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from controller import wire
 from controller.api.bodies import Page, PageQuery, PartitionsQuery, partition_body, topic_body
 from controller.api.counts import Summary, has_state, live_ids_of
 from controller.api.problems import invalid
@@ -36,7 +37,7 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True):
 
 def cursor_of(text: str) -> Cursor:
     try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), type=Cursor)
+        return wire.decode(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)), Cursor)
     except (ValueError, binascii.Error):
         raise invalid(f"the cursor {text!r} is none that this API gave") from None
 

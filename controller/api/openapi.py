@@ -16,13 +16,22 @@ from typing import Any, Final, cast
 import msgspec
 from aiohttp import web
 
+from controller.api.access import Access, access_for
+from controller.api.lab import VERBS
 from controller.api.operations import JSON, OPERATIONS, Operation
 from controller.api.problems import MovedProblem, Problem
 
 REF: Final = "#/components/schemas/{name}"
+REFUSAL_REF: Final = "#/components/responses/{name}"
 PROBLEM: Final = "application/problem+json"
-#: parts of a path that are numbers
-_NUMBERS: Final = {"broker", "partition"}
+#: parts of a path that are not any text
+_NUMBER: Final = {"type": "integer", "minimum": 0}
+_PARTS: Final[Mapping[str, dict[str, Any]]] = {
+    "broker": _NUMBER,
+    "id": _NUMBER,
+    "partition": _NUMBER,
+    "verb": {"type": "string", "enum": VERBS},
+}
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
@@ -30,6 +39,22 @@ _HEADERS: Final = {
     "Cache-Control": "no-cache",
 }
 _FILES: Final = {"docs.css": "text/css", "docs.js": "text/javascript"}
+#: by status: a name and what it says
+_REFUSALS: Final = {
+    400: ("Invalid", "Something in the path, the query, a header or the body is not what is expected"),
+    401: ("Unknown", "A token or a signature is missing or wrong"),
+    403: ("Forbidden", "The token's right is too little, or Host or Origin are foreign"),
+    404: ("Missing", "What the path or the body names is not there"),
+    408: ("TooSlow", "The head or the body of the request took too long"),
+    409: ("Conflict", "It does not go with what is there; `code` says why"),
+    413: ("TooLarge", "The body is too large"),
+    415: ("NotJson", "A write needs the header Content-Type: application/json"),
+    422: ("AgainstPolicy", "A limit of the cluster stands against it"),
+    429: ("TooMuch", "Too many changes, costly questions or connections of one caller"),
+    431: ("TooManyHeaders", "The request line or the headers are too large"),
+    503: ("Unavailable", "Nobody can do it now"),
+    504: ("OutcomeUnknown", "What became of it is not known"),
+}
 _DESCRIPTION: Final = (
     "Klamm is a Kafka controller you can run, break, watch and measure. Every broker answers what it was told; the "
     "rest is the active controller's: another broker answers 307 or, asked with the header `Klamm-Forward: 1`, passes "
@@ -75,12 +100,14 @@ def document(operations: Sequence[Operation] = OPERATIONS) -> Schema:
     paths: dict[str, Schema] = {}
     for one in operations:
         paths.setdefault(one.path, {})[one.method.lower()] = _operation(one, schema, components)
+    problem = schema(Problem)
+    refusals = {name: _problem(problem, f"{what}; nothing was changed") for name, what in _REFUSALS.values()}
     return {
         "openapi": "3.1.0",
         "info": {"title": "Klamm", "version": "1", "description": _DESCRIPTION},
         "servers": [{"url": "/"}],
         "paths": paths,
-        "components": {"schemas": components},
+        "components": {"schemas": components, "responses": refusals},
     }
 
 
@@ -122,7 +149,21 @@ def _responses(one: Operation, schema: Callable[[Any], Schema]) -> Schema:
         said["503"] = _problem(schema(Problem), "Nobody can do it now; nothing was changed", retry)
     if one.is_led and one.method != "GET":
         said["504"] = _problem(schema(Problem), "What became of it is not known; `detail` says what to read")
-    said["default"] = _problem(schema(Problem), "Refused; nothing was changed")
+    for status in sorted(_refusals_of(one)):
+        said.setdefault(str(status), {"$ref": REFUSAL_REF.format(name=_REFUSALS[status][0])})
+    said["default"] = _problem(schema(Problem), "A bug was met; the broker's log has it")
+    return said
+
+
+def _refusals_of(one: Operation) -> set[int]:
+    """The statuses with which it may be refused: by what stands before every handler, and by its own."""
+    said = {400, 403, 408, 429, 431, 503, *one.refusals}
+    if access_for(one.method, one.path) is not Access.OPEN:
+        said.add(401)
+    if "{" in one.path:
+        said.add(404)
+    if one.method != "GET":
+        said |= {413, 415} | ({404, 409, 422} if one.is_led else set())
     return said
 
 
@@ -147,7 +188,7 @@ def _path_parameters(one: Operation) -> list[Schema]:
             "name": name,
             "in": "path",
             "required": True,
-            "schema": {"type": "integer", "minimum": 0} if name in _NUMBERS else {"type": "string"},
+            "schema": _PARTS.get(name, {"type": "string"}),
         }
         for name in re.findall(r"{(\w+)}", one.path)
     ]

@@ -46,6 +46,8 @@ class Operation(msgspec.Struct, frozen=True):
     is_led: bool = False
     #: the good ones; all answer alike
     statuses: tuple[int, ...] = (200,)
+    #: the refusals of its own, beside those that any may meet
+    refusals: tuple[int, ...] = ()
     media: str = JSON
     headers: tuple[str, ...] = ()
 
@@ -101,9 +103,9 @@ _TOLD: Final = (
         is_page=True,
         query=bodies.PageQuery,
     ),
-    _read("/v1/reports/latest", "The page that `klamm report` wrote last", media="text/html", statuses=(200, 404)),
+    _read("/v1/reports/latest", "The page that `klamm report` wrote last", media=HTML, refusals=(404,)),
     _read("/v1/lab", "The processes of the local lab, if there is one"),
-    Operation("POST", "/v1/lab/{verb}", "An order to the local lab: kill, stop, start, freeze, …"),
+    Operation("POST", "/v1/lab/{verb}", "An order to the local lab: kill, stop, start, freeze, …", refusals=(409, 504)),
 )
 _LED_READS: Final = (
     _led("GET", "/v1/controller/history", "Terms of the past", insights.TermBody, is_page=True),

@@ -45,7 +45,7 @@ def urls_for(url: str | None) -> Sequence[str]:
         return [(url if "://" in url else f"http://{url}").rstrip("/")]
     lab = Path(os.environ.get("KLAMM_VAR", "var")) / "lab.json"
     try:
-        brokers = msgspec.json.decode(lab.read_bytes())["brokers"]
+        brokers = wire.decode(lab.read_bytes(), dict[str, Any])["brokers"]
         return [str(address).rstrip("/") for address in brokers.values()] or _USUAL_URLS
     except (OSError, msgspec.DecodeError, KeyError, TypeError, AttributeError):
         return _USUAL_URLS
@@ -257,7 +257,10 @@ def frame_of(block: bytes) -> Frame | None:
     fields = dict(line.split(b": ", 1) for line in block.split(b"\n") if b": " in line and not line.startswith(b":"))
     if b"data" not in fields:
         return None
-    return Frame(fields[b"id"].decode(), fields[b"event"].decode(), msgspec.json.decode(fields[b"data"]))
+    try:
+        return Frame(fields[b"id"].decode(), fields[b"event"].decode(), wire.decode(fields[b"data"], dict[str, Any]))
+    except (KeyError, ValueError):
+        raise UnreachableClusterError("the events that come are none of a broker of ours") from None
 
 
 def _refusal(status: int, body: Any) -> RefusedError:

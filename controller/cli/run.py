@@ -34,10 +34,10 @@ def register(group: click.Group) -> None:
 @click.option("--insecure", is_flag=True, envvar="KLAMM_INSECURE", help="Listen where others reach it, guarded or not.")
 def run(config: Path, overrides: tuple[str, ...], insecure: bool) -> None:
     """Run one broker from Kafka's server.properties until SIGTERM or Ctrl-C."""
-    from controller.config import ConfigError, broker_config_for, parse_properties  # noqa: PLC0415
+    from controller.config import ConfigError, broker_config_for, parse_properties, read_properties  # noqa: PLC0415
 
     try:
-        properties = {**parse_properties(config.read_text()), **parse_properties("\n".join(overrides))}
+        properties = {**read_properties(config), **parse_properties("\n".join(overrides))}
         broker_config = broker_config_for(properties)
     except ConfigError as error:
         raise WrongUsageError(f"{config}: {error}") from None

@@ -297,4 +297,4 @@ def known_broker_in(znode: KnownBrokerZnode, broker_id: int) -> Broker:
 
 def generic(data: bytes) -> Any:
     """The JSON as plain values, for comparing what is equal whatever the key order."""
-    return msgspec.json.decode(data)
+    return decode(data, object)

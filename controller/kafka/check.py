@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -24,6 +24,8 @@ from controller.reader import Reader
 from controller.term import started_for
 from controller.tools import Tools
 from controller.zk_model import ZooKeeper
+
+_T = TypeVar("_T")
 
 WRITES_SHOWN_MAX: Final = 100
 #: registrations of protocol level 2.7 and later
@@ -97,14 +99,15 @@ async def reasons_against(zk: ZooKeeper, level: str) -> list[str]:
 
 async def _in_zookeeper(zk: ZooKeeper) -> list[str]:
     reasons = []
-    migration, seat = await zk.get("/migration"), await zk.get(CONTROLLER)
-    told = {} if seat is None else formats.generic(seat.data)
-    begun = {} if migration is None or not migration.data else formats.generic(migration.data)
-    if told.get("kraftControllerEpoch", -1) >= 0 or begun.get("kraft_controller_id", -1) >= 0:
-        reasons.append("a migration to KRaft is under way: its controller writes here, and must go on to do so")
-    feature = await zk.get("/feature")
-    if feature is not None and formats.decode(feature.data, formats.FeatureZnode).features:
-        reasons.append("features are finalised in /feature, and this controller does not hold brokers to them")
+    try:
+        marks = [await _content(zk, path, _KraftMarks) for path in ("/migration", CONTROLLER)]
+        if any(one is not None and max(one.kraftControllerEpoch, one.kraft_controller_id) >= 0 for one in marks):
+            reasons.append("a migration to KRaft is under way: its controller writes here, and must go on to do so")
+        feature = await _content(zk, "/feature", formats.FeatureZnode)
+        if feature is not None and feature.features:
+            reasons.append("features are finalised in /feature, and this controller does not hold brokers to them")
+    except formats.FormatError as error:
+        reasons.append(f"what is there makes no sense: {error}")
     for path in ("/kafka-acl", "/kafka-acl-extended"):
         if await _has_acls(zk, path):
             reasons.append(f"ACLs are in use ({path}), and this controller holds nobody to them")
@@ -112,6 +115,22 @@ async def _in_zookeeper(zk: ZooKeeper) -> list[str]:
     if tokens is not None and tokens.names:
         reasons.append("delegation tokens are in use, and this controller does not expire them")
     return reasons
+
+
+class _KraftMarks(msgspec.Struct, frozen=True):
+    """What `/controller` and `/migration` say once KRaft comes."""
+
+    kraftControllerEpoch: int = -1  # noqa: N815 - Kafka's name
+    kraft_controller_id: int = -1
+
+
+async def _content(zk: ZooKeeper, path: str, kind: type[_T]) -> _T | None:
+    """None: no such node, or nothing in it."""
+    node = await zk.get(path)
+    try:
+        return None if node is None or not node.data else formats.decode(node.data, kind)
+    except formats.FormatError as error:
+        raise formats.FormatError(f"{path}: {error}") from None
 
 
 async def _has_acls(zk: ZooKeeper, root: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from controller.config import BrokerConfig, ConfigError, broker_config_for, parse_properties
+from controller.config import BrokerConfig, ConfigError, broker_config_for, parse_properties, read_properties
 from controller.dialects.kafka_access import SASL, TLS, Access
 from controller.dialects.kafka_levels import Level, level_for
 from controller.dialects.kafka_nodes import PLAINTEXT, PROTOCOLS
@@ -32,6 +32,7 @@ _MODULES: Final = {
     "org.apache.kafka.common.security.plain.PlainLoginModule": (PLAIN,),
     "org.apache.kafka.common.security.scram.ScramLoginModule": SCRAM,
 }
+_PORT = re.compile(r"[0-9]{1,5}")
 _OPTION = re.compile(r'\s*([\w.-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s";]+))')
 
 
@@ -118,7 +119,7 @@ def addresses_in(listen: str) -> tuple[dict[int, Address], Address, bool]:
         scheme, found, rest = text.strip().partition("://")
         host, colon, port = rest.rstrip("/").rpartition(":")
         name = scheme.lower()
-        if not (found and colon and host and port.isdecimal()) or name not in {*SCHEMES, "http", "https"}:
+        if not (found and colon and host and _PORT.fullmatch(port)) or name not in {*SCHEMES, "http", "https"}:
             raise ConfigError(
                 f"--listen {text}: write it like kafka://127.0.0.1:9100, ssl://…, sasl_plaintext://…, sasl_ssl://…, "
                 "http://… or https://…"
@@ -169,10 +170,7 @@ def _jaas_in(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _properties_of(file: Path) -> dict[str, str]:
-    try:
-        properties = parse_properties(file.read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"--config {file}: {error}") from None
+    properties = read_properties(file)
     return parse_properties(owned_text(file, "--config")) if _JAAS in properties else properties
 
 

@@ -26,8 +26,8 @@ class ScramUsers:
             return None
         try:
             node = await zk.get(f"/config/users/{quote(user, safe='').replace('~', '%7E')}")
-            value = None if node is None else formats.generic(node.data).get("config", {}).get(mechanism)
+            value = None if node is None else formats.decode(node.data, formats.ConfigZnode).config.get(mechanism)
         except (ZooKeeperError, formats.FormatError) as error:
             log.warning("user.unread", user=user, reason=str(error))
             return None
-        return value if isinstance(value, str) else None
+        return value

@@ -280,7 +280,7 @@ def _unwrapper(wrapper: str | None) -> Callable[[str], str | None]:
 def _from_json(line: str) -> str | None:
     try:
         fields = msgspec.json.decode(line, type=dict[str, Any])
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None if line.strip() else line
     for name in JSON_FIELDS:
         if isinstance(fields.get(name), str):

@@ -61,7 +61,7 @@ def row_of_ours(text: str, file_broker: int | None) -> dict[str, Any] | None:
     """The columns, with `at_ms`; None for what is no such line."""
     try:
         line = _DECODER.decode(text)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return None
     is_rpc = line.kind == "rpc"
     event = EVENT_OF.get(line.kind, "other")

@@ -1,9 +1,9 @@
 """`python -m tests.security.hostile [--inputs 1000000] [--seed 1]`: hostile input to everything that parses.
 
-Znodes, RPC bodies and answers, property files and JSON files go to their parsers, and requests over a socket to a
-served broker with its controller in it. What is right: a value, or the parser's own error; over HTTP an answer below
-500 (503 and 504 have meanings of their own) and, where nobody has shown a right, no change. It prints a table, and ends
-with 1 when anything else came. Inputs are drawn from the seed alone, so a finding can be seen again.
+It goes to all the parsers of `parsers.py`, and in requests over a socket to a served broker with its controller in it.
+What is right: a value, or the parser's own refusal; over HTTP an answer below 500 (503 and 504 have
+meanings of their own) and, where nobody has shown a right, no change. It prints a table, and ends with 1 when anything
+else came. Inputs are drawn from the seed alone, so a finding can be seen again.
 """
 
 from __future__ import annotations
@@ -15,22 +15,17 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from random import Random
 from typing import Final
 
-import msgspec
 import structlog
 
-from brokerstub.faults import Faults
-from brokerstub.lab.bodies import Order
 from controller import wire
-from controller.config import ConfigError, broker_config_for, parse_properties
-from controller.core import formats
-from controller.core.formats import FormatError
-from controller.secrets import secrets_from
 from controller.signing import Incarnation
+from tests.security import samples
+from tests.security.parsers import PARSERS, Parser
 from tests.security.test_roles import OWN, PARTS, TABLE, Process, a_process
 from tests.security.test_secrets import ADMIN, ALL, READER, RPC
 
@@ -48,76 +43,9 @@ MORSELS: Final = (
         b"\xef\xbb\xbf",
     ),
 )
-SAMPLES: Final = (
-    b'{"version":2,"brokerid":1,"timestamp":"1","kraftControllerEpoch":-1}',
-    b'{"version":5,"host":"h","port":1,"endpoints":["HTTP://h:1"],"listener_security_protocol_map":{"HTTP":"PLAINTEXT"},'
-    b'"features":{},"timestamp":"1","jmx_port":-1}',
-    b'{"version":3,"topic_id":"aaaaaaaaaaaaaaaaaaaaaa","partitions":{"0":[1,2],"1":[2,1]},"adding_replicas":{"0":[3]},'
-    b'"removing_replicas":{}}',
-    b'{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":0,"isr":[1,2]}',
-    b'{"version":1,"partitions":[{"topic":"orders","partition":0,"replicas":[1,2]}]}',
-    b'{"version":1,"partitions":[{"topic":"orders","partition":0}]}',
-    b'{"version":1,"config":{"retention.ms":"1"}}',
-    b'{"version":2,"entity_path":"topics/orders"}',
-    b'{"version":"1","id":"aaaaaaaaaaaaaaaaaaaaaa"}',
-    b'{"full":true,"part":1,"parts":1,"brokers":[{"id":1,"epoch":1,"state":"live","rack":null,"endpoints":["HTTP://h:1"]}],'
-    b'"topics":[{"topic":"orders","topic_id":"id","partitions":[[0,1,1,0,[1,2],0,[1,2],[],[],[],true,0]]}]}',
-    b'{"topics":[{"topic_id":"id","partitions":[[0,1,0,0,[[1,100],[2,200]]]]}]}',
-    b'{"topics":[{"topic":"orders","topic_id":"id","partitions":[[0,1,true]]}]}',
-    b'{"session":0,"sequence":0,"topics":[{"topic_id":"id","partitions":[[0,1,"log"]]}],"forgotten":[]}',
-    b'{"error_code":0,"partitions":[{"topic_id":"id","partition":0,"error_code":6}]}',
-    b'{"name":"orders","partitions":1,"replication_factor":1,"configs":{"a":"b"}}',
-    b'{"kill":[1,2]}',
-    b'{"type":"preferred","partitions":null}',
-    b'{"count":3}',
-    b'{"values":{"unclean.leader.election.enable":"true"}}',
-    b'{"broken_dirs":[0],"held":[["orders",0]]}',
-)
-PROPERTIES: Final = b"broker.id=1\nzookeeper.connect=h:1/c\nlog.dirs=a,b\nlisteners=HTTP://127.0.0.1:1\n# x\n"
-ZNODES: Final[Sequence[Callable[[bytes], object]]] = (
-    *(
-        lambda data, kind=kind: formats.decode(data, kind)
-        for kind in (formats.ControllerZnode, formats.ReassignZnode, formats.PartitionsZnode, formats.LogDirEventZnode)
-    ),
-    *(
-        lambda data, kind=kind: formats.decode(data, kind)
-        for kind in (formats.ConfigZnode, formats.ConfigChangeZnode, formats.ClusterIdZnode, formats.FeatureZnode)
-    ),
-    *(
-        lambda data, kind=kind: formats.decode(data, kind)
-        for kind in (formats.DrainZnode, formats.FailedDirsZnode, formats.TermZnode, formats.ProducerIdsZnode)
-    ),
-    formats.decode_state,
-    formats.decode_topic,
-    formats.decode_epoch,
-    formats.decode_marker,
-    lambda data: formats.decode_broker(data, 1, 1),
-)
-BODIES: Final[Sequence[Callable[[bytes], object]]] = tuple(
-    lambda data, kind=kind: wire.decode(data, kind)
-    for kind in (
-        wire.StatesRequest,
-        wire.UndecodedStatesRequest,
-        wire.StopReplicaRequest,
-        wire.AlterPartitionRequest,
-        wire.FetchRequest,
-        wire.Answer,
-        wire.AlterPartitionAnswer,
-        wire.ControlledShutdownAnswer,
-        wire.FetchAnswer,
-    )
-)
-
-
+#: in requests
+SENT: Final = (*samples.ZNODES, *samples.BODIES)
 SIGNED: Final = "HTTP, signed by a broker"
-
-
-def properties_in(data: bytes) -> object:
-    return broker_config_for(parse_properties(data.decode(errors="replace")))
-
-
-def secrets_in(data: bytes) -> object:
-    return secrets_from({"KLAMM_API_TOKEN": data.decode(errors="replace")})
 
 
 class Tally:
@@ -167,25 +95,17 @@ def hostile(random: Random, sample: bytes) -> bytes:
     return data[:100_000]
 
 
-def parse(
-    tally: Tally,
-    random: Random,
-    row: str,
-    count: int,
-    parsers: Sequence[Callable[[bytes], object]],
-    refusals: type[Exception],
-    samples: Sequence[bytes] = SAMPLES,
-) -> None:
-    """Only the parser's own error may come out of it."""
+def parse(tally: Tally, random: Random, parser: Parser, count: int) -> None:
+    """Only the parser's own refusal may come out of it."""
     for _ in range(count):
-        data, parser = hostile(random, random.choice(samples)), random.choice(parsers)
+        data = hostile(random, random.choice(parser.samples))
         try:
-            parser(data)
-            tally.count(row, "a value")
-        except refusals:
-            tally.count(row, "refused")
+            parser.parse(data)
+            tally.count(parser.group, "a value")
+        except parser.refusals:
+            tally.count(parser.group, "refused")
         except BaseException as error:
-            tally.find(row, f"{error!r} for {data!r}")
+            tally.find(parser.group, f"{parser.name}: {error!r} for {data!r}")
             if not isinstance(error, Exception):
                 raise
 
@@ -203,7 +123,7 @@ async def ask(tally: Tally, random: Random, process: Process, row: str, count: i
         headers = {"Content-Type": "application/json", **right}
         if path.startswith("/rpc/") and random.random() < 0.5:
             headers |= {name: _header(random) for name in random.sample(HEADERS, 3)}
-        body = hostile(random, random.choice(SAMPLES)) if random.random() < 0.9 else random.choice(SAMPLES)
+        body = hostile(random, random.choice(SENT)) if random.random() < 0.9 else random.choice(SENT)
         if is_broker:
             heads = {
                 wire.CONTROLLER_ID: "2",
@@ -247,16 +167,8 @@ def _header(random: Random) -> str:
 
 async def run(inputs: int, seed: int) -> Tally:
     tally, random = Tally(), Random(seed)
-    share = inputs // 20
-    parse(tally, random, "znodes", 9 * share, ZNODES, FormatError)
-    parse(tally, random, "RPC bodies and answers", 7 * share, BODIES, msgspec.MsgspecError)
-    parse(tally, random, "server.properties", share, [properties_in], ConfigError, [PROPERTIES])
-    parse(tally, random, "secrets", share, [secrets_in], ConfigError, [ADMIN.encode()])
-    files: Sequence[Callable[[bytes], object]] = [
-        lambda data: wire.decode(data, Faults),
-        lambda data: wire.decode(data, Order),
-    ]
-    parse(tally, random, "JSON files and orders", share, files, msgspec.MsgspecError)
+    for parser in PARSERS:  # in a thread: some have a loop of their own
+        await asyncio.to_thread(parse, tally, random, parser, inputs * 19 // 20 // len(PARSERS))
     left = max(inputs - tally.total, 1)
     with tempfile.TemporaryDirectory() as folder:
         async with a_process(Path(folder), ALL) as process:

@@ -52,6 +52,15 @@ function responseRow([status, one]) {
   return [status, [one.description], said];
 }
 
+// What is refused alike everywhere is one row.
+function responseRows(responses) {
+  const own = Object.entries(responses).filter(([, one]) => !one.$ref);
+  const shared = Object.keys(responses).filter((status) => responses[status].$ref);
+  const refused = [shared.join(", "), ["Refused; nothing was changed"],
+    ["application/problem+json: ", make("a", { href: "#type-Problem" }, "Problem")]];
+  return [...own.map(responseRow), ...(shared.length ? [refused] : [])];
+}
+
 function titled(title, content) {
   return content ? [make("h3", {}, title), content] : [];
 }
@@ -65,7 +74,7 @@ function operation(path, method, one) {
     make("div", {},
       ...titled("Parameters", one.parameters.length ? table(one.parameters.map(parameterRow)) : null),
       ...titled("Body", body ? make("p", {}, ...typeOf(body)) : null),
-      ...titled("Answers", table(Object.entries(one.responses).map(responseRow)))));
+      ...titled("Answers", table(responseRows(one.responses)))));
 }
 
 function type(name, schema) {

@@ -1,0 +1,233 @@
+"""Every parser of what comes from outside: what it is given, what its refusal is, and which code it stands for.
+
+`test_parsers.py` holds it against the code: a function that decodes and that no row covers fails there. `hostile.py`
+and hypothesis take their parsers from here. Owns the table; it judges nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import struct
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from aiozk import protocol
+
+from brokerstub import replica_log
+from brokerstub.faults import Faults
+from brokerstub.identity import SavedSession
+from brokerstub.lab.bodies import Order
+from brokerstub.lab.settings import LabError, read_lab_file
+from brokerstub.lab.txnlog import TransactionLogError, operations_in
+from brokerstub.lab.zk_proxy import FrameScanner
+from brokerstub.meta import read_metas
+from brokerstub.metadata import MetadataCache
+from brokerstub.parts import OutOfOrderError
+from controller import wire, zk_codec
+from controller.api import bodies
+from controller.api.listing import cursor_of
+from controller.api.problems import ProblemError
+from controller.cli import plans
+from controller.cli.errors import UnreachableClusterError, WrongUsageError
+from controller.cli.remote import frame_of
+from controller.config import ConfigError, broker_config_for, parse_properties, read_properties
+from controller.core import formats
+from controller.core.formats import FormatError
+from controller.dialects import kafka_requests
+from controller.dialects.kafka_codec import Reader, WireError, Writer
+from controller.dialects.kafka_sasl import PLAIN, SCRAM, Sasl
+from controller.kafka import admin_apis, own_configs
+from controller.kafka.login import Login
+from controller.kafka.settings import addresses_in, sasl_for
+from controller.secrets import secrets_from
+from controller.zk import parse_connect
+from controller.zk_model import ZooKeeperError
+from sparkjobs.parse.lines import LineReader
+from sparkjobs.parse.sniff import sniff
+from tests.security import samples
+from tests.security.test_secrets import ADMIN
+from tests.spark.lines import a_file
+
+Parse = Callable[[bytes], object]
+Errors = tuple[type[Exception], ...]
+
+
+class Parser(NamedTuple):
+    """One row."""
+
+    group: str
+    name: str
+    parse: Parse
+    refusals: Errors
+    samples: Sequence[bytes]
+
+
+def rows(group: str, refusals: Errors, shown: Sequence[bytes], parsers: Iterable[tuple[str, Parse]]) -> list[Parser]:
+    return [Parser(group, name, parse, refusals, shown) for name, parse in parsers]
+
+
+def text_of(data: bytes) -> str:
+    """Also half a surrogate pair, as a header or an argument brings it."""
+    return data.decode(errors="surrogateescape")
+
+
+def _file(name: str, read: Callable[[Path], object]) -> Parse:
+    """What reads a file of that name."""
+
+    def parse(data: bytes) -> object:
+        with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
+            (path := Path(folder) / name).write_bytes(data)
+            return read(path)
+
+    return parse
+
+
+def _kinds(decode: Callable[[bytes, Any], object], *kinds: Any) -> list[tuple[str, Parse]]:
+    return [(getattr(kind, "__name__", str(kind)), partial(_swapped, decode, kind)) for kind in kinds]
+
+
+def _swapped(decode: Callable[[bytes, Any], object], kind: Any, data: bytes) -> object:
+    return decode(data, kind)
+
+
+def _told(data: bytes) -> object:
+    """Also what is decoded only when somebody asks for it, and what is merged with what was told before."""
+    cache, request = MetadataCache("c", 1), wire.decode(data, wire.UndecodedStatesRequest)
+    for _ in range(2):
+        cache.take(request, 1, 1)
+    return list(cache.topics())
+
+
+def _scanned(data: bytes) -> object:
+    scanner = FrameScanner()
+    assert b"".join(piece for _, piece in scanner.pieces(data)) + scanner._header == data
+    return scanner
+
+
+def _logged_in(mechanism: str, record: str | None, data: bytes) -> object:
+    """Whatever a client's tokens are, they are answered; and nobody is let in by them."""
+
+    async def record_of(user: str, mechanism: str) -> str | None:
+        return record
+
+    async def run() -> Login:
+        login = Login(Sasl(mechanism, "a", "b", (PLAIN, *SCRAM), {"ann": "secret-of-ann"}), record_of)
+        said = Writer(flexible=False).string(mechanism).message()
+        await login.handshake(1, Reader(said, flexible=False), Writer(flexible=False))
+        for token in (data if record is None else b"n,,n=ann,r=abc", data):
+            said = Writer(flexible=True).data(token).tags().message()
+            await login.authenticate(2, Reader(said, flexible=True), Writer(flexible=True))
+        assert not login.is_done
+        return login
+
+    return asyncio.run(run())
+
+
+def _read_lines(layout: str, data: bytes) -> object:
+    reader = LineReader(a_file(layout, kind="json" if layout == "klamm" else "mixed"))
+    return [reader.read(line, 1) for line in data.decode(errors="replace").split("\n")]
+
+
+def _of_kafka(parse: Callable[[Reader], object], is_flexible: bool, data: bytes) -> object:
+    return parse(Reader(data, 8, flexible=is_flexible))
+
+
+def _jaas(data: bytes) -> object:
+    return sasl_for({"sasl.mechanism.inter.broker.protocol": "PLAIN", "sasl.jaas.config": text_of(data)})
+
+
+CONFIG: Final[Errors] = (ConfigError,)
+REPLY: Final[Errors] = (struct.error, UnicodeDecodeError, ZooKeeperError)
+ORDER: Final = (b'{"broker":1,"for_ms":5}',)
+LAB: Final = (b'{"pid":1,"port_base":1,"brokers":{"1":"http://h:1"},"zookeeper":"h:1","zookeeper_pid":1}',)
+PARSERS: Final[Sequence[Parser]] = (
+    *rows("znodes", (FormatError,), samples.ZNODES, [
+        *_kinds(formats.decode, formats.ControllerZnode, formats.ReassignZnode, formats.PartitionsZnode,
+                formats.LogDirEventZnode, formats.ConfigZnode, formats.ConfigChangeZnode, formats.ClusterIdZnode,
+                formats.FeatureZnode, formats.DrainZnode, formats.FailedDirsZnode, formats.TermZnode,
+                formats.ProducerIdsZnode, formats.BrokerZnode, formats.TopicZnode, formats.MarkerZnode,
+                formats.KnownBrokerZnode, object),
+        ("state", formats.decode_state), ("topic", formats.decode_topic), ("epoch", formats.decode_epoch),
+        ("marker", formats.decode_marker), ("producer ids", formats.decode_producer_ids),
+        ("broker", lambda data: formats.decode_broker(data, 1, 1)),
+    ]),
+    *rows("RPC bodies and answers", (msgspec.DecodeError,), samples.BODIES, _kinds(
+        wire.decode, wire.StatesRequest, wire.UndecodedStatesRequest, wire.StopReplicaRequest,
+        wire.AlterPartitionRequest, wire.FetchRequest, wire.Answer, wire.AlterPartitionAnswer,
+        wire.ControlledShutdownAnswer, wire.FetchAnswer)),
+    *rows("RPC bodies and answers", (msgspec.DecodeError, OutOfOrderError), samples.BODIES[:1], [("told", _told)]),
+    *rows("API bodies", (ProblemError,), samples.BODIES, _kinds(
+        bodies.decode_body, bodies.CreateTopicBody, bodies.Nothing, dict[str, object])),
+    *rows("cursors", (ProblemError,), (b'["orders",1]', b"WyJvcmRlcnMiLDFd"), [
+        ("as it came", lambda data: cursor_of(text_of(data))),
+        ("its inside", lambda data: cursor_of(base64.urlsafe_b64encode(data).decode().rstrip("="))),
+    ]),
+    *rows("server.properties", CONFIG, (samples.PROPERTIES,), [
+        ("file", _file("p", lambda path: broker_config_for(read_properties(path)))),
+        ("--set", lambda data: broker_config_for(parse_properties(text_of(data)))),
+    ]),
+    *rows("files of a broker", CONFIG, (samples.META,), [
+        ("meta.properties", _file("meta.properties", lambda path: read_metas([path.parent])))]),
+    *rows("files of a broker", (replica_log.DamagedLogError,), (samples.REPLICA, samples.REPLICA * 2), [
+        ("replicas.jsonl", _file("r", lambda path: replica_log._read(path, 0)))]),
+    *rows("files of a broker", (msgspec.DecodeError,), (b'{"session_id":7,"password":"YWE="}', samples.BODIES[-1]),
+          _kinds(wire.decode, SavedSession, Faults)),
+    *rows("files of a lab", (LabError,), LAB, [
+        ("lab.json", _file("lab.json", lambda path: read_lab_file(path.parent)))]),
+    *rows("files of a lab", (msgspec.DecodeError,), ORDER, _kinds(wire.decode, Order)),
+    *rows("files of a lab", (TransactionLogError,), samples.TRANSACTION_LOGS, [
+        ("transaction log", lambda data: list(operations_in(io.BytesIO(data))))]),
+    *rows("files of Kafka's tools", (WrongUsageError,), samples.PLANS, [
+        ("reassignment", lambda data: plans.read_plan(data, "f")),
+        ("partitions", lambda data: plans.names_in(data, "f")),
+        ("topics", lambda data: plans.topics_in(data, "f")),
+    ]),
+    *rows("tokens", CONFIG, (ADMIN.encode(),), [
+        ("token", lambda data: secrets_from({"KLAMM_API_TOKEN": text_of(data)}))]),
+    *rows("ZooKeeper auth", CONFIG, (b"digest:user:password",), [
+        ("auth", lambda data: secrets_from({"KLAMM_ZOOKEEPER_AUTH": text_of(data)}))]),
+    *rows("zookeeper.connect", (ValueError,), (b"h:1,[::1]:2/a/b",), [
+        ("text", lambda data: parse_connect(text_of(data)))]),
+    *rows("--listen", CONFIG, (b"kafka://127.0.0.1:9100,http://127.0.0.1:9101",), [
+        ("text", lambda data: addresses_in(text_of(data)))]),
+    *rows("sasl.jaas.config", CONFIG, (samples.JAAS,), [("text", _jaas)]),
+    *rows("server-sent events", (UnreachableClusterError,), (samples.EVENT,), [("frame", frame_of)]),
+    *rows("ZooKeeper's replies", REPLY, samples.REPLIES, [
+        ("transaction", lambda data: zk_codec.parse_transaction(data, 0, "/c")),
+        ("briefs", lambda data: zk_codec.parse_brief_many(data, 0, ["/a", "/b"], 1)),
+        ("children of many", lambda data: zk_codec.parse_children_many(data, 0, ["/a", "/b"], 1)),
+        ("many", lambda data: zk_codec.parse_get_many(data, 0, ["/a", "/b"], 1)),
+        ("node", lambda data: zk_codec.parse_node(data, 0, 1)),
+        ("stat", lambda data: zk_codec.parse_stat(data, 0)),
+        ("names", lambda data: zk_codec.parse_names(data, 0)),
+        ("handshake", protocol.ConnectResponse.deserialize),
+        ("notification", lambda data: protocol.WatchEvent.parse(data, 0)),
+        ("at the proxy", _scanned),
+    ]),
+    *rows("Kafka's protocol", (WireError,), samples.KAFKA_FRAMES, [
+        *((f"answer {key} v{version}",
+           partial(kafka_requests.answer_in, key, version, correlation_id=7, names={"a": "id"}))
+          for key, version in ((4, 5), (4, 4), (5, 3), (6, 7))),
+        *((f"{parse.__name__} {is_flexible}", partial(_of_kafka, parse, is_flexible)) for is_flexible in (True, False)
+          for parse in (admin_apis._creation, admin_apis._growth, admin_apis._named, admin_apis._numbers,
+                        admin_apis._targets)),
+        ("configs", partial(own_configs._resources_in, is_flexible=True)),
+        ("configs of old", partial(own_configs._resources_in, is_flexible=False)),
+    ]),
+    *rows("logins", (), samples.TOKENS, [
+        ("PLAIN", partial(_logged_in, PLAIN, None)),
+        ("SCRAM, first", partial(_logged_in, SCRAM[0], None)),
+        ("SCRAM, final", partial(_logged_in, SCRAM[0], samples.RECORD.decode())),
+        ("SCRAM, record", lambda data: _logged_in(SCRAM[0], text_of(data), samples.TOKENS[-1])),
+    ]),
+    *rows("log lines", (), samples.LINES, [
+        *((layout, partial(_read_lines, layout)) for layout in ("klamm", "[%d] %p %m (%c)%n")),
+        ("what kind of file", lambda data: sniff(data.decode(errors="replace").split("\n"))),
+    ]),
+)  # fmt: skip

@@ -1,0 +1,70 @@
+"""Good input of every kind, for parsers to understand and for others to spoil. Bytes only."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from typing import Final
+
+ZNODES: Final = (
+    b'{"version":2,"brokerid":1,"timestamp":"1","kraftControllerEpoch":-1}',
+    b'{"version":5,"host":"h","port":1,"endpoints":["HTTP://h:1"],"listener_security_protocol_map":{"HTTP":"PLAINTEXT"},'
+    b'"features":{},"timestamp":"1","jmx_port":-1}',
+    b'{"version":3,"topic_id":"aaaaaaaaaaaaaaaaaaaaaa","partitions":{"0":[1,2],"1":[2,1]},"adding_replicas":{"0":[3]},'
+    b'"removing_replicas":{}}',
+    b'{"controller_epoch":1,"leader":1,"version":1,"leader_epoch":0,"isr":[1,2]}',
+    b'{"version":1,"partitions":[{"topic":"orders","partition":0,"replicas":[1,2]}]}',
+    b'{"version":1,"partitions":[{"topic":"orders","partition":0}]}',
+    b'{"version":1,"config":{"retention.ms":"1"}}',
+    b'{"version":2,"entity_path":"topics/orders"}',
+    b'{"version":"1","id":"aaaaaaaaaaaaaaaaaaaaaa"}',
+    b'{"version":1,"broker":1,"block_start":"0","block_end":"999"}',
+    b'{"abandon_offline":true}',
+    b"17",
+)
+BODIES: Final = (
+    b'{"full":true,"part":1,"parts":1,"brokers":[{"id":1,"epoch":1,"state":"live","rack":null,"endpoints":["HTTP://h:1"]}],'
+    b'"topics":[{"topic":"orders","topic_id":"id","partitions":[[0,1,1,0,[1,2],0,[1,2],[],[],[],true,0]]}]}',
+    b'{"topics":[{"topic_id":"id","partitions":[[0,1,0,0,[[1,100],[2,200]]]]}]}',
+    b'{"topics":[{"topic":"orders","topic_id":"id","partitions":[[0,1,true]]}]}',
+    b'{"session":0,"sequence":0,"topics":[{"topic_id":"id","partitions":[[0,1,"log"]]}],"forgotten":[]}',
+    b'{"error_code":0,"partitions":[{"topic_id":"id","partition":0,"error_code":6}]}',
+    b'{"name":"orders","partitions":1,"replication_factor":1,"configs":{"a":"b"}}',
+    b'{"kill":[1,2]}',
+    b'{"type":"preferred","partitions":null}',
+    b'{"count":3}',
+    b'{"values":{"unclean.leader.election.enable":"true"}}',
+    b'{"broken_dirs":[0],"held":[["orders",0]]}',
+)
+PLANS: Final = (*ZNODES[4:6], b'{"version":1,"topics":[{"topic":"orders"}]}')
+PROPERTIES: Final = b"broker.id=1\nzookeeper.connect=h:1/c\nlog.dirs=a,b\nlisteners=HTTP://127.0.0.1:1\n# x\n"
+META: Final = b"# which\nversion=0\nbroker.id=1\ncluster.id=abc\n"
+REPLICA: Final = b'{"topic_id":"id","partition":0,"topic":"orders","log_id":"l","leader_epochs":[1]}\n'
+JAAS: Final = b'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="b" user_c="d";'
+RECORD: Final = b"salt=YQ==,stored_key=YQ==,server_key=YQ==,iterations=4096"
+LINES: Final = (
+    b"[2024-01-01 10:00:00,123] INFO [Controller id=1] New leader and ISR for partition orders-0 is Leader(1)",
+    b'{"at_ms":1,"cluster_id":"c","controller_id":1,"controller_epoch":5,"kind":"partition","isr":[1,2]}',
+    b"[2024-01-01 10:00:00,123] TRACE [Controller id=1 epoch=5] Changed partition orders-0 state from New to Online "
+    b"with state LeaderAndIsr(leader=1, leaderEpoch=0, isr=List(1, 2), zkVersion=0) (state.change.logger)",
+)
+REPLIES: Final = (
+    struct.pack(">ii", 2, 3) + b"a\0\0\0\x01b" + bytes(68),
+    struct.pack(">i?i", 4, False, -1) + struct.pack(">i", 2) + b"{}" + bytes(68),
+    struct.pack(">i?i", -1, False, -101) + struct.pack(">i", -101) + struct.pack(">i?i", -1, True, -1),
+    struct.pack(">i?i", 5, False, -1) + bytes(68) + struct.pack(">i?i", -1, True, -1),
+    struct.pack(">iii", 1, 3, 4) + b"/a/b",
+)
+#: a session begins
+_RECORD = struct.pack(">qiqqi", 7, 1, 1, 1_000, -10) + struct.pack(">i", 4_000)
+TRANSACTION_LOGS: Final = (
+    b"ZKLG\0\0\0\x02" + bytes(8),
+    b"ZKLG\0\0\0\x02" + bytes(8) + struct.pack(">qi", zlib.adler32(_RECORD), len(_RECORD)) + _RECORD + b"B",
+)
+EVENT: Final = b'id: 1-2\nevent: line\ndata: {"a":1}'
+TOKENS: Final = (b"\0ann\0other", b"n,,n=ann,r=abc", RECORD, b"c=biws,r=abcdef,p=YQ==")
+KAFKA_FRAMES: Final = (
+    struct.pack(">hhih", 44, 1, 7, 1) + b"k\0\x02\x04\x021\x02\x02a\x01\0\0\0\0\0",
+    struct.pack(">hhih", 19, 5, 7, -1) + b"\x02\x02a\0\0\0\x01\0\x01\x01\x01\0\0\0\0\0\0",
+    struct.pack(">i", 7) + b"\0\0\0\x02" + bytes(16) + b"\x02\0\0\0\x01\0\x06\0\0\0",
+)

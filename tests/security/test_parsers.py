@@ -1,0 +1,136 @@
+"""Whatever bytes come, a parser gives a value or its own refusal, soon; nothing decodes without a row or a reason."""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import timedelta
+from random import Random
+from typing import Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.security.hostile import hostile
+from tests.security.parsers import PARSERS, Parser
+from tests.test_tidy import modules_of
+
+#: what takes bytes or plain values apart, by the name it is called by
+DECODING: Final = {"decode_lines", "unpack", "unpack_from", "iter_unpack", "from_bytes", "b64decode", "loads"}
+DECODING |= {"urlsafe_b64decode", "deserialize", "convert", "literal_eval", "fromhex"}
+#: the functions that do, and what reaches them: groups of the table, or a reason for having no row
+DECODED_IN: Final = {
+    "brokerstub.lab.txnlog": "files of a lab",
+    "brokerstub.lab.zk_proxy": "ZooKeeper's replies",
+    "brokerstub.metadata": "RPC bodies and answers",
+    "brokerstub.replica_log": "files of a broker",
+    "controller.api.bodies.decode_body": "API bodies",
+    "controller.api.bodies.query_of": "any query of any path: test_schema.py and hostile.py, over sockets",
+    "controller.api.listing": "cursors",
+    "controller.api.partition_requests": "only our own outcomes",
+    "controller.cli.plans": "files of Kafka's tools",
+    "controller.config": "server.properties",
+    "controller.core.formats": "znodes",
+    "controller.dialects.kafka._Connection.exchange": "a length, bounded in the next line",
+    "controller.dialects.kafka_codec": "Kafka's protocol",
+    "controller.dialects.kafka_requests._refused_in": "Kafka's protocol",
+    "controller.dialects.kafka_requests.stop_bodies": "only our own body",
+    "controller.dialects.kafka_sasl": "a length, bounded in the next line",
+    "controller.kafka.admin_apis.outcomes_of": "only our own outcomes",
+    "controller.kafka.login": "logins",
+    "controller.kafka.own_configs": "a head whose size was checked: shell/test_kafka_limits.py",
+    "controller.kafka.relay": "a length, bounded in the next line",
+    "controller.kafka.server": "a length and a head: shell/test_kafka_limits.py",
+    "controller.wire": "RPC bodies and answers",
+    "controller.zk_codec": "ZooKeeper's replies",
+    "controller.zk_connection": "a length and a head: contract/test_protocol.py",
+    "controller.zk_session": "ZooKeeper's replies",
+}
+#: generous: the machine may be busy; what grows with the square of its input would still be found
+SOON: Final = timedelta(seconds=20)
+VALUES: Final = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+DEEP: Final = st.builds(lambda opening, times: opening * times, st.sampled_from([b"[", b'{"a":', b'["a",1,[']),
+                        st.integers(1, 5_000))  # fmt: skip
+
+
+def inputs_for(parser: Parser) -> st.SearchStrategy[bytes]:
+    """A good sample, spoiled; anything; any JSON, also with the right keys; something very deep."""
+    good = st.sampled_from(parser.samples)
+    keys = sorted({key for sample in parser.samples for key in _keys_in(sample)}) or ["a"]
+    shaped = st.dictionaries(st.sampled_from(keys), VALUES)
+    spoiled = st.builds(lambda seed, one: hostile(Random(seed), one), st.integers(0, 1 << 32), good)
+    return st.one_of(spoiled, st.binary(max_size=200), st.builds(_encoded, VALUES | shaped), DEEP, good)
+
+
+def _keys_in(sample: bytes) -> list[str]:
+    with suppress(ValueError):
+        said = json.loads(sample)
+        return list(said) if isinstance(said, dict) else []
+    return []
+
+
+def _encoded(value: object) -> bytes:
+    return json.dumps(value).encode()
+
+
+@pytest.mark.parametrize("parser", PARSERS, ids=[f"{one.group}: {one.name}" for one in PARSERS])
+def test_a_parser_gives_a_value_or_its_own_refusal(parser: Parser) -> None:
+    @given(inputs_for(parser))
+    @settings(deadline=SOON, max_examples=settings.default.max_examples // 20)
+    def parse(data: bytes) -> None:
+        with suppress(*parser.refusals):
+            parser.parse(data)
+
+    parse()
+
+
+def test_each_sample_is_understood_by_a_parser_of_its_group() -> None:
+    """Otherwise what is spoiled would be nonsense to begin with."""
+    groups = {one.group for one in PARSERS}
+    shown = {(one.group, sample) for one in PARSERS for sample in one.samples}
+    understood = set()
+    for parser in PARSERS:
+        for sample in parser.samples:
+            with suppress(*parser.refusals):
+                parser.parse(sample)
+                understood.add((parser.group, sample))
+    assert {group for group, _ in shown} == groups
+    assert shown - understood == set()
+
+
+def functions_in(tree: ast.AST, name: str) -> Iterator[tuple[str, ast.AST]]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield f"{name}.{node.name}", node
+        elif isinstance(node, ast.ClassDef):
+            yield from functions_in(node, f"{name}.{node.name}")
+
+
+def is_decoding(node: ast.AST) -> bool:
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+        return False
+    if node.func.attr == "decode":
+        owner = ast.unparse(node.func.value)
+        return owner == "msgspec.json" or owner.endswith("decoder")
+    return node.func.attr in DECODING
+
+
+def test_nothing_decodes_without_a_row_or_a_reason() -> None:
+    found = {
+        name
+        for module, tree in modules_of("controller", "brokerstub").items()
+        for name, function in functions_in(tree, module)
+        if any(map(is_decoding, ast.walk(function)))
+    }
+    assert {name for name in found if not name.startswith(tuple(DECODED_IN))} == set()
+    assert {name for name in DECODED_IN if not any(one.startswith(name) for one in found)} == set(), "these do no more"
+    assert {said for said in DECODED_IN.values() if ":" not in said and "," not in said and "only" not in said} <= {
+        one.group for one in PARSERS
+    }

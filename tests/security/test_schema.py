@@ -1,0 +1,105 @@
+"""The API against its own description, drawn by Schemathesis: what the description allows is answered as it says, and
+what it does not allow is refused as it says. No answer is a 500, and none is missing in the description.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from schemathesis.generation import GenerationMode
+from schemathesis.schemas import BaseSchema
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from controller.api.openapi import document
+from controller.api.operations import OPERATIONS, Operation
+from controller.secrets import Secrets
+from tests.security.test_roles import a_process
+
+pytestmark = pytest.mark.long
+
+IS_FULL: Final = os.environ.get("KLAMM_HYPOTHESIS") == "full"
+#: drawn per operation and mode: the same each time, or many more and others each time
+PLAN: Final = {"max_examples": 300 if IS_FULL else 30, "derandomize": not IS_FULL}
+CHECKS: Final = [status_code_conformance, content_type_conformance, response_schema_conformance]
+#: a stream does not end
+ENDLESS: Final = {("GET", "/v1/events")}
+#: parts of a path that cannot be any text
+NARROW: Final = re.compile(r"{(broker|id|partition|verb)}")
+#: what there is, to be asked for as often as what there is not
+THERE: Final = {"topic": "orders", "partition": 0, "broker": 1, "id": 1, "verb": "kill"}
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A served broker with its controller, in a thread of its own: Schemathesis does not wait for others."""
+    loop, ready, served = asyncio.new_event_loop(), threading.Event(), []
+    over = asyncio.Event()
+
+    async def serve(folder: Path) -> None:
+        async with a_process(folder, Secrets()) as process:
+            served.append(process.url)
+            ready.set()
+            await over.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(tmp_path_factory.mktemp("broker")),))
+    thread.start()
+    assert ready.wait(30)
+    yield served[0]
+    loop.call_soon_threadsafe(over.set)
+    thread.join(30)
+    loop.close()
+
+
+@pytest.fixture(scope="module")
+def said(url: str) -> BaseSchema:
+    """Without the answer for whatever is not foreseen: nothing is to be that."""
+    whole: Any = msgspec.json.decode(msgspec.json.encode(document()))
+    for item in whole["paths"].values():
+        for one in item.values():
+            del one["responses"]["default"]
+    return schemathesis.openapi.from_dict(whole)
+
+
+def can_be_wrong(one: Operation) -> bool:
+    return bool(one.query or one.body or NARROW.search(one.path))
+
+
+ASKED: Final = [
+    pytest.param(one.method, one.path, mode, id=f"{mode.value}-{one.method}-{one.path}")
+    for one in OPERATIONS
+    for mode in (GenerationMode.POSITIVE, *([GenerationMode.NEGATIVE] if can_be_wrong(one) else []))
+    if (one.method, one.path) not in ENDLESS
+]
+
+
+@pytest.mark.parametrize(("method", "path", "mode"), ASKED)
+def test_every_answer_is_as_described(url: str, said: BaseSchema, method: str, path: str, mode: GenerationMode) -> None:
+    operation, answers = said[path][method], []
+
+    @given(st.data())
+    @settings(deadline=None, database=None, suppress_health_check=list(HealthCheck), **PLAN)
+    def ask(data: st.DataObject) -> None:
+        case = data.draw(operation.as_strategy(generation_mode=mode))
+        if data.draw(st.booleans()):
+            case.path_parameters |= {name: THERE[name] for name in case.path_parameters.keys() & THERE.keys()}
+        response = case.call(base_url=url, timeout=20)
+        answers.append(response.status_code)
+        case.validate_response(response, checks=CHECKS)
+
+    ask()
+    assert answers
