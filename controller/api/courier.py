@@ -71,7 +71,7 @@ def is_api_answer(method: str, said: Answer) -> bool:
     if said.headers.get("Content-Type", "").partition(";")[0] not in (JSON, PROBLEM_JSON):
         return False
     try:
-        return method == "HEAD" or msgspec.json.decode(said.body, type=msgspec.Raw) is not None
+        return method == "HEAD" or wire.decode(said.body, msgspec.Raw) is not None
     except msgspec.DecodeError:
         return False
 

@@ -31,6 +31,7 @@ from brokerstub.metadata import MetadataCache
 from brokerstub.parts import OutOfOrderError
 from controller import wire, zk_codec
 from controller.api import bodies
+from controller.api.courier import is_api_answer
 from controller.api.listing import cursor_of
 from controller.api.problems import ProblemError
 from controller.cli import plans
@@ -42,6 +43,7 @@ from controller.core.formats import FormatError
 from controller.dialects import kafka_requests
 from controller.dialects.kafka_codec import Reader, WireError, Writer
 from controller.dialects.kafka_sasl import PLAIN, SCRAM, Sasl
+from controller.http import Answer
 from controller.kafka import admin_apis, own_configs
 from controller.kafka.login import Login
 from controller.kafka.settings import addresses_in, sasl_for
@@ -104,6 +106,10 @@ def _told(data: bytes) -> object:
     return list(cache.topics())
 
 
+def _passed_on(data: bytes) -> object:
+    return is_api_answer("GET", Answer(200, data, {"Content-Type": "application/json"}))
+
+
 def _scanned(data: bytes) -> object:
     scanner = FrameScanner()
     assert b"".join(piece for _, piece in scanner.pieces(data)) + scanner._header == data
@@ -164,6 +170,7 @@ PARSERS: Final[Sequence[Parser]] = (
     *rows("RPC bodies and answers", (msgspec.DecodeError, OutOfOrderError), samples.BODIES[:1], [("told", _told)]),
     *rows("API bodies", (ProblemError,), samples.BODIES, _kinds(
         bodies.decode_body, bodies.CreateTopicBody, bodies.Nothing, dict[str, object])),
+    *rows("answers passed on", (), samples.BODIES, [("answer", _passed_on)]),
     *rows("cursors", (ProblemError,), (b'["orders",1]', b"WyJvcmRlcnMiLDFd"), [
         ("as it came", lambda data: cursor_of(text_of(data))),
         ("its inside", lambda data: cursor_of(base64.urlsafe_b64encode(data).decode().rstrip("="))),
