@@ -70,6 +70,7 @@ docker-test: $(INSTALLED) ## the container tests, required: nodes killed and pau
 bench: $(INSTALLED) java ## how long the controller takes, on a real ZooKeeper: 10,000 partitions, then 100,000
 	@$(BIN)/python -m tests.bench --topics 100 --partitions 100
 	@$(BIN)/python -m tests.bench --topics 1000 --partitions 100
+	@$(BIN)/python -m tests.bench --topics 10000 --partitions 1 --row failover
 	@$(BIN)/python -m tests.bench --topics 100000 --partitions 1 --row failover --rounds 1
 	@$(BIN)/python -m tests.bench.scaling
 

@@ -155,8 +155,8 @@ class Cluster:
 
     def _load_topic(self, fact: TopicFact, states: Mapping[int, StateFact]) -> None:
         """A topic that was not known, with the states that were found: what `_put_topic` and `_set_state` come to."""
-        topic = Topic(fact.name, fact.topic_id, fact.version, fact.czxid, fact.zxid, {})
-        partitions, hosted = topic.partitions, dict[int, int]()
+        partitions: dict[int, Partition] = {}
+        hosted: dict[int, int] = {}
         for number, wanted in sorted(fact.assignment.items()):
             replicas, adding, removing = wanted.replicas, wanted.adding, wanted.removing
             found = states.get(number)
@@ -171,7 +171,7 @@ class Cluster:
                 self.reassigning.add((fact.name, number))
         for broker_id, bits in hosted.items():
             self.hosted.setdefault(broker_id, {})[fact.name] = Numbers(bits=bits)
-        self.topics[fact.name] = topic
+        self.topics[fact.name] = Topic(fact.name, fact.topic_id, fact.version, fact.czxid, fact.zxid, partitions)
         if fact.topic_id is not None:
             self.names_by_id[fact.topic_id] = fact.name
 

@@ -231,7 +231,7 @@ def decode_topic(data: bytes, placed: dict[Replicas, Assignment] | None = None) 
                 raise FormatError(f"partition {number} cannot have replicas {list(replicas)}")
             one = placed[replicas] = Assignment(replicas)
         assignment[number] = one
-    for number in (adding.keys() | removing.keys()) & assignment.keys():
+    for number in (adding.keys() | removing.keys()) & assignment.keys() if adding or removing else ():
         assignment[number] = Assignment(assignment[number].replicas, adding.get(number, ()), removing.get(number, ()))
     if min(assignment, default=0) < 0:
         raise FormatError(f"there is no partition {min(assignment)}")
