@@ -7,12 +7,15 @@ more than the work.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from sparkjobs.files import SCHEME, Zones, find_logs, merged, survey
+from sparkjobs.local.crew import crew_of, members_for
 from sparkjobs.local.ingest import Ingested, ingest
 from sparkjobs.schemas import BronzeFile, SilverSkew
 from sparkjobs.skew import corrected, skew_of
@@ -60,7 +63,7 @@ def bundle_of(
     known = zones_of(zones)
     elsewhere = [name for name in named if SCHEME.match(name)]
     if not elsewhere:
-        return Bundle(survey(find_logs(named), cluster, known, layout=layout))
+        return Bundle(_surveyed(find_logs(named), cluster, known, layout))
     from sparkjobs.spark.remote import RemoteFiles  # noqa: PLC0415 - pyspark only where it is needed
     from sparkjobs.spark.session import session_for  # noqa: PLC0415
 
@@ -69,6 +72,14 @@ def bundle_of(
     files = survey(found, cluster, known, layout=layout, open_file=remote.open)
     here = find_logs([name for name in named if not SCHEME.match(name)])
     return Bundle(merged([*files, *survey(here, cluster, known, layout=layout)]), is_remote=True)
+
+
+def _surveyed(paths: Sequence[str], cluster: str, zones: Zones, layout: str | None) -> list[BronzeFile]:
+    """Of this machine, on all cores where it is much."""
+    size_bytes = sum(Path(path).stat().st_size for path in paths if Path(path).exists())
+    with crew_of(members_for(size_bytes)) as crew:
+        found = crew.spread(partial(survey, cluster=cluster, zones=zones, layout=layout), [[path] for path in paths])
+    return merged(file for files in found for file in files)
 
 
 def zones_of(words: Sequence[str]) -> Zones:

@@ -10,7 +10,9 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, Final
 
 from sparkjobs.answers import outages, rules
 from sparkjobs.answers.conclude import facts_for
@@ -19,6 +21,8 @@ from sparkjobs.answers.slo import DEFAULT_TARGET, Extent
 from sparkjobs.gold import GOLD
 from sparkjobs.schemas import Row, SilverEvent
 
+#: columns that nearly tell rows apart
+_HEAD: Final = 4
 Answers = Mapping[str, Sequence[Row]]
 
 
@@ -142,7 +146,18 @@ def _tally(key: tuple[Any, ...], times: int, last_ms: int, first: tuple[int, str
 
 def sorted_rows(rows: Iterable[Row]) -> list[Row]:
     """By all columns in order, `None` first."""
-    return sorted(rows, key=row_key)
+    rows = list(rows)
+    if len(rows) < 2:
+        return rows
+    heads = list(map(attrgetter(*rows[0].__struct_fields__[:_HEAD]), rows))
+    if any(None in head for head in heads):
+        return sorted(rows, key=row_key)
+    order = sorted(range(len(rows)), key=heads.__getitem__)
+    found: list[Row] = []
+    for _, places in groupby(order, key=heads.__getitem__):
+        alike = [rows[place] for place in places]
+        found += alike if len(alike) == 1 else sorted(alike, key=row_key)
+    return found
 
 
 def row_key(row: Row) -> tuple[Any, ...]:

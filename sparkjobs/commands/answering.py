@@ -17,7 +17,7 @@ from sparkjobs.cli import engine_options, input_options, lab_folder
 from sparkjobs.commands.shared import bundle_from, example, progress, read_locally, steps, table, write_tables
 from sparkjobs.gold import GOLD
 from sparkjobs.report.drawing import lasting
-from sparkjobs.report.findings import verdict_for
+from sparkjobs.report.findings import OF_VERDICT, verdict_for
 from sparkjobs.report.page import Input, Quoting
 from sparkjobs.report.write import quoting, quoting_findings, write_report
 from sparkjobs.schemas import Row, SilverEvent, SilverQuarantine
@@ -128,10 +128,24 @@ def report(master: str | None, engine: str, out: Path, target: float, redact: bo
 @engine_options
 @click.option("--out", required=True, type=click.Path(file_okay=False, path_type=Path), help="Folder of the tables.")
 @click.option("--target", type=click.FloatRange(0, 100), default=DEFAULT_TARGET, show_default=True, help="Per cent.")
-def analyze(master: str | None, engine: str, out: Path, target: float, **given: Any) -> None:
-    """Outages, failovers, tenures and the rest, a file each below --out, sorted: two runs can be compared by bytes."""
-    answers = answered(bundle_from(given, master), engine, master, target, out).answers
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="TABLE",
+    type=click.Choice([*GOLD, "verdict"]),
+    help="Only this table; several times for several. `verdict`: those that the verdict rests on.",
+)
+def analyze(master: str | None, engine: str, out: Path, target: float, only: tuple[str, ...], **given: Any) -> None:
+    """Outages, failovers, tenures and the rest, a file each below --out, sorted: two runs can be compared by bytes.
+
+    What is not asked for is not concluded, which takes less time.
+    """
+    wanted = {*only, *(OF_VERDICT if "verdict" in only else ())} & GOLD.keys() if only else GOLD.keys()
+    answers = answered(bundle_from(given, master), engine, master, target, out, only=wanted).answers
+    answers = {name: rows for name, rows in answers.items() if name in wanted}
     write_tables(out, answers)
+    if answers.keys() >= set(OF_VERDICT):
+        click.echo(verdict_for(answers).sentence)
     table(("TABLE", "ROWS"), [(name, len(rows)) for name, rows in answers.items()])
 
 

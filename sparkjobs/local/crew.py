@@ -12,8 +12,10 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
+#: less than that is read faster by one process
+SHARED_BYTES: Final = 8_000_000
 #: what a member keeps
 Kept = dict[str, Any]
 
@@ -91,6 +93,11 @@ class Processes:
         for member, one in zip(self._members, given, strict=True):
             member.send((function, one))
         return [_answer(member) for member in self._members]
+
+
+def members_for(size_bytes: int) -> int:
+    """How many are worth their start for so much to read."""
+    return (os.cpu_count() or 1) if size_bytes > SHARED_BYTES else 1
 
 
 @contextmanager

@@ -116,7 +116,7 @@ class Forms:
         return np.where((base == NONE) | (rest > 59_999), NONE, base + rest)
 
 
-_MOMENT_DIGITS: Final = (0, 1, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18, 20, 21, 22)
+MOMENT_DIGITS: Final = (0, 1, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18, 20, 21, 22)
 
 
 def number_at(content: Any, starts: Any, places: Iterable[int]) -> Any:
@@ -214,7 +214,7 @@ class Reading:
 
     def _read_alike(self, template: Template, places: Any) -> None:
         starts = self.starts[places]
-        raw = number_at(self.content, starts, [template.ts + digit for digit in _MOMENT_DIGITS])
+        raw = number_at(self.content, starts, [template.ts + digit for digit in MOMENT_DIGITS])
         sample = self.lines[places[0]][template.ts : template.ts + 23].decode("ascii")
         ts = self.forms.millis(raw, self.forms.reader.file.tz, sample)
         if (is_none := ts == NONE).any():

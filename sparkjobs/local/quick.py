@@ -8,7 +8,6 @@ the tests hold this to.
 
 from __future__ import annotations
 
-import os
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -25,7 +24,7 @@ from sparkjobs.answers.slo import DEFAULT_TARGET, Extent
 from sparkjobs.causality import OF_PAIRS, Gaps, gaps_in
 from sparkjobs.gold import GOLD
 from sparkjobs.local.calls import answered_calls
-from sparkjobs.local.crew import Crew, crew_of
+from sparkjobs.local.crew import Crew, crew_of, members_for
 from sparkjobs.local.gist import Gist, Stretch, gist_of
 from sparkjobs.local.ingest import UNREAD, count_of_copy
 from sparkjobs.local.ingest import Tally as LineTally
@@ -34,8 +33,6 @@ from sparkjobs.local.repeats import skipped_in
 from sparkjobs.schemas import LINE_KEPT, BronzeFile, Row, SilverCount, SilverEvent, SilverQuarantine, SilverSkew
 from sparkjobs.skew import HOUR_MS, OF_TRIPS, ahead_of, applied_ms, corrected, rows_for, trips_in
 
-#: less than that is read faster by one process
-SHARED_BYTES: Final = 8_000_000
 #: as much of a file is one task
 STRETCH_BYTES: Final = 16_000_000
 
@@ -57,8 +54,7 @@ def conclude(
     on_bytes: Callable[[int], None] = lambda size: None,
 ) -> Concluded:
     """`only`: of the tables about partitions those that are asked for, outages always; all others are given anyway."""
-    size = sum(file.size_bytes for file in files)
-    with crew_of((os.cpu_count() or 1) if size > SHARED_BYTES else 1) as crew:
+    with crew_of(members_for(sum(file.size_bytes for file in files))) as crew:
         return _Conclusion(crew, files, on_bytes).answers(target, only)
 
 

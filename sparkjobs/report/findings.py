@@ -32,6 +32,17 @@ class Verdict:
     numbers: Mapping[str, str]
 
 
+#: tables that the verdict rests on
+OF_VERDICT: Final = (
+    "partition_outages",
+    "unclean_elections",
+    "controller_tenures",
+    "broker_lives",
+    "zookeeper_outages",
+    "failovers",
+)
+
+
 def verdict_for(answers: Answers) -> Verdict:
     """Worst first: is it over? was data lost? how bad was it?"""
     outages: Sequence[Any] = answers["partition_outages"]

@@ -6,9 +6,14 @@ The files appear whole or not at all. With `redact`, hosts and addresses are rep
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -20,6 +25,9 @@ from sparkjobs.report.page import Input, Quote, Quoting, page_for
 from sparkjobs.report.redact import Redactor, redacted, texts_in
 from sparkjobs.report.summary import summary_for
 from sparkjobs.schemas import BronzeFile, Row, SilverEvent
+
+#: from here on a process of its own is worth its start
+_MANY_ROWS: Final = 20_000
 
 
 def quoting(files: Iterable[BronzeFile], events: Iterable[SilverEvent], answers: Answers) -> Quoting:
@@ -56,15 +64,36 @@ def write_report(
     digest = digest_of(answers)
     if redact:
         answers, quote, read = _hidden(answers, quote, read)
-    _put(out / "report.html", page_for(answers, quote, read, made_by).encode())
-    _put(out / "report.json", json_for(answers, quote, read, digest).encode())
-    _put(out / "digest.txt", f"{digest}\n".encode())
-    if find_spec("pyarrow") is not None:  # the base install has the page and the JSON, which hold the same
-        gold = out / "gold"
+    with _beside(_write_gold, out / "gold", answers):
+        _put(out / "report.html", page_for(answers, quote, read, made_by).encode())
+        _put(out / "report.json", json_for(answers, quote, read, digest).encode())
+        _put(out / "digest.txt", f"{digest}\n".encode())
+    return out / "report.html"
+
+
+@contextmanager
+def _beside(write: Callable[[Path, Answers], None], gold: Path, answers: Answers) -> Iterator[None]:
+    """Write the tables meanwhile, in a process of its own where there are many rows: it shares them by its fork."""
+    if sum(map(len, answers.values())) < _MANY_ROWS or not hasattr(os, "fork") or "pyspark" in sys.modules:
+        yield
+        write(gold, answers)
+        return
+    process = get_context("fork").Process(target=write, args=(gold, answers))
+    process.start()
+    try:
+        yield
+    finally:
+        process.join()
+    if process.exitcode:
+        raise ChildProcessError(f"{gold} could not be written; what was the trouble is said above")
+
+
+def _write_gold(gold: Path, answers: Answers) -> None:
+    """Where pyarrow is; the base install has the page and the JSON, which hold the same."""
+    if find_spec("pyarrow") is not None:
         gold.mkdir(exist_ok=True)
         for name, rows in answers.items():
             write_parquet(gold / f"{name}.parquet", GOLD[name], rows)
-    return out / "report.html"
 
 
 def _hidden(answers: Answers, quote: Quoting, read: Input) -> tuple[Answers, Quoting, Input]:
@@ -111,9 +140,11 @@ def json_for(answers: Answers, quote: Quoting, read: Input, digest: str) -> str:
 
 def json_lines(answers: Answers) -> Iterator[bytes]:
     """Gold as sorted lines: equal for equal answers, whatever way they were found."""
+    encoder = msgspec.json.Encoder()
     for name in sorted(answers):
+        head = b'{"table":' + encoder.encode(name) + b","
         for row in answers[name]:
-            yield msgspec.json.encode({"table": name, **msgspec.to_builtins(row)}) + b"\n"
+            yield head + encoder.encode(row)[1:] + b"\n"
 
 
 def digest_of(answers: Answers) -> str:

@@ -10,13 +10,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sparkjobs.arrow import arrow_type
+from sparkjobs.local.pieces import Forms
 from sparkjobs.parse.lines import CONTINUES, LineReader, is_trace_head
 from sparkjobs.schemas import LINE_KEPT, BronzeFile, SilverEvent, columns_of
+from sparkjobs.spark.columns import Staging
 
 #: what of a silver row is not a line's own to say
 _DERIVED: Final = frozenset({"dt", "ts_adj", "skew_ms", "skew_err_ms", "trace", "catalog_version"})
@@ -45,21 +48,20 @@ def parsed(raw: DataFrame, files: Sequence[BronzeFile]) -> DataFrame:
 
 def read_batches(batches: Iterable[Any], files: Sequence[BronzeFile]) -> Iterator[Any]:
     """What a worker does with its share."""
-    readers = [LineReader(file) for file in files]
+    forms = [Forms(LineReader(file), is_counted=lambda template: False) for file in files]
     for batch in batches:
-        values, numbers, lines = (batch.column(name).to_pylist() for name in ("value", "file_no", "line_no"))
-        read = [
-            _row(readers[number], files[number], value.decode("utf-8", "replace"), line_no)
-            for value, number, line_no in zip(values, numbers, lines, strict=True)
-        ]
-        if read:
-            columns = zip(zip(*read, strict=True), _SCHEMA, strict=True)
-            yield pa.RecordBatch.from_arrays(
-                [pa.array(column, type=field.type) for column, field in columns], schema=_SCHEMA
-            )
+        values, numbers, lines = (batch.column(name) for name in ("value", "file_no", "line_no"))
+        values, numbers, lines = values.to_pylist(), numbers.to_numpy(), lines.to_numpy()
+        staging = Staging(_SCHEMA, len(values), _row)
+        for number in np.unique(numbers).tolist():
+            places = np.flatnonzero(numbers == number)
+            staging.fill(forms[number], places, [values[place] for place in places.tolist()], lines[places])
+        if values:
+            yield staging.batch()
 
 
-def _row(reader: LineReader, file: BronzeFile, line: str, line_no: int) -> tuple[Any, ...]:
+def _row(reader: LineReader, line: str, line_no: int) -> tuple[Any, ...]:
+    file = reader.file
     read = reader.read(line, line_no, is_cut=line_no == file.lines and not file.is_whole)
     if isinstance(read, SilverEvent):
         values = msgspec.structs.astuple(read)

@@ -41,8 +41,7 @@ def in_small_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
     """As much is divided of little as otherwise of much."""
     monkeypatch.setattr(quick, "STRETCH_BYTES", 2_000)
     monkeypatch.setattr(gist, "PIECE_BYTES", 700)
-    monkeypatch.setattr(quick, "SHARED_BYTES", 0)
-    monkeypatch.setattr(quick.os, "cpu_count", lambda: 3)
+    monkeypatch.setattr(quick, "members_for", lambda size_bytes: 3)
 
 
 def surveyed(folder: Path) -> list[BronzeFile]:
