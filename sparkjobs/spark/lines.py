@@ -52,7 +52,7 @@ def read_batches(batches: Iterable[Any], files: Sequence[BronzeFile]) -> Iterato
     for batch in batches:
         values, numbers, lines = (batch.column(name) for name in ("value", "file_no", "line_no"))
         values, numbers, lines = values.to_pylist(), numbers.to_numpy(), lines.to_numpy()
-        staging = Staging(_SCHEMA, len(values), _row)
+        staging = Staging(_SCHEMA, len(values), row_of)
         for number in np.unique(numbers).tolist():
             places = np.flatnonzero(numbers == number)
             staging.fill(forms[number], places, [values[place] for place in places.tolist()], lines[places])
@@ -60,7 +60,7 @@ def read_batches(batches: Iterable[Any], files: Sequence[BronzeFile]) -> Iterato
             yield staging.batch()
 
 
-def _row(reader: LineReader, line: str, line_no: int) -> tuple[Any, ...]:
+def row_of(reader: LineReader, line: str, line_no: int) -> tuple[Any, ...]:
     file = reader.file
     read = reader.read(line, line_no, is_cut=line_no == file.lines and not file.is_whole)
     if isinstance(read, SilverEvent):

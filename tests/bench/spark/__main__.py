@@ -18,7 +18,6 @@ from tests.bench.spark import peers, process
 from tests.bench.spark.world import another_day, write_logs
 
 KLAMM: Final = (sys.executable, "-m", "sparkjobs")
-DAYS: Final = 10  # what the large input is to the small one
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -29,22 +28,29 @@ class Row(msgspec.Struct, frozen=True):
     s: float
     klines_s: float
     ratio: float
+    cpu_s: float | None = None
     peak_mb: float | None = None
 
 
 class Bench:
     """One input, and what the plain loop takes for it."""
 
-    def __init__(self, folder: Path, lines: int, warm: int) -> None:
-        self.folder, self.lines, self.warm = folder / "logs", lines, warm
+    def __init__(self, folder: Path, lines: int, warm: int, times: int) -> None:
+        self.folder, self.lines, self.warm, self.times = folder / "logs", lines, warm, times
         self._large, self._out = folder / "large", folder / "out"
         self.outages = write_logs(self.folder, lines)
         self.loop_s, self.expected = timed(lambda: peers.python_loop(self.folder))
         assert self.expected[0] <= self.outages
 
-    def row(self, part: str, what: str, took_s: float, peak_mb: float | None = None, times: int = 1) -> Row:
+    def row(self, part: str, what: str, took_s: float, times: int = 1) -> Row:
         lines, loop_s = self.lines * times, self.loop_s * times
-        return Row(part, what, took_s, lines / took_s / 1_000, took_s / loop_s, peak_mb)
+        return Row(part, what, took_s, lines / took_s / 1_000, took_s / loop_s)
+
+    def of_command(self, part: str, what: str, *words: str, times: int = 1) -> Row:
+        """A command, from its start to its end."""
+        spent = process.run((*KLAMM, *words))
+        row = self.row(part, what, spent.s, times)
+        return msgspec.structs.replace(row, cpu_s=spent.cpu_s, peak_mb=spent.peak_mb)
 
     def windows(self) -> Iterator[Row]:
         """How many windows without a leader, and how long: every engine answers the same."""
@@ -65,14 +71,11 @@ class Bench:
 
     def parse(self) -> Iterator[Row]:
         """Every column of every line, typed, and thrown away."""
-        from sparkjobs.local.ingest import ingest
         from sparkjobs.spark.ingest import raw_lines
         from sparkjobs.spark.lines import parsed
         from sparkjobs.spark.session import session_for
 
         files = survey(find_logs([str(self.folder)]), "bench", Zones())
-        took_s, _ = timed(lambda: ingest(files))
-        yield self.row("all columns", "local engine", took_s)
         spark = session_for("local[2]")
 
         def parse() -> None:
@@ -82,21 +85,36 @@ class Bench:
         spark.stop()
 
     def report(self) -> Iterator[Row]:
-        """The command, from its start to its end."""
+        """The commands; of the local engine also the quick one, which concludes only what the verdict rests on."""
+        logs, out = str(self.folder), str(self._out)
+        verdict = ("logs", "analyze", logs, "--engine", "local", "--only", "verdict", "--out", f"{out}/verdict")
+        yield self.of_command("klamm logs analyze", "local engine: verdict, outages, tenures", *verdict)
         for engine in ("local", "spark"):
-            command = (*KLAMM, "report", str(self.folder), "--engine", engine, "--out", f"{self._out}/{engine}")
-            spent = process.run(command)
-            yield self.row("klamm report", f"{engine} engine, cold", spent.s, spent.peak_mb)
+            words = ("report", logs, "--engine", engine, "--out", f"{out}/{engine}")
+            yield self.of_command("klamm report", f"{engine} engine, cold", *words)
         digests = {(self._out / engine / "digest.txt").read_text() for engine in ("local", "spark")}
         assert len(digests) == 1, "the engines do not agree"
 
     def memory(self) -> Iterator[Row]:
-        """Ten times the input in the same memory."""
-        for day in range(DAYS):
+        """Many times the input in the same memory."""
+        for day in range(self.times):
             another_day(self.folder, self._large / str(day), day)
-        for what, folder, times in (("once", self.folder, 1), (f"{DAYS} times", self._large, DAYS)):
-            spent = process.run((*KLAMM, "logs", "ingest", str(folder), "--out", f"{self._out}/tables-{times}"))
-            yield self.row("klamm logs ingest", f"Spark, the input {what}", spent.s, spent.peak_mb, times)
+        for what, folder, times in (("once", self.folder, 1), (f"{self.times} times", self._large, self.times)):
+            out = f"{self._out}/{times}"
+            verdict = (
+                "logs",
+                "analyze",
+                str(folder),
+                "--engine",
+                "local",
+                "--only",
+                "verdict",
+                "--out",
+                f"{out}/local",
+            )
+            yield self.of_command("klamm logs analyze", f"local engine, the input {what}", *verdict, times=times)
+            ingest = ("logs", "ingest", str(folder), "--out", f"{out}/tables")
+            yield self.of_command("klamm logs ingest", f"Spark, the input {what}", *ingest, times=times)
 
 
 PARTS: Final = {"windows": Bench.windows, "parse": Bench.parse, "report": Bench.report, "memory": Bench.memory}
@@ -112,16 +130,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="which; all when none is named")
     parser.add_argument("--lines", type=int, default=1_200_000)
-    parser.add_argument("--warm", type=int, default=3, help="runs in a warm session, of which the best counts")
+    parser.add_argument("--warm", type=int, default=2, help="runs in a warm session, of which the best counts")
+    parser.add_argument("--times", type=int, default=3, help="what the large input is to the small one; the goal: 10")
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
     given = parser.parse_args()
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="klamm-bench-") as folder:
-        bench = Bench(Path(folder), given.lines, given.warm)
+        bench = Bench(Path(folder), given.lines, given.warm, given.times)
         size_mb = sum(path.stat().st_size for path in bench.folder.iterdir()) / 1e6
         sys.stderr.write(f"{given.lines:,} lines, {size_mb:,.0f} MB, {bench.outages:,} outages\n")
         if given.output == "table":
-            sys.stdout.write("| Question | By | s | klines/s | of the loop's time | MB |\n|---|---|---|---|---|---|\n")
+            sys.stdout.write(
+                "| Question | By | s | klines/s | of the loop's time | CPU s | MB |\n|---|---|---|---|---|---|---|\n"
+            )
         for part in given.parts or PARTS:
             for row in PARTS[part](bench):
                 rows.append(row)
@@ -134,7 +155,8 @@ def main() -> None:
 
 def _as_line(row: Row) -> str:
     peak = "" if row.peak_mb is None else f"{row.peak_mb:,.0f}"
-    return f"| {row.part} | {row.what} | {row.s:.2f} | {row.klines_s:,.0f} | {row.ratio:.2f} | {peak} |"
+    cpu = "" if row.cpu_s is None else f"{row.cpu_s:.1f}"
+    return f"| {row.part} | {row.what} | {row.s:.2f} | {row.klines_s:,.0f} | {row.ratio:.2f} | {cpu} | {peak} |"
 
 
 if __name__ == "__main__":
