@@ -44,7 +44,7 @@ def configure(destination: TextIO | Path, *, json: bool | None = None, level: st
     rendering: list[Processor] = (
         [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
         if is_json
-        else [structlog.dev.ConsoleRenderer(colors=is_terminal)]
+        else [_for_a_terminal, structlog.dev.ConsoleRenderer(colors=is_terminal)]
     )
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -58,6 +58,15 @@ def configure(destination: TextIO | Path, *, json: bool | None = None, level: st
         wrapper_class=structlog.make_filtering_bound_logger(logging.getLevelNamesMapping()[level.upper()]),
         logger_factory=structlog.stdlib.LoggerFactory(),
     )
+
+
+def printable(text: str) -> str:
+    """What a terminal may be shown: what came from elsewhere must not move its cursor or set its title."""
+    return "".join(one if one.isprintable() or one == "\n" else repr(one)[1:-1] for one in text)
+
+
+def _for_a_terminal(_logger: WrappedLogger, _method: str, event_dict: EventDict) -> EventDict:
+    return {key: printable(value) if isinstance(value, str) else value for key, value in event_dict.items()}
 
 
 def redact_secrets(_logger: WrappedLogger, _method: str, event_dict: EventDict) -> EventDict:

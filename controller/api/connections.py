@@ -75,6 +75,7 @@ class Connection(web.RequestHandler):
             access_log=None,  # type: ignore[arg-type]  # as AppRunner takes it
             keepalive_timeout=limits.keep_alive_ms / 1_000,
             max_headers=limits.headers,
+            auto_decompress=False,  # a kilobyte could become a gigabyte before anybody looks at it
             lingering_time=limits.head_timeout_ms / 1_000,
         )
         self._connections = connections

@@ -116,12 +116,14 @@ def print_table(columns: Sequence[Column], items: Iterable[Item], *, is_wide: bo
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
+    from controller.log import printable  # noqa: PLC0415
+
     shown = [column for column in columns if is_wide or not column.is_wide]
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
     for column in shown:
         table.add_column(column.title, justify="right" if column.is_number else "left", no_wrap=True)
     for item in items:
-        texts = [str(column.text(item)) for column in shown]
+        texts = [printable(str(column.text(item))) for column in shown]
         table.add_row(*(Text(text, style=style_of(text)) for text in texts))
     _print(table)
 
@@ -131,9 +133,11 @@ def print_facts(facts: Iterable[tuple[str, str, str]]) -> None:
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
+    from controller.log import printable  # noqa: PLC0415
+
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), show_header=False)
     for title, value, style in facts:
-        table.add_row(Text(title, style="bold"), Text(value, style=style))
+        table.add_row(Text(title, style="bold"), Text(printable(value), style=style))
     _print(table)
 
 

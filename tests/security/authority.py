@@ -15,15 +15,15 @@ class Authority:
         key = str(folder / f"{name}.key")
         _openssl("req", "-x509", *_NEW_KEY, "-keyout", key, "-out", self.trust, "-days", "2", "-subj", f"/CN={name}")
 
-    def keystore(self, name: str, address: str = "IP:127.0.0.1") -> str:
-        """Key and certificate of somebody at this address, in one file."""
+    def keystore(self, name: str, address: str = "IP:127.0.0.1", *, days: int = 2) -> str:
+        """Key and certificate of somebody at this address, in one file; for -1 days it expired yesterday."""
         key, asked, path = (self._folder / f"{name}.{kind}" for kind in ("key", "csr", "keystore.pem"))
         _openssl("req", *_NEW_KEY, "-keyout", str(key), "-out", str(asked), "-subj", f"/CN={name}")
         names = self._folder / f"{name}.ext"
         names.write_text(f"subjectAltName={address}\n")
         signed = _openssl(
             *("x509", "-req", "-in", str(asked), "-CA", self.trust, "-CAkey", str(self._folder / f"{self._name}.key")),
-            *("-CAcreateserial", "-days", "2", "-extfile", str(names)),
+            *("-CAcreateserial", "-days", str(days), "-extfile", str(names)),
         )
         path.write_bytes(key.read_bytes() + signed)
         path.chmod(0o600)

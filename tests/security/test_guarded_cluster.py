@@ -90,6 +90,10 @@ async def test_signed_brokers_fail_over_and_strangers_change_nothing(cluster: Cl
             _, answer = await broker._http.get(f"{broker.url}{path}", {"Klamm-Forward": "1"}, REQUEST_TIMEOUT_MS)
             said.append(answer.decode())
     said += [path.read_text(errors="replace") for path in tmp_path.rglob("*") if path.is_file()]
+    pids = [broker.row.pid for broker in cluster.running]
+    said += [Path(f"/proc/{pid}/cmdline").read_text(errors="replace") for pid in pids if Path("/proc/self").exists()]
+    modes = {path.name: path.stat().st_mode & 0o077 for path in tmp_path.rglob("session")}
+    assert set(modes.values()) == {0}, "the password of a session is its owner's alone"
     said += [data.decode(errors="replace") for data in await _znodes(cluster, "/")]
     assert len(said) > 20
     assert [text for text in said for secret in secrets if secret in text] == []
