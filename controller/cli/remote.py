@@ -21,7 +21,7 @@ from controller.cli.errors import RefusedError, UnreachableClusterError, WrongUs
 from controller.config import ConfigError
 from controller.http import ExchangeError, HttpClient, NoAnswerError, UnreachableError
 from controller.secrets import NO_SECRETS, Secrets, secrets_from
-from controller.tls import client_context_from
+from controller.tls import OWN, TRUST, client_context_from
 
 PROBE_TIMEOUT_MS: Final = 1_000
 READ_TIMEOUT_MS: Final = 10_000
@@ -32,6 +32,8 @@ STREAM_SILENCE_MS: Final = 30_000
 REDIRECTS_MAX: Final = 3
 ITEMS_PER_PAGE: Final = 5_000
 _USUAL_URLS: Final = ("http://127.0.0.1:8081", "http://127.0.0.1:8082", "http://127.0.0.1:8083")
+#: what comes of a handshake that the other side is not content with
+_ENDED: Final = ("Connection reset by peer", "Server disconnected", "CERTIFICATE_REQUIRED")
 _TRY_LATER: Final = (503, 504)
 #: instead of a controller epoch, where no broker of ours answered; below -1, the epoch of one that was told nothing
 NOBODY: Final = -2
@@ -67,6 +69,17 @@ def ask_cluster(url: str | None, question: Callable[[Remote], Awaitable[_T]]) ->
         return asyncio.run(conversation())
     except ConfigError as error:
         raise WrongUsageError(str(error)) from None
+
+
+def _tls_trouble(url: str, said: str) -> str:
+    """What is wrong with certificates, as far as a failed connection tells it; nothing where it was something else."""
+    if "CERTIFICATE_VERIFY_FAILED" in said:
+        return f"its certificate is not trusted here; {TRUST} names a file of whom to trust"
+    if url.startswith("https:") and OWN not in os.environ and any(sign in said for sign in _ENDED):
+        return (
+            f"it ended the connection; if it wants to be shown a certificate, {OWN} names a file with one and its key"
+        )
+    return ""
 
 
 class Probe(NamedTuple):
@@ -231,8 +244,8 @@ class Remote:
         """What this broker says of the controller, or why it says nothing."""
         try:
             status, body = await self._exchange("GET", f"{url}/v1/controller", None, PROBE_TIMEOUT_MS)
-        except UnreachableClusterError:
-            return None, ""
+        except UnreachableClusterError as error:
+            return None, _tls_trouble(url, str(error))
         if status in (401, 403):
             return None, str(_refusal(status, body))
         if status != 200 or not isinstance(body, dict) or not body.keys() >= {"since", "controller_epoch", "phase"}:

@@ -45,7 +45,7 @@ class Order:
         found = []
         for one in history(server.data_dir):
             if one.path is None:
-                found.append(one)
+                found.append(replace(one, paths=tuple(path.removeprefix(self._chroot) for path in one.paths)))
             elif one.path.startswith(f"{self._chroot}/"):
                 found.append(replace(one, path=one.path.removeprefix(self._chroot)))
         return found

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
@@ -15,8 +17,11 @@ from kazoo.client import KazooClient
 
 from brokerstub.lab.zookeeper import ZooKeeperServer, free_port
 from brokerstub.registration import TOP_LEVEL_PATHS
-from controller.http import HttpClient
-from tests.kafka.cluster import Controller, until
+from controller.http import ExchangeError, HttpClient
+from controller.tls import client_context_from
+from tests.browser.pages import a_visit
+from tests.kafka.cluster import Controller, until, written
+from tests.security.authority import Authority
 
 pytestmark = [pytest.mark.java, pytest.mark.long]
 Starting = Callable[..., Awaitable[Controller]]
@@ -47,9 +52,9 @@ async def kazoo(zookeeper: ZooKeeperServer) -> AsyncIterator[KazooClient]:
 async def starting(zookeeper: ZooKeeperServer, kazoo: KazooClient, tmp_path: Path) -> AsyncIterator[Starting]:
     started: list[Controller] = []
 
-    async def start(controller_id: int, *more: str, name: str = "") -> Controller:
+    async def start(controller_id: int, *more: str, name: str = "", tls: ssl.SSLContext | None = None) -> Controller:
         directory = tmp_path / name
-        started.append(Controller(directory, zookeeper.address + CHROOT, controller_id, more))
+        started.append(Controller(directory, zookeeper.address + CHROOT, controller_id, more, tls=tls))
         await started[-1].start()
         return started[-1]
 
@@ -117,11 +122,13 @@ def comparable(body: object) -> object:
     return [comparable(one) for one in body] if isinstance(body, list) else body
 
 
-async def klamm(*words: str) -> tuple[int | None, str]:
+async def klamm(*words: str, **environment: str) -> tuple[int | None, str]:
     """Exit code, and what is said to whom it may concern."""
     command = (sys.executable, "-c", "from controller.cli import main; main()", *words)
     pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=asyncio.subprocess.STDOUT)
+    process = await asyncio.create_subprocess_exec(
+        *command, stdout=pipe, stderr=asyncio.subprocess.STDOUT, env={**os.environ, **environment}
+    )
     said, _ = await process.communicate()
     return process.returncode, said.decode()
 
@@ -198,3 +205,56 @@ async def test_a_second_process_of_the_same_id_ends_and_says_why(starting: Start
     other = await starting(100, name="other")
     assert await other.ended() == 1
     assert "another controller of ours has the id 100: give this one another --id" in other.log_text()
+
+
+@pytest.mark.chromium
+async def test_by_https_commands_page_and_standby_speak_to_the_active_one_and_nobody_without_a_certificate_does(
+    starting: Starting, kazoo: KazooClient, tmp_path: Path
+) -> None:
+    authority, a_browser = Authority(tmp_path, "ours"), "--ignore-certificate-errors"
+    trusting = {"KLAMM_TLS_CA": authority.trust, "KLAMM_TLS_CERT": authority.keystore("command")}
+    tls = client_context_from(trusting)
+
+    async def secured(controller_id: int, client_auth: str) -> Controller:
+        properties = {
+            "ssl.keystore.location": authority.keystore(f"controller-{controller_id}"),
+            "ssl.truststore.location": authority.trust,
+            "ssl.client.auth": client_auth,
+        }
+        path = written(tmp_path / f"{controller_id}.properties", properties)
+        return await starting(controller_id, "--config", str(path), tls=tls)
+
+    a_broker(kazoo, 1)
+    active = await secured(100, "required")
+    await until(active.is_active, "the first one is active")
+    standby = await secured(101, "none")  # the browser of this test has no certificate
+
+    async def is_led() -> bool:
+        return (await klamm("status", "--url", standby.url, **trusting))[0] == 0
+
+    await until(is_led, "the standby passes on")
+    # a command's write, handed on by the standby with its own certificate
+    code, said = await klamm("topics", "create", "orders", "--assignment", "1", "--url", standby.url, **trusting)
+    assert (code, "created orders" in said) == (0, True), said
+    code, said = await klamm("topics", "list", "-o", "name", "--url", active.url, **trusting)
+    assert (code, said) == (0, "orders\n"), said
+    # who trusts nobody here, or shows nothing, is told so and gets nothing
+    for url, environment, reason in (
+        (active.url, {"KLAMM_TLS_CA": authority.trust}, "if it wants to be shown a certificate, KLAMM_TLS_CERT names"),
+        (standby.url, {}, "its certificate is not trusted here; KLAMM_TLS_CA names"),
+    ):
+        code, said = await klamm("status", "--url", url, **environment)
+        assert (code, reason in said) == (3, True), said
+    plain = HttpClient()
+    with pytest.raises(ExchangeError):
+        await plain.send("GET", active.url.replace("https", "http") + "/livez", b"", {}, 5_000)
+    await plain.close()
+    async with a_visit(flags=[a_browser]) as visit:
+        await visit.page.goto(standby.url)
+        # live: the stream of the active one comes through the standby
+        await visit.until("document.querySelector('#live .on') !== null")
+        await visit.until("document.querySelectorAll('.matrix-body .matrix-row').length === 1")
+        assert await visit.text("#controller strong") == "broker 100"
+        assert visit.complaints == []
+    handed = await klamm("takeover", "--dry-run", "--url", standby.url, **trusting)
+    assert (handed[0], "controller   broker 100, epoch 1" in handed[1]) == (0, True), handed

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -31,8 +32,6 @@ DEADLINE_S = 60.0
 POLL_S = 0.05
 HTTP_TIMEOUT_MS = 10_000
 TOOLS = "org.apache.kafka.tools"
-
-
 #: how each of Kafka's tools is told the properties of its client
 CONFIG_OPTION = {
     "VerifiableProducer": "--producer.config",
@@ -58,10 +57,17 @@ class Controller:
     """One process of ours."""
 
     def __init__(
-        self, directory: Path, zookeeper: str, controller_id: int, more: Sequence[str], scheme: str = "kafka"
+        self,
+        directory: Path,
+        zookeeper: str,
+        controller_id: int,
+        more: Sequence[str],
+        scheme: str = "kafka",
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.controller_id = controller_id
-        self.url = f"http://{HOST}:{free_port()}"
+        self.tls = tls
+        self.url = f"{'http' if tls is None else 'https'}://{HOST}:{free_port()}"
         kafka = f"{scheme}://{HOST}:{free_port()}"
         self.directory = directory / f"controller-{controller_id}"
         self._command = [
@@ -103,7 +109,7 @@ class Controller:
 
     async def ask(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
         """Status and body; status 0 when nobody answers."""
-        client = HttpClient()
+        client = HttpClient(tls=self.tls)
         try:
             raw = b"" if body is None else json.dumps(body).encode()
             headers = {"Content-Type": "application/json"}

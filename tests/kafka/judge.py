@@ -2,48 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-import time
 from collections import defaultdict
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import structlog
 
 from tests.integration.order import Order
 from tests.kafka.cluster import Cluster, events_in
+from tests.kafka.past import Dead, Past, Wait
 
 TOPIC: Final = "soak"
-#: detection: the longest session (ours, 6 s) and what ZooKeeper adds to it; and a second
-LEADERLESS_MAX_S: Final = 6.0 + 1.0 + 1.0
-WATCH_S: Final = 0.1
+OUR_ID: Final = 100
+#: beside the detection of those who died: the second that may pass until ours has decided
+UNDECIDED_MAX_MS: Final = 1_000
+#: and what Kafka's controllers, which share two cores with all the others, get for an election and a failover
+UNDECIDED_BY_OTHERS_MAX_MS: Final = 5_000
+#: a request to a leader that died is given up after 30 s
+SILENCE_MAX_S: Final = 45.0
 
 log = structlog.get_logger()
-
-
-class Watcher:
-    """How long partitions were without a live leader, as ZooKeeper says it."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._since: dict[int, float] = {}
-        self.longest_s = 0.0
-        self.is_over = False
-
-    async def run(self) -> None:
-        while not self.is_over:
-            now = time.monotonic()
-            live, states = await asyncio.to_thread(self._read)
-            for number, state in states.items():
-                since = self._since.setdefault(number, now)
-                self.longest_s = max(self.longest_s, now - since)
-                if state["leader"] in live:
-                    del self._since[number]
-            await asyncio.sleep(WATCH_S)
-
-    def _read(self) -> tuple[set[int], dict[int, dict[str, int]]]:
-        live = {one for one in (1, 2, 3) if self._cluster.is_registered(one)}
-        return live, dict(self._cluster.states(TOPIC))
 
 
 async def records_in(cluster: Cluster, number: int, count: int) -> list[tuple[int, int]]:
@@ -71,30 +50,25 @@ def said_by(cluster: Cluster, client: str, name: str) -> list[dict[str, Any]]:
     return [one for one in events_in(printed) if one["name"] == name]
 
 
-def unconsumed(cluster: Cluster) -> set[tuple[int, int]]:
-    """Acknowledged records that the consumer's group has not been given yet, by partition and offset."""
+def unconsumed(cluster: Cluster) -> set[tuple[int, int, int]]:
+    """Acknowledged records that the consumer's group has not been given yet, by partition, offset and value."""
     sent = said_by(cluster, "VerifiableProducer", "producer_send_success")
     seen = said_by(cluster, "VerifiableConsumer", "record_data")
-    return {(one["partition"], one["offset"]) for one in sent} - {(one["partition"], one["offset"]) for one in seen}
+    return {_record(one) for one in sent} - {_record(one) for one in seen}
 
 
-def idle_writes(order: Order) -> list[str]:
-    """States that were written again with nothing changed but the writer, by ZooKeeper's own history."""
-    last: dict[str, dict[str, Any]] = {}
-    found = []
-    for one in order.operations():
-        if one.path is None or not one.path.endswith("/state") or one.kind not in ("create", "set", "delete"):
-            continue
-        told = json.loads(one.data) if one.data else {}
-        said = {key: value for key, value in told.items() if key != "controller_epoch"}
-        if one.kind == "set" and last.get(one.path) == said:
-            found.append(f"{one.path} at zxid {one.zxid:#x}, by the controller of epoch {told['controller_epoch']}")
-        last[one.path] = said
-    return found
+def _record(said: dict[str, Any]) -> tuple[int, int, int]:
+    return said["partition"], said["offset"], int(said["value"])
 
 
-async def judge(cluster: Cluster, watcher: Watcher, order: Order) -> list[str]:
-    """What is wrong; nothing if all is well."""
+def silence_s(cluster: Cluster) -> float:
+    """The longest time between two acknowledgements."""
+    at_ms = sorted(one["timestamp"] for one in said_by(cluster, "VerifiableProducer", "producer_send_success"))
+    return max((after - before for before, after in pairwise(at_ms)), default=0) / 1_000
+
+
+async def judge(cluster: Cluster, order: Order, dead: Sequence[Dead], stuck: Sequence[Dead]) -> list[str]:
+    """What is wrong; nothing if all is well. `stuck`: while a bug of Kafka's kept its controller from deciding."""
     wrong = []
     acknowledged: dict[int, list[tuple[int, int]]] = defaultdict(list)
     for one in said_by(cluster, "VerifiableProducer", "producer_send_success"):
@@ -109,13 +83,20 @@ async def judge(cluster: Cluster, watcher: Watcher, order: Order) -> list[str]:
             wrong.append(f"{TOPIC}-{number}: {len(missing)} acknowledged records are not where they were: {missing}")
         if values != sorted(values):
             wrong.append(f"{TOPIC}-{number}: records are out of order")
-    claims = order.claims()
+    claims, past = order.claims(), Past.of(order.operations(), dead, stuck)
     epochs = [claim.controller_epoch for claim in claims]
     if epochs != list(range(epochs[0], epochs[0] + len(epochs))):
         wrong.append(f"controller epochs are {epochs}")
-    wrong += [f"written with nothing new: {one}" for one in idle_writes(order)]
-    if watcher.longest_s > LEADERLESS_MAX_S:
-        wrong.append(f"a partition had no live leader for {watcher.longest_s:.1f} s, more than {LEADERLESS_MAX_S} s")
+    wrong += past.wrong
+    for of, max_ms, whose in (
+        (_by_ours, UNDECIDED_MAX_MS, "ours had the seat"),
+        (_by_others, UNDECIDED_BY_OTHERS_MAX_MS, "ours did not have the seat"),
+    ):
+        late = [f"{name} {of(wait)} ms" for name, wait in past.waits if of(wait) > max_ms]
+        if late:
+            wrong.append(f"without a live leader beyond detection and {max_ms} ms while {whose}: {', '.join(late)}")
+    if (silent_s := silence_s(cluster)) > SILENCE_MAX_S:
+        wrong.append(f"nothing was acknowledged for {silent_s:.0f} s")
     count = sum(map(len, acknowledged.values()))
     if not count:
         wrong.append("nothing was acknowledged")
@@ -125,6 +106,22 @@ async def judge(cluster: Cluster, watcher: Watcher, order: Order) -> list[str]:
         refused=len(failed),
         controllers=len(claims),
         ours=sum(claim.broker_id == cluster.controller.controller_id for claim in claims),
-        longest_without_leader_s=round(watcher.longest_s, 2),
+        longest_without_leader_s=_longest_s(past, lambda wait: wait.total_ms),
+        undecided_by_ours_s=_longest_s(past, _by_ours),
+        undecided_by_others_s=_longest_s(past, _by_others),
+        longest_silence_s=silent_s,
     )
     return wrong
+
+
+def _longest_s(past: Past, of: Callable[[Wait], int]) -> float:
+    return max((of(wait) for _, wait in past.waits), default=0) / 1_000
+
+
+def _by_ours(wait: Wait) -> int:
+    return wait.undecided_ms.get(OUR_ID, 0)
+
+
+def _by_others(wait: Wait) -> int:
+    """By Kafka's controllers, and while the seat was vacant."""
+    return sum(wait.undecided_ms.values()) - _by_ours(wait)

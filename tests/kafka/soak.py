@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import random
+import re
 import shutil
 import sys
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 from pathlib import Path
 from signal import Signals
 from typing import Final
@@ -24,34 +25,42 @@ from typing import Final
 import structlog
 
 from brokerstub.lab.child import Child, launched
-from brokerstub.lab.kafka import java_command
+from brokerstub.lab.kafka import KafkaError, java_command
+from controller.clock import wall_ms
+from controller.http import HttpClient
 from tests.integration.order import Order
 from tests.kafka.cluster import TOOLS, Cluster, a_cluster, until, written
-from tests.kafka.judge import TOPIC, Watcher, judge, unconsumed
+from tests.kafka.judge import TOPIC, judge, unconsumed
+from tests.kafka.past import Dead
 from tests.kafka.secured import KINDS
+from tests.kafka.steps import OTHER, PARTITIONS, Steps
 
 #: Kafka's controller that loses the seat in the middle of a deletion keeps what it had not sent, and if it is elected
 #: again, each of its decisions about replicas fails with this, until the broker is started anew
 KAFKAS_BUG: Final = "Controller to broker state change requests batch is not empty while creating a new one"
 STUCK_AFTER_S: Final = 20.0
-#: grown by and by
-OTHER: Final = "growing"
-PARTITIONS: Final = 6
+#: before it is waited for, so long may a step have been stuck
+STEP_MAX_MS: Final = 90_000
+AFTER_THE_FIRST_LINE_S: Final = (0, 0, 0.005, 0.02, 0.1, 0.4)
+SILENCE_MAX_MS: Final = 120_000
+#: in a stream of events: not what a term says of its own beginning
+DECIDED: Final = re.compile(rb"event: (partition|replica|broker|topic|reassignment)\n")
 RATE: Final = 100
 log = structlog.get_logger()
 
 
-class Soak:
+class Soak(Steps):
     """One run."""
 
     def __init__(self, cluster: Cluster, seed: int) -> None:
-        self.cluster = cluster
-        self.random = random.Random(seed)
+        super().__init__(cluster, seed)
         self.done: dict[str, int] = defaultdict(int)
         #: each of them in turn loses its controller in the middle
         self.operations = [self.make_topic, self.grow, self.reassign, self.kill_broker, self.stop_broker, self.elect,
                            self.delete_topic]  # fmt: skip
-        self.others: list[str] = []
+        #: our controller was killed when it had begun to carry this out, and who had asked was still waiting
+        self.hit: dict[str, int] = defaultdict(int)
+        self.stuck: list[Dead] = []
 
     async def run(self, minutes: float) -> None:
         faults = [self.freeze_broker, *self.operations]
@@ -65,6 +74,17 @@ class Soak:
                 await broker.start()
         await until(lambda: self.cluster.is_in_sync(TOPIC, 1, 2, 3), "all replicas are in sync at the end")
 
+    def omissions(self, minutes: float) -> list[str]:
+        """What this run has not shown, though it was long enough for it."""
+        found = []
+        missed = [one.__name__ for one in self.operations if not self.hit[one.__name__]]
+        if missed and self.done["kill_controller"] >= 2 * len(self.operations):
+            found.append(f"never killed in the middle of: {', '.join(missed)}")
+        for step in ("hand_back", "take_over", "kill_controller"):
+            if self.done[step] < int(minutes):
+                found.append(f"{step} only {self.done[step]} times in {minutes:g} minutes: too slow a machine for this")
+        return found
+
     async def one_of(self, steps: list[Callable[[], Awaitable[None]]]) -> None:
         step = self.random.choice(steps)
         log.info("step.begun", step=step.__name__)
@@ -74,6 +94,7 @@ class Soak:
 
     async def whole(self) -> None:
         """All replicas are in sync again; if a bug of Kafka's is in the way, ours mends it."""
+        begun_ms = wall_ms() - STEP_MAX_MS
         try:
             async with asyncio.timeout(STUCK_AFTER_S):
                 await until(lambda: self.cluster.is_in_sync(TOPIC, 1, 2, 3), "all replicas are in sync again")
@@ -84,7 +105,9 @@ class Soak:
         if holder is not None and KAFKAS_BUG in holder.log_text():
             log.warning("kafka.stuck", broker_id=holder.broker_id, reason=KAFKAS_BUG)
             self.done["kafkas_bug"] += 1
+            self.stuck.append(Dead(holder.broker_id, begun_ms))
             await self.cluster.controller.take_over()
+            self.stuck[-1].to_ms = wall_ms()
         await until(lambda: self.cluster.is_in_sync(TOPIC, 1, 2, 3), "all replicas are in sync again")
 
     async def hand_back(self) -> None:
@@ -96,75 +119,47 @@ class Soak:
         await self.cluster.controller.take_over()
 
     async def kill_controller(self) -> None:
-        """In the middle of an operation, a little earlier or later each time; a Kafka broker is the safety net."""
+        """In the middle of an operation: when it has written something, or a little later; a Kafka broker is the safety
+        net."""
         await self.cluster.controller.take_over()
         operation = self.operations[self.done["kill_controller"] % len(self.operations)]
+        await self.prepare(operation)
         async with asyncio.TaskGroup() as group:
+            deciding = group.create_task(self.first_line())
             running = group.create_task(self.settled(operation))
-            await self.let_pass(self.random.uniform(0, 3))
+            await asyncio.wait([deciding, running], return_when=asyncio.FIRST_COMPLETED)
+            has_begun, pause_s = deciding.done(), self.random.choice(AFTER_THE_FIRST_LINE_S)
+            if self.hit[operation.__name__]:  # the first time it is at once
+                await self.let_pass(pause_s)
+            self.hit[operation.__name__] += has_begun and not running.done()
+            deciding.cancel()
+            self.dead.append(dead := Dead(self.cluster.controller.controller_id, wall_ms()))
             await self.cluster.controller.end(Signals.SIGKILL)
             await until(lambda: (self.cluster.read("/controller") or {}).get("brokerid", 100) < 100, "the safety net")
             await running
+        dead.to_ms = wall_ms()
         await self.cluster.controller.start()
         await self.cluster.controller.take_over()
 
-    async def let_pass(self, seconds: float) -> None:
-        """A fault's own length, which nothing tells the end of."""
-        end = time.monotonic() + seconds
-        while (left := end - time.monotonic()) > 0:  # noqa: ASYNC110 - it is the time itself that is waited for
-            await asyncio.sleep(left)
+    async def first_line(self) -> None:
+        """Until our controller has written something down, by its own stream; before, all was quiet."""
+        client = HttpClient()
+        try:
+            async with aclosing(
+                client.stream(f"{self.cluster.controller.url}/v1/events", {}, SILENCE_MAX_MS)
+            ) as pieces:
+                async for piece in pieces:
+                    if DECIDED.search(piece):
+                        return
+        finally:
+            await client.close()
 
     async def settled(self, operation: Callable[[], Awaitable[None]]) -> None:
         """An operation that may fail, since its controller is killed under it; what it left must come right."""
         try:
             await operation()
-        except AssertionError as error:
+        except (AssertionError, KafkaError) as error:
             log.info("operation.failed", reason=str(error)[-200:])
-
-    async def kill_broker(self) -> None:
-        broker = self.cluster.brokers[self.random.choice([1, 2, 3])]
-        await broker.kill()
-        await until(lambda: not self.cluster.is_registered(broker.broker_id), "its session has ended")
-        await broker.start()
-
-    async def stop_broker(self) -> None:
-        broker = self.cluster.brokers[self.random.choice([1, 2, 3])]
-        await broker.stop()
-        await broker.start()
-
-    async def freeze_broker(self) -> None:
-        broker = self.cluster.brokers[self.random.choice([1, 2, 3])]
-        broker.send(Signals.SIGSTOP)
-        await self.let_pass(self.random.uniform(1, 8))
-        broker.send(Signals.SIGCONT)
-        await until(lambda: self.cluster.is_registered(broker.broker_id), "it is registered again")
-
-    async def make_topic(self) -> None:
-        name = f"other-{self.random.randrange(1 << 30)}"
-        self.others.append(name)
-        await self.cluster.create(name, "--partitions", "3", "--replication-factor", "3")
-
-    async def grow(self) -> None:
-        count = len(self.cluster.states(OTHER)) + 1
-        await self.cluster.tool("TopicCommand", "--alter", "--topic", OTHER, "--partitions", str(count))
-
-    async def delete_topic(self) -> None:
-        if not self.others:
-            await self.make_topic()
-        await self.cluster.tool("TopicCommand", "--delete", "--if-exists", "--topic", self.others.pop())
-
-    async def elect(self) -> None:
-        what = ("--election-type", "preferred", "--all-topic-partitions")
-        await self.cluster.tool("LeaderElectionCommand", *what)
-
-    async def reassign(self) -> None:
-        rows = [
-            {"topic": TOPIC, "partition": n, "replicas": self.random.sample([1, 2, 3], 3)} for n in range(PARTITIONS)
-        ]
-        path = self.cluster.directory / "plan.json"
-        path.write_text(json.dumps({"version": 1, "partitions": rows}))
-        name = "reassign.ReassignPartitionsCommand"
-        await self.cluster.tool(name, "--execute", "--reassignment-json-file", str(path))
 
 
 async def client_of(cluster: Cluster, name: str, *arguments: str) -> Child:
@@ -183,7 +178,7 @@ async def soak(minutes: float, seed: int, directory: Path, kind: str | None) -> 
         await cluster.controller.take_over()
         await cluster.create(TOPIC, "--partitions", str(PARTITIONS), "--replication-factor", "3", "--config",
                              "min.insync.replicas=2")  # fmt: skip
-        await cluster.create(OTHER, "--partitions", "1", "--replication-factor", "3")
+        await cluster.create(OTHER, "--partitions", "1", "--replication-factor", "2")
         to_brokers = {} if secured is None else secured.client
         patient = {"enable.idempotence": "true", "retries": "2147483647", "delivery.timeout.ms": "300000"}
         settings = written(directory / "producer.properties", {**to_brokers, **patient})
@@ -202,12 +197,9 @@ async def soak(minutes: float, seed: int, directory: Path, kind: str | None) -> 
             str(settings), "--acks", "-1",
         )  # fmt: skip
         consumer = await client_of(cluster, "VerifiableConsumer", "--topic", TOPIC, *consumer_group)
-        watcher, run = Watcher(cluster), Soak(cluster, seed)
+        run = Soak(cluster, seed)
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(watcher.run())
-                await run.run(minutes)
-                watcher.is_over = True
+            await run.run(minutes)
             producer.signal(Signals.SIGTERM)
             await producer.wait()
             await until(lambda: not unconsumed(cluster), "the consumer has had every acknowledged record")
@@ -215,9 +207,11 @@ async def soak(minutes: float, seed: int, directory: Path, kind: str | None) -> 
             for client in (producer, consumer):
                 client.signal(Signals.SIGTERM)
                 await client.wait()
-        log.info("soak.over", **run.done)
-        server = cluster.server
-        return await judge(cluster, watcher, Order([server], "/kafka"))
+        log.info("soak.over", **run.done, killed_in=dict(run.hit))
+        return [
+            *run.omissions(minutes),
+            *await judge(cluster, Order([cluster.server], "/kafka"), run.dead, run.stuck),
+        ]
 
 
 def main() -> int:

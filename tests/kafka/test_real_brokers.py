@@ -56,35 +56,6 @@ async def test_the_seat_is_taken_from_kafka_and_given_back_and_neither_corrects_
     assert epochs == b"4", "a claim, ours, theirs, ours"
 
 
-async def test_amid_trouble_either_goes_on_where_the_other_was(cluster: Cluster) -> None:
-    """A broker is dead: an ISR has shrunk, a partition is offline, a deletion waits for it."""
-    await cluster.create("shrunk", "--replica-assignment", "1:2:3")
-    await cluster.create("alone", "--replica-assignment", "3")
-    await cluster.create("leaving", "--replica-assignment", "3:1")
-    await in_sync(cluster, "shrunk")
-    await cluster.brokers[3].kill()
-    await until(lambda: cluster.states("alone")[0]["leader"] == -1, "a partition is offline")
-    await until(lambda: 3 not in cluster.states("shrunk")[0]["isr"], "an ISR has shrunk")
-    await cluster.tool("TopicCommand", "--delete", "--topic", "leaving")
-    before = cluster.zxids()
-    assert (await cluster.controller.ask("POST", "/v1/handback", {}))[0] == 200
-    await until(lambda: (cluster.read("/controller") or {}).get("brokerid") in (1, 2), "one of Kafka's is back")
-    await cluster.create("by-theirs", "--replica-assignment", "1:2")  # it has loaded, and decides
-    between = cluster.zxids()
-    # at each failover, its own as well, Kafka's controller raises the leader epoch of what nobody can lead
-    unled = "/kafka/brokers/topics/alone/partitions/0/state"
-    assert {path for path, zxid in before.items() if between.get(path) != zxid} <= {unled}
-    assert (cluster.states("alone")[0]["leader"], cluster.states("alone")[0]["isr"]) == (-1, [3])
-    await cluster.controller.take_over()
-    await cluster.create("by-ours", "--replica-assignment", "1:2")
-    after = cluster.zxids()
-    assert {path for path, zxid in between.items() if after.get(path) != zxid} == set()
-    await cluster.brokers[3].start()
-    await in_sync(cluster, "shrunk")
-    await until(lambda: cluster.states("alone")[0]["leader"] == 3, "what was offline is led again")
-    await until(lambda: cluster.read("/brokers/topics/leaving") is None, "what waited to be deleted is gone")
-
-
 async def test_records_go_in_and_come_out_and_topics_grow_and_go(cluster: Cluster) -> None:
     await cluster.create("orders", *THREE)
     assert len(await cluster.produce("orders", 300)) == 300

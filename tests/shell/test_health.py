@@ -7,6 +7,7 @@ import pytest
 from controller.api.troubles import NAMED_MAX
 from controller.core.cluster import Cluster
 from controller.core.duties import Deletion
+from controller.core.model import Broker
 from tests.shell.api_support import Door, View, a_broker, a_row, a_topic, asking
 
 ORDERS = a_topic("orders", a_row(0, 1, [1, 2], [1, 2]), a_row(1, 2, [2, 1], [2, 1]))
@@ -70,6 +71,13 @@ async def test_a_drain_is_yellow_until_nothing_is_led_there() -> None:
     for door in (a_door(), standby):
         assert await health_of(led, door) == (200, "yellow", ["broker 2 is draining: it still leads 1"])
         assert await health_of(moved, door) == (200, "green", [])
+
+
+async def test_brokers_of_the_other_kind_are_named() -> None:
+    door = a_door()
+    door.strangers = {7: Broker(7, 70, "h", 9092, ("PLAINTEXT://h:9092",))}
+    reasons = ["broker 7 is of the other kind: it is assigned nothing"]
+    assert await health_of(View(ORDERS, brokers=BROKERS), door) == (200, "yellow", reasons)
 
 
 async def test_of_many_troubles_of_a_kind_a_few_are_named() -> None:

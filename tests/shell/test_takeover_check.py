@@ -117,6 +117,15 @@ async def test_what_this_controller_would_neglect_is_a_reason(path: str, value: 
     assert said.startswith(reason)
 
 
+async def test_a_seat_that_a_controller_of_kraft_holds_is_left_to_it() -> None:
+    server = await a_kafka()
+    tool = await server.connect()
+    told = {"version": 2, "brokerid": 3000, "timestamp": "0", "kraftControllerEpoch": 4}
+    await tool.set("/controller", json.dumps(told).encode(), -1)
+    [said] = (await checked(server)).reasons
+    assert said.startswith("a migration to KRaft is under way")
+
+
 async def test_what_is_there_and_empty_is_no_reason() -> None:
     server = await a_kafka()
     await put(server, "/feature", {"version": 2, "status": 1, "features": {}})
