@@ -68,6 +68,8 @@ async def one_round(world: World, contender: Contender, wanted: Collection[str])
 async def put_back(world: World, measured: Collection[str]) -> None:
     """The cluster as it was before a round; to be called while nobody is controller."""
     touched = set(world.hosted_by(VICTIM)) if DEATH in measured else set()
+    if DEATH in measured and BACK not in measured:
+        await world.register(VICTIM)
     if SHUTDOWN in measured:
         touched |= set(world.hosted_by(LEAVING))
         await world.unregister(LEAVING)
