@@ -150,6 +150,8 @@ class StateFound(msgspec.Struct, frozen=True, gc=False):
     version: int
     zxid: int
     reason: str
+    #: where that puts the partition, if the brokers that decide it are not believed in yet
+    target: PartitionStatus | None = None
 
     @property
     def subject(self) -> str:

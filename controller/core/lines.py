@@ -214,7 +214,7 @@ def _found_line(cluster: Cluster, change: StateFound | StateLost, stamped: Stamp
         kind="partition",
         topic=change.topic,
         partition=change.partition,
-        target=status_of(change.state, cluster.live_ids).value,
+        target=(change.target or status_of(change.state, cluster.live_ids)).value,
         reason=change.reason,
         leader=change.state.leader,
         leader_epoch=change.state.leader_epoch,

@@ -12,6 +12,7 @@ from functools import partial
 from controller.core import deletion
 from controller.core.admin import DirsFound, DrainEnded, broker_subject, topic_subject
 from controller.core.changes import BrokerLive, StateFound, Unreadable
+from controller.core.elections import status_of
 from controller.core.events import StateFact, TermStarted
 from controller.core.model import Broker
 from controller.core.repair import Presence, repair_topic
@@ -37,7 +38,8 @@ def found_states(
 
 
 def on_term_started(context: Context, event: TermStarted) -> Iterator[Work]:
-    """Step 0: what makes no sense, missing topic ids. Step 1: what was found, leaderships, and brokers go live."""
+    """Step 0: what makes no sense, missing topic ids, what was found: recorded before anything is written over it.
+    Step 1: leaderships, and brokers go live."""
     online = frozenset(event.brokers)
     for (name, number), (trouble, zxid) in sorted(context.cluster.unreadable.items(), key=str):
         change = Unreadable(name, number, trouble, zxid)
@@ -63,7 +65,8 @@ def _start_topic(
     for fact in found:
         if fact.state is None or fact.partition not in topic.partitions:
             continue
-        yield 1, StateFound(name, fact.partition, fact.state, fact.version, fact.zxid, "found")
+        target = status_of(fact.state, online)
+        yield 0, StateFound(name, fact.partition, fact.state, fact.version, fact.zxid, "found", target)
     if topic.topic_id is None:
         yield give_id(context, topic)
     if not is_leaving:
