@@ -125,7 +125,7 @@ def test_the_last_decision_of_the_previous_controller_is_found() -> None:
     fact = a_state_fact("orders", 0, state_of(cluster, "orders"), 0)
     changes = [change for step in steps_of(cluster, start(1, 2, found=[fact])) for change in step]
     assert [change for change in changes if not isinstance(change, BrokerLive)] == [
-        StateFound("orders", 0, state_of(cluster, "orders"), 0, fact.zxid, "found", PartitionStatus.ONLINE)
+        StateFound("orders", 0, state_of(cluster, "orders"), 0, fact.zxid, "found", P.ONLINE)
     ]
 
 
