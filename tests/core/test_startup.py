@@ -129,6 +129,16 @@ def test_the_last_decision_of_the_previous_controller_is_found() -> None:
     ]
 
 
+def test_what_is_found_is_recorded_before_anything_is_written_over_it() -> None:
+    cluster = loaded(orders=[[1, 2]], states={"orders-0": a_leadership(1, [1, 2], 4, controller_epoch=EPOCH - 1)})
+    fact = a_state_fact("orders", 0, state_of(cluster, "orders"), 0)
+    first, second = steps_of(cluster, start(2, found=[fact]))  # its leader is dead
+    found = StateFound("orders", 0, state_of(cluster, "orders"), 0, fact.zxid, "found", P.OFFLINE)
+    assert found in first
+    assert not any(isinstance(one, StateDecided) for one in first)
+    assert [one.state.leader for one in second if isinstance(one, StateDecided)] == [2]
+
+
 def test_found_are_states_of_the_previous_epoch_within_ten_seconds_of_its_newest() -> None:
     ages = {0: (6, 1_000), 1: (6, 10_999), 2: (6, 11_001), 3: (5, 11_000), 4: (7, 90_000)}
     facts = [
