@@ -10,7 +10,7 @@ set -eu
   echo "admin.enableServer=false"
   echo "maxClientCnxns=0"
   echo "4lw.commands.whitelist=srvr,ruok,mntr"
-  echo "autopurge.purgeInterval=1"
+  echo "autopurge.purgeInterval=${ZOO_PURGE_HOURS:-1}" # 0: never
   for server in $ZOO_SERVERS; do echo "$server"; done
 } >/data/zoo.cfg
 echo "$ZOO_MY_ID" >/data/myid

@@ -17,6 +17,7 @@ import yaml
 from testcontainers.compose import DockerCompose
 
 from tests.docker.cluster import LAG_S, Cluster
+from tests.docker.history import assert_well_behaved
 
 DEPLOY: Final = Path(__file__).parents[2] / "deploy"
 #: on everything that the tests make, so that nothing can be left unseen (`deploy/docker.sh test`)
@@ -43,6 +44,7 @@ def running(project: str, brokers: int, directory: Path) -> Iterator[Cluster]:
     try:
         _start(compose, cluster)
         yield cluster
+        assert_well_behaved(cluster)
     finally:
         # of every profile: what was started beside it has volumes as well
         ended = _run([*cluster.compose_command, "--profile", "*", "down", "--volumes"])
@@ -62,6 +64,8 @@ def _labelled(files: Sequence[str]) -> dict[str, Any]:
     services: dict[str, Any] = {}
     for name, service in (item for part in parts for item in part["services"].items()):
         services[name] = dict(LABEL)
+        if name.startswith("zookeeper"):
+            services[name]["environment"] = {"ZOO_PURGE_HOURS": "0"}  # all of its log is evidence
         if name.startswith("broker"):
             own = service["environment"]["KLAMM_SET"]
             services[name]["environment"] = {"KLAMM_SET": f"{own} replica.lag.time.max.ms={LAG_S * 1_000:.0f}"}

@@ -1,0 +1,63 @@
+"""What a compose cluster did from its first moment on, held against the rules of `tests/faults/checker`.
+
+ZooKeeper's transaction logs and the brokers' state-change logs are copied out of the containers, which may be running
+or killed. It changes nothing. What can be seen while a cluster runs is `invariants.py`'s.
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+import tempfile
+from pathlib import Path
+
+from brokerstub.lab.txnlog import TransactionLogError
+from brokerstub.lab.txnlog import history as operations_of
+from tests.docker.cluster import SERVERS, SESSION_TIMEOUT_S, Cluster
+from tests.faults.checker.evidence import lines_of, rpc_of
+from tests.faults.checker.history import Commit, History, HistoryError, from_operations
+from tests.faults.checker.verdict import judge, report
+
+VOLUME = "/var/lib/klamm"
+
+
+def assert_well_behaved(cluster: Cluster) -> None:
+    """No rule was broken. A server that was away for long got a snapshot instead of what it missed: then another's log
+    is read, and if none has everything, nothing can be said, and that fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        here = Path(folder)
+        _copy(cluster, "broker1", VOLUME, here)
+        lines = [line for broker in sorted(here.glob("*/broker-*")) for line in lines_of(broker)]
+        assert lines, "no state-change log was found"
+        gaps = []
+        for service in SERVERS:
+            _copy(cluster, service, "/data/version-2", here / service)
+            try:
+                history = History(
+                    commits=_commits(here / service),
+                    rpcs=[rpc_of(line) for line in lines if line["kind"] == "rpc"],
+                    lines=[line for line in lines if line["kind"] != "rpc"],
+                    has_foreign_writers=True,
+                    session_timeout_ms=round(SESSION_TIMEOUT_S * 1_000),
+                )
+                findings = judge(history)
+            except (TransactionLogError, HistoryError) as error:
+                gaps.append(f"{service}: {error}")
+                continue
+            assert not findings, "\n".join(report(history, findings))
+            return
+    raise AssertionError(f"no server's log is whole: {gaps}")
+
+
+def _commits(folder: Path) -> list[Commit]:
+    commits = from_operations(operations_of(folder))
+    if not commits:
+        raise HistoryError("nothing was written")
+    return commits
+
+
+def _copy(cluster: Cluster, service: str, path: str, to: Path) -> None:
+    """A folder of a container, which need not run."""
+    pieces, _ = cluster.container(service).get_archive(path)
+    with tarfile.open(fileobj=io.BytesIO(b"".join(pieces))) as archive:
+        archive.extractall(to, filter="data")
