@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from operator import attrgetter
 from typing import Any, Final
 
 import pyarrow as pa
@@ -39,7 +40,7 @@ def batch_of(table: type[Row], rows: Sequence[Row]) -> Any:
     schema = arrow_schema(table)
     arrays = []
     for name in schema.names:
-        arrays.append(pa.array([getattr(row, name) for row in rows], type=schema.field(name).type))
+        arrays.append(pa.array(list(map(attrgetter(name), rows)), type=schema.field(name).type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 

@@ -23,6 +23,8 @@ from sparkjobs.report.drawing import (
 )
 
 WORST: Final = 40
+#: bars in one row that a page can hold and a person can tell apart
+BARS: Final = 4_000
 HEAT_COLUMNS: Final = 300
 HEAT_ROWS: Final = 400
 #: amber to red; the first is "nothing"
@@ -40,6 +42,21 @@ def span_of(answers: Answers) -> Span | None:
     if not lives:
         return None
     return Span(min(one.from_ms for one in lives), max(one.last_seen_ms for one in lives))
+
+
+def _outages(outages: Sequence[Any], span: Span, row: int) -> list[str]:
+    """Each a bar; of more than can be told apart the longest of those that begin at one point."""
+    at: dict[float, list[tuple[int, Any]]] = defaultdict(list)
+    for number, one in enumerate(outages):
+        end_ms = span.to_ms if one.end_ms is None else one.end_ms
+        at[number if len(outages) <= BARS else round(span.x(one.start_ms))].append((end_ms, one))
+    bars = []
+    for alike in at.values():
+        end_ms, one = max(alike, key=lambda pair: pair[0] - pair[1].start_ms)
+        words = f"{one.topic}-{one.partition}: {clock(one.start_ms)}, {lasting(end_ms - one.start_ms)}"
+        words += f", and {len(alike) - 1} about then, none longer" if len(alike) > 1 else ""
+        bars.append(span.bar(row, one.start_ms, end_ms, "outage", words))
+    return bars
 
 
 def lanes(answers: Answers, span: Span) -> str:
@@ -68,10 +85,7 @@ def lanes(answers: Answers, span: Span) -> str:
         if one.how == "expired":  # it lived on, so this is no end of a life
             words = f"broker {one.broker} lost its session, {clock(one.detected_ms)}"
             marks.append(span.mark(1 + brokers.index(one.broker), one.detected_ms, "end expired", words))
-    for one in _rows(answers, "partition_outages"):
-        end_ms = span.to_ms if one.end_ms is None else one.end_ms
-        words = f"{one.topic}-{one.partition}: {clock(one.start_ms)}, {lasting(end_ms - one.start_ms)}"
-        marks.append(span.bar(1 + len(brokers), one.start_ms, end_ms, "outage", words))
+    marks += _outages(_rows(answers, "partition_outages"), span, 1 + len(brokers))
     for one in away:
         to_ms = span.to_ms if one.to_ms is None else one.to_ms
         words = f"ZooKeeper away: {clock(one.from_ms)}, {lasting(to_ms - one.from_ms)}"

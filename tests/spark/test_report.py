@@ -14,7 +14,7 @@ from sparkjobs.files import Zones, find_logs, survey
 from sparkjobs.gold import GOLD
 from sparkjobs.local.ingest import Ingested, ingest
 from sparkjobs.report.findings import findings_for, verdict_for
-from sparkjobs.report.page import Input
+from sparkjobs.report.page import Input, page_for
 from sparkjobs.report.story import story_for
 from sparkjobs.report.summary import summary_for
 from sparkjobs.report.write import digest_of, quoting, write_report
@@ -50,6 +50,24 @@ def test_the_page_is_one_small_file_that_refers_to_no_other(
     assert "shop &amp; co" in text
     assert "<script>" in text
     assert text.count("\n") > 0
+
+
+def test_a_page_about_sixty_thousand_outages_is_still_small_and_shows_the_longest(
+    simulated: tuple[Ingested, Answers],
+) -> None:
+    _, answers = simulated
+    one = answers["partition_outages"][0]
+    many = [
+        msgspec.structs.replace(
+            one, partition=number % 4_000, start_ms=one.start_ms + number, end_ms=one.start_ms + number + 5
+        )
+        for number in range(60_000)
+    ]
+    longest = msgspec.structs.replace(many[30_000], partition=4_001, end_ms=many[30_000].start_ms + 3_599_000)
+    text = page_for({**answers, "partition_outages": [*many, longest]}, lambda file_id, line_no: None, Input(), "")
+    assert len(text.encode()) < 2_000_000
+    course = text.partition('id="course"')[2].partition("</section>")[0]
+    assert f"{longest.topic}-4001: " in course
 
 
 def test_the_script_is_short_and_styles_know_the_dark_and_paper() -> None:
