@@ -165,6 +165,21 @@ class IllegalTransition(Row, kw_only=True, frozen=True):
     line_no: Long
 
 
+class Operation(Row, kw_only=True, frozen=True):
+    """Something that was asked of a topic or partition and came to an end."""
+
+    cluster: str
+    kind: str  # reassignment, deletion, preferred election
+    topic: str | None = None  # none: of many topics
+    partition: int | None = None
+    started_ms: Long
+    ended_ms: Long
+    outcome: str  # done, failed, dropped (its topic was deleted), asked
+    why: str | None = None  # who asked
+    file_id: str
+    line_no: Long
+
+
 class StuckOp(Row, kw_only=True, frozen=True):
     """A reassignment or deletion whose end is not in the logs."""
 
@@ -194,6 +209,7 @@ GOLD: Final[dict[str, type[Row]]] = {
     "unclean_elections": UncleanElection,
     "flapping": Flapping,
     "illegal_transitions": IllegalTransition,
+    "operations": Operation,
     "stuck_ops": StuckOp,
     "zombies": Zombie,
     "rpc_latency": RpcLatency,

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from sparkjobs.answers.facts import GOODBYES, Facts, Loss, Place, Tally, Term, in_order
+from sparkjobs.answers.facts import GOODBYES, Asked, Facts, Loss, Place, Tally, Term, in_order
 from sparkjobs.answers.phases import CLAIMED, DONE, READY, is_said, steps_in
 from sparkjobs.answers.zookeeper import gaps_of
 from sparkjobs.schemas import SilverEvent
@@ -53,6 +53,11 @@ def facts_for(cluster: str, tallies: Sequence[Tally], events: Iterable[SilverEve
         deleted=deleted,
         gaps=sorted(gaps_of(known)),
         steps=list(steps_in(known)),
+        asked=[
+            Asked(event.ts_adj, event.reason or "", event.file_id, event.line_no)
+            for event in known
+            if event.event == "preferred_election_asked"
+        ],
         clock_err_ms=_clock_errors(known),
         starts=times["starts"],
         goodbyes=times["goodbyes"],

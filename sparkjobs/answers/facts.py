@@ -25,6 +25,7 @@ CLUSTER_EVENTS: Final = frozenset(
         "failover_step",
         "failover_done",
         "controller_reported",
+        "preferred_election_asked",
         "controller_resigned",
         "controller_moved",
         "session_expired",
@@ -99,6 +100,15 @@ class Gap(NamedTuple):
     has_expired: bool = False
 
 
+class Asked(NamedTuple):
+    """Somebody asked for an election of first replicas."""
+
+    at_ms: int
+    why: str  # who asked, in Kafka's words
+    file_id: str
+    line_no: int
+
+
 class Step(NamedTuple):
     """A line about a controller's taking over: where a step begins, or, with `since_ms`, where a phase is over."""
 
@@ -159,6 +169,7 @@ class Facts:
     deleted: Mapping[str, Sequence[int]]
     gaps: Sequence[Gap] = ()
     steps: Sequence[Step] = ()
+    asked: Sequence[Asked] = ()
     clock_err_ms: Mapping[int, int | None] = field(default_factory=dict)  # broker: how wrong its corrected clock may be
     voices: Mapping[tuple[int, int], int] = field(default_factory=dict)  # (broker, moment): last heard before it
 

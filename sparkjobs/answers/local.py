@@ -69,7 +69,8 @@ def _answers(of: Sorted, target: float) -> dict[str, list[Row]]:
     facts = of.facts()
     tables = partition_rows(of.by_partition.values(), facts)
     for group in of.by_topic.values():
-        tables["stuck_ops"] += rules.stuck_ops_of(group, facts)
+        for name, rule in rules.OF_TOPIC.items():
+            tables[name] += rule.rows(group, facts)
     tables["illegal_transitions"] += rules.illegal_transitions_of(of.single)
     tables["rpc_latency"] += rules.rpc_latency_of(of.single)
     for name, rows in rules.of_cluster(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from sparkjobs.answers import failovers, illegal, isr_timeline, leader_changes, outages, rpc_latency, stuck
+from sparkjobs.answers import failovers, illegal, isr_timeline, leader_changes, operations, outages, rpc_latency
 from sparkjobs.answers.coverage import coverage_of
 from sparkjobs.answers.facts import Facts, Tally, in_order
 from sparkjobs.answers.flapping import flapping_brokers, flapping_of
@@ -17,17 +17,16 @@ from sparkjobs.answers.phases import phases_of
 from sparkjobs.answers.rpc_latency import rpc_latency_of
 from sparkjobs.answers.silence import silences_of
 from sparkjobs.answers.slo import Extent, slo_of
-from sparkjobs.answers.stuck import stuck_ops_of
 from sparkjobs.answers.tenures import lives_of_brokers, tenures_of
 from sparkjobs.answers.zombies import zombies_of
 from sparkjobs.answers.zookeeper import zookeeper_outages_of
 from sparkjobs.schemas import Row, SilverEvent
 
-__all__ = ["flapping_of", "illegal_transitions_of", "rpc_latency_of", "stuck_ops_of"]
+__all__ = ["flapping_of", "illegal_transitions_of", "rpc_latency_of"]
 
 
 class Rule(NamedTuple):
-    """One question about a partition, answered from its events alone and the cluster's facts."""
+    """One question about a partition or a topic, answered from its events alone and the cluster's facts."""
 
     events: frozenset[str]
     rows: Callable[[Sequence[SilverEvent], Facts], Iterator[Row]]
@@ -40,7 +39,11 @@ OF_PARTITION: Final[Mapping[str, Rule]] = {
     "unclean_elections": Rule(isr_timeline.EVENTS, isr_timeline.unclean_elections_of),
 }
 PARTITION_EVENTS: Final = frozenset[str]().union(*(rule.events for rule in OF_PARTITION.values()))
-TOPIC_EVENTS: Final = stuck.EVENTS
+OF_TOPIC: Final[Mapping[str, Rule]] = {
+    "operations": Rule(operations.EVENTS, operations.operations_of),
+    "stuck_ops": Rule(operations.EVENTS, operations.stuck_ops_of),
+}
+TOPIC_EVENTS: Final = frozenset[str]().union(*(rule.events for rule in OF_TOPIC.values()))
 SINGLE_EVENTS: Final = illegal.EVENTS | rpc_latency.EVENTS
 
 
@@ -76,6 +79,7 @@ def of_cluster(
     yield "failovers", list(failovers.failovers_of(facts, failovers.moves_of(changes, facts), ended))
     yield "leader_churn", list(leader_changes.churn_of(changes))
     yield "flapping", list(flapping_brokers(facts))
+    yield "operations", list(operations.elections_asked(facts))
     yield "zombies", list(zombies_of(tallies, facts))
     yield "slo_daily", list(slo_of(ended, extents, facts.cluster, target, silences))
     yield "coverage", list(coverage_of(tallies, facts))

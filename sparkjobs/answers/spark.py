@@ -24,7 +24,7 @@ from sparkjobs.answers.facts import CLUSTER_EVENTS, TALLIED, Facts, Place, Tally
 from sparkjobs.answers.local import Answers, sorted_rows
 from sparkjobs.answers.slo import DEFAULT_TARGET, Extent
 from sparkjobs.arrow import READ, batches_of, event_of, events_in
-from sparkjobs.gold import GOLD, Flapping, IllegalTransition, StuckOp
+from sparkjobs.gold import GOLD, Flapping, IllegalTransition
 from sparkjobs.schemas import Row, SilverEvent, spark_schema
 
 FactsOf = Mapping[str, Facts]
@@ -42,8 +42,12 @@ def gold_for(events: DataFrame, target: float = DEFAULT_TARGET) -> dict[str, Dat
     facts = facts_of(tallies := tallies_of(events), events)
     about = of_partitions(events).persist()
     gold = {name: partition_answer(name, about, facts) for name in rules.OF_PARTITION}
-    restless = applied(about, Flapping, rules.flapping_of_partition, facts, _PARTITION)
-    gold["stuck_ops"] = stuck_ops(events, facts)
+    about_topics = of_topics(events).persist()
+    gold["stuck_ops"] = topic_answer("stuck_ops", about_topics, facts)
+    parts = {  # the other part of each is about the whole cluster
+        "flapping": applied(about, Flapping, rules.flapping_of_partition, facts, _PARTITION),
+        "operations": topic_answer("operations", about_topics, facts),
+    }
     gold["illegal_transitions"] = illegal_transitions(events)
     gold["rpc_latency"] = latency.rpc_latency(events)
     whole = _cluster_tables(gold, tallies, facts, extents_of(events), target)
@@ -51,8 +55,7 @@ def gold_for(events: DataFrame, target: float = DEFAULT_TARGET) -> dict[str, Dat
         gold[name] = events.sparkSession.createDataFrame(
             [msgspec.structs.astuple(row) for row in rows], spark_schema(GOLD[name])
         )
-    gold["flapping"] = gold["flapping"].unionByName(restless)
-    return gold
+    return gold | {name: gold[name].unionByName(part) for name, part in parts.items()}
 
 
 def tallies_of(events: DataFrame) -> list[Tally]:
@@ -139,11 +142,16 @@ def partition_answer(name: str, about: DataFrame, facts: FactsOf) -> DataFrame:
     return applied(about.filter(F.col("event").isin(*rule.events)), GOLD[name], rule.rows, facts, _PARTITION)
 
 
-def stuck_ops(events: DataFrame, facts: FactsOf) -> DataFrame:
-    """Reassignments and deletions without an end."""
+def of_topics(events: DataFrame) -> DataFrame:
+    """What the rules about topics read, brought together by topic."""
     wanted = F.col("event").isin(*rules.TOPIC_EVENTS) & F.col("topic").isNotNull()
-    about = events.filter(wanted).select(*READ).repartition(*_TOPIC).sortWithinPartitions(*_TOPIC)
-    return applied(about, StuckOp, rules.stuck_ops_of, facts, _TOPIC)
+    return events.filter(wanted).select(*READ).repartition(*_TOPIC).sortWithinPartitions(*_TOPIC)
+
+
+def topic_answer(name: str, about: DataFrame, facts: FactsOf) -> DataFrame:
+    """One question about every topic. `about` comes from `of_topics`."""
+    rule = rules.OF_TOPIC[name]
+    return applied(about.filter(F.col("event").isin(*rule.events)), GOLD[name], rule.rows, facts, _TOPIC)
 
 
 def illegal_transitions(events: DataFrame) -> DataFrame:

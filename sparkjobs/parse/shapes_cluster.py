@@ -86,6 +86,12 @@ CLUSTER_SHAPES: Final[tuple[Shape, ...]] = (
         mark="completed preferred",
     ),
     _c(
+        "preferred.asked",
+        "preferred_election_asked",
+        anchor="starting replica leader election (preferred)",
+        pattern=r"starting replica leader election \(PREFERRED\) for partitions \S.* triggered by (?<reason>\w+)",
+    ),
+    _c(
         "retried",
         "election_retried",
         anchor="retrying leader election with strategy",

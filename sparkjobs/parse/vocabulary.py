@@ -16,6 +16,7 @@ EVENTS: Final[dict[str, str]] = {
     "leader_elected": "topic, partition, leader",
     "election_failed": "topic, partition, reason",
     "election_retried": "reason: a conflict of versions",
+    "preferred_election_asked": "reason: who asked; the line lists the partitions",
     "preferred_election_done": "topic, partition, leader",
     "unclean_elected": "topic, partition, leader: said outright only up to 1.0",
     "replica_changed": "topic, partition, peer_broker (the replica), from_state, to_state",

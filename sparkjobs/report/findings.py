@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from sparkjobs.answers.local import Answers
+from sparkjobs.answers.operations import PREFERRED
 from sparkjobs.report.drawing import clock, lasting
 
 
@@ -99,6 +100,7 @@ def findings_for(answers: Answers) -> list[Finding]:
         *_controllers(answers),
         *_cluster(answers),
         *_others(answers),
+        *_asked(answers),
     ]
     return sorted(found, key=lambda one: (one.weight, one.at_ms, one.words))
 
@@ -212,6 +214,69 @@ def _others(answers: Answers) -> Iterator[Finding]:
             f"The {one.kind} of {name} has no end in these logs; last heard {clock(one.last_step_ms)}: {one.last_step}"
         )
         yield Finding(one.started_ms, 3, "unfinished", words[:300], one.file_id, one.line_no)
+
+
+#: what belongs together has no longer pause within
+_PAUSE_MS: Final = 3_000
+_ASKED_BY: Final = {
+    "AdminClientTriggered": "by a tool",
+    "ZkTriggered": "by the request znode",
+    "AutoTriggered": "by the controller itself",
+}
+_CREATED: Final = ("created", "partition created")
+_ELECTED: Final = ("preferred election asked", "leader imbalance")
+
+
+def _asked(answers: Answers) -> Iterator[Finding]:
+    """What somebody did on purpose, or Kafka by itself: no fault, but it explains what else is seen."""
+    done: dict[tuple[str, str], list[tuple[int, int, Any]]] = defaultdict(list)  # when it began and ended, and its row
+    for one in _rows(answers, "operations"):
+        topic = "" if one.kind == PREFERRED else one.topic
+        done[one.kind, topic].append((one.started_ms, one.ended_ms, one))
+    for one in _rows(answers, "leader_changes"):
+        if one.why in _CREATED:
+            done["creation", one.topic].append((one.at_ms, one.at_ms, one))
+        elif one.why in _ELECTED:
+            done[PREFERRED, ""].append((one.at_ms, one.at_ms, one))
+    for (kind, topic), rows in done.items():
+        for group in _together(sorted(rows, key=_place_of)):
+            begun_ms, ended_ms = group[0][0], max(row[1] for row in group)
+            ones = [row[2] for row in group]
+            words = f"{_done_words(kind, topic, ones)} Done {lasting(ended_ms - begun_ms)} later."
+            yield Finding(begun_ms, 5, kind, words, ones[0].file_id, ones[0].line_no)
+
+
+def _together(rows: Sequence[tuple[int, int, Any]]) -> Iterator[list[tuple[int, int, Any]]]:
+    """By time, where there is no pause."""
+    group: list[tuple[int, int, Any]] = []
+    for row in rows:
+        if group and row[0] - max(one[1] for one in group[-1:]) > _PAUSE_MS:
+            yield group
+            group = []
+        group.append(row)
+    if group:
+        yield group
+
+
+def _place_of(row: tuple[int, int, Any]) -> tuple[int, int, str, int]:
+    return (*row[:2], row[2].topic or "", -1 if row[2].partition is None else row[2].partition)
+
+
+def _done_words(kind: str, topic: str, ones: Sequence[Any]) -> str:
+    partitions = _count(len({(one.topic, one.partition) for one in ones}), "partition")
+    if kind == "deletion":
+        return f"Topic {topic} was deleted."
+    if kind == "creation":
+        numbers = sorted({one.partition for one in ones})
+        return f"{topic}: {partitions} came into being, {numbers[0]} to {numbers[-1]}."
+    if kind == PREFERRED:
+        asked = [one for one in ones if one.topic is None]
+        by = ", ".join(sorted({_ASKED_BY.get(one.why, one.why) for one in asked}))
+        moved = _count(len({(one.topic, one.partition) for one in ones if one.topic is not None}), "partition")
+        words = f"First replicas were to lead again{f', asked for {by}' if by else ''}"
+        return f"{words}; {moved} went back to theirs." if len(asked) < len(ones) else f"{words}."
+    failed = sum(one.outcome != "done" for one in ones)
+    return f"{partitions} of {topic} got other replicas{f', {failed} did not come to it' if failed else ''}."
 
 
 def _rows(answers: Answers, table: str) -> Sequence[Any]:

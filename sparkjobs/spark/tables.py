@@ -10,14 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
-from sparkjobs.schemas import TABLES, BronzeFile, SilverCount, SilverSkew, spark_schema
+from sparkjobs.schemas import CATALOG_VERSION, TABLES, BronzeFile, SilverCount, SilverSkew, spark_schema
 from sparkjobs.spark.clocks import corrected, skew_of
 from sparkjobs.spark.ingest import as_table, ingest, rows_of, staging_below
 from sparkjobs.spark.paths import literal
+
+#: how a batch that this catalogue has read is named
+_CATALOG: Final = f"c{CATALOG_VERSION}-"
 
 
 def ingest_into(spark: SparkSession, files: Sequence[BronzeFile], out: Path) -> list[SilverCount]:
@@ -27,7 +31,7 @@ def ingest_into(spark: SparkSession, files: Sequence[BronzeFile], out: Path) -> 
     new = [file for file in files if file.file_id not in known]
     if not new:
         return []
-    batch = f"{len(_finished(out)):06}-{uuid4().hex[:12]}"
+    batch = f"{_CATALOG}{len(_finished(out)):06}-{uuid4().hex[:12]}"
     with staging_below(out) as staging:
         done = ingest(spark, new, staging)
         events, before = done.events, _stored(spark, out, "silver_events", _finished(out))
@@ -56,8 +60,8 @@ def read_table(spark: SparkSession, out: Path | str, name: str) -> DataFrame:
 
 
 def _finished(out: Path) -> list[str]:
-    """In the order of their runs."""
-    return [path.name for path in sorted(out.glob("bronze_files/batch=*")) if (path / "_SUCCESS").exists()]
+    """In the order of their runs. What an earlier catalogue read is as if it were not there, and is read again."""
+    return [path.name for path in sorted(out.glob(f"bronze_files/batch={_CATALOG}*")) if (path / "_SUCCESS").exists()]
 
 
 def _stored(spark: SparkSession, out: Path, name: str, batches: Sequence[str]) -> DataFrame:

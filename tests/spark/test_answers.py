@@ -122,6 +122,34 @@ def test_a_reassignment_at_info_begins_with_its_first_written_assignment() -> No
     assert shown(log.answers()["stuck_ops"], *names) == [("reassignment", "orders", 0, 1_000, "assignment written")]
 
 
+def test_what_was_asked_has_its_end_and_what_came_of_it() -> None:
+    log = with_a_led_partition()
+    move = {"topic": "orders", "partition": 0}
+    log.say(1_000, "reassignment_started", added=(3,), **move)
+    log.say(1_500, "reassignment_done", **move)
+    log.say(1_600, "reassignment_step", reason="assignment written", **move)  # the same end, told again
+    log.say(30_000, "reassignment_step", reason="assignment written", **move)  # only another order of replicas
+    log.say(40_000, "reassignment_started", added=(1,), **move)
+    log.say(41_000, "reassignment_failed", **move)
+    log.say(50_000, "preferred_election_asked", reason="AdminClientTriggered")
+    log.say(50_010, "preferred_election_done", leader=1, **move)
+    log.say(60_000, "reassignment_started", added=(2,), **move)
+    log.say(61_000, "topic_deletion_started", topic="orders")
+    log.say(62_000, "topic_deleted", topic="orders")
+    answers = log.answers()
+    names = ("kind", "topic", "partition", "started_ms", "ended_ms", "outcome", "why")
+    assert sorted(shown(answers["operations"], *names), key=lambda row: row[3]) == [
+        ("reassignment", "orders", 0, 1_000, 1_600, "done", None),
+        ("reassignment", "orders", 0, 30_000, 30_000, "done", None),
+        ("reassignment", "orders", 0, 40_000, 41_000, "failed", None),
+        ("preferred election", None, None, 50_000, 50_000, "asked", "AdminClientTriggered"),
+        ("preferred election", "orders", 0, 50_010, 50_010, "done", None),
+        ("reassignment", "orders", 0, 60_000, 62_000, "dropped", None),
+        ("deletion", "orders", None, 61_000, 62_000, "done", None),
+    ]
+    assert answers["stuck_ops"] == []
+
+
 def test_a_deletion_that_waits_for_a_broker_is_stuck_until_it_is_done() -> None:
     log = with_a_led_partition()
     log.say(1_000, "topic_deletion_started", topic="orders")

@@ -25,7 +25,7 @@ from sparkjobs.skew import corrected, skew_of
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.java, pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.java, pytest.mark.long, pytest.mark.timeout(1_500)]
 
 DATA = Path(__file__).parents[1] / "data"
 KLAMM = (sys.executable, "-m", "sparkjobs", "logs", "stream")
@@ -142,6 +142,7 @@ def test_a_stream_that_is_killed_goes_on_from_its_checkpoint_and_ends_as_a_batch
     subprocess.run([*batch, str(tmp_path / "batch")], check=True, capture_output=True, timeout=200)
     for path in (tmp_path / "batch").iterdir():
         assert (out / "gold" / path.name).read_bytes() == path.read_bytes(), path.name
-    rows = [msgspec.json.decode(text, type=Outage) for text in (out / "gold" / "partition_outages.jsonl").open("rb")]
+    told = (out / "gold" / "partition_outages.jsonl").read_bytes().splitlines()
+    rows = [msgspec.json.decode(text, type=Outage) for text in told]
     assert rows
     assert standing(out / "alerts.jsonl") == by_start(rows)

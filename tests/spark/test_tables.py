@@ -92,6 +92,10 @@ COLUMNS = {
         "cluster string, topic string, partition int, at_ms bigint, machine string, replica int?, "
         "controller_epoch int?, from_state string?, to_state string?, how string, file_id string, line_no bigint"
     ),
+    "operations": (
+        "cluster string, kind string, topic string?, partition int?, started_ms bigint, ended_ms bigint, outcome "
+        "string, why string?, file_id string, line_no bigint"
+    ),
     "stuck_ops": (
         "cluster string, kind string, topic string, partition int?, started_ms bigint, last_step_ms bigint, "
         "last_step string, age_ms bigint, file_id string, line_no bigint"

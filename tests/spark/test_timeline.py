@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from sparkjobs.report.findings import findings_for
 from tests.spark.test_real_clusters import CLUSTERS, Known, known
 
 pytestmark = pytest.mark.slow
@@ -88,6 +89,26 @@ def partitions_moved(cluster: Known, entry: Entry) -> bool:
     )
 
 
+def is_named(kind: str, in_words: str = "") -> Callable[[Known, Entry], bool]:
+    """Among the findings, of that topic, when it was done."""
+
+    def is_found(cluster: Known, entry: Entry) -> bool:
+        topic = entry.get("name", entry.get("topic", ""))
+        return any(
+            finding.kind == kind
+            and -3_000 < finding.at_ms - entry["at_ms"] < 7_500
+            and topic in finding.words
+            and in_words in finding.words
+            for finding in findings_for(cluster.answers)
+        )
+
+    return is_found
+
+
+def both(*are_found: Callable[[Known, Entry], bool]) -> Callable[[Known, Entry], bool]:
+    return lambda cluster, entry: all(is_found(cluster, entry) for is_found in are_found)
+
+
 def leaders_were_elected(cluster: Known, entry: Entry) -> bool:
     """Online already, another leader all the same."""
     return any(
@@ -104,11 +125,11 @@ FOUND: dict[str, Callable[[Known, Entry], bool]] = {
     "depose": the_controller_was_deposed,
     "zk_kill": zookeeper_went,
     "zk_start": zookeeper_returned,
-    "topic": partitions_were_made,
-    "grow": partitions_were_made,
-    "delete": a_topic_was_deleted,
-    "reassign": partitions_moved,
-    "preferred": leaders_were_elected,
+    "topic": both(partitions_were_made, is_named("creation")),
+    "grow": both(partitions_were_made, is_named("creation")),
+    "delete": both(a_topic_was_deleted, is_named("deletion")),
+    "reassign": both(partitions_moved, is_named("reassignment")),
+    "preferred": both(leaders_were_elected, is_named("preferred election", "by a tool")),
 }
 #: says when the recording began and ended, and that a sigterm was over
 NO_FAULTS = {"up", "stopped", "end"}
@@ -128,3 +149,5 @@ def test_nothing_is_named_that_nobody_did(cluster: Known) -> None:
     assert len([one for one in cluster.rows("controller_tenures") if one.why_ended == "deposed"]) == times("depose")
     assert len(cluster.rows("zookeeper_outages")) == times("zk_kill")
     assert cluster.rows("cluster_silences") == []
+    asked = [finding for finding in findings_for(cluster.answers) if finding.kind in ("deletion", "reassignment")]
+    assert len(asked) == times("delete", "reassign")
