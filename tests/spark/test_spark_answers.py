@@ -93,7 +93,7 @@ def test_the_order_of_events_changes_nothing(seed: int, count: int) -> None:
 @pytest.mark.parametrize(
     ("clusters", "empty"),
     [
-        (12, {"flapping", "leader_changes", "leader_churn", "zookeeper_outages"}),
+        (12, {"cluster_silences", "flapping", "leader_changes", "leader_churn", "zookeeper_outages"}),
         pytest.param(200, {"flapping"}, marks=[pytest.mark.long, pytest.mark.timeout(600)]),
     ],
 )
