@@ -132,7 +132,8 @@ class _Conclusion:
             if event.event in rules.TOPIC_EVENTS and event.topic is not None:
                 by_topic[event.topic].append(event)
         for group in by_topic.values():
-            tables["stuck_ops"] += rules.stuck_ops_of(group, facts)
+            for name, rule in rules.OF_TOPIC.items():
+                tables[name] += rule.rows(group, facts)
         tables["illegal_transitions"] += rules.illegal_transitions_of(others)
         if "rpc_latency" in only:
             tables["rpc_latency"] += rules.rpc_latency_of(corrected([*self.others, *calls], skew))
