@@ -36,15 +36,17 @@ def slo_of(
 ) -> Iterator[SloDay]:
     """A row for each topic and day, and one for the whole cluster and day."""
     silent = [Stretch(one.from_ms, one.to_ms) for one in silences]
-    lost: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0])
+    gone: dict[tuple[str, int], list[tuple[int, int, int]]] = defaultdict(list)  # earliest and likeliest start, end
     for outage in outages:
-        extent = extents[outage.topic]
-        end_ms = extent.last_ms if outage.end_ms is None else outage.end_ms
-        earliest_ms = min(outage.start_lo_ms, outage.leader_last_seen_ms or outage.start_lo_ms)
-        for day, length_ms in _by_day(outage.start_ms, end_ms, silent).items():
-            lost[outage.topic, day][0] += length_ms
-        for day, length_ms in _by_day(max(earliest_ms, extent.first_ms), end_ms, silent).items():
-            lost[outage.topic, day][1] += length_ms
+        seen_ms = outage.start_lo_ms if outage.leader_last_seen_ms is None else outage.leader_last_seen_ms
+        end_ms = extents[outage.topic].last_ms if outage.end_ms is None else outage.end_ms
+        gone[outage.topic, outage.partition].append((min(outage.start_lo_ms, seen_ms), outage.start_ms, end_ms))
+    lost: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0])
+    for (topic, _), of_partition in gone.items():
+        for index in (0, 1):
+            for from_ms, to_ms in _union(((one[1 - index], one[2]) for one in of_partition), extents[topic]):
+                for day, length_ms in _by_day(from_ms, to_ms, silent).items():
+                    lost[topic, day][index] += length_ms
     total: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for topic, extent in sorted(extents.items()):
         for day, length_ms in _by_day(extent.first_ms, extent.last_ms, silent).items():
@@ -55,6 +57,17 @@ def slo_of(
                 total[day][index] += value
     for day, sums in total.items():
         yield _row(cluster, day, None, (sums[0], sums[1], sums[2], sums[3]), target)
+
+
+def _union(stretches: Iterable[tuple[int, int]], extent: Extent) -> Iterator[tuple[int, int]]:
+    """What they cover of the time that the logs do, each moment once: lines that contradict each other, as by clocks
+    that nothing compares, may tell of outages that overlap."""
+    covered_ms = extent.first_ms
+    for from_ms, to_ms in sorted(stretches):
+        begins_ms, ends_ms = max(from_ms, covered_ms), min(to_ms, extent.last_ms)
+        if begins_ms < ends_ms:
+            yield begins_ms, ends_ms
+            covered_ms = ends_ms
 
 
 def _by_day(from_ms: int, to_ms: int, silent: Sequence[Stretch]) -> dict[int, int]:

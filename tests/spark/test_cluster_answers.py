@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.spark.written import Log, shown, with_a_led_partition
+from msgspec.structs import replace
+
+from sparkjobs.answers.slo import Extent, slo_of
+from sparkjobs.gold import Outage
+from tests.spark.written import T0, Log, shown, with_a_led_partition
 
 
 def test_a_clock_that_lies_does_not_change_the_order_of_controllers() -> None:
@@ -131,6 +135,25 @@ def test_the_error_budget_counts_from_the_topics_first_line_to_the_end_of_the_lo
         ("orders", 1, 100_000, 10_000, 90.0, 10_000, True),
     ]
     assert not log.answers(target=99.0)["slo_daily"][0].is_met  # type: ignore[attr-defined]
+
+
+def test_outages_that_overlap_cost_each_moment_once_and_nothing_outside_the_logs() -> None:
+    log = with_a_led_partition()
+    log.partition(20_100, "Online", "Offline")
+    log.partition(30_100, "Offline", "Online", leader=1, leader_epoch=1, version=1, isr=(1,))
+    [one] = log.answers()["partition_outages"]
+    assert isinstance(one, Outage)
+    others = [
+        replace(one, start_ms=T0 + 25_000, start_lo_ms=T0 + 24_000, end_ms=T0 + 35_100),
+        replace(one, start_ms=T0 - 9_000, start_lo_ms=T0 - 9_000, end_ms=T0 + 100),
+        replace(one, partition=1, start_ms=T0 + 99_100, end_ms=T0 + 200_000),
+    ]
+    extents = {"orders": Extent(2, T0 + 100, T0 + 100_100)}
+    names = ("topic", "observed_ms", "unavailable_ms", "availability")
+    assert shown(list(slo_of([one, *others], extents, "c")), *names) == [
+        ("orders", 200_000, 16_000, 92.0),
+        (None, 200_000, 16_000, 92.0),
+    ]
 
 
 def test_what_the_logs_cannot_answer_is_said() -> None:
