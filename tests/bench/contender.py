@@ -43,6 +43,8 @@ class Contender:
     def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
         self.name = name
         self.process = process
+        #: before it was first controller: what a term leaves behind is taken again by the next one
+        self.fresh_bytes = 0
         self.log = log
 
     @property
@@ -100,6 +102,7 @@ async def launched(name: str, command: Sequence[str], log: Path) -> AsyncIterato
         async with within(ORDER_TIMEOUT_S, lambda: f"{name} to be ready"):
             while await contender.answer() != "ready":
                 pass
+        contender.fresh_bytes = contender.resident_bytes()
         yield contender
     finally:
         assert process.stdin is not None

@@ -48,7 +48,6 @@ Measured = dict[str, Row]
 async def one_round(world: World, contender: Contender, wanted: Collection[str]) -> Measured:
     """The rows wanted once, by one controller; the caller puts the cluster back."""
     rows: Measured = {}
-    before_bytes = contender.resident_bytes()
     # until it has won the seat and told everybody
     await _row(world, contender, "start", partial(contender.order, "start"), ALL, ALL, _is_seated(world))
     for name, measure in ROWS.items():
@@ -57,7 +56,7 @@ async def one_round(world: World, contender: Contender, wanted: Collection[str])
             rows[name] = await measure(world, contender)
         if name == FAILOVER and name in wanted and contender.is_ours:
             rows[LOAD] = Row(await contender.load_s(), ())
-            rows[MEMORY] = Row((contender.resident_bytes() - before_bytes) / 1024 / world.partitions, ())
+            rows[MEMORY] = Row((contender.resident_bytes() - contender.fresh_bytes) / 1024 / world.partitions, ())
         if name == DEATH and name in wanted and contender.is_ours:
             rows[DECISION] = Row(contender.decided_s("BrokersSeen"), ())
     await contender.order("stop")
