@@ -122,12 +122,13 @@ def handback(timeout_ms: int, url: str | None, output: str) -> None:
 
 
 def _asked(path: str, body: dict[str, Any], timeout_ms: int, url: str | None) -> dict[str, Any]:
-    from controller.cli.remote import Remote, ask_cluster  # noqa: PLC0415
+    from controller.cli.remote import Remote, ask_cluster, lab_addresses  # noqa: PLC0415
 
     async def question(remote: Remote) -> Any:
         return (await remote.write(path, body, timeout_ms))[1]
 
-    document: dict[str, Any] = ask_cluster(url or f"http://127.0.0.1:{HTTP_PORT}", question)
+    of_lab = lab_addresses().get("controller")  # that of `make kafka-up`
+    document: dict[str, Any] = ask_cluster(url or of_lab or f"http://127.0.0.1:{HTTP_PORT}", question)
     return document
 
 

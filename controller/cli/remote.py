@@ -45,12 +45,17 @@ def urls_for(url: str | None) -> Sequence[str]:
     """Where to look: the address given, else the brokers of the local cluster, else where they usually are."""
     if url is not None:
         return [(url if "://" in url else f"http://{url}").rstrip("/")]
+    return list(lab_addresses().values()) or _USUAL_URLS
+
+
+def lab_addresses() -> Mapping[str, str]:
+    """Of the local cluster's processes, by name; none where there is no local cluster."""
     lab = Path(os.environ.get("KLAMM_VAR", "var")) / "lab.json"
     try:
         brokers = wire.decode(lab.read_bytes(), dict[str, Any])["brokers"]
-        return [str(address).rstrip("/") for address in brokers.values()] or _USUAL_URLS
+        return {str(name): str(address).rstrip("/") for name, address in brokers.items()}
     except (OSError, msgspec.DecodeError, KeyError, TypeError, AttributeError):
-        return _USUAL_URLS
+        return {}
 
 
 def ask_cluster(url: str | None, question: Callable[[Remote], Awaitable[_T]]) -> _T:

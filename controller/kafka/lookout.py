@@ -79,7 +79,8 @@ class Lookout:
     def holder(self) -> Holder | None:
         """Whoever has the seat now, if that was learnt, and is not this process."""
         holder = self._holder
-        return None if holder is None or holder.seat != self._door.seat or self._door.is_active else holder
+        is_ours = self._door.controller_epoch is not None  # from the claim on
+        return None if holder is None or holder.seat != self._door.seat or is_ours else holder
 
     @property
     def is_led_by_kafka(self) -> bool:

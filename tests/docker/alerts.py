@@ -33,6 +33,8 @@ HEALTHY: Final = {
     f"klamm_registered{{{_CONTROLLER}}}": "1",
     f"klamm_registered{{{_STANDBY}}}": "1",
     f"klamm_controller_epoch{{{_CONTROLLER}}}": "7",
+    f"klamm_controller_is_kafka{{{_CONTROLLER}}}": "0",
+    f"klamm_controller_is_kafka{{{_STANDBY}}}": "0",
     f"klamm_parked_subjects{{{_CONTROLLER}}}": "0",
     f"klamm_unreadable_znodes{{{_CONTROLLER}}}": "0",
     f"klamm_log_lines_lost_total{{{_CONTROLLER}}}": "4",
@@ -45,6 +47,10 @@ _JOB: Final = {"job": "klamm"}
 _ONE, _TWO = {"job": "klamm", "instance": "one"}, {"job": "klamm", "instance": "two"}
 FIRES: Final = {
     "KlammNoController": Fires({f"{_KAFKA}activecontrollercount{{{_CONTROLLER}}}": "0"}, _JOB),
+    # nor is there no controller then
+    "KlammStandsBy": Fires(
+        {f"klamm_controller_is_kafka{{{_STANDBY}}}": "1", f"{_KAFKA}activecontrollercount{{{_CONTROLLER}}}": "0"}, _JOB
+    ),
     "KlammSeveralControllers": Fires({f"{_KAFKA}activecontrollercount{{{_STANDBY}}}": "1"}, _JOB, "2"),
     "KlammNotScraped": Fires(
         {f"{_KAFKA}activecontrollercount{{{_CONTROLLER}}}": "", f"{_KAFKA}activecontrollercount{{{_STANDBY}}}": ""}, {}

@@ -163,8 +163,9 @@ async def test_nobody_else_is_taken_for_one_of_kafkas(seat: tuple[int, int] | No
     assert (scene.view.is_led_by_kafka, scene.view.topic_names) == (False, ())
 
 
-async def test_once_ours_is_the_controller_only_belief_is_shown() -> None:
+@pytest.mark.parametrize("is_active", [False, True])  # while it loads, too
+async def test_once_ours_has_claimed_only_belief_is_shown(is_active: bool) -> None:
     scene = await a_scene()
     await scene.look()
-    scene.door.is_active, scene.door.controller_epoch = True, 8
+    scene.door.is_active, scene.door.controller_epoch = is_active, 8
     assert (scene.view.is_led_by_kafka, scene.view.topic_names) == (False, ())
