@@ -3,7 +3,9 @@ marks only say which lines can have the same."""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -36,31 +38,34 @@ def skipped_in(crew: Crew, stretches: Sequence[Stretch], gists: Sequence[Gist]) 
     skipped = []
     for one, event_ids in zip(asked, crew.spread(ids_of, asked), strict=True):
         again = []
-        for number, event_id in zip(one.numbers, event_ids, strict=True):
+        for number in one.numbers:
+            event_id = event_ids.get(number)
             if event_id in seen:
                 again.append(number)
-            seen.add(event_id)
+            elif event_id is not None:
+                seen.add(event_id)
         skipped.append(frozenset(again))
     return skipped
 
 
-def ids_of(asked: Asked) -> list[str]:
-    """Their event ids."""
+def ids_of(asked: Asked) -> dict[int, str]:
+    """Their event ids; a line that went since has none."""
     file = asked.stretch.file
-    reader, found, above = LineReader(file), [], 0
+    reader, found, above = LineReader(file), dict[int, str](), 0
     wanted = iter(asked.numbers)
     number = next(wanted, None)
-    if number is None:
-        return []
-    for content in pieces_of(asked.stretch):
-        lines = content.split(b"\n")
-        is_cut = bool(lines[-1])
-        while number is not None and number - above <= len(lines) - (not is_cut):
-            place = number - above - 1
-            is_last = is_cut and place == len(lines) - 1
-            read = reader.read(lines[place].decode("utf-8", "replace"), number, is_cut=is_last and not file.is_whole)
-            assert isinstance(read, SilverEvent), "the file changed while it was read"
-            found.append(read.event_id)
-            number = next(wanted, None)
-        above += len(lines) - 1
+    with suppress(OSError, EOFError, zlib.error):  # the stretch's gist has the trouble
+        pieces = pieces_of(asked.stretch)
+        while number is not None and (content := next(pieces, None)) is not None:
+            lines = content.split(b"\n")
+            is_cut = bool(lines[-1])
+            while number is not None and number - above <= len(lines) - (not is_cut):
+                place = number - above - 1
+                is_last = is_cut and place == len(lines) - 1
+                line = lines[place].decode("utf-8", "replace")
+                read = reader.read(line, number, is_cut=is_last and not file.is_whole)
+                if isinstance(read, SilverEvent):
+                    found[number] = read.event_id
+                number = next(wanted, None)
+            above += len(lines) - 1
     return found

@@ -182,6 +182,23 @@ def test_a_file_that_ends_within_a_line_or_goes_away_is_accounted_for(tmp_path: 
     assert_equal(files)
 
 
+def test_a_file_that_breaks_while_it_is_read_stops_nothing_and_its_repeated_lines_count_once(
+    tmp_path: Path, in_small_stretches: None
+) -> None:
+    draw = random.Random(1)
+    lines = [LINE.replace("a-7", f"t{draw.getrandbits(200):x}-{number}") for number in range(5_000)]
+    (tmp_path / "state-change.log").write_text("".join(lines[:10]))
+    packed = tmp_path / "bad.log.gz"
+    packed.write_bytes(gzip.compress("".join(lines).encode()))
+    files = surveyed(tmp_path)
+    packed.write_bytes(packed.read_bytes()[:-20_000])
+    done = quick.conclude(files)
+    assert sorted(file.status for file in done.files) == ["read", "unreadable"]
+    assert sum(count.duplicates for count in done.counts) == 10
+    assert sum(count.events for count in done.counts) > 1_000
+    assert all(one.lines == one.events + one.continuations + one.duplicates + one.quarantined for one in done.counts)
+
+
 def test_quotes_are_the_lines_at_their_places(tmp_path: Path) -> None:
     lines = [f"line {number} {'x' * (number % 50)}" for number in range(60_000)]
     (tmp_path / "a.log").write_text("\n".join(lines))
