@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from random import Random
 from typing import Protocol
 
@@ -19,14 +19,14 @@ import structlog
 from controller.answers import reply_for
 from controller.config import Limits
 from controller.core.admin import Reported
-from controller.core.changes import Change, Committed, SubjectParked, Unreadable
+from controller.core.changes import Change, Committed, StateDecided, SubjectParked, Unreadable
 from controller.core.cluster import Cluster
 from controller.core.decide import decide
 from controller.core.events import Event
 from controller.core.events import Request as AskedEvent
 from controller.core.lines import Line, Stamp, lines_for
 from controller.core.reassignment import due_after
-from controller.core.requests import Telling, requests_for
+from controller.core.requests import Telling, is_first, requests_for
 from controller.core.znodes import writes_for
 from controller.inbox import Inbox, Reply, Request
 from controller.metrics import Meters
@@ -128,6 +128,9 @@ class Loop:
         dropped: set[str] = set()
         for number in sorted(steps):
             changes = [change for change in steps[number] if change.subject not in dropped]
+            if dropped:  # what was never led is led when its topic is read again
+                left = (change for change in steps[number] if change.subject in dropped)
+                self._mark_dirty(one for one in left if not (isinstance(one, StateDecided) and is_first(one)))
             result = await self._store.commit(self.cluster, changes)
             self._on_phase("committed")
             self._stand(result.committed, event_id)
@@ -173,9 +176,8 @@ class Loop:
     def _read_again(self, unsettled: Sequence[Change], event_id: str) -> None:
         """What conflicted is dirty. A subject that never comes to stand is left out: others must be served."""
         self._conflicts.update({change.subject for change in unsettled})
-        for change in unsettled:
-            if self._conflicts[change.subject] <= self._limits.conflicts_per_subject:
-                self._inbox.mark_dirty(write.path for write in writes_for(self.cluster, change))
+        limit = self._limits.conflicts_per_subject
+        self._mark_dirty(change for change in unsettled if self._conflicts[change.subject] <= limit)
         hopeless = {
             one.subject for one in unsettled if self._conflicts[one.subject] > self._limits.conflicts_per_subject
         }
@@ -183,6 +185,11 @@ class Loop:
         parked = [Committed(SubjectParked(one, trouble)) for one in sorted(hopeless) if one not in self.cluster.parked]
         if parked:
             self._stand(parked, event_id)
+
+    def _mark_dirty(self, changes: Iterable[Change]) -> None:
+        """Their znodes are read in the next turn, and what they need is decided from what is there."""
+        for change in changes:
+            self._inbox.mark_dirty(write.path for write in writes_for(self.cluster, change))
 
     async def _answer(self, request: Request) -> None:
         request.event_id = self._id_of(self._events + 1)

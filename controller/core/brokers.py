@@ -6,7 +6,7 @@ what it had in hand is lost, so its leaderships move first, and only where nobod
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 import msgspec
@@ -16,7 +16,7 @@ from controller.core.admin import BrokerForgotten, BrokerNoted, broker_subject, 
 from controller.core.changes import BrokerChanged, BrokerGone, BrokerLive, Change, Refused
 from controller.core.codes import Code
 from controller.core.events import BrokersSeen, ForgetBrokerAsked
-from controller.core.model import Broker
+from controller.core.model import Broker, Topic
 from controller.core.repair import Presence, repair_topic
 from controller.core.states import ReplicaStatus, replica_move
 from controller.core.work import Context, Decided, Work
@@ -57,8 +57,15 @@ def on_brokers_seen(context: Context, event: BrokersSeen) -> Iterator[Work]:
         if cluster.duties.is_leaving(topic):
             run = partial(deletion.on_presence, context, topic, presence)
         else:
-            run = partial(repair_topic, context, topic, numbers, presence, reason)
+            run = partial(repair_topic, context, topic, _with_id(cluster.topics[topic], numbers), presence, reason)
         yield Work(topic_subject(topic), run)
+
+
+def _with_id(topic: Topic, numbers: Iterable[int]) -> Iterable[int]:
+    """What was never led waits while its topic has no id: writing that met a conflict, and is being done again."""
+    if topic.topic_id is not None:
+        return numbers
+    return [number for number in numbers if topic.partitions[number].state is not None]
 
 
 def on_time_passed(context: Context) -> Iterator[Work]:

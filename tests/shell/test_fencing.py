@@ -216,3 +216,26 @@ async def test_a_notification_is_removed_only_after_its_effect_is_believed() -> 
         newest = next(iter(rows[-1].values()))[0]
         assert newest.state is not None
         assert newest.state.isr == (1, 2)
+
+
+async def test_what_rested_on_a_step_that_met_a_conflict_is_decided_again() -> None:
+    server = await a_server()
+    await a_broker(server, 2)
+    tool = await server.connect()
+    await tool.create("/brokers/topics/orders", topic_json([1, 2], topic_id=None))
+    led = {"controller_epoch": 0, "leader": 1, "version": 1, "leader_epoch": 0, "isr": [1, 2]}
+    for path, data in (("", b""), ("/0", b""), ("/0/state", json.dumps(led).encode())):
+        await tool.create(f"/brokers/topics/orders/partitions{path}", data)
+    transactions = 0
+
+    async def touch_the_topic(client: FakeClient, name: str) -> None:
+        nonlocal transactions
+        if client is not tool and name == "transact":
+            transactions += 1
+            if transactions == 2:  # after the claim: its id is to be written
+                await tool.set("/brokers/topics/orders", topic_json([1, 2], topic_id=None), -1)
+
+    server.on_request = touch_the_topic
+    async with a_controller(server, 3):
+        await until(lambda: (state_of(server, "orders", 0) or {})["leader"] == 2)
+    assert "topic_id" in json.loads(server.read("/brokers/topics/orders") or b"{}")
