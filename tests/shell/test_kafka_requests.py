@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from controller import wire
 from controller.core.codes import Code
@@ -20,6 +21,7 @@ from controller.dialects.kafka_codec import WireError
 from controller.dialects.kafka_levels import LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA, level_for
 from controller.dialects.kafka_nodes import PLAINTEXT, KnownNode, Listener, broker_node
 from controller.dialects.kafka_requests import answer_in, opened, stop_bodies
+from controller.dialects.kept import Kept, Part
 from tests.shell import kafka_support as kio
 
 LEVELS = ["2.4", "2.5", "2.6", "2.7", "2.8", "3.0", "3.2-IV0", "3.3", "3.4", "3.9"]
@@ -78,6 +80,20 @@ def test_states_are_told_as_kafkas_own_schema_has_them(request: Request, name: s
     version = level.version_of(key)
     ours = opened(key, version, 12, EPOCHS) + a_dialect(name).encode(request)
     assert ours == kio.request_header(key, version, 12, "klamm") + other(request, level, EPOCHS, nodes_of(request))
+
+
+@given(requests, requests, st.sampled_from(LEVELS))
+def test_rows_made_for_another_broker_serve_the_very_same_states_only(
+    request: Request, earlier: Request, name: str
+) -> None:
+    dialect, kept = a_dialect(name), Kept()
+    parts = {
+        key: Part(whole, [number for number, one in whole.items() if one is not None and number % 2])
+        for key, whole in request.rows.items()
+    }
+    for told in (earlier, request, replace(request, rows=parts), request):
+        alone = dialect.encode(replace(told, path=wire.LEADER_AND_ISR))
+        assert dialect.encode(replace(told, path=wire.LEADER_AND_ISR, kept=kept)) == alone
 
 
 @given(by_topic(stops), st.sampled_from(LEVELS))
