@@ -98,6 +98,12 @@ def collected(events: DataFrame, names: Iterable[str]) -> list[SilverEvent]:
     return [event_of(row.asDict()) for row in few.collect()]
 
 
+def one_by_one(events: DataFrame, names: Iterable[str]) -> Iterator[SilverEvent]:
+    """The events of these names, a part of them in memory at a time."""
+    for row in events.filter(F.col("event").isin(*names)).select(*READ).toLocalIterator():
+        yield event_of(row.asDict())
+
+
 def voices_of(
     events: DataFrame, wanted: Mapping[str, Iterable[tuple[int, int]]]
 ) -> dict[str, dict[tuple[int, int], int]]:

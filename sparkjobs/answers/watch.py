@@ -1,8 +1,9 @@
 """Outages as lines come in, in any order: what was concluded is concluded again only where it may read otherwise.
 
-New lines about a partition touch that partition. New lines about controllers, brokers or deletions may change the facts
-about the cluster; then every partition is touched that has a line which can begin an outage. No clock and no watermark:
-a line that comes late is sorted in by its epochs, as in a batch. Pure: whoever calls looks up what was heard when.
+A partition is watched from the first line on that can begin an outage: only of watched ones are the lines kept here,
+and whoever calls looks up what was said of them before. New lines about a watched partition touch it. New lines about
+controllers, brokers or deletions may change the facts about the cluster; then every watched partition is touched. No
+clock and no watermark: a line that comes late is sorted in by its epochs, as in a batch. Pure.
 """
 
 from __future__ import annotations
@@ -42,30 +43,49 @@ class Watch:
         self._of_partition: dict[Partition, dict[str, SilverEvent]] = {}
         self._voices: dict[Moment, int | None] = {}
         self._facts = facts_for(cluster, [], [])
-        self._troubled: set[Partition] = set()
         self._touched: set[Partition] = set()
 
-    def take(self, tallies: Iterable[Tally], of_cluster: Iterable[SilverEvent], of: Iterable[SilverEvent]) -> None:
-        """Lines that are new, those about partitions in `of`; a line that was taken before changes nothing."""
+    @property
+    def kept(self) -> int:
+        """How many lines about partitions are in memory."""
+        return sum(map(len, self._of_partition.values()))
+
+    def take(
+        self, tallies: Iterable[Tally], of_cluster: Iterable[SilverEvent], of: Iterable[SilverEvent]
+    ) -> set[Partition]:
+        """Lines that are new, those about partitions in `of`; a line that was taken before changes nothing. The
+        partitions that are watched from now on: all lines about them, so far, are to be `recall`ed."""
         for one in tallies:
             key = (*one[: Tally._fields.index("times")],)
             known = self._tallies.get(key)
             self._tallies[key] = one if known is None else _together(known, one)
         for event in of_cluster:
             self._of_cluster[event.event_id] = _earlier(event, self._of_cluster.get(event.event_id))
+        fresh = set()
         for event in of:
-            partition = (event.topic or "", -1 if event.partition is None else event.partition)
-            mine = self._of_partition.setdefault(partition, {})
+            partition = _partition_of(event)
+            if partition not in self._of_partition and outages.may_begin(event):
+                self._of_partition[partition] = {}
+                fresh.add(partition)
+            self._keep(partition, event)
+        return fresh
+
+    def recall(self, of: Iterable[SilverEvent]) -> None:
+        """Lines about watched partitions, from before they were."""
+        for event in of:
+            self._keep(_partition_of(event), event)
+
+    def _keep(self, partition: Partition, event: SilverEvent) -> None:
+        mine = self._of_partition.get(partition)
+        if mine is not None:
             mine[event.event_id] = _earlier(event, mine.get(event.event_id))
             self._touched.add(partition)
-            if outages.may_begin(event):
-                self._troubled.add(partition)
 
     def moments(self) -> tuple[list[Moment], list[Moment]]:
         """Of whom it matters when they were last heard, and before when: known to matter before, and new."""
         facts = facts_for(self._cluster, list(self._tallies.values()), self._of_cluster.values())
         if _basis(facts) != _basis(self._facts):
-            self._touched |= self._troubled
+            self._touched |= self._of_partition.keys()
         self._facts = facts
         asked = {(loss.broker, loss.silent_from_ms) for loss in facts.losses}
         self._voices = {moment: ms for moment, ms in self._voices.items() if moment in asked}
@@ -77,7 +97,7 @@ class Watch:
             known, heard_ms = self._voices.get(moment), voices.get(moment)
             latest = max((ms for ms in (known, heard_ms) if ms is not None), default=None)
             if latest != known:
-                self._touched |= self._troubled
+                self._touched |= self._of_partition.keys()
             self._voices[moment] = latest
 
     def conclude(self) -> dict[Partition, list[Outage]]:
@@ -89,6 +109,10 @@ class Watch:
             partition: list(outages.outages_of(list(self._of_partition[partition].values()), facts))
             for partition in sorted(touched)
         }
+
+
+def _partition_of(event: SilverEvent) -> Partition:
+    return event.topic or "", -1 if event.partition is None else event.partition
 
 
 def _together(one: Tally, other: Tally) -> Tally:

@@ -3,8 +3,9 @@
 Structured Streaming says which pieces belong to a batch, and its checkpoint that each is taken once. A batch is staged
 under its number, so that one repeated after a crash replaces itself. Nothing hangs on a watermark: `Watch` sorts new
 lines in among those it knows, by their epochs, and what reads otherwise then is told as a revision. It knows what the
-staged lines say; a process that begins anew reads it from there, and what was told from the alerts. Alerts go by the
-clocks as they are; once the input has ended, `finish` settles the staged lines exactly as a batch does, clocks and
+staged lines say; a process that begins anew reads it from there, and what was told from the alerts. In memory are the
+lines about partitions that were in trouble, and those about controllers and brokers. Alerts go by the clocks as they
+are; once the input has ended, `finish` settles the staged lines exactly as a batch does, clocks and
 all, and revises what that changes.
 """
 
@@ -34,6 +35,7 @@ from sparkjobs.spark.lines import staged_schema
 from sparkjobs.spark.paths import literal
 from sparkjobs.spool import Piece, Spool, piece_of
 
+_IS_ABOUT_ONE: Final = "topic IS NOT NULL AND partition IS NOT NULL"
 _BATCH: Final = re.compile(r"batch=(\d+)", re.ASCII)
 
 
@@ -116,12 +118,15 @@ class Stream:
 
     def _take(self, watch: Watch, numbers: Iterable[int]) -> None:
         events = as_said(self.staged(numbers))
-        about = events.filter("topic IS NOT NULL AND partition IS NOT NULL")
-        watch.take(
+        fresh = watch.take(
             by_spark.tallies_of(events),
             by_spark.collected(events, CLUSTER_EVENTS),
-            by_spark.collected(about, outages.EVENTS),
+            by_spark.one_by_one(events.filter(_IS_ABOUT_ONE), outages.EVENTS),
         )
+        if fresh:
+            wanted = F.broadcast(self._spark.createDataFrame(sorted(fresh), "topic string, partition int"))
+            before = as_said(self.staged()).join(wanted, ["topic", "partition"], "left_semi")
+            watch.recall(by_spark.one_by_one(before, outages.EVENTS))
 
     def _hear(self, watch: Watch, number: int) -> None:
         """Of moments that mattered before, only the new lines can say more."""

@@ -37,7 +37,9 @@ class Watching:
         self.so_far += events
         new = local.sort_events(self.cluster, events)
         about = [e for e in events if e.event in outages.EVENTS and e.topic is not None and e.partition is not None]
-        self.watch.take(new.tallies, new.of_cluster, about)
+        fresh = self.watch.take(new.tallies, new.of_cluster, about)
+        kinds = outages.EVENTS
+        self.watch.recall(e for e in self.so_far if (e.topic, e.partition) in fresh and e.event in kinds)
         before, since = self.watch.moments()
         self.watch.hear(before, dict(new.voices(before)))
         self.watch.hear(since, dict(local.sort_events(self.cluster, self.so_far).voices(since)))
@@ -99,14 +101,28 @@ def test_only_what_is_touched_is_gone_through_again(tmp_path: Path) -> None:
     simulation = Simulation(3, partitions=40).run(faults=4)
     write(simulation, tmp_path, "TRACE")
     events = sorted(events_in(tmp_path), key=lambda event: event.ts_utc)
-    watching, last = Watching("c"), next(e for e in reversed(events) if e.event == "partition_changed")
+    watched = {(e.topic, e.partition) for e in events if e.event in outages.EVENTS and outages.may_begin(e)}
+    of_watched = (e for e in reversed(events) if e.event == "partition_changed" and (e.topic, e.partition) in watched)
+    watching, last = Watching("c"), next(of_watched)
     early = [event for event in events if event is not last]
     watching.see(early)
-    assert len(watching.concluded) == 40
+    assert watching.concluded == watched
+    assert 10 < len(watched) < 40
     watching.see([event for event in early if event.event == "other"][-10:])
     assert watching.concluded == set()
     watching.see([last])
     assert watching.concluded == {(last.topic, last.partition)}
+
+
+def test_of_partitions_that_were_never_in_trouble_no_line_is_kept(tmp_path: Path) -> None:
+    simulation = Simulation(3, partitions=40).run(faults=1)
+    write(simulation, tmp_path, "TRACE")
+    events, watching = events_in(tmp_path), Watching("c")
+    watching.see(events)
+    about = [e for e in events if e.event in outages.EVENTS and e.topic is not None]
+    troubled = {(e.topic, e.partition) for e in about if outages.may_begin(e)}
+    assert 0 < len(troubled) < 40
+    assert watching.watch.kept == sum((e.topic, e.partition) in troubled for e in about) < len(about)
 
 
 def test_what_turns_out_to_be_none_is_retracted_and_may_come_back() -> None:
