@@ -75,7 +75,7 @@ def pack(contents: list[bytes], folder: Path, draw: random.Random) -> None:
 @pytest.mark.java
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(6))
 def test_random_logs_of_all_dialects_give_equal_rows_in_every_table(
     spark: SparkSession, tmp_path: Path, seed: int
 ) -> None:
