@@ -34,7 +34,7 @@ pytestmark = pytest.mark.long
 
 IS_FULL: Final = os.environ.get("KLAMM_HYPOTHESIS") == "full"
 #: drawn per operation and mode: the same each time, or many more and others each time
-PLAN: Final = {"max_examples": 300 if IS_FULL else 30, "derandomize": not IS_FULL}
+PLAN: Final = {"max_examples": 150 if IS_FULL else 30, "derandomize": not IS_FULL}
 CHECKS: Final = [status_code_conformance, content_type_conformance, response_schema_conformance]
 #: a stream does not end
 ENDLESS: Final = {("GET", "/v1/events")}
@@ -87,6 +87,13 @@ ASKED: Final = [
 ]
 
 
+def keep_small(body: Any) -> None:
+    """The model of ZooKeeper behind this API takes minutes for many thousand partitions; more are refused."""
+    for name in ("count", "partitions") if isinstance(body, dict) else ():
+        if type(body.get(name)) is int and 100 < body[name] < 1_000_000:
+            body[name] = 100
+
+
 @pytest.mark.parametrize(("method", "path", "mode"), ASKED)
 def test_every_answer_is_as_described(url: str, said: BaseSchema, method: str, path: str, mode: GenerationMode) -> None:
     operation, answers = said[path][method], []
@@ -97,6 +104,7 @@ def test_every_answer_is_as_described(url: str, said: BaseSchema, method: str, p
         case = data.draw(operation.as_strategy(generation_mode=mode))
         if data.draw(st.booleans()):
             case.path_parameters |= {name: THERE[name] for name in case.path_parameters.keys() & THERE.keys()}
+        keep_small(case.body)
         response = case.call(base_url=url, timeout=20)
         answers.append(response.status_code)
         case.validate_response(response, checks=CHECKS)
