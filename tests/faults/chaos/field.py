@@ -169,7 +169,10 @@ def give_files(pid: int | None) -> None:
 
 def is_stopped(pid: int | None) -> bool:
     """Whether the kernel lets a process run no more."""
-    return pid is not None and Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    try:
+        return pid is not None and Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except FileNotFoundError:  # killed meanwhile
+        return False
 
 
 async def stands(pid: int | None) -> bool:
