@@ -105,7 +105,7 @@ class Round:
             if injury is not None:
                 await elapse(act.length_s)
                 await injury.heal()
-        except (LabError, ZooKeeperError, TimeoutError, ProcessLookupError):
+        except (LabError, ZooKeeperError, TimeoutError, ProcessLookupError, FileNotFoundError):
             injury = None  # what else is broken makes it impossible
         has_hit = injury is not None and injury.has_hit()
         (self.hits if has_hit else self.misses)[act.harm] += 1
