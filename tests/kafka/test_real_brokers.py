@@ -13,6 +13,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from controller.http import HttpClient
+from tests.browser.pages import a_visit
 from tests.kafka.cluster import Cluster, a_cluster, until
 
 pytestmark = [pytest.mark.java, pytest.mark.maven, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
@@ -87,6 +89,41 @@ async def test_a_broker_killed_leads_nothing_and_comes_back_in_sync(cluster: Clu
     await cluster.brokers[2].start()
     await in_sync(cluster, "killed")
     assert await cluster.consume("killed", 200) == 200
+
+
+@pytest.mark.chromium
+async def test_what_it_decided_is_explained_counted_streamed_written_down_and_shown(cluster: Cluster) -> None:
+    """Of the broker that was killed and came back in the test before."""
+    ask = cluster.controller.ask
+    placed = cluster.read("/brokers/topics/killed")["partitions"]
+    numbers = [int(number) for number, replicas in placed.items() if replicas[0] == 2]
+    assert numbers, "it led something"
+    _, story = await ask("GET", f"/v1/partitions/killed/{numbers[0]}/story")
+    assert any(one["reason"] == "brokers gone 2" for one in story["story"]), story
+    assert {one["broker_id"] for one in story["replicas"] if one["is_eligible"]} == {1, 2, 3}
+    _, answer = await ask("POST", "/v1/what-if", {"kill": [1]})
+    assert (answer["offline"], len(answer["moves"]) > 0) == ([], True)
+    _, history = await ask("GET", "/v1/controller/history")
+    assert history["items"][-1]["broker_id"] == 100
+    assert "acknowledged" in history["items"][-1]["phases"], "real brokers have answered"
+    client = HttpClient()
+    path = f"{cluster.controller.url}/v1/events?last=10000&follow=false"
+    streamed = (await client.send("GET", path, b"", {}, 10_000)).body.decode()
+    metrics = (await client.send("GET", f"{cluster.controller.url}/metrics", b"", {}, 10_000)).body.decode()
+    await client.close()
+    assert '"topic":"killed"' in streamed
+    for line in ("kafka_controller_kafkacontroller_activecontrollercount 1.0", "kafka_brokers 3.0"):
+        assert line in metrics.splitlines()
+    lines = map(json.loads, (cluster.controller.directory / "state-change.log").read_text().splitlines())
+    written = [one for one in lines if (one["kind"], one.get("topic")) == ("partition", "killed")]
+    leaders = [one["leader"] for one in written if one["partition"] == numbers[0]]
+    assert (leaders[0], leaders[-1] in (1, 3)) == (2, True)
+    async with a_visit() as visit:
+        await visit.page.goto(cluster.controller.url)
+        await visit.until("document.querySelector('#live .on') !== null")
+        await visit.until("document.querySelector('#matrix').textContent.includes('killed')")
+        assert await visit.text("#controller strong") == "broker 100"
+        assert visit.complaints == []
 
 
 async def test_a_broker_frozen_past_its_session_is_replaced_and_rejoins(cluster: Cluster) -> None:
