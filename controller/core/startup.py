@@ -16,7 +16,7 @@ from controller.core.elections import status_of
 from controller.core.events import StateFact, TermStarted
 from controller.core.model import Broker
 from controller.core.repair import Presence, repair_topic
-from controller.core.topics import give_id
+from controller.core.topics import made_whole
 from controller.core.work import Context, Decided, Work
 
 #: how far back the last decision of the previous controller may reach (interface, section 4)
@@ -38,8 +38,8 @@ def found_states(
 
 
 def on_term_started(context: Context, event: TermStarted) -> Iterator[Work]:
-    """Step 0: what makes no sense, missing topic ids, what was found: recorded before anything is written over it.
-    Step 1: leaderships, and brokers go live."""
+    """Step 0: what makes no sense, missing topic ids, replicas on us, and what was found, recorded before it is written
+    over. Step 1: leaderships, and brokers go live."""
     online = frozenset(event.brokers)
     for (name, number), (trouble, zxid) in sorted(context.cluster.unreadable.items(), key=str):
         change = Unreadable(name, number, trouble, zxid)
@@ -67,8 +67,8 @@ def _start_topic(
             continue
         target = status_of(fact.state, online)
         yield 0, StateFound(name, fact.partition, fact.state, fact.version, fact.zxid, "found", target)
-    if topic.topic_id is None:
-        yield give_id(context, topic)
+    if not is_leaving or topic.topic_id is None:
+        yield from made_whole(context, topic, online)
     if not is_leaving:
         yield from repair_topic(context, name, topic.partitions, Presence(online), "term started", step=1)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from functools import partial
 from random import Random
 
@@ -19,7 +20,7 @@ from controller.core.codes import Code
 from controller.core.deletion import on_topic_gone
 from controller.core.events import CreateTopicAsked, TopicFact, TopicsSeen
 from controller.core.formats import encode_topic
-from controller.core.misplaced import without_controller
+from controller.core.misplaced import MISPLACED, misplaced_in, without_controller
 from controller.core.model import Assignment, Partition, Replicas, Topic
 from controller.core.placement import Place, place_at_random, placement_trouble
 from controller.core.repair import Presence, repair_partition
@@ -52,10 +53,14 @@ def on_create_topic_asked(context: Context, event: CreateTopicAsked) -> Iterator
     yield Work(topic_subject(event.name), partial(_create_topic, context, event))
 
 
-def give_id(context: Context, topic: Topic) -> Decided:
-    """Write the id that a topic made by an older tool lacks."""
-    topic_id = draw_topic_id(context.entropy)
-    return 0, TopicWritten(topic.name, topic_id, assignment_of(topic), "topic id was missing")
+def made_whole(context: Context, topic: Topic, live_ids: AbstractSet[int]) -> Iterator[Decided]:
+    """At the start of a term: write the id that a topic made by an older tool lacks, and what was placed on us."""
+    mended = misplaced_in(context.cluster, topic, live_ids)
+    if topic.topic_id is None:
+        whole = assignment_of(topic) | mended
+        yield 0, TopicWritten(topic.name, draw_topic_id(context.entropy), whole, "topic id was missing")
+    elif mended:
+        yield 0, TopicWritten(topic.name, topic.topic_id, assignment_of(topic) | mended, MISPLACED)
 
 
 def assignment_of(topic: Topic) -> dict[int, Assignment]:
@@ -132,14 +137,13 @@ def _is_whole(topic: Topic) -> bool:
 
 
 def _mended(cluster: Cluster, fact: TopicFact, known: Topic | None) -> dict[int, Assignment]:
-    """Partitions never led that were placed on the controller, though it is no broker. Real brokers, who are told of
-    it beside the brokers, place topics there that they create by themselves."""
+    """Partitions never led that were placed on the controller, though it is no broker."""
     before = {} if known is None else known.partitions
     return {
         number: mended
         for number, wanted in fact.assignment.items()
         if (number not in before or before[number].state is None)
-        and (mended := without_controller(cluster, wanted)) is not None
+        and (mended := without_controller(cluster, wanted, cluster.live_ids)) is not None
     }
 
 
@@ -157,7 +161,7 @@ def _written_back(
     elif topic_id != fact.topic_id or any(fact.assignment.get(number) != before[number] for number in running):
         yield 1, TopicWritten(fact.name, topic_id, whole, "written back what was lost")
     elif mended:
-        yield 1, TopicWritten(fact.name, topic_id, whole, "placed on the controller, which is no broker")
+        yield 1, TopicWritten(fact.name, topic_id, whole, MISPLACED)
 
 
 def _lead_first(context: Context, topic: str, number: int, wanted: Assignment) -> Iterator[Decided]:

@@ -199,6 +199,8 @@ async def soak(minutes: float, seed: int, directory: Path, kind: str | None) -> 
         consumer = await client_of(cluster, "VerifiableConsumer", "--topic", TOPIC, *consumer_group)
         run = Soak(cluster, seed)
         try:
+            # made by a broker: in the moment of a handback it would be placed on us, until our next term
+            await until(lambda: cluster.read("/brokers/topics/__consumer_offsets"), "the consumer's group is kept")
             await run.run(minutes)
             producer.signal(Signals.SIGTERM)
             await producer.wait()

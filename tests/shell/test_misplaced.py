@@ -41,6 +41,20 @@ async def test_a_partition_that_was_led_stays_as_it_is() -> None:
         assert json.loads(site.server.read(TOPIC) or b"")["partitions"] == {"0": [1, 9]}
 
 
+async def test_what_another_controller_led_like_that_meanwhile_is_placed_anew_by_the_next_term() -> None:
+    site = await a_site()
+    await site.write(TOPIC, topic_json([9, 1, 2], [9, 1, 2, 3]))
+    state = json.dumps({"controller_epoch": 0, "leader": 1, "version": 1, "leader_epoch": 0, "isr": [1, 2]}).encode()
+    for path in ("", "/0", "/1"):
+        await site.write(f"{TOPIC}/partitions{path}", b"")
+    for number in range(2):
+        await site.write(f"{TOPIC}/partitions/{number}/state", state)
+    async with leading(site, is_dedicated=True) as node:
+        assert json.loads(site.server.read(TOPIC) or b"")["partitions"] == {"0": [3, 1, 2], "1": [1, 2, 3]}
+        assert site.server.read(f"{TOPIC}/partitions/0/state") == state, "who leads and is in sync is the same"
+        assert 9 not in belief(node).hosted
+
+
 async def test_a_controller_that_is_a_broker_keeps_its_replicas_while_it_is_away() -> None:
     site = await a_site()
     async with leading(site):
