@@ -24,8 +24,8 @@ from brokerstub.isr import IsrKeeper
 from brokerstub.log_dirs import LogDirs
 from brokerstub.metadata import MetadataCache
 from brokerstub.notices import Notices
-from brokerstub.parts import OutOfOrderError, Parts
-from brokerstub.replicas import Change, Key, Replicas, Taken, pieces
+from brokerstub.parts import OutOfOrderError, Parts, pieces
+from brokerstub.replicas import Change, Key, Replicas, Taken
 from brokerstub.sessions import Sessions
 from controller.clock import jump
 from controller.config import LIMITS, BrokerConfig, Limits

@@ -4,7 +4,10 @@ begins, or at a higher controller epoch. Pure; of a body it reads only which par
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
+
+from controller.wire import TopicRows
 
 
 class Part(Protocol):
@@ -52,3 +55,21 @@ class Parts(Generic[T]):
             return [], False
         bodies, self._bodies = self._bodies, []
         return bodies, True
+
+
+def pieces(bodies: Iterable[Sequence[TopicRows]], partitions_max: int) -> Iterator[list[TopicRows]]:
+    """The rows of some bodies in pieces of at most so many partitions, in order."""
+    piece: list[TopicRows] = []
+    room = partitions_max
+    for topic in (topic for topics in bodies for topic in topics):
+        start = 0
+        while start < len(topic.partitions):
+            rows = topic.partitions[start : start + room]
+            piece.append(TopicRows(topic.topic, topic.topic_id, rows))
+            start += len(rows)
+            room -= len(rows)
+            if not room:
+                yield piece
+                piece, room = [], partitions_max
+    if piece:
+        yield piece

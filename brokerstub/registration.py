@@ -61,8 +61,9 @@ TOP_LEVEL_PATHS: Final = (
     "/cluster",
     "/klamm",
 )
-#: a foreign owner of our id has this many session time-outs to go
-PATIENCE_IN_SESSION_TIMEOUTS: Final = 1.5
+#: a foreign owner of our id has this many session time-outs to go: a new leader of ZooKeeper gives each session a whole
+#: one anew
+PATIENCE_IN_SESSION_TIMEOUTS: Final = 2.5
 
 
 class DuplicateBrokerError(Exception):
@@ -227,6 +228,7 @@ async def _told_of_changes(zk: ZooKeeper, path: str | None = None) -> AsyncItera
 
 async def _connected(zk: ZooKeeper, changed: asyncio.Event) -> None:
     """Return when there is a connection again, or the session is gone (the next call says so)."""
+    await asyncio.sleep(0)  # as `connected`: a broken connection is noticed only while others run
     while zk.state is SessionState.SUSPENDED:
         changed.clear()
         await changed.wait()

@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import Final
 
@@ -23,6 +24,8 @@ Key = tuple[str, int]
 LEADER_EPOCHS_KEPT: Final = 16
 #: StopReplica for a topic under deletion, and without a leader epoch
 ANY_LEADER_EPOCH: Final = (-2, -1)
+TOPIC_DELETED: Final = -2  # and its id is never given again
+DELETED_KEPT: Final = 100_000
 
 
 class SetAside(msgspec.Struct, frozen=True, gc=False):
@@ -94,8 +97,10 @@ class Replicas:
         self.strays: dict[Key, Replica] = {}
         self._draw_log_id = draw_log_id
         self._topic_ids: dict[tuple[str, int], str] = {}
+        #: up to which leader epoch a replica was deleted: a request that comes late, or twice, must not bring it back
+        self._deleted: dict[Key, int] = {}
+        #: replicas in each log directory
         self._load = dict.fromkeys(directories, 0)
-        """Replicas in each log directory."""
         self._broken = set(broken)
         for replica in sorted(found, key=lambda one: one.leader_epochs, reverse=True):
             if replica.key not in self.held and replica.key not in self.strays:  # made anew while this one was offline
@@ -104,6 +109,7 @@ class Replicas:
     def begin(self) -> None:
         """A new incarnation has been told nothing yet."""
         self.told.clear()
+        self._deleted.clear()
 
     def led(self, key: Key) -> PartitionRow | None:
         """The partition's row, if this broker leads it."""
@@ -112,8 +118,7 @@ class Replicas:
 
     def within(self, directory: int) -> list[Replica]:
         """All that a log directory has."""
-        everything = chain(self.held.values(), self.strays.values())
-        return [replica for replica in everything if replica.directory == directory]
+        return [one for one in chain(self.held.values(), self.strays.values()) if one.directory == directory]
 
     def fail(self, directory: int) -> Taken:
         """A log directory is lost: what it has is offline, and neither led nor followed."""
@@ -142,6 +147,7 @@ class Replicas:
         """A full list is about to be taken in: what is held and not in it is a stray, and no longer led or followed."""
         keys = {(topic.topic_id, row.partition) for topics in bodies for topic in topics for row in topic.partitions}
         taken = Taken()
+        self._deleted.clear()
         for replica in [replica for key, replica in self.held.items() if key not in keys]:
             if replica.directory in self._broken:  # cannot be moved now, and must not stand in the way either
                 self._free_name(replica)
@@ -195,7 +201,7 @@ class Replicas:
             return Code.KAFKA_STORAGE_ERROR
         if self._topic_ids.get((topic.topic, row.partition), topic.topic_id) != topic.topic_id:
             return Code.INCONSISTENT_TOPIC_ID
-        if row.leader_epoch < _leader_epoch_of(known, on_disk):
+        if row.leader_epoch < max(_leader_epoch_of(known, on_disk), self._deleted.get(key, -1)):
             return Code.STALE_CONTROLLER_EPOCH
         if self.broker_id not in row.replicas:
             return Code.UNKNOWN_TOPIC_OR_PARTITION
@@ -236,6 +242,11 @@ class Replicas:
             if stop.leader_epoch not in ANY_LEADER_EPOCH and stop.leader_epoch < known.leader_epoch:
                 return Code.FENCED_LEADER_EPOCH
             taken.changes.append(Change(key, self.told.pop(key), None))
+        if stop.delete:
+            last_epoch = max(stop.leader_epoch, _leader_epoch_of(known, on_disk))
+            self._deleted[key] = sys.maxsize if stop.leader_epoch == TOPIC_DELETED else last_epoch
+            if len(self._deleted) > DELETED_KEPT:
+                del self._deleted[next(iter(self._deleted))]
         if stop.delete and on_disk is not None:
             self._drop(key)
             taken.deleted.append(on_disk)
@@ -270,21 +281,3 @@ def _leader_epoch_of(row: PartitionRow | None, replica: Replica | None) -> int:
     if row is not None:
         return row.leader_epoch
     return replica.leader_epochs[-1] if replica is not None and replica.leader_epochs else -1
-
-
-def pieces(bodies: Iterable[Sequence[TopicRows]], partitions_max: int) -> Iterator[list[TopicRows]]:
-    """The rows of some bodies in pieces of at most so many partitions, in order."""
-    piece: list[TopicRows] = []
-    room = partitions_max
-    for topic in (topic for topics in bodies for topic in topics):
-        start = 0
-        while start < len(topic.partitions):
-            rows = topic.partitions[start : start + room]
-            piece.append(TopicRows(topic.topic, topic.topic_id, rows))
-            start += len(rows)
-            room -= len(rows)
-            if not room:
-                yield piece
-                piece, room = [], partitions_max
-    if piece:
-        yield piece

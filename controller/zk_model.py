@@ -247,7 +247,10 @@ class ZooKeeper(Protocol):
 
 
 async def connected(zk: ZooKeeper) -> None:
-    """Return once requests can be sent again; SessionLostError when they never can."""
+    """Return once requests can be sent again; SessionLostError when they never can. It always lets others run: a
+    connection that has just broken refuses requests at once, before the task that reads from it could notice, and who
+    asked again and again without a pause would keep it from that for ever."""
+    await asyncio.sleep(0)
     changed = asyncio.Event()
 
     def note(state: SessionState) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from brokerstub.parts import pieces
 from brokerstub.replica_log import ReplicaLog
-from brokerstub.replicas import Replica, Replicas, SetAside, Taken, pieces
+from brokerstub.replicas import Replica, Replicas, SetAside, Taken
 from controller.core.codes import Code
 from controller.wire import AlteredRow, PartitionRow, StopRow, TopicStops
 from tests.brokerstub.support import row, topic
@@ -155,6 +156,21 @@ def test_a_replica_is_stopped_unless_the_leader_epoch_is_older(
         assert take(replicas, row(), "id-new") == []
     else:
         assert (codes(taken), taken.deleted, replicas.told[KEY]) == ([code], [], row(epoch=3))
+
+
+@pytest.mark.parametrize("stopped_at", [4, -2, -1])
+def test_what_was_deleted_is_not_brought_back_by_a_request_that_comes_twice(
+    replicas: Replicas, stopped_at: int
+) -> None:
+    take(replicas, row(epoch=3))
+    replicas.take_stops([TopicStops("orders", "id-orders", [StopRow(0, stopped_at, True)])])
+    if stopped_at == -1:
+        assert take(replicas, row(epoch=2)) == [Code.STALE_CONTROLLER_EPOCH]
+    else:
+        assert take(replicas, row(epoch=3)) == [Code.STALE_CONTROLLER_EPOCH]
+    assert (replicas.held, replicas.told) == ({}, {})
+    again = [] if stopped_at != -2 else [Code.STALE_CONTROLLER_EPOCH]  # assigned again; a topic id never is
+    assert take(replicas, row(epoch=4)) == again
 
 
 def test_stopping_without_deleting_keeps_the_disk(replicas: Replicas) -> None:

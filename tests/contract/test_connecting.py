@@ -10,7 +10,15 @@ import pytest
 
 from controller import zk
 from controller.zk_connection import Connection
-from controller.zk_model import NotSentError, OutcomeUnknownError, UnreachableError
+from controller.zk_model import (
+    NotSentError,
+    OutcomeUnknownError,
+    SessionLostError,
+    SessionState,
+    StateHandler,
+    UnreachableError,
+    connected,
+)
 from tests.contract.labs import eventually, stays
 
 
@@ -55,6 +63,28 @@ async def test_a_guard_is_asked_when_the_socket_takes_the_bytes_and_not_before()
     arrived[0].transport.abort()
     listener.close()
     await listener.wait_closed()
+
+
+class Broken:
+    """A client whose connection has just broken: requests are refused already, and it will be noticed in a moment."""
+
+    state = SessionState.CONNECTED
+
+    def on_state(self, handler: StateHandler) -> None: ...
+
+    def remove_handler(self, handler: StateHandler) -> None: ...
+
+
+async def again_and_again(client: Broken) -> None:
+    for _ in range(1_000):
+        await connected(client)
+
+
+async def test_who_asks_again_and_again_lets_it_be_noticed_that_the_connection_broke() -> None:
+    client = Broken()
+    asyncio.get_running_loop().call_soon(setattr, client, "state", SessionState.LOST)
+    with pytest.raises(SessionLostError):
+        await again_and_again(client)
 
 
 async def test_a_caller_is_told_which_servers_gave_no_session() -> None:

@@ -86,7 +86,7 @@ async def test_a_foreign_owner_of_the_id_is_waited_for_and_then_given_way_to(imp
     assert broker.row.exit_code == 1
     (waiting,), (failed,) = broker.log("registration.delayed"), broker.log("broker.failed")
     assert "duplicate broker id 2" in failed["reason"]
-    assert logged_at_ms(failed) - logged_at_ms(waiting) >= 1.5 * SHORT_SESSION_MS
+    assert logged_at_ms(failed) - logged_at_ms(waiting) >= 2.5 * SHORT_SESSION_MS
     data, _ = await impatient.zookeeper("get", "/brokers/ids/2")
     assert data == b"{}"
 
