@@ -40,8 +40,8 @@ test-rest: java ## what takes longer: Spark at length, simulated and real faults
 	@$(PYTEST) -m "long and not (docker or maven)"
 	@$(MAKE) simulate SEEDS=300 START=1
 	@$(MAKE) simulate SEEDS=300
-	@$(MAKE) chaos MINUTES=2 SEED=1
-	@$(MAKE) chaos MINUTES=2
+	@$(MAKE) chaos MINUTES=1 SEED=1
+	@$(MAKE) chaos MINUTES=1
 	@$(MAKE) museum
 	@$(MAKE) mutants
 	@$(MAKE) kafka-test
