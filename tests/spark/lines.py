@@ -32,20 +32,6 @@ def a_file(layout: str | None = STOCK, **given: Any) -> BronzeFile:
 #: message, logger, expected columns
 MESSAGES: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
     (
-        "[Controller id=1] Starting replica leader election (PREFERRED) for partitions a-1,b.c-0 triggered by "
-        "AdminClientTriggered",
-        "kafka.controller.KafkaController",
-        {
-            **{"event": "preferred_election_asked", "role": "controller", "broker": 1, "controller": 1},
-            **{"reason": "AdminClientTriggered"},
-        },
-    ),
-    (
-        "[Controller id=1] Starting replica leader election (PREFERRED) for partitions  triggered by ZkTriggered",
-        "kafka.controller.KafkaController",
-        {"event": "other", "role": "server", "broker": 1},
-    ),
-    (
         "Controller 0 epoch 4 changed partition [my.topic-2,0] state from NotExists to New with assigned replicas 1,2",
         "state.change.logger",
         {
@@ -225,6 +211,20 @@ MESSAGES: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
     ("[KafkaServer id=2] started", "kafka.server.KafkaServer", {"event": "server_started", "broker": 2}),
     ("[RequestSendThread controllerId=2] Starting", "kafka.controller.RequestSendThread", {"event": "other"}),
     ("Loading logs from log dirs", "kafka.log.LogManager", {"event": "other", "broker": 9, "role": "server"}),
+    (
+        "[Controller id=1] Starting replica leader election (PREFERRED) for partitions a-1,b.c-0 triggered by "
+        "AdminClientTriggered",
+        "kafka.controller.KafkaController",
+        {
+            **{"event": "preferred_election_asked", "role": "controller", "broker": 1, "controller": 1},
+            **{"reason": "AdminClientTriggered"},
+        },
+    ),
+    (
+        "[Controller id=1] Starting replica leader election (PREFERRED) for partitions  triggered by ZkTriggered",
+        "kafka.controller.KafkaController",
+        {"event": "other", "role": "server", "broker": 1},
+    ),
 )
 
 
