@@ -36,8 +36,15 @@ test: java ## every test that fits into ten minutes together
 	@KLAMM_HYPOTHESIS=full $(PYTEST) -n 2 --dist worksteal -m "not ($(ALONE))"
 	@KLAMM_HYPOTHESIS=full $(PYTEST) -m "(java or slow or chromium) and not (maven or docker or long)"
 
+test-long: java ## what takes more than 20 seconds, but for Spark
+	@$(PYTEST) -m "long and not (docker or maven)" --ignore tests/spark
+
+test-spark: java ## Spark at length
+	@$(PYTEST) -m long tests/spark
+
 test-rest: java ## what takes longer: Spark at length, simulated and real faults, museum, mutants, real Kafka brokers, containers
-	@$(PYTEST) -m "long and not (docker or maven)"
+	@$(MAKE) test-long
+	@$(MAKE) test-spark
 	@$(MAKE) simulate SEEDS=300 START=1
 	@$(MAKE) simulate SEEDS=300
 	@$(MAKE) chaos MINUTES=1 SEED=1
@@ -121,5 +128,5 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@$(PIP_INSTALL) --no-deps -e .
 	@touch $(INSTALLED)
 
-.PHONY: help up down test test-rest test-all lint check docker-up docker-down docker-test bench bench-kafka bench-large \
+.PHONY: help up down test test-rest test-all test-long test-spark lint check docker-up docker-down docker-test bench bench-kafka bench-large \
 	bench-spark simulate chaos museum mutants tables java

@@ -251,9 +251,9 @@ def test_a_broker_that_ends_at_once_is_shown_with_its_last_words(klamm: Klamm) -
 
 @pytest.mark.slow
 def test_a_broker_that_is_never_ready_is_given_up(klamm: Klamm) -> None:
-    klamm.up("--timeout", "1500ms", command="sh -c 'exec sleep 60'")
+    klamm.up("--timeout", "4500ms", command="sh -c 'exec sleep 60'")
     assert klamm.code == 1
-    assert "after 1.5 s still waiting for 2 of 2 brokers" in klamm.error
+    assert "after 4.5 s still waiting for 2 of 2 brokers" in klamm.error
     assert owner_pid(klamm.var) is None
 
 
