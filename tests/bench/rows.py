@@ -168,6 +168,7 @@ async def slow(world: World, contender: Contender) -> Row:
 
 ROWS: dict[str, Callable[[World, Contender], Awaitable[Row]]] = {
     FAILOVER: failover,
+    SLOW: slow,  # next to what it is compared with: a later term also records what the one before it wrote
     IDLE: idle,
     DEATH: death,
     BACK: back,
@@ -175,7 +176,6 @@ ROWS: dict[str, Callable[[World, Contender], Awaitable[Row]]] = {
     SHUTDOWN: shutdown,
     FEW_REASSIGNED: partial(reassignment, FEW_REASSIGNED),
     REASSIGNMENT: partial(reassignment, REASSIGNMENT),
-    SLOW: slow,
 }
 
 
