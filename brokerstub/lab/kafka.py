@@ -43,7 +43,8 @@ class KafkaError(Exception):
 
 async def jars(directory: Path, version: str = VERSION) -> Path:
     """Kafka's jars below `directory`; fetched by Maven once. Its own tools come with the newest version."""
-    found = directory / ("jars" if version == VERSION else f"jars-{version}")
+    # absolute: Maven takes what is relative as relative to the pom
+    found = directory.resolve() / ("jars" if version == VERSION else f"jars-{version}")
     done = found / ".done"
     artifacts = [("org.apache.kafka", "kafka_2.13", version), _SLF4J]
     artifacts += [("org.apache.kafka", "kafka-tools", version)] if version == VERSION else []

@@ -87,6 +87,7 @@ class ZooKeeperServer:
     heap_mb: int = 512
     fsync: bool = True
     _child: Child | None = field(default=None, init=False, repr=False)
+    _launching: asyncio.Lock = field(default_factory=asyncio.Lock, init=False, repr=False)
 
     @property
     def address(self) -> str:
@@ -110,15 +111,19 @@ class ZooKeeperServer:
             raise
 
     async def launch(self) -> None:
-        """Start the process without waiting: the servers of an ensemble need each other to serve."""
+        """See that its process runs, without waiting until it serves: the servers of an ensemble need each other."""
         command = java_command(_SERVER_CLASS, str(self.data_dir / "zoo.cfg"), options=self._options())
-        for port in (self.client_port, *(self.peers or {}).get(self.server_id or 0, ())):
-            if not is_free(port):
-                raise ZooKeeperError(
-                    f"ZooKeeper's port {port} is in use: stop what listens there, or choose another (--zookeeper-port)"
-                )
-        self._write_configuration()
-        self._child = await launched(command, self.data_dir / "zookeeper.log")
+        async with self._launching:  # of two who start it, the second would find its port taken and lose the first's
+            if self.pid is not None:
+                return
+            for port in (self.client_port, *(self.peers or {}).get(self.server_id or 0, ())):
+                if not is_free(port):
+                    raise ZooKeeperError(
+                        f"ZooKeeper's port {port} is in use: stop what listens there, or choose another"
+                        " (--zookeeper-port)"
+                    )
+            self._write_configuration()
+            self._child = await launched(command, self.data_dir / "zookeeper.log")
 
     async def serving(self, timeout_ms: int = 20_000) -> None:
         """Wait until it answers clients."""

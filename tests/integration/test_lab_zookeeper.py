@@ -83,6 +83,16 @@ async def becomes_true(condition: Callable[[], bool]) -> None:
 
 
 @pytest.mark.java
+async def test_launched_by_two_at_once_it_is_one_process(tmp_path: Path) -> None:
+    server = ZooKeeperServer(tmp_path / "zookeeper", free_port())
+    try:
+        await asyncio.gather(server.launch(), server.launch())
+        await server.serving()
+        assert (tmp_path / "zookeeper" / "zookeeper.log").read_text().count("binding to port") == 1
+    finally:
+        await server.stop()
+
+
 async def test_what_was_written_survives_a_kill(server: ZooKeeperServer) -> None:
     await asked(server.address, lambda client: client.create("/kept", b"data"))
     server.kill()

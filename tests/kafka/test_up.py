@@ -73,3 +73,10 @@ async def test_a_broker_is_killed_and_started_from_another_terminal_and_the_rate
     finally:
         lab.signal(Signals.SIGTERM)
         await lab.wait()
+
+
+async def test_jars_are_fetched_into_a_folder_named_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # as in a fresh clone, where nobody fetched them before
+    found = await jars(Path("var"))
+    assert found == tmp_path / "var" / "jars"
+    assert list(found.glob("kafka_2.13-*.jar"))

@@ -94,8 +94,7 @@ class Field:
     async def restore(self) -> None:
         """Everything works again, everybody runs again."""
         for server in self.servers:
-            if server.pid is None:
-                await server.launch()
+            await server.launch()
             server.thaw()
         for broker in self.cluster.brokers.values():
             broker.thaw()

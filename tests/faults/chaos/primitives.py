@@ -113,8 +113,7 @@ async def restart_zookeeper(field: Field, servers: Sequence[ZooKeeperServer]) ->
 
     async def start() -> None:
         for server in servers:
-            if server.pid is None:
-                await server.launch()
+            await server.launch()
 
     ids = ",".join(str(server.server_id or 1) for server in servers)
     return Injury("restart ZooKeeper", ids, lambda: None not in pids, start)
