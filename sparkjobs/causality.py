@@ -5,6 +5,9 @@ after the controller said so, and a controller knows of a registration only afte
 says that the second clock was ahead of the first by no more than the gap between the two lines. Gaps in both
 directions, also by way of other brokers, leave a range: its middle is taken, half its width is the error.
 
+Our own logs name no request twice, but all lines of one cause by its id: who lives, says the controller, and then tells
+it; and that everybody has answered what its term began with, after the brokers have.
+
 One range is found for the whole of the logs, so the clocks are taken to be off but steady; where that contradicts
 itself nothing is said.
 """
@@ -22,7 +25,16 @@ from sparkjobs.schemas import SilverEvent
 OF_PAIRS: Final = frozenset(
     {"partition_changed", "leader_started", "follower_started", "registering", "registered", "broker_epochs"}
 )
+#: and, of lines that name their cause
+OF_CAUSES: Final = frozenset({"broker_changed", "request_done", "controller_reported"})
+#: milliseconds are cut off, so what lies between two moments may be so much longer than they say
+_CUT_MS: Final = 1
 _EPOCHS: Final = re.compile(r"(\d{1,9}) -> (\d{1,18})", re.ASCII)
+
+
+def is_of_pair(event: SilverEvent) -> bool:
+    """Whether it may be one side of a pair."""
+    return event.event in OF_PAIRS or (event.cause_id is not None and event.event in OF_CAUSES)
 
 
 class Range(NamedTuple):
@@ -60,6 +72,7 @@ def gaps_in(events: Iterable[SilverEvent]) -> Gaps:
     gaps = Gaps()
     _see_elections(ordered, gaps)
     _see_registrations(ordered, gaps)
+    _see_causes([event for event in ordered if event.cause_id is not None], gaps)
     return gaps
 
 
@@ -101,6 +114,35 @@ def _see_registrations(events: Iterable[SilverEvent], gaps: Gaps) -> None:
     for (broker, epoch), at_ms in made.items():
         for controller, known_ms in known.get((broker, epoch), {}).items():
             gaps.see(broker, controller, known_ms - at_ms)
+
+
+def _see_causes(events: Iterable[SilverEvent], gaps: Gaps) -> None:
+    """From a controller to whom it tells of brokers, and back from the first answer to the word that all have answered.
+    That word does not wait for who was gone by then."""
+    said: dict[tuple[int, str], int] = {}
+    answered: dict[tuple[int, str], int] = {}
+    gone: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
+    done: dict[tuple[int, str], dict[int, SilverEvent]] = defaultdict(dict)
+    for event in events:
+        if event.broker is None or event.controller is None or event.cause_id is None:
+            continue
+        cause = (event.controller, event.cause_id)
+        if event.event == "request_done":
+            done[cause].setdefault(event.broker, event)
+        elif event.event == "controller_reported" and event.to_state == "acknowledged":
+            answered.setdefault(cause, event.ts_utc)
+        elif event.event == "broker_changed" and event.to_state in ("live", "gone"):
+            said.setdefault(cause, event.ts_utc)
+            if event.to_state == "gone" and event.peer_broker is not None and event.controller_epoch is not None:
+                gone[event.controller, event.controller_epoch].setdefault(event.peer_broker, event.ts_utc)
+    for (controller, cause_id), first in done.items():
+        said_ms, answered_ms = said.get((controller, cause_id)), answered.get((controller, cause_id))
+        for broker, event in first.items():
+            if said_ms is not None:
+                gaps.see(controller, broker, event.ts_utc - int(event.elapsed_ms or 0) - said_ms + _CUT_MS)
+            gone_ms = gone[controller, event.controller_epoch or 0].get(broker)
+            if answered_ms is not None and (gone_ms is None or gone_ms > answered_ms):
+                gaps.see(broker, controller, answered_ms - event.ts_utc + _CUT_MS)
 
 
 def ranges_from(gaps: Gaps, reference: int) -> dict[int, Range]:

@@ -20,7 +20,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from sparkjobs.causality import OF_PAIRS, Gaps, Range, gaps_in, ranges_from
+from sparkjobs.causality import Gaps, Range, gaps_in, is_of_pair, ranges_from
 from sparkjobs.schemas import SilverEvent, SilverSkew
 
 HOUR_MS: Final = 3_600_000
@@ -71,7 +71,7 @@ def skew_of(events: Sequence[SilverEvent]) -> list[SilverSkew]:
                 by_cluster[event.cluster].append(event)
 
     def gaps_of(cluster: str) -> Gaps:
-        return gaps_in(event for event in events if event.cluster == cluster and event.event in OF_PAIRS)
+        return gaps_in(event for event in events if event.cluster == cluster and is_of_pair(event))
 
     return [
         row

@@ -21,7 +21,7 @@ from sparkjobs.answers.conclude import facts_for
 from sparkjobs.answers.facts import CLUSTER_EVENTS, Place, Tally
 from sparkjobs.answers.local import Answers, sorted_rows
 from sparkjobs.answers.slo import DEFAULT_TARGET, Extent
-from sparkjobs.causality import OF_PAIRS, Gaps, gaps_in
+from sparkjobs.causality import Gaps, gaps_in, is_of_pair
 from sparkjobs.gold import GOLD
 from sparkjobs.local.calls import answered_calls
 from sparkjobs.local.crew import Crew, crew_of, members_for
@@ -160,7 +160,7 @@ class _Conclusion:
         return rows_for(self.cluster, ahead_of(trips), heard, self._gaps)
 
     def _gaps(self) -> Gaps:
-        gaps = gaps_in(event for event in self.others if event.event in OF_PAIRS)
+        gaps = gaps_in(event for event in self.others if is_of_pair(event))
         for share in self.crew.each(gaps_of_share, [None] * self.crew.size):
             gaps.join(share)
         return gaps

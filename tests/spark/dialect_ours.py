@@ -32,10 +32,18 @@ class Ours(Kafka39):
 
     def elected(self, who: int, epoch: int, alive: dict[int, int]) -> Sequence[Said]:
         moves = {"source": "gone", "target": "live", "reason": "term started"}
-        claimed = self._said(who, epoch, "controller", target="claimed", took_ms=3.5)
+        cause = {"event_id": f"{epoch}-1"}
+        claimed = self._said(who, epoch, "controller", target="claimed", took_ms=3.5, **cause)
         return [claimed] + [
-            self._said(who, epoch, "broker", broker_id=b, broker_epoch=e, **moves) for b, e in alive.items()
+            self._said(who, epoch, "broker", broker_id=b, broker_epoch=e, **moves, **cause) for b, e in alive.items()
         ]
+
+    def told(self, who: int, epoch: int, broker: int) -> Sequence[Said]:
+        words = {"reason": "update-metadata: 1 topic, 4 brokers, 1 of 1", "took_ms": 2.5, "error_code": 0}
+        return [self._said(who, epoch, "rpc", broker_id=broker, event_id=f"{epoch}-1", **words)]
+
+    def all_answered(self, who: int, epoch: int) -> Sequence[Said]:
+        return [self._said(who, epoch, "controller", target="acknowledged", took_ms=95.0, event_id=f"{epoch}-1")]
 
     def ready(self, who: int, epoch: int) -> Sequence[Said]:
         return [self._said(who, epoch, "controller", target="told", took_ms=40.0)]
@@ -79,7 +87,7 @@ class Ours(Kafka39):
 
     def done(self, who: int, epoch: int, one: Partition, broker: int, number: int) -> Sequence[Said]:
         words = {"reason": "leader-and-isr: 1 partitions", "took_ms": 0.4, "error_code": 0}
-        return [self._said(who, epoch, "rpc", broker_id=broker, event_id=f"{epoch}-{number}", **words)]
+        return [self._said(who, epoch, "rpc", broker_id=broker, event_id=f"{epoch}-{number + 1}", **words)]
 
     def answered(self, who: int, epoch: int, broker: int, number: int) -> Sequence[Said]:
         return []

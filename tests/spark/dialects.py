@@ -97,6 +97,14 @@ class Kafka39:
             )
         ]
 
+    def told(self, who: int, epoch: int, broker: int) -> Sequence[Said]:
+        """By a broker that a new controller told of everything, and that has done it."""
+        return []
+
+    def all_answered(self, who: int, epoch: int) -> Sequence[Said]:
+        """By the controller, once every broker has."""
+        return []
+
     def brokers(
         self, who: int, epoch: int, added: Iterable[int], removed: Iterable[int], alive: dict[int, int]
     ) -> Sequence[Said]:

@@ -150,6 +150,12 @@ class Simulation:
                 self._take_out(at_ms + 40, one, broker)
         self._elect(at_ms + 60, [one for one in self.partitions if one.leader == -1])
         self._by_controller(at_ms + 80, self.words.ready(self.controller, self.epoch))
+        chance = random.Random(self.epoch)
+        done_ms = {broker: at_ms + 60 + chance.randrange(*self.way_ms) for broker in self.alive}
+        for broker, told_ms in done_ms.items():
+            self._say(told_ms, broker, self.words.told(self.controller, self.epoch, broker))
+        all_ms = max(done_ms.values()) + chance.randrange(*self.way_ms)
+        self._by_controller(all_ms, self.words.all_answered(self.controller, self.epoch))
 
     def _take_out(self, at_ms: int, one: Partition, broker: int) -> None:
         """The replica leaves the ISR, unless it is the last; a leader that goes leaves none."""

@@ -26,6 +26,7 @@ from sparkjobs.report.write import digest_of
 from sparkjobs.schemas import BronzeFile, SilverEvent
 from tests.bench.spark.world import write_logs
 from tests.spark.bundles import write
+from tests.spark.dialect_ours import Ours
 from tests.spark.dialects import Kafka28, Kafka39
 from tests.spark.dialects_old import Kafka08, Kafka11
 from tests.spark.simulate import Simulation
@@ -33,7 +34,7 @@ from tests.spark.test_engines import write_anything
 from tests.spark.test_local_ingest import LINE, OFFLINE
 
 RECORDED = Path(__file__).parents[1] / "data"
-OLDER = {"0.8": Kafka08, "1.1": Kafka11, "2.8": Kafka28, "3.9": Kafka39}
+OLDER = {"0.8": Kafka08, "1.1": Kafka11, "2.8": Kafka28, "3.9": Kafka39, "ours": Ours}
 
 
 @pytest.fixture

@@ -94,7 +94,8 @@ def test_spark_finds_the_same_offsets_also_where_lines_repeat_and_requests_are_a
     spark: SparkSession,
 ) -> None:
     from sparkjobs.spark import clocks
-    from sparkjobs.spark.ingest import as_table, rows_of
+    from sparkjobs.spark.frames import as_table
+    from sparkjobs.spark.ingest import rows_of
 
     several = [
         replace(event, partition=number % 3, leader_epoch=number % 5, line_no=event.line_no + number)
@@ -162,3 +163,33 @@ def test_what_is_not_corrected_stays_in_the_error() -> None:
     assert (applied_ms(row), left_ms(row)) == (0, 90)
     certain = replace(row, err_ms=10)
     assert (applied_ms(certain), left_ms(certain)) == (-40, 10)
+
+
+def a_term(ahead: dict[int, int], gone: tuple[int, ...] = ()) -> list[SilverEvent]:
+    """What our log says of a term of broker 1: who lives, what each did that was told so, that all of them have."""
+    same = {"controller": 1, "controller_epoch": 5, "cause_id": "5-1"}
+    events = [
+        an_event(1, START_MS + ahead[1], event="broker_changed", peer_broker=b, to_state="live", **same) for b in ahead
+    ]
+    for broker, ahead_ms in ahead.items():
+        done_ms = START_MS + 10 + 5 * broker + ahead_ms
+        events.append(an_event(broker, done_ms, event="request_done", elapsed_ms=3.7, **same))
+    left = {**same, "cause_id": "5-2", "to_state": "gone"}
+    events += [an_event(1, START_MS + 15 + ahead[1], event="broker_changed", peer_broker=b, **left) for b in gone]
+    known = an_event(1, START_MS + 60 + ahead[1], event="controller_reported", to_state="acknowledged", **same)
+    return [*events, known]
+
+
+def test_our_own_lines_bind_the_clock_of_who_was_told_and_answered() -> None:
+    ahead = {1: 0, 2: 300_000, 3: -299_000}
+    found = {row.broker: row for row in skew_of(a_term(ahead))}
+    assert {broker: row.method for broker, row in found.items()} == {1: "reference", 2: "one_way", 3: "one_way"}
+    for broker in (2, 3):
+        row = found[broker]
+        assert row.err_ms is not None
+        assert abs(row.offset_ms - ahead[broker]) <= row.err_ms <= 40
+
+
+def test_who_was_gone_before_all_had_answered_may_have_done_it_later() -> None:
+    found = {row.broker: row for row in skew_of(a_term({1: 0, 2: 0, 3: 90_000}, gone=(3,)))}
+    assert {broker: row.method for broker, row in found.items()} == {1: "reference", 2: "one_way", 3: "assumed"}
