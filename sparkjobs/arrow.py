@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from operator import attrgetter
 from typing import Any, Final
@@ -49,6 +49,18 @@ def batches_of(table: type[Row], rows: Iterable[Row]) -> Iterator[Any]:
     coming = iter(rows)
     while piece := list(islice(coming, _ROWS_PER_BATCH)):
         yield batch_of(table, piece)
+
+
+def batches_of_tables(tables: Mapping[str, type[Row]], rows: Iterable[tuple[str, Row]]) -> Iterator[Any]:
+    """Rows of several tables in one: a struct for each table, of which a row fills its own."""
+    kinds = {name: pa.struct(list(arrow_schema(table))) for name, table in tables.items()}
+    coming = iter(rows)
+    while piece := list(islice(coming, _ROWS_PER_BATCH)):
+        for name, table in tables.items():
+            if mine := [row for of, row in piece if of == name]:
+                filled = batch_of(table, mine).to_struct_array()
+                arrays = [filled if other == name else pa.nulls(len(mine), kind) for other, kind in kinds.items()]
+                yield pa.RecordBatch.from_arrays(arrays, names=list(tables))
 
 
 def events_in(batches: Iterable[Any]) -> Iterator[SilverEvent]:

@@ -8,28 +8,33 @@ cluster, outages and elections. Workers need pyarrow and this package.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
+from operator import attrgetter
 from typing import Any, Final
 
-import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructField, StructType
 
 from sparkjobs.answers import illegal, outages, rules
 from sparkjobs.answers import rpc_latency_spark as latency
 from sparkjobs.answers.conclude import facts_for
 from sparkjobs.answers.facts import CLUSTER_EVENTS, TALLIED, Facts, Place, Tally
-from sparkjobs.answers.local import Answers, sorted_rows
+from sparkjobs.answers.local import Answers, partition_rows, sorted_rows
 from sparkjobs.answers.slo import DEFAULT_TARGET, Extent
-from sparkjobs.arrow import READ, batches_of, event_of, events_in
-from sparkjobs.gold import GOLD, Flapping, IllegalTransition
+from sparkjobs.arrow import READ, batches_of, batches_of_tables, event_of, events_in
+from sparkjobs.gold import GOLD, IllegalTransition
 from sparkjobs.schemas import Row, SilverEvent, spark_schema
+from sparkjobs.spark.frames import as_table, frame_of
 
 FactsOf = Mapping[str, Facts]
 _PARTITION: Final = ("cluster", "topic", "partition")
 _TOPIC: Final = ("cluster", "topic")
+#: of which some rows are about a partition or a topic, and others about the whole cluster
+_IN_PARTS: Final = ("flapping", "operations")
 
 
 def answers_for(events: DataFrame, target: float = DEFAULT_TARGET) -> Answers:
@@ -37,25 +42,25 @@ def answers_for(events: DataFrame, target: float = DEFAULT_TARGET) -> Answers:
     return {name: sorted_rows(rows_of(frame, GOLD[name])) for name, frame in gold_for(events, target).items()}
 
 
+@contextmanager
+def kept(events: DataFrame) -> Iterator[DataFrame]:
+    """What the rules read of silver, at hand: they and the clocks ask for it a dozen times."""
+    read = events.select(*READ).persist()
+    try:
+        yield read
+    finally:
+        read.unpersist()
+
+
 def gold_for(events: DataFrame, target: float = DEFAULT_TARGET) -> dict[str, DataFrame]:
-    """Every table of gold. `events` is silver; it is read a few times, so it had better be a table."""
+    """Every table of gold. `events` is silver, of which the columns of READ are enough; it had better be `kept`."""
     facts = facts_of(tallies := tallies_of(events), events)
-    about = of_partitions(events).persist()
-    gold = {name: partition_answer(name, about, facts) for name in rules.OF_PARTITION}
-    about_topics = of_topics(events).persist()
-    gold["stuck_ops"] = topic_answer("stuck_ops", about_topics, facts)
-    parts = {  # the other part of each is about the whole cluster
-        "flapping": applied(about, Flapping, rules.flapping_of_partition, facts, _PARTITION),
-        "operations": topic_answer("operations", about_topics, facts),
-    }
+    gold = {**partition_tables(events, facts), **topic_tables(events, facts)}
     gold["illegal_transitions"] = illegal_transitions(events)
     gold["rpc_latency"] = latency.rpc_latency(events)
     whole = _cluster_tables(gold, tallies, facts, extents_of(events), target)
-    for name, rows in whole.items():
-        gold[name] = events.sparkSession.createDataFrame(
-            [msgspec.structs.astuple(row) for row in rows], spark_schema(GOLD[name])
-        )
-    return gold | {name: gold[name].unionByName(part) for name, part in parts.items()}
+    known = {name: as_table(events.sparkSession, rows, GOLD[name]) for name, rows in whole.items()}
+    return gold | known | {name: known[name].unionByName(gold[name]) for name in _IN_PARTS}
 
 
 def tallies_of(events: DataFrame) -> list[Tally]:
@@ -118,7 +123,8 @@ def voices_of(
     if not bounds:
         return {}
     table = [(cluster, broker, sorted(moments)) for (cluster, broker), moments in bounds.items()]
-    cut = events.sparkSession.createDataFrame(table, "cluster string, broker int, bounds array<bigint>")
+    columns = {"cluster": "string", "broker": "int", "bounds": "array<bigint>"}
+    cut = frame_of(events.sparkSession, table, columns)
     last = (
         events.select("cluster", "broker", "ts_adj")
         .join(F.broadcast(cut), ["cluster", "broker"])
@@ -136,28 +142,48 @@ def voices_of(
     return voices
 
 
-def of_partitions(events: DataFrame) -> DataFrame:
-    """What the rules about partitions read, brought together by partition."""
-    wanted = F.col("event").isin(*rules.PARTITION_EVENTS) & F.col("topic").isNotNull() & F.col("partition").isNotNull()
-    return events.filter(wanted).select(*READ).repartition(*_PARTITION).sortWithinPartitions(*_PARTITION)
+def partition_tables(events: DataFrame, facts: FactsOf) -> dict[str, DataFrame]:
+    """The answers about partitions, as far as a partition's own lines have them."""
+    about = F.col("event").isin(*rules.PARTITION_EVENTS) & F.col("topic").isNotNull() & F.col("partition").isNotNull()
+
+    def rows(group: list[SilverEvent], of: Facts) -> Mapping[str, Iterable[Row]]:
+        return partition_rows([group], of)
+
+    return _walked(events.filter(about), _PARTITION, (*rules.OF_PARTITION, "flapping"), rows, facts)
 
 
-def partition_answer(name: str, about: DataFrame, facts: FactsOf) -> DataFrame:
-    """One question about every partition. `about` comes from `of_partitions`."""
-    rule = rules.OF_PARTITION[name]
-    return applied(about.filter(F.col("event").isin(*rule.events)), GOLD[name], rule.rows, facts, _PARTITION)
+def topic_tables(events: DataFrame, facts: FactsOf) -> dict[str, DataFrame]:
+    """The answers about topics, as far as a topic's own lines have them."""
+    about = F.col("event").isin(*rules.TOPIC_EVENTS) & F.col("topic").isNotNull()
+
+    def rows(group: list[SilverEvent], of: Facts) -> Mapping[str, Iterable[Row]]:
+        return {name: rule.rows(group, of) for name, rule in rules.OF_TOPIC.items()}
+
+    return _walked(events.filter(about), _TOPIC, tuple(rules.OF_TOPIC), rows, facts)
 
 
-def of_topics(events: DataFrame) -> DataFrame:
-    """What the rules about topics read, brought together by topic."""
-    wanted = F.col("event").isin(*rules.TOPIC_EVENTS) & F.col("topic").isNotNull()
-    return events.filter(wanted).select(*READ).repartition(*_TOPIC).sortWithinPartitions(*_TOPIC)
+def _walked(
+    events: DataFrame,
+    by: tuple[str, ...],
+    names: Sequence[str],
+    rule: Callable[[list[SilverEvent], Facts], Mapping[str, Iterable[Row]]],
+    facts: FactsOf,
+) -> dict[str, DataFrame]:
+    """What a rule says of each group, once for all of its tables: the lines go to the workers a single time."""
+    tables = {name: GOLD[name] for name in names}
 
+    def rows(batches: Iterable[Any]) -> Iterator[Any]:
+        def found() -> Iterator[tuple[str, Row]]:
+            for key, group in groupby(events_in(batches), key=attrgetter(*by)):
+                for name, its in rule(list(group), facts[key[0]]).items():
+                    yield from ((name, row) for row in its)
 
-def topic_answer(name: str, about: DataFrame, facts: FactsOf) -> DataFrame:
-    """One question about every topic. `about` comes from `of_topics`."""
-    rule = rules.OF_TOPIC[name]
-    return applied(about.filter(F.col("event").isin(*rule.events)), GOLD[name], rule.rows, facts, _TOPIC)
+        yield from batches_of_tables(tables, found())
+
+    together = events.select(*READ).repartition(*by).sortWithinPartitions(*by)
+    schema = StructType([StructField(name, spark_schema(table)) for name, table in tables.items()])
+    found = together.mapInArrow(rows, schema).persist()
+    return {name: found.filter(F.col(name).isNotNull()).select(f"{name}.*") for name in names}
 
 
 def illegal_transitions(events: DataFrame) -> DataFrame:
@@ -185,25 +211,6 @@ def extents_of(events: DataFrame) -> dict[str, dict[str, Extent]]:
     return found
 
 
-def applied(
-    about: DataFrame,
-    table: type[Row],
-    rule: Callable[[list[SilverEvent], Facts], Iterator[Row]],
-    facts: FactsOf,
-    by: tuple[str, ...],
-) -> DataFrame:
-    """A rule applied to each group; `about` has each group's rows together."""
-
-    def rows(batches: Iterable[Any]) -> Iterator[Any]:
-        def found() -> Iterator[Row]:
-            for key, group in groupby(events_in(batches), key=lambda event: tuple(getattr(event, one) for one in by)):
-                yield from rule(list(group), facts[key[0]])
-
-        yield from batches_of(table, found())
-
-    return about.mapInArrow(rows, spark_schema(table))
-
-
 def _cluster_tables(
     gold: Mapping[str, DataFrame],
     tallies: Iterable[Tally],
@@ -213,7 +220,7 @@ def _cluster_tables(
 ) -> dict[str, list[Row]]:
     tallies = list(tallies)
     ended, changes = (list(rows_of(gold[name], GOLD[name])) for name in ("partition_outages", "leader_changes"))
-    whole: dict[str, list[Row]] = {name: [] for name in GOLD if name not in gold}
+    whole: dict[str, list[Row]] = {name: [] for name in GOLD if name not in gold or name in _IN_PARTS}
     for cluster, one in facts.items():
         found = rules.of_cluster(
             one,

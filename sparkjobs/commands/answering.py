@@ -82,13 +82,13 @@ def _answered_by_spark(bundle: Bundle, master: str | None, target: float, out: P
     with staging_below(out) as staging, steps("parsing", "clocks", "answers", "quotes") as step:
         done = ingest(spark, bundle.files, staging)
         step()
-        skew = clocks.skew_of(done.events)
-        events = clocks.corrected(done.events, skew)
-        step()
-        answers = by_spark.answers_for(events, target)
-        step()
+        with by_spark.kept(done.events) as said:
+            skew = clocks.skew_of(said)
+            step()
+            answers = by_spark.answers_for(clocks.corrected(said, skew), target)
+            step()
         quarantine = list(rows_of(done.quarantine.limit(QUARANTINE_SHOWN), SilverQuarantine))
-        quoted = list(rows_of(places_in(events, answers), SilverEvent))
+        quoted = list(rows_of(places_in(done.events, answers), SilverEvent))
         step()
     return Answered(answers, Input(done.counts, quarantine, skew), quoting(done.files, quoted, answers))
 

@@ -13,17 +13,18 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from sparkjobs.causality import OF_PAIRS, Gaps, gaps_in
-from sparkjobs.schemas import SilverEvent, SilverSkew
+from sparkjobs.answers.spark import one_by_one
+from sparkjobs.causality import OF_CAUSES, OF_PAIRS, Gaps, gaps_in
+from sparkjobs.schemas import SilverSkew
 from sparkjobs.skew import BEST_SHARE, HOUR_MS, LEAST_TRIPS, Ahead, AheadOf, applied_ms, left_ms, rows_for
-from sparkjobs.spark.ingest import rows_of
+from sparkjobs.spark.frames import frame_of
 
 _REQUEST: Final = ("cluster", "controller", "controller_epoch", "to", "correlation_id")
 _NAMED: Final = ("cluster", "to", "topic", "partition", "leader_epoch", "controller_epoch")
 
 
 def skew_of(events: DataFrame) -> list[SilverSkew]:
-    """As the local engine's."""
+    """As the local engine's. `events` is silver, of which the columns that rules read are enough."""
     heard: dict[str, dict[int, set[int]]] = {}
     hours = events.filter("broker IS NOT NULL").select("cluster", "broker", _hour("ts_utc").alias("hour")).distinct()
     for cluster, broker, at in hours.collect():
@@ -31,8 +32,8 @@ def skew_of(events: DataFrame) -> list[SilverSkew]:
     ahead = _ahead_of(trips_in(events))
 
     def gaps_of(cluster: str) -> Gaps:
-        of_pairs = events.filter(F.col("event").isin(*OF_PAIRS) & (F.col("cluster") == cluster))
-        return gaps_in(rows_of(of_pairs, SilverEvent))
+        is_of_pair = F.col("event").isin(*OF_PAIRS) | F.col("cause_id").isNotNull()
+        return gaps_in(one_by_one(events.filter((F.col("cluster") == cluster) & is_of_pair), OF_PAIRS | OF_CAUSES))
 
     return [
         row
@@ -120,9 +121,8 @@ def corrected(events: DataFrame, skew: Sequence[SilverSkew]) -> DataFrame:
     known = [(row.cluster, row.broker, row.hour, applied_ms(row), left_ms(row)) for row in skew]
     if not known:
         return events
-    shifts = events.sparkSession.createDataFrame(
-        known, "cluster string, broker int, hour bigint, shift int, shift_err int"
-    )
+    columns = {"cluster": "string", "broker": "int", "hour": "bigint", "shift": "int", "shift_err": "int"}
+    shifts = frame_of(events.sparkSession, known, columns)
     filled = {
         "ts_adj": F.col("ts_utc") - F.coalesce(F.col("shift"), F.lit(0)),
         "skew_ms": F.col("shift"),

@@ -29,9 +29,9 @@ from sparkjobs.schemas import (
     SilverEvent,
     SilverQuarantine,
     columns_of,
-    spark_schema,
 )
-from sparkjobs.spark.lines import parsed, staged_schema
+from sparkjobs.spark.frames import frame_of
+from sparkjobs.spark.lines import STAGED, parsed
 from sparkjobs.spark.paths import as_spark_reads, literal, uri_of, whole
 from sparkjobs.spark.session import NoSparkError
 
@@ -69,7 +69,7 @@ def stage(spark: SparkSession, files: Sequence[BronzeFile], staging: Path | str)
     """The lines of those files that can be read, parsed once."""
     readable = as_spark_reads(spark, files, Path(staging) / "plain")
     if not readable:
-        return spark.createDataFrame([], staged_schema())
+        return frame_of(spark, [], STAGED)
     stage_into(spark, readable, f"{staging}/lines")
     return staged_in(spark, f"{staging}/lines")
 
@@ -118,9 +118,9 @@ def raw_lines(spark: SparkSession, files: Sequence[BronzeFile], above: Mapping[s
     for path, block_start, first, count in sorted(blocks):
         starts.append((path, block_start, first - so_far[path] - 1))
         so_far[path] += count
-    placed = spark.createDataFrame(starts, "path string, block_start bigint, shift bigint")
+    placed = frame_of(spark, starts, {"path": "string", "block_start": "bigint", "shift": "bigint"})
     numbers = [(uris[path], number) for number, path in enumerate(paths)]
-    numbered = spark.createDataFrame(numbers, "path string, file_no int")
+    numbered = frame_of(spark, numbers, {"path": "string", "file_no": "int"})
     return (
         lines.join(F.broadcast(placed), ["path", "block_start"])
         .join(F.broadcast(numbered), "path")
@@ -205,11 +205,6 @@ def _counts(file: BronzeFile, tally: Tally) -> list[SilverCount]:
     return [tally.row(file, file.paths[0]), *(count_of_copy(file, path, tally.lines) for path in copies)]
 
 
-def as_table(spark: SparkSession, rows: Sequence[msgspec.Struct], table: type) -> DataFrame:
-    """Rows of the local engine as a DataFrame."""
-    return spark.createDataFrame([msgspec.structs.astuple(row) for row in rows], spark_schema(table))
-
-
 def rows_of(rows: DataFrame, table: type[_R]) -> Iterator[_R]:
     """A DataFrame's rows as the local engine makes them, one partition of it in memory at a time."""
     lists = {name for name, kind in columns_of(table).items() if kind.startswith("array")}
@@ -228,5 +223,5 @@ def places_in(events: DataFrame, answers: Mapping[str, Sequence[Row]]) -> DataFr
         for row in rows
         if "file_id" in row.__struct_fields__
     }
-    wanted = events.sparkSession.createDataFrame(sorted(places), "file_id string, line_no bigint")
+    wanted = frame_of(events.sparkSession, sorted(places), {"file_id": "string", "line_no": "bigint"})
     return events.join(F.broadcast(wanted), ["file_id", "line_no"], "left_semi")

@@ -37,6 +37,7 @@ def session_for(master: str | None = None, settings: dict[str, str] | None = Non
     """The running session, or a new one."""
     try:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415
+        from pyspark import SparkContext  # noqa: PLC0415
         from pyspark.errors import PySparkException  # noqa: PLC0415
         from pyspark.sql import SparkSession  # noqa: PLC0415
     except ModuleNotFoundError:
@@ -44,6 +45,8 @@ def session_for(master: str | None = None, settings: dict[str, str] | None = Non
             "the Spark engine needs pyspark: pip install 'klamm[spark]', or use --engine local"
         ) from None
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # spark-submit sends a wheel to the workers, but by itself Spark lets them import only from what ends like these
+    SparkContext.PACKAGE_EXTENSIONS = {*SparkContext.PACKAGE_EXTENSIONS, ".whl"}
     builder = SparkSession.builder.appName("klamm")
     if master is not None or not is_submitted():
         builder = builder.master(master or f"local[{os.cpu_count() or 2}]")

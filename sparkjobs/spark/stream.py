@@ -30,8 +30,9 @@ from sparkjobs.files import Zones, survey
 from sparkjobs.gold import Outage
 from sparkjobs.schemas import BronzeFile
 from sparkjobs.spark import clocks
+from sparkjobs.spark.frames import frame_of
 from sparkjobs.spark.ingest import SparkIngested, as_said, settled, stage, stage_into
-from sparkjobs.spark.lines import staged_schema
+from sparkjobs.spark.lines import STAGED, staged_schema
 from sparkjobs.spark.paths import literal
 from sparkjobs.spool import Piece, Spool, piece_of
 
@@ -75,10 +76,10 @@ class Stream:
         files = [self._as_file(piece) for piece in pieces]
         above = {piece.path: piece.first_line - 1 for piece in pieces}
         stage_into(self._spark, files, str(self._out / "staged" / f"batch={number}"), above)
+        is_new = self._watch is None
         if self._watch is None:
             self._watch = Watch(self._cluster)
-            self._take(self._watch, range(number))
-        self._take(self._watch, (number,))
+        self._take(self._watch, range(number + 1) if is_new else (number,))
         self._hear(self._watch, number)
         self._tell([one for key, found in self._watch.conclude().items() for one in self._told.tell(key, found)])
 
@@ -113,7 +114,7 @@ class Stream:
             if (found := _BATCH.fullmatch(path.name)) and (wanted is None or int(found[1]) in wanted)
         )
         if not batches:
-            return self._spark.createDataFrame([], staged_schema())
+            return frame_of(self._spark, [], STAGED)
         return self._spark.read.schema(staged_schema()).parquet(*batches)
 
     def _take(self, watch: Watch, numbers: Iterable[int]) -> None:
@@ -124,7 +125,7 @@ class Stream:
             by_spark.one_by_one(events.filter(_IS_ABOUT_ONE), outages.EVENTS),
         )
         if fresh:
-            wanted = F.broadcast(self._spark.createDataFrame(sorted(fresh), "topic string, partition int"))
+            wanted = F.broadcast(frame_of(self._spark, sorted(fresh), {"topic": "string", "partition": "int"}))
             before = as_said(self.staged()).join(wanted, ["topic", "partition"], "left_semi")
             watch.recall(by_spark.one_by_one(before, outages.EVENTS))
 
@@ -155,7 +156,7 @@ class Stream:
                 known.append((log_id, file.file_id))
             else:
                 anew.append(file)
-        mapping = self._spark.createDataFrame(known, "log string, content string")
+        mapping = frame_of(self._spark, known, {"log": "string", "content": "string"})
         staged = self.staged()
         renamed = staged.join(F.broadcast(mapping), staged["file_id"] == mapping["log"]).select(
             *[F.col("content").alias(name) if name == "file_id" else staged[name] for name in staged.columns]
@@ -164,8 +165,8 @@ class Stream:
 
     def finish(self, files: Sequence[BronzeFile], target: float = DEFAULT_TARGET) -> Answers:
         """Every table of gold, as a batch over `files` has it; the last revisions are its outages."""
-        said = self.settled(files).events
-        answers = by_spark.answers_for(clocks.corrected(said, clocks.skew_of(said)), target)
+        with by_spark.kept(self.settled(files).events) as said:
+            answers = by_spark.answers_for(clocks.corrected(said, clocks.skew_of(said)), target)
         self._tell(self._told.tell_all(row for row in answers["partition_outages"] if isinstance(row, Outage)))
         return answers
 

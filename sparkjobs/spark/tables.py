@@ -15,9 +15,11 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
+from sparkjobs.answers.spark import kept
 from sparkjobs.schemas import CATALOG_VERSION, TABLES, BronzeFile, SilverCount, SilverSkew, spark_schema
 from sparkjobs.spark.clocks import corrected, skew_of
-from sparkjobs.spark.ingest import as_table, ingest, rows_of, staging_below
+from sparkjobs.spark.frames import as_table
+from sparkjobs.spark.ingest import ingest, rows_of, staging_below
 from sparkjobs.spark.paths import literal
 
 #: how a batch that this catalogue has read is named
@@ -37,7 +39,8 @@ def ingest_into(spark: SparkSession, files: Sequence[BronzeFile], out: Path) -> 
         events, before = done.events, _stored(spark, out, "silver_events", _finished(out))
         if known:
             events = events.join(before.select("event_id"), "event_id", "left_anti").select(*before.columns)
-        skew = skew_of(before.unionByName(events))
+        with kept(before.unionByName(events)) as said:
+            skew = skew_of(said)
         tables = {
             "silver_events": corrected(events, skew),
             "silver_quarantine": done.quarantine,
@@ -65,8 +68,7 @@ def _finished(out: Path) -> list[str]:
 
 
 def _stored(spark: SparkSession, out: Path, name: str, batches: Sequence[str]) -> DataFrame:
-    schema = spark_schema(TABLES[name])
     paths = [literal(f"{out}/{name}/{batch}") for batch in batches if (out / name / batch).exists()]
     if not paths:
-        return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).parquet(*paths)
+        return as_table(spark, [], TABLES[name])
+    return spark.read.schema(spark_schema(TABLES[name])).parquet(*paths)

@@ -13,9 +13,24 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """As the commands make it, on two cores and with few shuffles. Ask for it only in tests marked `java`."""
+    """As the commands make it, but in haste: each query is run only once, so making it faster costs more than it
+    brings. Those that run commands have sessions as they are made there. Ask for it only in tests marked `java`."""
     from sparkjobs.spark.session import session_for
 
-    session = session_for("local[2]", {"spark.sql.shuffle.partitions": "2"})
+    in_haste = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    }
+    session = session_for("local[2]", in_haste)
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _forgetting(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What one test kept in memory is not carried through the others."""
+    yield
+    if "spark" in request.fixturenames:
+        request.getfixturevalue("spark").catalog.clearCache()

@@ -54,12 +54,12 @@ def by_local(folder: Path, zones: Zones) -> Answers:
 
 
 def by_spark(spark: SparkSession, folder: Path, zones: Zones, staging: Path) -> Answers:
-    from sparkjobs.answers.spark import answers_for
+    from sparkjobs.answers.spark import answers_for, kept
     from sparkjobs.spark import clocks
     from sparkjobs.spark.ingest import ingest
 
-    events = ingest(spark, survey(find_logs([str(folder)]), "c", zones), staging).events
-    return answers_for(clocks.corrected(events, clocks.skew_of(events)))
+    with kept(ingest(spark, survey(find_logs([str(folder)]), "c", zones), staging).events) as events:
+        return answers_for(clocks.corrected(events, clocks.skew_of(events)))
 
 
 def pack(contents: list[bytes], folder: Path, draw: random.Random) -> None:

@@ -152,7 +152,7 @@ def test_no_layout_and_no_wrapper_hides_anything(tmp_path: Path, layout: str, wr
     assert_all_but_starts(case)
 
 
-@pytest.mark.parametrize("version", ["2.8", "3.9"])
+@pytest.mark.parametrize("version", ["2.8", "3.9", "ours"])
 def test_at_info_the_truth_lies_within_the_bounds_whatever_the_clocks_show(tmp_path: Path, version: str) -> None:
     """Over some clusters; `test_many_...` has more of them."""
     cases = [_at_info(tmp_path / str(seed), version, seed) for seed in range(3)]
@@ -161,7 +161,7 @@ def test_at_info_the_truth_lies_within_the_bounds_whatever_the_clocks_show(tmp_p
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("version", ["2.8", "3.9"])
+@pytest.mark.parametrize("version", ["2.8", "3.9", "ours"])
 def test_many_at_info_lie_within_the_bounds(tmp_path: Path, version: str) -> None:
     cases = [_at_info(tmp_path / str(seed), version, seed) for seed in range(60)]
     within, count = sum(within for within, _ in cases), sum(count for _, count in cases)
@@ -206,8 +206,9 @@ def test_spark_finds_the_same_truth_behind_wrong_clocks(spark: SparkSession, tmp
     simulation = Simulation(1, partitions=6, skew_ms=skew_for(1), quiet_ms=(12_000, 60_000)).run(faults=4)
     case = a_case(tmp_path / "logs", simulation, level, bad=True)
     done = ingest(spark, bundle_of([str(tmp_path / "logs")], "simulated", [], None).files, str(tmp_path / "staging"))
-    skew = clocks.skew_of(done.events)
+    with by_spark.kept(done.events) as said:
+        skew = clocks.skew_of(said)
+        answers = by_spark.answers_for(clocks.corrected(said, skew))
     assert skew == case.silver.skew
-    answers = by_spark.answers_for(clocks.corrected(done.events, skew))
     for name, rows in case.answers.items():
         assert answers[name] == rows, name

@@ -57,6 +57,6 @@ def test_spark_submit_reports_with_nothing_but_the_wheel_on_the_master_it_was_gi
     bundle = Bundle(survey(find_logs([str(LOGS)]), "kafka", Zones()))
     expected = digest_of(answers_for(silver_of(bundle).ingested.events))
     assert (tmp_path / "out" / "digest.txt").read_text().strip() == expected
-    told = "".join(path.read_text() for path in (tmp_path / "history").rglob("*") if path.is_file())
+    told = "".join(path.read_text() for path in (tmp_path / "history").rglob("events_*"))
     properties = [json.loads(line).get("Spark Properties", {}) for line in told.splitlines()]
     assert {one["spark.master"] for one in properties if one} == {"local[1]"}
