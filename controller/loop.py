@@ -24,6 +24,7 @@ from controller.core.cluster import Cluster
 from controller.core.decide import decide
 from controller.core.events import Event
 from controller.core.events import Request as AskedEvent
+from controller.core.goals import Key
 from controller.core.lines import Line, Stamp, lines_for
 from controller.core.reassignment import due_after
 from controller.core.requests import Telling, is_first, requests_for
@@ -82,6 +83,8 @@ class Loop:
         self._events = 0
         self._decided_ms = 0.0
         self._conflicts: Counter[str] = Counter()
+        #: reassignments that were due, and what was decided did not stand
+        self._overdue: frozenset[Key] = frozenset()
 
     async def run(self) -> None:
         """Turn after turn, until the term ends."""
@@ -89,6 +92,8 @@ class Loop:
             turn = await self._inbox.take()
             for event in (*await self._reader.see_surely(turn.dirty), *turn.facts):
                 await self.settle_whole(event)
+            overdue, self._overdue = self._overdue, frozenset()
+            await self._follow_up((), overdue)  # their znodes were read again, and may say nothing new
             if turn.request is not None:
                 await self._answer(turn.request)
 
@@ -97,10 +102,12 @@ class Loop:
         stood, _ = await self.settle(event)
         await self._follow_up(stood)
 
-    async def _follow_up(self, stood: Sequence[Committed]) -> None:
-        due = due_after(self.cluster, stood)
+    async def _follow_up(self, stood: Sequence[Committed], overdue: Iterable[Key] = ()) -> None:
+        due = due_after(self.cluster, stood, overdue)
         while due is not None:
-            stood, _ = await self.settle(due)
+            stood, is_settled = await self.settle(due)
+            if not is_settled:
+                self._overdue |= due.partitions
             due = due_after(self.cluster, stood)
 
     async def settle(self, event: Event) -> tuple[list[Committed], bool]:

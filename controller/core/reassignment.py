@@ -66,12 +66,13 @@ def on_reassignments_due(context: Context, event: ReassignmentsDue) -> Iterator[
     yield Work(NODE, partial(_tidy, context, event.partitions))
 
 
-def due_after(cluster: Cluster, committed: Iterable[Committed]) -> ReassignmentsDue | None:
-    """What these changes, believed already, make due; None when nothing. To be asked again after it is settled."""
+def due_after(cluster: Cluster, committed: Iterable[Committed], overdue: Iterable[Key] = ()) -> ReassignmentsDue | None:
+    """What these changes, believed already, make due, and what was due before and did not stand; None when nothing. To
+    be asked again after it is settled."""
     running, asked = cluster.reassigning, cluster.duties.reassign_targets
     if not running and not asked:
         return None
-    touched: set[Key] = set()
+    touched: set[Key] = set(overdue)
     for one in committed:
         if isinstance(one.change, BrokerLive | ReassignNodeFound):
             touched = {*running, *asked}

@@ -1,0 +1,53 @@
+"""A transaction of a reassignment that never arrives: nothing has changed then, and yet the reassignment goes on."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from controller.core.formats import generic
+from controller.core.znodes import REASSIGN
+from tests.fakes.client import FakeClient
+from tests.shell.admin_site import Site, a_site, belief, leading
+from tests.shell.harness import Node, state_of, until
+
+TOPIC = "/brokers/topics/orders"
+PARTITION = {"topic": "orders", "partition": 0}
+
+
+def lose(site: Site, node: Node, number: int) -> list[str]:
+    """The transaction of this number never arrives, and the connection breaks; those sent are noted."""
+    sent: list[str] = []
+
+    async def note(client: FakeClient, name: str) -> None:
+        if client is node.zk and name == "transact":
+            sent.append(name)
+            if len(sent) == number:
+                client.disconnect()
+                asyncio.get_running_loop().call_soon(site.server.reconnect, client)
+
+    site.server.on_request = note
+    return sent
+
+
+async def in_sync(site: Site, *isr: int) -> None:
+    """The leader writes it and says so, as brokers before AlterPartition do."""
+    await site.write(f"{TOPIC}/partitions/0/state", {**(state_of(site.server, "orders", 0) or {}), "isr": isr})
+    await site.write("/isr_change_notification/isr_change_", {"version": 1, "partitions": [PARTITION]}, sequential=True)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+async def test_a_reassignment_goes_on_though_what_is_read_again_says_nothing_new(number: int) -> None:
+    """1: it begins; 2: the new replica is to be told; 3: it ends."""
+    site = await a_site()
+    async with leading(site) as node:
+        await site.topic("orders", [1, 2])
+        sent = lose(site, node, number)
+        await site.write(REASSIGN, {"version": 1, "partitions": [{**PARTITION, "replicas": [2, 3]}]})
+        await until(lambda: belief(node).topics["orders"].partitions[0].adding == (3,))
+        await in_sync(site, 1, 2, 3)
+        await until(lambda: site.server.read(REASSIGN) is None)
+        assert generic(site.server.read(TOPIC) or b"")["partitions"] == {"0": [2, 3]}
+        assert (state_of(site.server, "orders", 0) or {})["isr"] == [2, 3]
+        assert len(sent) > number
