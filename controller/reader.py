@@ -125,13 +125,13 @@ class Reader:
         """Read what became dirty, with all that follows, in the order in which it has to be decided."""
         paths = set(dirty)
         events: list[Event] = []
-        if any(path == BROKER_IDS or path.startswith(f"{BROKER_IDS}/") for path in paths):
+        if _has_below(paths, BROKER_IDS):
             brokers, zxid = await self._read_brokers()
             events.append(BrokersSeen(brokers, zxid))
         if CONFIG_CHANGES in paths:
             events.append(await self._admin.see_configs())
         deletions = None
-        if any(path.startswith(DELETE_TOPICS) for path in paths):
+        if _has_below(paths, DELETE_TOPICS):
             deletions = await self._admin.see_deletions()
             paths.add(TOPICS)  # read after the markers, decided before them: as in `load`
         topics = [path.split("/") for path in sorted(paths) if path.startswith(f"{TOPICS}/")]
@@ -151,7 +151,7 @@ class Reader:
             events.append(StatesSeen(await self.read_states(states)))
         events += [] if deletions is None else [deletions]
         events += await self._see_admin(paths)
-        if ISR_NOTIFICATIONS in paths:
+        if _has_below(paths, ISR_NOTIFICATIONS):
             events.append(await self._see_isr_notifications())
         return events
 
@@ -163,7 +163,7 @@ class Reader:
             events.append(node)
         if PRODUCER_IDS in paths:
             events.append(await self._admin.see_producer_ids())
-        if LOG_DIR_EVENTS in paths:
+        if _has_below(paths, LOG_DIR_EVENTS):
             events.append(await self._admin.see_log_dirs())
         return events
 
@@ -264,6 +264,11 @@ class Reader:
                 continue
             wanted.update((one.topic, one.partition) for one in znode.partitions)
         return StatesSeen(await self.read_states(sorted(wanted)), paths)
+
+
+def _has_below(paths: Collection[str], parent: str) -> bool:
+    """A child alone is dirty when a removal of it did not stand."""
+    return any(path == parent or path.startswith(f"{parent}/") for path in paths)
 
 
 def _topic_fact(name: str, node: Node, placed: dict[Replicas, Assignment] | None) -> TopicFact:

@@ -1,4 +1,4 @@
-"""A transaction of a reassignment that never arrives: nothing has changed then, and yet the reassignment goes on."""
+"""A transaction that never arrives: nothing has changed then, and yet what it was to do is done."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from controller.core.formats import generic
 from controller.core.znodes import REASSIGN
 from tests.fakes.client import FakeClient
-from tests.shell.admin_site import Site, a_site, belief, leading
+from tests.shell.admin_site import LOG_DIR_EVENTS, Site, a_site, belief, leading
 from tests.shell.harness import Node, state_of, until
 
 TOPIC = "/brokers/topics/orders"
@@ -51,3 +51,13 @@ async def test_a_reassignment_goes_on_though_what_is_read_again_says_nothing_new
         assert generic(site.server.read(TOPIC) or b"")["partitions"] == {"0": [2, 3]}
         assert (state_of(site.server, "orders", 0) or {})["isr"] == [2, 3]
         assert len(sent) > number
+
+
+@pytest.mark.parametrize("parent", ["/isr_change_notification", LOG_DIR_EVENTS])
+async def test_a_notification_whose_removal_never_arrived_is_removed(parent: str) -> None:
+    site = await a_site()
+    async with leading(site) as node:
+        sent = lose(site, node, 1)
+        await site.write(f"{parent}/one_", {"version": 1, "partitions": [], "broker": 1, "event": 1}, sequential=True)
+        await until(lambda: not site.names(parent))
+        assert len(sent) == 2
