@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from controller.http import HttpClient
 from tests.browser.pages import a_visit
-from tests.kafka.cluster import Cluster, a_cluster, until
+from tests.kafka.cluster import Cluster, Controller, a_cluster, until
 
 pytestmark = [pytest.mark.java, pytest.mark.maven, pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 THREE = ("--partitions", "6", "--replication-factor", "3")
@@ -230,3 +230,27 @@ async def test_our_controller_killed_is_followed_by_a_kafka_broker_and_returns_w
     await cluster.controller.take_over()
     await in_sync(cluster, "while-away")
     assert len(await cluster.produce("while-away", 50)) == 50
+
+
+async def test_preferred_ours_takes_the_seat_from_the_broker_that_got_it_but_not_after_a_handback(
+    cluster: Cluster,
+) -> None:
+    def is_theirs() -> bool:
+        return (cluster.read("/controller") or {}).get("brokerid") in (1, 2, 3)
+
+    await cluster.controller.take_over()
+    await cluster.controller.end(signal.SIGKILL)
+    await until(is_theirs, "all of ours are away, and a broker got it")
+    preferring = Controller(cluster.directory, cluster.zookeeper, 101, ["--prefer"])
+    cluster.controllers.append(preferring)
+    await preferring.start()
+    await until(preferring.is_active, "it has taken the seat, and nobody told it to")
+    assert (await preferring.ask("POST", "/v1/handback", {}))[0] == 200
+    await until(is_theirs, "it was given to them")
+    await preferring.end()
+    await preferring.start()
+    await cluster.create("left-alone", *THREE)
+    await in_sync(cluster, "left-alone")
+    assert is_theirs()
+    await preferring.take_over()
+    assert cluster.read("/controller")["brokerid"] == 101
