@@ -9,13 +9,11 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from sparkjobs.schemas import Row, SilverEvent, columns_of
+from sparkjobs.schemas import UNREAD, Row, SilverEvent, columns_of
 
 _ROWS_PER_BATCH: Final = 10_000
-#: columns of silver that no rule reads; they stay where they are
-_UNREAD: Final[dict[str, Any]] = {"dt": "", "ts_raw": "", "shape_id": "", "line": ""}
 #: what the rules read of a silver row
-READ: Final = tuple(name for name in columns_of(SilverEvent) if name not in {*_UNREAD, "catalog_version"})
+READ: Final = tuple(name for name in columns_of(SilverEvent) if name not in {*UNREAD, "catalog_version"})
 
 
 def arrow_type(kind: str) -> Any:
@@ -74,4 +72,4 @@ def events_in(batches: Iterable[Any]) -> Iterator[SilverEvent]:
 def event_of(values: dict[str, Any]) -> SilverEvent:
     """From the columns of `READ`."""
     known: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in values.items()}
-    return SilverEvent(**{**_UNREAD, **known})
+    return SilverEvent(**{**UNREAD, **known})

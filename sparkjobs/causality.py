@@ -68,8 +68,10 @@ class Gaps:
 
 def gaps_in(events: Iterable[SilverEvent]) -> Gaps:
     """Of one cluster; `events` in any order."""
-    ordered = sorted(events, key=lambda event: (event.ts_utc, event.event_id))
-    gaps = Gaps()
+    known, gaps = list(events), Gaps()
+    if {event.event for event in known} <= {"partition_changed"}:
+        return gaps  # elections that no broker answers: nothing comes after them, however many there are
+    ordered = sorted(known, key=lambda event: (event.ts_utc, event.event_id))
     _see_elections(ordered, gaps)
     _see_registrations(ordered, gaps)
     _see_causes([event for event in ordered if event.cause_id is not None], gaps)

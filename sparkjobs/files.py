@@ -28,8 +28,8 @@ HEAD_BYTES: Final = 1 << 18
 #: what a folder is searched for; a file that is named outright is read whatever its name
 LOG_NAMES: Final = re.compile(r"(?!.*(gc|cleaner|authorizer|request)\.log).*\.(log|out|json)([.-].*)?$", re.ASCII)
 _KINDS: Final = (("state-change", "state-change"), ("controller", "controller"), ("server", "server"))
-#: bytes that no text holds
-_NOT_TEXT: Final = bytes([*range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20)])
+#: all but control characters: what is left of a text without them is ends of lines and tabs
+_NO_CONTROLS: Final = bytes(range(0x20, 0x100))
 _BROKER_IN_PATH = re.compile(r"(?:broker|kafka|node)[-_.]?(\d{1,9})(?=[/_.-]|$)", re.ASCII)
 
 
@@ -104,16 +104,15 @@ def _survey_one(
 ) -> BronzeFile:
     if not path.isascii() and (shown := os.fsencode(path).decode("utf-8", "backslashreplace")) != path:
         return _unnamed(shown, cluster, zones)
-    digest, size_bytes, newlines = sha256(), 0, 0
-    head, tail, trouble, decoder, is_gzip = b"", b"", None, _TextCheck(), False
+    digest, size_bytes = sha256(), 0
+    head, tail, trouble, seen, is_gzip = b"", b"", None, _Seen(), False
     try:
         with open_file(path) as content:
             is_gzip = isinstance(content, gzip.GzipFile)
             while chunk := content.read(CHUNK_BYTES):
                 digest.update(chunk)
                 size_bytes += len(chunk)
-                newlines += chunk.count(b"\n")
-                decoder.feed(chunk)
+                seen.take(chunk)
                 head = head if len(head) >= HEAD_BYTES else head + chunk
                 tail = chunk if len(chunk) >= HEAD_BYTES else (tail + chunk)[-HEAD_BYTES:]
     except (OSError, EOFError, zlib.error) as error:
@@ -139,10 +138,10 @@ def _survey_one(
         broker=broker,
         first_ts=found.first_moment(zone),
         last_ts=last_moment(tail.decode("utf-8", "replace").split("\n"), found, zone),
-        lines=newlines + (0 if is_whole or status == "empty" else 1),
+        lines=seen.newlines + (0 if is_whole or status == "empty" else 1),
         is_whole=is_whole,
         is_gzip=is_gzip,
-        is_text=decoder.is_text,
+        is_text=seen.is_text,
         status=status,
         trouble=trouble,
     )
@@ -164,18 +163,20 @@ def _unnamed(path: str, cluster: str, zones: Zones) -> BronzeFile:
     )
 
 
-class _TextCheck:
-    """Whether what it was fed is text, so that nobody need look at every line again."""
+class _Seen:
+    """How many lines there are, and whether all is text, so that nobody need look at every line again."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")()
-        self.is_text = True
+        self.newlines, self.is_text = 0, True
 
-    def feed(self, chunk: bytes) -> None:
+    def take(self, chunk: bytes) -> None:
+        """What comes next."""
+        controls = chunk.translate(None, _NO_CONTROLS)  # one pass for both, ten times as fast as a search
+        self.newlines += controls.count(b"\n")
         if self.is_text:
             try:
-                is_plain = len(chunk.translate(None, _NOT_TEXT)) == len(chunk)  # ten times as fast as a search
-                self.is_text = is_plain and "\ufffd" not in self._decoder.decode(chunk)
+                self.is_text = not controls.strip(b"\n\t\r") and "\ufffd" not in self._decoder.decode(chunk)
             except UnicodeDecodeError:
                 self.is_text = False
 

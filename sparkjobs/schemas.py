@@ -102,6 +102,10 @@ class SilverEvent(Row, kw_only=True, frozen=True):
     catalog_version: int = CATALOG_VERSION
 
 
+#: columns of silver that no rule reads, and what stands for them where events travel
+UNREAD: Final[dict[str, Any]] = {"dt": "", "ts_raw": "", "shape_id": "", "line": ""}
+
+
 class SilverQuarantine(Row, kw_only=True, frozen=True):
     """One line that could not be understood, and why."""
 

@@ -8,7 +8,7 @@ it, and after the version before was known: versions order, clocks do not.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -121,8 +121,25 @@ def _ends_of(events: Sequence[SilverEvent], facts: Facts) -> list[int]:
     return sorted([*said, *facts.deleted.get(topic, ())])
 
 
+def _is_surely_clean(events: Iterable[SilverEvent]) -> bool:
+    """Whether every leader that is named is in every ISR that is named, and nobody says otherwise: so it is of most
+    partitions, and there is no need to find out which version said what."""
+    leaders, isrs = set[int](), set[tuple[int, ...]]()
+    for event in events:
+        if event.recovery == "RECOVERING" or event.event == "unclean_elected" or "unclean" in (event.reason or ""):
+            return False
+        leader = event.broker if event.leader is None and event.role != "controller" else event.leader
+        if leader is not None and leader >= 0:
+            leaders.add(leader)
+        if event.isr is not None:
+            isrs.add(event.isr)
+    return all(leaders.issubset(isr) for isr in isrs)
+
+
 def unclean_elections_of(events: Sequence[SilverEvent], facts: Facts) -> Iterator[UncleanElection]:
     """Elections after which data may be missing. Derived ones only where the version before is known for certain."""
+    if _is_surely_clean(events):
+        return
     states = _states_of(events)
     confessed = [
         e for e in sorted(events, key=_by_time) if e.event == "unclean_elected" or "unclean" in (e.reason or "")

@@ -27,7 +27,8 @@ _LOST_LEADER: Final = ("brokers gone", "brokers bounced", "term started", "log d
 
 def outages_of(events: Sequence[SilverEvent], facts: Facts) -> Iterator[Outage]:
     """Of one partition; `events` in any order."""
-    walk = _Walk(facts)
+    topic = str(events[0].topic) if events else ""
+    walk = _Walk(facts, topic, facts.deletions.get(topic, ()))
     for event in by_controllers(events, facts.terms):
         walk.see(event)
     yield from walk.finish()
@@ -62,17 +63,17 @@ class _Walk:
     """Goes through a partition's lines in order."""
 
     facts: Facts
+    topic: str
+    deletions: Sequence[int]  # when those of the topic began
     now: _Open | None = None
     leader: int | None = None
     before: SilverEvent | None = None  # the last that said a state
     epoch: int | None = None
     last_ms: int = -1
-    topic: str = ""
     ended: list[Outage] = field(default_factory=list)
 
     def see(self, event: SilverEvent) -> None:
         """One line more."""
-        self.topic = event.topic or ""
         self._end_by_deletion(event.ts_adj)
         self.last_ms = event.ts_adj
         if event.reason != "found" and event.controller_epoch is not None and event.controller_epoch != self.epoch:
@@ -129,14 +130,16 @@ class _Walk:
 
     def _end_by_deletion(self, by_ms: int) -> None:
         """Who deletes a topic does not miss it: what was offline ends there, and what follows is no outage."""
-        for begun_ms in self.facts.deletions.get(self.topic, ()):
+        for begun_ms in self.deletions:
             if self.last_ms < begun_ms <= by_ms and self.now is not None:
                 self._end("deleted", max(begun_ms, self.now.start_ms), "exact")
 
     def _is_being_deleted(self, at_ms: int) -> bool:
-        begun_ms = max((ms for ms in self.facts.deletions.get(self.topic, ()) if ms <= at_ms), default=None)
+        begun_ms = max((ms for ms in self.deletions if ms <= at_ms), default=None)
+        if begun_ms is None:
+            return False
         ended_ms = max((ms for ms in self.facts.deleted.get(self.topic, ()) if ms < at_ms), default=None)
-        return begun_ms is not None and (ended_ms is None or ended_ms < begun_ms)
+        return ended_ms is None or ended_ms < begun_ms
 
     def _term(self, epoch: int | None) -> Term | None:
         return next((term for term in self.facts.terms if term.controller_epoch == epoch), None)

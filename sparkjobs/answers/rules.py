@@ -5,7 +5,7 @@ This is the list that both drivers go by: which events a question reads, and whi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from sparkjobs.answers import failovers, illegal, isr_timeline, leader_changes, operations, outages, rpc_latency
@@ -20,6 +20,7 @@ from sparkjobs.answers.slo import Extent, slo_of
 from sparkjobs.answers.tenures import lives_of_brokers, tenures_of
 from sparkjobs.answers.zombies import zombies_of
 from sparkjobs.answers.zookeeper import zookeeper_outages_of
+from sparkjobs.gold import GOLD
 from sparkjobs.schemas import Row, SilverEvent
 
 __all__ = ["flapping_of", "illegal_transitions_of", "rpc_latency_of"]
@@ -60,8 +61,10 @@ def of_cluster(
     ended: Iterable[Any],
     changes: Iterable[Any],
     target: float,
+    only: Collection[str] = tuple(GOLD),
 ) -> Iterator[tuple[str, list[Row]]]:
-    """Tables that need all of a cluster. `ended` are its outages, `changes` its leader changes."""
+    """Tables that need all of a cluster. `ended` are its outages, `changes` its leader changes, `only` those tables
+    that are asked for."""
     ended, changes, tallies = list(ended), list(changes), in_order(tallies)
     first: dict[int, int] = {}
     last: dict[int, int] = {}
@@ -71,18 +74,23 @@ def of_cluster(
             last[one.broker] = max(one.last_ms, last.get(one.broker, one.last_ms))
     lives = list(lives_of_brokers(facts, first, last))
     silences = list(silences_of(facts.cluster, lives))
-    yield "controller_tenures", list(tenures_of(facts))
-    yield "controller_phases", list(phases_of(facts))
-    yield "broker_lives", [*lives]
-    yield "zookeeper_outages", list(zookeeper_outages_of(facts, lives))
-    yield "cluster_silences", [*silences]
-    yield "failovers", list(failovers.failovers_of(facts, failovers.moves_of(changes, facts), ended))
-    yield "leader_churn", list(leader_changes.churn_of(changes))
-    yield "flapping", list(flapping_brokers(facts))
-    yield "operations", list(operations.elections_asked(facts))
-    yield "zombies", list(zombies_of(tallies, facts))
-    yield "slo_daily", list(slo_of(ended, extents, facts.cluster, target, silences))
-    yield "coverage", list(coverage_of(tallies, facts))
+    tables: dict[str, Callable[[], Iterable[Row]]] = {
+        "controller_tenures": lambda: tenures_of(facts),
+        "controller_phases": lambda: phases_of(facts),
+        "broker_lives": lambda: lives,
+        "zookeeper_outages": lambda: zookeeper_outages_of(facts, lives),
+        "cluster_silences": lambda: silences,
+        "failovers": lambda: failovers.failovers_of(facts, failovers.moves_of(changes, facts), ended),
+        "leader_churn": lambda: leader_changes.churn_of(changes),
+        "flapping": lambda: flapping_brokers(facts),
+        "operations": lambda: operations.elections_asked(facts),
+        "zombies": lambda: zombies_of(tallies, facts),
+        "slo_daily": lambda: slo_of(ended, extents, facts.cluster, target, silences),
+        "coverage": lambda: coverage_of(tallies, facts),
+    }
+    for name, rows_of in tables.items():
+        if name in only:
+            yield name, list(rows_of())
 
 
 def cut_at_deletion(extents: Mapping[str, Extent], facts: Facts) -> dict[str, Extent]:

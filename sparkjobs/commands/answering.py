@@ -63,9 +63,8 @@ def answered(
 def _answered_quickly(bundle: Bundle, target: float, only: Collection[str]) -> Answered:
     from sparkjobs.local.quick import conclude  # noqa: PLC0415 - needs numpy
 
-    with progress() as bar:
-        task = bar.add_task("reading", total=bundle.size_bytes)
-        done = conclude(bundle.files, target, only, on_bytes=lambda size: bar.advance(task, size))
+    with progress("reading", bundle.size_bytes) as advance:
+        done = conclude(bundle.files, target, only, on_bytes=lambda size: advance(size, "reading"))
     is_whole = done.answers.keys() >= GOLD.keys()
     quote = quoting_findings(done.files, done.answers) if is_whole else lambda file_id, line_no: None
     return Answered(done.answers, Input(done.counts, done.quarantine, done.skew), quote)

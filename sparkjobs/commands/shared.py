@@ -12,8 +12,6 @@ from typing import Any
 
 import click
 import msgspec
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from sparkjobs.answers.local import Answers
 from sparkjobs.bundle import Bundle, Silver, bundle_of, silver_of
@@ -36,13 +34,23 @@ def bundle_from(given: dict[str, Any], master: str | None = None) -> Bundle:
     return bundle_of(given["named"], given["cluster"], given["zones"], layout, master)
 
 
+#: told of what is done since, and of what is done now
+Advance = Callable[[float, str], None]
+
+
 @contextmanager
-def progress() -> Iterator[Progress]:
-    """On standard error, and only where somebody looks."""
+def progress(what: str, total: float) -> Iterator[Advance]:
+    """A bar on standard error, and only where somebody looks."""
+    if not sys.stderr.isatty():
+        yield lambda done, now: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - a tenth of a second that nobody need wait for who sees no bar
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, console=console, transient=True, disable=not sys.stderr.isatty()) as bar:
-        yield bar
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda done, now: bar.update(task, advance=done, description=now)
 
 
 def read_locally(bundle: Bundle) -> Silver:
@@ -51,18 +59,16 @@ def read_locally(bundle: Bundle) -> Silver:
         raise click.UsageError(
             "this command reads files of this machine; `klamm report` and `klamm logs ingest` read others"
         )
-    with progress() as bar:
-        task = bar.add_task("reading", total=bundle.size_bytes)
-        return silver_of(bundle, on_file=lambda file: bar.advance(task, file.size_bytes))
+    with progress("reading", bundle.size_bytes) as advance:
+        return silver_of(bundle, on_file=lambda file: advance(file.size_bytes, "reading"))
 
 
 @contextmanager
 def steps(*names: str) -> Iterator[Callable[[], None]]:
     """A bar of a step for each name; what is given is called when a step is done."""
-    with progress() as bar:
-        task = bar.add_task(names[0], total=len(names))
-        done = iter((*names[1:], names[-1]))
-        yield lambda: bar.update(task, advance=1, description=next(done))
+    with progress(names[0], len(names)) as advance:
+        following = iter((*names[1:], names[-1]))
+        yield lambda: advance(1, next(following))
 
 
 def moment_text(at_ms: int | None) -> str:

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import numpy as np
 
+from sparkjobs.local.digits import NONE
 from sparkjobs.local.gist import APIS, CALL_COLUMNS, CALLS, Gist
-from sparkjobs.local.pieces import NONE
 from sparkjobs.schemas import SilverEvent
 
 _KEY: Final = ("controller", "controller_epoch", "broker", "correlation_id", "api")

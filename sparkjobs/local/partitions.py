@@ -6,14 +6,12 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from sparkjobs.answers import outages, rules
 from sparkjobs.answers.facts import Facts
 from sparkjobs.answers.local import partition_rows
 from sparkjobs.causality import OF_PAIRS, Gaps, gaps_in
+from sparkjobs.local.carried import PACK, unpacked
 from sparkjobs.local.crew import Kept
-from sparkjobs.local.gist import PACK, UNPACK
 from sparkjobs.schemas import SilverEvent, SilverSkew
 from sparkjobs.skew import corrected
 
@@ -35,17 +33,6 @@ class Share(NamedTuple):
     spans: dict[str, tuple[int, int, int]]
 
 
-def unpacked(packed: Sequence[tuple[bytes, int]]) -> list[SilverEvent]:
-    """Events of stretches, each with the number of lines above it."""
-    events: list[SilverEvent] = []
-    for content, above in packed:
-        some = UNPACK.decode(content)
-        if above:
-            some = [msgspec.structs.replace(event, line_no=event.line_no + above) for event in some]
-        events += some
-    return events
-
-
 def keep(kept: Kept, packed: Sequence[tuple[bytes, int]]) -> None:
     """Take them."""
     kept[_EVENTS] = unpacked(packed)
@@ -65,7 +52,7 @@ def rows_of_share(kept: Kept, asked: Question) -> Share:
         assert event.topic is not None
         assert event.partition is not None
         groups[event.topic, event.partition].append(event)
-        if event.event in outages.EVENTS:
+        if "slo_daily" in asked.only and event.event in outages.EVENTS:
             at_ms = event.ts_adj
             numbers, first_ms, last_ms = spans.get(event.topic, (set(), at_ms, at_ms))
             numbers.add(event.partition)

@@ -1,96 +1,130 @@
-"""A piece of a log as columns: what most of its lines say is only counted, and nothing is made of them but numbers.
+"""A piece of a log, put to lines of one form each: nothing is made of most of them but numbers.
 
 Lines of one form are read together (`parse.templates`): their moments and numbers stand at the same places, so numpy
-takes them out of all of them at once. What a rule walks through becomes a `SilverEvent`; of the others remain how often
-what was said (`Tallied`), when each broker was heard, and the calls that latencies and clocks are concluded from.
-Every line that is not understood by its form is read by `LineReader`, as ever. No I/O.
+takes them out of all of them at once (`local.digits`). Every line that is not understood by its form is read by
+`LineReader`, as ever. What becomes of them is up to the `Sink`. No I/O.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple
-from zlib import crc32
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, Protocol
 
 import numpy as np
 
+from sparkjobs.local.digits import NONE, Digits, Places, all_alike, mark_of, places_of
 from sparkjobs.parse.lines import CONTINUES, LineReader, is_trace_head
 from sparkjobs.parse.moments import minute_of
-from sparkjobs.parse.templates import ALIKE, Template, template_for
+from sparkjobs.parse.templates import Span, Template, template_for
 from sparkjobs.schemas import LINE_KEPT, SilverEvent
 
-NONE: Final = -(2**62)  # what stands for it among numbers
 #: a form that occurs less often is not worth a template
 _OFTEN: Final = 3
 _FORMS_KEPT: Final = 100_000
-#: numbers that lines are counted by
-WHO: Final = ("broker", "controller", "controller_epoch")
-#: words that lines are counted by
+#: words that lines are counted by; where a digit is in one, each line is read by itself
 SAME: Final = ("role", "level", "event", "api", "error")
-#: numbers of a call besides
-CALL: Final = ("correlation_id", "partition", "leader_epoch", "peer_broker", "n_partitions")
+#: as many digits make a number of 64 bits
+_DIGITS_OF_A_NUMBER: Final = 18
 
 
-class Piece(NamedTuple):
-    """Whole lines, the numbers of which begin after `above`."""
+class Lines(Sequence[bytes]):
+    """Of a piece, cut out of it where somebody looks."""
 
-    content: bytes
-    above: int = 0
+    def __init__(self, content: bytes) -> None:
+        self.content, self.buffer = content, np.frombuffer(content, np.uint8)
+        ends = np.flatnonzero(self.buffer == ord("\n"))
+        if not content.endswith(b"\n"):
+            ends = np.append(ends, len(content))
+        self.ends, self.starts = ends, np.concatenate(([0], ends[:-1] + 1))
 
+    def __len__(self) -> int:
+        return len(self.ends)
 
-class Counted(NamedTuple):
-    """Lines of which nothing but numbers was taken, in order of their numbers. Columns of one length."""
-
-    line_no: Any
-    ts_utc: Any
-    kind: Any  # its place in `kinds`
-    who: dict[str, Any]
-    call: dict[str, Any]  # NONE where the line is no call
-    topic: Any  # its place in `topics`
-    kinds: list[tuple[Any, ...]]  # `SAME`
-    topics: list[str | None]
+    def __getitem__(self, place: Any) -> Any:
+        return self.content[self.starts[place] : self.ends[place]]
 
 
-class Read(NamedTuple):
-    """All lines of a piece. `marks` are equal where event ids are, and hardly ever else."""
+class Alike:
+    """Lines of one form that are events, in their order."""
 
-    lines: int
-    events: list[SilverEvent]
-    others: list[tuple[int, str, str]]  # number, why it is no event, line; without what continues the one above
-    continuations: int
-    heads: dict[int, str]  # number: what names an exception, below the event that it belongs to
-    counted: Counted
-    marked: Any  # numbers of all lines that are events, duplicates as well
-    marks: Any
-    heard_ms: Any  # of all events but duplicates
-    heard: Any  # the broker of each
+    def __init__(
+        self, template: Template, digits: Digits, line_no: Any, ts_utc: Any, lines: Lines, starts: Any
+    ) -> None:
+        self.template, self.digits, self.line_no, self.ts_utc = template, digits, line_no, ts_utc
+        self._lines, self._starts = lines, starts
+
+    def __len__(self) -> int:
+        return len(self.line_no)
+
+    def has(self, name: str) -> bool:
+        """Whether they say that."""
+        template = self.template
+        return name in template.numbers or name in template.texts or template.same.get(name) is not None
+
+    def number(self, name: str) -> Any:
+        """A column, or what is the same in all of them."""
+        span = self.template.numbers.get(name)
+        return self.template.same.get(name) if span is None else self.digits.number(span)
+
+    def parts(self, span: Span) -> list[bytes]:
+        """What stands there, of each."""
+        start, end = span
+        content = self._lines.content
+        return [content[place + start : place + end] for place in self._starts.tolist()]
+
+    def words(self, name: str) -> tuple[list[str | None], Any]:
+        """What the lines say there, each thing once; and which of these each line says."""
+        span = self.template.texts.get(name)
+        if span is None:
+            return [self.template.same.get(name)], np.zeros(len(self), np.int64)
+        if self.digits.count(span) > _DIGITS_OF_A_NUMBER:
+            names = dict.fromkeys(parts := self.parts(span))
+            place = {name: number for number, name in enumerate(names)}
+            return [name.decode("ascii") for name in names], np.array([place[part] for part in parts], np.int64)
+        # as lines of one form they differ in digits only
+        _, firsts, which = np.unique(self.digits.number(span), return_index=True, return_inverse=True)
+        start, end = span
+        first = self._starts[firsts].tolist()
+        return [self._lines.content[place + start : place + end].decode("ascii") for place in first], which
+
+
+class Sink(Protocol):
+    """Who takes what is read, in no order of lines."""
+
+    def take_alike(self, alike: Alike) -> None: ...
+    def take_event(self, event: SilverEvent, mark: int) -> None: ...
+    def take_other(self, line_no: int, why: str, line: str) -> None: ...
+    def take_continuations(self, count: int, heads: dict[int, str]) -> None: ...
 
 
 class Forms:
     """The templates of one file."""
 
-    def __init__(self, reader: LineReader, is_counted: Callable[[Template], bool]) -> None:
+    def __init__(self, reader: LineReader) -> None:
         self.reader = reader
-        self.is_counted = is_counted
         self.known: dict[bytes, int] = {}
         self.templates: list[Template] = []
+        self.places: list[Places] = []
         self._tried: set[bytes] = set()
 
-    def codes_of(self, lines: list[bytes], forms: list[bytes]) -> Any:
+    def codes_of(self, lines: Sequence[bytes], forms: Sequence[bytes]) -> Any:
         """The place of each line's template; -1 for what has to be read by itself."""
         known = self.known
         if len(known) > _FORMS_KEPT:  # a log whose forms hardly repeat
             known.clear()
             self._tried.clear()
             self.templates.clear()
+            self.places.clear()
         codes = list(map(known.get, forms))
         if None in codes:
-            self._learn([place for place, code in enumerate(codes) if code is None], lines, forms)
-            codes = [known.get(form, -1) for form in forms]
+            unknown = [place for place, code in enumerate(codes) if code is None]
+            self._learn(unknown, lines, forms)
+            for place in unknown:
+                codes[place] = known.get(forms[place], -1)
         return np.array(codes, np.int32)
 
-    def _learn(self, places: list[int], lines: list[bytes], forms: list[bytes]) -> None:
+    def _learn(self, places: Sequence[int], lines: Sequence[bytes], forms: Sequence[bytes]) -> None:
         for form, times in Counter(forms[place] for place in places).items():
             if times >= _OFTEN:
                 self.known[form] = -1  # of the first of its lines follows whether it is worth more
@@ -102,195 +136,100 @@ class Forms:
                 if template is not None:
                     self.known[form] = len(self.templates)
                     self.templates.append(template)
+                    self.places.append(places_of(template, lines[place]))
 
     def millis(self, raw: Any, zone: str, sample: str) -> Any:
-        """Of moments as numbers (202611180709 * 100000 + 36816); NONE for what is none."""
-        minutes, place = np.unique(raw // 100_000, return_inverse=True)
-        rest = raw % 100_000
+        """Of moments as numbers (20261118070936816); NONE for what is none. `sample` has their separators."""
+        minutes, rest = np.divmod(raw, 100_000)
+        each = np.unique(minutes)
         known = []
-        for minute in minutes.tolist():
+        for minute in each.tolist():
             text = f"{minute:012}"
             found = minute_of(f"{text[:4]}{sample[4]}{text[4:6]}{sample[7]}{text[6:8]} {text[8:10]}:{text[10:]}", zone)
             known.append(NONE if found is None else found)
-        base = np.array(known, np.int64)[place]
+        base = np.array(known, np.int64)[np.searchsorted(each, minutes)]
         return np.where((base == NONE) | (rest > 59_999), NONE, base + rest)
 
 
-MOMENT_DIGITS: Final = (0, 1, 2, 3, 5, 6, 8, 9, 11, 12, 14, 15, 17, 18, 20, 21, 22)
-
-
-def number_at(content: Any, starts: Any, places: Iterable[int]) -> Any:
-    """The number whose digits stand at these places after each start."""
-    value = np.zeros(len(starts), np.int64)
-    for place in places:
-        value *= 10
-        value += content[starts + place]
-        value -= 48
-    return value
-
-
-def spans_number(content: Any, starts: Any, span: tuple[int, int]) -> Any:
-    """The same by its span, with its sign."""
-    start, end = span
-    if content[starts[0] + start] == 45:
-        return -number_at(content, starts, range(start + 1, end))
-    return number_at(content, starts, range(start, end))
-
-
 class Reading:
-    """Of one piece."""
+    """Of one piece: whole lines, the numbers of which begin after `above`. `skipped`: duplicates, by their numbers."""
 
-    def __init__(self, forms: Forms, piece: Piece, skipped: frozenset[int]) -> None:
-        self.forms, self.piece, self.skipped = forms, piece, skipped
-        self.lines = piece.content.split(b"\n")
-        if not self.lines[-1]:
-            self.lines.pop()  # what follows the last newline is nothing
-        self.content = np.frombuffer(piece.content, np.uint8)
-        ends = np.flatnonzero(self.content == 10)
-        self.starts = np.concatenate(([0], ends[:-1] + 1)) if len(ends) else ends
-        self.events: list[SilverEvent] = []
-        self.others: list[tuple[int, str, str]] = []
-        self.continuations = 0
-        self.heads: dict[int, str] = {}
-        count = len(self.lines)
-        self.marks = np.zeros(count, np.uint64)
-        self.is_event = np.zeros(count, bool)
-        self.ts = np.full(count, NONE, np.int64)
-        self.kind = np.full(count, -1, np.int32)
-        self.columns = {name: np.full(count, NONE, np.int64) for name in (*WHO, *CALL)}
-        self.topic = np.zeros(count, np.int32)
-        self.kinds: dict[tuple[Any, ...], int] = {}
-        self.topics: dict[str | None, int] = {None: 0}
+    def __init__(self, forms: Forms, content: bytes, above: int, skipped: frozenset[int], sink: Sink) -> None:
+        self.forms, self.above, self.sink, self.skipped = forms, above, sink, skipped
+        self.lines = Lines(content)
+        self._skipped = np.fromiter(skipped, np.int64)
 
-    def read(self) -> Read:
-        """All of it."""
-        if not self.lines:
-            return self.result()
-        forms = self.piece.content.translate(ALIKE).split(b"\n")
-        forms.pop()
-        codes = self.forms.codes_of(self.lines, forms)
-        order = np.argsort(codes, kind="stable")
-        found, firsts = np.unique(codes[order], return_index=True)
-        for code, places in zip(found.tolist(), np.split(order, firsts[1:]), strict=True):
+    def read(self) -> int:
+        """All of it; returns how many lines."""
+        forms = all_alike(self.lines.buffer).split(b"\n")
+        forms.pop()  # what follows the last newline is nothing
+        for code, places in grouped(self.forms.codes_of(self.lines, forms)):
             template = None if code < 0 else self.forms.templates[code]
-            if template is None or (template.fate is not None and template.fate != CONTINUES):
-                self._read_each(places.tolist())
-            elif template.fate is not None:
+            if template is not None and template.fate == CONTINUES:
                 self._continue(places.tolist())
+            elif template is None or template.fate is not None or not template.texts.keys().isdisjoint(SAME):
+                self._read_each(places.tolist())
             else:
-                self._read_alike(template, places)
-        return self.result()
-
-    def _read_each(self, places: Iterable[int], *, is_cut: bool = False) -> None:
-        reader, above = self.forms.reader, self.piece.above
-        for place in places:
-            line, line_no = self.lines[place].decode("utf-8", "replace"), place + 1 + above
-            read = reader.read(line, line_no, is_cut=is_cut)
-            if isinstance(read, SilverEvent):
-                self._note(place, mark_of(reader, line, read), read.ts_utc, read.broker)
-                if line_no not in self.skipped:
-                    self.events.append(read)
-            elif read is CONTINUES:
-                self._continue([place])
-            else:
-                self.others.append((line_no, read, line))
+                self._read_alike(code, places)
+        return len(self.lines)
 
     def read_last(self, *, is_cut: bool) -> None:
         """A line that no newline ends."""
         self._read_each([0], is_cut=is_cut)
 
+    def _read_each(self, places: Iterable[int], *, is_cut: bool = False) -> None:
+        reader = self.forms.reader
+        for place in places:
+            line, line_no = self.lines[place].decode("utf-8", "replace"), place + 1 + self.above
+            read = reader.read(line, line_no, is_cut=is_cut)
+            if isinstance(read, SilverEvent):
+                if line_no not in self.skipped:
+                    self.sink.take_event(read, _mark_of(reader, line, read))
+            elif read is CONTINUES:
+                self._continue([place])
+            else:
+                self.sink.take_other(line_no, read, line)
+
     def _continue(self, places: Sequence[int]) -> None:
         """Lines of one form."""
-        self.continuations += len(places)
-        unwrap = self.forms.reader.unwrap
+        unwrap, heads = self.forms.reader.unwrap, dict[int, str]()
         if is_trace_head(unwrap(self.lines[places[0]].decode("utf-8", "replace")) or ""):
             for place in places:
                 head = unwrap(self.lines[place].decode("utf-8", "replace")) or ""
-                self.heads[int(place) + 1 + self.piece.above] = head[:LINE_KEPT]
+                heads[place + 1 + self.above] = head[:LINE_KEPT]
+        self.sink.take_continuations(len(places), heads)
 
-    def _note(self, place: int, mark: int, ts_utc: int, broker: int | None) -> None:
-        self.marks[place], self.is_event[place], self.ts[place] = mark, True, ts_utc
-        self.columns["broker"][place] = NONE if broker is None else broker
-
-    def _read_alike(self, template: Template, places: Any) -> None:
-        starts = self.starts[places]
-        raw = number_at(self.content, starts, [template.ts + digit for digit in MOMENT_DIGITS])
-        sample = self.lines[places[0]][template.ts : template.ts + 23].decode("ascii")
-        ts = self.forms.millis(raw, self.forms.reader.file.tz, sample)
-        if (is_none := ts == NONE).any():
-            self._read_each(places[is_none].tolist())
-            places, starts, raw, ts = (column[~is_none] for column in (places, starts, raw, ts))
+    def _read_alike(self, code: int, places: Any) -> None:
+        forms, lines = self.forms, self.lines
+        template = forms.templates[code]
+        if len(self._skipped):
+            places = places[~np.isin(places + (1 + self.above), self._skipped)]
             if not len(places):
                 return
-        start, end = template.message
-        lines, at = self.lines, places.tolist()
-        said = np.array([crc32(lines[place][start:end]) for place in at], np.uint64)
-        self.marks[places] = (raw.astype(np.uint64) << np.uint64(32)) ^ said
-        self.is_event[places] = True
-        self.ts[places] = ts
-        is_counted = self.forms.is_counted(template)
-        for name in (*WHO, *CALL) if is_counted else ("broker",):
-            if name in template.numbers:
-                self.columns[name][places] = spans_number(self.content, starts, template.numbers[name])
-            elif template.same.get(name) is not None:
-                self.columns[name][places] = template.same[name]
-        if not is_counted:
-            reader, above, skipped = self.forms.reader, self.piece.above, self.skipped
-            for place, moment in zip(at, ts.tolist(), strict=True):
-                if place + 1 + above not in skipped:
-                    line = lines[place].decode("ascii")
-                    self.events.append(template.event(reader, line, place + 1 + above, moment))
-            return
-        kind = tuple(template.same.get(name) for name in SAME)
-        self.kind[places] = self.kinds.setdefault(kind, len(self.kinds))
-        self._take_topics(template, places, at)
-
-    def _take_topics(self, template: Template, places: Any, at: list[int]) -> None:
-        span, topics = template.texts.get("topic"), self.topics
-        if span is None:
-            topic = template.same.get("topic")
-            self.topic[places] = topics.setdefault(topic, len(topics))
-            return
-        start, end = span
-        names = [self.lines[place][start:end] for place in at]
-        numbers = {name: topics.setdefault(name.decode("ascii"), len(topics)) for name in set(names)}
-        self.topic[places] = [numbers[name] for name in names]
-
-    def result(self) -> Read:
-        numbers = np.arange(len(self.lines)) + 1 + self.piece.above
-        is_kept = self.is_event
-        if self.skipped:
-            is_kept = is_kept & ~np.isin(numbers, np.fromiter(self.skipped, np.int64))
-        places = np.flatnonzero((self.kind >= 0) & is_kept)
-        counted = Counted(
-            numbers[places],
-            self.ts[places],
-            self.kind[places],
-            {name: self.columns[name][places] for name in WHO},
-            {name: self.columns[name][places] for name in CALL},
-            self.topic[places],
-            list(self.kinds),
-            list(self.topics),
-        )
-        self.events.sort(key=lambda event: event.line_no)
-        return Read(
-            lines=len(self.lines),
-            events=self.events,
-            others=sorted(self.others),
-            continuations=self.continuations,
-            heads=self.heads,
-            counted=counted,
-            marked=numbers[self.is_event],
-            marks=self.marks[self.is_event],
-            heard_ms=self.ts[is_kept],
-            heard=self.columns["broker"][is_kept],
-        )
+        starts = lines.starts[places]
+        digits = Digits(forms.places[code], lines.buffer, starts)
+        sample = lines[places[0]][template.ts : template.ts + 23].decode("ascii")
+        ts = forms.millis(digits.moments(), forms.reader.file.tz, sample)
+        if (is_none := ts == NONE).any():
+            self._read_each(places[is_none].tolist())
+            places, starts, ts = places[~is_none], starts[~is_none], ts[~is_none]
+            digits.only(~is_none)
+        if len(places):
+            self.sink.take_alike(Alike(template, digits, places + (1 + self.above), ts, lines, starts))
 
 
-def mark_of(reader: LineReader, line: str, event: SilverEvent) -> int:
+def grouped(codes: Any) -> Iterator[tuple[int, Any]]:
+    """Each code, and where it stands, in order."""
+    order = np.argsort(codes, kind="stable")
+    ordered = codes[order]
+    cuts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    for places in np.split(order, cuts):
+        yield int(codes[places[0]]), places
+
+
+def _mark_of(reader: LineReader, line: str, event: SilverEvent) -> int:
     """As those of lines that are read together."""
     text = reader.unwrap(line) or ""
     head = None if reader.is_ours else reader.head_of(text)
     message = text if head is None or isinstance(head, str) else head.message
-    digits = "".join(filter(str.isdigit, event.ts_raw[:23])) or "0"
-    return ((int(digits) << 32) ^ crc32(message.encode())) & (2**64 - 1)
+    return mark_of(event.ts_raw, message.encode())

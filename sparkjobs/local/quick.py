@@ -18,23 +18,22 @@ import numpy as np
 
 from sparkjobs.answers import rules
 from sparkjobs.answers.conclude import facts_for
-from sparkjobs.answers.facts import CLUSTER_EVENTS, Place, Tally
+from sparkjobs.answers.facts import CLUSTER_EVENTS, Facts, Place, Tally
 from sparkjobs.answers.local import Answers, sorted_rows
 from sparkjobs.answers.slo import DEFAULT_TARGET, Extent
 from sparkjobs.causality import Gaps, gaps_in, is_of_pair
 from sparkjobs.gold import GOLD
 from sparkjobs.local.calls import answered_calls
+from sparkjobs.local.carried import unpacked
 from sparkjobs.local.crew import Crew, crew_of, members_for
-from sparkjobs.local.gist import Gist, Stretch, gist_of
+from sparkjobs.local.gist import Gist, gist_of
 from sparkjobs.local.ingest import UNREAD, count_of_copy
 from sparkjobs.local.ingest import Tally as LineTally
-from sparkjobs.local.partitions import Question, Share, gaps_of_share, keep, rows_of_share, unpacked
+from sparkjobs.local.partitions import Question, Share, gaps_of_share, keep, rows_of_share
 from sparkjobs.local.repeats import skipped_in
+from sparkjobs.local.stretches import stretches_of
 from sparkjobs.schemas import LINE_KEPT, BronzeFile, Row, SilverCount, SilverEvent, SilverQuarantine, SilverSkew
-from sparkjobs.skew import HOUR_MS, OF_TRIPS, ahead_of, applied_ms, corrected, rows_for, trips_in
-
-#: as much of a file is one task
-STRETCH_BYTES: Final = 16_000_000
+from sparkjobs.skew import OF_TRIPS, ahead_of, applied_ms, corrected, rows_for, trips_in
 
 
 class Concluded(NamedTuple):
@@ -56,15 +55,6 @@ def conclude(
     """`only`: of the tables about partitions those that are asked for, outages always; all others are given anyway."""
     with crew_of(members_for(sum(file.size_bytes for file in files))) as crew:
         return _Conclusion(crew, files, on_bytes).answers(target, only)
-
-
-def stretches_of(file: BronzeFile, buckets: int) -> Iterator[Stretch]:
-    """A compressed file is one."""
-    starts = [0]
-    if file.size_bytes > STRETCH_BYTES and not file.is_gzip:
-        starts = list(range(0, file.size_bytes - STRETCH_BYTES // 2, STRETCH_BYTES))
-    for start, end in zip(starts, [*starts[1:], None], strict=True):
-        yield Stretch(file, start, end, buckets)
 
 
 #: tables that rest on others about partitions
@@ -102,9 +92,10 @@ class _Conclusion:
         ]
         crew.each(keep, shares)
         self.others = unpacked([(gist.others, above) for gist, above in zip(self.gists, self.above, strict=True)])
-        self.heard: dict[int, Any] = {}
-        for broker in sorted({broker for gist in self.gists for broker in gist.heard}):
-            self.heard[broker] = np.concatenate([one.heard[broker] for one in self.gists if broker in one.heard])
+        self.heard: dict[int, dict[int, list[Any]]] = defaultdict(lambda: defaultdict(list))  # broker, hour: moments
+        for gist in self.gists:
+            for (broker, hour), moments in gist.heard.items():
+                self.heard[broker][hour].append(moments)
 
     def _lines_above(self) -> Iterator[int]:
         above = 0
@@ -115,14 +106,14 @@ class _Conclusion:
 
     def answers(self, target: float, only: Collection[str]) -> Concluded:
         """The tables that are asked for; the rest of `gold` is not there."""
-        needed = {*only, "partition_outages"}.union(*(_RESTS_ON.get(name, ()) for name in only))
         calls = self._calls()
         skew = self._skew(calls)
         tallies = list(self._tallies(skew))
         others = corrected(self.others, skew)
         facts = facts_for(self.cluster, tallies, [event for event in others if event.event in CLUSTER_EVENTS])
         facts = replace(facts, voices=dict(self._voices(facts.moments, skew)))
-        shares = self.crew.each(rows_of_share, [Question(facts, skew, needed)] * self.crew.size)
+        question = Question(facts, skew, _needed(only, facts))
+        shares = self.crew.each(rows_of_share, [question] * self.crew.size)
         tables: dict[str, list[Row]] = defaultdict(list)
         for share in shares:
             for name, packed in share.tables.items():
@@ -139,7 +130,7 @@ class _Conclusion:
             tables["rpc_latency"] += rules.rpc_latency_of(corrected([*self.others, *calls], skew))
         ended, changes = tables["partition_outages"], tables["leader_changes"]
         extents = rules.cut_at_deletion(_extents(shares), facts)
-        for name, rows in rules.of_cluster(facts, tallies, extents, ended, changes, target):
+        for name, rows in rules.of_cluster(facts, tallies, extents, ended, changes, target, only):
             tables[name] += rows
         answers = {name: sorted_rows(tables[name]) for name in GOLD if name in only}
         return Concluded(answers, *self._accounts(), skew)
@@ -153,7 +144,7 @@ class _Conclusion:
         return [*answered_calls(places, self.gists, self.others, self.cluster), *sent]
 
     def _skew(self, calls: Sequence[SilverEvent]) -> list[SilverSkew]:
-        heard = {broker: {*np.unique(ts // HOUR_MS * HOUR_MS).tolist()} for broker, ts in self.heard.items()}
+        heard = {broker: {*hours} for broker, hours in sorted(self.heard.items())}
         if not heard:
             return []
         trips = trips_in([event for event in (*self.others, *calls) if event.event in OF_TRIPS])
@@ -186,10 +177,9 @@ class _Conclusion:
         for broker, moment in moments:
             wanted[broker].add(moment)
         for broker, its in wanted.items():
-            times = self.heard.get(broker, np.empty(0, np.int64))
-            hours, places = np.unique(times // HOUR_MS * HOUR_MS, return_inverse=True)
-            known = np.array([shifts.get((broker, hour), 0) for hour in hours.tolist()], np.int64)
-            times = np.sort(times - known[places]) if len(times) else times
+            hours = self.heard.get(broker, {})
+            parts = [some - shifts.get((broker, hour), 0) for hour, of_hour in hours.items() for some in of_hour]
+            times = np.sort(np.concatenate(parts)) if parts else np.empty(0, np.int64)
             for moment in its:
                 index = int(np.searchsorted(times, moment))
                 if index:
@@ -216,6 +206,12 @@ class _Conclusion:
             if file.status not in UNREAD or trouble is not None:
                 counts += [count_of_copy(file, path, tally.lines) for path in file.paths[1:]]
         return files, counts, quarantine
+
+
+def _needed(only: Collection[str], facts: Facts) -> set[str]:
+    """Of the tables about partitions. Where no broker went nobody asks who led instead."""
+    asked = [name for name in only if name != "failovers" or facts.losses]
+    return {*only, "partition_outages"}.union(*(_RESTS_ON.get(name, ()) for name in asked))
 
 
 def _rows_type(table: type[Row]) -> Any:

@@ -11,7 +11,8 @@ from typing import NamedTuple
 import numpy as np
 
 from sparkjobs.local.crew import Crew
-from sparkjobs.local.gist import Gist, Stretch, pieces_of
+from sparkjobs.local.gist import Gist
+from sparkjobs.local.stretches import Stretch, pieces_of
 from sparkjobs.parse.lines import LineReader
 from sparkjobs.schemas import SilverEvent
 
@@ -33,7 +34,7 @@ def skipped_in(crew: Crew, stretches: Sequence[Stretch], gists: Sequence[Gist]) 
         return [frozenset()] * len(stretches)
     asked = []
     for stretch, gist, alike in zip(stretches, gists, np.split(np.isin(marks, twice), np.cumsum(sizes)), strict=False):
-        asked.append(Asked(stretch, gist.marked[alike].tolist()))
+        asked.append(Asked(stretch, np.sort(gist.marked[alike]).tolist()))
     seen: set[str] = set()
     skipped = []
     for one, event_ids in zip(asked, crew.spread(ids_of, asked), strict=True):

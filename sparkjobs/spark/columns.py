@@ -1,108 +1,131 @@
 """Lines to staged columns on a worker, by their forms: what `parse.templates` knows of a form, numpy and Arrow take out
-of all its lines of a batch at once. Other lines are read one by one, by the same reader."""
+of all its lines of a batch at once. Other lines are read one by one, by the same reader. Rows come in no order: each
+has its number."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise, repeat
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from sparkjobs.local.pieces import MOMENT_DIGITS, NONE, Forms, number_at, spans_number
-from sparkjobs.parse.lines import LineReader, event_id_of, ints_of
-from sparkjobs.parse.templates import ALIKE, Template
+from sparkjobs.local.digits import NONE, Digits, all_alike
+from sparkjobs.local.pieces import Forms, grouped
+from sparkjobs.parse.lines import LineReader, id_after, id_head, ints_of
+from sparkjobs.parse.templates import Span, Template
 from sparkjobs.schemas import LINE_KEPT
 
+#: of the numbers of a template; Arrow's own conversion from 64 bits looks at each for what does not fit
 _NUMBERS: Final = {pa.int32(): np.int32, pa.int64(): np.int64}
 
 
 class Staging:
     """The columns of one batch."""
 
-    def __init__(self, schema: Any, size: int, read: Callable[[LineReader, str, int], tuple[Any, ...]]) -> None:
+    def __init__(self, schema: Any, read: Callable[[LineReader, str, int], tuple[Any, ...]]) -> None:
         self.schema, self._read = schema, read
-        self.columns: dict[str, Any] = {
-            field.name: np.full(size, NONE, np.int64) if field.type in _NUMBERS else np.full(size, None, object)
-            for field in schema
-        }
+        self._parts: list[Any] = []
 
-    def fill(self, forms: Forms, places: Any, lines: Sequence[bytes], line_nos: Any) -> None:
-        """With the lines of one file, which go to these places."""
-        file = forms.reader.file
-        content = b"\n".join(lines) + b"\n"
-        alike = content.translate(ALIKE).split(b"\n")[: len(lines)]
-        codes = forms.codes_of(list(lines), alike)
+    def fill(self, forms: Forms, values: Any, line_nos: Any) -> None:
+        """With lines of one file: an array of bytes, and their numbers."""
+        file, lines = forms.reader.file, values.to_pylist()
+        offsets, buffer = _bytes_of(values)
+        alike, ends = all_alike(buffer), offsets.tolist()
+        forms_ = [alike[start:end] for start, end in pairwise(ends)]
+        codes = forms.codes_of(lines, forms_)
         if not file.is_whole:
             codes[line_nos == file.lines] = -1  # the last one, that no newline ends
-        ends = np.cumsum([len(line) + 1 for line in lines])
-        starts = np.concatenate(([0], ends[:-1]))
-        self.columns["line_no"][places] = line_nos
-        order = np.argsort(codes, kind="stable")
-        found, firsts = np.unique(codes[order], return_index=True)
-        buffer = np.frombuffer(content, np.uint8)
-        for code, own in zip(found.tolist(), np.split(order, firsts[1:]), strict=True):
+        for code, own in grouped(codes):
             template = None if code < 0 else forms.templates[code]
             others = own
             if template is not None and template.fate is None:
-                others = self._fill_alike(forms, template, own, places, lines, buffer, starts)
-            self._fill_each(forms.reader, others.tolist(), places, lines, line_nos)
+                digits = Digits(forms.places[code], buffer, offsets[own])
+                others = self._fill_alike(forms, template, digits, values, own, line_nos)
+            self._fill_each(forms.reader, [lines[number] for number in others.tolist()], line_nos[others].tolist())
 
-    def _fill_each(
-        self, reader: LineReader, own: Iterable[int], places: Any, lines: Sequence[bytes], line_nos: Any
-    ) -> None:
-        for number in own:
-            row = self._read(reader, lines[number].decode("utf-8", "replace"), int(line_nos[number]))
-            for name, value in zip(self.columns, row, strict=True):
-                if value is not None:
-                    self.columns[name][places[number]] = value
+    def _fill_each(self, reader: LineReader, lines: Sequence[bytes], line_nos: Sequence[int]) -> None:
+        rows = [
+            self._read(reader, line.decode("utf-8", "replace"), no) for line, no in zip(lines, line_nos, strict=True)
+        ]
+        if rows:
+            columns = zip(*rows, strict=True)
+            arrays = [pa.array(column, type=field.type) for column, field in zip(columns, self.schema, strict=True)]
+            self._parts.append(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
 
     def _fill_alike(
-        self, forms: Forms, template: Template, own: Any, places: Any, lines: Sequence[bytes], buffer: Any, starts: Any
+        self, forms: Forms, template: Template, digits: Digits, values: Any, own: Any, line_nos: Any
     ) -> Any:
         """Returns those whose moment is none."""
         reader = forms.reader
-        raw = number_at(buffer, starts[own], [template.ts + digit for digit in MOMENT_DIGITS])
-        sample = lines[own[0]][template.ts : template.ts + 23].decode("ascii")
-        ts = forms.millis(raw, reader.file.tz, sample)
+        sample = values[int(own[0])].as_py()[template.ts : template.ts + 23].decode("ascii")
+        ts = forms.millis(digits.moments(), reader.file.tz, sample)
         is_none = ts == NONE
-        others, own, ts = own[is_none], own[~is_none], ts[~is_none]
+        others = own[is_none]
+        if len(others):
+            own, ts = own[~is_none], ts[~is_none]
+            digits.only(~is_none)
         if not len(own):
             return others
-        to = places[own]
-        self.columns["ts_utc"][to] = ts
-        for name, value in template.same.items():
-            if value is not None:
-                self.columns[name][to] = value
+        # templates are of ASCII lines only, so letters are bytes
+        texts = values.take(pa.array(own)).cast(pa.string())
+        found: dict[str, Any] = {"ts_utc": ts, "line_no": line_nos[own], "line": _part(texts, (0, LINE_KEPT))}
+        found["ts_raw"] = _part(texts, (template.ts, template.ts + 23))
         for name, span in template.numbers.items():
-            self.columns[name][to] = spans_number(buffer, starts[own], span)
-        texts = [lines[number].decode("ascii") for number in own.tolist()]
-        for name, (start, end) in template.lists.items():
-            # one by one: numpy would make a second dimension of them
-            for place, text in zip(to.tolist(), texts, strict=True):
-                self.columns[name][place] = ints_of(text[start:end])
-        for name, (start, end) in template.texts.items():
-            self.columns[name][to] = [text[start:end] for text in texts]
-        self._identify(reader, template, to, texts)
+            found[name] = digits.number(span)
+        for name, span in template.texts.items():
+            found[name] = _part(texts, span)
+        for name, span in template.lists.items():
+            found[name] = _lists(_part(texts, span), self.schema.field(name).type)
+        broker = found.get("broker", template.same.get("broker"))
+        brokers = broker.tolist() if "broker" in found else repeat(broker)
+        heads = map(id_head, repeat(reader.file.cluster), brokers)
+        said = _part(texts, template.message)
+        found["event_id"] = list(map(id_after, heads, _raw(found["ts_raw"]), _raw(said)))
+        self._parts.append(self._batch(found, template.same, len(own)))
         return others
 
-    def _identify(self, reader: LineReader, template: Template, to: Any, texts: Sequence[str]) -> None:
-        cluster, (start, end), ts = reader.file.cluster, template.message, template.ts
-        brokers = [None if one == NONE else one for one in self.columns["broker"][to].tolist()]
-        moments = [text[ts : ts + 23] for text in texts]
-        self.columns["ts_raw"][to] = moments
-        self.columns["event_id"][to] = [
-            event_id_of(cluster, broker, moment, text[start:end])
-            for broker, moment, text in zip(brokers, moments, texts, strict=True)
-        ]
-        self.columns["line"][to] = [text[:LINE_KEPT] for text in texts]
+    def _batch(self, found: dict[str, Any], same: dict[str, Any], size: int) -> Any:
+        arrays = []
+        for field in self.schema:
+            value = found.get(field.name)
+            if value is None:
+                said = same.get(field.name)
+                value = pa.nulls(size, field.type) if said is None else pa.repeat(pa.scalar(said, field.type), size)
+            elif isinstance(value, np.ndarray):
+                value = pa.array(value.astype(_NUMBERS[field.type]))
+            elif isinstance(value, list):
+                value = pa.array(value, type=field.type)
+            arrays.append(value)
+        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def batch(self) -> Any:
         """For Spark."""
-        arrays = []
-        for field, column in zip(self.schema, self.columns.values(), strict=True):
-            if field.type in _NUMBERS:
-                arrays.append(pa.array(column.astype(_NUMBERS[field.type]), type=field.type, mask=column == NONE))
-            else:
-                arrays.append(pa.array(column, type=field.type))
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        [whole] = pa.Table.from_batches(self._parts, self.schema).combine_chunks().to_batches()
+        return whole
+
+
+def _bytes_of(values: Any) -> tuple[Any, Any]:
+    """Where each begins and the last one ends, and the bytes themselves."""
+    values = values.cast(pa.binary())
+    _, offsets, data = values.buffers()
+    offsets = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
+    return offsets, np.frombuffer(data or b"", np.uint8)
+
+
+def _part(texts: Any, span: Span) -> Any:
+    return pc.utf8_slice_codeunits(texts, *span)
+
+
+def _raw(texts: Any) -> Iterable[bytes]:
+    parts: list[bytes] = texts.cast(pa.binary()).to_pylist()
+    return parts
+
+
+def _lists(texts: Any, kind: Any) -> Any:
+    """Numbers as they stand; most lines say the same ones."""
+    each = texts.dictionary_encode()
+    known: Iterator[Any] = (ints_of(text) for text in each.dictionary.to_pylist())
+    return pa.array([None if one is None else list(one) for one in known], kind).take(each.indices)

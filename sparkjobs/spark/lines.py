@@ -10,13 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sparkjobs.arrow import arrow_type
-from sparkjobs.local.pieces import Forms
+from sparkjobs.local.pieces import Forms, grouped
 from sparkjobs.parse.lines import CONTINUES, LineReader, is_trace_head
 from sparkjobs.schemas import LINE_KEPT, BronzeFile, SilverEvent, columns_of
 from sparkjobs.spark.columns import Staging
@@ -48,16 +47,16 @@ def parsed(raw: DataFrame, files: Sequence[BronzeFile]) -> DataFrame:
 
 def read_batches(batches: Iterable[Any], files: Sequence[BronzeFile]) -> Iterator[Any]:
     """What a worker does with its share."""
-    forms = [Forms(LineReader(file), is_counted=lambda template: False) for file in files]
+    forms = [Forms(LineReader(file)) for file in files]
     for batch in batches:
+        if not batch.num_rows:
+            continue
         values, numbers, lines = (batch.column(name) for name in ("value", "file_no", "line_no"))
-        values, numbers, lines = values.to_pylist(), numbers.to_numpy(), lines.to_numpy()
-        staging = Staging(_SCHEMA, len(values), row_of)
-        for number in np.unique(numbers).tolist():
-            places = np.flatnonzero(numbers == number)
-            staging.fill(forms[number], places, [values[place] for place in places.tolist()], lines[places])
-        if values:
-            yield staging.batch()
+        numbers, lines, staging = numbers.to_numpy(), lines.to_numpy(), Staging(_SCHEMA, row_of)
+        for number, places in grouped(numbers):
+            own = values if len(places) == len(values) else values.take(pa.array(places))
+            staging.fill(forms[number], own, lines[places])
+        yield staging.batch()
 
 
 def row_of(reader: LineReader, line: str, line_no: int) -> tuple[Any, ...]:

@@ -53,5 +53,10 @@ def test_lines_by_their_forms_give_the_columns_that_each_gives_by_itself(seed: i
             workers.row_of(readers[number], value.decode("utf-8", "replace"), line_no)
             for value, number, line_no in zip(values, numbers, line_nos, strict=True)
         ]
-        for name, column in zip(batch.schema.names, zip(*rows, strict=True), strict=True):
-            assert batch.column(name).to_pylist() == pa.array(column, batch.schema.field(name).type).to_pylist(), name
+        names = batch.schema.names
+        columns = zip(zip(*rows, strict=True), batch.schema, strict=True)
+        expected = pa.table([pa.array(column, field.type) for column, field in columns], names)
+        place = [(name, "ascending") for name in ("file_id", "line_no")]
+        found = pa.Table.from_batches([batch]).sort_by(place)
+        for name in names:
+            assert found.column(name).to_pylist() == expected.sort_by(place).column(name).to_pylist(), name

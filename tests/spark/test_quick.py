@@ -14,7 +14,7 @@ from sparkjobs.answers.local import Answers, answers_for
 from sparkjobs.bundle import Bundle, silver_of
 from sparkjobs.files import Zones, find_logs, open_content, survey
 from sparkjobs.gold import GOLD
-from sparkjobs.local import gist, quick
+from sparkjobs.local import quick, stretches
 from sparkjobs.local.crew import CrewError, Kept, crew_of
 from sparkjobs.local.quotes import lines_at
 from sparkjobs.parse.layouts import LAYOUTS, layout_for
@@ -40,8 +40,8 @@ OLDER = {"0.8": Kafka08, "1.1": Kafka11, "2.8": Kafka28, "3.9": Kafka39, "ours":
 @pytest.fixture
 def in_small_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
     """As much is divided of little as otherwise of much."""
-    monkeypatch.setattr(quick, "STRETCH_BYTES", 2_000)
-    monkeypatch.setattr(gist, "PIECE_BYTES", 700)
+    monkeypatch.setattr(stretches, "STRETCH_BYTES", 2_000)
+    monkeypatch.setattr(stretches, "PIECE_BYTES", 700)
     monkeypatch.setattr(quick, "members_for", lambda size_bytes: 3)
 
 
