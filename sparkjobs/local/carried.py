@@ -60,7 +60,7 @@ def values_in(alike: Alike, file: BronzeFile) -> list[Values]:
     """Of lines of one form: `Template.event` of each, without what is not read."""
     template, moments = alike.template, alike.ts_utc.tolist()
     columns: dict[str, Iterable[Any]] = {name: repeat(value) for name, value in template.same.items()}
-    columns |= {name: alike.digits.number(span).tolist() for name, span in template.numbers.items()}
+    columns |= {name: alike.number(name).tolist() for name in template.numbers}
     columns |= {name: map(_ints_in, alike.parts(span)) for name, span in template.lists.items()}
     columns |= {name: map(_text_in, alike.parts(span)) for name, span in template.texts.items()}
     columns |= {"ts_utc": moments, "ts_adj": moments, "line_no": alike.line_no.tolist()}

@@ -12,19 +12,22 @@ from zlib import crc32
 
 import numpy as np
 
-from sparkjobs.parse.templates import ALIKE, Span, Template
+from sparkjobs.parse.lines import Span
+from sparkjobs.parse.templates import ALIKE, Template
 
 NONE: Final = -(2**62)  # what stands for it among numbers
 _FACTOR: Final = 0x9E3779B97F4A7C15  # odd, and far from anything that digits add up to
 _BITS_64: Final = 2**64 - 1
 
 
+#: a moment as a number is 202611180709 * 100000 + 36816: its minute, and the rest of it
+_MILLIS_PART: Final = 100_000
 #: as many bytes stay in a core's cache while they are gone over several times
 _AT_A_TIME: Final = 1 << 17
 
 
-def all_alike(buffer: Any) -> bytes:
-    """`bytes.translate(ALIKE)`, four times as fast. `buffer`: bytes as numpy has them."""
+def all_alike(buffer: Any) -> Any:
+    """`bytes.translate(ALIKE)`, several times as fast. `buffer`: bytes as numpy has them, as is what is returned."""
     alike = np.empty(len(buffer), np.uint8)
     beyond, is_digit = np.empty(_AT_A_TIME, np.uint8), np.empty(_AT_A_TIME, bool)
     for start in range(0, len(buffer), _AT_A_TIME):
@@ -34,7 +37,7 @@ def all_alike(buffer: Any) -> bytes:
         np.less(more, 10, out=which)
         np.multiply(more, which.view(np.uint8), out=more)
         np.subtract(some, more, out=alike[start : start + _AT_A_TIME])
-    return alike.tobytes()
+    return alike
 
 
 class Places(NamedTuple):
@@ -76,14 +79,12 @@ class Digits:
         self._places = places
         self._rows = content[places.offsets[:, None] + starts].astype(np.int64)
         self._rows -= ord("0")
+        moment = self._rows[places.moment]
+        self.minutes, self.millis = _put_together(moment[:12]), _put_together(moment[12:])
 
     def only(self, chosen: Any) -> None:
         """Forget the other lines."""
-        self._rows = self._rows[:, chosen]
-
-    def moments(self) -> Any:
-        """As numbers: 20261118070936816."""
-        return _put_together(self._rows[self._places.moment])
+        self._rows, self.minutes, self.millis = self._rows[:, chosen], self.minutes[chosen], self.millis[chosen]
 
     def count(self, span: Span) -> int:
         """How many stand there."""
@@ -98,8 +99,9 @@ class Digits:
 
     def marks(self) -> Any:
         """Equal where moment and message are, and hardly ever else."""
-        said = (self._rows[self._places.message].astype(np.uint64) * self._places.factors).sum(axis=0)
-        return said + self.moments().astype(np.uint64) * self._places.moment_factor + self._places.form_mark
+        said = (self._rows[self._places.message].view(np.uint64) * self._places.factors).sum(axis=0)
+        moments = (self.minutes * _MILLIS_PART + self.millis).view(np.uint64)
+        return said + moments * self._places.moment_factor + self._places.form_mark
 
 
 def mark_of(moment: str, message: bytes) -> int:

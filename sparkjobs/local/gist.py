@@ -22,11 +22,12 @@ from sparkjobs.answers.facts import CLUSTER_EVENTS, tally_key
 from sparkjobs.causality import OF_PAIRS
 from sparkjobs.local.carried import LINE_NO, PACK, PARTITION, TOPIC, Values, values_in, values_of, with_trace
 from sparkjobs.local.digits import NONE
-from sparkjobs.local.pieces import Alike, Forms, Reading
+from sparkjobs.local.forms import Forms
+from sparkjobs.local.pieces import Alike, Reading
 from sparkjobs.local.stretches import Stretch, line_after, pieces_of
 from sparkjobs.parse.lines import LineReader, is_trace_head
 from sparkjobs.parse.templates import Template
-from sparkjobs.schemas import LINE_KEPT, SilverEvent
+from sparkjobs.schemas import LINE_KEPT, BronzeFile, SilverEvent
 from sparkjobs.skew import HOUR_MS
 
 #: what rules walk through; requests that are answered are few, their receipts are not
@@ -80,8 +81,8 @@ def is_counted(template: Template) -> bool:
 
 def gist_of(stretch: Stretch) -> Gist:
     """Read it."""
-    reader, gatherer = LineReader(stretch.file), _Gatherer(stretch)
-    forms, above, trouble = Forms(reader), 0, None
+    forms, gatherer = forms_of(stretch.file), _Gatherer(stretch)
+    above, trouble = 0, None
     try:
         for content in pieces_of(stretch):
             cut = b""
@@ -94,10 +95,16 @@ def gist_of(stretch: Stretch) -> Gist:
                 last = Reading(forms, cut, above, stretch.skipped, gatherer)
                 last.read_last(is_cut=not stretch.file.is_whole)
                 above += 1
-        gatherer.take_head(reader, line_after(stretch), above + 1)
+        gatherer.take_head(forms.reader, line_after(stretch), above + 1)
     except (OSError, EOFError, zlib.error) as error:
         trouble = f"{type(error).__name__}: {error}"
     return gatherer.gist(above, trouble)
+
+
+@lru_cache(maxsize=1)
+def forms_of(file: BronzeFile) -> Forms:
+    """Who reads several stretches of a file one after the other learns its forms once."""
+    return Forms(LineReader(file))
 
 
 class _Gatherer:

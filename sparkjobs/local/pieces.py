@@ -7,42 +7,21 @@ takes them out of all of them at once (`local.digits`). Every line that is not u
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, Protocol
 
 import numpy as np
 
-from sparkjobs.local.digits import NONE, Digits, Places, all_alike, mark_of, places_of
-from sparkjobs.parse.lines import CONTINUES, LineReader, is_trace_head
-from sparkjobs.parse.moments import minute_of
-from sparkjobs.parse.templates import Span, Template, template_for
+from sparkjobs.local.digits import NONE, Digits, mark_of
+from sparkjobs.local.forms import Forms, Lines, moments_of
+from sparkjobs.parse.lines import CONTINUES, LineReader, Span, is_trace_head
+from sparkjobs.parse.templates import Template
 from sparkjobs.schemas import LINE_KEPT, SilverEvent
 
-#: a form that occurs less often is not worth a template
-_OFTEN: Final = 3
-_FORMS_KEPT: Final = 100_000
 #: words that lines are counted by; where a digit is in one, each line is read by itself
 SAME: Final = ("role", "level", "event", "api", "error")
 #: as many digits make a number of 64 bits
 _DIGITS_OF_A_NUMBER: Final = 18
-
-
-class Lines(Sequence[bytes]):
-    """Of a piece, cut out of it where somebody looks."""
-
-    def __init__(self, content: bytes) -> None:
-        self.content, self.buffer = content, np.frombuffer(content, np.uint8)
-        ends = np.flatnonzero(self.buffer == ord("\n"))
-        if not content.endswith(b"\n"):
-            ends = np.append(ends, len(content))
-        self.ends, self.starts = ends, np.concatenate(([0], ends[:-1] + 1))
-
-    def __len__(self) -> int:
-        return len(self.ends)
-
-    def __getitem__(self, place: Any) -> Any:
-        return self.content[self.starts[place] : self.ends[place]]
 
 
 class Alike:
@@ -52,7 +31,7 @@ class Alike:
         self, template: Template, digits: Digits, line_no: Any, ts_utc: Any, lines: Lines, starts: Any
     ) -> None:
         self.template, self.digits, self.line_no, self.ts_utc = template, digits, line_no, ts_utc
-        self._lines, self._starts = lines, starts
+        self._lines, self._starts, self._numbers = lines, starts, dict[str, Any]()
 
     def __len__(self) -> int:
         return len(self.line_no)
@@ -64,8 +43,10 @@ class Alike:
 
     def number(self, name: str) -> Any:
         """A column, or what is the same in all of them."""
-        span = self.template.numbers.get(name)
-        return self.template.same.get(name) if span is None else self.digits.number(span)
+        if name not in self._numbers:
+            span = self.template.numbers.get(name)
+            self._numbers[name] = self.template.same.get(name) if span is None else self.digits.number(span)
+        return self._numbers[name]
 
     def parts(self, span: Span) -> list[bytes]:
         """What stands there, of each."""
@@ -98,59 +79,6 @@ class Sink(Protocol):
     def take_continuations(self, count: int, heads: dict[int, str]) -> None: ...
 
 
-class Forms:
-    """The templates of one file."""
-
-    def __init__(self, reader: LineReader) -> None:
-        self.reader = reader
-        self.known: dict[bytes, int] = {}
-        self.templates: list[Template] = []
-        self.places: list[Places] = []
-        self._tried: set[bytes] = set()
-
-    def codes_of(self, lines: Sequence[bytes], forms: Sequence[bytes]) -> Any:
-        """The place of each line's template; -1 for what has to be read by itself."""
-        known = self.known
-        if len(known) > _FORMS_KEPT:  # a log whose forms hardly repeat
-            known.clear()
-            self._tried.clear()
-            self.templates.clear()
-            self.places.clear()
-        codes = list(map(known.get, forms))
-        if None in codes:
-            unknown = [place for place, code in enumerate(codes) if code is None]
-            self._learn(unknown, lines, forms)
-            for place in unknown:
-                codes[place] = known.get(forms[place], -1)
-        return np.array(codes, np.int32)
-
-    def _learn(self, places: Sequence[int], lines: Sequence[bytes], forms: Sequence[bytes]) -> None:
-        for form, times in Counter(forms[place] for place in places).items():
-            if times >= _OFTEN:
-                self.known[form] = -1  # of the first of its lines follows whether it is worth more
-        for place in places:
-            form = forms[place]
-            if self.known.get(form) == -1 and form not in self._tried:
-                self._tried.add(form)
-                template = template_for(self.reader, lines[place].decode("utf-8", "replace"))
-                if template is not None:
-                    self.known[form] = len(self.templates)
-                    self.templates.append(template)
-                    self.places.append(places_of(template, lines[place]))
-
-    def millis(self, raw: Any, zone: str, sample: str) -> Any:
-        """Of moments as numbers (20261118070936816); NONE for what is none. `sample` has their separators."""
-        minutes, rest = np.divmod(raw, 100_000)
-        each = np.unique(minutes)
-        known = []
-        for minute in each.tolist():
-            text = f"{minute:012}"
-            found = minute_of(f"{text[:4]}{sample[4]}{text[4:6]}{sample[7]}{text[6:8]} {text[8:10]}:{text[10:]}", zone)
-            known.append(NONE if found is None else found)
-        base = np.array(known, np.int64)[np.searchsorted(each, minutes)]
-        return np.where((base == NONE) | (rest > 59_999), NONE, base + rest)
-
-
 class Reading:
     """Of one piece: whole lines, the numbers of which begin after `above`. `skipped`: duplicates, by their numbers."""
 
@@ -161,9 +89,7 @@ class Reading:
 
     def read(self) -> int:
         """All of it; returns how many lines."""
-        forms = all_alike(self.lines.buffer).split(b"\n")
-        forms.pop()  # what follows the last newline is nothing
-        for code, places in grouped(self.forms.codes_of(self.lines, forms)):
+        for code, places in self.forms.sort(self.lines):
             template = None if code < 0 else self.forms.templates[code]
             if template is not None and template.fate == CONTINUES:
                 self._continue(places.tolist())
@@ -209,22 +135,13 @@ class Reading:
         starts = lines.starts[places]
         digits = Digits(forms.places[code], lines.buffer, starts)
         sample = lines[places[0]][template.ts : template.ts + 23].decode("ascii")
-        ts = forms.millis(digits.moments(), forms.reader.file.tz, sample)
+        ts = moments_of(digits, forms.reader.file.tz, sample)
         if (is_none := ts == NONE).any():
             self._read_each(places[is_none].tolist())
             places, starts, ts = places[~is_none], starts[~is_none], ts[~is_none]
             digits.only(~is_none)
         if len(places):
             self.sink.take_alike(Alike(template, digits, places + (1 + self.above), ts, lines, starts))
-
-
-def grouped(codes: Any) -> Iterator[tuple[int, Any]]:
-    """Each code, and where it stands, in order."""
-    order = np.argsort(codes, kind="stable")
-    ordered = codes[order]
-    cuts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
-    for places in np.split(order, cuts):
-        yield int(codes[places[0]]), places
 
 
 def _mark_of(reader: LineReader, line: str, event: SilverEvent) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from gzip import GzipFile
+from typing import IO, Final, NamedTuple, cast
 
 from sparkjobs.files import open_content
 from sparkjobs.schemas import BronzeFile
@@ -39,23 +40,27 @@ def pieces_of(stretch: Stretch) -> Iterator[bytes]:
         if position:
             content.seek(position - 1)
             position += len(content.readline()) - 1
-        rest = b""
         while stretch.end is None or position < stretch.end:
-            want = PIECE_BYTES if stretch.end is None else min(PIECE_BYTES, stretch.end - position)
-            chunk = content.read(want)
-            if not chunk:
+            size = PIECE_BYTES if stretch.end is None else min(PIECE_BYTES, stretch.end - position)
+            piece = (
+                content.read(size)
+                if isinstance(cast(object, content), GzipFile)
+                else _whole_lines(content, position, size)
+            )
+            if piece and not piece.endswith(b"\n"):
+                piece += content.readline()
+            if not piece:
                 break
-            position += len(chunk)
-            if position == stretch.end and not chunk.endswith(b"\n"):
-                chunk += content.readline()
-            whole = chunk.rfind(b"\n") + 1
-            if whole:
-                yield rest + chunk[:whole]
-                rest = chunk[whole:]
-            else:
-                rest += chunk
-        if rest:
-            yield rest
+            position += len(piece)
+            yield piece
+
+
+def _whole_lines(content: IO[bytes], position: int, size: int) -> bytes:
+    """Read at once: to put them together would take as long as to read them."""
+    content.seek(position + size - 1)
+    size += len(content.readline()) - 1
+    content.seek(position)
+    return content.read(size)
 
 
 def line_after(stretch: Stretch) -> bytes:

@@ -5,17 +5,17 @@ has its number."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise, repeat
+from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from sparkjobs.local.digits import NONE, Digits, all_alike
-from sparkjobs.local.pieces import Forms, grouped
-from sparkjobs.parse.lines import LineReader, id_after, id_head, ints_of
-from sparkjobs.parse.templates import Span, Template
+from sparkjobs.local.digits import NONE, Digits
+from sparkjobs.local.forms import Forms, Lines, moments_of
+from sparkjobs.parse.lines import LineReader, Span, id_after, id_head, ints_of
+from sparkjobs.parse.templates import Template
 from sparkjobs.schemas import LINE_KEPT
 
 #: of the numbers of a template; Arrow's own conversion from 64 bits looks at each for what does not fit
@@ -31,19 +31,16 @@ class Staging:
 
     def fill(self, forms: Forms, values: Any, line_nos: Any) -> None:
         """With lines of one file: an array of bytes, and their numbers."""
-        file, lines = forms.reader.file, values.to_pylist()
-        offsets, buffer = _bytes_of(values)
-        alike, ends = all_alike(buffer), offsets.tolist()
-        forms_ = [alike[start:end] for start, end in pairwise(ends)]
-        codes = forms.codes_of(lines, forms_)
-        if not file.is_whole:
-            codes[line_nos == file.lines] = -1  # the last one, that no newline ends
-        for code, own in grouped(codes):
+        file, lines = forms.reader.file, _lines_of(values)
+        for code, own in forms.sort(lines):
             template = None if code < 0 else forms.templates[code]
             others = own
             if template is not None and template.fate is None:
-                digits = Digits(forms.places[code], buffer, offsets[own])
-                others = self._fill_alike(forms, template, digits, values, own, line_nos)
+                # the last line of a file may be one that no newline ends
+                is_cut = np.full(len(own), False) if file.is_whole else line_nos[own] == file.lines
+                whole = own[~is_cut]
+                digits = Digits(forms.places[code], lines.buffer, lines.starts[whole])
+                others = np.append(own[is_cut], self._fill_alike(forms, template, digits, values, whole, line_nos))
             self._fill_each(forms.reader, [lines[number] for number in others.tolist()], line_nos[others].tolist())
 
     def _fill_each(self, reader: LineReader, lines: Sequence[bytes], line_nos: Sequence[int]) -> None:
@@ -59,9 +56,11 @@ class Staging:
         self, forms: Forms, template: Template, digits: Digits, values: Any, own: Any, line_nos: Any
     ) -> Any:
         """Returns those whose moment is none."""
+        if not len(own):
+            return own
         reader = forms.reader
         sample = values[int(own[0])].as_py()[template.ts : template.ts + 23].decode("ascii")
-        ts = forms.millis(digits.moments(), reader.file.tz, sample)
+        ts = moments_of(digits, reader.file.tz, sample)
         is_none = ts == NONE
         others = own[is_none]
         if len(others):
@@ -79,7 +78,7 @@ class Staging:
             found[name] = _part(texts, span)
         for name, span in template.lists.items():
             found[name] = _lists(_part(texts, span), self.schema.field(name).type)
-        broker = found.get("broker", template.same.get("broker"))
+        broker: Any = found.get("broker", template.same.get("broker"))
         brokers = broker.tolist() if "broker" in found else repeat(broker)
         heads = map(id_head, repeat(reader.file.cluster), brokers)
         said = _part(texts, template.message)
@@ -107,12 +106,12 @@ class Staging:
         return whole
 
 
-def _bytes_of(values: Any) -> tuple[Any, Any]:
-    """Where each begins and the last one ends, and the bytes themselves."""
+def _lines_of(values: Any) -> Lines:
+    """As Arrow holds them: one after the other, and where each ends."""
     values = values.cast(pa.binary())
     _, offsets, data = values.buffers()
     offsets = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
-    return offsets, np.frombuffer(data or b"", np.uint8)
+    return Lines(b"" if data is None else data.to_pybytes(), offsets[:-1], offsets[1:])
 
 
 def _part(texts: Any, span: Span) -> Any:

@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from sparkjobs.arrow import arrow_type
-from sparkjobs.local.pieces import Forms, grouped
+from sparkjobs.local.forms import Forms, grouped
 from sparkjobs.parse.lines import CONTINUES, LineReader, is_trace_head
 from sparkjobs.schemas import LINE_KEPT, BronzeFile, SilverEvent, columns_of
 from sparkjobs.spark.columns import Staging
@@ -53,9 +53,9 @@ def read_batches(batches: Iterable[Any], files: Sequence[BronzeFile]) -> Iterato
             continue
         values, numbers, lines = (batch.column(name) for name in ("value", "file_no", "line_no"))
         numbers, lines, staging = numbers.to_numpy(), lines.to_numpy(), Staging(_SCHEMA, row_of)
-        for number, places in grouped(numbers):
+        for places in grouped(numbers):
             own = values if len(places) == len(values) else values.take(pa.array(places))
-            staging.fill(forms[number], own, lines[places])
+            staging.fill(forms[numbers[places[0]]], own, lines[places])
         yield staging.batch()
 
 

@@ -14,7 +14,7 @@ from sparkjobs.answers.local import Answers, answers_for
 from sparkjobs.bundle import Bundle, silver_of
 from sparkjobs.files import Zones, find_logs, open_content, survey
 from sparkjobs.gold import GOLD
-from sparkjobs.local import quick, stretches
+from sparkjobs.local import forms, quick, stretches
 from sparkjobs.local.crew import CrewError, Kept, crew_of
 from sparkjobs.local.quotes import lines_at
 from sparkjobs.parse.layouts import LAYOUTS, layout_for
@@ -42,6 +42,7 @@ def in_small_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
     """As much is divided of little as otherwise of much."""
     monkeypatch.setattr(stretches, "STRETCH_BYTES", 2_000)
     monkeypatch.setattr(stretches, "PIECE_BYTES", 700)
+    monkeypatch.setattr(forms, "FEW", 2)
     monkeypatch.setattr(quick, "members_for", lambda size_bytes: 3)
 
 
