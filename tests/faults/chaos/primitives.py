@@ -175,9 +175,11 @@ async def block_journal(field: Field, broker: Broker) -> Injury:
 
 
 async def exhaust_files(field: Field, broker: Broker) -> Injury:
-    """F19: it has as many files and connections open as it may."""
+    """F19: it has as many files and connections open as it may. One that does not serve yet could not even start."""
     pid = broker.row.pid
     assert pid is not None, "it runs"
+    if await broker.get("/livez") is None:
+        return Injury("exhaust files", str(broker.broker_id), lambda: False)
     opened = len(list(Path(f"/proc/{pid}/fd").iterdir()))
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (opened + FILES_LEFT, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
