@@ -191,9 +191,10 @@ class Facts:
 
     def loss_of(self, broker: int | None, by_ms: int) -> Loss | None:
         """The last time it went, up to that moment."""
-        return next(
-            (loss for loss in reversed(self.losses) if loss.broker == broker and loss.detected_ms <= by_ms), None
-        )
+        for loss in reversed(self.losses):
+            if loss.broker == broker and loss.detected_ms <= by_ms:
+                return loss
+        return None
 
     def term_after(self, controller_epoch: int) -> Term | None:
         """The next controller that these logs know."""

@@ -135,6 +135,8 @@ class _Walk:
                 self._end("deleted", max(begun_ms, self.now.start_ms), "exact")
 
     def _is_being_deleted(self, at_ms: int) -> bool:
+        if not self.deletions:
+            return False
         begun_ms = max((ms for ms in self.deletions if ms <= at_ms), default=None)
         if begun_ms is None:
             return False
@@ -142,7 +144,10 @@ class _Walk:
         return ended_ms is None or ended_ms < begun_ms
 
     def _term(self, epoch: int | None) -> Term | None:
-        return next((term for term in self.facts.terms if term.controller_epoch == epoch), None)
+        for term in self.facts.terms:
+            if term.controller_epoch == epoch:
+                return term
+        return None
 
     def _take_over(self, event: SilverEvent) -> None:
         """A new controller has looked at every partition. Does it say that this one is offline?"""

@@ -79,9 +79,9 @@ class Forms:
                     alone.append(own)
                 else:
                     yield code, own
-                rows, rest = rows[~fits], rest[~fits]
-                if not len(rest):
+                if len(own) == len(rest):
                     break
+                rows, rest = rows[~fits], rest[~fits]
             else:
                 for form, own in _each_by_itself(rows, rest):
                     if (code := self._code_of(form, lines, own)) < 0:

@@ -240,7 +240,7 @@ class _Gatherer:
             sent=PACK.encode(self._in_order(self.sent)),
             tallies=dict(self.tallies),
             heard={key: np.concatenate(moments) for key, moments in self.heard.items()},
-            marked=_joined(self.marked, np.int64),
+            marked=_joined(self.marked, np.int64).astype(np.int32),
             marks=_joined(self.marks, np.uint64),
             calls=np.concatenate(self.calls, axis=1) if self.calls else np.empty((len(CALL_COLUMNS), 0), np.int64),
             topics=list(self.topics),
