@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import subprocess
 import threading
@@ -47,6 +48,19 @@ def children_cpu_s() -> float:
     """Of all descendants that have ended."""
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
     return spent.ru_utime + spent.ru_stime
+
+
+def family_cpu_s(root: int) -> float:
+    """Of a process and all that it started, whether that lives or has ended."""
+    parents, ticks = dict[int, int](), dict[int, int]()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        parents[int(folder.name)] = int(fields[1])
+        ticks[int(folder.name)] = sum(map(int, fields[11:15]))  # user, system, and the same of children that ended
+    return sum(spent for pid, spent in ticks.items() if _descends(pid, root, parents)) / os.sysconf("SC_CLK_TCK")
 
 
 def _resident_kb(root: int) -> int:
