@@ -58,7 +58,7 @@ def _moves(changes: Sequence[LeaderChange]) -> Moves:
 def failovers_of(facts: Facts, moves: dict[tuple[int, int], Moves], outages: Iterable[Outage]) -> Iterator[Failover]:
     """One for each broker that went."""
     left: dict[tuple[int, int], int] = {}
-    for outage in outages:
+    for outage in outages if facts.losses else ():
         loss = facts.loss_of(outage.first_broker, outage.start_hi_ms)
         is_quick = outage.end_ms is not None and outage.ended_by == "elected" and outage.election_attempts <= 1
         if loss is not None and not is_quick:

@@ -14,6 +14,8 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
+import msgspec
+
 from sparkjobs.answers import outages, rules
 from sparkjobs.answers.conclude import facts_for
 from sparkjobs.answers.facts import CLUSTER_EVENTS, Facts, Place, Tally, tally_key
@@ -150,10 +152,13 @@ def sorted_rows(rows: Iterable[Row]) -> list[Row]:
     rows = list(rows)
     if len(rows) < 2:
         return rows
-    heads = list(map(attrgetter(*rows[0].__struct_fields__[:_HEAD]), rows))
-    if any(None in head for head in heads):
+    first = msgspec.structs.fields(rows[0])[:_HEAD]
+    if any(column.default is None for column in first):
         return sorted(rows, key=row_key)
+    heads = list(map(attrgetter(*[column.name for column in first]), rows))
     order = sorted(range(len(rows)), key=heads.__getitem__)
+    if len(set(heads)) == len(heads):
+        return [rows[place] for place in order]
     found: list[Row] = []
     for _, places in groupby(order, key=heads.__getitem__):
         alike = [rows[place] for place in places]
