@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from random import Random
 from typing import Protocol
 
@@ -138,9 +139,9 @@ class Loop:
             if dropped:  # what was never led is led when its topic is read again
                 left = (change for change in steps[number] if change.subject in dropped)
                 self._mark_dirty(one for one in left if not (isinstance(one, StateDecided) and is_first(one)))
-            result = await self._store.commit(self.cluster, changes)
+            result = await self._store.commit(self.cluster, changes, partial(self._stand, event_id))
             self._on_phase("committed")
-            self._stand(result.committed, event_id)
+            self._tell(result.committed, event_id)
             stood += result.committed
             # the later steps of a subject rest on this one; other subjects do not
             dropped |= {change.subject for change in result.unsettled}
@@ -153,13 +154,11 @@ class Loop:
                 del self._conflicts[subject]
         return stood, not dropped
 
-    def _stand(self, committed: Sequence[Committed], event_id: str) -> None:
-        """Committed: believe, tell, record, in this order and nowhere else."""
+    def _stand(self, event_id: str, committed: Sequence[Committed]) -> None:
+        """Committed: believe and record, here and nowhere else. A large step comes in pieces, while ZooKeeper still
+        writes the rest of it."""
         self._meters.committed(self.cluster, committed)
         self.cluster.apply(committed)
-        telling = requests_for(self.cluster, committed)
-        if not telling.is_empty:
-            self._outboxes.accept(telling, event_id)
         stamp = Stamp(
             self._now_ms(), self._cluster_id, self.cluster.controller_id, self.cluster.controller_epoch, event_id
         )
@@ -169,6 +168,12 @@ class Loop:
         for one in committed:
             if isinstance(one.change, SubjectParked | Unreadable | Reported):
                 log.error("subject.left_out", subject=one.change.subject, trouble=one.change.trouble)
+
+    def _tell(self, committed: Sequence[Committed], event_id: str) -> None:
+        """All of a step that stands is told together: nobody hears half of it."""
+        telling = requests_for(self.cluster, committed)
+        if not telling.is_empty:
+            self._outboxes.accept(telling, event_id)
 
     async def _decide(self, event: Event) -> dict[int, list[Change]]:
         """All steps of a decision; the event loop may breathe between two slices, belief does not change."""
@@ -191,7 +196,7 @@ class Loop:
         trouble = "its znodes kept refusing what was decided"
         parked = [Committed(SubjectParked(one, trouble)) for one in sorted(hopeless) if one not in self.cluster.parked]
         if parked:
-            self._stand(parked, event_id)
+            self._stand(event_id, parked)
 
     def _mark_dirty(self, changes: Iterable[Change]) -> None:
         """Their znodes are read in the next turn, and what they need is decided from what is there."""

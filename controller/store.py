@@ -66,23 +66,37 @@ class Store:
         self._fence = (Check(CONTROLLER_EPOCH, claim.epoch_version), Check(CONTROLLER, _SEAT_VERSION))
         self._in_flight = asyncio.Semaphore(limits.transactions_in_flight)
 
-    async def commit(self, cluster: Cluster, changes: Sequence[Change]) -> CommitResult:
-        """Make one step stand. Its transactions are pipelined; they do not depend on each other."""
+    async def commit(
+        self, cluster: Cluster, changes: Sequence[Change], on_stood: Callable[[Sequence[Committed]], None]
+    ) -> CommitResult:
+        """Make one step stand. Its transactions are pipelined; they do not depend on each other. `on_stood` is given
+        what stands in the order it was asked, as soon as all before it is settled, and after all is projected."""
         stood: dict[int, Committed] = {}
+        committed: list[Committed] = []
+
+        def stand(start: int, end: int) -> None:
+            some = [stood[index] for index in range(start, end) if index in stood]
+            on_stood(some)
+            committed.extend(some)
+
         batches = self._batches(intents_for(cluster, changes, stood))
         first, second = next(batches, None), next(batches, None)
+        at = 0
         if first is not None and second is None:
             stood.update(await self._settle(first))
         elif first is not None and second is not None:
             tasks = []
             async with asyncio.TaskGroup() as group:
                 for batch in chain((first, second), batches):
-                    tasks.append(group.create_task(self._settle(batch)))
+                    tasks.append((batch[-1].index + 1, group.create_task(self._settle(batch))))
                     await asyncio.sleep(0)  # it leaves while the next one is made
-            for task in tasks:
-                stood.update(task.result())
-        unsettled = [change for index, change in enumerate(changes) if index not in stood]
-        return CommitResult([stood[index] for index in sorted(stood)], unsettled)
+                for end, task in tasks:
+                    stood.update(await task)
+                    stand(at, end)
+                    at = end
+                    await asyncio.sleep(0)  # others leave and are answered while these are believed
+        stand(at, len(changes))
+        return CommitResult(committed, [change for index, change in enumerate(changes) if index not in stood])
 
     def _batches(self, intents: Iterable[Intent]) -> Iterator[list[Intent]]:
         """Cut into transactions: a change is never divided, several writes of one znode never share one."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
 
 import pytest
 
 from controller.claim import claim, read_seat, release
 from controller.config import Limits
-from controller.core.changes import StateDecided
+from controller.core.changes import Committed, StateDecided
 from controller.core.cluster import Cluster
 from controller.core.events import TopicFact
 from controller.core.model import Assignment, Leadership
@@ -42,6 +43,10 @@ async def a_store(server: FakeZooKeeper, zk: FakeClient, limits: Limits | None =
     return Store(zk, won, guard, limits or Limits()), guard
 
 
+def nothing_more(stood: Sequence[Committed]) -> None:
+    """What stands is looked at in ZooKeeper."""
+
+
 async def with_topic(server: FakeZooKeeper) -> FakeClient:
     zk = await server.connect()
     await zk.create("/brokers/topics/orders", topic_json([1, 2]))
@@ -56,7 +61,7 @@ async def test_no_write_follows_the_next_claim() -> None:
     await other.delete("/controller", -1)
     assert await claim(other, 2, 0) is not None
     with pytest.raises(FencedError):
-        await store.commit(a_belief(), [a_change()])
+        await store.commit(a_belief(), [a_change()], nothing_more)
     assert state_of(server, "orders", 0) is None
 
 
@@ -66,7 +71,7 @@ async def test_a_vacant_seat_fences_even_before_anybody_claims_it() -> None:
     store, _ = await a_store(server, zk)
     await zk.delete("/controller", -1)
     with pytest.raises(FencedError):
-        await store.commit(a_belief(), [a_change()])
+        await store.commit(a_belief(), [a_change()], nothing_more)
 
 
 async def test_after_the_deadline_nothing_is_written_though_the_session_lives() -> None:
@@ -81,7 +86,7 @@ async def test_after_the_deadline_nothing_is_written_though_the_session_lives() 
     server.reconnect(zk)
     await zk.exists("/controller")  # the deadline moves again; the latch does not
     with pytest.raises(DeadlinePassedError):
-        await store.commit(a_belief(), [a_change()])
+        await store.commit(a_belief(), [a_change()], nothing_more)
     assert state_of(server, "orders", 0) is None
 
 
@@ -92,7 +97,7 @@ async def test_of_a_transaction_only_what_conflicts_is_left_out() -> None:
     for path in ("/brokers/topics/orders/partitions", "/brokers/topics/orders/partitions/1"):
         await zk.create(path, b"")
     await zk.create("/brokers/topics/orders/partitions/1/state", b"{}")
-    result = await store.commit(a_belief(3), [a_change(0), a_change(1), a_change(2)])
+    result = await store.commit(a_belief(3), [a_change(0), a_change(1), a_change(2)], nothing_more)
     assert [one.change.partition for one in result.committed if isinstance(one.change, StateDecided)] == [0, 2]
     assert result.unsettled == [a_change(1)]
 
@@ -101,7 +106,7 @@ async def test_a_step_of_many_writes_is_cut_into_bounded_transactions() -> None:
     server = await a_server()
     zk = await with_topic(server)
     store, _ = await a_store(server, zk, Limits(writes_per_transaction=12))
-    result = await store.commit(a_belief(20), [a_change(number) for number in range(20)])
+    result = await store.commit(a_belief(20), [a_change(number) for number in range(20)], nothing_more)
     assert len(result.committed) == 20
     sizes = [len(commit.ops) for commit in server.history if commit.session_id == zk.session_id][2:]
     assert max(sizes) <= 2 + 12
@@ -118,7 +123,7 @@ async def test_a_topic_of_many_transactions_meets_no_conflict_over_the_znode_the
         calls.append(call)
 
     server.on_request = note
-    await store.commit(a_belief(20), [a_change(number) for number in range(20)])
+    await store.commit(a_belief(20), [a_change(number) for number in range(20)], nothing_more)
     server.on_request = None
     assert calls == ["transact"] * 4
     assert all(state_of(server, "orders", number) for number in range(20))
