@@ -19,7 +19,7 @@ from controller.zk_model import Node
 _OP_OVERHEAD_BYTES = 32
 
 
-class Intent(msgspec.Struct):
+class Intent(msgspec.Struct, gc=False):
     """One change on its way into ZooKeeper: what it wants written, and the writes that this comes to now."""
 
     index: int

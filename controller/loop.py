@@ -37,6 +37,8 @@ from controller.store import Store
 
 log = structlog.get_logger()
 
+_LEFT_OUT = (SubjectParked, Unreadable, Reported)
+
 
 class Teller(Protocol):
     """The outboxes, as the loop knows them."""
@@ -135,8 +137,9 @@ class Loop:
         stood: list[Committed] = []
         dropped: set[str] = set()
         for number in sorted(steps):
-            changes = [change for change in steps[number] if change.subject not in dropped]
+            changes = steps[number]
             if dropped:  # what was never led is led when its topic is read again
+                changes = [change for change in changes if change.subject not in dropped]
                 left = (change for change in steps[number] if change.subject in dropped)
                 self._mark_dirty(one for one in left if not (isinstance(one, StateDecided) and is_first(one)))
             result = await self._store.commit(self.cluster, changes, partial(self._stand, event_id))
@@ -166,7 +169,7 @@ class Loop:
         for journal in self._journals:
             journal.accept(lines)
         for one in committed:
-            if isinstance(one.change, SubjectParked | Unreadable | Reported):
+            if isinstance(one.change, _LEFT_OUT):
                 log.error("subject.left_out", subject=one.change.subject, trouble=one.change.trouble)
 
     def _tell(self, committed: Sequence[Committed], event_id: str) -> None:

@@ -222,9 +222,12 @@ class Cluster:
                     self.duties.apply(change)
 
     def _in_sync_on(self, broker_id: int) -> list[tuple[str, int]]:
-        held = ((topic, number) for topic, numbers in self.hosted.get(broker_id, {}).items() for number in numbers)
-        states = ((key, self.topics[key[0]].partitions[key[1]].state) for key in held)
-        return [key for key, state in states if state is not None and broker_id in state.isr]
+        found: list[tuple[str, int]] = []
+        for topic, numbers in self.hosted.get(broker_id, {}).items():
+            partitions = self.topics[topic].partitions
+            states = [(number, partitions[number].state) for number in numbers]
+            found += [(topic, number) for number, state in states if state is not None and broker_id in state.isr]
+        return found
 
     def _set_broker(self, broker: Broker) -> None:
         self.gone.pop(broker.broker_id, None)

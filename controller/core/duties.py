@@ -122,8 +122,9 @@ class Duties:
         """A registration is over: another life has other directories, and has yet to catch up where it was in sync."""
         self.failed_dirs.pop(broker_id, None)
         self.suspect_ids -= {broker_id}
+        departed, alone = self.departed, frozenset({broker_id})
         for key in in_sync:
-            self.departed[key] = self.departed.get(key, frozenset()) | {broker_id}
+            departed[key] = departed[key] | alone if key in departed else alone
 
     def apply(self, change: AdminChange) -> None:
         match change:

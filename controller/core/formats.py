@@ -1,7 +1,7 @@
 """The JSON inside Kafka's znodes: a type for each, read in every version, written as Kafka 3.9 writes it.
 
 Reference: kafka-controller.md, section 1. Readers do not check `version` (Kafka's do not either), accept any key
-order, and take what is missing as empty. A state is encoded by hand: it is written by the hundred thousand.
+order, and take what is missing as empty. Fields are in the order in which Kafka writes them.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ class TopicZnode(msgspec.Struct, frozen=True):
     version: int = 3
 
 
-class StateZnode(msgspec.Struct, frozen=True, gc=False):
+class StateZnode(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """`/brokers/topics/T/partitions/P/state`."""
 
     controller_epoch: int
     leader: int
+    version: int = 1
     leader_epoch: int
     isr: Replicas
-    version: int = 1
     leader_recovery_state: int | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -179,6 +179,7 @@ Placed = dict[int, Assignment]
 
 _T = TypeVar("_T")
 _state_decoder = msgspec.json.Decoder(StateZnode)
+_state_encoder = msgspec.json.Encoder()
 encode = msgspec.json.encode
 
 
@@ -212,11 +213,14 @@ def decode_state(data: bytes, placed: Mapping[Replicas, Assignment] | None = Non
 
 
 def encode_state(state: Leadership) -> bytes:
-    recovery = f',"leader_recovery_state":{state.recovery}' if state.recovery != RECOVERED else ""
-    return (
-        f'{{"controller_epoch":{state.controller_epoch},"leader":{state.leader},"version":1,'
-        f'"leader_epoch":{state.leader_epoch},"isr":[{",".join(map(str, state.isr))}]{recovery}}}'
-    ).encode()
+    znode = StateZnode(
+        controller_epoch=state.controller_epoch,
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=state.isr,
+        leader_recovery_state=msgspec.UNSET if state.recovery == RECOVERED else state.recovery,
+    )
+    return _state_encoder.encode(znode)
 
 
 def decode_topic(data: bytes, placed: dict[Replicas, Assignment] | None = None) -> tuple[str | None, Placed]:

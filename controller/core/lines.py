@@ -181,6 +181,7 @@ def _topic_id(cluster: Cluster, name: str) -> str | None:
 
 
 def _state_line(cluster: Cluster, change: StateDecided, one: Committed, stamped: Stamped) -> Line:
+    state = change.state
     return stamped(
         kind="partition",
         topic=change.topic,
@@ -188,9 +189,9 @@ def _state_line(cluster: Cluster, change: StateDecided, one: Committed, stamped:
         source=change.source.value,
         target=change.target.value,
         reason=change.reason,
-        leader=change.state.leader,
-        leader_epoch=change.state.leader_epoch,
-        isr=change.state.isr,
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr=state.isr,
         version=one.version,
         zxid=one.zxid,
         topic_id=_topic_id(cluster, change.topic),

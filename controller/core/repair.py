@@ -71,14 +71,19 @@ def repair_partition(
     state: Leadership | None
     if partition.state is None:
         leaving = cluster.leaving_ids
-        state = first_leadership(partition.replicas, online, context.epoch, draining=avoided, leaving=leaving)
+        state = first_leadership(
+            partition.replicas, online, cluster.controller_epoch, draining=avoided, leaving=leaving
+        )
     else:
+        returning, departed = presence.returning, cluster.duties.departed
+        if departed:
+            returning |= departed.get((topic, number), frozenset())
         state = repaired(
             partition.replicas,
             partition.state,
             online,
-            context.epoch,
-            returning=presence.returning | cluster.duties.departed.get((topic, number), frozenset()),
+            cluster.controller_epoch,
+            returning=returning,
             draining=avoided,
             allow_unclean=cluster.is_unclean_allowed(topic) if allow_unclean is None else allow_unclean,
         )

@@ -110,8 +110,8 @@ class _Draft(msgspec.Struct):
         self.metadata.setdefault(topic, set()).update(numbers)
 
     def lead(self, topic: str, number: int, *, is_new: bool = False) -> None:
+        """Who leads is metadata, too."""
         self.led.setdefault(topic, {})[number] = is_new
-        self.tell(topic, (number,))
 
     def stop(self, broker_id: int, key: TopicKey, number: int, leader_epoch: int) -> None:
         self.stops.setdefault(broker_id, {}).setdefault(key, {})[number] = Stop(leader_epoch, delete=True)
@@ -137,6 +137,8 @@ def requests_for(cluster: Cluster, committed: Iterable[Committed]) -> Telling:
     if draft.joined:
         telling.everything = _everything(cluster)
     if cluster.live_ids - joined_ids:
+        for topic, led in draft.led.items():
+            draft.tell(topic, led)
         # who is offline is part of a partition's metadata, so it changes with the broker
         for topic, numbers in cluster.hosted_by({*joined_ids, *(broker_id for broker_id, _ in draft.gone)}).items():
             draft.tell(topic, numbers)

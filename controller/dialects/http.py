@@ -6,7 +6,7 @@ It owns bodies, headers and the answer's meaning. It never tries again and never
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Final
 
 import msgspec
@@ -112,11 +112,11 @@ def _entry_for(known: KnownBroker) -> wire.BrokerEntry:
 def _topics_for(request: Request) -> list[wire.UndecodedTopicRows]:
     """A row for each partition that was ever led or is removed."""
     topics = []
-    are_sound = (request.live_ids - request.failed_dirs.keys()).issuperset
+    gone_of = cache(partial(_gone_of, request.live_ids))  # many have the same replicas
     for key, partitions in request.rows.items():
         topic, topic_id = key
         assert topic_id, "a topic without an id is never told"
-        make = partial(_made, request, topic, are_sound)
+        make = partial(_made, request, topic, gone_of)
         if body := b",".join(rows_for(request.kept, key, partitions, request.new, make)):
             topics.append(wire.UndecodedTopicRows(topic, topic_id, msgspec.Raw(b"[%b]" % body)))
     return topics
@@ -125,16 +125,19 @@ def _topics_for(request: Request) -> list[wire.UndecodedTopicRows]:
 def _made(
     request: Request,
     topic: str,
-    are_sound: Callable[[Replicas], bool],
+    gone_of: Callable[[Replicas], Replicas],
     partitions: Mapping[int, Partition | None],
     is_new: bool,
 ) -> Iterable[bytes]:
     made, rows = dict.fromkeys(partitions, b""), []
+    failed_dirs = request.failed_dirs
     for number, partition in partitions.items():
         if partition is None:
             rows.append(_removal_of(number))
         elif partition.state is not None:
-            offline = () if are_sound(partition.replicas) else _offline(request, topic, number, partition)
+            offline = gone_of(partition.replicas)
+            if failed_dirs and not failed_dirs.keys().isdisjoint(partition.replicas):
+                offline = _offline(request, topic, number, partition)
             rows.append(row_for(number, partition, partition.state, offline, is_new=is_new))
     made.update(zip([row.partition for row in rows], wire.encode_lines(rows).split(b"\n"), strict=False))
     return made.values()
@@ -160,11 +163,13 @@ def row_for(
     )
 
 
+def _gone_of(live_ids: frozenset[int], replicas: Replicas) -> Replicas:
+    return tuple([each for each in replicas if each not in live_ids])
+
+
 def _offline(request: Request, topic: str, number: int, partition: Partition) -> Replicas:
     """Replicas on brokers that are gone, or whose directory has failed."""
     live_ids, failed_dirs = request.live_ids, request.failed_dirs
-    if not failed_dirs:
-        return tuple([each for each in partition.replicas if each not in live_ids])
     return tuple(
         each for each in partition.replicas if each not in live_ids or (topic, number) in failed_dirs.get(each, ())
     )

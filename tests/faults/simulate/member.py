@@ -13,6 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from brokerstub.broker import Broker
 from brokerstub.heads import Heads, NotReadyError
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from tests.faults.simulate.cluster import SimCluster
 
 LIMITS = Limits(rpc_timeout_ms=2_000, request_deadline_ms=5_000)
+#: a step is one transaction, or has to be several: each life of a process draws its own
+WRITES_PER_TRANSACTION = (LIMITS.writes_per_transaction, 4)
 SESSION_TIMEOUT_MS = 4_000
 
 
@@ -67,7 +70,9 @@ class Member:
         self.broker_id = broker_id
         self.name = f"b{broker_id}:80"
         self.process = Process(self.name, cluster.loop)
-        self.random = Random(f"{cluster.seed} broker {broker_id} life {life}")
+        own_seed = f"{cluster.seed} broker {broker_id} life {life}"
+        self.random = Random(own_seed)
+        self.limits = replace(LIMITS, writes_per_transaction=Random(f"{own_seed} cut").choice(WRITES_PER_TRANSACTION))
         self.journal = SimJournal(cluster.lines)
         self.door = Door(self.journal, cluster.meters)  # type: ignore[arg-type]
         self.zk: SimClient | None = None
@@ -169,7 +174,7 @@ class Member:
             cluster_id=cluster,
             open_outboxes=lambda *given: self._open_outboxes(zk, *given),
             journal=self.journal,
-            limits=LIMITS,
+            limits=self.limits,
             now_ms=lambda: self.cluster.zookeeper.now_ms,
             entropy=self.random,
             meters=self.cluster.meters,
