@@ -1,7 +1,8 @@
 """The loop: the single writer, one event at a time.
 
-see, decide, commit, believe, tell, record, answer: the order is written once, in `_stand`. Nothing is told to a broker
-that ZooKeeper has not accepted, and only what stands is believed. What did not stand is read again in the next turn and
+see, decide, commit, believe, record, tell, answer: the order is written once, in `_settle`. Nothing is told to a broker
+that ZooKeeper has not accepted, and only what stands is believed: a large step piece by piece as it lands, while
+ZooKeeper writes the rest of it; told it is as a whole. What did not stand is read again in the next turn and
 decided anew; a request keeps its place in line and its reply.
 """
 
