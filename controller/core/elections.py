@@ -55,7 +55,7 @@ def repaired(
     has_bounced = state.leader in returning  # the same leader in another life: its followers must start anew
     if (leader, isr, recovery) == (state.leader, state.isr, state.recovery) and not has_bounced:
         return None
-    if isr != replicas and not set(replicas).issuperset(isr):
+    if not set(isr) <= set(replicas):
         return None  # somebody assigned it to brokers that hold nothing: there is no right answer to write
     return Leadership(leader, state.leader_epoch + 1, isr, controller_epoch, recovery)
 
