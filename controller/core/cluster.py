@@ -222,12 +222,9 @@ class Cluster:
                     self.duties.apply(change)
 
     def _in_sync_on(self, broker_id: int) -> list[tuple[str, int]]:
-        found: list[tuple[str, int]] = []
-        for topic, numbers in self.hosted.get(broker_id, {}).items():
-            partitions = self.topics[topic].partitions
-            states = [(number, partitions[number].state) for number in numbers]
-            found += [(topic, number) for number, state in states if state is not None and broker_id in state.isr]
-        return found
+        held = ((name, number) for name, numbers in self.hosted.get(broker_id, {}).items() for number in numbers)
+        states = [(name, number, self.topics[name].partitions[number].state) for name, number in held]
+        return [(name, number) for name, number, state in states if state is not None and broker_id in state.isr]
 
     def _set_broker(self, broker: Broker) -> None:
         self.gone.pop(broker.broker_id, None)

@@ -179,7 +179,6 @@ Placed = dict[int, Assignment]
 
 _T = TypeVar("_T")
 _state_decoder = msgspec.json.Decoder(StateZnode)
-_state_encoder = msgspec.json.Encoder()
 encode = msgspec.json.encode
 
 
@@ -214,13 +213,10 @@ def decode_state(data: bytes, placed: Mapping[Replicas, Assignment] | None = Non
 
 def encode_state(state: Leadership) -> bytes:
     znode = StateZnode(
-        controller_epoch=state.controller_epoch,
-        leader=state.leader,
-        leader_epoch=state.leader_epoch,
-        isr=state.isr,
+        controller_epoch=state.controller_epoch, leader=state.leader, leader_epoch=state.leader_epoch, isr=state.isr,
         leader_recovery_state=msgspec.UNSET if state.recovery == RECOVERED else state.recovery,
-    )
-    return _state_encoder.encode(znode)
+    )  # fmt: skip
+    return encode(znode)
 
 
 def decode_topic(data: bytes, placed: dict[Replicas, Assignment] | None = None) -> tuple[str | None, Placed]:
