@@ -1,65 +1,117 @@
-"""Lines to staged columns on a worker, by their forms: what `parse.templates` knows of a form, numpy and Arrow take out
-of all its lines of a batch at once. Other lines are read one by one, by the same reader. Rows come in no order: each
-has its number."""
+"""Lines to staged columns on a worker, by their forms: what `parse.templates` knows of a form, numpy takes out of all
+its lines of a batch at once. Other lines are read one by one, by the same reader."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from itertools import repeat
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from sparkjobs.local.digits import NONE, Digits
 from sparkjobs.local.forms import Forms, Lines, moments_of
-from sparkjobs.parse.lines import LineReader, Span, id_after, id_head, ints_of
+from sparkjobs.parse.lines import LineReader, id_after, id_head, ints_of
 from sparkjobs.parse.templates import Template
 from sparkjobs.schemas import LINE_KEPT
 
-#: of the numbers of a template; Arrow's own conversion from 64 bits looks at each for what does not fit
 _NUMBERS: Final = {pa.int32(): np.int32, pa.int64(): np.int64}
+#: texts that hardly two lines share
+_OWN: Final = ("event_id", "ts_raw", "line")
+
+
+class _Numbered(dict[Any, int]):
+    """Things by the order in which they were asked for first."""
+
+    def __missing__(self, thing: Any) -> int:
+        self[thing] = number = len(self)
+        return number
+
+
+class _Words:
+    """A column of which many lines say the same: each thing once, and which of these a line says."""
+
+    def __init__(self, size: int, kind: Any) -> None:
+        self._kind, self._which, self._said = kind, np.zeros(size, np.int32), _Numbered({None: 0})
+
+    def put(self, places: Any, value: Any) -> None:
+        self._which[places] = self._said[value]
+
+    def put_each(self, places: Any, values: Iterable[Any]) -> None:
+        self._which[places] = list(map(self._said.__getitem__, values))
+
+    def array(self) -> Any:
+        return pa.array(list(self._said), type=self._kind).take(pa.array(self._which))
+
+
+class _Numbers:
+    """A column of numbers."""
+
+    def __init__(self, size: int, kind: Any) -> None:
+        self._kind, self.values = kind, np.full(size, NONE, np.int64)
+
+    def put(self, places: Any, value: Any) -> None:
+        self.values[places] = NONE if value is None else value
+
+    put_each = put
+
+    def array(self) -> Any:
+        return pa.array(self.values.astype(_NUMBERS[self._kind]), type=self._kind, mask=self.values == NONE)
+
+
+class _Texts:
+    """A column of texts that differ."""
+
+    def __init__(self, size: int, kind: Any) -> None:
+        self._kind, self._values = kind, np.full(size, None, object)
+
+    def put(self, places: Any, value: Any) -> None:
+        self._values[places] = value
+
+    put_each = put
+
+    def array(self) -> Any:
+        return pa.array(self._values, type=self._kind)
 
 
 class Staging:
     """The columns of one batch."""
 
-    def __init__(self, schema: Any, read: Callable[[LineReader, str, int], tuple[Any, ...]]) -> None:
+    def __init__(self, schema: Any, size: int, read: Callable[[LineReader, str, int], tuple[Any, ...]]) -> None:
         self.schema, self._read = schema, read
-        self._parts: list[Any] = []
+        self.columns: dict[str, Any] = {}
+        for field in schema:
+            kind = _Numbers if field.type in _NUMBERS else _Texts if field.name in _OWN else _Words
+            self.columns[field.name] = kind(size, field.type)
 
-    def fill(self, forms: Forms, values: Any, line_nos: Any) -> None:
-        """With lines of one file: an array of bytes, and their numbers."""
+    def fill(self, forms: Forms, places: Any, values: Any, line_nos: Any) -> None:
+        """With lines of one file, an array of bytes, which go to these places."""
         file, lines = forms.reader.file, _lines_of(values)
+        self.columns["line_no"].put(places, line_nos)
         for code, own in forms.sort(lines):
-            template = None if code < 0 else forms.templates[code]
             others = own
-            if template is not None and template.fate is None:
+            if code >= 0 and forms.templates[code].fate is None:
                 # the last line of a file may be one that no newline ends
                 is_cut = np.full(len(own), False) if file.is_whole else line_nos[own] == file.lines
-                whole = own[~is_cut]
-                digits = Digits(forms.places[code], lines.buffer, lines.starts[whole])
-                others = np.append(own[is_cut], self._fill_alike(forms, template, digits, values, whole, line_nos))
-            self._fill_each(forms.reader, [lines[number] for number in others.tolist()], line_nos[others].tolist())
+                others = np.append(own[is_cut], self._fill_alike(forms, code, lines, own[~is_cut], places))
+            self._fill_each(forms.reader, others.tolist(), places, lines, line_nos)
 
-    def _fill_each(self, reader: LineReader, lines: Sequence[bytes], line_nos: Sequence[int]) -> None:
-        rows = [
-            self._read(reader, line.decode("utf-8", "replace"), no) for line, no in zip(lines, line_nos, strict=True)
-        ]
-        if rows:
-            columns = zip(*rows, strict=True)
-            arrays = [pa.array(column, type=field.type) for column, field in zip(columns, self.schema, strict=True)]
-            self._parts.append(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
+    def _fill_each(self, reader: LineReader, own: Iterable[int], places: Any, lines: Lines, line_nos: Any) -> None:
+        for number in own:
+            row = self._read(reader, lines[number].decode("utf-8", "replace"), int(line_nos[number]))
+            for column, value in zip(self.columns.values(), row, strict=True):
+                if value is not None:
+                    column.put(places[number], value)
 
-    def _fill_alike(
-        self, forms: Forms, template: Template, digits: Digits, values: Any, own: Any, line_nos: Any
-    ) -> Any:
+    def _fill_alike(self, forms: Forms, code: int, lines: Lines, own: Any, places: Any) -> Any:
         """Returns those whose moment is none."""
         if not len(own):
             return own
-        reader = forms.reader
-        sample = values[int(own[0])].as_py()[template.ts : template.ts + 23].decode("ascii")
+        reader, template = forms.reader, forms.templates[code]
+        digits = Digits(forms.places[code], lines.buffer, lines.starts[own])
+        sample = lines[own[0]][template.ts : template.ts + 23].decode("ascii")
         ts = moments_of(digits, reader.file.tz, sample)
         is_none = ts == NONE
         others = own[is_none]
@@ -68,42 +120,43 @@ class Staging:
             digits.only(~is_none)
         if not len(own):
             return others
-        # templates are of ASCII lines only, so letters are bytes
-        texts = values.take(pa.array(own)).cast(pa.string())
-        found: dict[str, Any] = {"ts_utc": ts, "line_no": line_nos[own], "line": _part(texts, (0, LINE_KEPT))}
-        found["ts_raw"] = _part(texts, (template.ts, template.ts + 23))
+        to = places[own]
+        self.columns["ts_utc"].put(to, ts)
+        for name, value in template.same.items():
+            if value is not None:
+                self.columns[name].put(to, value)
         for name, span in template.numbers.items():
-            found[name] = digits.number(span)
-        for name, span in template.texts.items():
-            found[name] = _part(texts, span)
-        for name, span in template.lists.items():
-            found[name] = _lists(_part(texts, span), self.schema.field(name).type)
-        broker: Any = found.get("broker", template.same.get("broker"))
-        brokers = broker.tolist() if "broker" in found else repeat(broker)
-        heads = map(id_head, repeat(reader.file.cluster), brokers)
-        said = _part(texts, template.message)
-        found["event_id"] = list(map(id_after, heads, _raw(found["ts_raw"]), _raw(said)))
-        self._parts.append(self._batch(found, template.same, len(own)))
+            self.columns[name].put(to, digits.number(span))
+        size = int(lines.ends[own[0]] - lines.starts[own[0]])  # lines of one form are as long as each other
+        whole = [lines.content[start : start + size] for start in lines.starts[own].tolist()]
+        self._fill_texts(reader, template, to, whole)
         return others
 
-    def _batch(self, found: dict[str, Any], same: dict[str, Any], size: int) -> Any:
-        arrays = []
-        for field in self.schema:
-            value = found.get(field.name)
-            if value is None:
-                said = same.get(field.name)
-                value = pa.nulls(size, field.type) if said is None else pa.repeat(pa.scalar(said, field.type), size)
-            elif isinstance(value, np.ndarray):
-                value = pa.array(value.astype(_NUMBERS[field.type]))
-            elif isinstance(value, list):
-                value = pa.array(value, type=field.type)
-            arrays.append(value)
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+    def _fill_texts(self, reader: LineReader, template: Template, to: Any, lines: Sequence[bytes]) -> None:
+        # Arrow takes bytes for text, if that is what they are; a template's lines are of ASCII only
+        for name, (start, end) in template.lists.items():
+            self.columns[name].put_each(to, [_ints_in(line[start:end]) for line in lines])
+        for name, (start, end) in template.texts.items():
+            self.columns[name].put_each(to, [line[start:end].decode("ascii") for line in lines])
+        (start, end), ts = template.message, template.ts
+        moments = [line[ts : ts + 23] for line in lines]
+        self.columns["ts_raw"].put_each(to, moments)
+        self.columns["line"].put_each(to, lines if len(lines[0]) <= LINE_KEPT else [line[:LINE_KEPT] for line in lines])
+        cluster, broker = reader.file.cluster, template.same.get("broker")
+        heads: Iterable[bytes] = repeat(id_head(cluster, broker))
+        if "broker" in template.numbers:
+            heads = [id_head(cluster, one) for one in self.columns["broker"].values[to].tolist()]
+        said = [line[start:end] for line in lines]
+        self.columns["event_id"].put_each(to, list(map(id_after, heads, moments, said)))
 
     def batch(self) -> Any:
         """For Spark."""
-        [whole] = pa.Table.from_batches(self._parts, self.schema).combine_chunks().to_batches()
-        return whole
+        return pa.RecordBatch.from_arrays([column.array() for column in self.columns.values()], schema=self.schema)
+
+
+@lru_cache(maxsize=4_096)
+def _ints_in(part: bytes) -> tuple[int, ...] | None:
+    return ints_of(part.decode("ascii"))
 
 
 def _lines_of(values: Any) -> Lines:
@@ -111,20 +164,6 @@ def _lines_of(values: Any) -> Lines:
     values = values.cast(pa.binary())
     _, offsets, data = values.buffers()
     offsets = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
-    return Lines(b"" if data is None else data.to_pybytes(), offsets[:-1], offsets[1:])
-
-
-def _part(texts: Any, span: Span) -> Any:
-    return pc.utf8_slice_codeunits(texts, *span)
-
-
-def _raw(texts: Any) -> Iterable[bytes]:
-    parts: list[bytes] = texts.cast(pa.binary()).to_pylist()
-    return parts
-
-
-def _lists(texts: Any, kind: Any) -> Any:
-    """Numbers as they stand; most lines say the same ones."""
-    each = texts.dictionary_encode()
-    known: Iterator[Any] = (ints_of(text) for text in each.dictionary.to_pylist())
-    return pa.array([None if one is None else list(one) for one in known], kind).take(each.indices)
+    first, last = int(offsets[0]), int(offsets[-1])
+    offsets -= first
+    return Lines(b"" if data is None else data.to_pybytes()[first:last], offsets[:-1], offsets[1:])

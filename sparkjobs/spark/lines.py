@@ -52,10 +52,10 @@ def read_batches(batches: Iterable[Any], files: Sequence[BronzeFile]) -> Iterato
         if not batch.num_rows:
             continue
         values, numbers, lines = (batch.column(name) for name in ("value", "file_no", "line_no"))
-        numbers, lines, staging = numbers.to_numpy(), lines.to_numpy(), Staging(_SCHEMA, row_of)
+        numbers, lines, staging = numbers.to_numpy(), lines.to_numpy(), Staging(_SCHEMA, len(values), row_of)
         for places in grouped(numbers):
             own = values if len(places) == len(values) else values.take(pa.array(places))
-            staging.fill(forms[numbers[places[0]]], own, lines[places])
+            staging.fill(forms[numbers[places[0]]], places, own, lines[places])
         yield staging.batch()
 
 
