@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from bisect import bisect_right
+from codecs import BOM_UTF8
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -24,6 +25,7 @@ def lines_at(files: Iterable[BronzeFile], places: Iterable[Place]) -> Mapping[Pl
     for file in files:
         try:
             for line_no, line in _lines(file.paths[0], sorted(wanted.get(file.file_id, ()))):
+                line = line if line_no > 1 else line.removeprefix(BOM_UTF8)  # noqa: PLW2901
                 found[file.file_id, line_no] = line.decode("utf-8", "replace")[:LINE_KEPT]
         except (OSError, EOFError, zlib.error):
             continue  # its row says so, or it went since; a finding stands without its quote

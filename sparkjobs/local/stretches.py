@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from gzip import GzipFile
 from typing import IO, Final, NamedTuple, cast
@@ -51,8 +52,8 @@ def pieces_of(stretch: Stretch) -> Iterator[bytes]:
                 piece += content.readline()
             if not piece:
                 break
+            yield piece if position else piece.removeprefix(BOM_UTF8)
             position += len(piece)
-            yield piece
 
 
 def _whole_lines(content: IO[bytes], position: int, size: int) -> bytes:

@@ -3,6 +3,7 @@ for alike. `sparkjobs.answers.local` over `sparkjobs.local.ingest` is the oracle
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import random
 import re
@@ -162,6 +163,18 @@ def test_a_line_that_two_files_hold_in_different_words_around_it_counts_once(
     assert sum(count.events for count in done.counts) == 60
     assert sum(count.duplicates for count in done.counts) == 70
     assert_equal(surveyed(tmp_path))
+
+
+def test_a_mark_of_utf_8_is_no_part_of_a_line(tmp_path: Path, in_small_stretches: None) -> None:
+    lines = [LINE.replace("a-7", f"a-{number}") for number in range(60)]
+    (tmp_path / "state-change.log").write_text("".join(lines), encoding="utf-8-sig")
+    (tmp_path / "nothing.log").write_bytes(codecs.BOM_UTF8)
+    files = surveyed(tmp_path)
+    assert sum(count.events for count in quick.conclude(files).counts) == 60
+    assert lines_at(files, [(file.file_id, 1) for file in files if file.lines]) == {
+        (file.file_id, 1): lines[0].rstrip() for file in files if file.lines
+    }
+    assert_equal(files)
 
 
 def test_a_bad_moment_among_good_ones_of_its_form_is_quarantined(tmp_path: Path) -> None:
