@@ -49,8 +49,8 @@ def intents_for(cluster: Cluster, changes: Sequence[Change], stood: dict[int, Co
             stood[index] = Committed(change)
             continue
         if len(wanted) > 1:
-            writes = tuple(one for one in wanted if not (isinstance(one, Ensure) and one.path in ensured))
-            ensured.update(one.path for one in wanted if isinstance(one, Ensure))
+            writes = tuple([one for one in wanted if not (isinstance(one, Ensure) and one.path in ensured)])
+            ensured.update([one.path for one in wanted if isinstance(one, Ensure)])
         yield Intent(index, change, wanted, writes)
 
 

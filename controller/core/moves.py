@@ -17,6 +17,7 @@ from controller.core.changes import (
     Change,
     Committed,
     StateDecided,
+    StateFound,
     TopicCreated,
     TopicFound,
     TopicWritten,
@@ -54,7 +55,7 @@ def moves_in(cluster: Cluster, committed: Iterable[Committed]) -> Counter[Move]:
             jumps[one.change.source, one.change.target] += 1
             if one.change.source is _P.NEW:
                 jumps[_R.NEW, _R.ONLINE] += _live_replicas(cluster, one.change)
-        else:
+        elif not isinstance(one.change, StateFound):  # a term may begin with tens of thousands
             jumps.update(_jumps_of(cluster, one.change))
     found: Counter[Move] = Counter()
     for (source, target), count in jumps.items():

@@ -29,7 +29,7 @@ from controller.core.admin import (
     TermRecorded,
     TopicErased,
 )
-from controller.core.changes import Change, NotificationRead, StateDecided, TopicCreated, TopicWritten
+from controller.core.changes import Change, NotificationRead, StateDecided, StateFound, TopicCreated, TopicWritten
 from controller.core.cluster import Cluster
 from controller.core.model import NO_VERSION
 from controller.core.writes import Create, Delete, Set
@@ -113,6 +113,8 @@ def writes_for(cluster: Cluster, change: Change) -> tuple[Write, ...]:
     match change:
         case StateDecided(topic=topic, partition=number, state=state):
             return _state_writes(cluster, topic, number, formats.encode_state(state))
+        case StateFound():  # a term may begin with tens of thousands
+            return ()
         case TopicCreated(name=name, topic_id=topic_id, assignment=assignment, configs=configs):
             config = formats.encode(formats.ConfigZnode(dict(configs)))
             topic_data = formats.encode_topic(topic_id, dict(assignment))
