@@ -153,7 +153,7 @@ def sorted_rows(rows: Iterable[Row]) -> list[Row]:
     if len(rows) < 2:
         return rows
     first = msgspec.structs.fields(rows[0])[:_HEAD]
-    if any(column.default is None for column in first):
+    if any(column.default is None and None in set(map(attrgetter(column.name), rows)) for column in first):
         return sorted(rows, key=row_key)
     heads = list(map(attrgetter(*[column.name for column in first]), rows))
     order = sorted(range(len(rows)), key=heads.__getitem__)

@@ -43,10 +43,13 @@ def slo_of(
         gone[outage.topic, outage.partition].append((min(outage.start_lo_ms, seen_ms), outage.start_ms, end_ms))
     lost: dict[tuple[str, int], list[int]] = defaultdict(lambda: [0, 0])
     for (topic, _), of_partition in gone.items():
-        for index in (0, 1):
-            for from_ms, to_ms in _union(((one[1 - index], one[2]) for one in of_partition), extents[topic]):
-                for day, length_ms in _by_day(from_ms, to_ms, silent).items():
-                    lost[topic, day][index] += length_ms
+        likely, earliest = (sorted((one[index], one[2]) for one in of_partition) for index in (1, 0))
+        lengths = _lengths(likely, extents[topic], silent)
+        # of exact starts both are the same, and nearly all are exact
+        longer = lengths if earliest == likely else _lengths(earliest, extents[topic], silent)
+        for index, of_days in enumerate((lengths, longer)):
+            for day, length_ms in of_days.items():
+                lost[topic, day][index] += length_ms
     total: dict[int, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for topic, extent in sorted(extents.items()):
         for day, length_ms in _by_day(extent.first_ms, extent.last_ms, silent).items():
@@ -59,11 +62,23 @@ def slo_of(
         yield _row(cluster, day, None, (sums[0], sums[1], sums[2], sums[3]), target)
 
 
+def _lengths(stretches: Iterable[tuple[int, int]], extent: Extent, silent: Sequence[Stretch]) -> dict[int, int]:
+    """How long they are together on each day."""
+    found: dict[int, int] = defaultdict(int)
+    for from_ms, to_ms in _union(stretches, extent):
+        if not silent and from_ms // DAY_MS == (to_ms - 1) // DAY_MS:
+            found[from_ms // DAY_MS] += to_ms - from_ms
+            continue
+        for day, length_ms in _by_day(from_ms, to_ms, silent).items():
+            found[day] += length_ms
+    return found
+
+
 def _union(stretches: Iterable[tuple[int, int]], extent: Extent) -> Iterator[tuple[int, int]]:
     """What they cover of the time that the logs do, each moment once: lines that contradict each other, as by clocks
-    that nothing compares, may tell of outages that overlap."""
+    that nothing compares, may tell of outages that overlap. `stretches` in order."""
     covered_ms = extent.first_ms
-    for from_ms, to_ms in sorted(stretches):
+    for from_ms, to_ms in stretches:
         begins_ms, ends_ms = max(from_ms, covered_ms), min(to_ms, extent.last_ms)
         if begins_ms < ends_ms:
             yield begins_ms, ends_ms
