@@ -5,9 +5,9 @@ broker's. The broker's clock is ahead by ((t2-t1)+(t3-t4))/2, wrong by at most h
 ((t4-t1)-(t3-t2))/2. Of an hour the trips with the least error count: their median is the offset. Sends carry no
 correlation id since 0.9, so a trip is put together by what both sides say of one partition at one leader epoch; two
 trips of the same name in one log are paired in order. Offsets between two brokers are walked from the broker that was
-heard most (the reference) to all that are connected with it. Where no trips lead, as at INFO, the clock is bound by
-what must have come before what (`sparkjobs.causality`). A broker that is bound by neither keeps its own time, and its
-error is unknown.
+heard most (the reference) to all that are connected with it. Where no trips lead, as at INFO or in our logs, the clock
+is bound by what must have come before what (`sparkjobs.causality`). A broker that is bound by neither keeps its own
+time, and its error is unknown.
 """
 
 from __future__ import annotations
@@ -161,6 +161,7 @@ def rows_for(
                 gaps.see(broker, controller, best.err_ms - best.offset_ms)
         if not ahead:  # nobody was heard more than others: whoever binds the most
             reference = max(heard, key=lambda broker: (len(ranges_from(gaps, broker)), -broker))
+            by_hour = {hour: {} for hour in by_hour}
         ranges = ranges_from(gaps, reference)
     rows = []
     for hour, paths in by_hour.items():

@@ -112,8 +112,8 @@ def test_spark_finds_the_same_offsets_also_where_lines_repeat_and_requests_are_a
     )
 
 
-def one_way(ahead: dict[int, int], count: int = 20, seed: int = 1) -> list[SilverEvent]:
-    """What INFO says: elections by broker 1, followed by the others, and registrations that broker 1 learns of."""
+def one_way(ahead: dict[int, int], count: int = 20, seed: int = 1, controller: int = 1) -> list[SilverEvent]:
+    """What INFO says: elections by the controller, followed by the others, and registrations that it learns of."""
     draw, events = random.Random(seed), []
     for broker, ahead_ms in ahead.items():
         for number in range(count):
@@ -121,13 +121,18 @@ def one_way(ahead: dict[int, int], count: int = 20, seed: int = 1) -> list[Silve
             state = {"topic": "t", "partition": broker, "leader_epoch": number}
             led = at + draw.randint(5, 40)
             elected = {"event": "partition_changed", "to_state": "OnlinePartition", **state}
-            events.append(an_event(1, at + ahead[1], **elected))
+            events.append(an_event(controller, at + ahead[controller], **elected))
             events.append(an_event(broker, led + ahead_ms, event="leader_started", **state))
         begins, registered, known = START_MS + 5_000, START_MS + 5_020, START_MS + 5_090
         events += [
             an_event(broker, begins + ahead_ms, event="registering"),
             an_event(broker, registered + ahead_ms, event="registered", broker_epoch=100 + broker),
-            an_event(1, known + ahead[1], event="broker_epochs", reason=f"HashMap({broker} -> {100 + broker})"),
+            an_event(
+                controller,
+                known + ahead[controller],
+                event="broker_epochs",
+                reason=f"HashMap({broker} -> {100 + broker})",
+            ),
         ]
     return events
 
@@ -140,6 +145,14 @@ def test_at_info_a_clock_is_bound_by_what_must_have_come_first() -> None:
         row = found[broker]
         assert row.err_ms is not None
         assert abs(row.offset_ms - ahead[broker]) <= row.err_ms <= 50
+
+
+def test_at_info_nobody_is_believed_but_who_binds_the_others_most() -> None:
+    """Broker 1 was heard, and binds nothing."""
+    events = [an_event(1, START_MS), *one_way({2: 0, 3: 60_000}, controller=2)]
+    found = {row.broker: (row.method, row.err_ms) for row in skew_of(events)}
+    assert (found[1], found[2]) == (("assumed", None), ("reference", 0))
+    assert found[3][0] == "one_way"
 
 
 def test_a_topic_made_anew_proves_nothing_by_its_epochs() -> None:
