@@ -114,17 +114,14 @@ def raw_lines(spark: SparkSession, files: Sequence[BronzeFile], above: Mapping[s
         F.monotonically_increasing_id().alias("row_id"),
     )
     blocks = lines.groupBy("path", "block_start").agg(F.min("row_id").alias("first"), F.count("*").alias("n")).collect()
-    starts, so_far = [], defaultdict[str, int](int, {uris[path]: count for path, count in above.items()})
+    file_nos = {uris[path]: number for number, path in enumerate(paths)}
+    placed, so_far = [], defaultdict[str, int](int, {uris[path]: count for path, count in above.items()})
     for path, block_start, first, count in sorted(blocks):
-        starts.append((path, block_start, first - so_far[path] - 1))
+        placed.append((path, block_start, first - so_far[path] - 1, file_nos[path]))
         so_far[path] += count
-    placed = frame_of(spark, starts, {"path": "string", "block_start": "bigint", "shift": "bigint"})
-    numbers = [(uris[path], number) for number, path in enumerate(paths)]
-    numbered = frame_of(spark, numbers, {"path": "string", "file_no": "int"})
-    return (
-        lines.join(F.broadcast(placed), ["path", "block_start"])
-        .join(F.broadcast(numbered), "path")
-        .select("value", "file_no", (F.col("row_id") - F.col("shift")).alias("line_no"))
+    columns = {"path": "string", "block_start": "bigint", "shift": "bigint", "file_no": "int"}
+    return lines.join(F.broadcast(frame_of(spark, placed, columns)), ["path", "block_start"]).select(
+        "value", "file_no", (F.col("row_id") - F.col("shift")).alias("line_no")
     )
 
 

@@ -1,12 +1,17 @@
-"""The wheel as spark-submit takes it: `--py-files` for the workers, the entry point for the driver."""
+"""A Spark cluster of a master and a worker, processes of their own, that is given the wheel and nothing else: its report
+is the local engine's."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
+import time
 import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,41 +27,85 @@ ROOT = Path(__file__).parents[2]
 LOGS = ROOT / "tests" / "data" / "kafka-3.9.1-info" / "broker5"
 #: the package in this environment is not there: it can only come from the wheel
 NOT_INSTALLED = "import sys\nsys.meta_path = [one for one in sys.meta_path if 'editable' not in repr(one)]\n"
+DEADLINE_S = 120.0
+POLL_S = 0.2
 
 
-def test_spark_submit_reports_with_nothing_but_the_wheel_on_the_master_it_was_given(tmp_path: Path) -> None:
+@contextmanager
+def running(log: Path, environment: Mapping[str, str], *arguments: str) -> Iterator[None]:
+    """One of Spark's own processes; it ends with the test."""
+    with log.open("wb") as out:
+        process = subprocess.Popen([script("spark-class"), *arguments], stdout=out, stderr=out, env=environment)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def script(name: str) -> str:
     import pyspark
 
+    return str(Path(pyspark.__file__).parent / "bin" / name)
+
+
+def said(log: Path, pattern: str) -> re.Match[str]:
+    """What the process wrote, once it has."""
+    deadline = time.monotonic() + DEADLINE_S
+    while (found := re.search(pattern, log.read_text())) is None:
+        assert time.monotonic() < deadline, f"not within {DEADLINE_S} s: {pattern} in {log.read_text()[-2_000:]}"
+        time.sleep(POLL_S)
+    return found
+
+
+@pytest.fixture
+def wheel(tmp_path: Path) -> Path:
     build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index", "-q"]
     subprocess.run([*build, "-w", str(tmp_path), str(ROOT)], check=True, timeout=200, capture_output=True)
-    [wheel] = tmp_path.glob("klamm-*.whl")
-    with zipfile.ZipFile(wheel) as packed:
-        entry = tmp_path / "entry" / "report.py"
-        entry.parent.mkdir()
-        entry.write_bytes(packed.read("sparkjobs/__main__.py"))
+    [path] = tmp_path.glob("klamm-*.whl")
+    return path
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """On loopback, in haste, and without this package."""
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "sitecustomize.py").write_text(NOT_INSTALLED)
-    (tmp_path / "history").mkdir()
-    settings = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file:{tmp_path / 'history'}"}
-    settings |= {"spark.eventLog.compress": "false", "spark.driver.host": "127.0.0.1"}
-    settings |= {"spark.driver.bindAddress": "127.0.0.1"}
-    command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[1]"]
+    own = {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(tmp_path / "site"), "SPARK_LOCAL_IP": "127.0.0.1"}
+    return {**os.environ, **own, "SPARK_DAEMON_MEMORY": "256m", "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
+
+
+def submit(master: str, wheel: Path, environment: dict[str, str], out: Path) -> list[dict[str, str]]:
+    """A report by that cluster. Returns the settings of the sessions that it made."""
+    with zipfile.ZipFile(wheel) as packed:
+        (out / "report.py").write_bytes(packed.read("sparkjobs/__main__.py"))
+    (out / "history").mkdir()
+    settings = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file:{out / 'history'}"}
+    settings |= {"spark.eventLog.compress": "false", "spark.executor.memory": "512m"}
+    settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    settings |= {"spark.executorEnv.PYTHONPATH": environment["PYTHONPATH"]}
+    command = [script("spark-submit"), "--master", master]
     command += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
-    command += ["--py-files", str(wheel), str(entry), "report", str(LOGS), "--out", str(tmp_path / "out")]
-    environment = {"PYSPARK_PYTHON": sys.executable, "PYTHONPATH": str(tmp_path / "site")}
-    done = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
+    command += ["--py-files", str(wheel), str(out / "report.py"), "report", str(LOGS), "--out", str(out)]
+    done = subprocess.run(command, cwd=out, env=environment, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-3_000:]
+    told = "".join(path.read_text() for path in (out / "history").rglob("events_*"))
+    properties = (json.loads(line).get("Spark Properties") for line in told.splitlines())
+    return [one for one in properties if one]
+
+
+def test_a_master_and_a_worker_report_with_nothing_but_the_wheel(
+    tmp_path: Path, wheel: Path, environment: dict[str, str]
+) -> None:
+    ports = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
+    (tmp_path / "out").mkdir()
+    with running(tmp_path / "master.log", environment, "org.apache.spark.deploy.master.Master", *ports):
+        master = said(tmp_path / "master.log", r"Starting Spark master at (spark://[\d.]+:\d+)")[1]
+        worker = ("org.apache.spark.deploy.worker.Worker", *ports, "--cores", "2", "--memory", "1g")
+        with running(tmp_path / "worker.log", environment, *worker, "--work-dir", str(tmp_path / "work"), master):
+            said(tmp_path / "worker.log", "Successfully registered with master")
+            sessions = submit(master, wheel, environment, tmp_path / "out")
+    assert {one["spark.master"] for one in sessions} == {master}, "the one it was given"
     bundle = Bundle(survey(find_logs([str(LOGS)]), "kafka", Zones()))
     expected = digest_of(answers_for(silver_of(bundle).ingested.events))
     assert (tmp_path / "out" / "digest.txt").read_text().strip() == expected
-    told = "".join(path.read_text() for path in (tmp_path / "history").rglob("events_*"))
-    properties = [json.loads(line).get("Spark Properties", {}) for line in told.splitlines()]
-    assert {one["spark.master"] for one in properties if one} == {"local[1]"}

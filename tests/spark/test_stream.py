@@ -119,8 +119,11 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_a_stream_that_is_killed_goes_on_from_its_checkpoint_and_ends_as_a_batch(tmp_path: Path) -> None:
+def test_a_stream_that_is_killed_goes_on_from_its_checkpoint_and_ends_as_a_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Killed while the logs still grow, and again; every line counts once."""
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1")  # each of the processes is short
     logs, out, sources = tmp_path / "logs", tmp_path / "out", DATA / "kafka-3.9.1-info"
     texts = {
         source.parent.name: gzip.decompress(source.read_bytes())
