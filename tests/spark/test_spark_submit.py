@@ -1,5 +1,5 @@
-"""A Spark cluster of a master and a worker, processes of their own, that is given the wheel and nothing else: its report
-is the local engine's."""
+"""A Spark cluster of a master and a worker, processes of their own, that has nothing of ours but the wheel: its report is
+the local engine's."""
 
 from __future__ import annotations
 
