@@ -1,5 +1,5 @@
-"""A Spark cluster of a master and a worker, processes of their own, that has nothing of ours but the wheel: its report is
-the local engine's."""
+"""A Spark cluster of a master and a worker, processes of their own, that has nothing of ours but the wheel: it reports
+what the local engine does."""
 
 from __future__ import annotations
 
