@@ -8,8 +8,8 @@ directions, also by way of other brokers, leave a range: its middle is taken, ha
 Our own logs name no request twice, but all lines of one cause by its id: who lives, says the controller, and then tells
 it; and that everybody has answered what its term began with, after the brokers have.
 
-One range is found for the whole of the logs, so the clocks are taken to be off but steady; where that contradicts
-itself nothing is said.
+The clocks are taken to be off but steady, for the whole of the logs; where that contradicts itself, from hour to hour
+as long as it does not. Of an hour that contradicts itself nothing is said.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from functools import reduce
 from typing import Final, NamedTuple
 
 from sparkjobs.schemas import SilverEvent
@@ -27,6 +28,7 @@ OF_PAIRS: Final = frozenset(
 )
 #: and, of lines that name their cause
 OF_CAUSES: Final = frozenset({"broker_changed", "request_done", "controller_reported"})
+HOUR_MS: Final = 3_600_000
 #: milliseconds are cut off, so what lies between two moments may be so much longer than they say
 _CUT_MS: Final = 1
 _EPOCHS: Final = re.compile(r"(\d{1,9}) -> (\d{1,18})", re.ASCII)
@@ -45,25 +47,35 @@ class Range(NamedTuple):
     samples: int
 
 
+#: (earlier, later): the least gap
+Least = Mapping[tuple[int, int], int]
+
+
 class Gaps:
-    """The least gap from a line of one broker to a later line of another, by both brokers' own clocks."""
+    """The least gap from a line of one broker to a later line of another, by both brokers' own clocks, in each hour."""
 
     def __init__(self) -> None:
-        self.least: dict[tuple[int, int], int] = {}
+        self.by_hour: dict[int, dict[tuple[int, int], int]] = {}
         self.samples: defaultdict[int, int] = defaultdict(int)
 
-    def see(self, earlier: int, later: int, gap_ms: int) -> None:
+    def see(self, earlier: int, later: int, gap_ms: int, at_ms: int) -> None:
+        """`at_ms`: when, by the clock of the earlier one."""
         if earlier != later:
-            self.least[earlier, later] = min(gap_ms, self.least.get((earlier, later), gap_ms))
+            least = self.by_hour.setdefault(at_ms // HOUR_MS * HOUR_MS, {})
+            least[earlier, later] = min(gap_ms, least.get((earlier, later), gap_ms))
             self.samples[earlier] += 1
             self.samples[later] += 1
 
     def join(self, other: Gaps) -> None:
         """What others saw of the same cluster."""
-        for pair, gap_ms in other.least.items():
-            self.least[pair] = min(gap_ms, self.least.get(pair, gap_ms))
+        for hour, least in other.by_hour.items():
+            self.by_hour[hour] = _least_of(self.by_hour.get(hour, {}), least)
         for broker, samples in other.samples.items():
             self.samples[broker] += samples
+
+
+def _least_of(one: Least, other: Least) -> dict[tuple[int, int], int]:
+    return {**one, **{pair: min(gap_ms, one.get(pair, gap_ms)) for pair, gap_ms in other.items()}}
 
 
 def gaps_in(events: Iterable[SilverEvent]) -> Gaps:
@@ -95,7 +107,7 @@ def _see_elections(events: Iterable[SilverEvent], gaps: Gaps) -> None:
         if len(elections) == 1:
             controller, at_ms = elections[0]
             for broker, done_ms in done.get(key, {}).items():
-                gaps.see(controller, broker, done_ms - at_ms)
+                gaps.see(controller, broker, done_ms - at_ms, at_ms)
 
 
 def _see_registrations(events: Iterable[SilverEvent], gaps: Gaps) -> None:
@@ -115,7 +127,7 @@ def _see_registrations(events: Iterable[SilverEvent], gaps: Gaps) -> None:
                 known[int(broker), int(epoch)].setdefault(event.broker, event.ts_utc)
     for (broker, epoch), at_ms in made.items():
         for controller, known_ms in known.get((broker, epoch), {}).items():
-            gaps.see(broker, controller, known_ms - at_ms)
+            gaps.see(broker, controller, known_ms - at_ms, at_ms)
 
 
 def _see_causes(events: Iterable[SilverEvent], gaps: Gaps) -> None:
@@ -141,30 +153,54 @@ def _see_causes(events: Iterable[SilverEvent], gaps: Gaps) -> None:
         said_ms, answered_ms = said.get((controller, cause_id)), answered.get((controller, cause_id))
         for broker, event in first.items():
             if said_ms is not None:
-                gaps.see(controller, broker, event.ts_utc - int(event.elapsed_ms or 0) - said_ms + _CUT_MS)
+                gaps.see(controller, broker, event.ts_utc - int(event.elapsed_ms or 0) - said_ms + _CUT_MS, said_ms)
             gone_ms = gone[controller, event.controller_epoch or 0].get(broker)
             if answered_ms is not None and (gone_ms is None or gone_ms > answered_ms):
-                gaps.see(broker, controller, answered_ms - event.ts_utc + _CUT_MS)
+                gaps.see(broker, controller, answered_ms - event.ts_utc + _CUT_MS, event.ts_utc)
 
 
-def ranges_from(gaps: Gaps, reference: int) -> dict[int, Range]:
-    """Each clock that is bound to the reference's from both sides; none at all where the gaps contradict each other."""
-    brokers = sorted({broker for pair in gaps.least for broker in pair})
-    most = _shortest(gaps.least, brokers)
-    if any(most.get((broker, broker), 0) < 0 for broker in brokers):
-        return {}
-    found = {}
-    for broker in brokers:
-        ahead, behind = most.get((reference, broker)), most.get((broker, reference))
-        if ahead is not None and behind is not None and broker != reference:
-            found[broker] = Range((ahead - behind) // 2, (ahead + behind + 1) // 2, gaps.samples[broker])
+class Steady(NamedTuple):
+    """Hours in which no clock moved, as far as the lines say."""
+
+    from_hour: int
+    most: Least  # by how much a second clock can be ahead of a first
+    samples: Mapping[int, int]
+
+    def ranges(self, reference: int) -> dict[int, Range]:
+        """Each clock that is bound to the reference's from both sides."""
+        found = {}
+        for broker in sorted({broker for pair in self.most for broker in pair} - {reference}):
+            ahead, behind = self.most.get((reference, broker)), self.most.get((broker, reference))
+            if ahead is not None and behind is not None:
+                found[broker] = Range((ahead - behind) // 2, (ahead + behind + 1) // 2, self.samples[broker])
+        return found
+
+
+def steady_in(gaps: Gaps) -> list[Steady]:
+    """One after the other."""
+    most = _shortest(reduce(_least_of, gaps.by_hour.values(), {}))
+    if not _contradicts_itself(most):
+        return [Steady(min(gaps.by_hour, default=0), most, gaps.samples)]
+    found: list[Steady] = []
+    least: Least = {}
+    for hour, its in sorted(gaps.by_hour.items()):
+        longer = _least_of(least, its)
+        most = _shortest(longer)
+        if found and not _contradicts_itself(most):
+            least, found[-1] = longer, found[-1]._replace(most=most)
+        else:
+            least, most = its, _shortest(its)
+            found.append(Steady(hour, {} if _contradicts_itself(most) else most, gaps.samples))
     return found
 
 
-def _shortest(least: Mapping[tuple[int, int], int], brokers: Iterable[int]) -> dict[tuple[int, int], int]:
+def _contradicts_itself(most: Least) -> bool:
+    return any(one == other and gap_ms < 0 for (one, other), gap_ms in most.items())
+
+
+def _shortest(least: Least) -> Least:
     """Gaps by way of any number of others: Floyd and Warshall."""
-    known = dict(least)
-    brokers = list(brokers)
+    known, brokers = dict(least), sorted({broker for pair in least for broker in pair})
     for via in brokers:
         for start in brokers:
             first = known.get((start, via))

@@ -20,10 +20,9 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from sparkjobs.causality import Gaps, Range, gaps_in, is_of_pair, ranges_from
+from sparkjobs.causality import HOUR_MS, Gaps, Range, Steady, gaps_in, is_of_pair, steady_in
 from sparkjobs.schemas import SilverEvent, SilverSkew
 
-HOUR_MS: Final = 3_600_000
 #: of the trips of an hour, those with the least error
 BEST_SHARE: Final = 10
 Heard = dict[int, set[int]]  # broker: the hours in which it wrote anything
@@ -152,19 +151,23 @@ def rows_for(
         hour: _walk(reference, {pair: found.get(hour) or found[min(found)] for pair, found in ahead.items()})
         for hour in sorted({hour for hours in heard.values() for hour in hours})
     }
-    ranges: dict[int, Range] = {}
+    steady: list[Steady] = []
     if reference is not None and any(heard.keys() - paths.keys() for paths in by_hour.values()):
         gaps = gaps_of()
         for (controller, broker), hours in ahead.items():
-            for best in hours.values():
-                gaps.see(controller, broker, best.offset_ms + best.err_ms)
-                gaps.see(broker, controller, best.err_ms - best.offset_ms)
+            for hour, best in hours.items():
+                gaps.see(controller, broker, best.offset_ms + best.err_ms, hour)
+                gaps.see(broker, controller, best.err_ms - best.offset_ms, hour)
+        steady = steady_in(gaps)
         if not ahead:  # nobody was heard more than others: whoever binds the most
-            reference = max(heard, key=lambda broker: (len(ranges_from(gaps, broker)), -broker))
+            reference = max(heard, key=lambda broker: (sum(len(one.ranges(broker)) for one in steady), -broker))
             by_hour = {hour: {} for hour in by_hour}
-        ranges = ranges_from(gaps, reference)
+    bound = [] if reference is None else [(one.from_hour, one.ranges(reference)) for one in steady]
     rows = []
     for hour, paths in by_hour.items():
+        ranges = next(
+            (found for from_hour, found in reversed(bound) if from_hour <= hour), bound[0][1] if bound else {}
+        )
         for broker in sorted(broker for broker, hours in heard.items() if hour in hours):
             method, found = "assumed", Range(0, None, 0)
             if broker == reference:

@@ -19,7 +19,7 @@ import numpy as np
 
 from sparkjobs.answers import illegal, rules
 from sparkjobs.answers.facts import CLUSTER_EVENTS, tally_key
-from sparkjobs.causality import OF_PAIRS
+from sparkjobs.causality import HOUR_MS, OF_PAIRS
 from sparkjobs.local.carried import LINE_NO, PACK, PARTITION, TOPIC, Values, values_in, values_of, with_trace
 from sparkjobs.local.digits import NONE
 from sparkjobs.local.forms import Forms
@@ -28,7 +28,6 @@ from sparkjobs.local.stretches import Stretch, line_after, pieces_of
 from sparkjobs.parse.lines import LineReader, is_trace_head
 from sparkjobs.parse.templates import Template
 from sparkjobs.schemas import LINE_KEPT, BronzeFile, SilverEvent
-from sparkjobs.skew import HOUR_MS
 
 #: what rules walk through; requests that are answered are few, their receipts are not
 WALKED: Final = (

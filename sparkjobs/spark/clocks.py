@@ -14,9 +14,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from sparkjobs.answers.spark import one_by_one
-from sparkjobs.causality import OF_CAUSES, OF_PAIRS, Gaps, gaps_in
+from sparkjobs.causality import HOUR_MS, OF_CAUSES, OF_PAIRS, Gaps, gaps_in
 from sparkjobs.schemas import SilverSkew
-from sparkjobs.skew import BEST_SHARE, HOUR_MS, LEAST_TRIPS, Ahead, AheadOf, applied_ms, left_ms, rows_for
+from sparkjobs.skew import BEST_SHARE, LEAST_TRIPS, Ahead, AheadOf, applied_ms, left_ms, rows_for
 from sparkjobs.spark.frames import frame_of
 
 _REQUEST: Final = ("cluster", "controller", "controller_epoch", "to", "correlation_id")

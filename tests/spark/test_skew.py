@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
+from sparkjobs.causality import HOUR_MS
 from sparkjobs.schemas import SilverEvent, SilverSkew
-from sparkjobs.skew import HOUR_MS, applied_ms, corrected, left_ms, skew_of
+from sparkjobs.skew import applied_ms, corrected, left_ms, skew_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,26 +113,29 @@ def test_spark_finds_the_same_offsets_also_where_lines_repeat_and_requests_are_a
     )
 
 
-def one_way(ahead: dict[int, int], count: int = 20, seed: int = 1, controller: int = 1) -> list[SilverEvent]:
+def one_way(
+    ahead: dict[int, int], count: int = 20, seed: int = 1, controller: int = 1, hour: int = 0
+) -> list[SilverEvent]:
     """What INFO says: elections by the controller, followed by the others, and registrations that it learns of."""
-    draw, events = random.Random(seed), []
+    draw, events, start_ms = random.Random(seed), [], START_MS + hour * HOUR_MS
     for broker, ahead_ms in ahead.items():
         for number in range(count):
-            at = START_MS + number * 9_000
-            state = {"topic": "t", "partition": broker, "leader_epoch": number}
+            at = start_ms + number * 9_000
+            state = {"topic": "t", "partition": broker, "leader_epoch": 100 * hour + number}
             led = at + draw.randint(5, 40)
             elected = {"event": "partition_changed", "to_state": "OnlinePartition", **state}
             events.append(an_event(controller, at + ahead[controller], **elected))
             events.append(an_event(broker, led + ahead_ms, event="leader_started", **state))
-        begins, registered, known = START_MS + 5_000, START_MS + 5_020, START_MS + 5_090
+        epoch = 100 * (hour + 1) + broker
+        begins, registered, known = start_ms + 5_000, start_ms + 5_020, start_ms + 5_090
         events += [
             an_event(broker, begins + ahead_ms, event="registering"),
-            an_event(broker, registered + ahead_ms, event="registered", broker_epoch=100 + broker),
+            an_event(broker, registered + ahead_ms, event="registered", broker_epoch=epoch),
             an_event(
                 controller,
                 known + ahead[controller],
                 event="broker_epochs",
-                reason=f"HashMap({broker} -> {100 + broker})",
+                reason=f"HashMap({broker} -> {epoch})",
             ),
         ]
     return events
@@ -161,6 +165,17 @@ def test_a_topic_made_anew_proves_nothing_by_its_epochs() -> None:
     again = [replace(event, event_id=f"again {event.event_id}") for event in again]
     found = {row.broker: row.method for row in skew_of([*events, *again])}
     assert found == {1: "reference", 2: "assumed"}
+
+
+def test_a_clock_that_was_set_right_is_followed_from_hour_to_hour() -> None:
+    ahead = {1: 0, 2: 60_000, 3: 5_000}
+    later = one_way({**ahead, 2: 0}, hour=2)
+    found = {(row.broker, (row.hour - START_MS) // HOUR_MS): row for row in skew_of([*one_way(ahead), *later])}
+    for (broker, hour), offset_ms in {(2, 0): 60_000, (2, 2): 0, (3, 0): 5_000, (3, 2): 5_000}.items():
+        row = found[broker, hour]
+        assert row.method == "one_way"
+        assert row.err_ms is not None
+        assert abs(row.offset_ms - offset_ms) <= row.err_ms <= 50
 
 
 def test_clocks_that_contradict_each_other_are_not_corrected() -> None:
