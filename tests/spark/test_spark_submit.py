@@ -89,7 +89,8 @@ def submit(master: str, wheel: Path, environment: dict[str, str], out: Path) -> 
     command += ["--py-files", str(wheel), str(out / "report.py"), "report", str(LOGS), "--out", str(out)]
     done = subprocess.run(command, cwd=out, env=environment, capture_output=True, text=True, check=False, timeout=600)
     # where in Spark's own code it happened is the most of it, and says the least
-    assert done.returncode == 0, [line for line in done.stderr.splitlines() if not line.startswith("\tat ")][-60:]
+    complaint = "\n".join(line for line in done.stderr.splitlines() if not line.startswith("\tat "))
+    assert done.returncode == 0, complaint[-3_000:]
     told = "".join(path.read_text() for path in (out / "history").rglob("events_*"))
     properties = (json.loads(line).get("Spark Properties") for line in told.splitlines())
     return [one for one in properties if one]
