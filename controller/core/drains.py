@@ -75,10 +75,11 @@ def _refusal(cluster: Cluster, event: DrainAsked) -> Refused | None:
 
 
 def _moves(context: Context, event: DrainAsked, seen: set[tuple[str, int]] | None = None) -> Iterator[Work]:
-    seen = set() if seen is None else seen
     for topic, numbers in sorted(context.cluster.hosted.get(event.broker_id, {}).items()):
-        rest = [number for number in numbers if (topic, number) not in seen]
-        seen.update((topic, number) for number in rest)
+        rest = list(numbers)
+        if seen is not None:
+            rest = [number for number in rest if (topic, number) not in seen]
+            seen.update((topic, number) for number in rest)
         yield Work(topic_subject(topic), partial(_move_off, context, topic, rest, event))
 
 
@@ -97,14 +98,15 @@ def _move_off(context: Context, topic: str, numbers: list[int], event: DrainAske
         return
     draining = cluster.draining_ids | {event.broker_id}
     leaving = cluster.leaving_ids | ({event.broker_id} if event.is_shutdown else set())
+    reason = f"broker {event.broker_id} {'shuts down' if event.is_shutdown else 'drains'}"
+    partitions, live_ids, epoch = cluster.topics[topic].partitions, cluster.live_ids, context.epoch
     for number in numbers:
-        known = cluster.topics[topic].partitions[number]
+        known = partitions[number]
         if known.state is None or len(known.replicas) == 1 or (topic, number) in cluster.unreadable:
             continue
-        online = cluster.serving_ids(topic, number, cluster.live_ids)
-        state = drained(known.replicas, known.state, online, context.epoch, draining=draining, leaving=leaving)
+        online = cluster.serving_ids(topic, number, live_ids)
+        state = drained(known.replicas, known.state, online, epoch, draining=draining, leaving=leaving)
         if state is not None:
-            reason = f"broker {event.broker_id} {'shuts down' if event.is_shutdown else 'drains'}"
             yield 1, state_decided(context, topic, number, known.state, state, reason)
 
 

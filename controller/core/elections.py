@@ -89,7 +89,7 @@ def drained(
 ) -> Leadership | None:
     """Controlled shutdown: led by nobody who drains, and without those who leave, where others can do it; None when
     nobody else can, or nothing changes. Never offline by this."""
-    staying = tuple(broker_id for broker_id in state.isr if broker_id not in leaving)
+    staying = tuple([broker_id for broker_id in state.isr if broker_id not in leaving])
     able = [b for b in replicas if b in staying and b in online and b not in draining]
     if not able:
         return None
