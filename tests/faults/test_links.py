@@ -78,6 +78,7 @@ async def test_cut_from_each_other_they_have_no_connection(field: Field) -> None
 async def test_mute_it_is_not_heard(field: Field) -> None:
     controller, broker = aimed_at(field)
     way = field.cluster.peers.ways[controller.broker_id, broker.broker_id]
+    await field.cluster.brokers[controller.broker_id].create_topic("heard")  # an idle connection is closed
     await until(lambda: way.connections, "they talk")
     injury = await links.mute(field, controller, broker)
     before = way.passed_bytes["up"]

@@ -94,7 +94,7 @@ def test_the_example_of_every_job_runs_as_it_stands(name: str, command: click.Co
     log.write_bytes(msgspec.json.Encoder().encode_lines([a_line(number) for number in range(6)]))
 
     def done(*words: str) -> str:
-        told = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 100}
+        told = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 400}
         process = subprocess.run([KLAMM, *words], check=False, **told)
         assert process.returncode == 0, f"{words}: {process.stdout}{process.stderr}"
         return process.stdout
