@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from sparkjobs.local.digits import NONE, Digits, Places, all_alike, places_of
+from sparkjobs.local.digits import NONE, Digits, Places, alike, places_of, words_alike
 from sparkjobs.parse.lines import LineReader
 from sparkjobs.parse.moments import minute_of
 from sparkjobs.parse.templates import Template, template_for
@@ -46,6 +46,21 @@ class Lines(Sequence[bytes]):
     def __getitem__(self, place: Any) -> Any:
         return self.content[self.starts[place] : self.ends[place]]
 
+    def rows(self, places: Any) -> Any:
+        """The bytes of lines of one length, one line below the other."""
+        starts = self.starts[places]
+        size = int(self.ends[places[0]] - starts[0])
+        at_every_byte = np.ndarray((len(self.buffer) - size + 1,), f"V{size}", self.buffer, 0, (1,))
+        return at_every_byte[starts].view(np.uint8).reshape(len(places), size)
+
+
+class Kind(NamedTuple):
+    """Lines of one form, in their order."""
+
+    code: int  # of the template; -1: each has to be read by itself
+    places: Any
+    rows: Any  # their bytes, one below the other
+
 
 class Forms:
     """Of one file."""
@@ -59,37 +74,23 @@ class Forms:
         self.places: list[Places] = []
         self._known: dict[bytes, int] = {}
 
-    def sort(self, lines: Lines) -> Iterator[tuple[int, Any]]:
-        """The place of a template and of its lines, in their order; at -1 those that have to be read one by one."""
+    def sort(self, lines: Lines) -> Iterator[Kind]:
+        """Lines by their templates; without one those that have to be read one by one."""
         if len(self._known) > _FORMS_KEPT:  # a log whose forms hardly repeat
             self._forget()
-        alike, alone = all_alike(lines.buffer), []
-        for places in _nearly_alike(lines, alike):
+        alone = []
+        for places in _nearly_alike(lines):
             if len(places) < FEW:
                 alone.append(places)
                 continue
-            rows, rest = _rows(lines, alike, places), places
-            for _ in range(_COMPARED):
-                is_same = rows == rows[0]
-                # all at once is several times as fast as line by line, and nearly always the answer
-                fits = np.full(len(rows), True) if is_same.all() else is_same.all(axis=1)
-                own = rest[fits]
-                code = self._code_of(rows[0].tobytes(), lines, own)
+            for own, rows, form in _of_one_form(places, lines.rows(places)):
+                code = self._code_of(form, lines, own)
                 if code < 0:
                     alone.append(own)
                 else:
-                    yield code, own
-                if len(own) == len(rest):
-                    break
-                rows, rest = rows[~fits], rest[~fits]
-            else:
-                for form, own in _each_by_itself(rows, rest):
-                    if (code := self._code_of(form, lines, own)) < 0:
-                        alone.append(own)
-                    else:
-                        yield code, own
+                    yield Kind(code, own, rows)
         if alone:
-            yield -1, np.sort(np.concatenate(alone))
+            yield Kind(-1, np.sort(np.concatenate(alone)), None)
 
     def _code_of(self, form: bytes, lines: Lines, places: Any) -> int:
         """What is new is learned, where enough lines are of it."""
@@ -105,7 +106,7 @@ class Forms:
         return self._known[form]
 
 
-def _nearly_alike(lines: Lines, alike: Any) -> Iterator[Any]:
+def _nearly_alike(lines: Lines) -> Iterator[Any]:
     """Lines that are of the same length and have some words in common; those too short for a word are alone."""
     starts, room = lines.starts, lines.ends - lines.starts - _WORD_BYTES
     yield from np.flatnonzero(room < 0)[:, None]
@@ -114,11 +115,11 @@ def _nearly_alike(lines: Lines, alike: Any) -> Iterator[Any]:
         return
     starts, room = starts[long], room[long]
     # a word at every byte, wherever it begins
-    words = np.ndarray((len(alike) - _WORD_BYTES + 1,), "<u8", alike, 0, (1,))
+    words = np.ndarray((len(lines.buffer) - _WORD_BYTES + 1,), "<u8", lines.buffer, 0, (1,))
     both = room.astype(np.uint64)
     for number in range(1, _WORDS + 1):
         both *= _FACTOR
-        both ^= words[starts + room * number // _WORDS]
+        both ^= words_alike(words[starts + room * number // _WORDS])
     for chosen in grouped(both):
         sizes = room[chosen]
         if (sizes == sizes[0]).all():
@@ -127,13 +128,23 @@ def _nearly_alike(lines: Lines, alike: Any) -> Iterator[Any]:
             yield from long[chosen][:, None]
 
 
-def _each_by_itself(rows: Any, places: Any) -> Iterator[tuple[bytes, Any]]:
-    """Lines by their forms, whole."""
+def _of_one_form(places: Any, rows: Any) -> Iterator[tuple[Any, Any, bytes]]:
+    """Lines of one length by their forms: places, bytes, form."""
+    forms = alike(rows)
+    for _ in range(_COMPARED):
+        is_same = forms == forms[0]
+        # all at once is several times as fast as line by line, and nearly always the answer
+        if is_same.all():
+            yield places, rows, forms[0].tobytes()
+            return
+        fits = is_same.all(axis=1)
+        yield places[fits], rows[fits], forms[0].tobytes()
+        places, rows, forms = places[~fits], rows[~fits], forms[~fits]
     found: dict[bytes, list[int]] = defaultdict(list)
-    for row, place in zip(rows, places.tolist(), strict=True):
-        found[row.tobytes()].append(place)
-    for form, own in found.items():
-        yield form, np.array(own)
+    for number, form in enumerate(forms):
+        found[form.tobytes()].append(number)
+    for each, own in found.items():
+        yield places[own], rows[own], each
 
 
 def grouped(values: Any) -> list[Any]:
@@ -142,14 +153,6 @@ def grouped(values: Any) -> list[Any]:
     ordered = values[order]
     parts: list[Any] = np.split(order, np.flatnonzero(ordered[1:] != ordered[:-1]) + 1)
     return parts
-
-
-def _rows(lines: Lines, alike: Any, places: Any) -> Any:
-    """Lines of one length, one below the other."""
-    starts = lines.starts[places]
-    size = int(lines.ends[places[0]] - starts[0])
-    at_every_byte = np.ndarray((len(alike) - size + 1,), f"V{size}", alike, 0, (1,))
-    return at_every_byte[starts].view(np.uint8).reshape(len(places), size)
 
 
 def moments_of(digits: Digits, zone: str, sample: str) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from sparkjobs.local.digits import NONE, Digits, mark_of
-from sparkjobs.local.forms import Forms, Lines, moments_of
+from sparkjobs.local.forms import Forms, Kind, Lines, moments_of
 from sparkjobs.parse.lines import CONTINUES, LineReader, Span, is_trace_head
 from sparkjobs.parse.templates import Template
 from sparkjobs.schemas import LINE_KEPT, SilverEvent
@@ -89,14 +89,15 @@ class Reading:
 
     def read(self) -> int:
         """All of it; returns how many lines."""
-        for code, places in self.forms.sort(self.lines):
+        for kind in self.forms.sort(self.lines):
+            code, places, _ = kind
             template = None if code < 0 else self.forms.templates[code]
             if template is not None and template.fate == CONTINUES:
                 self._continue(places.tolist())
             elif template is None or template.fate is not None or not template.texts.keys().isdisjoint(SAME):
                 self._read_each(places.tolist())
             else:
-                self._read_alike(code, places)
+                self._read_alike(kind)
         return len(self.lines)
 
     def read_last(self, *, is_cut: bool) -> None:
@@ -125,23 +126,24 @@ class Reading:
                 heads[place + 1 + self.above] = head[:LINE_KEPT]
         self.sink.take_continuations(len(places), heads)
 
-    def _read_alike(self, code: int, places: Any) -> None:
+    def _read_alike(self, kind: Kind) -> None:
         forms, lines = self.forms, self.lines
+        code, places, rows = kind
         template = forms.templates[code]
         if len(self._skipped):
-            places = places[~np.isin(places + (1 + self.above), self._skipped)]
+            is_kept = ~np.isin(places + (1 + self.above), self._skipped)
+            places, rows = places[is_kept], rows[is_kept]
             if not len(places):
                 return
-        starts = lines.starts[places]
-        digits = Digits(forms.places[code], lines.buffer, starts)
+        digits = Digits(forms.places[code], rows)
         sample = lines[places[0]][template.ts : template.ts + 23].decode("ascii")
         ts = moments_of(digits, forms.reader.file.tz, sample)
         if (is_none := ts == NONE).any():
             self._read_each(places[is_none].tolist())
-            places, starts, ts = places[~is_none], starts[~is_none], ts[~is_none]
+            places, ts = places[~is_none], ts[~is_none]
             digits.only(~is_none)
         if len(places):
-            self.sink.take_alike(Alike(template, digits, places + (1 + self.above), ts, lines, starts))
+            self.sink.take_alike(Alike(template, digits, places + (1 + self.above), ts, lines, lines.starts[places]))
 
 
 def _mark_of(reader: LineReader, line: str, event: SilverEvent) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from sparkjobs.local.digits import NONE, Digits
-from sparkjobs.local.forms import Forms, Lines, moments_of
+from sparkjobs.local.forms import Forms, Kind, Lines, moments_of
 from sparkjobs.parse.lines import LineReader, id_after, id_head, ints_of
 from sparkjobs.parse.templates import Template
 from sparkjobs.schemas import LINE_KEPT
@@ -88,14 +88,12 @@ class Staging:
 
     def fill(self, forms: Forms, places: Any, values: Any, line_nos: Any) -> None:
         """With lines of one file, an array of bytes, which go to these places."""
-        file, lines = forms.reader.file, _lines_of(values)
+        lines = _lines_of(values)
         self.columns["line_no"].put(places, line_nos)
-        for code, own in forms.sort(lines):
-            others = own
-            if code >= 0 and forms.templates[code].fate is None:
-                # the last line of a file may be one that no newline ends
-                is_cut = np.full(len(own), False) if file.is_whole else line_nos[own] == file.lines
-                others = np.append(own[is_cut], self._fill_alike(forms, code, lines, own[~is_cut], places))
+        for kind in forms.sort(lines):
+            others = kind.places
+            if kind.code >= 0 and forms.templates[kind.code].fate is None:
+                others = self._fill_alike(forms, kind, lines, places, line_nos)
             self._fill_each(forms.reader, others.tolist(), places, lines, line_nos)
 
     def _fill_each(self, reader: LineReader, own: Iterable[int], places: Any, lines: Lines, line_nos: Any) -> None:
@@ -105,19 +103,20 @@ class Staging:
                 if value is not None:
                     column.put(places[number], value)
 
-    def _fill_alike(self, forms: Forms, code: int, lines: Lines, own: Any, places: Any) -> Any:
-        """Returns those whose moment is none."""
-        if not len(own):
-            return own
-        reader, template = forms.reader, forms.templates[code]
-        digits = Digits(forms.places[code], lines.buffer, lines.starts[own])
+    def _fill_alike(self, forms: Forms, kind: Kind, lines: Lines, places: Any, line_nos: Any) -> Any:
+        """Returns those that have to be read by themselves."""
+        reader, (code, own, rows) = forms.reader, kind
+        template, file = forms.templates[code], reader.file
+        digits = Digits(forms.places[code], rows)
         sample = lines[own[0]][template.ts : template.ts + 23].decode("ascii")
-        ts = moments_of(digits, reader.file.tz, sample)
-        is_none = ts == NONE
-        others = own[is_none]
+        ts = moments_of(digits, file.tz, sample)
+        is_other = ts == NONE
+        if not file.is_whole:  # the last line, that no newline ends
+            is_other |= line_nos[own] == file.lines
+        others = own[is_other]
         if len(others):
-            own, ts = own[~is_none], ts[~is_none]
-            digits.only(~is_none)
+            own, ts = own[~is_other], ts[~is_other]
+            digits.only(~is_other)
         if not len(own):
             return others
         to = places[own]

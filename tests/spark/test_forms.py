@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from sparkjobs.files import Zones, survey
-from sparkjobs.local.digits import Digits, all_alike, mark_of
+from sparkjobs.local.digits import Digits, alike, mark_of, words_alike
 from sparkjobs.local.forms import FEW, Forms, Lines, moments_of
 from sparkjobs.parse.lines import LineReader
 from sparkjobs.parse.moments import millis_of
@@ -47,10 +47,11 @@ def test_each_line_is_put_to_its_own_form_and_to_no_other(seed: int, tmp_path: P
     times = Counter(line.translate(ALIKE) for line in lines)
     for _ in range(2):  # by what was learned as well
         seen.clear()
-        for code, places in forms.sort(Lines(b"\n".join(lines) + b"\n")):
+        for code, places, rows in forms.sort(Lines(b"\n".join(lines) + b"\n")):
             seen += places.tolist()
             assert places.tolist() == sorted(places.tolist())
             if code >= 0:
+                assert [row.tobytes() for row in rows] == [lines[place] for place in places.tolist()]
                 for place in places.tolist():
                     assert template_for(forms.reader, lines[place].decode()) == forms.templates[code]
                 assert len({lines[place].translate(ALIKE) for place in places.tolist()}) == 1
@@ -62,8 +63,9 @@ def test_each_line_is_put_to_its_own_form_and_to_no_other(seed: int, tmp_path: P
 
 
 def test_all_digits_are_made_alike_and_nothing_else() -> None:
-    content = random.Random(1).randbytes(300_001) + b"0123456789"
-    assert all_alike(np.frombuffer(content, np.uint8)).tobytes() == content.translate(ALIKE)
+    content = random.Random(1).randbytes(8_000) + bytes(range(256))
+    assert alike(np.frombuffer(content, np.uint8)).tobytes() == content.translate(ALIKE)
+    assert words_alike(np.frombuffer(content, "<u8")).tobytes() == content.translate(ALIKE)
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
@@ -73,11 +75,11 @@ def test_numbers_moments_and_marks_are_what_each_line_says_by_itself(zone: str, 
     forms = Forms(LineReader(file_of(tmp_path)))
     content = Lines(b"\n".join(lines) + b"\n")
     found = 0
-    for code, places in forms.sort(content):
+    for code, places, rows in forms.sort(content):
         template = forms.templates[code]
         if code < 0 or template.fate is not None:
             continue
-        digits = Digits(forms.places[code], content.buffer, content.starts[places])
+        digits = Digits(forms.places[code], rows)
         own = [lines[place] for place in places.tolist()]
         moments = [line[template.ts : template.ts + 23].decode() for line in own]
         assert moments_of(digits, zone, moments[0]).tolist() == [millis_of(moment, zone) for moment in moments]
