@@ -129,8 +129,7 @@ def _made(
     partitions: Mapping[int, Partition | None],
     is_new: bool,
 ) -> Iterable[bytes]:
-    made, rows = dict.fromkeys(partitions, b""), []
-    failed_dirs = request.failed_dirs
+    rows, failed_dirs = [], request.failed_dirs
     for number, partition in partitions.items():
         if partition is None:
             rows.append(_removal_of(number))
@@ -139,7 +138,11 @@ def _made(
             if failed_dirs and not failed_dirs.keys().isdisjoint(partition.replicas):
                 offline = _offline(request, topic, number, partition)
             rows.append(row_for(number, partition, partition.state, offline, is_new=is_new))
-    made.update(zip([row.partition for row in rows], wire.encode_lines(rows).split(b"\n"), strict=False))
+    lines = wire.encode_lines(rows).splitlines()
+    if len(lines) == len(partitions):
+        return lines
+    made = dict.fromkeys(partitions, b"")
+    made.update(zip([row.partition for row in rows], lines, strict=True))
     return made.values()
 
 
