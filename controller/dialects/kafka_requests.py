@@ -137,8 +137,11 @@ def _update_metadata(request: Request, level: Level, nodes: Sequence[KnownNode])
                 continue
             offline = _EMPTY
             if not are_sound(replicas):
-                failed = [one for one, replicas_there in failed_dirs.items() if (key[0], number) in replicas_there]
-                offline = ids[tuple([one for one in replicas if one not in live_ids or one in failed])]
+                absent = [one for one in replicas if one not in live_ids]
+                if failed_dirs:
+                    here = (key[0], number)
+                    absent = [one for one in replicas if one in absent or here in failed_dirs.get(one, ())]
+                offline = ids[tuple(absent)]
             rows.append(
                 _HEAD.pack(number, state.controller_epoch, state.leader, state.leader_epoch)
                 + ids[state.isr]
