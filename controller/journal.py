@@ -1,4 +1,4 @@
-"""Writes the state-change log: one JSON object per line, one write per event.
+"""Writes the state-change log: one JSON object per line, one write for what is accepted together.
 
 It owns the file and its rotation. It never blocks its caller and never stops the controller: lines that cannot be
 kept are counted and reported. A single thread encodes and writes; its queue is bounded in lines. The file is opened
