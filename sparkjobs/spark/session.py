@@ -1,14 +1,20 @@
 """One SparkSession, set up for these jobs: UTC, few shuffles, splits that suit logs, nothing that talks to the outside.
 
-With a `master` of a cluster the jobs run there; workers need this package, msgspec and pyarrow (with spark-submit:
-`--py-files` and the wheel). What spark-submit was told stands.
+With a `master` of a cluster the jobs run there; workers need msgspec, numpy, pandas and pyarrow, and are sent this
+package (by spark-submit as it is told: `--py-files` and the wheel). What spark-submit was told stands.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import sys
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Final
+from zipfile import ZipFile
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +63,21 @@ def session_for(master: str | None = None, settings: dict[str, str] | None = Non
     except (PySparkException, Py4JError, OSError) as error:
         raise NoSparkError(f"Spark did not start: {error}") from error
     session.sparkContext.setLogLevel("ERROR")
+    if master is not None and not master.startswith("local") and not is_submitted():
+        session.sparkContext.addPyFile(_packed())
     return session
+
+
+@cache
+def _packed() -> str:
+    """This package as workers take it; it is there as long as this process."""
+    package, folder = Path(__file__).parents[1], mkdtemp(prefix="klamm-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    name = f"{folder}/{package.name}.zip"
+    with ZipFile(name, "w", strict_timestamps=False) as packed:
+        for module in sorted(package.rglob("*.py")):
+            packed.write(module, module.relative_to(package.parent))
+    return name
 
 
 def is_submitted() -> bool:

@@ -1,5 +1,5 @@
-"""A Spark cluster of a master and a worker, processes of their own, that has nothing of ours but the wheel: it reports
-what the local engine does."""
+"""A Spark cluster of a master and a worker, processes of their own, that has nothing of ours but what it is sent: it
+reports what the local engine does."""
 
 from __future__ import annotations
 
@@ -75,6 +75,15 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return {**os.environ, **own, "SPARK_DAEMON_MEMORY": "256m", "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1"}
 
 
+def run(command: list[str], folder: Path, environment: Mapping[str, str]) -> None:
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=600
+    )
+    # where in Spark's own code it happened is the most of it, and says the least
+    complaint = "\n".join(line for line in done.stderr.splitlines() if not line.startswith("\tat "))
+    assert done.returncode == 0, complaint[-3_000:]
+
+
 def submit(master: str, wheel: Path, environment: dict[str, str], out: Path) -> list[dict[str, str]]:
     """A report by that cluster. Returns the settings of the sessions that it made."""
     with zipfile.ZipFile(wheel) as packed:
@@ -87,16 +96,13 @@ def submit(master: str, wheel: Path, environment: dict[str, str], out: Path) -> 
     command = [script("spark-submit"), "--master", master]
     command += [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
     command += ["--py-files", str(wheel), str(out / "report.py"), "report", str(LOGS), "--out", str(out)]
-    done = subprocess.run(command, cwd=out, env=environment, capture_output=True, text=True, check=False, timeout=600)
-    # where in Spark's own code it happened is the most of it, and says the least
-    complaint = "\n".join(line for line in done.stderr.splitlines() if not line.startswith("\tat "))
-    assert done.returncode == 0, complaint[-3_000:]
+    run(command, out, environment)
     told = "".join(path.read_text() for path in (out / "history").rglob("events_*"))
     properties = (json.loads(line).get("Spark Properties") for line in told.splitlines())
     return [one for one in properties if one]
 
 
-def test_a_master_and_a_worker_report_with_nothing_but_the_wheel(
+def test_a_master_and_a_worker_without_this_package_report_for_a_submitted_wheel_and_for_who_names_them(
     tmp_path: Path, wheel: Path, environment: dict[str, str]
 ) -> None:
     ports = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
@@ -107,7 +113,11 @@ def test_a_master_and_a_worker_report_with_nothing_but_the_wheel(
         with running(tmp_path / "worker.log", environment, *worker, "--work-dir", str(tmp_path / "work"), master):
             said(tmp_path / "worker.log", "Successfully registered with master")
             sessions = submit(master, wheel, environment, tmp_path / "out")
+            ours = {name: value for name, value in environment.items() if name != "PYTHONPATH"}
+            report = [sys.executable, "-m", "sparkjobs", "report", str(LOGS), "--master", master]
+            run([*report, "--out", str(tmp_path / "named")], ROOT, ours)
     assert {one["spark.master"] for one in sessions} == {master}, "the one it was given"
     bundle = Bundle(survey(find_logs([str(LOGS)]), "kafka", Zones()))
     expected = digest_of(answers_for(silver_of(bundle).ingested.events))
-    assert (tmp_path / "out" / "digest.txt").read_text().strip() == expected
+    for out in ("out", "named"):
+        assert (tmp_path / out / "digest.txt").read_text().strip() == expected, out
