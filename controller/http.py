@@ -85,6 +85,8 @@ class HttpClient:
         self._check = check
         self._routes = routes or {}
         self._answer_max_bytes = answer_max_bytes
+        #: refused last: somebody else may have the address by now, behind a connection that stays open
+        self._doubted: set[str] = set()
         self._session = aiohttp.ClientSession(
             # no limit over all hosts: some that hang must not keep the others waiting
             connector=aiohttp.TCPConnector(
@@ -110,10 +112,14 @@ class HttpClient:
         body = _GuardedBody(content, self._check)
         timeout = aiohttp.ClientTimeout(total=timeout_ms / 1000)
         way, headers = self._routed(url, headers)
+        host = urlsplit(way).netloc
+        if host in self._doubted:  # the last one on this connection: the next one looks the host up anew
+            headers = {**headers, "Connection": "close"}
         try:
             async with self._session.request(
                 method, way, data=body, headers=headers, timeout=timeout, allow_redirects=False
             ) as response:
+                (self._doubted.add if response.status >= 400 else self._doubted.discard)(host)
                 return Answer(response.status, await self._read(response, url), response.headers)
         except (aiohttp.ClientError, OSError) as error:
             if body.is_refused and self._check is not None:

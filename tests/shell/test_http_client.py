@@ -93,6 +93,30 @@ async def test_a_routed_address_is_reached_another_way_and_the_request_still_nam
     assert heads[0].startswith(b"GET /livez?all=1 HTTP/1.1\r\nHost: 127.0.0.1:1\r\n")
 
 
+async def test_who_refuses_is_connected_to_anew_since_another_may_have_the_address_now() -> None:
+    connections: list[object] = []
+
+    async def refuse(request: web.Request) -> web.Response:
+        connections.append(request.transport)
+        return web.Response(status=403 if len(connections) < 3 else 200)
+
+    app = web.Application()
+    app.router.add_post("/rpc", refuse)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        host, port = runner.addresses[0]
+        async with a_client() as client:
+            said = [(await client.post(f"http://{host}:{port}/rpc", b"", {}, 5_000))[0] for _ in range(6)]
+    finally:
+        await runner.cleanup()
+    assert said == [403, 403, 200, 200, 200, 200]
+    first, second, third, *others = connections
+    assert first is second is not third
+    assert len({*others}) == 1, "who is well is kept"
+
+
 async def test_requests_to_one_host_share_a_connection() -> None:
     connections = []
 
