@@ -57,24 +57,27 @@ async def a_request(reader: asyncio.StreamReader) -> bytes:
     return await reader.readexactly(length)
 
 
+@asynccontextmanager
+async def a_real_server(handle: Callable[[web.Request], Awaitable[web.Response]]) -> AsyncIterator[str]:
+    app = web.Application()
+    app.router.add_route("*", "/rpc", handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        host, port = runner.addresses[0]
+        yield f"http://{host}:{port}/rpc"
+    finally:
+        await runner.cleanup()
+
+
 async def test_a_real_server_gets_body_and_headers_and_its_status_and_body_come_back() -> None:
     async def echo(request: web.Request) -> web.Response:
         return web.Response(status=409, body=request.headers["Klamm-Event-Id"].encode() + await request.read())
 
-    app = web.Application()
-    app.router.add_route("*", "/rpc", echo)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    try:
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        host, port = runner.addresses[0]
-        async with a_client() as client:
-            url = f"http://{host}:{port}/rpc"
-            assert await client.post(url, b" and a body", {"Klamm-Event-Id": "5-1"}, 5_000) == (409, b"5-1 and a body")
-            assert await client.get(url, {"Klamm-Event-Id": "5-2"}, 5_000) == (409, b"5-2")
-    finally:
-        await runner.cleanup()
+    async with a_real_server(echo) as url, a_client() as client:
+        assert await client.post(url, b" and a body", {"Klamm-Event-Id": "5-1"}, 5_000) == (409, b"5-1 and a body")
+        assert await client.get(url, {"Klamm-Event-Id": "5-2"}, 5_000) == (409, b"5-2")
 
 
 async def test_a_routed_address_is_reached_another_way_and_the_request_still_names_it() -> None:
@@ -100,17 +103,8 @@ async def test_who_refuses_is_connected_to_anew_since_another_may_have_the_addre
         connections.append(request.transport)
         return web.Response(status=403 if len(connections) < 3 else 200)
 
-    app = web.Application()
-    app.router.add_post("/rpc", refuse)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        host, port = runner.addresses[0]
-        async with a_client() as client:
-            said = [(await client.post(f"http://{host}:{port}/rpc", b"", {}, 5_000))[0] for _ in range(6)]
-    finally:
-        await runner.cleanup()
+    async with a_real_server(refuse) as url, a_client() as client:
+        said = [(await client.post(url, b"", {}, 5_000))[0] for _ in range(6)]
     assert said == [403, 403, 200, 200, 200, 200]
     first, second, third, *others = connections
     assert first is second is not third
