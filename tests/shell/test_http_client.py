@@ -112,19 +112,14 @@ async def test_who_refuses_is_connected_to_anew_since_another_may_have_the_addre
 
 
 async def test_requests_to_one_host_share_a_connection() -> None:
-    connections = []
+    connections: set[object] = set()
 
-    async def answer_two(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connections.append(writer)
-        for _ in range(2):
-            await a_request(reader)
-            writer.write(GOOD)
-        await reader.read()
+    async def note(request: web.Request) -> web.Response:
+        connections.add(request.transport)
+        return web.Response()
 
-    async with a_server(answer_two) as url, a_client() as client:
-        for _ in range(2):
-            assert await client.post(url, b"body", {}, 5_000) == (200, b"ok")
-        await client.close()
+    async with a_real_server(note) as url, a_client() as client:
+        assert [(await client.post(url, b"body", {}, 5_000))[0] for _ in range(2)] == [200, 200]
     assert len(connections) == 1
 
 
