@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -62,6 +62,21 @@ def history(data_dir: Path) -> Iterator[Operation]:
                     raise TransactionLogError(f"{path}: {operation.zxid:#x} follows {last_zxid:#x}; what is between?")
                 last_zxid = operation.zxid
                 yield operation
+
+
+def longest_history(data_dirs: Iterable[Path]) -> list[Operation]:
+    """Of the servers of an ensemble, the one with most in its logs: one that was away may have been given a snapshot in
+    place of what it missed, before an epoch or within it."""
+    found: list[list[Operation]] = []
+    gaps: list[TransactionLogError] = []
+    for each in data_dirs:
+        try:
+            found.append(list(history(each)))
+        except TransactionLogError as error:
+            gaps.append(error)
+    if not found:
+        raise TransactionLogError(f"no server's log is whole: {'; '.join(map(str, gaps))}")
+    return max(found, key=lambda operations: len({one.zxid for one in operations}))
 
 
 def _is_next(last_zxid: int, zxid: int) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from brokerstub.lab.txnlog import Operation, history
+from brokerstub.lab.txnlog import Operation, longest_history
 from brokerstub.lab.zookeeper import ZooKeeperServer
 
 
@@ -41,9 +41,8 @@ class Order:
 
     def operations(self) -> list[Operation]:
         """What was done below the chroot, and all sessions' beginnings and ends."""
-        server = next((server for server in self._servers if server.pid is not None), self._servers[0])
         found = []
-        for one in history(server.data_dir):
+        for one in longest_history([server.data_dir for server in self._servers]):
             if one.path is None:
                 found.append(replace(one, paths=tuple(path.removeprefix(self._chroot) for path in one.paths)))
             elif one.path.startswith(f"{self._chroot}/"):

@@ -11,14 +11,14 @@ import re
 import socket
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kazoo.client import KazooClient
 
-from brokerstub.lab.txnlog import Operation, TransactionLogError, history, operations_in
+from brokerstub.lab.txnlog import Operation, TransactionLogError, history, longest_history, operations_in
 from brokerstub.lab.zookeeper import (
     Ensemble,
     ZooKeeperError,
@@ -280,11 +280,19 @@ def test_damage_is_an_error(damaged_byte: int) -> None:
         list(operations_in(io.BytesIO(log)))
 
 
-def test_a_gap_between_two_logs_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "version-2").mkdir()
-    names = [path for path in LOGS if path.parents[1] == RECORDINGS[0]]
-    first, *_, last = sorted(names, key=lambda path: int(path.name.split(".")[1], 16))
-    for path in (first, last):
-        (tmp_path / "version-2" / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
+def unpacked(folder: Path, logs: Sequence[Path]) -> Path:
+    (folder / "version-2").mkdir(parents=True)
+    for path in logs:
+        (folder / "version-2" / path.stem).write_bytes(gzip.decompress(path.read_bytes()))
+    return folder
+
+
+def test_a_gap_between_two_logs_is_an_error_and_of_an_ensemble_the_longest_log_is_read(tmp_path: Path) -> None:
+    logs = [path for path in LOGS if path.parents[1] == RECORDINGS[0]]
+    logs.sort(key=lambda path: int(path.name.split(".")[1], 16))
+    gap, short = unpacked(tmp_path / "gap", [logs[0], logs[-1]]), unpacked(tmp_path / "short", logs[:1])
     with pytest.raises(TransactionLogError, match="what is between"):
-        list(history(tmp_path))
+        list(history(gap))
+    assert longest_history([short, gap, unpacked(tmp_path / "all", logs)]) == list(history(tmp_path / "all"))
+    with pytest.raises(TransactionLogError, match="no server's log is whole"):
+        longest_history([gap])

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from brokerstub.lab.txnlog import history as operations_of
+from brokerstub.lab.txnlog import longest_history
 from brokerstub.lab.zookeeper import ZooKeeperServer
 from tests.faults.checker.history import Fault, History, Rpc, from_operations, json_of
 
@@ -27,10 +27,9 @@ def history_of(
     **known: Any,
 ) -> History:
     """What a cluster below a chroot has done so far."""
-    server = next((one for one in servers if one.pid is not None), servers[0])
     lines = [line for folder in broker_folders for line in lines_of(folder)]
     return History(
-        commits=from_operations(operations_of(server.data_dir), chroot),
+        commits=from_operations(longest_history([server.data_dir for server in servers]), chroot),
         rpcs=[rpc_of(line) for line in lines if line["kind"] == "rpc"],
         lines=[line for line in lines if line["kind"] != "rpc"],
         faults=list(faults),
