@@ -78,6 +78,7 @@ class Fault:
     kind: Literal["lose_answer", "swallow_handshake", "close_mid_message", "drop_request"]
     opcode: int | None = None  # any request, for None, but no ping
     skip: int = 0
+    about: bytes = b""  # stands in what arrives first of the message: a path that it names
     happened: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -98,7 +99,7 @@ class ZooKeeperLink(Link):
             if frame is FOREIGN:
                 self._allowance_bytes[direction] = frame.total_bytes
             elif frame is not None:
-                self._judge(direction, frame)
+                self._judge(direction, frame, piece)
             passing = piece[: self._allowance_bytes[direction]]
             self._allowance_bytes[direction] -= len(passing)
             out += passing
@@ -107,10 +108,10 @@ class ZooKeeperLink(Link):
                 break
         return bytes(out)
 
-    def _judge(self, direction: Direction, frame: Frame) -> None:
+    def _judge(self, direction: Direction, frame: Frame, piece: bytes) -> None:
         """How much of a message may pass, and whether the link lives on after it."""
         allowance_bytes = frame.total_bytes
-        fault = self._request_fault(frame) if direction == "up" else self._answer_fault(frame)
+        fault = self._request_fault(frame, piece) if direction == "up" else self._answer_fault(frame)
         if fault is not None:
             fault.happened.set()
             allowance_bytes = frame.total_bytes // 2 if fault.kind == "close_mid_message" else 0
@@ -118,12 +119,12 @@ class ZooKeeperLink(Link):
                 self._ends_after.add(direction)
         self._allowance_bytes[direction] = allowance_bytes
 
-    def _request_fault(self, frame: Frame) -> Fault | None:
+    def _request_fault(self, frame: Frame, piece: bytes) -> Fault | None:
         if frame.is_handshake:
             return None
-        if fault := self._take("drop_request", frame.opcode):
+        if fault := self._take("drop_request", frame.opcode, piece):
             return fault
-        if fault := self._take("lose_answer", frame.opcode):
+        if fault := self._take("lose_answer", frame.opcode, piece):
             self._answers_to_lose[frame.xid] = fault
         return None
 
@@ -134,9 +135,10 @@ class ZooKeeperLink(Link):
             return self._answers_to_lose.pop(frame.xid)
         return self._take("close_mid_message") if frame.xid not in (_PING_XID, _NOTIFICATION_XID) else None
 
-    def _take(self, kind: str, opcode: int | None = None) -> Fault | None:
+    def _take(self, kind: str, opcode: int | None = None, piece: bytes = b"") -> Fault | None:
         for fault in self._faults:
-            if fault.kind == kind and (fault.opcode == opcode or (fault.opcode is None and opcode != _PING_OPCODE)):
+            is_asked = fault.opcode == opcode or (fault.opcode is None and opcode != _PING_OPCODE)
+            if fault.kind == kind and is_asked and fault.about in piece:
                 if fault.skip == 0:
                     self._faults.remove(fault)
                     return fault
@@ -151,13 +153,13 @@ class ZooKeeperProxy(Proxy):
         super().__init__(target, port=port)
         self._faults: list[Fault] = []
 
-    def lose_answer(self, opcode: int | None = None, *, skip: int = 0) -> asyncio.Event:
+    def lose_answer(self, opcode: int | None = None, *, skip: int = 0, about: str = "") -> asyncio.Event:
         """The next such request is answered by the server; instead of the answer the client sees the end."""
-        return self._arm(Fault("lose_answer", opcode, skip))
+        return self._arm(Fault("lose_answer", opcode, skip, about.encode()))
 
-    def drop_request(self, opcode: int | None = None, *, skip: int = 0) -> asyncio.Event:
+    def drop_request(self, opcode: int | None = None, *, skip: int = 0, about: str = "") -> asyncio.Event:
         """The next such request never reaches the server, and its connection ends."""
-        return self._arm(Fault("drop_request", opcode, skip))
+        return self._arm(Fault("drop_request", opcode, skip, about.encode()))
 
     def swallow_handshake(self) -> asyncio.Event:
         """The next handshake is never answered, on a connection that stays open."""

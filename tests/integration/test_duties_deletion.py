@@ -198,7 +198,7 @@ async def test_a_deletion_goes_on_after_the_controller_was_killed_in_the_middle(
     slow = a_follower(cluster)
     others = [one for one in cluster.running if one is not slow]
     if moment == "marked":
-        marked = dead.proxies[0].lose_answer(TRANSACTION)
+        marked = dead.proxies[0].lose_answer(TRANSACTION, about="/admin/delete_topics/orders")
         asked = asyncio.create_task(ask(cluster, "DELETE", "/v1/topics/orders"))
         await kill_when(marked, dead)
         status, problem = await asked
@@ -208,7 +208,7 @@ async def test_a_deletion_goes_on_after_the_controller_was_killed_in_the_middle(
         await cluster.zookeeper("create", "/admin/delete_topics/orders", b"")
         await until(lambda: all(on_disk(one) == {} for one in others), "the others have deleted it")
         if moment == "erased":
-            erased = dead.proxies[0].lose_answer(TRANSACTION)
+            erased = dead.proxies[0].lose_answer(TRANSACTION, about="/brokers/topics/orders")
             slow.thaw()
             await kill_when(erased, dead)
         else:

@@ -153,7 +153,7 @@ async def test_a_shutdown_comes_to_its_end_though_the_controller_is_killed_in_th
         return await led_by(cluster, leaving) == []
 
     if moment == "asked":
-        killing = kill_when(dead.proxies[0].drop_request(TRANSACTION), dead)
+        killing = kill_when(dead.proxies[0].drop_request(TRANSACTION, about="/klamm/draining/3"), dead)
     else:
         killing = kill_once(is_granted if moment == "granted" else is_moved, dead)
     async with asyncio.TaskGroup() as group:
