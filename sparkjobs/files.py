@@ -25,6 +25,8 @@ from sparkjobs.schemas import BronzeFile
 
 CHUNK_BYTES: Final = 1 << 20
 HEAD_BYTES: Final = 1 << 18
+#: pieces that Spark reads a file in: what stands above each is counted here, so that lines know their numbers
+BLOCK_BYTES: Final = 32 << 20
 #: what a folder is searched for; a file that is named outright is read whatever its name
 LOG_NAMES: Final = re.compile(r"(?!.*(gc|cleaner|authorizer|request)\.log).*\.(log|out|json)([.-].*)?$", re.ASCII)
 _KINDS: Final = (("state-change", "state-change"), ("controller", "controller"), ("server", "server"))
@@ -105,7 +107,7 @@ def _survey_one(
     if not path.isascii() and (shown := os.fsencode(path).decode("utf-8", "backslashreplace")) != path:
         return _unnamed(shown, cluster, zones)
     digest, size_bytes = sha256(), 0
-    head, tail, trouble, seen, is_gzip = b"", b"", None, _Seen(), False
+    head, tail, trouble, seen, is_gzip = b"", b"", None, Seen(), False
     try:
         with open_file(path) as content:
             is_gzip = isinstance(content, gzip.GzipFile)
@@ -139,6 +141,7 @@ def _survey_one(
         first_ts=found.first_moment(zone),
         last_ts=last_moment(tail.decode("utf-8", "replace").split("\n"), found, zone),
         lines=seen.newlines + (0 if is_whole or status == "empty" else 1),
+        blocks=tuple(seen.blocks),
         is_whole=is_whole,
         is_gzip=is_gzip,
         is_text=seen.is_text,
@@ -163,15 +166,21 @@ def _unnamed(path: str, cluster: str, zones: Zones) -> BronzeFile:
     )
 
 
-class _Seen:
+class Seen:
     """How many lines there are, and whether all is text, so that nobody need look at every line again."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")()
         self.newlines, self.is_text = 0, True
+        self.blocks: list[int] = []  # how many newlines stand above each but the first
+        self._left_bytes = BLOCK_BYTES  # of the present block
 
     def take(self, chunk: bytes) -> None:
-        """What comes next."""
+        """What comes next, not more than a block."""
+        if len(chunk) > self._left_bytes:
+            self.blocks.append(self.newlines + chunk.count(b"\n", 0, self._left_bytes))
+            self._left_bytes += BLOCK_BYTES
+        self._left_bytes -= len(chunk)
         controls = chunk.translate(None, _NO_CONTROLS)  # one pass for both, ten times as fast as a search
         self.newlines += controls.count(b"\n")
         if self.is_text:
@@ -179,6 +188,15 @@ class _Seen:
                 self.is_text = not controls.strip(b"\n\t\r") and "\ufffd" not in self._decoder.decode(chunk)
             except UnicodeDecodeError:
                 self.is_text = False
+
+
+def seen_in(path: str) -> Seen:
+    """Of a file that holds what it says it does."""
+    seen = Seen()
+    with Path(path).open("rb") as content:
+        while chunk := content.read(CHUNK_BYTES):
+            seen.take(chunk)
+    return seen
 
 
 def _kind_of(path: str, found: Sniffed) -> str:

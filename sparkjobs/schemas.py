@@ -46,6 +46,7 @@ class BronzeFile(Row, kw_only=True, frozen=True):
     first_ts: Long | None = None
     last_ts: Long | None = None
     lines: Long
+    blocks: tuple[Long, ...] = ()  # how many newlines stand above each block but the first
     is_whole: bool  # ends with a newline
     is_gzip: bool = False  # as the first of its paths holds it
     is_text: bool = True  # no control characters, and UTF-8 throughout

@@ -28,7 +28,7 @@ from sparkjobs.answers.slo import DEFAULT_TARGET, Extent
 from sparkjobs.arrow import READ, batches_of, batches_of_tables, event_of, events_in
 from sparkjobs.gold import GOLD, IllegalTransition
 from sparkjobs.schemas import Row, SilverEvent, spark_schema
-from sparkjobs.spark.frames import as_table, frame_of
+from sparkjobs.spark.frames import as_table, frame_of, rows_of, values_in
 
 FactsOf = Mapping[str, Facts]
 _PARTITION: Final = ("cluster", "topic", "partition")
@@ -43,9 +43,14 @@ def answers_for(events: DataFrame, target: float = DEFAULT_TARGET) -> Answers:
 
 
 @contextmanager
-def kept(events: DataFrame) -> Iterator[DataFrame]:
-    """What the rules read of silver, at hand: they and the clocks ask for it a dozen times."""
-    read = events.select(*READ).persist()
+def kept(events: DataFrame, *, is_scan: bool = False) -> Iterator[DataFrame]:
+    """What the rules read of silver, at hand: they and the clocks ask for it a dozen times. Of columns in files they
+    ask for few each time, and to keep them all would cost more."""
+    read = events.select(*READ)
+    if is_scan:
+        yield read
+        return
+    read = read.persist()
     try:
         yield read
     finally:
@@ -99,14 +104,12 @@ def facts_of(tallies: Iterable[Tally], events: DataFrame) -> FactsOf:
 
 def collected(events: DataFrame, names: Iterable[str]) -> list[SilverEvent]:
     """The few events of these names."""
-    few = events.filter(F.col("event").isin(*names)).select(*READ)
-    return [event_of(row.asDict()) for row in few.collect()]
+    return list(one_by_one(events, names))
 
 
 def one_by_one(events: DataFrame, names: Iterable[str]) -> Iterator[SilverEvent]:
-    """The events of these names, a part of them in memory at a time."""
-    for row in events.filter(F.col("event").isin(*names)).select(*READ).toLocalIterator():
-        yield event_of(row.asDict())
+    """The events of these names; here they are columns, of which one event after the other is made."""
+    yield from map(event_of, values_in(events.filter(F.col("event").isin(*names)).select(*READ)))
 
 
 def voices_of(
@@ -233,10 +236,3 @@ def _cluster_tables(
         for name, rows in found:
             whole[name] += rows
     return whole
-
-
-def rows_of(frame: DataFrame, table: type[Row]) -> Iterator[Row]:
-    """The frame's rows as instances."""
-    for row in frame.collect():
-        values = {name: tuple(value) if isinstance(value, list) else value for name, value in row.asDict().items()}
-        yield table(**values)

@@ -76,12 +76,13 @@ def _answered_by_spark(bundle: Bundle, master: str | None, target: float, out: P
     spark = session_for(master)
     from sparkjobs.answers import spark as by_spark  # noqa: PLC0415
     from sparkjobs.spark import clocks  # noqa: PLC0415
-    from sparkjobs.spark.ingest import ingest, places_in, rows_of, staging_below  # noqa: PLC0415
+    from sparkjobs.spark.frames import rows_of  # noqa: PLC0415
+    from sparkjobs.spark.ingest import ingest, places_in, staging_below  # noqa: PLC0415
 
     with staging_below(out) as staging, steps("parsing", "clocks", "answers", "quotes") as step:
         done = ingest(spark, bundle.files, staging)
         step()
-        with by_spark.kept(done.events) as said:
+        with by_spark.kept(done.events, is_scan=done.is_scan) as said:
             skew = clocks.skew_of(said)
             step()
             answers = by_spark.answers_for(clocks.corrected(said, skew), target)

@@ -42,6 +42,14 @@ class _Words:
     def put_each(self, places: Any, values: Iterable[Any]) -> None:
         self._which[places] = list(map(self._said.__getitem__, values))
 
+    def is_said(self) -> Any:
+        """Of which lines it is known."""
+        return self._which != 0
+
+    def at(self, places: Any) -> list[Any]:
+        said = list(self._said)
+        return [said[which] for which in self._which[places].tolist()]
+
     def array(self) -> Any:
         return pa.array(list(self._said), type=self._kind).take(pa.array(self._which))
 
@@ -148,8 +156,17 @@ class Staging:
         said = [line[start:end] for line in lines]
         self.columns["event_id"].put_each(to, list(map(id_after, heads, moments, said)))
 
+    def give_traces(self, file_nos: Any) -> None:
+        """The name of an exception goes to the event above it; that of the first line stays where it stands."""
+        heads, fates, traces = (self.columns[name] for name in ("trace_head", "fate", "trace"))
+        own = np.flatnonzero(heads.is_said())
+        own = own[own > 0]
+        is_below = (file_nos[own] == file_nos[own - 1]) & ~fates.is_said()[own - 1]
+        traces.put_each(own[is_below] - 1, heads.at(own[is_below]))
+        heads.put(own, None)
+
     def batch(self) -> Any:
-        """For Spark."""
+        """The rows."""
         return pa.RecordBatch.from_arrays([column.array() for column in self.columns.values()], schema=self.schema)
 
 

@@ -1,21 +1,20 @@
 """Silver from files, by Spark: what `sparkjobs.local.ingest` does, for any amount of logs.
 
-Lines are parsed once, into a staging table; duplicates, traces and counts are found there, where columns are cheap.
-Each line knows its number: blocks of a file are counted first, in a pass that parses nothing.
+Lines are parsed once, into a staging table (`spark.staging`); duplicates and counts are found there, where columns are
+cheap. Most logs have no line twice, and then silver is that table as it stands.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple
 from uuid import uuid4
 
 import msgspec
-from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -31,23 +30,18 @@ from sparkjobs.schemas import (
     columns_of,
 )
 from sparkjobs.spark.frames import frame_of
-from sparkjobs.spark.lines import STAGED, parsed
-from sparkjobs.spark.paths import as_spark_reads, literal, uri_of, whole
-from sparkjobs.spark.session import NoSparkError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-_R = TypeVar("_R", bound=Row)
+from sparkjobs.spark.staging import stage
 
 
 class SparkIngested(NamedTuple):
-    """Silver as DataFrames over the staged lines; `files` and `counts` are small, and known."""
+    """Silver as DataFrames over the staged lines; `files` and `counts` are small, and known. `is_scan`: the events are
+    columns of files, so that to ask for them again costs little."""
 
     files: list[BronzeFile]
     events: DataFrame
     quarantine: DataFrame
     counts: list[SilverCount]
+    is_scan: bool
 
 
 @contextmanager
@@ -65,71 +59,41 @@ def ingest(spark: SparkSession, files: Sequence[BronzeFile], staging: Path | str
     return settled(stage(spark, files, staging), files)
 
 
-def stage(spark: SparkSession, files: Sequence[BronzeFile], staging: Path | str) -> DataFrame:
-    """The lines of those files that can be read, parsed once."""
-    readable = as_spark_reads(spark, files, Path(staging) / "plain")
-    if not readable:
-        return frame_of(spark, [], STAGED)
-    stage_into(spark, readable, f"{staging}/lines")
-    return staged_in(spark, f"{staging}/lines")
-
-
-def staged_in(spark: SparkSession, target: str) -> DataFrame:
-    """What was staged there. Raises NoSparkError where that is not to be seen: each worker had such a folder."""
-    try:
-        return spark.read.parquet(literal(target))
-    except AnalysisException as error:
-        if error.getCondition() != "UNABLE_TO_INFER_SCHEMA":
-            raise
-        raise NoSparkError(
-            f"the cluster's workers wrote to {target}, and nothing of it is here: --out has to name a folder that they "
-            "and this process share (for `klamm logs slo`, TMPDIR does)"
-        ) from None
-
-
-def stage_into(
-    spark: SparkSession, files: Sequence[BronzeFile], target: str, above: Mapping[str, int] | None = None
-) -> None:
-    """Parse each line once. `above`: how many lines stand before a file's first, where it is a piece of a log."""
-    parsed(raw_lines(spark, files, above or {}), files).write.mode("overwrite").parquet(target)
-
-
 def settled(staged: DataFrame, files: Sequence[BronzeFile]) -> SparkIngested:
     """Silver from staged lines: duplicates out, traces to their events, accounts closed."""
-    copies = _copies(staged).persist()  # few, and asked for again and again
+    copies, heads = _copies(staged), _heads(staged)
     tallies = _tallies(staged, copies)
     seen = [_with_fate(file, tallies) for file in files]
     counts = [row for file in seen for row in _counts(file, tallies[file.file_id])]
-    return SparkIngested(seen, _events(staged, copies), _quarantine(staged), counts)
+    events = staged if copies is None else staged.join(copies, "event_id", "left").filter(_is_first())
+    if heads is not None:
+        own = F.coalesce("trace", "head")
+        joined = events.join(heads, ["file_id", "line_no"], "left")
+        events = joined.select(*[own.alias(name) if name == "trace" else name for name in staged.columns])
+    is_scan = copies is None and heads is None
+    return SparkIngested(seen, as_said(events), _quarantine(staged), counts, is_scan)
 
 
-def raw_lines(spark: SparkSession, files: Sequence[BronzeFile], above: Mapping[str, int]) -> DataFrame:
-    """Each line with its number and the place of its file among `files`, of which Spark reads the first path."""
-    paths = [file.paths[0] for file in files]
-    uris = {path: uri_of(spark, path) for path in paths}
-    lines = spark.read.text([literal(whole(path)) for path in paths], lineSep="\n").select(
-        F.col("value"),
-        F.col("_metadata.file_path").alias("path"),
-        F.col("_metadata.file_block_start").alias("block_start"),
-        F.monotonically_increasing_id().alias("row_id"),
-    )
-    blocks = lines.groupBy("path", "block_start").agg(F.min("row_id").alias("first"), F.count("*").alias("n")).collect()
-    file_nos = {uris[path]: number for number, path in enumerate(paths)}
-    placed, so_far = [], defaultdict[str, int](int, {uris[path]: count for path, count in above.items()})
-    for path, block_start, first, count in sorted(blocks):
-        placed.append((path, block_start, first - so_far[path] - 1, file_nos[path]))
-        so_far[path] += count
-    columns = {"path": "string", "block_start": "bigint", "shift": "bigint", "file_no": "int"}
-    return lines.join(F.broadcast(frame_of(spark, placed, columns)), ["path", "block_start"]).select(
-        "value", "file_no", (F.col("row_id") - F.col("shift")).alias("line_no")
-    )
+def _some(few: DataFrame) -> DataFrame | None:
+    """Found once, as they are asked for again and again; nothing where there are none."""
+    few = few.persist()
+    if not few.isEmpty():
+        return few
+    few.unpersist()
+    return None
 
 
-def _copies(staged: DataFrame) -> DataFrame:
-    """Of each event that was read more than once: where its first copy stands."""
+def _copies(staged: DataFrame) -> DataFrame | None:
+    """Of each event that was read more than once: where its first copy stands. Numbers say which can be: an id has
+    as many digits as four of them."""
+    events = staged.filter(F.col("fate").isNull()).select("event_id", "file_id", "line_no")
+    mark = F.xxhash64("event_id")
+    twice = _some(events.groupBy(mark.alias("mark")).count().filter("count > 1").select("mark"))
+    if twice is None:
+        return None
     place = F.struct("file_id", "line_no")
-    return (
-        staged.filter(F.col("fate").isNull())
+    return _some(
+        events.join(twice, mark == twice["mark"], "left_semi")
         .groupBy("event_id")
         .agg(F.count("*").alias("copies"), F.min(place).alias("first"))
         .filter(F.col("copies") > 1)
@@ -137,20 +101,18 @@ def _copies(staged: DataFrame) -> DataFrame:
     )
 
 
-def _is_first(first: str = "first") -> Column:
-    return F.col(first).isNull() | (F.col(first) == F.struct("file_id", "line_no"))
+def _heads(staged: DataFrame) -> DataFrame | None:
+    """Names of exceptions that came to a worker without the event above."""
+    heads = staged.filter(F.col("trace_head").isNotNull())
+    return _some(heads.select("file_id", (F.col("line_no") - 1).alias("line_no"), F.col("trace_head").alias("head")))
 
 
-def _events(staged: DataFrame, copies: DataFrame) -> DataFrame:
-    heads = staged.filter(F.col("trace_head").isNotNull()).select(
-        "file_id", (F.col("line_no") - 1).alias("line_no"), F.col("trace_head").alias("trace")
-    )
-    first = staged.join(copies, "event_id", "left").filter(_is_first())
-    return as_said(first.join(heads, ["file_id", "line_no"], "left"))
+def _is_first() -> Column:
+    return F.col("first").isNull() | (F.col("first") == F.struct("file_id", "line_no"))
 
 
 def as_said(staged: DataFrame) -> DataFrame:
-    """The events among staged lines, with their traces where there is such a column; no clock is corrected yet."""
+    """The events among staged lines; no clock is corrected yet."""
     derived = {
         "dt": F.date_format(F.timestamp_millis("ts_utc"), "yyyy-MM-dd"),
         "ts_adj": F.col("ts_utc"),
@@ -158,8 +120,6 @@ def as_said(staged: DataFrame) -> DataFrame:
         "skew_err_ms": F.lit(None).cast("int"),
         "catalog_version": F.lit(CATALOG_VERSION),
     }
-    if "trace" not in staged.columns:
-        derived["trace"] = F.lit(None).cast("string")
     return staged.filter(F.col("fate").isNull()).select(
         *[derived.get(name, F.col(name)).alias(name) for name in columns_of(SilverEvent)]
     )
@@ -172,9 +132,12 @@ def _quarantine(staged: DataFrame) -> DataFrame:
     )
 
 
-def _tallies(staged: DataFrame, copies: DataFrame) -> Mapping[str, Tally]:
-    fate = F.when(F.col("fate").isNotNull(), F.col("fate")).when(_is_first(), F.lit("")).otherwise(F.lit("duplicate"))
-    rows = staged.join(copies, "event_id", "left").groupBy("file_id", fate.alias("became")).count().collect()
+def _tallies(staged: DataFrame, copies: DataFrame | None) -> Mapping[str, Tally]:
+    fate = F.coalesce("fate", F.lit(""))
+    if copies is not None:
+        staged = staged.join(copies, "event_id", "left")
+        fate = F.coalesce("fate", F.when(_is_first(), F.lit("")).otherwise(F.lit("duplicate")))
+    rows = staged.groupBy("file_id", fate.alias("became")).count().collect()
     found = defaultdict[str, Tally](Tally)
     for file_id, became, count in rows:
         tally = found[file_id]
@@ -200,16 +163,6 @@ def _with_fate(file: BronzeFile, tallies: Mapping[str, Tally]) -> BronzeFile:
 def _counts(file: BronzeFile, tally: Tally) -> list[SilverCount]:
     copies = [] if file.status != "read" else file.paths[1:]
     return [tally.row(file, file.paths[0]), *(count_of_copy(file, path, tally.lines) for path in copies)]
-
-
-def rows_of(rows: DataFrame, table: type[_R]) -> Iterator[_R]:
-    """A DataFrame's rows as the local engine makes them, one partition of it in memory at a time."""
-    lists = {name for name, kind in columns_of(table).items() if kind.startswith("array")}
-    for row in rows.toLocalIterator():
-        given = row.asDict()
-        for name in lists:
-            given[name] = None if given[name] is None else tuple(given[name])
-        yield table(**given)
 
 
 def places_in(events: DataFrame, answers: Mapping[str, Sequence[Row]]) -> DataFrame:

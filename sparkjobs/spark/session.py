@@ -16,14 +16,18 @@ from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Final
 from zipfile import ZipFile
 
+from sparkjobs.files import BLOCK_BYTES
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SETTINGS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "4",
-    "spark.sql.files.maxPartitionBytes": "32m",
-    "spark.sql.files.openCostInBytes": "0",
+    # files are read in blocks of just this size, however many cores there are: so lines know their numbers
+    "spark.sql.files.maxPartitionBytes": f"{BLOCK_BYTES}b",
+    "spark.sql.files.minPartitionNum": "1",
+    "spark.sql.files.openCostInBytes": "1",
     "spark.sql.files.ignoreMissingFiles": "true",
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
@@ -31,6 +35,8 @@ SETTINGS: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "1g",
+    # otherwise a query whose thread is gone is waited for in vain
+    "spark.driver.defaultJavaOptions": "-XX:+ExitOnOutOfMemoryError",
 }
 LOOPBACK: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 

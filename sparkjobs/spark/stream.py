@@ -26,14 +26,14 @@ from sparkjobs.answers.facts import CLUSTER_EVENTS
 from sparkjobs.answers.local import Answers
 from sparkjobs.answers.slo import DEFAULT_TARGET
 from sparkjobs.answers.watch import Moment, Revision, Told, Watch
-from sparkjobs.files import Zones, survey
+from sparkjobs.files import Zones, seen_in, survey
 from sparkjobs.gold import Outage
 from sparkjobs.schemas import BronzeFile
 from sparkjobs.spark import clocks
 from sparkjobs.spark.frames import frame_of
-from sparkjobs.spark.ingest import SparkIngested, as_said, settled, stage, stage_into
-from sparkjobs.spark.lines import STAGED, staged_schema
-from sparkjobs.spark.paths import literal
+from sparkjobs.spark.ingest import SparkIngested, as_said, settled
+from sparkjobs.spark.paths import literal, whole
+from sparkjobs.spark.staging import stage, stage_into, staged_in
 from sparkjobs.spool import Piece, Spool, piece_of
 
 _IS_ABOUT_ONE: Final = "topic IS NOT NULL AND partition IS NOT NULL"
@@ -57,7 +57,7 @@ class Stream:
         query = (
             self._spark.readStream.format("text")
             .option("lineSep", "\n")
-            .load(literal(str(self.spool.folder)))
+            .load(literal(whole(str(self.spool.folder))))
             .select(F.col("_metadata.file_path").alias("path"))
             .writeStream.foreachBatch(self._on_batch)
             .option("checkpointLocation", str(self._out / "checkpoint"))
@@ -75,7 +75,7 @@ class Stream:
         pieces = [msgspec.structs.replace(one, path=str(self.spool.folder / Path(one.path).name)) for one in pieces]
         files = [self._as_file(piece) for piece in pieces]
         above = {piece.path: piece.first_line - 1 for piece in pieces}
-        stage_into(self._spark, files, str(self._out / "staged" / f"batch={number}"), above)
+        stage_into(self._spark, files, self._out / "staged" / f"batch={number}", above)
         is_new = self._watch is None
         if self._watch is None:
             self._watch = Watch(self._cluster)
@@ -90,12 +90,14 @@ class Stream:
             self._heads[piece.log_id] = self._surveyed(self.spool.first(piece.log_id))
         head = self._heads[piece.log_id]
         head = self._surveyed(piece) if head.layout is None else head
-        last = piece.first_line + Path(piece.path).read_bytes().count(b"\n")
+        seen = seen_in(piece.path)
+        last = piece.first_line + seen.newlines
         return msgspec.structs.replace(
             head,
             file_id=piece.log_id,
             paths=(piece.path,),
             lines=last if piece.is_cut else last - 1,
+            blocks=tuple(seen.blocks),
             is_whole=not piece.is_cut,
             is_text=False,
             status="read",
@@ -109,13 +111,11 @@ class Stream:
         """The lines of these batches, or of all so far."""
         wanted = None if numbers is None else set(numbers)
         batches = sorted(
-            literal(str(path))
+            path
             for path in (self._out / "staged").glob("batch=*")
             if (found := _BATCH.fullmatch(path.name)) and (wanted is None or int(found[1]) in wanted)
         )
-        if not batches:
-            return frame_of(self._spark, [], STAGED)
-        return self._spark.read.schema(staged_schema()).parquet(*batches)
+        return staged_in(self._spark, batches)
 
     def _take(self, watch: Watch, numbers: Iterable[int]) -> None:
         events = as_said(self.staged(numbers))
@@ -165,7 +165,8 @@ class Stream:
 
     def finish(self, files: Sequence[BronzeFile], target: float = DEFAULT_TARGET) -> Answers:
         """Every table of gold, as a batch over `files` has it; the last revisions are its outages."""
-        with by_spark.kept(self.settled(files).events) as said:
+        done = self.settled(files)
+        with by_spark.kept(done.events, is_scan=done.is_scan) as said:
             answers = by_spark.answers_for(clocks.corrected(said, clocks.skew_of(said)), target)
         self._tell(self._told.tell_all(row for row in answers["partition_outages"] if isinstance(row, Outage)))
         return answers

@@ -18,9 +18,9 @@ from pyspark.sql import DataFrame, SparkSession
 from sparkjobs.answers.spark import kept
 from sparkjobs.schemas import CATALOG_VERSION, TABLES, BronzeFile, SilverCount, SilverSkew, spark_schema
 from sparkjobs.spark.clocks import corrected, skew_of
-from sparkjobs.spark.frames import as_table
-from sparkjobs.spark.ingest import ingest, rows_of, staging_below
-from sparkjobs.spark.paths import literal
+from sparkjobs.spark.frames import as_table, rows_of
+from sparkjobs.spark.ingest import ingest, staging_below
+from sparkjobs.spark.paths import literal, whole
 
 #: how a batch that this catalogue has read is named
 _CATALOG: Final = f"c{CATALOG_VERSION}-"
@@ -49,7 +49,7 @@ def ingest_into(spark: SparkSession, files: Sequence[BronzeFile], out: Path) -> 
             "bronze_files": as_table(spark, done.files, BronzeFile),
         }
         for name, rows in tables.items():
-            rows.write.parquet(f"{out}/{name}/batch={batch}")
+            rows.write.parquet(whole(f"{out}/{name}/batch={batch}"))
     return done.counts
 
 
@@ -68,7 +68,7 @@ def _finished(out: Path) -> list[str]:
 
 
 def _stored(spark: SparkSession, out: Path, name: str, batches: Sequence[str]) -> DataFrame:
-    paths = [literal(f"{out}/{name}/{batch}") for batch in batches if (out / name / batch).exists()]
+    paths = [literal(whole(f"{out}/{name}/{batch}")) for batch in batches if (out / name / batch).exists()]
     if not paths:
         return as_table(spark, [], TABLES[name])
     return spark.read.schema(spark_schema(TABLES[name])).parquet(*paths)

@@ -95,8 +95,7 @@ def test_spark_finds_the_same_offsets_also_where_lines_repeat_and_requests_are_a
     spark: SparkSession,
 ) -> None:
     from sparkjobs.spark import clocks
-    from sparkjobs.spark.frames import as_table
-    from sparkjobs.spark.ingest import rows_of
+    from sparkjobs.spark.frames import as_table, rows_of
 
     several = [
         replace(event, partition=number % 3, leader_epoch=number % 5, line_no=event.line_no + number)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from sparkjobs.files import Zones, find_logs, survey
+from sparkjobs.files import BLOCK_BYTES, Zones, find_logs, survey
 from sparkjobs.local import ingest as local
 from sparkjobs.parse.layouts import LAYOUTS, STOCK
 from sparkjobs.schemas import LINE_LIMIT, BronzeFile, Row, SilverEvent, SilverQuarantine, SilverSkew
@@ -32,7 +32,8 @@ def in_order(rows: Iterable[Row]) -> list[Row]:
 
 
 def both_agree(spark: SparkSession, files: Sequence[BronzeFile], staging: Path) -> local.Ingested:
-    from sparkjobs.spark.ingest import ingest, rows_of
+    from sparkjobs.spark.frames import rows_of
+    from sparkjobs.spark.ingest import ingest
 
     expected, found = local.ingest(files), ingest(spark, files, staging)
     for mine, theirs in zip(in_order(rows_of(found.events, SilverEvent)), in_order(expected.events), strict=True):
@@ -51,14 +52,43 @@ def test_two_real_clusters_are_read_equally(spark: SparkSession, tmp_path: Path)
         assert len(expected.events) > 20_000
 
 
-def test_a_cluster_whose_workers_write_elsewhere_is_told_what_to_share(spark: SparkSession, tmp_path: Path) -> None:
-    """Of a folder that each machine has for itself, this one sees only the mark that Spark was done."""
-    from sparkjobs.spark.ingest import staged_in
+def test_a_cluster_whose_workers_write_elsewhere_is_told_what_to_share(tmp_path: Path) -> None:
+    """Each machine has such a folder for itself: of what they wrote, nothing is here."""
     from sparkjobs.spark.session import NoSparkError
+    from sparkjobs.spark.staging import require_here
 
-    (tmp_path / "_SUCCESS").touch()
+    (tmp_path / "part-1").touch()
+    require_here(tmp_path, ["part-1"])
     with pytest.raises(NoSparkError, match="--out has to name a folder that they and this process share"):
-        staged_in(spark, str(tmp_path))
+        require_here(tmp_path, ["part-1", "part-2"])
+
+
+def test_lines_of_a_log_of_several_blocks_and_of_one_byte_know_their_numbers(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A line begins just where a block does, and one reaches over the end of a block."""
+    line = b"no line of a log %06d" + b" " * (8 * 1_024 - 24) + b"\n"
+    for name, first in (("even.log", b""), ("odd.log", b"x" * 99 + b"\n")):
+        lines = (line % number for number in range(2 * BLOCK_BYTES // 8_192 + 3))
+        (tmp_path / name).write_bytes(first + b"".join(lines))
+    (tmp_path / "small.log").write_bytes(b"x")
+    expected = both_agree(spark, survey(find_logs([str(tmp_path)]), "test", Zones()), tmp_path / "staging")
+    assert len(expected.quarantine) == 2 * (2 * BLOCK_BYTES // 8_192 + 3) + 2
+
+
+def test_of_a_log_that_grows_while_it_is_read_lines_keep_their_numbers(spark: SparkSession, tmp_path: Path) -> None:
+    log, line = tmp_path / "one.log", b"no line of a log" + b" " * 8_175 + b"\n"
+    log.write_bytes(line * 10)
+    files = survey([str(log)], "test", Zones())
+    with log.open("ab") as file:
+        file.write(line * (BLOCK_BYTES // 8_192))
+    from sparkjobs.spark.frames import rows_of
+    from sparkjobs.spark.ingest import ingest
+
+    rows = rows_of(ingest(spark, files, tmp_path / "staging").quarantine, SilverQuarantine)
+    numbers = sorted(row.line_no for row in rows)
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert 10 <= len(numbers) <= BLOCK_BYTES // 8_192 + 1
 
 
 def test_all_layouts_wrappers_versions_and_damages_are_read_equally(spark: SparkSession, tmp_path: Path) -> None:
@@ -178,7 +208,7 @@ def test_what_was_ingested_once_is_not_read_again(spark: SparkSession, tmp_path:
 def test_tables_hold_the_clocks_of_all_runs_and_events_by_them(spark: SparkSession, tmp_path: Path) -> None:
     """The first run has no round trip: only with the second is known how far a broker of the first was off."""
     from sparkjobs.skew import corrected, skew_of
-    from sparkjobs.spark.ingest import rows_of
+    from sparkjobs.spark.frames import rows_of
     from sparkjobs.spark.tables import ingest_into, read_table
 
     zones = Zones(by_broker={3: "Asia/Tokyo"})  # nine hours off, as if the user had said so wrongly
@@ -203,7 +233,8 @@ def test_tables_hold_the_clocks_of_all_runs_and_events_by_them(spark: SparkSessi
 
 def test_what_lies_on_another_file_system_is_read_equally(spark: SparkSession, tmp_path: Path) -> None:
     from sparkjobs.files import NoLogsError
-    from sparkjobs.spark.ingest import ingest, rows_of
+    from sparkjobs.spark.frames import rows_of
+    from sparkjobs.spark.ingest import ingest
     from sparkjobs.spark.remote import RemoteFiles
 
     remote, folder = RemoteFiles(spark), DATA / "kafka-3.9.1-info" / "broker3"

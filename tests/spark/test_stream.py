@@ -36,7 +36,7 @@ def line(broker: int, second: int, text: str) -> str:
 
 
 def test_late_lines_revise_what_was_told_and_the_end_is_that_of_a_batch(spark: SparkSession, tmp_path: Path) -> None:
-    from sparkjobs.spark.ingest import rows_of
+    from sparkjobs.spark.frames import rows_of
     from sparkjobs.spark.stream import Stream
 
     logs = tmp_path / "logs"

@@ -1,7 +1,7 @@
 """The outage question, answered by each: how many windows, and how many milliseconds in all.
 
 A window is from `OnlinePartition to OfflinePartition` to the next `OfflinePartition to OnlinePartition` of a partition
-in one file. Each function starts from raw text and returns (windows, milliseconds).
+in one file. Each function starts from raw text, but for the last, and returns (windows, milliseconds).
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from collections.abc import Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
 
 _LINE: Final = (
     r"^\[(.{23})\] \w+ \[Controller id=\d+ epoch=\d+\] Changed partition (\S+) (?:state )?from (\w+) to (\w+)"
@@ -85,28 +87,46 @@ def polars_lazy(folder: Path) -> tuple[int, int]:
     return int(frame[0, 0]), int(frame[0, 1])
 
 
-def spark_windows(spark: SparkSession, folder: Path) -> tuple[int, int]:
-    """By the parser of the jobs, full and typed, of those lines that may matter."""
+def spark_sql(spark: SparkSession, folder: Path) -> tuple[int, int]:
+    """As the others: from raw text, only what the question needs."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    lines = spark.read.text(str(folder)).select("value", F.col("_metadata.file_path").alias("file"))
+    names = ("ts", "name", "was", "is")
+    parts = [F.regexp_extract("value", _LINE, number).alias(name) for number, name in enumerate(names, start=1)]
+    parsed = (
+        lines.filter(F.col("value").contains("OfflinePartition"))
+        .select("file", *parts)
+        .filter("name <> ''")
+        .withColumn("at_ms", F.unix_millis(F.to_timestamp("ts", "yyyy-MM-dd HH:mm:ss,SSS")))
+    )
+    return _windows_of(parsed, ("file", "name"), "is", ("at_ms",))
+
+
+def spark_silver(spark: SparkSession, out: Path) -> tuple[int, int]:
+    """Of the tables that `klamm logs ingest` made of the logs, once for all questions."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    from sparkjobs.spark.tables import read_table
+
+    events = read_table(spark, out, "silver_events").filter(F.col("event") == "partition_changed")
+    moves = events.select("file_id", "topic", "partition", "to_state", "line_no", F.col("ts_utc").alias("at_ms"))
+    return _windows_of(moves, ("file_id", "topic", "partition"), "to_state", ("line_no",))
+
+
+def _windows_of(moves: DataFrame, by: Sequence[str], state: str, order: Sequence[str]) -> tuple[int, int]:
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812
 
-    from sparkjobs.files import Zones, find_logs, survey
-    from sparkjobs.spark.ingest import raw_lines
-    from sparkjobs.spark.lines import parsed
-
-    files = survey(find_logs([str(folder)]), "bench", Zones())
-    raw = raw_lines(spark, files, {}).filter(F.col("value").contains("OfflinePartition"))
-    of_partition = Window.partitionBy("file_id", "topic", "partition").orderBy("line_no")
+    of_partition = Window.partitionBy(*by).orderBy(*order)
     row = (
-        parsed(raw, files)
-        .filter(F.col("event") == "partition_changed")
-        .select(
-            *("to_state", "ts_utc"),
-            F.lead("to_state").over(of_partition).alias("next_state"),
-            F.lead("ts_utc").over(of_partition).alias("until"),
+        moves.select(
+            *(state, "at_ms"),
+            F.lead(state).over(of_partition).alias("next_state"),
+            F.lead("at_ms").over(of_partition).alias("until"),
         )
-        .filter((F.col("to_state") == "OfflinePartition") & (F.col("next_state") == "OnlinePartition"))
-        .agg(F.count("*"), F.sum(F.col("until") - F.col("ts_utc")))
+        .filter((F.col(state) == "OfflinePartition") & (F.col("next_state") == "OnlinePartition"))
+        .agg(F.count("*"), F.sum(F.col("until") - F.col("at_ms")))
         .first()
     )
     assert row is not None

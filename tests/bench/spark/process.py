@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import resource
 import subprocess
 import threading
@@ -12,13 +13,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-_LOOK_EVERY_S: Final = 0.05
-_CPU_LOOKS: Final = 10  # the CPU time is looked at as much more seldom
+_LOOK_EVERY_S: Final = 0.1
+_SHARE: Final = re.compile(r"^Pss:\s+(\d+) kB", re.MULTILINE | re.ASCII)
+_CPU_LOOKS: Final = 5  # the CPU time is looked at as much more seldom
 
 
 class Spent(NamedTuple):
     """`cpu_s`: of the process and its descendants, which says more than the clock on a machine that is busy. `peak_mb`:
-    resident, of all of them together, at the worst moment that was seen; what they share counts once for each."""
+    resident, of all of them together, at the worst moment that was seen; what they share counts once."""
 
     s: float
     cpu_s: float
@@ -71,18 +73,23 @@ def family_cpu_s(root: int) -> float:
 
 
 def _resident_kb(root: int) -> int:
-    """A process that ends while it is looked at counts no more."""
-    parents, resident = dict[int, int](), dict[int, int]()
+    """Of all of them; what several share counts once. A process that ends while it is looked at counts no more."""
+    parents, total = dict[int, int](), 0
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            lines = (folder / "status").read_text().splitlines()
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
             continue
-        fields = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
-        pid = int(folder.name)
-        parents[pid] = int(fields["PPid"])
-        resident[pid] = int(fields.get("VmRSS", "0 kB").split()[0])
-    return sum(size for pid, size in resident.items() if _descends(pid, root, parents))
+        parents[int(folder.name)] = int(fields[1])
+    for pid in parents:
+        if _descends(pid, root, parents):
+            try:
+                shares = Path(f"/proc/{pid}/smaps_rollup").read_text()
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
+                continue
+            found = _SHARE.search(shares)
+            total += 0 if found is None else int(found[1])  # one that has ended has none
+    return total
 
 
 def _descends(pid: int, root: int, parents: dict[int, int]) -> bool:
