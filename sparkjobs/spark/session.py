@@ -10,6 +10,7 @@ import atexit
 import os
 import shutil
 import sys
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -21,16 +22,19 @@ from sparkjobs.files import BLOCK_BYTES
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SETTINGS: Final = {
+#: what the jobs rest on
+REQUIRED: Final = {
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "4",
     # files are read in blocks of just this size, however many cores there are: so lines know their numbers
     "spark.sql.files.maxPartitionBytes": f"{BLOCK_BYTES}b",
     "spark.sql.files.minPartitionNum": "1",
     "spark.sql.files.openCostInBytes": "1",
     "spark.sql.files.ignoreMissingFiles": "true",
-    "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
+}
+#: what suits them; what spark-submit was told stands
+PREFERRED: Final = {
+    "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.codegen.wholeStage.cacheMaxEntries": "200",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -38,6 +42,8 @@ SETTINGS: Final = {
     # otherwise a query whose thread is gone is waited for in vain
     "spark.driver.defaultJavaOptions": "-XX:+ExitOnOutOfMemoryError",
 }
+#: on one machine, besides; a cluster has more cores, and Spark puts small partitions together by itself
+OF_ONE_MACHINE: Final = {"spark.sql.shuffle.partitions": "4"}
 LOOPBACK: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
 
@@ -49,7 +55,7 @@ def session_for(master: str | None = None, settings: dict[str, str] | None = Non
     """The running session, or a new one."""
     try:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415
-        from pyspark import SparkContext  # noqa: PLC0415
+        from pyspark import SparkConf, SparkContext  # noqa: PLC0415
         from pyspark.errors import PySparkException  # noqa: PLC0415
         from pyspark.sql import SparkSession  # noqa: PLC0415
     except ModuleNotFoundError:
@@ -62,9 +68,13 @@ def session_for(master: str | None = None, settings: dict[str, str] | None = Non
     builder = SparkSession.builder.appName("klamm")
     if master is not None or not is_submitted():
         builder = builder.master(master or f"local[{os.cpu_count() or 2}]")
-    for name, value in {**SETTINGS, **_reachable(master), **(settings or {})}.items():
-        builder = builder.config(name, value)
     try:
+        told = dict[str, str]()
+        if is_submitted():
+            SparkContext._ensure_initialized()  # the JVM that spark-submit started knows
+            told = dict(SparkConf().getAll())
+        for name, value in {**settings_for(master, told), **(settings or {})}.items():
+            builder = builder.config(name, value)
         session: SparkSession = builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
         raise NoSparkError(f"Spark did not start: {error}") from error
@@ -72,6 +82,13 @@ def session_for(master: str | None = None, settings: dict[str, str] | None = Non
     if master is not None and not master.startswith("local") and not is_submitted():
         session.sparkContext.addPyFile(_packed())
     return session
+
+
+def settings_for(master: str | None, told: Mapping[str, str]) -> dict[str, str]:
+    """`told`: what spark-submit has said."""
+    where = master or told.get("spark.master", "local")
+    preferred = PREFERRED | (OF_ONE_MACHINE if where.startswith("local") else {})
+    return {name: told.get(name, value) for name, value in preferred.items()} | REQUIRED | _reachable(master)
 
 
 @cache

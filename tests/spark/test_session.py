@@ -1,0 +1,19 @@
+"""What Spark is told: what the jobs rest on always, what suits them where nobody said otherwise."""
+
+from __future__ import annotations
+
+from sparkjobs.spark.session import REQUIRED, settings_for
+
+
+def test_what_spark_submit_was_told_stands_unless_the_jobs_rest_on_it() -> None:
+    told = {"spark.master": "spark://a:7077", "spark.driver.memory": "8g", "spark.sql.files.maxPartitionBytes": "1g"}
+    settings = settings_for(None, told)
+    assert settings["spark.driver.memory"] == "8g"
+    assert settings.items() >= REQUIRED.items()
+
+
+def test_only_on_one_machine_are_there_few_partitions() -> None:
+    of = "spark.sql.shuffle.partitions"
+    assert settings_for(None, {})[of] == settings_for("local[8]", {})[of] == "4"
+    assert of not in settings_for("spark://a:7077", {})
+    assert of not in settings_for(None, {"spark.master": "spark://a:7077"})
