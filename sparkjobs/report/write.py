@@ -19,7 +19,7 @@ import msgspec
 
 from sparkjobs.answers.local import Answers
 from sparkjobs.gold import GOLD
-from sparkjobs.local.quotes import lines_at
+from sparkjobs.local.quotes import Place
 from sparkjobs.report.findings import findings_for, verdict_for
 from sparkjobs.report.page import Input, Quote, Quoting, page_for
 from sparkjobs.report.redact import Redactor, redacted, texts_in
@@ -41,12 +41,14 @@ def quoting(files: Iterable[BronzeFile], events: Iterable[SilverEvent], answers:
     return _quoting(files, {(e.file_id, e.line_no): e.line for e in events if (e.file_id, e.line_no) in wanted})
 
 
-def quoting_findings(files: Sequence[BronzeFile], answers: Answers) -> Quoting:
-    """Looks up, in the files themselves, the lines that the findings point at."""
-    return _quoting(files, lines_at(files, {(one.file_id, one.line_no) for one in findings_for(answers)}))
+def quoting_findings(
+    files: Sequence[BronzeFile], answers: Answers, look_up: Callable[[Iterable[Place]], Mapping[Place, str]]
+) -> Quoting:
+    """Looks up the lines that the findings point at: those that a report quotes, of what may be millions."""
+    return _quoting(files, look_up({(one.file_id, one.line_no) for one in findings_for(answers) if one.file_id}))
 
 
-def _quoting(files: Iterable[BronzeFile], lines: Mapping[tuple[str, int], str]) -> Quoting:
+def _quoting(files: Iterable[BronzeFile], lines: Mapping[Place, str]) -> Quoting:
     paths = {file.file_id: file.paths[0] for file in files}
 
     def quote(file_id: str, line_no: int) -> Quote | None:

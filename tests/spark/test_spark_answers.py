@@ -16,6 +16,8 @@ from sparkjobs.answers import local
 from sparkjobs.files import Zones, find_logs, survey
 from sparkjobs.gold import GOLD
 from sparkjobs.local.ingest import ingest
+from sparkjobs.local.quotes import lines_at
+from sparkjobs.report.findings import findings_for
 from sparkjobs.report.write import digest_of
 from sparkjobs.schemas import SilverEvent, spark_schema
 from tests.spark import chaos
@@ -61,6 +63,20 @@ def test_every_table_has_the_declared_types_and_the_rows_of_the_local_engine(
         assert found[name] == rows, name
     assert digest_of(found) == digest_of(expected)
     events.unpersist()
+
+
+@pytest.mark.java
+@pytest.mark.slow
+def test_spark_quotes_the_findings_as_the_files_have_them_and_carries_no_other_line(
+    spark: SparkSession, info: list[SilverEvent]
+) -> None:
+    from sparkjobs.spark.quotes import lines_of
+
+    findings = findings_for(local.answers_for(info))
+    places = {(one.file_id, one.line_no) for one in findings if one.file_id}
+    expected = lines_at(survey(find_logs([str(DATA / "kafka-3.9.1-info")]), "kafka-3.9.1-info", Zones()), places)
+    assert lines_of(frame_of(spark, info), places) == expected
+    assert expected.keys() == places
 
 
 @pytest.mark.java
