@@ -131,6 +131,10 @@ class Kafka39:
         words = f"Changed partition {self.name(one)} from {before} to OnlinePartition with state {self.state(one)}"
         return [Said("state-change", "INFO", f"{self.by(who, epoch)}{words}", STATE)]
 
+    def unclean(self, who: int, one: Partition, leader: int, alive: Iterable[int]) -> Sequence[Said]:
+        """Before somebody is elected who was not in sync: since 1.1 only the state tells."""
+        return []
+
     def failed(self, who: int, epoch: int, one: Partition) -> Sequence[Said]:
         words = f"Controller {who} epoch {epoch} failed to change state for partition {self.name(one)} from "
         words += "OfflinePartition to OnlinePartition"

@@ -83,6 +83,11 @@ class Kafka08(Kafka11):
         words = f"changed partition {self.name(one)} from {before} to OnlinePartition with leader {one.leader}"
         return [Said("state-change", "TRACE", f"{self.by(who, epoch)}{words}", STATE)]
 
+    def unclean(self, who: int, one: Partition, leader: int, alive: Iterable[int]) -> Sequence[Said]:
+        words = f"[OfflinePartitionLeaderSelector]: No broker in ISR is alive for {self.name(one)}. Elect leader "
+        words += f"{leader} from live brokers {ids(alive)}. There's potential data loss."
+        return [Said("controller", "WARN", words, "kafka.controller.OfflinePartitionLeaderSelector")]
+
     def failed(self, who: int, epoch: int, one: Partition) -> Sequence[Said]:
         words = f"initiated state change for partition {self.name(one)} from OfflinePartition to OnlinePartition failed"
         return [Said("state-change", "ERROR", f"{self.by(who, epoch)}{words}", STATE)]

@@ -35,6 +35,7 @@ class Truth:
     outages: list[tuple[str, int, int | None]] = field(default_factory=list)  # partition, from, to
     tenures: list[tuple[int, int, int]] = field(default_factory=list)  # epoch, broker, from
     losses: list[tuple[int, int]] = field(default_factory=list)  # broker, when it died
+    unclean: list[tuple[str, int, int]] = field(default_factory=list)  # partition, when, who was elected
 
 
 class Simulation:
@@ -50,6 +51,7 @@ class Simulation:
         dialect: Kafka39 | None = None,
         way_ms: tuple[int, int] = WAY_MS,
         quiet_ms: tuple[int, int] = (12_000, 900_000),
+        is_unclean: bool = False,
     ) -> None:
         self.random = random.Random(seed)
         self.brokers = list(range(1, brokers + 1))
@@ -58,6 +60,7 @@ class Simulation:
         self.words = dialect or Kafka39()
         self.way_ms = way_ms
         self.quiet_ms = quiet_ms  # between two faults
+        self.is_unclean = is_unclean  # who is alive may lead, in sync or not
         self.now = BEGIN_MS
         self.epoch = 0
         self.controller = 0
@@ -170,7 +173,12 @@ class Simulation:
 
     def _elect(self, at_ms: int, offline: list[Partition], *, quiet: bool = False) -> None:
         for one in offline:
-            able = [b for b in one.replicas if b in self.alive and b in one.isr]
+            alive = [b for b in one.replicas if b in self.alive]
+            able = [b for b in alive if b in one.isr]
+            if not able and alive and self.is_unclean:
+                able = alive[:1]
+                self.truth.unclean.append((one.name, at_ms, able[0]))
+                self._by_controller(at_ms, self.words.unclean(self.controller, one, able[0], alive))
             if able:
                 one.leader, one.isr = able[0], able
                 one.leader_epoch += 1

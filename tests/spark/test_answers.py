@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.spark.written import shown, with_a_led_partition
+from sparkjobs.report.summary import summary_for
+from tests.spark.written import Log, shown, with_a_led_partition
 
 
 def test_at_trace_an_outage_is_what_the_controller_says_and_names_who_began_it() -> None:
@@ -82,6 +83,29 @@ def test_an_election_outside_the_isr_is_unclean_if_the_version_before_is_known()
     gap = with_a_led_partition(isr=(2,))
     gap.partition(9_000, "Offline", "Online", leader=1, leader_epoch=1, version=5, isr=(1,))
     assert gap.answers()["unclean_elections"] == []
+
+
+def test_a_warning_is_an_unclean_election_where_no_line_has_the_version_of_a_state() -> None:
+    """So print 0.8 and 0.9; the election before, of the same broker, is none of the warning's."""
+    log = Log()
+    log.say(0, "controller_elected", controller_epoch=1)
+    log.partition(100, "New", "Online", leader=1)
+    log.partition(200, "Online", "Offline")
+    log.say(9_000, "unclean_elected", topic="orders", partition=0, leader=1, level="WARN")
+    log.partition(9_010, "Offline", "Online", leader=1)
+    names = ("at_ms", "controller_epoch", "leader", "leader_epoch", "isr_before", "proof", "line_no")
+    answers = log.answers()
+    assert shown(answers["unclean_elections"], *names) == [(9_000, 1, 1, None, None, "said", 4)]
+    assert dict(summary_for(answers))["Was data lost?"].startswith("It may be: 1 leader elected")
+
+
+def test_a_warning_is_told_once_with_the_state_that_it_led_to() -> None:
+    log = with_a_led_partition(isr=(2,))
+    log.say(8_000, "unclean_elected", topic="orders", partition=0, leader=1)
+    log.partition(8_010, "Offline", "Online", leader=1, leader_epoch=1, version=1, isr=(1,))
+    log.partition(9_000, "Online", "Online", leader=1, leader_epoch=2, version=5, isr=(1,))
+    names = ("at_ms", "leader_epoch", "isr_before", "proof")
+    assert shown(log.answers()["unclean_elections"], *names) == [(8_010, 1, (2,), "said")]
 
 
 def test_moves_outside_the_tables_are_told_and_those_that_were_refused() -> None:

@@ -111,6 +111,17 @@ def test_at_trace_outages_tenures_and_losses_are_exactly_the_truth(
     assert_all_but_starts(case)
 
 
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (4, 5, 7))])
+@pytest.mark.parametrize(("version", "proof"), [("0.8", "said"), ("2.8", "derived"), ("3.9", "derived")])
+def test_every_unclean_election_is_told_and_no_other(tmp_path: Path, version: str, proof: str, seed: int) -> None:
+    simulation = Simulation(seed, dialect=DIALECTS[version](), is_unclean=True).run(faults=14)
+    case = a_case(tmp_path, simulation, "TRACE", bad=True)
+    told = [(f"{one.topic}-{one.partition}", one.at_ms, one.leader) for one in case.rows("unclean_elections")]
+    assert sorted(told) == sorted(simulation.truth.unclean)
+    assert {one.proof for one in case.rows("unclean_elections")} == {proof}
+    assert case.outages == sorted(simulation.truth.outages, key=str)
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 def test_at_trace_they_are_exact_whatever_the_clocks_show_if_ways_are_even(tmp_path: Path, seed: int) -> None:
     """Where a message takes as long to a broker as its answer back, the offset of the clocks is known to the
