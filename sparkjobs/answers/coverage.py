@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sparkjobs.answers.facts import Facts, Tally
 from sparkjobs.gold import Coverage
+
+#: the question without whose answer a report is blind
+ENDS: Final = "end of an outage"
+KRAFT: Final = "these are logs of KRaft (QuorumController), whose partitions are not ZooKeeper's: not read here"
 
 
 class _Seen(NamedTuple):
@@ -39,7 +43,7 @@ def coverage_of(tallies: Sequence[Tally], facts: Facts) -> Iterator[Coverage]:
     )
     answers = {
         "start of an outage": _starts(seen),
-        "end of an outage": _ends(seen),
+        ENDS: _ends(seen),
         "who was controller": _tenures(seen),
         "which brokers acknowledged": _acks(seen),
         "in-sync replicas": _isrs(seen),
@@ -70,6 +74,8 @@ def _starts(seen: _Seen) -> tuple[str, str]:
 def _ends(seen: _Seen) -> tuple[str, str]:
     if "partition_changed" in seen.events:
         return "exact", "each election has a line"
+    if "quorum_said" in seen.events:
+        return "none", KRAFT
     return "none", "no controller's state-change.log among the files"
 
 

@@ -167,6 +167,8 @@ class LineReader:
             key = "#" + body.lstrip(_DIGITS)[:KEY_LENGTH].lower()
         if head.logger.endswith("KafkaServer") or message.startswith("[KafkaServer "):
             key = f"kafkaserver: {key}"
+        elif message.startswith("[QuorumController "):
+            key = "quorumcontroller:"
         shape = route(key, body)
         if head.is_open and shape is not None:
             return "torn"

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sparkjobs.answers.coverage import ENDS, KRAFT
 from sparkjobs.answers.local import Answers
 from sparkjobs.answers.operations import PREFERRED
 from sparkjobs.report.drawing import clock, lasting
@@ -41,6 +42,7 @@ OF_VERDICT: Final = (
     "broker_lives",
     "zookeeper_outages",
     "failovers",
+    "coverage",
 )
 
 
@@ -65,6 +67,10 @@ def verdict_for(answers: Answers) -> Verdict:
     elif outages:
         mood = "worn"
         sentence = f"Over. {_count(len(hit), 'partition')} without a leader at some time; none where the logs end."
+    elif is_blind(answers):
+        mood = "worn"
+        sentence = "Not known: no line of these logs says whether a partition had a leader."
+        sentence += " They are of KRaft, which is not read here." if is_kraft(answers) else " See `klamm logs doctor`."
     elif losses:
         mood, sentence = "worn", "Brokers went, and no partition is known to have been without a leader."
     elif answers["zookeeper_outages"]:
@@ -85,6 +91,16 @@ def verdict_for(answers: Answers) -> Verdict:
             "starts known": ", ".join(f"{count} {grade}" for grade, count in sorted(evidence.items())) or "-",
         },
     )
+
+
+def is_blind(answers: Answers) -> bool:
+    """Whether of some cluster no line tells of a partition's state: that nothing is seen there proves nothing."""
+    return any(one.grade == "none" for one in _rows(answers, "coverage") if one.question == ENDS)
+
+
+def is_kraft(answers: Answers) -> bool:
+    """Whether that is because partitions are not ZooKeeper's."""
+    return any(one.why == KRAFT for one in _rows(answers, "coverage"))
 
 
 def _count(number: int, what: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from sparkjobs.answers.local import Answers
 from sparkjobs.report.drawing import clock, lasting
+from sparkjobs.report.findings import is_blind
 
 #: names that a sentence lists before it says how many more there are
 LISTED = 3
@@ -35,6 +36,8 @@ def _over(answers: Answers, end_ms: int) -> str:
     if still:
         names = _listed(f"{one.topic}-{one.partition}" for one in still)
         return f"No: without a leader where the logs end ({clock(end_ms)}): {names}"
+    if not outages and is_blind(answers):
+        return "Not known: no line says whether a partition had a leader"
     if not outages:
         return "Nothing to get over: no partition is known to have been without a leader"
     return f"Yes: the last outage ended {clock(max(one.end_ms for one in outages))}, the logs end {clock(end_ms)}"
@@ -45,7 +48,7 @@ def _which(answers: Answers, end_ms: int) -> str:
     for one in _rows(answers, "partition_outages"):
         length[f"{one.topic}-{one.partition}"] += (end_ms if one.end_ms is None else one.end_ms) - one.start_ms
     if not length:
-        return "None"
+        return "Not known" if is_blind(answers) else "None"
     worst = sorted(length, key=lambda name: (-length[name], name))
     return f"{len(worst)}; worst {_listed(f'{name} ({lasting(length[name])})' for name in worst)}"
 
@@ -61,6 +64,8 @@ def _since(answers: Answers) -> str:
 
 def _lost(answers: Answers) -> str:
     unclean = _rows(answers, "unclean_elections")
+    if not unclean and is_blind(answers):
+        return "Not known: no line says who was elected"
     if not unclean:
         return "No sign of it: every elected leader that can be judged was in sync"
     names = _listed(dict.fromkeys(f"{one.topic}-{one.partition}" for one in unclean))

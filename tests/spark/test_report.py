@@ -21,7 +21,7 @@ from sparkjobs.report.write import digest_of, quoting, write_report
 from sparkjobs.schemas import columns_of
 from tests.spark.bundles import write
 from tests.spark.simulate import Simulation
-from tests.spark.written import with_a_led_partition
+from tests.spark.written import Log, with_a_led_partition
 
 #: what a page could be made to fetch
 REFERENCES = re.compile(r"""(?:src|href|action|url\()\s*=?\s*["'(]?(?!#|data:)[\w/.:-]+|@import|https?://|//cdn""")
@@ -113,6 +113,26 @@ def test_the_verdict_says_first_what_is_not_over() -> None:
     log.partition(9_500, "Online", "Offline")
     assert verdict_for(log.answers()).sentence.startswith("Not over: 1 partition ")
     assert dict(summary_for(log.answers()))["Is it over?"].endswith("orders-0")
+
+
+def test_where_no_line_says_who_leads_the_verdict_is_that_nothing_is_known() -> None:
+    log = Log()
+    log.say(0, "controller_elected", controller_epoch=1)
+    verdict = verdict_for(log.answers())
+    assert verdict.mood == "worn"
+    assert verdict.sentence.startswith("Not known: no line of these logs says whether a partition had a leader.")
+    log.say(9_000, "brokers_changed", removed=(2,), replicas=(1,))
+    assert verdict_for(log.answers()).sentence == verdict.sentence
+    said = dict(summary_for(log.answers()))
+    assert [said[one].partition(":")[0] for one in ("Is it over?", "Which partitions?", "Was data lost?")] == [
+        "Not known"
+    ] * 3
+
+
+def test_logs_of_kraft_are_called_by_their_name() -> None:
+    log = Log()
+    log.say(0, "quorum_said", role="server")
+    assert verdict_for(log.answers()).sentence.endswith("They are of KRaft, which is not read here.")
 
 
 def test_the_summary_answers_each_question_of_an_outage() -> None:
