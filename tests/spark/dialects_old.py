@@ -16,6 +16,12 @@ class Kafka11(Kafka28):
             f"isr={ids(one.isr)}, zkVersion={one.version}, replicas={ids(one.replicas)}, isNew=false)"
         )
 
+    def created(self, who: int, epoch: int, one: Partition) -> Sequence[Said]:
+        return [said._replace(level="TRACE") for said in super().created(who, epoch, one)]
+
+    def online(self, who: int, epoch: int, one: Partition, before: str) -> Sequence[Said]:
+        return [said._replace(level="TRACE") for said in super().online(who, epoch, one, before)]
+
     def received(self, who: int, epoch: int, one: Partition, broker: int, number: int) -> Sequence[Said]:
         [said] = super().received(who, epoch, one, broker, number)
         return [said._replace(words=f"{said.words} for partition {self.name(one)}")]

@@ -223,3 +223,20 @@ def test_a_broker_lives_from_its_start_to_its_last_word_and_again() -> None:
         (2, 5_000, 5_000, False, "crashed", 12_000),
         (2, 20_000, 21_000, True, "running", None),
     ]
+
+
+def test_of_our_logs_a_broker_acknowledges_what_the_cause_of_an_election_asked_of_it() -> None:
+    """Whoever has no part in the partition, whoever refused, and whatever is of another cause says nothing of it."""
+    log = with_a_led_partition(isr=(2, 1, 3))
+    log.say(12_000, "broker_changed", peer_broker=2, from_state="live", to_state="gone", controller_epoch=1)
+    known = {"leader_epoch": 1, "version": 1, "isr": (1, 3), "zxid": 8, "reason": "brokers gone 2", "cause_id": "1-2"}
+    log.partition(12_010, "Online", "Online", leader=1, **known)
+    done = {"role": "broker", "api": "LeaderAndIsr", "controller_epoch": 1, "cause_id": "1-2"}
+    log.say(12_020, "request_done", **done)
+    log.say(12_050, "request_done", broker=3, **done)
+    log.say(12_060, "request_done", broker=4, **done)
+    log.say(12_070, "request_done", broker=1, error="11", **done)
+    log.say(12_080, "request_done", broker=1, **{**done, "cause_id": "1-3"})
+    log.say(12_090, "request_done", broker=1, **{**done, "api": "UpdateMetadata"})
+    names = ("broker", "expected", "acked", "slowest", "slowest_ms", "last_acked_ms")
+    assert shown(log.answers()["failovers"], *names) == [(2, (1, 3), (1, 3), 3, 40, 12_050)]
