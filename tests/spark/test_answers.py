@@ -108,6 +108,21 @@ def test_a_warning_is_told_once_with_the_state_that_it_led_to() -> None:
     assert shown(log.answers()["unclean_elections"], *names) == [(8_010, 1, (2,), "said")]
 
 
+def test_a_leader_and_an_isr_that_will_not_stay_are_flapping_and_a_quiet_one_is_not() -> None:
+    log = with_a_led_partition()
+    for turn in range(1, 10):
+        leader = 1 + turn % 2
+        states = {"leader": leader, "leader_epoch": turn, "version": turn, "isr": (leader, 3)}
+        log.partition(10_000 * turn, "Online", "Online", **states)
+    log.partition(110, "New", "Online", topic="calm", leader=2, leader_epoch=0, version=0, isr=(2, 1))
+    log.partition(9_000, "Online", "Online", topic="calm", leader=1, leader_epoch=1, version=1, isr=(2, 1))
+    names = ("what", "broker", "topic", "partition", "from_ms", "to_ms", "transitions", "most_in_window")
+    assert shown(log.answers()["flapping"], *names) == [
+        ("isr", None, "orders", 0, 10_000, 90_000, 9, 9),
+        ("leader", None, "orders", 0, 20_000, 90_000, 8, 8),
+    ]
+
+
 def test_moves_outside_the_tables_are_told_and_those_that_were_refused() -> None:
     log = with_a_led_partition()
     log.partition(9_000, "New", "NonExistent")

@@ -95,6 +95,23 @@ def test_zombies_are_refused_or_obeyed_by_a_brokers_own_clock() -> None:
     ]
 
 
+def test_who_led_on_a_stale_epoch_or_version_and_who_went_on_as_controller_are_zombies() -> None:
+    log = with_a_led_partition()
+    stale = {"role": "broker", "api": "LeaderAndIsr", "controller_epoch": 1, "error": "stale_leader_epoch"}
+    for at in (10_000, 10_400):
+        log.say(at, "request_ignored", broker=3, topic="orders", partition=0, **stale)
+    log.say(11_000, "isr_version_conflict", broker=2, role="server", topic="orders", partition=0, version=4)
+    log.say(20_000, "controller_elected", broker=3, controller=3, controller_epoch=2)
+    log.partition(21_999, "Online", "Online", leader=2, leader_epoch=1)  # so soon it proves nothing
+    log.partition(22_500, "Online", "Online", leader=1, leader_epoch=2)
+    names = ("kind", "stale", "witness", "controller_epoch", "last_ms", "times")
+    assert shown(log.answers()["zombies"], *names) == [
+        ("controller_spoke", 1, 3, 1, 22_500, 4),
+        ("isr_refused", 2, None, None, 11_000, 1),
+        ("leader_refused", 1, 3, 1, 10_400, 2),
+    ]
+
+
 def test_latencies_are_nearest_ranks() -> None:
     log = Log()
     for took in range(1, 101):

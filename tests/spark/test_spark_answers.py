@@ -109,8 +109,8 @@ def test_the_order_of_events_changes_nothing(seed: int, count: int) -> None:
 @pytest.mark.parametrize(
     ("clusters", "empty"),
     [
-        (12, {"cluster_silences", "flapping", "leader_changes", "leader_churn", "zookeeper_outages"}),
-        pytest.param(200, {"flapping"}, marks=[pytest.mark.long, pytest.mark.timeout(600)]),
+        (12, {"cluster_silences", "zookeeper_outages"}),
+        pytest.param(200, set(), marks=[pytest.mark.long, pytest.mark.timeout(600)]),
     ],
 )
 def test_whatever_the_events_every_table_is_that_of_the_local_engine(
@@ -125,3 +125,5 @@ def test_whatever_the_events_every_table_is_that_of_the_local_engine(
     for name, rows in expected.items():
         assert found[name] == rows, name
     assert {name for name, rows in expected.items() if not rows} == empty
+    assert any(one.acked for one in expected["leader_changes"])  # type: ignore[attr-defined]
+    assert {one.what for one in expected["flapping"]} == {"broker", "leader", "isr"}  # type: ignore[attr-defined]
