@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -77,6 +78,7 @@ def test_explain_tells_a_partitions_story_with_the_lines_quoted() -> None:
         (("merge", "nowhere"), "there is no nowhere"),
         (("doctor", RECORDED, "--timezone", "Mars/Olympus"), "there is no time zone 'Mars/Olympus'"),
         (("doctor", RECORDED, "--layout", "%p"), "needs a date (%d)"),
+        (("stream", RECORDED, "--out", "nowhere", "--layout", "%p"), "needs a date (%d)"),
         (("explain", "orders", RECORDED), "write it like orders-0"),
         (("merge", RECORDED, "--partitions", "1"), "--partitions needs --topic"),
     ],
@@ -112,6 +114,15 @@ def test_report_needs_no_spark_for_a_small_bundle_and_says_the_verdict(tmp_path:
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert len(page) < 2_000_000
     assert "http://" not in page.replace("http://www.w3.org/", "")
+
+
+def test_a_report_does_not_read_the_one_before_it(tmp_path: Path) -> None:
+    a_log(tmp_path, 1, "[Controller id=1 epoch=3] Changed partition a-0 state from OnlinePartition to OfflinePartition")
+    for _ in range(2):
+        done = CliRunner().invoke(top, ["report", str(tmp_path), "--out", str(tmp_path / "report")])
+        assert done.exit_code == 0, done.output
+    counts = json.loads((tmp_path / "report" / "report.json").read_text())["input"]["counts"]
+    assert [Path(one["path"]).name for one in counts] == ["state-change.log"]
 
 
 def test_slo_fails_below_its_target(tmp_path: Path) -> None:
