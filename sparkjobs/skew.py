@@ -28,6 +28,9 @@ BEST_SHARE: Final = 10
 Heard = dict[int, set[int]]  # broker: the hours in which it wrote anything
 #: fewer than this say too little
 LEAST_TRIPS: Final = 3
+#: by which time zones differ; and how wrong a clock may be besides
+_QUARTER_MS: Final = 900_000
+_SURE_MS: Final = 30_000
 
 
 class Trip(NamedTuple):
@@ -243,6 +246,16 @@ def _corrected(event: SilverEvent, known: Mapping[tuple[str, int, int], SilverSk
 def applied_ms(row: SilverSkew) -> int:
     """Not more is corrected than is proven: an offset below its own error is none."""
     return row.offset_ms if row.err_ms is not None and abs(row.offset_ms) > row.err_ms else 0
+
+
+def zone_hint(row: SilverSkew) -> str | None:
+    """Whether the offset is one that clocks hardly have, and time zones do."""
+    quarters = round(row.offset_ms / _QUARTER_MS)
+    if not quarters or row.err_ms is None or row.err_ms > _SURE_MS:
+        return None
+    if abs(row.offset_ms - quarters * _QUARTER_MS) > row.err_ms + _SURE_MS:
+        return None
+    return f"as in a time zone {quarters / 4:+g} h off: see --timezone {row.broker}=..."
 
 
 def left_ms(row: SilverSkew) -> int | None:

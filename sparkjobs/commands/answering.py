@@ -18,9 +18,10 @@ from sparkjobs.cli import engine_options, input_options, lab_folder
 from sparkjobs.commands.shared import bundle_from, example, progress, read_locally, steps, table, write_tables
 from sparkjobs.gold import GOLD
 from sparkjobs.local.quotes import lines_at
+from sparkjobs.report.accounting import Input
 from sparkjobs.report.drawing import lasting
 from sparkjobs.report.findings import OF_VERDICT, verdict_for
-from sparkjobs.report.page import Input, Quoting
+from sparkjobs.report.page import Quoting
 from sparkjobs.report.write import quoting_findings, write_report
 from sparkjobs.schemas import Row, SilverQuarantine
 
@@ -57,7 +58,7 @@ def answered(
         silver = read_locally(bundle)
         ingested = silver.ingested
         answers = answers_for(ingested.events, target)
-        read = Input(ingested.counts, ingested.quarantine, silver.skew)
+        read = Input(ingested.counts, ingested.quarantine, silver.skew, ingested.files)
         return Answered(answers, read, quoting_findings(ingested.files, answers, partial(lines_at, ingested.files)))
     return _answered_by_spark(bundle, master, target, out or Path(gettempdir()))
 
@@ -70,7 +71,7 @@ def _answered_quickly(bundle: Bundle, target: float, only: Collection[str]) -> A
     is_whole = done.answers.keys() >= GOLD.keys()
     look_up = partial(lines_at, done.files)
     quote = quoting_findings(done.files, done.answers, look_up) if is_whole else lambda file_id, line_no: None
-    return Answered(done.answers, Input(done.counts, done.quarantine, done.skew), quote)
+    return Answered(done.answers, Input(done.counts, done.quarantine, done.skew, done.files), quote)
 
 
 def _answered_by_spark(bundle: Bundle, master: str | None, target: float, out: Path) -> Answered:
@@ -93,7 +94,7 @@ def _answered_by_spark(bundle: Bundle, master: str | None, target: float, out: P
         quarantine = list(rows_of(done.quarantine.limit(QUARANTINE_SHOWN), SilverQuarantine))
         quote = quoting_findings(done.files, answers, partial(lines_of, done.events))
         step()
-    return Answered(answers, Input(done.counts, quarantine, skew), quote)
+    return Answered(answers, Input(done.counts, quarantine, skew, done.files), quote)
 
 
 @click.command(

@@ -16,6 +16,7 @@ from sparkjobs.parse.shapes import UNLISTED
 from sparkjobs.report.story import story_for
 from sparkjobs.report.write import quoting
 from sparkjobs.schemas import SilverEvent, SilverSkew
+from sparkjobs.skew import zone_hint
 
 
 def register(logs: click.Group, top: click.Group) -> None:
@@ -158,16 +159,16 @@ def printable(line: str) -> str:
 
 
 def _say_clocks(skew: list[SilverSkew]) -> None:
-    hours: dict[tuple[int, int, int | None, str, int], list[int]] = {}
+    hours: dict[tuple[int, int, int | None, str, int, str | None], list[int]] = {}
     for row in skew:
         if row.method in _METHODS:
-            known = (row.broker, row.offset_ms, row.err_ms, row.method, row.samples)
+            known = (row.broker, row.offset_ms, row.err_ms, row.method, row.samples, zone_hint(row))
             hours.setdefault(known, []).append(row.hour)
-    for (broker, offset_ms, err_ms, method, samples), found in sorted(hours.items(), key=str):
+    for (broker, offset_ms, err_ms, method, samples, hint), found in sorted(hours.items(), key=str):
         when = f"in the hour of {moment_text(found[0])}" + (f" and {len(found) - 1} more" if found[1:] else "")
         click.echo(
             f"Clock of broker {broker} {when}: {offset_ms:+} ms, give or take {err_ms} ms "
-            f"({samples} {_METHODS[method]})."
+            f"({samples} {_METHODS[method]}){f', {hint}' if hint else ''}."
         )
     assumed = sorted({row.broker for row in skew if row.method == "assumed"})
     if assumed:

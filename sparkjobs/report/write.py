@@ -20,8 +20,9 @@ import msgspec
 from sparkjobs.answers.local import Answers
 from sparkjobs.gold import GOLD
 from sparkjobs.local.quotes import Place
+from sparkjobs.report.accounting import Input
 from sparkjobs.report.findings import findings_for, verdict_for
-from sparkjobs.report.page import Input, Quote, Quoting, page_for
+from sparkjobs.report.page import Quote, Quoting, page_for
 from sparkjobs.report.redact import Redactor, redacted, texts_in
 from sparkjobs.report.summary import summary_for
 from sparkjobs.schemas import BronzeFile, Row, SilverEvent
@@ -108,8 +109,17 @@ def _hidden(answers: Answers, quote: Quoting, read: Input) -> tuple[Answers, Quo
     hide.learn(texts_in(answers))
     hidden = {place: said._replace(path=hide.path(said.path), text=hide(said.text)) for place, said in quotes.items()}
     told = {name: redacted(rows, hide) for name, rows in answers.items()}
-    rest = Input(redacted(read.counts, hide), redacted(read.quarantine, hide), read.skew)
+    files = [_hidden_file(file, hide) for file in read.files]
+    rest = Input(redacted(read.counts, hide), redacted(read.quarantine, hide), read.skew, files)
     return told, lambda file_id, line_no: hidden.get((file_id, line_no)), rest
+
+
+def _hidden_file(file: BronzeFile, hide: Redactor) -> BronzeFile:
+    """Its names, and what is said of them."""
+    trouble = file.trouble or ""
+    for path in file.paths:
+        trouble = trouble.replace(path, hide.path(path))
+    return msgspec.structs.replace(file, paths=tuple(map(hide.path, file.paths)), trouble=hide(trouble) or None)
 
 
 def _has_place(row: Row) -> bool:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from sparkjobs.causality import HOUR_MS
 from sparkjobs.schemas import SilverEvent, SilverSkew
-from sparkjobs.skew import applied_ms, corrected, left_ms, skew_of
+from sparkjobs.skew import applied_ms, corrected, left_ms, skew_of, zone_hint
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -221,3 +221,15 @@ def test_our_own_lines_bind_the_clock_of_who_was_told_and_answered() -> None:
 def test_who_was_gone_before_all_had_answered_may_have_done_it_later() -> None:
     found = {row.broker: row for row in skew_of(a_term({1: 0, 2: 0, 3: 90_000}, gone=(3,)))}
     assert {broker: row.method for broker, row in found.items()} == {1: "reference", 2: "one_way", 3: "assumed"}
+
+
+@pytest.mark.parametrize(
+    ("offset_ms", "err_ms", "hours"),
+    [(32_400_012, 40, "+9 h"), (-19_800_400, 40, "-5.5 h"), (299_000, 5, None), (0, 5, None), (7_200_000, None, None)],
+)
+def test_an_offset_of_quarters_of_hours_is_called_a_time_zone(
+    offset_ms: int, err_ms: int | None, hours: str | None
+) -> None:
+    known = {"cluster": "c", "broker": 2, "hour": 0, "method": "one_way", "samples": 9}
+    hint = zone_hint(SilverSkew(offset_ms=offset_ms, err_ms=err_ms, **known))  # type: ignore[arg-type]
+    assert hint == (None if hours is None else f"as in a time zone {hours} off: see --timezone 2=...")
