@@ -12,6 +12,7 @@ import click
 from sparkjobs.answers.local import answers_for
 from sparkjobs.cli import engine_options, input_options
 from sparkjobs.commands.shared import Moment, bundle_from, example, moment_text, place_of, read_locally, table
+from sparkjobs.local.quotes import whole_events
 from sparkjobs.parse.shapes import UNLISTED
 from sparkjobs.report.story import story_for
 from sparkjobs.report.write import quoting
@@ -65,21 +66,22 @@ def merge(
 ) -> None:
     """Merge logs of several brokers, as Kafka's StateChangeLogMerger did; of all versions, clocks corrected.
 
-    The lines come out as they stand in the logs; duplicates once.
+    The lines come out as they stand in the logs, with what belongs to them below; duplicates once.
     """
     wanted = _numbers(partitions)
     if wanted and topic is None:
         raise click.UsageError("--partitions needs --topic")
     bundle = bundle_from(given)
-    for event in in_order(read_locally(bundle).ingested.events):
+    events = in_order(read_locally(bundle).ingested.events)
+    whole = whole_events(bundle.files, ((event.file_id, event.line_no) for event in events))
+    for event in events:
         if topic is not None and (event.topic != topic or (wanted and event.partition not in wanted)):
             continue
         if (from_ms is not None and event.ts_adj < from_ms) or (to_ms is not None and event.ts_adj > to_ms):
             continue
-        prefix = f"{place_of(bundle, event.file_id, event.line_no)}: " if where else ""
-        click.echo(prefix + event.line)
-        if event.trace is not None:
-            click.echo(prefix + event.trace)
+        lines = whole.get((event.file_id, event.line_no), (event.line,))
+        for line_no, line in enumerate(lines, start=event.line_no):
+            click.echo((f"{place_of(bundle, event.file_id, line_no)}: " if where else "") + line)
 
 
 def in_order(events: list[SilverEvent]) -> list[SilverEvent]:

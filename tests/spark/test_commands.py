@@ -50,6 +50,19 @@ def test_merge_puts_lines_of_all_brokers_in_order_and_keeps_them_as_they_are(tmp
     assert run("merge", str(tmp_path), "--where", "--topic", "a").stdout.startswith("broker1/state-change.log:1: [2026")
 
 
+def test_merge_cuts_no_line_and_keeps_whole_traces(tmp_path: Path) -> None:
+    moved = "[Controller id=1 epoch=3] Changed partition a-0 state from OnlinePartition to OfflinePartition"
+    long = f"[Controller id=1 epoch=3] Received error {'x' * 5_000}"
+    text = a_log(tmp_path, 1, moved, long, minute=48).read_text()
+    first, second = text.splitlines()
+    trace = ["java.lang.IllegalStateException: no", "\tat a.b(C.java:1)", "Caused by: x.YException", "\t... 9 more"]
+    lines = [second.replace("state.change.logger", "a.b.C"), first, *trace]
+    (tmp_path / "broker1" / "state-change.log").write_text("\n".join([*lines, lines[0], ""]))
+    assert run("merge", str(tmp_path)).stdout.splitlines() == lines
+    said = run("merge", str(tmp_path), "--where", "--topic", "a").stdout.splitlines()
+    assert said == [f"broker1/state-change.log:{number}: {line}" for number, line in enumerate(lines[1:], start=2)]
+
+
 def test_doctor_accounts_for_every_file_and_says_what_is_missing() -> None:
     done = run("doctor", RECORDED)
     assert done.exit_code == 0, done.output
