@@ -84,7 +84,7 @@ class Ours(Kafka39):
     def isr_grew(self, who: int, epoch: int, one: Partition) -> Sequence[Said]:
         return self._written(who, epoch, one, "OnlinePartition", f"leader {one.leader} asked")
 
-    def sent(self, who: int, epoch: int, one: Partition, broker: int) -> Sequence[Said]:
+    def sent(self, who: int, epoch: int, one: Partition, broker: int, number: int) -> Sequence[Said]:
         return []
 
     def received(self, who: int, epoch: int, one: Partition, broker: int, number: int) -> Sequence[Said]:

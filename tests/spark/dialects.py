@@ -156,7 +156,7 @@ class Kafka39:
 
     # one request, told by both sides
 
-    def sent(self, who: int, epoch: int, one: Partition, broker: int) -> Sequence[Said]:
+    def sent(self, who: int, epoch: int, one: Partition, broker: int, number: int) -> Sequence[Said]:
         part = "leader" if broker == one.leader else "follower"
         words = f"Sending become-{part} LeaderAndIsr request {self.asked(one, epoch)} to broker {broker} for partition "
         return [Said("state-change", "TRACE", f"{self.by(who, epoch)}{words}{self.name(one)}", STATE)]

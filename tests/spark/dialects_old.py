@@ -103,9 +103,12 @@ class Kafka08(Kafka11):
         words = f"[Controller {who}]: New leader and ISR for partition {self.name(one)} is {isr}"
         return [Said("controller", "INFO", words, CONTROLLER)]
 
-    def sent(self, who: int, epoch: int, one: Partition, broker: int) -> Sequence[Said]:
-        [said] = super().sent(who, epoch, one, broker)
-        return [said._replace(words=said.words.replace("Sending", "sending"))]
+    def sent(self, who: int, epoch: int, one: Partition, broker: int, number: int) -> Sequence[Said]:
+        [said] = super().sent(who, epoch, one, broker, number)
+        words = said.words.replace("Sending", "sending").replace(
+            " to broker", f" with correlationId {number} to broker"
+        )
+        return [said._replace(words=words)]
 
     def received(self, who: int, epoch: int, one: Partition, broker: int, number: int) -> Sequence[Said]:
         words = f"Broker {broker} received LeaderAndIsr request {self.asked(one, epoch)} correlation id {number} from "

@@ -198,7 +198,7 @@ class Simulation:
             which = (self.controller, self.epoch, one, broker)
             received_ms = at_ms + 1 + self._way_ms()
             done_ms = received_ms + self.random.randrange(1, 6)
-            self._by_controller(at_ms + 1, self.words.sent(*which))
+            self._by_controller(at_ms + 1, self.words.sent(*which, self.requests))
             self._say(received_ms, broker, self.words.received(*which, self.requests))
             self._say(done_ms, broker, self.words.done(*which, self.requests))
             answered = self.words.answered(self.controller, self.epoch, broker, self.requests)

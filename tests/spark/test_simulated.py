@@ -123,10 +123,14 @@ def test_every_unclean_election_is_told_and_no_other(tmp_path: Path, version: st
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_at_trace_they_are_exact_whatever_the_clocks_show_if_ways_are_even(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("version", ["0.8", "3.9"])
+def test_at_trace_they_are_exact_whatever_the_clocks_show_if_ways_are_even(
+    tmp_path: Path, version: str, seed: int
+) -> None:
     """Where a message takes as long to a broker as its answer back, the offset of the clocks is known to the
     millisecond; and then so is all else."""
-    simulation = Simulation(seed, skew_ms=skew_for(seed), way_ms=(10, 11)).run(faults=14)
+    even = Simulation(seed, dialect=DIALECTS[version](), skew_ms=skew_for(seed), way_ms=(10, 11))
+    simulation = even.run(faults=14)
     case = a_case(tmp_path, simulation, "TRACE", bad=True)
     assert case.outages == sorted(simulation.truth.outages, key=str)
     assert_all_but_starts(case)
