@@ -34,7 +34,7 @@ FactsOf = Mapping[str, Facts]
 _PARTITION: Final = ("cluster", "topic", "partition")
 _TOPIC: Final = ("cluster", "topic")
 #: of which some rows are about a partition or a topic, and others about the whole cluster
-_IN_PARTS: Final = ("flapping", "operations")
+_IN_PARTS: Final = ("flapping", "operations", "zombies")
 
 
 def answers_for(events: DataFrame, target: float = DEFAULT_TARGET) -> Answers:

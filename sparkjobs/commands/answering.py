@@ -20,8 +20,8 @@ from sparkjobs.gold import GOLD
 from sparkjobs.local.quotes import lines_at
 from sparkjobs.report.accounting import Input
 from sparkjobs.report.drawing import lasting
-from sparkjobs.report.findings import OF_VERDICT, verdict_for
 from sparkjobs.report.page import Quoting
+from sparkjobs.report.verdict import OF_VERDICT, verdict_for
 from sparkjobs.report.write import quoting_findings, write_report
 from sparkjobs.schemas import Row, SilverQuarantine
 

@@ -16,9 +16,10 @@ from sparkjobs.answers.local import Answers
 from sparkjobs.report import pictures
 from sparkjobs.report.accounting import Input, accounting
 from sparkjobs.report.drawing import clock, lasting
-from sparkjobs.report.findings import Finding, findings_for, verdict_for
+from sparkjobs.report.findings import Finding, findings_for
 from sparkjobs.report.summary import summary_for
 from sparkjobs.report.tables import ROWS_SHOWN, row_of, table_of, worst
+from sparkjobs.report.verdict import verdict_for
 
 
 class Quote(NamedTuple):

@@ -21,10 +21,11 @@ from sparkjobs.answers.local import Answers
 from sparkjobs.gold import GOLD
 from sparkjobs.local.quotes import Place
 from sparkjobs.report.accounting import Input
-from sparkjobs.report.findings import findings_for, verdict_for
+from sparkjobs.report.findings import findings_for
 from sparkjobs.report.page import Quote, Quoting, page_for
 from sparkjobs.report.redact import Redactor, redacted, texts_in
 from sparkjobs.report.summary import summary_for
+from sparkjobs.report.verdict import verdict_for
 from sparkjobs.schemas import BronzeFile, Row, SilverEvent
 
 #: from here on a process of its own is worth its start

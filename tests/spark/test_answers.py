@@ -123,6 +123,23 @@ def test_a_leader_and_an_isr_that_will_not_stay_are_flapping_and_a_quiet_one_is_
     ]
 
 
+def test_a_broker_that_goes_back_to_a_leader_epoch_below_its_last_obeyed_a_stale_one() -> None:
+    """Not one that is behind another, nor one of a topic that was made anew; and its own clock says what was last."""
+    log = with_a_led_partition()
+    one = {"role": "broker", "topic": "orders", "partition": 0, "controller": None}
+    log.say(5_000, "follower_started", broker=3, leader=2, leader_epoch=7, **one)
+    log.say(6_000, "leader_started", broker=2, leader_epoch=5, **one)
+    log.say(7_000, "leader_started", broker=2, leader_epoch=4, **one)
+    log.say(8_000, "follower_started", broker=3, leader=2, leader_epoch=6, **one)
+    log.say(9_000, "leader_started", broker=2, leader_epoch=0, **one)
+    log.say(9_500, "leader_started", broker=2, leader_epoch=1, **one)
+    names = ("kind", "stale", "witness", "topic", "partition", "first_ms", "times", "line_no")
+    assert shown(log.answers()["zombies"], *names) == [
+        ("leader_obeyed", 2, 2, "orders", 0, 7_000, 1, 8),
+        ("leader_obeyed", 2, 3, "orders", 0, 8_000, 1, 9),
+    ]
+
+
 def test_moves_outside_the_tables_are_told_and_those_that_were_refused() -> None:
     log = with_a_led_partition()
     log.partition(9_000, "New", "NonExistent")

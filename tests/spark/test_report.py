@@ -16,10 +16,11 @@ from sparkjobs.files import Zones, find_logs, survey
 from sparkjobs.gold import GOLD
 from sparkjobs.local.ingest import Ingested, ingest
 from sparkjobs.report.accounting import Input
-from sparkjobs.report.findings import findings_for, verdict_for
+from sparkjobs.report.findings import findings_for
 from sparkjobs.report.page import Quote, page_for
 from sparkjobs.report.story import story_for
 from sparkjobs.report.summary import summary_for
+from sparkjobs.report.verdict import verdict_for
 from sparkjobs.report.write import digest_of, quoting, write_report
 from sparkjobs.schemas import Row, SilverCount, SilverQuarantine, SilverSkew, columns_of
 from tests.spark.bundles import write
