@@ -33,6 +33,7 @@ class Partition:
     leader_epoch: int = 0
     version: int = 0
     offline_ms: int | None = None
+    led_by: int = -1  # whoever leads or led last
 
     @property
     def name(self) -> str:
