@@ -27,12 +27,16 @@ CHUNK_BYTES: Final = 1 << 20
 HEAD_BYTES: Final = 1 << 18
 #: pieces that Spark reads a file in: what stands above each is counted here, so that lines know their numbers
 BLOCK_BYTES: Final = 32 << 20
-#: what a folder is searched for; a file that is named outright is read whatever its name
-LOG_NAMES: Final = re.compile(r"(?!.*(gc|cleaner|authorizer|request)\.log).*\.(log|out|json)([.-].*)?$", re.ASCII)
+#: what a folder is searched for, which may hold reports of it too; a file that is named outright is read whatever its
+#: name
+LOG_NAMES: Final = re.compile(
+    r"(?!report\.json$)(?!.*(gc|cleaner|authorizer|request)\.log).*\.(log|out|json)([.-].*)?$", re.ASCII
+)
 _KINDS: Final = (("state-change", "state-change"), ("controller", "controller"), ("server", "server"))
 #: all but control characters: what is left of a text without them is ends of lines and tabs
 _NO_CONTROLS: Final = bytes(range(0x20, 0x100))
-_BROKER_IN_PATH = re.compile(r"(?:broker|kafka|node)[-_.]?(\d{1,9})(?=[/_.-]|$)", re.ASCII)
+#: `kafka_2.13-3.9.1` and `kafka-3.9.1` are what was installed: a version goes on with another number
+_BROKER_IN_PATH = re.compile(r"(?:broker|kafka|node)[-_.]?(\d{1,9})(?!\.?\d)(?=[/_.-]|$)", re.ASCII)
 
 
 #: how names of other file systems begin; a drive of Windows would be one, and is not supported

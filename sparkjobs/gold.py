@@ -149,13 +149,13 @@ class Flapping(Row, kw_only=True, frozen=True):
 
 
 class IllegalTransition(Row, kw_only=True, frozen=True):
-    """A move that the tables of Kafka's state machines do not have, or an epoch that went backwards."""
+    """A move that the tables of Kafka's state machines do not have."""
 
     cluster: str
     topic: str
     partition: int
     at_ms: Long
-    machine: str  # partition, replica, epoch
+    machine: str  # partition, replica
     replica: int | None = None
     controller_epoch: int | None = None
     from_state: str | None = None

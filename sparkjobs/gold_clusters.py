@@ -104,11 +104,12 @@ class Zombie(Row, kw_only=True, frozen=True):
     """Somebody acted on an epoch that was over."""
 
     cluster: str
-    kind: str  # controller_refused, controller_obeyed, controller_spoke, leader_refused, isr_refused
+    kind: str  # controller_refused, controller_obeyed, controller_spoke, leader_refused, leader_obeyed, isr_refused
     stale: int | None = None  # the broker whose epoch was over
     witness: int | None = None  # the broker that says so
     controller_epoch: int | None = None  # the one that was over
-    topic: str | None = None
+    topic: str | None = None  # only of leader_obeyed, which is about one partition
+    partition: int | None = None
     first_ms: Long
     last_ms: Long
     times: int

@@ -3,11 +3,11 @@
 A request names four moments: sent (t1) and answered (t4) by the controller's clock, received (t2) and done (t3) by the
 broker's. The broker's clock is ahead by ((t2-t1)+(t3-t4))/2, wrong by at most half of what the way took,
 ((t4-t1)-(t3-t2))/2. Of an hour the trips with the least error count: their median is the offset. Sends carry no
-correlation id since 0.9, so a trip is put together by what both sides say of one partition at one leader epoch; two
-trips of the same name in one log are paired in order. Offsets between two brokers are walked from the broker that was
-heard most (the reference) to all that are connected with it. Where no trips lead, as at INFO or in our logs, the clock
-is bound by what must have come before what (`sparkjobs.causality`). A broker that is bound by neither keeps its own
-time, and its error is unknown.
+correlation id since 0.9, so a trip is put together by what both sides say of one partition at one leader epoch; before,
+by its number. Two trips of the same name in one log are paired in order. Offsets between two brokers are walked from
+the broker that was heard most (the reference) to all that are connected with it. Where no trips lead, as at INFO or in
+our logs, the clock is bound by what must have come before what (`sparkjobs.causality`). A broker that is bound by
+neither keeps its own time, and its error is unknown.
 """
 
 from __future__ import annotations
@@ -28,6 +28,9 @@ BEST_SHARE: Final = 10
 Heard = dict[int, set[int]]  # broker: the hours in which it wrote anything
 #: fewer than this say too little
 LEAST_TRIPS: Final = 3
+#: by which time zones differ; and how wrong a clock may be besides
+_QUARTER_MS: Final = 900_000
+_SURE_MS: Final = 30_000
 
 
 class Trip(NamedTuple):
@@ -88,6 +91,8 @@ def trips_in(events: Sequence[SilverEvent]) -> list[Trip]:
     received: dict[_Key, int] = {}
     done: dict[_Key, int] = {}
     answered: dict[_Key, int] = {}
+    first_answered: dict[_Key, int] = {}
+    numbered: dict[_Key, int] = {}
     epoch_of: dict[tuple[int, str, int, int, int], _Key] = {}
     for event in ordered:
         key = _key_of(event)
@@ -99,9 +104,16 @@ def trips_in(events: Sequence[SilverEvent]) -> list[Trip]:
                 epoch_of.setdefault((key.broker, event.topic, event.partition, event.leader_epoch, key[1]), key)
         elif event.event == "request_done":
             done[key] = event.ts_utc
-        else:
+        elif event.event == "request_sent":
+            numbered[key] = max(numbered.get(key, event.ts_utc), event.ts_utc)
+        elif event.api is not None:
             answered[key] = event.ts_utc
+        else:  # requests of one batch share a number, and those that make leaders go first
+            first_answered.setdefault(key, event.ts_utc)
+    answered = first_answered | answered
     sent = _sends(ordered, epoch_of)
+    for key, at_ms in numbered.items():
+        sent[key] = max(sent.get(key, at_ms), at_ms)
     return [
         _trip(key, sent[key], received[key], done[key], answered[key])
         for key in sent
@@ -127,10 +139,12 @@ def _sends(events: Sequence[SilverEvent], keys: Mapping[tuple[int, str, int, int
 
 
 def _key_of(event: SilverEvent) -> _Key | None:
+    """Up to 1.0 an answer does not say what it answers, but for the number, if that."""
     if event.correlation_id is None or event.controller is None or event.controller_epoch is None:
         return None
-    broker = event.peer_broker if event.event == "response_received" else event.broker
-    if broker is None or event.api != "LeaderAndIsr" or event.event == "request_sent":
+    is_answer = event.event == "response_received"
+    broker = event.peer_broker if is_answer or event.event == "request_sent" else event.broker
+    if broker is None or not (event.api == "LeaderAndIsr" or (is_answer and event.api is None)):
         return None
     return _Key(event.controller, event.controller_epoch, broker, event.correlation_id)
 
@@ -243,6 +257,16 @@ def _corrected(event: SilverEvent, known: Mapping[tuple[str, int, int], SilverSk
 def applied_ms(row: SilverSkew) -> int:
     """Not more is corrected than is proven: an offset below its own error is none."""
     return row.offset_ms if row.err_ms is not None and abs(row.offset_ms) > row.err_ms else 0
+
+
+def zone_hint(row: SilverSkew) -> str | None:
+    """Whether the offset is one that clocks hardly have, and time zones do."""
+    quarters = round(row.offset_ms / _QUARTER_MS)
+    if not quarters or row.err_ms is None or row.err_ms > _SURE_MS:
+        return None
+    if abs(row.offset_ms - quarters * _QUARTER_MS) > row.err_ms + _SURE_MS:
+        return None
+    return f"as in a time zone {quarters / 4:+g} h off: see --timezone {row.broker}=..."
 
 
 def left_ms(row: SilverSkew) -> int | None:

@@ -9,33 +9,30 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from sparkjobs.answers.facts import GOODBYES, Asked, Facts, Loss, Place, Tally, Term, in_order
+from sparkjobs.answers.facts import (
+    CLUSTER_EVENTS,
+    GOODBYES,
+    Asked,
+    Facts,
+    Loss,
+    Place,
+    Tally,
+    Term,
+    in_order,
+    is_answer,
+)
 from sparkjobs.answers.phases import CLAIMED, DONE, READY, is_said, steps_in
 from sparkjobs.answers.zookeeper import gaps_of
 from sparkjobs.schemas import SilverEvent
 
 
 def facts_for(cluster: str, tallies: Sequence[Tally], events: Iterable[SilverEvent]) -> Facts:
-    """All but the voices. `events` are those of `CLUSTER_EVENTS`, in any order, as are the tallies."""
+    """All but the voices. `events` are those that are `is_of_cluster`, in any order, as are the tallies."""
     tallies = in_order(tallies)
-    known = sorted(events, key=lambda event: (event.ts_adj, event.event_id))
+    ordered = sorted(events, key=lambda event: (event.ts_adj, event.event_id))
+    known = [event for event in ordered if event.event in CLUSTER_EVENTS]
     terms = _terms(tallies, known)
-    times: dict[str, dict[int, list[int]]] = {"starts": {}, "goodbyes": {}, "returns": {}, "signs": {}}
-    for event in known:
-        if event.event == "server_starting" and event.broker is not None:
-            times["starts"].setdefault(event.broker, []).append(event.ts_adj)
-        elif event.event in ("registered", "session_expired") and event.broker is not None:
-            times["signs"].setdefault(event.broker, []).append(event.ts_adj)
-        elif event.event in GOODBYES and event.broker is not None:
-            times["goodbyes"].setdefault(event.broker, []).append(event.ts_adj)
-        elif event.event == "broker_changed" and event.peer_broker is not None:
-            if event.to_state == "draining" and event.reason == "shuts down":
-                times["goodbyes"].setdefault(event.peer_broker, []).append(event.ts_adj)
-            elif (event.from_state, event.to_state) == ("gone", "live") and event.reason != "term started":
-                times["returns"].setdefault(event.peer_broker, []).append(event.ts_adj)
-        elif event.event == "brokers_changed":
-            for broker in event.added or ():
-                times["returns"].setdefault(broker, []).append(event.ts_adj)
+    times = _times(known)
     deletions: dict[str, list[int]] = {}
     deleted: dict[str, list[int]] = {}
     for event in known:
@@ -59,11 +56,42 @@ def facts_for(cluster: str, tallies: Sequence[Tally], events: Iterable[SilverEve
             if event.event == "preferred_election_asked"
         ],
         clock_err_ms=_clock_errors(known),
+        answered=_answered(event for event in ordered if is_answer(event)),
         starts=times["starts"],
         goodbyes=times["goodbyes"],
         returns=times["returns"],
         signs=times["signs"],
     )
+
+
+def _times(events: Iterable[SilverEvent]) -> dict[str, dict[int, list[int]]]:
+    """When brokers began, said goodbye, came back and gave a sign of life."""
+    times: dict[str, dict[int, list[int]]] = {"starts": {}, "goodbyes": {}, "returns": {}, "signs": {}}
+    for event in events:
+        if event.event == "server_starting" and event.broker is not None:
+            times["starts"].setdefault(event.broker, []).append(event.ts_adj)
+        elif event.event in ("registered", "session_expired") and event.broker is not None:
+            times["signs"].setdefault(event.broker, []).append(event.ts_adj)
+        elif event.event in GOODBYES and event.broker is not None:
+            times["goodbyes"].setdefault(event.broker, []).append(event.ts_adj)
+        elif event.event == "broker_changed" and event.peer_broker is not None:
+            if event.to_state == "draining" and event.reason == "shuts down":
+                times["goodbyes"].setdefault(event.peer_broker, []).append(event.ts_adj)
+            elif (event.from_state, event.to_state) == ("gone", "live") and event.reason != "term started":
+                times["returns"].setdefault(event.peer_broker, []).append(event.ts_adj)
+        elif event.event == "brokers_changed":
+            for broker in event.added or ():
+                times["returns"].setdefault(broker, []).append(event.ts_adj)
+    return times
+
+
+def _answered(answers: Iterable[SilverEvent]) -> dict[str, dict[int, int]]:
+    """By cause; `answers` in order of time."""
+    found: dict[str, dict[int, int]] = {}
+    for event in answers:
+        if event.cause_id is not None and event.broker is not None:
+            found.setdefault(event.cause_id, {})[event.broker] = event.ts_adj
+    return found
 
 
 def _clock_errors(events: Iterable[SilverEvent]) -> dict[int, int | None]:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sparkjobs.answers.facts import Facts, Tally
 from sparkjobs.gold import Coverage
+
+#: the question without whose answer a report is blind
+ENDS: Final = "end of an outage"
+KRAFT: Final = "these are logs of KRaft (QuorumController), whose partitions are not ZooKeeper's: not read here"
 
 
 class _Seen(NamedTuple):
@@ -18,6 +22,7 @@ class _Seen(NamedTuple):
     is_ours: bool
     has_trips: bool
     has_durations: bool
+    has_states: bool
 
     @property
     def has_controller_log(self) -> bool:
@@ -34,12 +39,13 @@ def coverage_of(tallies: Sequence[Tally], facts: Facts) -> Iterator[Coverage]:
         frozenset(one.event for one in tallies),
         any(one.level == "TRACE" and one.event in ("partition_changed", "request_received") for one in tallies),
         any(one.event == "broker_changed" for one in tallies),
-        any(one.event == "response_received" for one in tallies),
+        any(one.event == "response_received" and one.api is not None for one in tallies),
         any(one.event == "request_done" and one.level != "TRACE" for one in tallies),
+        any(one.event == "partition_changed" and one.level == "INFO" for one in tallies),
     )
     answers = {
         "start of an outage": _starts(seen),
-        "end of an outage": _ends(seen),
+        ENDS: _ends(seen),
         "who was controller": _tenures(seen),
         "which brokers acknowledged": _acks(seen),
         "in-sync replicas": _isrs(seen),
@@ -70,6 +76,8 @@ def _starts(seen: _Seen) -> tuple[str, str]:
 def _ends(seen: _Seen) -> tuple[str, str]:
     if "partition_changed" in seen.events:
         return "exact", "each election has a line"
+    if "quorum_said" in seen.events:
+        return "none", KRAFT
     return "none", "no controller's state-change.log among the files"
 
 
@@ -82,13 +90,21 @@ def _tenures(seen: _Seen) -> tuple[str, str]:
 
 
 def _acks(seen: _Seen) -> tuple[str, str]:
-    if seen.events & {"leader_started", "request_done"}:
+    if "follower_started" in seen.events or (seen.is_ours and "request_done" in seen.events):
         return "exact", "brokers' own lines"
+    if "leader_started" in seen.events:
+        return "partial", "only new leaders say at which leader epoch they began"
+    if "request_done" in seen.events:
+        return "none", "before 2.6 brokers do not say at which leader epoch they did what they were told"
     return "none", "no broker's state-change.log among the files"
 
 
 def _isrs(seen: _Seen) -> tuple[str, str]:
-    if seen.is_ours or ("isr_changed" in seen.events and seen.has_server_log):
+    if seen.is_ours:
+        return "exact", "changes have lines"
+    if not seen.has_states:
+        return "partial", "before 2.6 versions of states are printed with elections only, before 0.10 not at all"
+    if "isr_changed" in seen.events and seen.has_server_log:
         return "exact", "changes have lines"
     return "partial", "no server.log: what leaders asked for is seen only with the next election"
 
@@ -119,11 +135,13 @@ def _zookeeper(seen: _Seen) -> tuple[str, str]:
 
 
 def _latencies(seen: _Seen) -> tuple[str, str]:
-    if seen.has_trips:
+    if seen.has_trips and seen.events & {"request_received", "metadata_cached"}:
         return "exact", "TRACE: both sides of requests have lines"
     if seen.is_ours or seen.has_durations:
         return "partial", "brokers say how long they worked; the controller's side needs TRACE"
-    return "none", "neither TRACE nor lines that say how long a request took"
+    if "response_received" in seen.events and not seen.has_trips:
+        return "none", "before 1.1 a response does not say which request it answers"
+    return "none", "neither TRACE of both sides nor lines that say how long a request took"
 
 
 def _brokers(tallies: Sequence[Tally], facts: Facts) -> tuple[str, str]:

@@ -1,8 +1,8 @@
 """What happened to a cluster as a whole: who was controller when, which brokers went and how, what was deleted.
 
 Everything else rests on it, and it is small: some lines for each controller and broker, however large the logs are.
-`facts_for` concludes it from the few events of `CLUSTER_EVENTS`, from `Tally` (how often which kind of line occurs,
-and from when to when) and from `Voices` (when each broker was last heard before a moment).
+`facts_for` concludes it from the few events that are `is_of_cluster`, from `Tally` (how often which kind of line
+occurs, and from when to when) and from `Voices` (when each broker was last heard before a moment).
 
 Terms are ordered by their epoch, never by a clock. Pure; it must never read or write anything.
 """
@@ -43,7 +43,19 @@ CLUSTER_EVENTS: Final = frozenset(
         "topic_changed",
     }
 )
+#: how our controller's requests end: a broker's own line, which names the cause that its controller gave
+ANSWERED: Final = ("request_done", "LeaderAndIsr")
 GOODBYES: Final = frozenset({"server_stopping", "server_stopped", "controlled_shutdown_started"})
+
+
+def is_of_cluster(event: SilverEvent) -> bool:
+    """Whether facts rest on it."""
+    return event.event in CLUSTER_EVENTS or is_answer(event)
+
+
+def is_answer(event: SilverEvent) -> bool:
+    """Whether a broker says that it did what an election of our controller came to for it."""
+    return event.cause_id is not None and (event.event, event.api) == ANSWERED and event.error is None
 
 
 class Place(NamedTuple):
@@ -171,6 +183,7 @@ class Facts:
     steps: Sequence[Step] = ()
     asked: Sequence[Asked] = ()
     clock_err_ms: Mapping[int, int | None] = field(default_factory=dict)  # broker: how wrong its corrected clock may be
+    answered: Mapping[str, Mapping[int, int]] = field(default_factory=dict)  # cause: broker: when it had done all of it
     voices: Mapping[tuple[int, int], int] = field(default_factory=dict)  # (broker, moment): last heard before it
 
     @property

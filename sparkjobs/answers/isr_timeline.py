@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sparkjobs.answers.facts import Facts
-from sparkjobs.answers.partitions import GONE, Lives, lives_of
+from sparkjobs.answers.partitions import GONE, Lives, lives_of, with_epoch
 from sparkjobs.gold import IsrState, UncleanElection
 from sparkjobs.schemas import SilverEvent
 
@@ -141,29 +141,58 @@ def unclean_elections_of(events: Sequence[SilverEvent], facts: Facts) -> Iterato
     if _is_surely_clean(events):
         return
     states = _states_of(events)
-    confessed = [
-        e for e in sorted(events, key=_by_time) if e.event == "unclean_elected" or "unclean" in (e.reason or "")
-    ]
+    ordered = sorted(events, key=_by_time)
+    confessed = [e for e in ordered if e.event == "unclean_elected" or "unclean" in (e.reason or "")]
+    warned = [e for e in confessed if e.event == "unclean_elected" and e.version is None]
+    unmatched = {e.event_id: e for e in warned}
     for before, state in zip((None, *states), states, strict=False):
-        said = [e for e in confessed if e.version == state.version or (e.version is None and e.leader == state.leader)]
-        follows = before is not None and (before.life, before.version + 1) == (state.life, state.version)
         is_new_epoch = before is None or before.leader_epoch != state.leader_epoch
-        is_outside = follows and before is not None and before.isr is not None and state.leader not in before.isr
         if state.leader is None or state.leader < 0 or not is_new_epoch:
             continue
+        since_ms = 0 if before is None else before.from_ms
+        said = [e for e in confessed if e.version == state.version]
+        said += [e for e in warned if e.leader == state.leader and since_ms <= e.ts_adj <= state.from_ms]
+        for event in said:
+            unmatched.pop(event.event_id, None)
+        follows = before is not None and (before.life, before.version + 1) == (state.life, state.version)
+        is_outside = follows and before is not None and before.isr is not None and state.leader not in before.isr
         proof = "said" if said else "recovering" if state.is_recovering else "derived" if is_outside else None
         if proof is not None:
-            place = said[0] if said else state.first
-            yield UncleanElection(
-                cluster=state.first.cluster,
-                topic=str(state.first.topic),
-                partition=-1 if state.first.partition is None else state.first.partition,
-                at_ms=state.from_ms,
-                controller_epoch=state.controller_epoch,
-                leader=state.leader,
-                leader_epoch=state.leader_epoch,
-                isr_before=before.isr if follows and before is not None else None,
-                proof=proof,
-                file_id=place.file_id,
-                line_no=place.line_no,
-            )
+            isr_before = before.isr if follows and before is not None else None
+            yield _unclean(state, isr_before, proof, said[0] if said else state.first)
+    # 0.8 and 0.9 print no versions, so that there are no states that a warning could be about
+    yield from (_only_said(e, facts) for e in unmatched.values() if e.leader is not None and e.leader >= 0)
+
+
+def _unclean(state: _State, isr_before: tuple[int, ...] | None, proof: str, place: SilverEvent) -> UncleanElection:
+    assert state.leader is not None
+    return UncleanElection(
+        cluster=state.first.cluster,
+        topic=str(state.first.topic),
+        partition=-1 if state.first.partition is None else state.first.partition,
+        at_ms=state.from_ms,
+        controller_epoch=state.controller_epoch,
+        leader=state.leader,
+        leader_epoch=state.leader_epoch,
+        isr_before=isr_before,
+        proof=proof,
+        file_id=place.file_id,
+        line_no=place.line_no,
+    )
+
+
+def _only_said(event: SilverEvent, facts: Facts) -> UncleanElection:
+    """A line says so, and no other line says what the state was then."""
+    assert event.leader is not None
+    return UncleanElection(
+        cluster=event.cluster,
+        topic=str(event.topic),
+        partition=-1 if event.partition is None else event.partition,
+        at_ms=event.ts_adj,
+        controller_epoch=with_epoch(event, facts.terms).controller_epoch,
+        leader=event.leader,
+        leader_epoch=event.leader_epoch,
+        proof="said",
+        file_id=event.file_id,
+        line_no=event.line_no,
+    )

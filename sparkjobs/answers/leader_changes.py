@@ -1,7 +1,8 @@
 """Who was elected to lead a partition, when and why, and which brokers did what they were told; churn by the hour.
 
-An acknowledgement is a line in a broker's own log that it leads or follows at that leader epoch. Elections and
-acknowledgements meet by the partition's life and the leader epoch, never by time.
+An acknowledgement is a line in a broker's own log that it leads or follows at that leader epoch, or, of our own logs,
+that it did what that cause asked of it. Elections and acknowledgements meet by the partition's life and the leader
+epoch, or by the cause, never by time.
 """
 
 from __future__ import annotations
@@ -35,9 +36,10 @@ def leader_changes_of(events: Sequence[SilverEvent], facts: Facts) -> Iterator[L
             is_new = event.leader_epoch is None or epoch is None or key > epoch
             is_election = event.reason != "found" and (event.leader != leader or event.from_state != ONLINE)
             if is_new and is_election:
-                acked = sorted(acks.get(event.leader_epoch, {}).items(), key=lambda one: (one[1], one[0]))
-                acked = [one for one in acked if lives.topic_ids or lives.of_ms(one[1]) == life]
-                yield _change(event, leader, is_unclean(event, before), acked)
+                acked = [(ms, broker) for broker, ms in acks.get(event.leader_epoch, {}).items()]
+                acked = [one for one in acked if lives.topic_ids or lives.of_ms(one[0]) == life]
+                acked += _answers(event, facts)
+                yield _change(event, leader, is_unclean(event, before), sorted(acked))
             leader, epoch = event.leader, key
         elif event.leader is not None and event.leader != NO_LEADER:
             leader = event.leader
@@ -52,6 +54,14 @@ def _acks(events: Sequence[SilverEvent]) -> dict[int | None, dict[int, int]]:
             of_epoch = acks[event.leader_epoch]
             of_epoch[event.broker] = min(event.ts_adj, of_epoch.get(event.broker, event.ts_adj))
     return acks
+
+
+def _answers(event: SilverEvent, facts: Facts) -> Iterator[tuple[int, int]]:
+    """When each of the partition's brokers had done what the cause of this election asked of it."""
+    answered = {} if event.cause_id is None else facts.answered.get(event.cause_id, {})
+    for broker, at_ms in answered.items():
+        if broker == event.leader or broker in (event.isr or ()):
+            yield at_ms, broker
 
 
 def _change(
@@ -72,8 +82,8 @@ def _change(
         isr=event.isr,
         why=event.reason or _WHY.get(event.from_state or "", "election"),
         unclean=unclean,
-        acked=tuple(broker for broker, _ in acked),
-        acked_ms=tuple(ms for _, ms in acked),
+        acked=tuple(broker for _, broker in acked),
+        acked_ms=tuple(ms for ms, _ in acked),
         file_id=event.file_id,
         line_no=event.line_no,
     )

@@ -18,7 +18,7 @@ import msgspec
 
 from sparkjobs.answers import outages, rules
 from sparkjobs.answers.conclude import facts_for
-from sparkjobs.answers.facts import CLUSTER_EVENTS, Facts, Place, Tally, tally_key
+from sparkjobs.answers.facts import Facts, Place, Tally, is_of_cluster, tally_key
 from sparkjobs.answers.slo import DEFAULT_TARGET, Extent
 from sparkjobs.gold import GOLD
 from sparkjobs.schemas import Row, SilverEvent
@@ -122,7 +122,7 @@ def sort_events(cluster: str, events: Iterable[SilverEvent]) -> Sorted:
             found[0] += 1
             found[1] = max(found[1], at_ms)
             found[2] = min(found[2], place)
-        if name in CLUSTER_EVENTS:
+        if is_of_cluster(event):
             of.of_cluster.append(event)
         if event.topic is not None:
             if event.partition is not None and name in rules.PARTITION_EVENTS:

@@ -48,7 +48,7 @@ def by_controllers(events: Iterable[SilverEvent], terms: Sequence[Term]) -> list
     controllers = [e for e in events if e.role == "controller" and e.event in STATE_EVENTS]
     if _is_in_order(controllers):
         return controllers
-    said = sorted((_with_epoch(e, terms) for e in controllers), key=order_key)
+    said = sorted((with_epoch(e, terms) for e in controllers), key=order_key)
     decided = {_state_key(e) for e in said if e.zxid is not None and e.reason != "found"}
     kept, seen = [], set[object]()
     for event in said:
@@ -73,7 +73,7 @@ def _is_in_order(events: Iterable[SilverEvent]) -> bool:
     return True
 
 
-def _with_epoch(event: SilverEvent, terms: Sequence[Term]) -> SilverEvent:
+def with_epoch(event: SilverEvent, terms: Sequence[Term]) -> SilverEvent:
     """Some lines of old controllers do not say their epoch: it is that of the term which their writer held."""
     if event.controller_epoch is not None:
         return event

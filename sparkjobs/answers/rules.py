@@ -8,7 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from sparkjobs.answers import failovers, illegal, isr_timeline, leader_changes, operations, outages, rpc_latency
+from sparkjobs.answers import (
+    failovers,
+    illegal,
+    isr_timeline,
+    leader_changes,
+    operations,
+    outages,
+    rpc_latency,
+    zombies,
+)
 from sparkjobs.answers.coverage import coverage_of
 from sparkjobs.answers.facts import Facts, Tally, in_order
 from sparkjobs.answers.flapping import flapping_brokers, flapping_of
@@ -18,7 +27,6 @@ from sparkjobs.answers.rpc_latency import rpc_latency_of
 from sparkjobs.answers.silence import silences_of
 from sparkjobs.answers.slo import Extent, slo_of
 from sparkjobs.answers.tenures import lives_of_brokers, tenures_of
-from sparkjobs.answers.zombies import zombies_of
 from sparkjobs.answers.zookeeper import zookeeper_outages_of
 from sparkjobs.gold import GOLD
 from sparkjobs.schemas import Row, SilverEvent
@@ -38,6 +46,7 @@ OF_PARTITION: Final[Mapping[str, Rule]] = {
     "leader_changes": Rule(leader_changes.EVENTS, leader_changes.leader_changes_of),
     "isr_timeline": Rule(isr_timeline.EVENTS, isr_timeline.isr_timeline_of),
     "unclean_elections": Rule(isr_timeline.EVENTS, isr_timeline.unclean_elections_of),
+    "zombies": Rule(zombies.EVENTS, zombies.obeyed_leaders_of),
 }
 PARTITION_EVENTS: Final = frozenset[str]().union(*(rule.events for rule in OF_PARTITION.values()))
 OF_TOPIC: Final[Mapping[str, Rule]] = {
@@ -84,7 +93,7 @@ def of_cluster(
         "leader_churn": lambda: leader_changes.churn_of(changes),
         "flapping": lambda: flapping_brokers(facts),
         "operations": lambda: operations.elections_asked(facts),
-        "zombies": lambda: zombies_of(tallies, facts),
+        "zombies": lambda: zombies.zombies_of(tallies, facts),
         "slo_daily": lambda: slo_of(ended, extents, facts.cluster, target, silences),
         "coverage": lambda: coverage_of(tallies, facts),
     }

@@ -15,14 +15,14 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Final
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
 from sparkjobs.answers import illegal, outages, rules
 from sparkjobs.answers import rpc_latency_spark as latency
 from sparkjobs.answers.conclude import facts_for
-from sparkjobs.answers.facts import CLUSTER_EVENTS, TALLIED, Facts, Place, Tally
+from sparkjobs.answers.facts import ANSWERED, CLUSTER_EVENTS, TALLIED, Facts, Place, Tally
 from sparkjobs.answers.local import Answers, partition_rows, sorted_rows
 from sparkjobs.answers.slo import DEFAULT_TARGET, Extent
 from sparkjobs.arrow import READ, batches_of, batches_of_tables, event_of, events_in
@@ -34,7 +34,7 @@ FactsOf = Mapping[str, Facts]
 _PARTITION: Final = ("cluster", "topic", "partition")
 _TOPIC: Final = ("cluster", "topic")
 #: of which some rows are about a partition or a topic, and others about the whole cluster
-_IN_PARTS: Final = ("flapping", "operations")
+_IN_PARTS: Final = ("flapping", "operations", "zombies")
 
 
 def answers_for(events: DataFrame, target: float = DEFAULT_TARGET) -> Answers:
@@ -90,7 +90,7 @@ def tallies_of(events: DataFrame) -> list[Tally]:
 
 def facts_of(tallies: Iterable[Tally], events: DataFrame) -> FactsOf:
     """Of each cluster; the voices are looked up by Spark."""
-    known = collected(events, CLUSTER_EVENTS)
+    known = collected(events.filter(_of_cluster()))
     by_cluster: dict[str, list[Tally]] = {}
     for one in tallies:
         by_cluster.setdefault(one.cluster, []).append(one)
@@ -102,9 +102,15 @@ def facts_of(tallies: Iterable[Tally], events: DataFrame) -> FactsOf:
     return {cluster: replace(one, voices=voices.get(cluster, {})) for cluster, one in facts.items()}
 
 
-def collected(events: DataFrame, names: Iterable[str]) -> list[SilverEvent]:
-    """The few events of these names."""
-    return list(one_by_one(events, names))
+def _of_cluster() -> Column:
+    """As `is_of_cluster` has it."""
+    is_answer = (F.struct("event", "api") == F.struct(*map(F.lit, ANSWERED))) & F.col("cause_id").isNotNull()
+    return F.col("event").isin(*CLUSTER_EVENTS) | (is_answer & F.col("error").isNull())
+
+
+def collected(few: DataFrame) -> list[SilverEvent]:
+    """All of them."""
+    return list(map(event_of, values_in(few.select(*READ))))
 
 
 def one_by_one(events: DataFrame, names: Iterable[str]) -> Iterator[SilverEvent]:

@@ -1,6 +1,7 @@
 """Who acted on an epoch that was over: refused, as it should be, or obeyed.
 
-`controller_obeyed` compares a broker's lines with each other only, by its own clock, so it needs no other.
+What was obeyed is found by comparing a broker's lines with each other only, by its own clock, so it needs no other:
+the epochs of controllers in the counts, those of leaders partition by partition.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from sparkjobs.answers.facts import Facts, Tally
+from sparkjobs.answers.partitions import lives_of
 from sparkjobs.gold import Zombie
+from sparkjobs.schemas import SilverEvent
 
-EVENTS: Final = frozenset({"request_ignored", "isr_version_conflict", "request_done"})
+#: what leaders' epochs are obeyed with; births tell the lives of a topic apart
+EVENTS: Final = frozenset({"leader_started", "follower_started", "partition_changed"})
 _REFUSALS: Final = {
     "stale_controller_epoch": "controller_refused",
     "stale_leader_epoch": "leader_refused",
@@ -36,6 +40,34 @@ def zombies_of(tallies: Sequence[Tally], facts: Facts) -> Iterator[Zombie]:
     yield from _spoke(tallies, facts)
 
 
+def obeyed_leaders_of(events: Sequence[SilverEvent], facts: Facts) -> Iterator[Zombie]:
+    """Of one partition: a broker led or followed at a leader epoch below one that it had led or followed at before.
+    A topic that is made anew begins at 0 again, whether or not a line says that it was."""
+    starts = [event for event in events if event.event != "partition_changed"]
+    lives, highest = lives_of(events) if starts else None, dict[tuple[int, int], int]()
+    for event in sorted(starts, key=lambda event: (event.ts_utc, event.file_id, event.line_no)):
+        epoch, broker = event.leader_epoch, event.broker
+        if lives is None or epoch is None or broker is None:
+            continue
+        key = (broker, lives.of(event))
+        if epoch > 0 and epoch < highest.get(key, 0):
+            yield Zombie(
+                cluster=event.cluster,
+                kind="leader_obeyed",
+                stale=event.broker if event.event == "leader_started" else event.leader,
+                witness=broker,
+                controller_epoch=event.controller_epoch,
+                topic=event.topic,
+                partition=event.partition,
+                first_ms=event.ts_adj,
+                last_ms=event.ts_adj,
+                times=1,
+                file_id=event.file_id,
+                line_no=event.line_no,
+            )
+        highest[key] = max(epoch, highest.get(key, 0)) if epoch else 0
+
+
 def _zombie(
     cluster: str, kind: str, stale: int | None, witness: int | None, epoch: int | None, found: Iterable[Tally]
 ) -> Zombie:
@@ -46,7 +78,6 @@ def _zombie(
         stale=stale,
         witness=witness,
         controller_epoch=epoch,
-        topic=None,
         first_ms=found[0].first_ms,
         last_ms=max(one.last_ms for one in found),
         times=sum(one.times for one in found),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import gettempdir
 from typing import Any, Final, NamedTuple
@@ -16,11 +17,13 @@ from sparkjobs.bundle import Bundle
 from sparkjobs.cli import engine_options, input_options, lab_folder
 from sparkjobs.commands.shared import bundle_from, example, progress, read_locally, steps, table, write_tables
 from sparkjobs.gold import GOLD
+from sparkjobs.local.quotes import lines_at
+from sparkjobs.report.accounting import Input
 from sparkjobs.report.drawing import lasting
-from sparkjobs.report.findings import OF_VERDICT, verdict_for
-from sparkjobs.report.page import Input, Quoting
-from sparkjobs.report.write import quoting, quoting_findings, write_report
-from sparkjobs.schemas import Row, SilverEvent, SilverQuarantine
+from sparkjobs.report.page import Quoting
+from sparkjobs.report.verdict import OF_VERDICT, verdict_for
+from sparkjobs.report.write import quoting_findings, write_report
+from sparkjobs.schemas import Row, SilverQuarantine
 
 #: lines in quarantine that a report may quote
 QUARANTINE_SHOWN: Final = 10_000
@@ -55,8 +58,8 @@ def answered(
         silver = read_locally(bundle)
         ingested = silver.ingested
         answers = answers_for(ingested.events, target)
-        read = Input(ingested.counts, ingested.quarantine, silver.skew)
-        return Answered(answers, read, quoting(ingested.files, ingested.events, answers))
+        read = Input(ingested.counts, ingested.quarantine, silver.skew, ingested.files)
+        return Answered(answers, read, quoting_findings(ingested.files, answers, partial(lines_at, ingested.files)))
     return _answered_by_spark(bundle, master, target, out or Path(gettempdir()))
 
 
@@ -66,8 +69,9 @@ def _answered_quickly(bundle: Bundle, target: float, only: Collection[str]) -> A
     with progress("reading", bundle.size_bytes) as advance:
         done = conclude(bundle.files, target, only, on_bytes=lambda size: advance(size, "reading"))
     is_whole = done.answers.keys() >= GOLD.keys()
-    quote = quoting_findings(done.files, done.answers) if is_whole else lambda file_id, line_no: None
-    return Answered(done.answers, Input(done.counts, done.quarantine, done.skew), quote)
+    look_up = partial(lines_at, done.files)
+    quote = quoting_findings(done.files, done.answers, look_up) if is_whole else lambda file_id, line_no: None
+    return Answered(done.answers, Input(done.counts, done.quarantine, done.skew, done.files), quote)
 
 
 def _answered_by_spark(bundle: Bundle, master: str | None, target: float, out: Path) -> Answered:
@@ -77,7 +81,8 @@ def _answered_by_spark(bundle: Bundle, master: str | None, target: float, out: P
     from sparkjobs.answers import spark as by_spark  # noqa: PLC0415
     from sparkjobs.spark import clocks  # noqa: PLC0415
     from sparkjobs.spark.frames import rows_of  # noqa: PLC0415
-    from sparkjobs.spark.ingest import ingest, places_in, staging_below  # noqa: PLC0415
+    from sparkjobs.spark.ingest import ingest, staging_below  # noqa: PLC0415
+    from sparkjobs.spark.quotes import lines_of  # noqa: PLC0415
 
     with staging_below(out) as staging, steps("parsing", "clocks", "answers", "quotes") as step:
         done = ingest(spark, bundle.files, staging)
@@ -88,9 +93,9 @@ def _answered_by_spark(bundle: Bundle, master: str | None, target: float, out: P
             answers = by_spark.answers_for(clocks.corrected(said, skew), target)
             step()
         quarantine = list(rows_of(done.quarantine.limit(QUARANTINE_SHOWN), SilverQuarantine))
-        quoted = list(rows_of(places_in(done.events, answers), SilverEvent))
+        quote = quoting_findings(done.files, answers, partial(lines_of, done.events))
         step()
-    return Answered(answers, Input(done.counts, quarantine, skew), quoting(done.files, quoted, answers))
+    return Answered(answers, Input(done.counts, quarantine, skew, done.files), quote)
 
 
 @click.command(

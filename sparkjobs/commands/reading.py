@@ -10,12 +10,17 @@ from typing import Any
 import click
 
 from sparkjobs.answers.local import answers_for
+from sparkjobs.bundle import zones_of
 from sparkjobs.cli import engine_options, input_options
 from sparkjobs.commands.shared import Moment, bundle_from, example, moment_text, place_of, read_locally, table
+from sparkjobs.files import Zones
+from sparkjobs.local.ingest import Ingested
+from sparkjobs.local.quotes import whole_events
 from sparkjobs.parse.shapes import UNLISTED
 from sparkjobs.report.story import story_for
 from sparkjobs.report.write import quoting
 from sparkjobs.schemas import SilverEvent, SilverSkew
+from sparkjobs.skew import zone_hint
 
 
 def register(logs: click.Group, top: click.Group) -> None:
@@ -64,21 +69,22 @@ def merge(
 ) -> None:
     """Merge logs of several brokers, as Kafka's StateChangeLogMerger did; of all versions, clocks corrected.
 
-    The lines come out as they stand in the logs; duplicates once.
+    The lines come out as they stand in the logs, with what belongs to them below; duplicates once.
     """
     wanted = _numbers(partitions)
     if wanted and topic is None:
         raise click.UsageError("--partitions needs --topic")
     bundle = bundle_from(given)
-    for event in in_order(read_locally(bundle).ingested.events):
+    events = in_order(read_locally(bundle).ingested.events)
+    whole = whole_events(bundle.files, ((event.file_id, event.line_no) for event in events))
+    for event in events:
         if topic is not None and (event.topic != topic or (wanted and event.partition not in wanted)):
             continue
         if (from_ms is not None and event.ts_adj < from_ms) or (to_ms is not None and event.ts_adj > to_ms):
             continue
-        prefix = f"{place_of(bundle, event.file_id, event.line_no)}: " if where else ""
-        click.echo(prefix + event.line)
-        if event.trace is not None:
-            click.echo(prefix + event.trace)
+        lines = whole.get((event.file_id, event.line_no), (event.line,))
+        for line_no, line in enumerate(lines, start=event.line_no):
+            click.echo((f"{place_of(bundle, event.file_id, line_no)}: " if where else "") + line)
 
 
 def in_order(events: list[SilverEvent]) -> list[SilverEvent]:
@@ -127,6 +133,7 @@ def doctor(**given: Any) -> None:
     table(_HEADS, sorted(rows, key=str))
     click.echo()
     _say_span(ingested.events)
+    _say_zones(ingested, zones_of(given["zones"]))
     _say_clocks(silver.skew)
     _say_coverage(ingested.events)
     troubles = [f"{file.paths[0]}: {file.trouble}" for file in ingested.files if file.trouble]
@@ -152,22 +159,38 @@ def _say_span(events: list[SilverEvent]) -> None:
     )
 
 
+def _say_zones(ingested: Ingested, zones: Zones) -> None:
+    """A file is read in one time zone, so that of one broker does not hold where several speak."""
+    spoke: dict[str, set[int]] = {}
+    for event in ingested.events:
+        if event.broker is not None:
+            spoke.setdefault(event.file_id, set()).add(event.broker)
+    for file in ingested.files:
+        speakers = spoke.get(file.file_id, set()) if file.layout != "klamm" else set()
+        for broker in sorted(speakers & zones.by_broker.keys()):
+            if zones.by_broker[broker] != file.tz:
+                click.echo(
+                    f"Broker {broker} speaks in {file.paths[0]}, but so do others: it is read as {file.tz}, "
+                    f"not as {zones.by_broker[broker]}."
+                )
+
+
 def printable(line: str) -> str:
     """Junk may hold what a terminal would obey."""
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in line)
 
 
 def _say_clocks(skew: list[SilverSkew]) -> None:
-    hours: dict[tuple[int, int, int | None, str, int], list[int]] = {}
+    hours: dict[tuple[int, int, int | None, str, int, str | None], list[int]] = {}
     for row in skew:
         if row.method in _METHODS:
-            known = (row.broker, row.offset_ms, row.err_ms, row.method, row.samples)
+            known = (row.broker, row.offset_ms, row.err_ms, row.method, row.samples, zone_hint(row))
             hours.setdefault(known, []).append(row.hour)
-    for (broker, offset_ms, err_ms, method, samples), found in sorted(hours.items(), key=str):
+    for (broker, offset_ms, err_ms, method, samples, hint), found in sorted(hours.items(), key=str):
         when = f"in the hour of {moment_text(found[0])}" + (f" and {len(found) - 1} more" if found[1:] else "")
         click.echo(
             f"Clock of broker {broker} {when}: {offset_ms:+} ms, give or take {err_ms} ms "
-            f"({samples} {_METHODS[method]})."
+            f"({samples} {_METHODS[method]}){f', {hint}' if hint else ''}."
         )
     assumed = sorted({row.broker for row in skew if row.method == "assumed"})
     if assumed:

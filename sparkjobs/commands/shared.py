@@ -23,14 +23,19 @@ def example(words: str) -> str:
     return f"\b\nExample:\n  {words}"
 
 
-def bundle_from(given: dict[str, Any], master: str | None = None) -> Bundle:
-    """From the options that all commands take."""
-    layout = given["layout"]
+def checked_layout(layout: str | None) -> str | None:
+    """What was given as --layout, or why it is none."""
     if layout is not None:
         try:
             layout_for(layout)
         except ValueError as error:
             raise click.BadParameter(str(error)) from None
+    return layout
+
+
+def bundle_from(given: dict[str, Any], master: str | None = None) -> Bundle:
+    """From the options that all commands take."""
+    layout = checked_layout(given["layout"])
     return bundle_of(given["named"], given["cluster"], given["zones"], layout, master)
 
 

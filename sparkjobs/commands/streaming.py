@@ -9,7 +9,7 @@ import click
 
 from sparkjobs.bundle import zones_of
 from sparkjobs.cli import input_options
-from sparkjobs.commands.shared import example, write_tables
+from sparkjobs.commands.shared import checked_layout, example, write_tables
 from sparkjobs.files import NoLogsError, find_logs, survey
 
 
@@ -47,6 +47,7 @@ def stream(
     """
     from sparkjobs.spark.session import session_for  # noqa: PLC0415
 
+    layout = checked_layout(layout)
     spark = session_for(master)
     from sparkjobs.spark.stream import Stream  # noqa: PLC0415
 

@@ -46,10 +46,11 @@ def answered_calls(
 def _keys_of(event: SilverEvent) -> list[tuple[int, int, int, int, int]]:
     """By who says that it has the answer, and by whose request it was."""
     epoch, to, number = event.controller_epoch, event.peer_broker, event.correlation_id
-    if epoch is None or to is None or number is None or event.api not in APIS:
+    api = event.api or "LeaderAndIsr"  # up to 1.0 answers do not say; of what they may be, this tells of clocks
+    if epoch is None or to is None or number is None or api not in APIS:
         return []
     who = {one for one in (event.broker, event.controller) if one is not None}
-    return [(one, epoch, to, number, APIS.index(event.api)) for one in who]
+    return [(one, epoch, to, number, APIS.index(api)) for one in who]
 
 
 def _together(places: Sequence[tuple[str, int]], gists: Sequence[Gist]) -> tuple[Any, Any, list[str | None]]:

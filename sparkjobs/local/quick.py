@@ -18,7 +18,7 @@ import numpy as np
 
 from sparkjobs.answers import rules
 from sparkjobs.answers.conclude import facts_for
-from sparkjobs.answers.facts import CLUSTER_EVENTS, Facts, Place, Tally
+from sparkjobs.answers.facts import Facts, Place, Tally, is_of_cluster
 from sparkjobs.answers.local import Answers, sorted_rows
 from sparkjobs.answers.slo import DEFAULT_TARGET, Extent
 from sparkjobs.causality import Gaps, gaps_in, is_of_pair
@@ -110,7 +110,7 @@ class _Conclusion:
         skew = self._skew(calls)
         tallies = list(self._tallies(skew))
         others = corrected(self.others, skew)
-        facts = facts_for(self.cluster, tallies, [event for event in others if event.event in CLUSTER_EVENTS])
+        facts = facts_for(self.cluster, tallies, list(filter(is_of_cluster, others)))
         facts = replace(facts, voices=dict(self._voices(facts.moments, skew)))
         question = Question(facts, skew, _needed(only, facts))
         shares = self.crew.each(rows_of_share, [question] * self.crew.size)

@@ -6,10 +6,12 @@ import zlib
 from bisect import bisect_right
 from codecs import BOM_UTF8
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Final
 
-from sparkjobs.files import open_content
+from sparkjobs.files import lines_of, open_content
+from sparkjobs.parse.lines import CONTINUES, LineReader
 from sparkjobs.schemas import LINE_KEPT, BronzeFile
 
 _CHUNK_BYTES: Final = 1 << 20
@@ -30,6 +32,33 @@ def lines_at(files: Iterable[BronzeFile], places: Iterable[Place]) -> Mapping[Pl
         except (OSError, EOFError, zlib.error):
             continue  # its row says so, or it went since; a finding stands without its quote
     return found
+
+
+def whole_events(files: Iterable[BronzeFile], places: Iterable[Place]) -> Mapping[Place, Sequence[str]]:
+    """Of events that are more than what silver keeps of their line: the line, and what belongs to it below."""
+    events: dict[str, set[int]] = defaultdict(set)
+    for file_id, line_no in places:
+        events[file_id].add(line_no)
+    found: dict[Place, Sequence[str]] = {}
+    for file in files:
+        try:
+            with open_content(file.paths[0]) as content:
+                for line_no, lines in _continued(lines_of(content), events[file.file_id], LineReader(file)):
+                    found[file.file_id, line_no] = lines
+        except (OSError, EOFError, zlib.error):
+            continue  # as above
+    return found
+
+
+def _continued(lines: Iterable[str], events: Collection[int], reader: LineReader) -> Iterator[tuple[int, list[str]]]:
+    at, whole = 0, list[str]()
+    for line_no, line in enumerate(chain(lines, [None]), start=1):
+        if line is not None and line_no not in events and whole and reader.read(line, line_no) is CONTINUES:
+            whole.append(line)
+            continue
+        if len(whole) > 1 or sum(map(len, whole)) > LINE_KEPT:
+            yield at, whole
+        at, whole = line_no, [line] if line is not None and line_no in events else []
 
 
 def _lines(path: str, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:

@@ -18,6 +18,7 @@ _DATE = (
     r"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{3,9})?(?:Z| ?[+-](?:0\d|1[0-4]):?[0-5]\d)?"
     r"|\d{13}|\d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d[.,]\d{3}"
 )
+DATE: Final = re.compile(_DATE, re.ASCII)
 _PARTS: Final = {
     "d": ("ts", _DATE),
     "p": ("level", r"TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL"),

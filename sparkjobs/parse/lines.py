@@ -34,7 +34,6 @@ _OLD_WHO: Final = re.compile(r"(?:Controller|Broker) (\d{1,9})(?: epoch (\d{1,9}
 _STATE_LOGGERS: Final = ("state.change.logger", "change.logger", "logger")
 _DIGITS: Final = "0123456789"
 _BROKER_EPOCHS: Final = re.compile(r"BrokerState\(brokerId=(\d+), brokerEpoch=-?\d+\)")
-
 #: what a line is when it is no event
 CONTINUES: Final = "continuation"
 
@@ -143,11 +142,11 @@ class LineReader:
         )
 
     def _read_ours(self, text: str | None, line: str, line_no: int, *, is_cut: bool) -> SilverEvent | str:
-        if not text or not text.strip():
+        if text is not None and not text.strip():
             return CONTINUES
-        row = row_of_ours(text, self.file.broker)
-        if row is None:
-            return "torn" if is_cut or text.startswith("{") else "no_header"
+        row = None if text is None else row_of_ours(text, self.file.broker)
+        if row is None or text is None:
+            return "torn" if is_cut or (text or "").startswith("{") else "no_header"
         at_ms = row.pop("at_ms")
         if not 0 <= at_ms < LAST_MS:
             return "bad_timestamp"
@@ -167,6 +166,8 @@ class LineReader:
             key = "#" + body.lstrip(_DIGITS)[:KEY_LENGTH].lower()
         if head.logger.endswith("KafkaServer") or message.startswith("[KafkaServer "):
             key = f"kafkaserver: {key}"
+        elif message.startswith("[QuorumController "):
+            key = "quorumcontroller:"
         shape = route(key, body)
         if head.is_open and shape is not None:
             return "torn"
@@ -288,11 +289,12 @@ def _unwrapper(wrapper: str | None) -> Callable[[str], str | None]:
 
 
 def _from_json(line: str) -> str | None:
+    """What a shipper read: one line, or an event with its stack trace, of which the first line is the event."""
     try:
         fields = msgspec.json.decode(line, type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError):
         return None if line.strip() else line
     for name in JSON_FIELDS:
         if isinstance(fields.get(name), str):
-            return str(fields[name]).rstrip("\r\n")
+            return str(fields[name]).partition("\n")[0].removesuffix("\r")
     return None

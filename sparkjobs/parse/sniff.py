@@ -7,11 +7,12 @@ fits the most lines, then the earlier. Nothing fits: the file has no layout, and
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Final
 
 import msgspec
 
-from sparkjobs.parse.layouts import LAYOUTS, WRAPPERS
+from sparkjobs.parse.layouts import DATE, LAYOUTS, WRAPPERS
 from sparkjobs.parse.lines import LineReader
 from sparkjobs.parse.moments import millis_of
 from sparkjobs.parse.ours import row_of_ours
@@ -36,11 +37,12 @@ class Sniffed(msgspec.Struct, frozen=True):
 
 def sniff(lines: Sequence[str], layout: str | None = None) -> Sniffed:
     """`layout` when the user named one."""
-    sample = [line for line in lines[: 10 * SAMPLED] if line.strip()]
-    sample = [line for line in sample if not line[0].isspace()][:SAMPLED]
-    ours = [row for line in sample if (row := row_of_ours(line, None)) is not None]
-    if ours and 2 * len(ours) >= len(sample):
-        return Sniffed("klamm", None, frozenset[int](), str(ours[0]["at_ms"]))
+    sample = list(islice((line for line in lines[: 10 * SAMPLED] if _may_be_event(line)), SAMPLED))
+    for wrapper in _WRAPPED:
+        reader = LineReader(_nobody("klamm", wrapper))
+        ours = [row for line in sample if (row := row_of_ours(reader.unwrap(line) or "", None)) is not None]
+        if ours and 2 * len(ours) >= len(sample):
+            return Sniffed("klamm", wrapper, frozenset[int](), str(ours[0]["at_ms"]))
     best, best_score = Sniffed(), (0, 0)
     for wrapper in _WRAPPED:
         for pattern in LAYOUTS if layout is None else (layout,):
@@ -55,10 +57,13 @@ def sniff(lines: Sequence[str], layout: str | None = None) -> Sniffed:
     return best
 
 
+def _may_be_event(line: str) -> bool:
+    """Banners, dumps of settings and stack traces have no dates; what they hide may be far down."""
+    return not line[:1].isspace() and DATE.search(line) is not None
+
+
 def _try(sample: Sequence[str], layout: str, wrapper: str | None) -> tuple[Sniffed, tuple[int, int]]:
     reader = LineReader(_nobody(layout, wrapper))
-    if not any(isinstance(reader.read(line, 0), SilverEvent) for line in sample[:20]):
-        return Sniffed(), (0, 0)
     read = [reader.read(line, 0) for line in sample]
     events = [one for one in read if isinstance(one, SilverEvent)]
     known = [one for one in events if one.shape_id != UNLISTED]

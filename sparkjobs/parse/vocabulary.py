@@ -80,6 +80,7 @@ EVENTS: Final[dict[str, str]] = {
     "registering": "broker",
     "registered": "broker, broker_epoch",
     "log_directory_failed": "broker, reason",
+    "quorum_said": "nothing: a line of KRaft's controller, which is named so that nobody takes its silence for health",
     # our own logs, where Kafka has no word for it
     "broker_changed": "peer_broker, broker_epoch, from_state, to_state, reason",
     "topic_changed": "topic, to_state, reason",

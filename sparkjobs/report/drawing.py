@@ -46,6 +46,11 @@ def lasting(length_ms: float | None) -> str:
     return f"{length_ms / 3_600_000:.1f} h"
 
 
+def counted(number: int, what: str) -> str:
+    """A number of things as people say it."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """A stretch of time across a picture."""

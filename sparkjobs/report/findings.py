@@ -1,15 +1,15 @@
-"""What a person should know first: the verdict, and the findings with the lines that prove them. Pure, no markup."""
+"""What a person should know next: the findings, with the places of the lines that prove them. Pure, no markup."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from sparkjobs.answers.local import Answers
 from sparkjobs.answers.operations import PREFERRED
-from sparkjobs.report.drawing import clock, lasting
+from sparkjobs.report.drawing import clock, counted, lasting
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,73 +22,6 @@ class Finding:
     words: str
     file_id: str = ""
     line_no: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The answer in one sentence, and the numbers beside it."""
-
-    mood: str  # bad: something is wrong now or data may be lost; worn: it was and is over; good
-    sentence: str
-    numbers: Mapping[str, str]
-
-
-#: tables that the verdict rests on
-OF_VERDICT: Final = (
-    "partition_outages",
-    "unclean_elections",
-    "controller_tenures",
-    "broker_lives",
-    "zookeeper_outages",
-    "failovers",
-)
-
-
-def verdict_for(answers: Answers) -> Verdict:
-    """Worst first: is it over? was data lost? how bad was it?"""
-    outages: Sequence[Any] = answers["partition_outages"]
-    unclean = len(answers["unclean_elections"])
-    still = [one for one in outages if one.open]
-    hit = {(one.cluster, one.topic, one.partition) for one in outages}
-    end_ms = max((one.last_seen_ms for one in _rows(answers, "broker_lives")), default=0)
-    lengths = [(one.end_ms if one.end_ms is not None else max(end_ms, one.start_ms)) - one.start_ms for one in outages]
-    felt = [one.end_ms - one.leader_last_seen_ms for one in outages if one.end_ms and one.leader_last_seen_ms]
-    losses = Counter(one.how for one in _rows(answers, "failovers"))
-    if not answers["broker_lives"]:
-        mood, sentence = "bad", "Nothing is known: no line of these logs was understood. See `klamm logs doctor`."
-    elif still:
-        mood = "bad"
-        sentence = f"Not over: {_count(len(still), 'partition')} without a leader where the logs end."
-    elif unclean:
-        mood = "bad"
-        sentence = f"Over, but data may be lost: {_count(unclean, 'unclean election')}."
-    elif outages:
-        mood = "worn"
-        sentence = f"Over. {_count(len(hit), 'partition')} without a leader at some time; none where the logs end."
-    elif losses:
-        mood, sentence = "worn", "Brokers went, and no partition is known to have been without a leader."
-    elif answers["zookeeper_outages"]:
-        mood, sentence = "worn", "ZooKeeper was away, and no partition is known to have been without a leader."
-    else:
-        mood, sentence = "good", "Nothing went offline in these logs."
-    evidence = Counter(one.evidence for one in outages)
-    return Verdict(
-        mood,
-        sentence,
-        {
-            "outages": str(len(outages)),
-            "without a leader, summed": lasting(sum(lengths)),
-            "longest": lasting(max(lengths, default=None)),
-            "longest as clients felt it, at most": lasting(max(felt, default=None)),
-            "controllers": str(len(answers["controller_tenures"])),
-            "brokers lost": ", ".join(f"{count} {how}" for how, count in sorted(losses.items())) or "0",
-            "starts known": ", ".join(f"{count} {grade}" for grade, count in sorted(evidence.items())) or "-",
-        },
-    )
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def findings_for(answers: Answers) -> list[Finding]:
@@ -175,20 +108,23 @@ def _controllers(answers: Answers) -> Iterator[Finding]:
             )
             yield Finding(one.to_ms or one.from_ms, 3, "controller deposed", words, one.file_id, one.line_no)
     for one in _rows(answers, "zombies"):
-        said = {
-            "controller_refused": "refused what the deposed controller",
-            "controller_obeyed": "OBEYED what the deposed controller",
-            "leader_refused": "refused a stale leader epoch of controller",
-        }.get(one.kind)
-        if said is not None:
-            words = f"Broker {one.witness} {said} {one.stale} sent (epoch {one.controller_epoch}), {one.times} times"
-        elif one.kind == "controller_spoke":
-            words = f"Broker {one.stale} worked as controller epoch {one.controller_epoch} until "
-            words += f"{clock(one.last_ms)}, after broker {one.witness} had taken over"
-        else:
-            words = f"Broker {one.stale} led on a stale version and was refused, {one.times} times"
-        weight = 1 if one.kind == "controller_obeyed" else 4
+        words = _ZOMBIES[one.kind].format(one=one, last=clock(one.last_ms))
+        weight = 1 if one.kind.endswith("_obeyed") else 4
         yield Finding(one.first_ms, weight, "zombie", words, one.file_id, one.line_no)
+
+
+_ZOMBIES: Final = {
+    "controller_refused": "Broker {one.witness} refused what the deposed controller {one.stale} sent "
+    "(epoch {one.controller_epoch}), {one.times} times",
+    "controller_obeyed": "Broker {one.witness} OBEYED what the deposed controller {one.stale} sent "
+    "(epoch {one.controller_epoch}), {one.times} times",
+    "controller_spoke": "Broker {one.stale} worked as controller epoch {one.controller_epoch} until {last}, "
+    "after broker {one.witness} had taken over",
+    "leader_refused": "Broker {one.witness} refused a stale leader epoch of controller {one.stale} "
+    "(epoch {one.controller_epoch}), {one.times} times",
+    "leader_obeyed": "Broker {one.witness} OBEYED a stale leader epoch of {one.topic}-{one.partition}",
+    "isr_refused": "Broker {one.stale} led on a stale version and was refused, {one.times} times",
+}
 
 
 def _cluster(answers: Answers) -> Iterator[Finding]:
@@ -263,7 +199,7 @@ def _place_of(row: tuple[int, int, Any]) -> tuple[int, int, str, int]:
 
 
 def _done_words(kind: str, topic: str, ones: Sequence[Any]) -> str:
-    partitions = _count(len({(one.topic, one.partition) for one in ones}), "partition")
+    partitions = counted(len({(one.topic, one.partition) for one in ones}), "partition")
     if kind == "deletion":
         return f"Topic {topic} was deleted."
     if kind == "creation":
@@ -272,7 +208,7 @@ def _done_words(kind: str, topic: str, ones: Sequence[Any]) -> str:
     if kind == PREFERRED:
         asked = [one for one in ones if one.topic is None]
         by = ", ".join(sorted({_ASKED_BY.get(one.why, one.why) for one in asked}))
-        moved = _count(len({(one.topic, one.partition) for one in ones if one.topic is not None}), "partition")
+        moved = counted(len({(one.topic, one.partition) for one in ones if one.topic is not None}), "partition")
         words = f"First replicas were to lead again{f', asked for {by}' if by else ''}"
         return f"{words}; {moved} went back to theirs." if len(asked) < len(ones) else f"{words}."
     failed = sum(one.outcome != "done" for one in ones)

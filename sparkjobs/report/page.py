@@ -7,20 +7,19 @@ line and where it stands, for the lines that prove something.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from html import escape
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
 from sparkjobs.answers.local import Answers
 from sparkjobs.report import pictures
+from sparkjobs.report.accounting import Input, accounting
 from sparkjobs.report.drawing import clock, lasting
-from sparkjobs.report.findings import Finding, findings_for, verdict_for
+from sparkjobs.report.findings import Finding, findings_for
 from sparkjobs.report.summary import summary_for
-from sparkjobs.report.tables import row_of, table_of
-from sparkjobs.schemas import SilverCount, SilverQuarantine, SilverSkew
-
-#: rows of a table that are shown; the rest is in the JSON and Parquet beside the page
-ROWS_SHOWN: Final = 300
+from sparkjobs.report.tables import ROWS_SHOWN, row_of, table_of, worst
+from sparkjobs.report.verdict import verdict_for
 
 
 class Quote(NamedTuple):
@@ -32,35 +31,33 @@ class Quote(NamedTuple):
 
 
 Quoting = Callable[[str, int], Quote | None]
-
-
-class Input(NamedTuple):
-    """Where the lines went."""
-
-    counts: Sequence[SilverCount] = ()
-    quarantine: Sequence[SilverQuarantine] = ()
-    skew: Sequence[SilverSkew] = ()
+#: how a moment is written: with its day, where the logs are of more than one
+Clock = Callable[[int | None], str]
+_DAY_MS: Final = 86_400_000
 
 
 def page_for(answers: Answers, quote: Quoting, read: Input, made_by: str) -> str:
     """The whole page."""
     span = pictures.span_of(answers)
+    at = partial(clock, with_day=span is not None and span.to_ms - span.from_ms > _DAY_MS)
     clusters = ", ".join(sorted({row.cluster for rows in answers.values() for row in rows}))  # type: ignore[attr-defined]
     parts = [_verdict(answers)]
     if span is not None:
         parts += [
             _section("course", "What happened when", pictures.lanes(answers, span), _LANES),
-            _section("findings", "Findings", _findings(findings_for(answers), quote)),
+            _section("findings", "Findings", _findings(findings_for(answers), quote, at)),
             _section("partitions", "The worst partitions", pictures.partitions(answers, span), _PARTITIONS),
             _section("heat", "Where and when nobody led", pictures.heat(answers, span)),
             _section("failovers", "Failovers, phase by phase", pictures.waterfalls(answers)),
-            _section("outages", "Outages", _outages(answers)),
-            _section("controllers", "Controllers", _controllers(answers) + _TAKEOVERS + pictures.takeovers(answers)),
+            _section("outages", "Outages", _outages(answers, at)),
+            _section(
+                "controllers", "Controllers", _controllers(answers, at) + _TAKEOVERS + pictures.takeovers(answers)
+            ),
             _section("churn", "Leader changes and flapping", _churn(answers)),
             _section("latency", "How long requests took", _latency(answers)),
             _section("slo", "Availability and error budget", _slo(answers)),
         ]
-    parts.append(_section("input", "What this rests on", _coverage(answers) + _accounting(read)))
+    parts.append(_section("input", "What this rests on", _coverage(answers) + accounting(read)))
     period = "" if span is None else f"{clock(span.from_ms, with_day=True)} to {clock(span.to_ms, with_day=True)} UTC"
     here = files("sparkjobs.report")
     style, script = (here.joinpath(name).read_text(encoding="utf-8") for name in ("style.css", "page.js"))
@@ -130,29 +127,29 @@ def _verdict(answers: Answers) -> str:
     )
 
 
-def _findings(findings: Sequence[Finding], quote: Quoting) -> str:
+def _findings(findings: Sequence[Finding], quote: Quoting, at: Clock) -> str:
     rows = []
     for one in findings[:ROWS_SHOWN]:
         said = quote(one.file_id, one.line_no) if one.file_id else None
         proof = ""
         if said is not None:
             place = f"{escape(said.path)}, line {said.line_no}"
-            proof = f"<details><summary>{place}</summary><code>{escape(said.text[:1000])}</code></details>"
+            proof = f"<details><summary>{place}</summary><code>{escape(said.text[:1000], quote=False)}</code></details>"
         rows.append(
-            f'<tr class="w{one.weight}"><td class="n" data-v="{one.at_ms}">{clock(one.at_ms)}</td>'
+            f'<tr class="w{one.weight}"><td class="n" data-v="{one.at_ms}">{at(one.at_ms)}</td>'
             f'<td data-v="{one.weight}"><span class="tag">{escape(one.kind)}</span></td>'
             f"<td>{escape(one.words)}{proof}</td></tr>"
         )
     return table_of(("when", "what", ""), rows, len(findings))
 
 
-def _outages(answers: Answers) -> str:
+def _outages(answers: Answers, at: Clock) -> str:
     found: list[Any] = sorted(_rows(answers, "partition_outages"), key=lambda o: (not o.open, -_length(o), o.start_ms))
     rows = [
         row_of(
             f"{one.topic}-{one.partition}",
-            (one.start_ms, clock(one.start_ms)),
-            (one.end_ms or 0, clock(one.end_ms) if one.end_ms is not None else "still open"),
+            (one.start_ms, at(one.start_ms)),
+            (one.end_ms or 0, at(one.end_ms) if one.end_ms is not None else "still open"),
             (_length(one), lasting(_length(one))),
             (one.start_hi_ms - one.start_lo_ms, _bounds(one)),
             f"{one.cause.replace('_', ' ')}{'' if one.first_broker is None else f', broker {one.first_broker}'}",
@@ -175,25 +172,27 @@ def _bounds(outage: Any) -> str:
     return f"within {lasting(outage.start_hi_ms - outage.start_lo_ms)}"
 
 
-def _controllers(answers: Answers) -> str:
+def _controllers(answers: Answers, at: Clock) -> str:
+    tenures = _rows(answers, "controller_tenures")
     rows = [
         row_of(
             (one.controller_epoch, str(one.controller_epoch)),
             f"broker {one.broker}",
-            (one.from_ms, clock(one.from_ms)),
-            (one.to_ms or 0, clock(one.to_ms) if one.to_ms is not None else "now"),
+            (one.from_ms, at(one.from_ms)),
+            (one.to_ms or 0, at(one.to_ms) if one.to_ms is not None else "now"),
             one.why_ended or "",
             (one.gap_before_ms or 0, lasting(one.gap_before_ms)),
             (0, lasting(None if one.ready_ms is None else one.ready_ms - one.from_ms)),
             one.evidence,
         )
-        for one in _rows(answers, "controller_tenures")
+        for one in worst(tenures, lambda one: one.gap_before_ms or 0)
     ]
     heads = ("epoch", "who", "from", "to", "how it ended", "nobody before it for", "ready after", "start known")
-    return table_of(heads, rows, len(rows))
+    return table_of(heads, rows, len(tenures))
 
 
 def _churn(answers: Answers) -> str:
+    churned = _rows(answers, "leader_churn")
     churn = [
         row_of(
             clock(o.hour_ms, with_day=True)[:16],
@@ -202,7 +201,7 @@ def _churn(answers: Answers) -> str:
             (o.partitions, str(o.partitions)),
             f"{o.topic}-{o.most_partition} ({o.most_changes})",
         )
-        for o in _rows(answers, "leader_churn")
+        for o in worst(churned, lambda one: one.changes)
     ]
     flaps = sorted(_rows(answers, "flapping"), key=lambda one: -one.most_in_window)
     restless = [
@@ -216,12 +215,13 @@ def _churn(answers: Answers) -> str:
         )
         for o in flaps[:ROWS_SHOWN]
     ]
-    return table_of(("hour", "topic", "changes", "partitions", "most"), churn, len(churn)) + table_of(
+    return table_of(("hour", "topic", "changes", "partitions", "most"), churn, len(churned)) + table_of(
         ("what", "of", "from", "to", "changes", "most in ten minutes"), restless, len(flaps)
     )
 
 
 def _latency(answers: Answers) -> str:
+    requests = _rows(answers, "rpc_latency")
     rows = [
         row_of(
             clock(o.hour_ms, with_day=True)[:16],
@@ -231,14 +231,15 @@ def _latency(answers: Answers) -> str:
             (o.requests, str(o.requests)),
             *((value, lasting(value)) for value in (o.p50_ms, o.p95_ms, o.p99_ms, o.max_ms)),
         )
-        for o in _rows(answers, "rpc_latency")
+        for o in worst(requests, lambda one: one.max_ms)
     ]
     return table_of(
-        ("hour", "broker", "request", "measured", "requests", "half", "95 %", "99 %", "most"), rows, len(rows)
+        ("hour", "broker", "request", "measured", "requests", "half", "95 %", "99 %", "most"), rows, len(requests)
     )
 
 
 def _slo(answers: Answers) -> str:
+    days = _rows(answers, "slo_daily")
     rows = [
         row_of(
             o.dt,
@@ -250,44 +251,19 @@ def _slo(answers: Answers) -> str:
             (o.budget_used, f"{100 * o.budget_used:.0f} %"),
             "yes" if o.is_met else "no",
         )
-        for o in _rows(answers, "slo_daily")
+        for o in worst(days, lambda one: one.budget_used)
     ]
     heads = ("day", "topic", "partitions", "available", "offline", "as clients felt it, at most", "budget used", "met")
-    return table_of(heads, rows, len(rows))
+    return table_of(heads, rows, len(days))
 
 
 def _coverage(answers: Answers) -> str:
+    known = _rows(answers, "coverage")
     rows = [
         f'<tr><td>{escape(o.question)}</td><td class="{o.grade}">{o.grade}</td><td>{escape(o.why)}</td></tr>'
-        for o in _rows(answers, "coverage")
+        for o in worst(known, lambda one: one.grade != "exact")
     ]
-    return table_of(("question", "answer", "because"), rows, len(rows))
-
-
-def _accounting(read: Input) -> str:
-    rows = [
-        row_of(
-            one.path,
-            *((n, str(n)) for n in (one.lines, one.events, one.continuations, one.duplicates, one.quarantined)),
-        )
-        for one in read.counts[:ROWS_SHOWN]
-    ]
-    heads = ("file", "lines", "events", "continuations", "duplicates", "not understood")
-    odd = [row_of(one.reason, str(one.line_no), one.line[:200]) for one in read.quarantine[:50]]
-    clocks = [
-        row_of(
-            f"broker {one.broker}",
-            (one.offset_ms, f"{one.offset_ms} ms"),
-            "-" if one.err_ms is None else f"± {one.err_ms} ms",
-            one.method,
-        )
-        for one in read.skew[:ROWS_SHOWN]
-    ]
-    return (
-        table_of(heads, rows, len(read.counts))
-        + (table_of(("not understood", "line", ""), odd, len(read.quarantine)) if odd else "")
-        + (table_of(("clock of", "was ahead by", "known to", "from"), clocks, len(read.skew)) if clocks else "")
-    )
+    return table_of(("question", "answer", "because"), rows, len(known))
 
 
 def _rows(answers: Answers, table: str) -> Sequence[Any]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from html import escape
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sparkjobs.answers.local import Answers
 from sparkjobs.report.drawing import (
@@ -23,8 +23,10 @@ from sparkjobs.report.drawing import (
 )
 
 WORST: Final = 40
-#: bars in one row that a page can hold and a person can tell apart
-BARS: Final = 4_000
+#: bars in a picture that a page can hold and a person can tell apart; its rows share them
+BARS: Final = 1_500
+#: brokers that have a row of their own
+LANES: Final = 60
 HEAT_COLUMNS: Final = 300
 HEAT_ROWS: Final = 400
 #: amber to red; the first is "nothing"
@@ -44,56 +46,95 @@ def span_of(answers: Answers) -> Span | None:
     return Span(min(one.from_ms for one in lives), max(one.last_seen_ms for one in lives))
 
 
-def _outages(outages: Sequence[Any], span: Span, row: int) -> list[str]:
-    """Each a bar; of more than can be told apart the longest of those that begin at one point."""
-    at: dict[float, list[tuple[int, Any]]] = defaultdict(list)
-    for number, one in enumerate(outages):
-        end_ms = span.to_ms if one.end_ms is None else one.end_ms
-        at[number if len(outages) <= BARS else round(span.x(one.start_ms))].append((end_ms, one))
-    bars = []
-    for alike in at.values():
-        end_ms, one = max(alike, key=lambda pair: pair[0] - pair[1].start_ms)
-        words = f"{one.topic}-{one.partition}: {clock(one.start_ms)}, {lasting(end_ms - one.start_ms)}"
-        words += f", and {len(alike) - 1} about then, none longer" if len(alike) > 1 else ""
-        bars.append(span.bar(row, one.start_ms, end_ms, "outage", words))
-    return bars
+class _Bar(NamedTuple):
+    """What stands for all that begin about there."""
+
+    from_ms: int
+    to_ms: int
+    of: Any
+    others: int = 0  # that it hides
+
+    @property
+    def more(self) -> str:
+        """The last of its words."""
+        return f", and {self.others} about then, none longer" if self.others else ""
+
+
+def _told_apart(bars: Sequence[_Bar], span: Span, room: int) -> list[_Bar]:
+    """All, if there is room in their row; else the longest of those that begin at one place."""
+    if len(bars) <= room:
+        return list(bars)
+    at: dict[int, list[_Bar]] = defaultdict(list)
+    for bar in bars:
+        at[int((span.x(bar.from_ms) - LABEL_WIDTH) * room / (span.width + 1))].append(bar)
+    return [
+        max(alike, key=lambda bar: bar.to_ms - bar.from_ms)._replace(others=len(alike) - 1) for alike in at.values()
+    ]
+
+
+def _bars(rows: Sequence[Any], span: Span, room: int, begin: str, end: str) -> list[_Bar]:
+    """`begin` and `end`: the columns; an end that is not known is that of the picture."""
+    ends = [getattr(one, end) for one in rows]
+    found = [
+        _Bar(getattr(one, begin), span.to_ms if to_ms is None else to_ms, one)
+        for one, to_ms in zip(rows, ends, strict=True)
+    ]
+    return _told_apart(found, span, room)
+
+
+def _outages(outages: Sequence[Any], span: Span, row: int, room: int) -> Iterator[str]:
+    for bar in _bars(outages, span, room, "start_ms", "end_ms"):
+        words = f"{bar.of.topic}-{bar.of.partition}: {clock(bar.from_ms)}, {lasting(bar.to_ms - bar.from_ms)}{bar.more}"
+        yield span.bar(row, bar.from_ms, bar.to_ms, "outage", words)
 
 
 def lanes(answers: Answers, span: Span) -> str:
     """Who was controller and which brokers lived; outages below."""
-    tenures: Sequence[Any] = answers["controller_tenures"]
-    lives: Sequence[Any] = answers["broker_lives"]
-    brokers = sorted({one.broker for rows in (lives, tenures, _rows(answers, "failovers")) for one in rows})
+    lives, losses = _rows(answers, "broker_lives"), _rows(answers, "failovers")
+    brokers = sorted({one.broker for rows in (lives, _rows(answers, "controller_tenures"), losses) for one in rows})
+    lost = Counter(one.broker for one in losses)
+    shown = sorted(sorted(brokers, key=lambda broker: (-lost[broker], broker))[:LANES])
     away, off = _rows(answers, "zookeeper_outages"), _rows(answers, "cluster_silences")
-    rows = ["controller", *(f"broker {broker}" for broker in brokers), "without a leader", *["ZooKeeper"] * bool(away)]
-    marks = []
-    for index, one in enumerate(tenures):
-        to_ms = span.to_ms if one.to_ms is None else one.to_ms
+    rows = ["controller", *(f"broker {broker}" for broker in shown), "without a leader", *["ZooKeeper"] * bool(away)]
+    room = max(10, BARS // len(rows))
+    marks = [*_seats(answers, span, room)]
+    for row, broker in enumerate(shown, start=1):
+        of_broker = [one for one in lives if one.broker == broker]
+        marks += _lives(of_broker, [one for one in losses if one.broker == broker], span, row, room)
+    marks += _outages(_rows(answers, "partition_outages"), span, 1 + len(shown), room)
+    for bar in _bars(away, span, room, "from_ms", "to_ms"):
+        words = f"ZooKeeper away: {clock(bar.from_ms)}, {lasting(bar.to_ms - bar.from_ms)}{bar.more}"
+        marks.append(span.bar(2 + len(shown), bar.from_ms, bar.to_ms, "away", words))
+    for bar in _bars(off, span, room, "from_ms", "to_ms"):
+        words = f"no broker lived: {clock(bar.from_ms)}, {lasting(bar.to_ms - bar.from_ms)}{bar.more}"
+        marks.append(span.bar(0, bar.from_ms, bar.to_ms, "off", words))
+    rest = len(brokers) - len(shown)
+    note = f"<p>{rest} more brokers, which went less often, are in report.json.</p>" if rest else ""
+    return picture(span, rows, marks, "Controllers and brokers over time") + note
+
+
+def _seats(answers: Answers, span: Span, room: int) -> Iterator[str]:
+    for index, bar in enumerate(_bars(_rows(answers, "controller_tenures"), span, room, "from_ms", "to_ms")):
+        one = bar.of
         words = f"broker {one.broker}, epoch {one.controller_epoch}: {clock(one.from_ms)} to {clock(one.to_ms)}"
-        words += f", {one.why_ended or 'it holds the seat'}"
-        marks.append(span.bar(0, one.from_ms, to_ms, f"seat seat{index % 2}", words))
-        x = span.x(one.from_ms) + 3
-        if span.x(to_ms) - x > 16:
-            marks.append(f'<text class="inside" x="{x}" y="{ROW - 7}">{one.broker}</text>')
-    for one in lives:
-        row = 1 + brokers.index(one.broker)
-        words = f"broker {one.broker}: {clock(one.from_ms)} to {clock(one.last_seen_ms)}, {one.ended}"
-        marks.append(span.bar(row, one.from_ms, one.last_seen_ms, "life", words))
+        words += f", {one.why_ended or 'it holds the seat'}{bar.more}"
+        yield span.bar(0, bar.from_ms, bar.to_ms, f"seat seat{index % 2}", words)
+        x = span.x(bar.from_ms) + 3
+        if span.x(bar.to_ms) - x > 16:
+            yield f'<text class="inside" x="{x}" y="{ROW - 7}">{one.broker}</text>'
+
+
+def _lives(lives: Sequence[Any], losses: Sequence[Any], span: Span, row: int, room: int) -> Iterator[str]:
+    for bar in _bars(lives, span, room // 3, "from_ms", "last_seen_ms"):
+        one = bar.of
+        words = f"broker {one.broker}: {clock(one.from_ms)} to {clock(one.last_seen_ms)}, {one.ended}{bar.more}"
+        yield span.bar(row, bar.from_ms, bar.to_ms, "life", words)
         if one.ended not in ("running", "expired"):
-            marks.append(span.mark(row, one.last_seen_ms, f"end {one.ended}", f"broker {one.broker} {one.ended}"))
-    for one in _rows(answers, "failovers"):
-        if one.how == "expired":  # it lived on, so this is no end of a life
-            words = f"broker {one.broker} lost its session, {clock(one.detected_ms)}"
-            marks.append(span.mark(1 + brokers.index(one.broker), one.detected_ms, "end expired", words))
-    marks += _outages(_rows(answers, "partition_outages"), span, 1 + len(brokers))
-    for one in away:
-        to_ms = span.to_ms if one.to_ms is None else one.to_ms
-        words = f"ZooKeeper away: {clock(one.from_ms)}, {lasting(to_ms - one.from_ms)}"
-        marks.append(span.bar(2 + len(brokers), one.from_ms, to_ms, "away", words))
-    for one in off:
-        words = f"no broker lived: {clock(one.from_ms)}, {lasting(one.to_ms - one.from_ms)}"
-        marks.append(span.bar(0, one.from_ms, one.to_ms, "off", words))
-    return picture(span, rows, marks, "Controllers and brokers over time")
+            yield span.mark(row, bar.to_ms, f"end {one.ended}", f"broker {one.broker} {one.ended}")
+    expired = [one for one in losses if one.how == "expired"]  # it lived on, so this is no end of a life
+    for bar in _bars(expired, span, room // 3, "detected_ms", "detected_ms"):
+        words = f"broker {bar.of.broker} lost its session, {clock(bar.from_ms)}{bar.more}"
+        yield span.mark(row, bar.from_ms, "end expired", words)
 
 
 def partitions(answers: Answers, span: Span) -> str:
@@ -107,30 +148,37 @@ def partitions(answers: Answers, span: Span) -> str:
     for one in _rows(answers, "isr_timeline"):
         key = (one.topic, one.partition)
         full[key] = max(full[key], len(one.isr))
-    marks = []
-    rows = {key: row for row, key in enumerate(worst)}
-    for one in _rows(answers, "isr_timeline"):
-        row = rows.get((one.topic, one.partition))
-        if row is not None:
-            kind = (
-                "gone" if one.leader == -1 else "whole" if len(one.isr) == full[one.topic, one.partition] else "shrunk"
-            )
+    states, outages = _by_partition(answers, "isr_timeline"), _by_partition(answers, "partition_outages")
+    room = max(10, BARS // (3 * len(worst))) if worst else 0
+    marks: list[str] = []
+    for row, key in enumerate(worst):
+        for bar in _bars(states[key], span, room, "from_ms", "to_ms"):
+            one = bar.of
+            kind = "gone" if one.leader == -1 else "whole" if len(one.isr) == full[key] else "shrunk"
             words = f"{one.topic}-{one.partition} from {clock(one.from_ms)}: leader {one.leader}, "
-            words += f"epoch {one.leader_epoch}, in sync {','.join(map(str, one.isr))}, version {one.version}"
-            marks.append(span.bar(row, one.from_ms, span.to_ms if one.to_ms is None else one.to_ms, kind, words))
-    for one in _rows(answers, "partition_outages"):
-        row = rows.get((one.topic, one.partition))
-        if row is not None:
-            end_ms = span.to_ms if one.end_ms is None else one.end_ms
-            if one.leader_last_seen_ms is not None:
-                words = f"its leader, broker {one.first_broker}, was last heard {clock(one.leader_last_seen_ms)}"
-                marks.append(span.bar(row, one.leader_last_seen_ms, one.start_ms, "felt", words))
-            words = f"no leader from {clock(one.start_ms)} ({one.evidence}) for {lasting(end_ms - one.start_ms)}"
-            words += f", {one.cause}"
-            marks.append(span.bar(row, one.start_ms, end_ms, "outage", words))
+            words += f"epoch {one.leader_epoch}, in sync {','.join(map(str, one.isr))}, version {one.version}{bar.more}"
+            marks.append(span.bar(row, bar.from_ms, bar.to_ms, kind, words))
+        for bar in _bars(outages[key], span, room, "start_ms", "end_ms"):
+            marks += _without_leader(bar, span, row)
     drawn = picture(span, [f"{topic}-{number}" for topic, number in worst], marks, "The worst partitions over time")
     rest = f"<p>{len(length) - WORST} more had outages: see the tables.</p>" if len(length) > WORST else ""
     return drawn + rest
+
+
+def _by_partition(answers: Answers, table: str) -> dict[tuple[str, int], list[Any]]:
+    found: dict[tuple[str, int], list[Any]] = defaultdict(list)
+    for one in _rows(answers, table):
+        found[one.topic, one.partition].append(one)
+    return found
+
+
+def _without_leader(bar: _Bar, span: Span, row: int) -> Iterator[str]:
+    one = bar.of
+    if one.leader_last_seen_ms is not None:
+        words = f"its leader, broker {one.first_broker}, was last heard {clock(one.leader_last_seen_ms)}"
+        yield span.bar(row, one.leader_last_seen_ms, bar.from_ms, "felt", words)
+    words = f"no leader from {clock(bar.from_ms)} ({one.evidence}) for {lasting(bar.to_ms - bar.from_ms)}"
+    yield span.bar(row, bar.from_ms, bar.to_ms, "outage", f"{words}, {one.cause}{bar.more}")
 
 
 def heat(answers: Answers, span: Span) -> str:
@@ -144,7 +192,8 @@ def heat(answers: Answers, span: Span) -> str:
             start_ms = span.from_ms + cell * cell_ms
             overlap_ms = min(to_ms, start_ms + cell_ms) - max(from_ms, start_ms)
             lost[one.topic, one.partition][cell] += max(overlap_ms, 1)
-    names = sorted(lost)[:HEAT_ROWS]
+    worst = sorted(lost, key=lambda name: (-sum(lost[name].values()), name))[:HEAT_ROWS]
+    names = sorted(worst)
     cells = [[min(10, -(-10 * lost[name].get(cell, 0) // cell_ms)) for cell in range(HEAT_COLUMNS)] for name in names]
     if not cells:
         return "<p>No partition was without a leader.</p>"
@@ -162,9 +211,8 @@ def heat(answers: Answers, span: Span) -> str:
                 topics.append(f'<text class="label" x="{LABEL_WIDTH - 8}" y="{y + 12:.0f}">{escape(topic)}</text>')
                 free_y = y + 13
             topics.append(f'<line class="grid" x1="0" x2="{WIDTH}" y1="{y:.0f}" y2="{y:.0f}"/>')
-    note = (
-        f"<p>A cell is {lasting(cell_ms)}; a row is a partition that had an outage. Darker: a larger share of it.</p>"
-    )
+    note = f"<p>A cell is {lasting(cell_ms)}; a row is a partition that had an outage. Darker: a larger share of it."
+    note += f" {len(lost) - len(names)} more partitions had less of it.</p>" if len(lost) > len(names) else "</p>"
     return framed(f"<svg {box}>{span.axis(height)}{''.join(topics)}{image}</svg>") + note
 
 

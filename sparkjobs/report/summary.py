@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from sparkjobs.answers.local import Answers
-from sparkjobs.report.drawing import clock, lasting
+from sparkjobs.report.drawing import clock, counted, lasting
+from sparkjobs.report.verdict import is_blind
 
 #: names that a sentence lists before it says how many more there are
 LISTED = 3
@@ -35,6 +36,8 @@ def _over(answers: Answers, end_ms: int) -> str:
     if still:
         names = _listed(f"{one.topic}-{one.partition}" for one in still)
         return f"No: without a leader where the logs end ({clock(end_ms)}): {names}"
+    if not outages and is_blind(answers):
+        return "Not known: no line says whether a partition had a leader"
     if not outages:
         return "Nothing to get over: no partition is known to have been without a leader"
     return f"Yes: the last outage ended {clock(max(one.end_ms for one in outages))}, the logs end {clock(end_ms)}"
@@ -45,7 +48,7 @@ def _which(answers: Answers, end_ms: int) -> str:
     for one in _rows(answers, "partition_outages"):
         length[f"{one.topic}-{one.partition}"] += (end_ms if one.end_ms is None else one.end_ms) - one.start_ms
     if not length:
-        return "None"
+        return "Not known" if is_blind(answers) else "None"
     worst = sorted(length, key=lambda name: (-length[name], name))
     return f"{len(worst)}; worst {_listed(f'{name} ({lasting(length[name])})' for name in worst)}"
 
@@ -61,10 +64,12 @@ def _since(answers: Answers) -> str:
 
 def _lost(answers: Answers) -> str:
     unclean = _rows(answers, "unclean_elections")
+    if not unclean and is_blind(answers):
+        return "Not known: no line says who was elected"
     if not unclean:
         return "No sign of it: every elected leader that can be judged was in sync"
     names = _listed(dict.fromkeys(f"{one.topic}-{one.partition}" for one in unclean))
-    return f"It may be: {_times(len(unclean), 'leader')} elected that had not been in sync, of {names}"
+    return f"It may be: {counted(len(unclean), 'leader')} elected that had not been in sync, of {names}"
 
 
 def _controller(answers: Answers) -> str:
@@ -74,7 +79,9 @@ def _controller(answers: Answers) -> str:
     last = tenures[-1]
     now = f"broker {last.broker} (epoch {last.controller_epoch}, since {clock(last.from_ms)})"
     gaps = sum(one.gap_before_ms or 0 for one in tenures)
-    before = f"; {_times(len(tenures) - 1, 'term')} before it, nobody for {lasting(gaps)} in all" if tenures[1:] else ""
+    before = (
+        f"; {counted(len(tenures) - 1, 'term')} before it, nobody for {lasting(gaps)} in all" if tenures[1:] else ""
+    )
     return f"In the end {now}{before}"
 
 
@@ -98,7 +105,7 @@ def _flapped(answers: Answers) -> str:
     said = [f"broker {', '.join(map(str, brokers))} came and went"] if brokers else []
     for what, name in (("leader", "leader"), ("isr", "ISR")):
         count = sum(one.what == what for one in found)
-        said += [f"the {name} of {_times(count, 'partition')} would not stay"] if count else []
+        said += [f"the {name} of {counted(count, 'partition')} would not stay"] if count else []
     return f"Yes: {'; '.join(said)}" if said else "No"
 
 
@@ -106,10 +113,6 @@ def _listed(names: Any) -> str:
     known: Sequence[str] = list(names)
     more = f" and {len(known) - LISTED} more" if len(known) > LISTED else ""
     return ", ".join(known[:LISTED]) + more
-
-
-def _times(count: int, what: str) -> str:
-    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _rows(answers: Answers, table: str) -> Sequence[Any]:

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
-from typing import Final
+from typing import Any, Final
+
+#: rows of a table that are shown; the rest is in the JSON and Parquet beside the page
+ROWS_SHOWN: Final = 300
+
+
+def worst(rows: Sequence[Any], how_bad: Callable[[Any], Any]) -> list[Any]:
+    """As many as a page shows, in their own order."""
+    chosen = sorted(range(len(rows)), key=lambda place: how_bad(rows[place]), reverse=True)[:ROWS_SHOWN]
+    return [rows[place] for place in sorted(chosen)]
 
 
 def row_of(*cells: str | tuple[float, str]) -> str:
@@ -27,7 +36,9 @@ def table_of(heads: Sequence[str], rows: Sequence[str], count: int) -> str:
     if not rows:
         return '<p class="soft">None.</p>'
     more = (
-        f'<p class="soft">{count - len(rows)} more are in the files beside this page.</p>' if count > len(rows) else ""
+        f'<p class="soft">{count - len(rows)} more are in report.json beside this page.</p>'
+        if count > len(rows)
+        else ""
     )
     kinds = _CELL.findall(rows[0])
     head = "".join(f"<th{kind}>{escape(one)}</th>" for one, kind in zip(heads, kinds, strict=True))

@@ -19,11 +19,13 @@ import msgspec
 
 from sparkjobs.answers.local import Answers
 from sparkjobs.gold import GOLD
-from sparkjobs.local.quotes import lines_at
-from sparkjobs.report.findings import findings_for, verdict_for
-from sparkjobs.report.page import Input, Quote, Quoting, page_for
+from sparkjobs.local.quotes import Place
+from sparkjobs.report.accounting import Input
+from sparkjobs.report.findings import findings_for
+from sparkjobs.report.page import Quote, Quoting, page_for
 from sparkjobs.report.redact import Redactor, redacted, texts_in
 from sparkjobs.report.summary import summary_for
+from sparkjobs.report.verdict import verdict_for
 from sparkjobs.schemas import BronzeFile, Row, SilverEvent
 
 #: from here on a process of its own is worth its start
@@ -41,12 +43,14 @@ def quoting(files: Iterable[BronzeFile], events: Iterable[SilverEvent], answers:
     return _quoting(files, {(e.file_id, e.line_no): e.line for e in events if (e.file_id, e.line_no) in wanted})
 
 
-def quoting_findings(files: Sequence[BronzeFile], answers: Answers) -> Quoting:
-    """Looks up, in the files themselves, the lines that the findings point at."""
-    return _quoting(files, lines_at(files, {(one.file_id, one.line_no) for one in findings_for(answers)}))
+def quoting_findings(
+    files: Sequence[BronzeFile], answers: Answers, look_up: Callable[[Iterable[Place]], Mapping[Place, str]]
+) -> Quoting:
+    """Looks up the lines that the findings point at: those that a report quotes, of what may be millions."""
+    return _quoting(files, look_up({(one.file_id, one.line_no) for one in findings_for(answers) if one.file_id}))
 
 
-def _quoting(files: Iterable[BronzeFile], lines: Mapping[tuple[str, int], str]) -> Quoting:
+def _quoting(files: Iterable[BronzeFile], lines: Mapping[Place, str]) -> Quoting:
     paths = {file.file_id: file.paths[0] for file in files}
 
     def quote(file_id: str, line_no: int) -> Quote | None:
@@ -106,8 +110,17 @@ def _hidden(answers: Answers, quote: Quoting, read: Input) -> tuple[Answers, Quo
     hide.learn(texts_in(answers))
     hidden = {place: said._replace(path=hide.path(said.path), text=hide(said.text)) for place, said in quotes.items()}
     told = {name: redacted(rows, hide) for name, rows in answers.items()}
-    rest = Input(redacted(read.counts, hide), redacted(read.quarantine, hide), read.skew)
+    files = [_hidden_file(file, hide) for file in read.files]
+    rest = Input(redacted(read.counts, hide), redacted(read.quarantine, hide), read.skew, files)
     return told, lambda file_id, line_no: hidden.get((file_id, line_no)), rest
+
+
+def _hidden_file(file: BronzeFile, hide: Redactor) -> BronzeFile:
+    """Its names, and what is said of them."""
+    trouble = file.trouble or ""
+    for path in file.paths:
+        trouble = trouble.replace(path, hide.path(path))
+    return msgspec.structs.replace(file, paths=tuple(map(hide.path, file.paths)), trouble=hide(trouble) or None)
 
 
 def _has_place(row: Row) -> bool:

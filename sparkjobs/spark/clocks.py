@@ -48,8 +48,8 @@ def _hour(name: str) -> Column:
 
 def trips_in(events: DataFrame) -> DataFrame:
     """A row per request of which all four sides speak: cluster, controller, to, at_ms, offset_ms, err_ms."""
-    requests = events.filter(F.col("api") == "LeaderAndIsr")
     is_answer = F.col("event") == "response_received"
+    requests = events.filter((F.col("api") == "LeaderAndIsr") | (is_answer & F.col("api").isNull()))
     to = F.when(is_answer, F.col("peer_broker")).otherwise(F.col("broker")).alias("to")
     place = F.struct("file_id", "line_no").alias("place")
     keyed = (
@@ -64,18 +64,23 @@ def trips_in(events: DataFrame) -> DataFrame:
     moments = keyed.groupBy(*_REQUEST).agg(
         F.min_by("ts_utc", seen("request_received")).alias("received"),
         F.max_by("ts_utc", seen("request_done")).alias("done"),
-        F.max_by("ts_utc", seen("response_received")).alias("answered"),
+        F.coalesce(
+            F.max_by("ts_utc", F.when(F.col("api").isNotNull(), seen("response_received"))),
+            F.min_by("ts_utc", F.when(F.col("api").isNull(), seen("response_received"))),
+        ).alias("answered"),
     )
     received = keyed.filter(F.col("event") == "request_received").dropna(subset=list(_NAMED))
     asked = received.groupBy(*_NAMED).agg(F.min_by(F.struct("controller", "correlation_id"), "place").alias("request"))
-    sends = requests.filter((F.col("event") == "request_sent") & F.col("correlation_id").isNull())
+    sends = requests.filter(F.col("event") == "request_sent").select("*", F.col("peer_broker").alias("to"))
+    numbered = sends.dropna(subset=list(_REQUEST)).select(*_REQUEST, F.col("ts_utc").alias("sent"))
     sent = (
-        sends.select("*", F.col("peer_broker").alias("to"))
+        sends.filter(F.col("correlation_id").isNull())
         .groupBy("broker", *_NAMED)
         .agg(F.max("ts_utc").alias("sent"))
         .join(asked, list(_NAMED))
         .filter(F.col("request.controller") == F.col("broker"))
         .select("cluster", "controller_epoch", "to", "request.*", "sent")
+        .unionByName(numbered)
         .groupBy(*_REQUEST)
         .agg(F.max("sent").alias("sent"))
     )

@@ -23,13 +23,11 @@ from sparkjobs.parse import lines as rules
 from sparkjobs.schemas import (
     CATALOG_VERSION,
     BronzeFile,
-    Row,
     SilverCount,
     SilverEvent,
     SilverQuarantine,
     columns_of,
 )
-from sparkjobs.spark.frames import frame_of
 from sparkjobs.spark.staging import stage
 
 
@@ -163,15 +161,3 @@ def _with_fate(file: BronzeFile, tallies: Mapping[str, Tally]) -> BronzeFile:
 def _counts(file: BronzeFile, tally: Tally) -> list[SilverCount]:
     copies = [] if file.status != "read" else file.paths[1:]
     return [tally.row(file, file.paths[0]), *(count_of_copy(file, path, tally.lines) for path in copies)]
-
-
-def places_in(events: DataFrame, answers: Mapping[str, Sequence[Row]]) -> DataFrame:
-    """The events that rows of gold point at."""
-    places = {
-        (row.file_id, row.line_no)  # type: ignore[attr-defined]
-        for rows in answers.values()
-        for row in rows
-        if "file_id" in row.__struct_fields__
-    }
-    wanted = frame_of(events.sparkSession, sorted(places), {"file_id": "string", "line_no": "bigint"})
-    return events.join(F.broadcast(wanted), ["file_id", "line_no"], "left_semi")

@@ -121,7 +121,7 @@ class Stream:
         events = as_said(self.staged(numbers))
         fresh = watch.take(
             by_spark.tallies_of(events),
-            by_spark.collected(events, CLUSTER_EVENTS),
+            by_spark.collected(events.filter(F.col("event").isin(*CLUSTER_EVENTS))),
             by_spark.one_by_one(events.filter(_IS_ABOUT_ONE), outages.EVENTS),
         )
         if fresh:

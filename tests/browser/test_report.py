@@ -9,7 +9,7 @@ import pytest
 
 from sparkjobs.answers.local import Answers, answers_for
 from sparkjobs.bundle import bundle_of, silver_of
-from sparkjobs.report.page import Input
+from sparkjobs.report.accounting import Input
 from sparkjobs.report.write import quoting, write_report
 from tests.browser.pages import PICTURES, Visit, a_visit
 
@@ -83,6 +83,8 @@ async def test_on_paper_it_is_all_there_without_what_one_can_only_click(page: st
         assert not await visit.page.locator("nav").is_visible()
         PICTURES.mkdir(parents=True, exist_ok=True)
         assert len(await visit.page.pdf(path=PICTURES / "report.pdf")) > 10_000
+        assert await visit.page.locator("details").count() > 0
+        assert await visit.page.locator("details:not([open])").count() == 0
 
 
 async def test_long_tables_open_out_filter_and_sort(page: str) -> None:

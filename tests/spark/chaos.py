@@ -6,6 +6,8 @@ from __future__ import annotations
 import random
 from typing import Any, Final
 
+import msgspec
+
 from sparkjobs.answers.illegal import PARTITION, REPLICA
 from sparkjobs.parse.vocabulary import EVENTS
 from sparkjobs.schemas import SilverEvent
@@ -45,6 +47,14 @@ _CHOICES: Final[dict[str, tuple[Any, ...]]] = {
 }
 #: partition events are what most rules are about
 _NAMES: Final = (*EVENTS, *("partition_changed", "isr_changed", "partition_change_failed", "leader_started") * 10)
+_CAUSES: Final = ("1-1", "1-2", None)
+#: what would have to be drawn many times over in the right order
+_TURNS: Final = 12
+_RESTLESS: Final[dict[str, Any]] = {
+    **{"event": "partition_changed", "role": "controller", "broker": 1, "controller": 1, "controller_epoch": 4},
+    **{"topic": "restless", "partition": 0, "from_state": "OnlinePartition", "to_state": "OnlinePartition"},
+    **{"reason": None, "recovery": None, "zxid": None, "topic_id": None},
+}
 
 
 def events_of(draw: random.Random, cluster: str, count: int) -> list[SilverEvent]:
@@ -67,7 +77,26 @@ def events_of(draw: random.Random, cluster: str, count: int) -> list[SilverEvent
                 line_no=number + 1,
                 shape_id="",
                 line=f"line {number}",
+                cause_id=_CAUSES[number % len(_CAUSES)],
                 **given,
             )
         )
+    return found + (_restless(found[0], count) if draw.random() < 0.2 else [])
+
+
+def _restless(one: SilverEvent, count: int) -> list[SilverEvent]:
+    """A partition whose leader and ISR change with every line, as told, and a broker that comes and goes."""
+    found: list[SilverEvent] = []
+    for turn in range(_TURNS):
+        at_ms, leader = one.ts_adj + turn * 20_000, 1 + turn % 2
+        now = {"ts_utc": at_ms, "ts_adj": at_ms, "cause_id": f"4-{turn}"}
+        came, went = ((2,), None) if turn % 2 else (None, (2,))
+        for said in (
+            {"leader": leader, "isr": (leader, 3), "leader_epoch": turn, "version": turn},
+            {"event": "request_done", "role": "broker", "broker": leader, "api": "LeaderAndIsr", "error": None},
+            {"event": "brokers_changed", "added": came, "removed": went},
+        ):
+            number = count + 1 + len(found)
+            place = {"line_no": number, "event_id": f"{one.event_id}-{number}"}
+            found.append(msgspec.structs.replace(one, **{**_RESTLESS, **now, **place, **said}))
     return found

@@ -15,7 +15,8 @@ class Ours(Kafka39):
     is_offline_when = "written"
 
     def __init__(self) -> None:
-        self.zxid = 0
+        self.zxid = 100
+        self.causes: dict[str, str] = {}  # partition: why it was written last
         self.offline = set[str]()
 
     def _said(self, who: int, epoch: int, kind: str, **fields: object) -> Said:
@@ -26,9 +27,13 @@ class Ours(Kafka39):
         self.zxid += 1
         after = "OfflinePartition" if one.leader == -1 else "OnlinePartition"
         (self.offline.add if one.leader == -1 else self.offline.discard)(one.name)
+        self.causes[one.name] = f"{epoch}-{self.zxid}"
         state = {"leader": one.leader, "leader_epoch": one.leader_epoch, "isr": one.isr, "version": one.version}
         where = {"topic": one.topic, "partition": one.number, "source": before, "target": after, "reason": reason}
-        return [self._said(who, epoch, "partition", **where, **state, zxid=self.zxid, topic_id="id-of-orders")]
+        return [self._said(who, epoch, "partition", **where, **state, **self._because(one))]
+
+    def _because(self, one: Partition) -> dict[str, object]:
+        return {"zxid": self.zxid, "topic_id": "id-of-orders", "event_id": self.causes[one.name]}
 
     def elected(self, who: int, epoch: int, alive: dict[int, int]) -> Sequence[Said]:
         moves = {"source": "gone", "target": "live", "reason": "term started"}
@@ -79,7 +84,7 @@ class Ours(Kafka39):
     def isr_grew(self, who: int, epoch: int, one: Partition) -> Sequence[Said]:
         return self._written(who, epoch, one, "OnlinePartition", f"leader {one.leader} asked")
 
-    def sent(self, who: int, epoch: int, one: Partition, broker: int) -> Sequence[Said]:
+    def sent(self, who: int, epoch: int, one: Partition, broker: int, number: int) -> Sequence[Said]:
         return []
 
     def received(self, who: int, epoch: int, one: Partition, broker: int, number: int) -> Sequence[Said]:
@@ -87,7 +92,7 @@ class Ours(Kafka39):
 
     def done(self, who: int, epoch: int, one: Partition, broker: int, number: int) -> Sequence[Said]:
         words = {"reason": "leader-and-isr: 1 partitions", "took_ms": 0.4, "error_code": 0}
-        return [self._said(who, epoch, "rpc", broker_id=broker, event_id=f"{epoch}-{number + 1}", **words)]
+        return [self._said(who, epoch, "rpc", broker_id=broker, event_id=self.causes[one.name], **words)]
 
     def answered(self, who: int, epoch: int, broker: int, number: int) -> Sequence[Said]:
         return []

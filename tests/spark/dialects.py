@@ -33,6 +33,7 @@ class Partition:
     leader_epoch: int = 0
     version: int = 0
     offline_ms: int | None = None
+    led_by: int = -1  # whoever leads or led last
 
     @property
     def name(self) -> str:
@@ -131,6 +132,10 @@ class Kafka39:
         words = f"Changed partition {self.name(one)} from {before} to OnlinePartition with state {self.state(one)}"
         return [Said("state-change", "INFO", f"{self.by(who, epoch)}{words}", STATE)]
 
+    def unclean(self, who: int, one: Partition, leader: int, alive: Iterable[int]) -> Sequence[Said]:
+        """Before somebody is elected who was not in sync: since 1.1 only the state tells."""
+        return []
+
     def failed(self, who: int, epoch: int, one: Partition) -> Sequence[Said]:
         words = f"Controller {who} epoch {epoch} failed to change state for partition {self.name(one)} from "
         words += "OfflinePartition to OnlinePartition"
@@ -152,7 +157,7 @@ class Kafka39:
 
     # one request, told by both sides
 
-    def sent(self, who: int, epoch: int, one: Partition, broker: int) -> Sequence[Said]:
+    def sent(self, who: int, epoch: int, one: Partition, broker: int, number: int) -> Sequence[Said]:
         part = "leader" if broker == one.leader else "follower"
         words = f"Sending become-{part} LeaderAndIsr request {self.asked(one, epoch)} to broker {broker} for partition "
         return [Said("state-change", "TRACE", f"{self.by(who, epoch)}{words}{self.name(one)}", STATE)]

@@ -16,6 +16,12 @@ class Kafka11(Kafka28):
             f"isr={ids(one.isr)}, zkVersion={one.version}, replicas={ids(one.replicas)}, isNew=false)"
         )
 
+    def created(self, who: int, epoch: int, one: Partition) -> Sequence[Said]:
+        return [said._replace(level="TRACE") for said in super().created(who, epoch, one)]
+
+    def online(self, who: int, epoch: int, one: Partition, before: str) -> Sequence[Said]:
+        return [said._replace(level="TRACE") for said in super().online(who, epoch, one, before)]
+
     def received(self, who: int, epoch: int, one: Partition, broker: int, number: int) -> Sequence[Said]:
         [said] = super().received(who, epoch, one, broker, number)
         return [said._replace(words=f"{said.words} for partition {self.name(one)}")]
@@ -83,6 +89,11 @@ class Kafka08(Kafka11):
         words = f"changed partition {self.name(one)} from {before} to OnlinePartition with leader {one.leader}"
         return [Said("state-change", "TRACE", f"{self.by(who, epoch)}{words}", STATE)]
 
+    def unclean(self, who: int, one: Partition, leader: int, alive: Iterable[int]) -> Sequence[Said]:
+        words = f"[OfflinePartitionLeaderSelector]: No broker in ISR is alive for {self.name(one)}. Elect leader "
+        words += f"{leader} from live brokers {ids(alive)}. There's potential data loss."
+        return [Said("controller", "WARN", words, "kafka.controller.OfflinePartitionLeaderSelector")]
+
     def failed(self, who: int, epoch: int, one: Partition) -> Sequence[Said]:
         words = f"initiated state change for partition {self.name(one)} from OfflinePartition to OnlinePartition failed"
         return [Said("state-change", "ERROR", f"{self.by(who, epoch)}{words}", STATE)]
@@ -92,9 +103,12 @@ class Kafka08(Kafka11):
         words = f"[Controller {who}]: New leader and ISR for partition {self.name(one)} is {isr}"
         return [Said("controller", "INFO", words, CONTROLLER)]
 
-    def sent(self, who: int, epoch: int, one: Partition, broker: int) -> Sequence[Said]:
-        [said] = super().sent(who, epoch, one, broker)
-        return [said._replace(words=said.words.replace("Sending", "sending"))]
+    def sent(self, who: int, epoch: int, one: Partition, broker: int, number: int) -> Sequence[Said]:
+        [said] = super().sent(who, epoch, one, broker, number)
+        words = said.words.replace("Sending", "sending").replace(
+            " to broker", f" with correlationId {number} to broker"
+        )
+        return [said._replace(words=words)]
 
     def received(self, who: int, epoch: int, one: Partition, broker: int, number: int) -> Sequence[Said]:
         words = f"Broker {broker} received LeaderAndIsr request {self.asked(one, epoch)} correlation id {number} from "

@@ -210,6 +210,11 @@ MESSAGES: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
     ),
     ("[KafkaServer id=2] started", "kafka.server.KafkaServer", {"event": "server_started", "broker": 2}),
     ("[RequestSendThread controllerId=2] Starting", "kafka.controller.RequestSendThread", {"event": "other"}),
+    (
+        "[QuorumController id=3] Becoming the active controller at epoch 7, next write offset 12.",
+        "org.apache.kafka.controller.QuorumController",
+        {"event": "quorum_said", "role": "server", "broker": 3},
+    ),
     ("Loading logs from log dirs", "kafka.log.LogManager", {"event": "other", "broker": 9, "role": "server"}),
     (
         "[Controller id=1] Starting replica leader election (PREFERRED) for partitions a-1,b.c-0 triggered by "

@@ -29,12 +29,27 @@ class Line:
 
 
 @dataclass
+class Failover:
+    """What came of one death."""
+
+    broker: int
+    detected_ms: int
+    epoch: int  # of the controller that handles it
+    is_back: bool = False
+    elected_ms: list[int] = field(default_factory=list)
+    done_ms: dict[int, int] = field(default_factory=dict)  # broker in sync: when it had done the last it was told
+
+
+@dataclass
 class Truth:
     """What really happened, in true time."""
 
     outages: list[tuple[str, int, int | None]] = field(default_factory=list)  # partition, from, to
     tenures: list[tuple[int, int, int]] = field(default_factory=list)  # epoch, broker, from
+    ends: dict[int, int] = field(default_factory=dict)  # epoch: when its controller died
+    failovers: list[Failover] = field(default_factory=list)
     losses: list[tuple[int, int]] = field(default_factory=list)  # broker, when it died
+    unclean: list[tuple[str, int, int]] = field(default_factory=list)  # partition, when, who was elected
 
 
 class Simulation:
@@ -50,6 +65,7 @@ class Simulation:
         dialect: Kafka39 | None = None,
         way_ms: tuple[int, int] = WAY_MS,
         quiet_ms: tuple[int, int] = (12_000, 900_000),
+        is_unclean: bool = False,
     ) -> None:
         self.random = random.Random(seed)
         self.brokers = list(range(1, brokers + 1))
@@ -58,6 +74,7 @@ class Simulation:
         self.words = dialect or Kafka39()
         self.way_ms = way_ms
         self.quiet_ms = quiet_ms  # between two faults
+        self.is_unclean = is_unclean  # who is alive may lead, in sync or not
         self.now = BEGIN_MS
         self.epoch = 0
         self.controller = 0
@@ -68,7 +85,9 @@ class Simulation:
         self.partitions = []
         for number in range(partitions):
             replicas = self.random.sample(self.brokers, self.random.choice((1, 2, 3)))
-            self.partitions.append(Partition("orders", number, replicas, replicas[0], list(replicas)))
+            self.partitions.append(
+                Partition("orders", number, replicas, replicas[0], list(replicas), led_by=replicas[0])
+            )
         for broker in self.brokers:
             self._boot(broker, self.now)
         self._elect_controller(self.now + 1_000)
@@ -103,7 +122,10 @@ class Simulation:
     def _kill(self, broker: int) -> None:
         del self.alive[broker]
         self.truth.losses.append((broker, self.now))
+        if broker == self.controller:
+            self.truth.ends[self.epoch] = self.now
         self.now += SESSION_MS
+        self.truth.failovers.append(Failover(broker, self.now, self.epoch + (broker == self.controller)))
         if broker == self.controller:
             self._elect_controller(self.now)
             self.now += 200
@@ -123,6 +145,8 @@ class Simulation:
     def _start(self, broker: int) -> None:
         self._boot(broker, self.now)
         at_ms = self.now + 1_000
+        for failover in self.truth.failovers:
+            failover.is_back |= failover.broker == broker
         self._by_controller(at_ms, self.words.brokers(self.controller, self.epoch, (broker,), (), self.alive))
         self._elect(at_ms + 10, [one for one in self.partitions if one.offline_ms is not None], quiet=True)
         for one in self.partitions:
@@ -170,7 +194,12 @@ class Simulation:
 
     def _elect(self, at_ms: int, offline: list[Partition], *, quiet: bool = False) -> None:
         for one in offline:
-            able = [b for b in one.replicas if b in self.alive and b in one.isr]
+            alive = [b for b in one.replicas if b in self.alive]
+            able = [b for b in alive if b in one.isr]
+            if not able and alive and self.is_unclean:
+                able = alive[:1]
+                self.truth.unclean.append((one.name, at_ms, able[0]))
+                self._by_controller(at_ms, self.words.unclean(self.controller, one, able[0], alive))
             if able:
                 one.leader, one.isr = able[0], able
                 one.leader_epoch += 1
@@ -182,19 +211,33 @@ class Simulation:
             elif not quiet:
                 self._by_controller(at_ms, self.words.failed(self.controller, self.epoch, one))
 
+    def _failover_of(self, one: Partition) -> Failover | None:
+        """What its new leader is elected for: the death of the one before, which is still away, and still this
+        controller's to repair."""
+        for failover in self.truth.failovers:
+            is_its = (failover.broker, failover.epoch, failover.is_back) == (one.led_by, self.epoch, False)
+            if is_its and one.leader != one.led_by:
+                return failover
+        return None
+
     def _online(self, at_ms: int, one: Partition, before: str) -> None:
         """Said by the controller, and then asked of every replica that lives."""
+        failover, one.led_by = self._failover_of(one), one.leader
+        if failover is not None:
+            failover.elected_ms.append(at_ms)
         self._by_controller(at_ms, self.words.online(self.controller, self.epoch, one, before))
         for broker in [b for b in one.replicas if b in self.alive]:
             self.requests += 1
             which = (self.controller, self.epoch, one, broker)
             received_ms = at_ms + 1 + self._way_ms()
             done_ms = received_ms + self.random.randrange(1, 6)
-            self._by_controller(at_ms + 1, self.words.sent(*which))
+            self._by_controller(at_ms + 1, self.words.sent(*which, self.requests))
             self._say(received_ms, broker, self.words.received(*which, self.requests))
             self._say(done_ms, broker, self.words.done(*which, self.requests))
             answered = self.words.answered(self.controller, self.epoch, broker, self.requests)
             self._by_controller(done_ms + self._way_ms(), answered)
+            if failover is not None and broker in one.isr:
+                failover.done_ms[broker] = max(done_ms, failover.done_ms.get(broker, done_ms))
 
     def _way_ms(self) -> int:
         return self.random.randrange(*self.way_ms)

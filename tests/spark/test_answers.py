@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.spark.written import shown, with_a_led_partition
+from sparkjobs.report.summary import summary_for
+from tests.spark.written import Log, shown, with_a_led_partition
 
 
 def test_at_trace_an_outage_is_what_the_controller_says_and_names_who_began_it() -> None:
@@ -82,6 +83,61 @@ def test_an_election_outside_the_isr_is_unclean_if_the_version_before_is_known()
     gap = with_a_led_partition(isr=(2,))
     gap.partition(9_000, "Offline", "Online", leader=1, leader_epoch=1, version=5, isr=(1,))
     assert gap.answers()["unclean_elections"] == []
+
+
+def test_a_warning_is_an_unclean_election_where_no_line_has_the_version_of_a_state() -> None:
+    """So print 0.8 and 0.9; the election before, of the same broker, is none of the warning's."""
+    log = Log()
+    log.say(0, "controller_elected", controller_epoch=1)
+    log.partition(100, "New", "Online", leader=1)
+    log.partition(200, "Online", "Offline")
+    log.say(9_000, "unclean_elected", topic="orders", partition=0, leader=1, level="WARN")
+    log.partition(9_010, "Offline", "Online", leader=1)
+    names = ("at_ms", "controller_epoch", "leader", "leader_epoch", "isr_before", "proof", "line_no")
+    answers = log.answers()
+    assert shown(answers["unclean_elections"], *names) == [(9_000, 1, 1, None, None, "said", 4)]
+    assert dict(summary_for(answers))["Was data lost?"].startswith("It may be: 1 leader elected")
+
+
+def test_a_warning_is_told_once_with_the_state_that_it_led_to() -> None:
+    log = with_a_led_partition(isr=(2,))
+    log.say(8_000, "unclean_elected", topic="orders", partition=0, leader=1)
+    log.partition(8_010, "Offline", "Online", leader=1, leader_epoch=1, version=1, isr=(1,))
+    log.partition(9_000, "Online", "Online", leader=1, leader_epoch=2, version=5, isr=(1,))
+    names = ("at_ms", "leader_epoch", "isr_before", "proof")
+    assert shown(log.answers()["unclean_elections"], *names) == [(8_010, 1, (2,), "said")]
+
+
+def test_a_leader_and_an_isr_that_will_not_stay_are_flapping_and_a_quiet_one_is_not() -> None:
+    log = with_a_led_partition()
+    for turn in range(1, 10):
+        leader = 1 + turn % 2
+        states = {"leader": leader, "leader_epoch": turn, "version": turn, "isr": (leader, 3)}
+        log.partition(10_000 * turn, "Online", "Online", **states)
+    log.partition(110, "New", "Online", topic="calm", leader=2, leader_epoch=0, version=0, isr=(2, 1))
+    log.partition(9_000, "Online", "Online", topic="calm", leader=1, leader_epoch=1, version=1, isr=(2, 1))
+    names = ("what", "broker", "topic", "partition", "from_ms", "to_ms", "transitions", "most_in_window")
+    assert shown(log.answers()["flapping"], *names) == [
+        ("isr", None, "orders", 0, 10_000, 90_000, 9, 9),
+        ("leader", None, "orders", 0, 20_000, 90_000, 8, 8),
+    ]
+
+
+def test_a_broker_that_goes_back_to_a_leader_epoch_below_its_last_obeyed_a_stale_one() -> None:
+    """Not one that is behind another, nor one of a topic that was made anew; and its own clock says what was last."""
+    log = with_a_led_partition()
+    one = {"role": "broker", "topic": "orders", "partition": 0, "controller": None}
+    log.say(5_000, "follower_started", broker=3, leader=2, leader_epoch=7, **one)
+    log.say(6_000, "leader_started", broker=2, leader_epoch=5, **one)
+    log.say(7_000, "leader_started", broker=2, leader_epoch=4, **one)
+    log.say(8_000, "follower_started", broker=3, leader=2, leader_epoch=6, **one)
+    log.say(9_000, "leader_started", broker=2, leader_epoch=0, **one)
+    log.say(9_500, "leader_started", broker=2, leader_epoch=1, **one)
+    names = ("kind", "stale", "witness", "topic", "partition", "first_ms", "times", "line_no")
+    assert shown(log.answers()["zombies"], *names) == [
+        ("leader_obeyed", 2, 2, "orders", 0, 7_000, 1, 8),
+        ("leader_obeyed", 2, 3, "orders", 0, 8_000, 1, 9),
+    ]
 
 
 def test_moves_outside_the_tables_are_told_and_those_that_were_refused() -> None:

@@ -95,6 +95,23 @@ def test_zombies_are_refused_or_obeyed_by_a_brokers_own_clock() -> None:
     ]
 
 
+def test_who_led_on_a_stale_epoch_or_version_and_who_went_on_as_controller_are_zombies() -> None:
+    log = with_a_led_partition()
+    stale = {"role": "broker", "api": "LeaderAndIsr", "controller_epoch": 1, "error": "stale_leader_epoch"}
+    for at in (10_000, 10_400):
+        log.say(at, "request_ignored", broker=3, topic="orders", partition=0, **stale)
+    log.say(11_000, "isr_version_conflict", broker=2, role="server", topic="orders", partition=0, version=4)
+    log.say(20_000, "controller_elected", broker=3, controller=3, controller_epoch=2)
+    log.partition(21_999, "Online", "Online", leader=2, leader_epoch=1)  # so soon it proves nothing
+    log.partition(22_500, "Online", "Online", leader=1, leader_epoch=2)
+    names = ("kind", "stale", "witness", "controller_epoch", "last_ms", "times")
+    assert shown(log.answers()["zombies"], *names) == [
+        ("controller_spoke", 1, 3, 1, 22_500, 4),
+        ("isr_refused", 2, None, None, 11_000, 1),
+        ("leader_refused", 1, 3, 1, 10_400, 2),
+    ]
+
+
 def test_latencies_are_nearest_ranks() -> None:
     log = Log()
     for took in range(1, 101):
@@ -223,3 +240,20 @@ def test_a_broker_lives_from_its_start_to_its_last_word_and_again() -> None:
         (2, 5_000, 5_000, False, "crashed", 12_000),
         (2, 20_000, 21_000, True, "running", None),
     ]
+
+
+def test_of_our_logs_a_broker_acknowledges_what_the_cause_of_an_election_asked_of_it() -> None:
+    """Whoever has no part in the partition, whoever refused, and whatever is of another cause says nothing of it."""
+    log = with_a_led_partition(isr=(2, 1, 3))
+    log.say(12_000, "broker_changed", peer_broker=2, from_state="live", to_state="gone", controller_epoch=1)
+    known = {"leader_epoch": 1, "version": 1, "isr": (1, 3), "zxid": 8, "reason": "brokers gone 2", "cause_id": "1-2"}
+    log.partition(12_010, "Online", "Online", leader=1, **known)
+    done = {"role": "broker", "api": "LeaderAndIsr", "controller_epoch": 1, "cause_id": "1-2"}
+    log.say(12_020, "request_done", **done)
+    log.say(12_050, "request_done", broker=3, **done)
+    log.say(12_060, "request_done", broker=4, **done)
+    log.say(12_070, "request_done", broker=1, error="11", **done)
+    log.say(12_080, "request_done", broker=1, **{**done, "cause_id": "1-3"})
+    log.say(12_090, "request_done", broker=1, **{**done, "api": "UpdateMetadata"})
+    names = ("broker", "expected", "acked", "slowest", "slowest_ms", "last_acked_ms")
+    assert shown(log.answers()["failovers"], *names) == [(2, (1, 3), (1, 3), 3, 40, 12_050)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -49,11 +50,33 @@ def test_merge_puts_lines_of_all_brokers_in_order_and_keeps_them_as_they_are(tmp
     assert run("merge", str(tmp_path), "--where", "--topic", "a").stdout.startswith("broker1/state-change.log:1: [2026")
 
 
+def test_merge_cuts_no_line_and_keeps_whole_traces(tmp_path: Path) -> None:
+    moved = "[Controller id=1 epoch=3] Changed partition a-0 state from OnlinePartition to OfflinePartition"
+    long = f"[Controller id=1 epoch=3] Received error {'x' * 5_000}"
+    text = a_log(tmp_path, 1, moved, long, minute=48).read_text()
+    first, second = text.splitlines()
+    trace = ["java.lang.IllegalStateException: no", "\tat a.b(C.java:1)", "Caused by: x.YException", "\t... 9 more"]
+    lines = [second.replace("state.change.logger", "a.b.C"), first, *trace]
+    (tmp_path / "broker1" / "state-change.log").write_text("\n".join([*lines, lines[0], ""]))
+    assert run("merge", str(tmp_path)).stdout.splitlines() == lines
+    said = run("merge", str(tmp_path), "--where", "--topic", "a").stdout.splitlines()
+    assert said == [f"broker1/state-change.log:{number}: {line}" for number, line in enumerate(lines[1:], start=2)]
+
+
 def test_doctor_accounts_for_every_file_and_says_what_is_missing() -> None:
     done = run("doctor", RECORDED)
     assert done.exit_code == 0, done.output
     assert "broker3/state-change.log.gz" in done.stdout
     assert "needs TRACE" in done.stdout
+
+
+def test_doctor_says_where_a_brokers_time_zone_does_not_hold(tmp_path: Path) -> None:
+    moved = "Changed partition a-0 state from OnlinePartition to OfflinePartition"
+    both = a_log(tmp_path, 1, f"[Controller id=1 epoch=3] {moved}", f"[Controller id=2 epoch=4] {moved}")
+    a_log(tmp_path, 2, f"[Controller id=2 epoch=5] {moved}")
+    said = run("doctor", str(tmp_path), "--timezone", "2=Asia/Tokyo").stdout
+    assert f"Broker 2 speaks in {both}, but so do others: it is read as UTC, not as Asia/Tokyo." in said
+    assert said.count("but so do others") == 1
 
 
 def test_doctor_fails_where_a_line_of_a_state_change_log_was_not_understood(tmp_path: Path) -> None:
@@ -77,6 +100,7 @@ def test_explain_tells_a_partitions_story_with_the_lines_quoted() -> None:
         (("merge", "nowhere"), "there is no nowhere"),
         (("doctor", RECORDED, "--timezone", "Mars/Olympus"), "there is no time zone 'Mars/Olympus'"),
         (("doctor", RECORDED, "--layout", "%p"), "needs a date (%d)"),
+        (("stream", RECORDED, "--out", "nowhere", "--layout", "%p"), "needs a date (%d)"),
         (("explain", "orders", RECORDED), "write it like orders-0"),
         (("merge", RECORDED, "--partitions", "1"), "--partitions needs --topic"),
     ],
@@ -112,6 +136,15 @@ def test_report_needs_no_spark_for_a_small_bundle_and_says_the_verdict(tmp_path:
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert len(page) < 2_000_000
     assert "http://" not in page.replace("http://www.w3.org/", "")
+
+
+def test_a_report_does_not_read_the_one_before_it(tmp_path: Path) -> None:
+    a_log(tmp_path, 1, "[Controller id=1 epoch=3] Changed partition a-0 state from OnlinePartition to OfflinePartition")
+    for _ in range(2):
+        done = CliRunner().invoke(top, ["report", str(tmp_path), "--out", str(tmp_path / "report")])
+        assert done.exit_code == 0, done.output
+    counts = json.loads((tmp_path / "report" / "report.json").read_text())["input"]["counts"]
+    assert [Path(one["path"]).name for one in counts] == ["state-change.log"]
 
 
 def test_slo_fails_below_its_target(tmp_path: Path) -> None:

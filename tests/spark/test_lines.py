@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from typing import Any
 
@@ -55,18 +56,18 @@ def test_a_file_of_any_layout_is_understood_from_its_lines(layout: str) -> None:
     assert (event.event, event.topic, event.partition, event.ts_utc) == ("partition_changed", "a-1", 7, TS_MS)
 
 
-@pytest.mark.parametrize(
-    ("wrapper", "around"),
-    [
-        ("docker", "kafka-1  | {}"),
-        ("docker-time", "2026-11-18T07:49:10.504123Z {}"),
-        ("docker-time", "2026-11-18T07:49:10.504123Z stdout F {}"),
-        ("kubernetes", "[pod/kafka-0/kafka] {}"),
-        ("grep", "kafka1/state-change.log:{}"),
-        ("json", '{{"stream":"stdout","log":"{}\\n"}}'),
-        ("json", '{{"@timestamp":"x","message":"{}"}}'),
-    ],
+AROUND = (
+    ("docker", "kafka-1  | {}"),
+    ("docker-time", "2026-11-18T07:49:10.504123Z {}"),
+    ("docker-time", "2026-11-18T07:49:10.504123Z stdout F {}"),
+    ("kubernetes", "[pod/kafka-0/kafka] {}"),
+    ("grep", "kafka1/state-change.log:{}"),
+    ("json", '{{"stream":"stdout","log":"{}\\n"}}'),
+    ("json", '{{"@timestamp":"x","message":"{}"}}'),
 )
+
+
+@pytest.mark.parametrize(("wrapper", "around"), AROUND)
 @pytest.mark.parametrize("layout", [STOCK, LAYOUTS[1]])
 def test_what_stands_around_a_line_is_taken_off(layout: str, wrapper: str, around: str) -> None:
     line = around.format(rendered(layout, OFFLINE))
@@ -170,3 +171,27 @@ def test_a_year_that_no_cluster_can_have_seen_is_no_moment(year: str) -> None:
     line = rendered(STOCK, OFFLINE)
     assert isinstance(read(line), SilverEvent)
     assert not isinstance(read(line.replace("2026", year, 1)), SilverEvent)
+
+
+@pytest.mark.parametrize(("wrapper", "around"), AROUND)
+def test_what_stands_around_a_line_of_ours_is_taken_off_too(wrapper: str, around: str) -> None:
+    ours = f'{{"at_ms":{TS_MS},"kind":"partition","controller_id":2,"topic":"a","partition":7}}'
+    line = around.format(ours.replace('"', '\\"') if wrapper == "json" else ours)
+    found = sniff([line] * 5)
+    assert (found.layout, found.wrapper, found.first_raw) == ("klamm", wrapper, str(TS_MS))
+    event = read(line, a_file("klamm", wrapper=wrapper))
+    assert isinstance(event, SilverEvent)
+    assert (event.topic, event.partition, event.ts_utc) == ("a", 7, TS_MS)
+    assert read("no such thing", a_file("klamm", wrapper=wrapper)) == "no_header"
+
+
+def test_a_layout_is_found_behind_a_banner_however_long() -> None:
+    banner = [f"log.setting.{number} = {number}" for number in range(1_500)]
+    assert sniff([*banner, rendered(STOCK, OFFLINE)]).layout == STOCK
+
+
+def test_an_event_that_a_shipper_put_together_with_its_trace_is_the_event() -> None:
+    whole = json.dumps({"message": f"{rendered(STOCK, OFFLINE)}\n\tat a.b(C.java:1)\n"})
+    event = read(whole, a_file(STOCK, wrapper="json"))
+    assert isinstance(event, SilverEvent)
+    assert (event.event, event.to_state) == ("partition_changed", "OfflinePartition")

@@ -63,6 +63,24 @@ def test_a_line_that_is_in_two_files_counts_once(tmp_path: Path) -> None:
     assert lines_balance(result)
 
 
+@pytest.mark.parametrize(
+    ("folder", "broker"),
+    [
+        ("opt/kafka_2.13-3.9.1/logs", None),
+        ("opt/kafka-3.9.1/logs", None),
+        ("opt/kafka-3.9.1/broker-12/logs", 12),
+        ("kafka_2.13-3.9.1/kafka-1", 1),
+        ("node7", 7),
+        ("kafka-10.example.com", 10),
+    ],
+)
+def test_a_folder_names_a_broker_and_never_a_version(tmp_path: Path, folder: str, broker: int | None) -> None:
+    path = tmp_path / folder / "server.log"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"[{TS}] INFO starting (kafka.server.KafkaServer)\n")
+    assert [file.broker for file in ingested(path).files] == [broker]
+
+
 def test_bad_input_is_counted_and_named_and_stops_nothing(tmp_path: Path) -> None:
     (tmp_path / "state-change.log").write_text(LINE)
     (tmp_path / "empty.log").write_bytes(b"")

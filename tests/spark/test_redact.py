@@ -9,7 +9,7 @@ import pytest
 
 from sparkjobs.answers.local import answers_for
 from sparkjobs.bundle import bundle_of, silver_of
-from sparkjobs.report.page import Input
+from sparkjobs.report.accounting import Input
 from sparkjobs.report.redact import Redactor
 from sparkjobs.report.write import quoting, write_report
 

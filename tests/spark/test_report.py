@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 import pyarrow.parquet as pq
@@ -13,15 +15,18 @@ from sparkjobs.answers.local import Answers, answers_for
 from sparkjobs.files import Zones, find_logs, survey
 from sparkjobs.gold import GOLD
 from sparkjobs.local.ingest import Ingested, ingest
-from sparkjobs.report.findings import findings_for, verdict_for
-from sparkjobs.report.page import Input, page_for
+from sparkjobs.report.accounting import Input
+from sparkjobs.report.findings import findings_for
+from sparkjobs.report.page import Quote, page_for
 from sparkjobs.report.story import story_for
 from sparkjobs.report.summary import summary_for
+from sparkjobs.report.verdict import verdict_for
 from sparkjobs.report.write import digest_of, quoting, write_report
-from sparkjobs.schemas import columns_of
+from sparkjobs.schemas import Row, SilverCount, SilverQuarantine, SilverSkew, columns_of
 from tests.spark.bundles import write
+from tests.spark.lines import TS
 from tests.spark.simulate import Simulation
-from tests.spark.written import with_a_led_partition
+from tests.spark.written import T0, Log, with_a_led_partition
 
 #: what a page could be made to fetch
 REFERENCES = re.compile(r"""(?:src|href|action|url\()\s*=?\s*["'(]?(?!#|data:)[\w/.:-]+|@import|https?://|//cdn""")
@@ -38,7 +43,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ingested, Answe
 def report_in(folder: Path, of: tuple[Ingested, Answers], *, redact: bool = False) -> Path:
     read, answers = of
     quote = quoting(read.files, read.events, answers)
-    return write_report(folder, answers, quote, Input(read.counts, read.quarantine), redact=redact)
+    return write_report(folder, answers, quote, Input(read.counts, read.quarantine, (), read.files), redact=redact)
 
 
 def test_the_page_is_one_small_file_that_refers_to_no_other(
@@ -68,6 +73,84 @@ def test_a_page_about_sixty_thousand_outages_is_still_small_and_shows_the_longes
     assert len(text.encode()) < 2_000_000
     course = text.partition('id="course"')[2].partition("</section>")[0]
     assert f"{longest.topic}-4001: " in course
+
+
+#: what a column must say for a page to have words for it
+WORDS: Final = {
+    **{"proof": "said", "how": "crashed", "kind": "controller_obeyed", "grade": "none", "ended": "crashed"},
+    **{"what": "broker", "why_ended": "deposed", "dt": "2026-11-18", "cause": "broker_lost", "evidence": "inferred"},
+}
+
+
+def filled(table: type[Row], number: int) -> Row:
+    """A row that says something in every column."""
+    values: dict[str, Any] = {}
+    for name, kind in columns_of(table).items():
+        values[name] = {
+            "int": number % 2_000,
+            "bigint": T0 + 7_919 * number if name.endswith("_ms") else number,
+            "double": number + 0.5,
+            "boolean": number % 2 == 0,
+            "string": WORDS.get(name, f"a-rather-long-{name}-{number % 3_000}"),
+        }.get(kind, (1, 2, 3))
+    return table(**values)
+
+
+def test_whatever_there_is_too_much_of_the_page_is_small_and_says_where_the_rest_is() -> None:
+    answers: Answers = {name: [filled(table, number) for number in range(6_000)] for name, table in GOLD.items()}
+    read = Input(*([filled(table, n) for n in range(2_000)] for table in (SilverCount, SilverQuarantine, SilverSkew)))  # type: ignore[arg-type]
+    text = page_for(answers, lambda file_id, line_no: Quote("folder/" * 9, line_no, '{"a":1},' * 250), read, "")
+    assert len(text.encode()) < 2_000_000
+    tables = [one for one in text.split("<table>")[1:] if one.count("<tr") > 250]
+    assert len(tables) == 10
+    for one in tables:
+        assert one.count("<tr") <= 301
+        assert "more are in report.json" in one
+
+
+def test_what_a_page_has_no_room_for_is_what_was_less_bad(simulated: tuple[Ingested, Answers]) -> None:
+    _, answers = simulated
+    [one] = answers["controller_tenures"][:1]
+    terms = [msgspec.structs.replace(one, controller_epoch=epoch, gap_before_ms=5) for epoch in range(1_000)]
+    terms[777] = msgspec.structs.replace(terms[777], gap_before_ms=3_599_000)
+    one = answers["partition_outages"][0]
+    outages = [
+        msgspec.structs.replace(one, topic="a", partition=number, end_ms=one.start_ms + 5) for number in range(1_000)
+    ]
+    outages.append(msgspec.structs.replace(one, topic="the-worst", end_ms=one.start_ms + 5_000))
+    many = {**answers, "controller_tenures": terms, "partition_outages": outages}
+    text = page_for(many, lambda file_id, line_no: None, Input(), "")
+    assert "60.0 min" in text.partition('id="controllers"')[2].partition("</section>")[0]
+    heat = text.partition('id="heat"')[2].partition("</section>")[0]
+    assert "the-worst" in heat
+    assert "601 more partitions" in heat
+
+
+def test_of_more_than_a_day_every_moment_has_its_date() -> None:
+    log = with_a_led_partition()
+    log.partition(9_000, "Online", "Offline")
+    log.partition(9_005, "Offline", "Online", leader=1, leader_epoch=1, version=1, isr=(1,))
+    moment = re.compile(r">(?:2026-11-18 )?08:00:09\.000<")
+    short = page_for(log.answers(), lambda file_id, line_no: None, Input(), "")
+    assert set(moment.findall(short)) == {">08:00:09.000<"}
+    log.say(90_000_000, "other", broker=1, role="server")
+    long = page_for(log.answers(), lambda file_id, line_no: None, Input(), "")
+    assert set(moment.findall(long)) == {">2026-11-18 08:00:09.000<"}
+
+
+def test_a_file_that_could_not_be_read_stands_first_with_its_trouble_and_hides_its_path(tmp_path: Path) -> None:
+    good = f"[{TS}] INFO [Controller id=1 epoch=3] Changed partition a-0 state from OnlinePartition to OfflinePartition"
+    (tmp_path / "a-state-change.log").write_text(f"{good} (state.change.logger)\n")
+    half = gzip.compress(f"{good} (state.change.logger)\n".encode() * 99)
+    (tmp_path / "b-state-change.log").write_bytes(half[: len(half) // 2])
+    read = ingest(survey(find_logs([str(tmp_path)]), "c", Zones()))
+    report = (read, answers_for(read.events))
+    shown = report_in(tmp_path / "out", report).read_text().partition('id="input"')[2]
+    assert shown.index("b-state-change.log") < shown.index("a-state-change.log")
+    assert "EOFError" in shown
+    hidden = report_in(tmp_path / "hidden", report, redact=True).read_text()
+    assert "EOFError" in hidden
+    assert str(tmp_path) not in hidden + (tmp_path / "hidden" / "report.json").read_text()
 
 
 def test_the_script_is_short_and_styles_know_the_dark_and_paper() -> None:
@@ -113,6 +196,26 @@ def test_the_verdict_says_first_what_is_not_over() -> None:
     log.partition(9_500, "Online", "Offline")
     assert verdict_for(log.answers()).sentence.startswith("Not over: 1 partition ")
     assert dict(summary_for(log.answers()))["Is it over?"].endswith("orders-0")
+
+
+def test_where_no_line_says_who_leads_the_verdict_is_that_nothing_is_known() -> None:
+    log = Log()
+    log.say(0, "controller_elected", controller_epoch=1)
+    verdict = verdict_for(log.answers())
+    assert verdict.mood == "worn"
+    assert verdict.sentence.startswith("Not known: no line of these logs says whether a partition had a leader.")
+    log.say(9_000, "brokers_changed", removed=(2,), replicas=(1,))
+    assert verdict_for(log.answers()).sentence == verdict.sentence
+    said = dict(summary_for(log.answers()))
+    assert [said[one].partition(":")[0] for one in ("Is it over?", "Which partitions?", "Was data lost?")] == [
+        "Not known"
+    ] * 3
+
+
+def test_logs_of_kraft_are_called_by_their_name() -> None:
+    log = Log()
+    log.say(0, "quorum_said", role="server")
+    assert verdict_for(log.answers()).sentence.endswith("They are of KRaft, which is not read here.")
 
 
 def test_the_summary_answers_each_question_of_an_outage() -> None:

@@ -99,6 +99,32 @@ def assert_all_but_starts(case: Case) -> None:
     assert len(case.rows("partition_outages")) == len(truth.outages) >= 5
 
 
+def assert_failovers_are_exact(case: Case, *, are_acked: bool = True) -> None:
+    """To the millisecond: when each was detected, what moved, who was told and had done it, and who was last."""
+    truth = case.simulation.truth
+    assert sum(len(one.elected_ms) for one in truth.failovers) > 0
+    for told, true in zip(
+        sorted(case.rows("failovers"), key=lambda one: one.detected_ms), truth.failovers, strict=True
+    ):
+        assert (told.broker, told.detected_ms, told.controller_epoch) == (true.broker, true.detected_ms, true.epoch)
+        assert told.moved == len(true.elected_ms)
+        moments = (min(true.elected_ms, default=None), max(true.elected_ms, default=None))
+        assert (told.first_elected_ms, told.last_elected_ms) == moments
+        if are_acked:
+            slowest = max(true.done_ms, key=lambda broker: (true.done_ms[broker], -broker), default=None)
+            assert (told.acked, told.slowest) == (tuple(sorted(true.done_ms)), slowest)
+            assert told.expected == told.acked
+            assert told.last_acked_ms == max(true.done_ms.values(), default=None)
+
+
+def assert_tenures_end_within_bounds(case: Case) -> None:
+    """The last of them does not."""
+    for one in case.rows("controller_tenures"):
+        died_ms = case.simulation.truth.ends.get(one.controller_epoch)
+        assert (one.to_ms is None) == (died_ms is None)
+        assert died_ms is None or one.to_lo_ms <= died_ms <= one.to_hi_ms
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("bad", [False, True])
 @pytest.mark.parametrize("version", ["0.8", "2.8", "3.9"])
@@ -109,13 +135,30 @@ def test_at_trace_outages_tenures_and_losses_are_exactly_the_truth(
     assert case.outages == sorted(case.simulation.truth.outages, key=str)
     assert {one.evidence for one in case.rows("partition_outages")} == {"exact"}
     assert_all_but_starts(case)
+    assert_failovers_are_exact(case, are_acked=version != "0.8")
+    assert_tenures_end_within_bounds(case)
+
+
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (4, 5, 7))])
+@pytest.mark.parametrize(("version", "proof"), [("0.8", "said"), ("2.8", "derived"), ("3.9", "derived")])
+def test_every_unclean_election_is_told_and_no_other(tmp_path: Path, version: str, proof: str, seed: int) -> None:
+    simulation = Simulation(seed, dialect=DIALECTS[version](), is_unclean=True).run(faults=14)
+    case = a_case(tmp_path, simulation, "TRACE", bad=True)
+    told = [(f"{one.topic}-{one.partition}", one.at_ms, one.leader) for one in case.rows("unclean_elections")]
+    assert sorted(told) == sorted(simulation.truth.unclean)
+    assert {one.proof for one in case.rows("unclean_elections")} == {proof}
+    assert case.outages == sorted(simulation.truth.outages, key=str)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_at_trace_they_are_exact_whatever_the_clocks_show_if_ways_are_even(tmp_path: Path, seed: int) -> None:
+@pytest.mark.parametrize("version", ["0.8", "3.9"])
+def test_at_trace_they_are_exact_whatever_the_clocks_show_if_ways_are_even(
+    tmp_path: Path, version: str, seed: int
+) -> None:
     """Where a message takes as long to a broker as its answer back, the offset of the clocks is known to the
     millisecond; and then so is all else."""
-    simulation = Simulation(seed, skew_ms=skew_for(seed), way_ms=(10, 11)).run(faults=14)
+    even = Simulation(seed, dialect=DIALECTS[version](), skew_ms=skew_for(seed), way_ms=(10, 11))
+    simulation = even.run(faults=14)
     case = a_case(tmp_path, simulation, "TRACE", bad=True)
     assert case.outages == sorted(simulation.truth.outages, key=str)
     assert_all_but_starts(case)
@@ -141,6 +184,8 @@ def test_where_no_line_says_when_a_takeover_found_it_the_truth_lies_within_the_b
     told = [o for o in case.rows("partition_outages") if o.evidence == "exact"]
     assert {(f"{o.topic}-{o.partition}", o.start_ms, o.end_ms) for o in told} <= set(case.simulation.truth.outages)
     assert_all_but_starts(case)
+    assert_failovers_are_exact(case, are_acked=version == "ours")
+    assert_tenures_end_within_bounds(case)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

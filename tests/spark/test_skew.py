@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 
 from sparkjobs.causality import HOUR_MS
 from sparkjobs.schemas import SilverEvent, SilverSkew
-from sparkjobs.skew import applied_ms, corrected, left_ms, skew_of
+from sparkjobs.skew import applied_ms, corrected, left_ms, skew_of, zone_hint
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +30,21 @@ def an_event(broker: int, at_ms: int, **more: Any) -> SilverEvent:
         file_id=str(broker),
         line_no=at_ms,
     )
+
+
+def in_words_of_08(events: list[SilverEvent]) -> list[SilverEvent]:
+    """What is sent has its number; an answer only that, which those to other requests of its batch share."""
+    number_of = {event.line_no: event.leader_epoch for event in events if event.event == "request_sent"}
+    found = []
+    for event in events:
+        if event.event == "request_sent":
+            found.append(replace(event, correlation_id=number_of[event.line_no]))
+        elif event.event == "response_received":
+            later = {"ts_utc": event.ts_utc + 400, "line_no": event.line_no + 400, "event_id": f"{event.event_id}-2"}
+            found += [replace(event, api=None), replace(event, api=None, **later)]
+        else:
+            found.append(event)
+    return found
 
 
 def trips(controller: int, brokers: dict[int, int], count: int, seed: int = 1) -> list[SilverEvent]:
@@ -53,9 +69,12 @@ def trips(controller: int, brokers: dict[int, int], count: int, seed: int = 1) -
     return events
 
 
-def test_an_offset_of_minutes_is_found_to_milliseconds() -> None:
+@pytest.mark.parametrize("worded", [list, in_words_of_08])
+def test_an_offset_of_minutes_is_found_to_milliseconds(
+    worded: Callable[[list[SilverEvent]], list[SilverEvent]],
+) -> None:
     ahead = {1: 0, 2: 300_000, 3: -299_000, 4: 2}
-    events = trips(1, ahead, 200)
+    events = worded(trips(1, ahead, 200))
     found = {row.broker: row for row in skew_of(events)}
     for broker, offset_ms in ahead.items():
         assert abs(found[broker].offset_ms - offset_ms) <= 10
@@ -102,11 +121,13 @@ def test_spark_finds_the_same_offsets_also_where_lines_repeat_and_requests_are_a
         for event in trips(1, {2: 777, 3: -90_000}, 40, seed=3)
         for number in range(3)
     ]
+    old = [replace(event, cluster="old") for event in in_words_of_08(trips(1, {1: 0, 2: -40_000}, 30))]
     far = [replace(event, cluster="another", ts_utc=event.ts_utc + HOUR_MS) for event in trips(4, {5: 7_000}, 30)]
-    events = [*trips(1, {1: 0, 2: 300_000, 3: -299_000, 4: 2}, 60), *several, *far, an_event(9, START_MS)]
+    events = [*trips(1, {1: 0, 2: 300_000, 3: -299_000, 4: 2}, 60), *several, *old, *far, an_event(9, START_MS)]
     found = clocks.skew_of(table := as_table(spark, events, SilverEvent))
     assert found == skew_of(events)
     assert {row.method for row in found} == {"reference", "round_trips", "assumed"}
+    assert {row.method for row in found if row.cluster == "old"} == {"reference", "round_trips"}
     assert sorted(rows_of(clocks.corrected(table, found), SilverEvent), key=str) == sorted(
         corrected(events, found), key=str
     )
@@ -220,3 +241,15 @@ def test_our_own_lines_bind_the_clock_of_who_was_told_and_answered() -> None:
 def test_who_was_gone_before_all_had_answered_may_have_done_it_later() -> None:
     found = {row.broker: row for row in skew_of(a_term({1: 0, 2: 0, 3: 90_000}, gone=(3,)))}
     assert {broker: row.method for broker, row in found.items()} == {1: "reference", 2: "one_way", 3: "assumed"}
+
+
+@pytest.mark.parametrize(
+    ("offset_ms", "err_ms", "hours"),
+    [(32_400_012, 40, "+9 h"), (-19_800_400, 40, "-5.5 h"), (299_000, 5, None), (0, 5, None), (7_200_000, None, None)],
+)
+def test_an_offset_of_quarters_of_hours_is_called_a_time_zone(
+    offset_ms: int, err_ms: int | None, hours: str | None
+) -> None:
+    known = {"cluster": "c", "broker": 2, "hour": 0, "method": "one_way", "samples": 9}
+    hint = zone_hint(SilverSkew(offset_ms=offset_ms, err_ms=err_ms, **known))  # type: ignore[arg-type]
+    assert hint == (None if hours is None else f"as in a time zone {hours} off: see --timezone 2=...")

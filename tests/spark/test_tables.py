@@ -101,8 +101,8 @@ COLUMNS = {
         "last_step string, age_ms bigint, file_id string, line_no bigint"
     ),
     "zombies": (
-        "cluster string, kind string, stale int?, witness int?, controller_epoch int?, topic string?, first_ms "
-        "bigint, last_ms bigint, times int, file_id string, line_no bigint"
+        "cluster string, kind string, stale int?, witness int?, controller_epoch int?, topic string?, partition "
+        "int?, first_ms bigint, last_ms bigint, times int, file_id string, line_no bigint"
     ),
     "rpc_latency": (
         "cluster string, hour_ms bigint, broker int, api string, side string, requests int, p50_ms double, p95_ms "

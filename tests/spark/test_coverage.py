@@ -1,0 +1,32 @@
+"""What coverage claims of logs, their answers hold: nothing is called exact whose table is empty."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.spark.simulate import Simulation
+from tests.spark.test_simulated import DIALECTS, a_case
+
+#: at TRACE: which brokers acknowledged, in-sync replicas, latency of requests
+GRADES = {
+    "0.8": ("none", "partial", "none"),
+    "1.1": ("none", "partial", "exact"),
+    "2.8": ("exact", "exact", "exact"),
+    "3.9": ("exact", "exact", "exact"),
+    "ours": ("exact", "exact", "partial"),
+}
+
+
+@pytest.mark.parametrize("version", GRADES)
+def test_what_is_called_exact_has_rows_and_what_is_called_none_has_not(tmp_path: Path, version: str) -> None:
+    case = a_case(tmp_path, Simulation(1, dialect=DIALECTS[version]()).run(faults=8), "TRACE")
+    grades = {one.question: one.grade for one in case.rows("coverage")}
+    acks, isrs, latency = GRADES[version]
+    assert grades["which brokers acknowledged"] == acks
+    assert any(one.slowest is not None for one in case.rows("failovers")) == (acks == "exact")
+    assert grades["in-sync replicas"] == isrs
+    assert bool(case.rows("isr_timeline")) == (version != "0.8")
+    assert grades["latency of requests"] == latency
+    assert bool(case.rows("rpc_latency")) == (latency != "none")
