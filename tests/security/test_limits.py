@@ -19,8 +19,10 @@ from controller.api.connections import Connections, Site
 from controller.api.problems import ProblemError, problems
 from controller.api.quota import CALLERS_MAX, Bucket, Quotas
 from controller.config import BrokerConfig, Limits
+from controller.secrets import NO_SECRETS
 from controller.tls import server_context_for
 from tests.security.authority import Authority
+from tests.security.lab import a_lab
 from tests.shell.api_support import CONFIG, Door, View, address_of, asking, reserved
 
 PATIENT = Limits(head_timeout_ms=20_000)
@@ -201,6 +203,21 @@ async def test_who_does_not_read_what_it_asked_for_is_cut_off() -> None:
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         await asyncio.wait_for(gone.wait(), 10)
         await close(writer)
+
+
+async def test_a_supervisor_is_bounded_like_the_api() -> None:
+    limits = Limits(head_timeout_ms=1_000, body_timeout_ms=50, connections=1)
+    async with a_lab(NO_SECRETS, limits) as (lab, url):
+        host, _, port = url.removeprefix("http://").partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        beyond = await asyncio.open_connection(host, int(port))
+        assert await answer_of(beyond[0]) == (503, "TOO_MANY_CONNECTIONS")
+        await close(beyond[1])
+        heads = f"Host: {host}:{port}\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{{"
+        writer.write(f"POST /lab/v1/kill HTTP/1.1\r\n{heads}".encode())
+        assert await answer_of(reader) == (408, "REQUEST_TIMED_OUT")
+        await close(writer)
+        assert lab.obeyed == []
 
 
 @pytest.mark.parametrize(
