@@ -26,7 +26,7 @@ from controller import wire
 from controller.signing import Incarnation
 from tests.security import samples
 from tests.security.parsers import PARSERS, Parser
-from tests.security.test_roles import OWN, PARTS, TABLE, Process, a_process
+from tests.security.roles import OWN, PARTS, TABLE, Process, a_process
 from tests.security.test_secrets import ADMIN, ALL, READER, RPC
 
 #: what a mutation puts in

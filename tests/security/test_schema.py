@@ -28,7 +28,7 @@ from schemathesis.specs.openapi.checks import (
 from controller.api.openapi import document
 from controller.api.operations import OPERATIONS, Operation
 from controller.secrets import Secrets
-from tests.security.test_roles import a_process
+from tests.security.roles import a_process
 
 pytestmark = pytest.mark.long
 
