@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 from aiohttp import web
 
 from controller.api.active import ActiveController
 from controller.api.bodies import (
+    LISTED,
     Int32,
     Nothing,
     Page,
     PageQuery,
     PartitionName,
+    ReplicaIds,
     answer,
     decode_body,
     number_in_path,
@@ -41,12 +43,12 @@ class TargetBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     topic: str
     partition: Int32
-    replicas: tuple[Int32, ...] | None
-    log_dirs: tuple[str, ...] | None = None
+    replicas: ReplicaIds | None
+    log_dirs: Annotated[tuple[str, ...], LISTED] | None = None
 
 
 class ReassignBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    partitions: Sequence[TargetBody]
+    partitions: Annotated[Sequence[TargetBody], LISTED]
     version: Literal[1] = 1
 
 
@@ -54,7 +56,7 @@ class ElectBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`partitions` null: wherever an election is needed."""
 
     type: Literal["preferred", "unclean"]
-    partitions: Sequence[PartitionName] | None
+    partitions: Annotated[Sequence[PartitionName], LISTED] | None
 
 
 class OutcomeBody(msgspec.Struct, frozen=True):

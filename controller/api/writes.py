@@ -15,6 +15,7 @@ from aiohttp import web
 
 from controller.api.active import ActiveController
 from controller.api.bodies import (
+    Assignment,
     CreateTopicBody,
     Int32,
     Nothing,
@@ -44,7 +45,7 @@ class GrowTopicBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`count` is the new total; `assignment` names the new partitions only."""
 
     count: Int32
-    assignment: dict[Int32, tuple[Int32, ...]] | None = None
+    assignment: Assignment | None = None
 
 
 class DeleteQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
