@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from controller.core.model import NO_LEADER, RECOVERED, Assignment, Broker, Leadership, Replicas
+from controller.core.numbers import NUMBER_MAX
 
 
 class FormatError(ValueError):
@@ -233,8 +234,8 @@ def decode_topic(data: bytes, placed: dict[Replicas, Assignment] | None = None) 
         assignment[number] = one
     for number in (adding.keys() | removing.keys()) & assignment.keys() if adding or removing else ():
         assignment[number] = Assignment(assignment[number].replicas, adding.get(number, ()), removing.get(number, ()))
-    if min(assignment, default=0) < 0:
-        raise FormatError(f"there is no partition {min(assignment)}")
+    if assignment and not 0 <= min(assignment) <= max(assignment) <= NUMBER_MAX:
+        raise FormatError(f"partitions are numbered from 0 to {NUMBER_MAX}, not {min(assignment)} to {max(assignment)}")
     return znode.topic_id or None, assignment
 
 
@@ -276,15 +277,9 @@ def decode_producer_ids(data: bytes) -> int:
 def decode_broker(data: bytes, broker_id: int, epoch: int) -> Broker:
     znode = decode(data, BrokerZnode)
     return Broker(
-        broker_id,
-        epoch,
-        znode.host,
-        znode.port,
-        znode.endpoints,
-        znode.rack or None,
-        znode.listener_security_protocol_map or {},
-        znode.features or {},
-    )
+        broker_id, epoch, znode.host, znode.port, znode.endpoints, znode.rack or None,
+        znode.listener_security_protocol_map or {}, znode.features or {},
+    )  # fmt: skip
 
 
 def known_broker_for(broker: Broker) -> KnownBrokerZnode:

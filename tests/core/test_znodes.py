@@ -221,6 +221,8 @@ def test_nonsense_in_a_state_is_a_format_error(data: bytes) -> None:
         b'{"partitions":[]}',
         b'{"partitions":{"x":[1]}}',
         b'{"partitions":{"-1":[1]}}',
+        b'{"partitions":{"1000000":[1]}}',
+        b'{"partitions":{"9223372036854775807":[1]}}',
         b'{"partitions":{"0":[]}}',
         b'{"partitions":{"0":[1,1]}}',
         b'{"partitions":{"0":[-1]}}',
