@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from controller.api.access import (
 from controller.api.app import build_app
 from controller.api.connections import Connections, Site
 from controller.api.view import NotControllerError
+from controller.chronicle import Chronicle
 from controller.config import Limits
 from controller.core.cluster import Cluster
 from controller.door import Door
@@ -134,9 +136,16 @@ GIVES: Final[Mapping[Access, Mapping[str, str | None]]] = {
 }
 REFUSALS: Final = {AUTHENTICATION_REQUIRED: 401, AUTHENTICATION_FAILED: 401, NOT_ALLOWED: 403}
 PARTS: Final = {"name": "nothing", "id": "1", "broker": "1", "topic": "orders", "partition": "0", "verb": "kill"}
+#: so that its answer ends
+ENDING: Final = "/v1/events?follow=false"
 #: a table is walked through faster than anybody may change a cluster
 UNHURRIED: Final = Limits(changes_at_once=10_000_000)
 OWN: Final = Incarnation(1, 100)
+
+
+def target_of(path: str) -> str:
+    """What of that path is asked for."""
+    return ENDING if path == "/v1/events" else path.format(**PARTS)
 
 
 class Asker:
@@ -172,6 +181,7 @@ class SeatDoor(DecidingDoor):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
         self.moves: list[str] = []
+        self.chronicle = Chronicle(cluster.controller_epoch)
 
     async def take_over(self) -> int:
         self.moves.append("take over")
@@ -189,6 +199,12 @@ class Process(Asker):
     ) -> None:
         super().__init__(url, client)
         self.app, self.door, self.node = app, door, node
+
+    @property
+    def state(self) -> tuple[object, ...]:
+        """Belief, the znodes it was read from, who has the seat, and what the broker was made to do."""
+        belief = pickle.dumps(vars(self.door.believed))
+        return belief, dict(self.door.zookeeper.nodes), len(self.door.moves), len(self.node.lines)
 
     @property
     def changes(self) -> tuple[int, ...]:
