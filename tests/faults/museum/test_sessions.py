@@ -1,4 +1,4 @@
-"""Scenes of the museum about sessions, played against a server that says what the scene wants it to say."""
+"""Scenes of the museum about sessions, on the fake ZooKeeper and against a server that says what a scene wants."""
 
 from __future__ import annotations
 
@@ -16,12 +16,30 @@ from controller.config import BrokerConfig
 from controller.zk_model import OutcomeUnknownError, SessionLostError, SessionState
 from tests.contract.labs import eventually
 from tests.contract.scripted import ScriptedServer, scripted_server
+from tests.shell.harness import a_broker, a_controller, a_server, state_of, topic_json, until
 
 TIMEOUT_MS = 900
 
 
 def refuse() -> None:
     raise EOFError
+
+
+async def test_m22_after_many_expiries_who_has_the_seat_controls() -> None:
+    """Five sessions expire, and each of them has found that it has the seat, of a term that never was."""
+    server = await a_server()
+    await a_broker(server, 2)
+    for number in range(5):
+        session = await server.connect()
+        await session.create("/controller", b'{"version":1,"brokerid":1,"timestamp":"0"}', ephemeral=True)
+        async with a_controller(server, 1, zk=session) as node:
+            await until(lambda node=node: node.daemon.is_active)  # type: ignore[misc]
+            assert node.daemon.controller_epoch == number + 1
+            tool = await server.connect()
+            await tool.create(f"/brokers/topics/t{number}", topic_json([2]))
+            await until(lambda number=number: state_of(server, f"t{number}", 0))  # type: ignore[misc]
+            server.expire(session)
+            await until(lambda node=node: not node.daemon.is_active)  # type: ignore[misc]
 
 
 async def test_m24_a_new_session_is_tried_for_until_it_is_had(tmp_path: Path) -> None:
