@@ -12,12 +12,13 @@ import msgspec
 from aiohttp import web
 
 from controller.api.active import ActiveController
-from controller.api.bodies import LISTED, Int32, Page, answer, decode_body, number_in_path
+from controller.api.bodies import LISTED, Page, answer, decode_body, number_in_path
 from controller.api.problems import invalid, refusal_for
 from controller.api.view import TermView
 from controller.clock import wall_ms
 from controller.core.codes import Code
 from controller.core.explain import explain
+from controller.core.model import Int32
 from controller.core.whatif import what_if
 
 

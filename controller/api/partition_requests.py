@@ -16,7 +16,6 @@ from aiohttp import web
 from controller.api.active import ActiveController
 from controller.api.bodies import (
     LISTED,
-    Int32,
     Nothing,
     Page,
     PageQuery,
@@ -32,7 +31,7 @@ from controller.api.problems import invalid, refusal_for
 from controller.core.cluster import Cluster
 from controller.core.codes import Code
 from controller.core.events import ElectAsked, ReassignAsked
-from controller.core.model import NO_LEADER, Replicas
+from controller.core.model import NO_LEADER, Int32, Replicas
 from controller.inbox import PartitionOutcome
 
 PATH = "/v1/reassignments"

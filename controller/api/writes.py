@@ -17,7 +17,6 @@ from controller.api.active import ActiveController
 from controller.api.bodies import (
     Assignment,
     CreateTopicBody,
-    Int32,
     Nothing,
     Page,
     PageQuery,
@@ -34,6 +33,7 @@ from controller.api.view import ClusterView, NotControllerError
 from controller.core.cluster import Cluster
 from controller.core.codes import Code
 from controller.core.events import DeleteTopicAsked, GrowTopicAsked
+from controller.core.model import Int32
 from controller.core.states import ReplicaStatus
 
 #: how long a creation waits for this broker to be told of it, so that who created can read

@@ -7,12 +7,15 @@ order, and take what is missing as empty. Fields are in the order in which Kafka
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-from controller.core.model import NO_LEADER, RECOVERED, Assignment, Broker, Leadership, Replicas
+from controller.core.model import NO_LEADER, RECOVERED, Assignment, Broker, Int32, Leadership, Replicas
 from controller.core.numbers import NUMBER_MAX
+
+#: sixteen bytes, as Kafka writes them
+TOPIC_ID: Final = r"^([A-Za-z0-9_-]{22})?\Z"
 
 
 class FormatError(ValueError):
@@ -32,7 +35,7 @@ class BrokerZnode(msgspec.Struct, frozen=True):
     """`/brokers/ids/N`, version 1 to 5."""
 
     host: str | None = None
-    port: int = -1
+    port: Int32 = -1
     endpoints: tuple[str, ...] = ()
     rack: str | msgspec.UnsetType | None = msgspec.UNSET
     listener_security_protocol_map: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
@@ -48,19 +51,19 @@ class TopicZnode(msgspec.Struct, frozen=True):
     partitions: dict[int, Replicas] = {}
     adding_replicas: dict[int, Replicas] | msgspec.UnsetType = msgspec.UNSET
     removing_replicas: dict[int, Replicas] | msgspec.UnsetType = msgspec.UNSET
-    topic_id: str | msgspec.UnsetType = msgspec.UNSET
+    topic_id: Annotated[str, msgspec.Meta(pattern=TOPIC_ID)] | msgspec.UnsetType = msgspec.UNSET
     version: int = 3
 
 
 class StateZnode(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """`/brokers/topics/T/partitions/P/state`."""
 
-    controller_epoch: int
-    leader: int
+    controller_epoch: Int32
+    leader: Int32
     version: int = 1
-    leader_epoch: int
+    leader_epoch: Annotated[int, msgspec.Meta(ge=-1, le=2**30)]  # it has to have room to rise
     isr: Replicas
-    leader_recovery_state: int | msgspec.UnsetType = msgspec.UNSET
+    leader_recovery_state: Annotated[int, msgspec.Meta(ge=0, le=1)] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ReplicasOf(msgspec.Struct, frozen=True):
@@ -154,7 +157,7 @@ class KnownBrokerZnode(msgspec.Struct, frozen=True):
 
     broker_epoch: int
     host: str | None = None
-    port: int = -1
+    port: Int32 = -1
     endpoints: tuple[str, ...] = ()
     rack: str | None = None
 
