@@ -19,7 +19,11 @@ from controller.claim import Claim
 from controller.config import Limits
 from controller.core.codes import Code
 from controller.core.events import CreateTopicAsked
+from controller.dialects import Request
 from controller.dialects.http import HttpDialect
+from controller.dialects.kafka import KafkaDialect, OwnAddress
+from controller.dialects.kafka_levels import level_for
+from controller.dialects.kafka_nodes import PLAINTEXT
 from controller.guard import TermGuard
 from controller.http import HttpClient, NoAnswerError
 from controller.inbox import NotControllerError
@@ -29,7 +33,7 @@ from controller.zk_model import NoNodeError
 from tests.security import samples
 from tests.security.tally import Tally, hostile
 from tests.shell.admin_site import CHANGES, ELECTION, LOG_DIR_EVENTS, REASSIGN, Site, a_site, belief, leading
-from tests.shell.harness import Node, settled, topic_json
+from tests.shell.harness import Node, broker_json, settled, topic_json
 
 ZNODES: Final = "znodes under a term"
 ANSWERS: Final = "answers to an outbox"
@@ -59,6 +63,14 @@ SPOILED: Final = (
     f"{LOG_DIR_EVENTS}/log_dir_event_",
     "/isr_change_notification/isr_change_",
 )
+_STATE: Final = b'{"controller_epoch":1,"leader":3,"version":1,"leader_epoch":0,"isr":[3,1]}'
+#: what would be understood there: spoiled a little it may still be, and then it is believed
+UNDERSTOOD: Final = {
+    VICTIM: topic_json([3, 1], [1, 3]),
+    f"{VICTIM}/partitions/0/state": _STATE,
+    f"{VICTIM}/partitions/1/state": _STATE,
+    "/brokers/ids/3": broker_json(3),
+}
 REFUSALS: Final = tuple(
     b'{"error_code":%d,"partitions":[{"topic_id":"%b","partition":0,"error_code":%d}]}' % (code, topic_id, refused)
     for topic_id in (b"id", VICTIM_ID.encode())
@@ -115,7 +127,7 @@ class Brokers:
     ) -> Outboxes:
         return Outboxes(
             group,
-            HttpDialect(cast(HttpClient, self)),
+            Bilingual(cast(HttpClient, self)),
             claim.broker_id,
             claim.controller_epoch,
             on_answer=on_answer,
@@ -123,6 +135,16 @@ class Brokers:
             entropy=self._random,
             limits=HURRIED,
         )
+
+
+class Bilingual(HttpDialect):
+    """Says all that it is given in Kafka's protocol, too: what is believed has to fit into either."""
+
+    _kafka = KafkaDialect(level_for("3.9"), OwnAddress(9, {PLAINTEXT: ("h", 1)}), check=lambda: None)
+
+    def encode(self, request: Request) -> bytes:
+        self._kafka.encode(request)
+        return super().encode(request)
 
 
 async def spoil(tally: Tally, random: Random, znodes: int) -> None:
@@ -154,7 +176,8 @@ async def renew(site: Site) -> None:
 
 
 async def write_spoiled(tally: Tally, random: Random, site: Site, path: str) -> None:
-    data = hostile(random, random.choice(samples.ZNODES))
+    sample = UNDERSTOOD.get(path) if random.random() < 0.7 else None
+    data = hostile(random, sample or random.choice(samples.ZNODES))
     try:
         await site.write(path, data, sequential=path.endswith("_"))
         tally.count(ZNODES, "written")
