@@ -143,7 +143,7 @@ class Bilingual(HttpDialect):
     _kafka = KafkaDialect(level_for("3.9"), OwnAddress(9, {PLAINTEXT: ("h", 1)}), check=lambda: None)
 
     def encode(self, request: Request) -> bytes:
-        self._kafka.encode(request)
+        self._kafka.encode(msgspec.structs.replace(request, kept=None))  # rows that are kept are in one language
         return super().encode(request)
 
 
