@@ -37,7 +37,7 @@ test: java ## every test that fits into ten minutes together
 	@KLAMM_HYPOTHESIS=full $(PYTEST) -m "(java or slow or chromium) and not (maven or docker or long)"
 
 test-long: java ## what takes more than 20 seconds, but for Spark
-	@$(PYTEST) -m "long and not (docker or maven)" --ignore tests/spark
+	@KLAMM_HYPOTHESIS=full $(PYTEST) -m "long and not (docker or maven)" --ignore tests/spark
 
 test-spark: java ## Spark at length
 	@$(PYTEST) -m long tests/spark

@@ -43,6 +43,8 @@ class Limits(msgspec.Struct, frozen=True):
     kafka_login_max_bytes: int = 64 * 1024
     kafka_idle_ms: int = 600_000
     api_body_max_bytes: int = 1024 * 1024
+    #: of a list, or of a map by names or numbers, in a body
+    api_list_max_items: int = 10_000
     # connections and callers
     connections: int = 2_000
     connections_per_peer: int = 1_000

@@ -23,6 +23,9 @@ CONNECTIONS_PER_HOST: Final = 8
 #: the guard is asked before each piece of a body; what a frozen process may still hold is one piece and its buffer
 PIECE_BYTES: Final = 64 * 1024
 
+#: what libraries say of an address that makes no sense: brokers register what they like
+NO_ADDRESS: Final = (ValueError, OverflowError)
+
 
 class ExchangeError(Exception):
     """A request without a usable answer; the message says why."""
@@ -111,17 +114,17 @@ class HttpClient:
         """As `post`, with any method; what is idempotent by HTTP's rules may be sent again once, as a GET."""
         body = _GuardedBody(content, self._check)
         timeout = aiohttp.ClientTimeout(total=timeout_ms / 1000)
-        way, headers = self._routed(url, headers)
-        host = urlsplit(way).netloc
-        if host in self._doubted:  # the last one on this connection: the next one looks the host up anew
-            headers = {**headers, "Connection": "close"}
         try:
+            way, headers = self._routed(url, headers)
+            host = urlsplit(way).netloc
+            if host in self._doubted:  # the last one on this connection: the next one looks the host up anew
+                headers = {**headers, "Connection": "close"}
             async with self._session.request(
                 method, way, data=body, headers=headers, timeout=timeout, allow_redirects=False
             ) as response:
                 (self._doubted.add if response.status >= 400 else self._doubted.discard)(host)
                 return Answer(response.status, await self._read(response, url), response.headers)
-        except (aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientError, OSError, *NO_ADDRESS) as error:
             if body.is_refused and self._check is not None:
                 self._check()  # aiohttp hid the guard's own error; having failed once it fails again
             kind = NoAnswerError if body.has_left else UnreachableError
@@ -130,14 +133,14 @@ class HttpClient:
     async def stream(self, url: str, headers: Mapping[str, str], silence_max_ms: int) -> AsyncGenerator[bytes]:
         """The pieces of an answer that need not end, as they come. It ends with the answer, or by ExchangeError."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=silence_max_ms / 1000, sock_read=silence_max_ms / 1000)
-        url, headers = self._routed(url, headers)
         try:
+            url, headers = self._routed(url, headers)
             async with self._session.get(url, headers=headers, timeout=timeout, allow_redirects=False) as response:
                 if response.status != 200:
                     raise NoAnswerError(f"GET {url}: {response.status}")
                 async for piece in response.content.iter_any():
                     yield piece
-        except (aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientError, OSError, *NO_ADDRESS) as error:
             raise NoAnswerError(f"GET {url}: {type(error).__name__} {error}".rstrip()) from error
 
     async def close(self) -> None:

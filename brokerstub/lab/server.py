@@ -20,9 +20,11 @@ from brokerstub.lab.settings import HOST, LabError
 from controller import wire
 from controller.api.access import Gate, nobody
 from controller.api.audit import audit_for
+from controller.api.bodies import read_body
+from controller.api.connections import Connections, Site
 from controller.api.problems import ProblemError, invalid, problems, refusal_for
 from controller.api.security import guard_for
-from controller.config import LIMITS
+from controller.config import LIMITS, Limits
 from controller.core.codes import Code
 from controller.secrets import Secrets
 
@@ -80,7 +82,7 @@ VERBS: dict[str, Callable[[Suffering, Order], Awaitable[bool] | bool]] = {
 }
 
 
-def build_app(supervisor: Supervising, port: int) -> web.Application:
+def build_app(supervisor: Supervising, port: int, limits: Limits = LIMITS) -> web.Application:
     """The application; `port` is where it will listen, which a request's Host must name."""
 
     async def on_ps(_: web.Request) -> web.Response:
@@ -92,7 +94,7 @@ def build_app(supervisor: Supervising, port: int) -> web.Application:
 
     def on_verb(verb: str) -> Handler:
         async def handler(request: web.Request) -> web.Response:
-            order = _order_of(await request.read(), verb)
+            order = _order_of(await read_body(request, BODY_MAX_BYTES, limits.body_timeout_ms), verb)
             broker = supervisor.brokers.get(order.broker)
             if broker is None:
                 detail = f"there is no broker {order.broker}: the lab has 1 to {len(supervisor.brokers)}"
@@ -109,8 +111,8 @@ def build_app(supervisor: Supervising, port: int) -> web.Application:
 
         return handler
 
-    guard = guard_for([f"{HOST}:{port}"], Gate(supervisor.secrets, nobody, LIMITS))
-    app = web.Application(middlewares=[audit_for(), problems, guard], client_max_size=BODY_MAX_BYTES)
+    guard = guard_for([f"{HOST}:{port}"], Gate(supervisor.secrets, nobody, limits))
+    app = web.Application(middlewares=[audit_for(), problems, guard])
     app.router.add_get("/lab/v1/ps", on_ps)
     app.router.add_post("/lab/v1/down", on_down)
     for verb in VERBS:
@@ -118,13 +120,14 @@ def build_app(supervisor: Supervising, port: int) -> web.Application:
     return app
 
 
-async def serve(supervisor: Supervising, port: int, started: AsyncExitStack) -> None:
+async def serve(supervisor: Supervising, port: int, started: AsyncExitStack, limits: Limits = LIMITS) -> None:
     """Serve until `started` unwinds."""
-    runner = web.AppRunner(build_app(supervisor, port), access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_MS / 1000)
+    app = build_app(supervisor, port, limits)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_MS / 1000)
     await runner.setup()
     started.push_async_callback(runner.cleanup)
     try:
-        await web.TCPSite(runner, HOST, port).start()
+        await Site(runner, Connections(limits), HOST, port).start()
     except OSError as error:
         raise LabError(
             f"port {port} on {HOST}, for the lab's supervisor, cannot be had ({error.strerror}): stop what listens "

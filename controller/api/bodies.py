@@ -29,13 +29,16 @@ from controller.api.troubles import troubles_of
 from controller.api.view import ClusterView, ControllerDoor, TopicView
 from controller.config import LIMITS
 from controller.core.events import CreateTopicAsked
-from controller.core.model import Replicas
+from controller.core.model import Int32, Replicas
 from controller.wire import HTTP_LISTENER, BrokerEntry, PartitionRow, address_of
 
 #: the whole body, once it was read: it is read once, whoever needs it first
 _RAW_BODY: Final = web.RequestKey("raw body", bytes)
 
-Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+#: of every list and map in a body: a body that fits may still ask for more than one decision should take
+LISTED: Final = msgspec.Meta(max_length=LIMITS.api_list_max_items)
+ReplicaIds = Annotated[tuple[Int32, ...], LISTED]
+Assignment = Annotated[dict[Int32, ReplicaIds], LISTED]
 
 
 class CreateTopicBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -44,8 +47,8 @@ class CreateTopicBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     partitions: Int32 | None = None
     replication_factor: Int32 | None = None
-    assignment: dict[Int32, tuple[Int32, ...]] | None = None
-    configs: dict[str, str] = {}
+    assignment: Assignment | None = None
+    configs: Annotated[dict[str, str], LISTED] = {}
 
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

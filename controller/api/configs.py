@@ -7,13 +7,13 @@ to that broker only, so it is not shown.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 from aiohttp import web
 
 from controller.api.active import ActiveController
-from controller.api.bodies import answer, decode_body, number_in_path
+from controller.api.bodies import LISTED, answer, decode_body, number_in_path
 from controller.api.problems import invalid, refusal_for
 from controller.api.view import ClusterView
 from controller.config import BrokerConfig
@@ -38,7 +38,7 @@ Level = tuple[str, Mapping[str, str]]
 class PatchBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """null removes an override."""
 
-    values: dict[str, str | None]
+    values: Annotated[dict[str, str | None], LISTED]
 
 
 class ValueBody(msgspec.Struct, frozen=True):

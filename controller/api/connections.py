@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from asyncio.sslproto import SSLProtocol
 from collections import Counter
 from typing import Any
 
@@ -55,19 +56,63 @@ class Site(web.TCPSite):
         await web.BaseSite.start(self)
         loop, server = asyncio.get_running_loop(), self._runner.server
         assert server is not None
-        self._server = await loop.create_server(
-            lambda: Connection(server, self._connections, loop),
-            self._host,
-            self._port,
-            ssl=self._ssl_context,
-            backlog=self._backlog,
+
+        def on_accepted() -> asyncio.BaseProtocol:
+            tls = self._ssl_context
+            connection = Connection(server, self._connections, loop, is_counted=tls is not None)
+            return connection if tls is None else Handshake(self._connections, loop, connection, tls)
+
+        self._server = await loop.create_server(on_accepted, self._host, self._port, backlog=self._backlog)
+
+
+class Handshake(SSLProtocol):
+    """TLS before a connection, which hears of it only when the handshake is over: until then it is bounded here.
+
+    One too many ends without a word: to say why would need the handshake, and that is what costs.
+    """
+
+    def __init__(
+        self,
+        connections: Connections,
+        loop: asyncio.AbstractEventLoop,
+        connection: Connection,
+        context: ssl.SSLContext,
+    ) -> None:
+        patience_s = connections.limits.head_timeout_ms / 1_000
+        super().__init__(
+            loop,
+            connection,
+            context,
+            None,  # type: ignore[arg-type]  # nobody waits for it
+            server_side=True,
+            ssl_handshake_timeout=patience_s,  # type: ignore[arg-type]  # asyncio says itself that it is a float
+            ssl_shutdown_timeout=patience_s,
         )
+        self._connections = connections
+        self._peer: str | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        peer = _peer_of(transport)
+        if self._connections.open(peer) is not None:
+            transport.abort()
+            return
+        self._peer = peer
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        if self._peer is not None:
+            self._connections.close(self._peer)
+            self._peer = None
+        super().connection_lost(exc)
 
 
 class Connection(web.RequestHandler):
-    """One of them. aiohttp does the talking."""
+    """One of them; behind TLS its handshake has counted it. aiohttp does the talking."""
 
-    def __init__(self, server: web.Server, connections: Connections, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, server: web.Server, connections: Connections, loop: asyncio.AbstractEventLoop, *, is_counted: bool
+    ) -> None:
         limits = connections.limits
         super().__init__(
             server,
@@ -79,6 +124,7 @@ class Connection(web.RequestHandler):
             lingering_time=limits.head_timeout_ms / 1_000,
         )
         self._connections = connections
+        self._is_counted = is_counted
         self._peer: str | None = None
         self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
@@ -86,9 +132,8 @@ class Connection(web.RequestHandler):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        address = transport.get_extra_info("peername")
-        peer = address[0] if isinstance(address, tuple) else ""
-        refusal = self._connections.open(peer)
+        peer = _peer_of(transport)
+        refusal = None if self._is_counted else self._connections.open(peer)
         if refusal is not None:
             transport.write(_bytes_of(refusal))
             transport.close()
@@ -103,7 +148,8 @@ class Connection(web.RequestHandler):
         for timer in (self._head_timer, self._stall_timer):
             if timer is not None:
                 timer.cancel()
-        self._connections.close(self._peer)
+        if not self._is_counted:
+            self._connections.close(self._peer)
         self._peer = None
         super().connection_lost(exc)
 
@@ -167,6 +213,11 @@ class Connection(web.RequestHandler):
         """What was asked for is not taken."""
         if self.transport is not None:
             self.transport.abort()
+
+
+def _peer_of(transport: asyncio.BaseTransport) -> str:
+    address = transport.get_extra_info("peername")
+    return address[0] if isinstance(address, tuple) else ""
 
 
 def _bytes_of(error: ProblemError) -> bytes:

@@ -6,22 +6,24 @@ Computed from belief by pure functions of the core; nothing is written and nobod
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Annotated
 
 import msgspec
 from aiohttp import web
 
 from controller.api.active import ActiveController
-from controller.api.bodies import Int32, Page, answer, decode_body, number_in_path
+from controller.api.bodies import LISTED, Page, answer, decode_body, number_in_path
 from controller.api.problems import invalid, refusal_for
 from controller.api.view import TermView
 from controller.clock import wall_ms
 from controller.core.codes import Code
 from controller.core.explain import explain
+from controller.core.model import Int32
 from controller.core.whatif import what_if
 
 
 class WhatIfBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    kill: Sequence[Int32]
+    kill: Annotated[Sequence[Int32], LISTED]
 
 
 class TermBody(msgspec.Struct, frozen=True):

@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 from aiohttp import web
 
 from controller.api.active import ActiveController
 from controller.api.bodies import (
-    Int32,
+    LISTED,
     Nothing,
     Page,
     PageQuery,
     PartitionName,
+    ReplicaIds,
     answer,
     decode_body,
     number_in_path,
@@ -30,7 +31,7 @@ from controller.api.problems import invalid, refusal_for
 from controller.core.cluster import Cluster
 from controller.core.codes import Code
 from controller.core.events import ElectAsked, ReassignAsked
-from controller.core.model import NO_LEADER, Replicas
+from controller.core.model import NO_LEADER, Int32, Replicas
 from controller.inbox import PartitionOutcome
 
 PATH = "/v1/reassignments"
@@ -41,12 +42,12 @@ class TargetBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     topic: str
     partition: Int32
-    replicas: tuple[Int32, ...] | None
-    log_dirs: tuple[str, ...] | None = None
+    replicas: ReplicaIds | None
+    log_dirs: Annotated[tuple[str, ...], LISTED] | None = None
 
 
 class ReassignBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    partitions: Sequence[TargetBody]
+    partitions: Annotated[Sequence[TargetBody], LISTED]
     version: Literal[1] = 1
 
 
@@ -54,7 +55,7 @@ class ElectBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`partitions` null: wherever an election is needed."""
 
     type: Literal["preferred", "unclean"]
-    partitions: Sequence[PartitionName] | None
+    partitions: Annotated[Sequence[PartitionName], LISTED] | None
 
 
 class OutcomeBody(msgspec.Struct, frozen=True):

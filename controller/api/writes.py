@@ -15,8 +15,8 @@ from aiohttp import web
 
 from controller.api.active import ActiveController
 from controller.api.bodies import (
+    Assignment,
     CreateTopicBody,
-    Int32,
     Nothing,
     Page,
     PageQuery,
@@ -33,6 +33,7 @@ from controller.api.view import ClusterView, NotControllerError
 from controller.core.cluster import Cluster
 from controller.core.codes import Code
 from controller.core.events import DeleteTopicAsked, GrowTopicAsked
+from controller.core.model import Int32
 from controller.core.states import ReplicaStatus
 
 #: how long a creation waits for this broker to be told of it, so that who created can read
@@ -44,7 +45,7 @@ class GrowTopicBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`count` is the new total; `assignment` names the new partitions only."""
 
     count: Int32
-    assignment: dict[Int32, tuple[Int32, ...]] | None = None
+    assignment: Assignment | None = None
 
 
 class DeleteQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

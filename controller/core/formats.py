@@ -7,11 +7,15 @@ order, and take what is missing as empty. Fields are in the order in which Kafka
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-from controller.core.model import NO_LEADER, RECOVERED, Assignment, Broker, Leadership, Replicas
+from controller.core.model import NO_LEADER, RECOVERED, Assignment, Broker, Int32, Leadership, Replicas
+from controller.core.numbers import NUMBER_MAX
+
+#: sixteen bytes, as Kafka writes them
+TOPIC_ID: Final = r"^([A-Za-z0-9_-]{22})?\Z"
 
 
 class FormatError(ValueError):
@@ -31,7 +35,7 @@ class BrokerZnode(msgspec.Struct, frozen=True):
     """`/brokers/ids/N`, version 1 to 5."""
 
     host: str | None = None
-    port: int = -1
+    port: Int32 = -1
     endpoints: tuple[str, ...] = ()
     rack: str | msgspec.UnsetType | None = msgspec.UNSET
     listener_security_protocol_map: dict[str, str] | msgspec.UnsetType = msgspec.UNSET
@@ -47,19 +51,19 @@ class TopicZnode(msgspec.Struct, frozen=True):
     partitions: dict[int, Replicas] = {}
     adding_replicas: dict[int, Replicas] | msgspec.UnsetType = msgspec.UNSET
     removing_replicas: dict[int, Replicas] | msgspec.UnsetType = msgspec.UNSET
-    topic_id: str | msgspec.UnsetType = msgspec.UNSET
+    topic_id: Annotated[str, msgspec.Meta(pattern=TOPIC_ID)] | msgspec.UnsetType = msgspec.UNSET
     version: int = 3
 
 
 class StateZnode(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """`/brokers/topics/T/partitions/P/state`."""
 
-    controller_epoch: int
-    leader: int
+    controller_epoch: Int32
+    leader: Int32
     version: int = 1
-    leader_epoch: int
+    leader_epoch: Annotated[int, msgspec.Meta(ge=-1, le=2**30)]  # it has to have room to rise
     isr: Replicas
-    leader_recovery_state: int | msgspec.UnsetType = msgspec.UNSET
+    leader_recovery_state: Annotated[int, msgspec.Meta(ge=0, le=1)] | msgspec.UnsetType = msgspec.UNSET
 
 
 class ReplicasOf(msgspec.Struct, frozen=True):
@@ -153,7 +157,7 @@ class KnownBrokerZnode(msgspec.Struct, frozen=True):
 
     broker_epoch: int
     host: str | None = None
-    port: int = -1
+    port: Int32 = -1
     endpoints: tuple[str, ...] = ()
     rack: str | None = None
 
@@ -233,8 +237,8 @@ def decode_topic(data: bytes, placed: dict[Replicas, Assignment] | None = None) 
         assignment[number] = one
     for number in (adding.keys() | removing.keys()) & assignment.keys() if adding or removing else ():
         assignment[number] = Assignment(assignment[number].replicas, adding.get(number, ()), removing.get(number, ()))
-    if min(assignment, default=0) < 0:
-        raise FormatError(f"there is no partition {min(assignment)}")
+    if assignment and not 0 <= min(assignment) <= max(assignment) <= NUMBER_MAX:
+        raise FormatError(f"partitions are numbered from 0 to {NUMBER_MAX}, not {min(assignment)} to {max(assignment)}")
     return znode.topic_id or None, assignment
 
 
@@ -276,15 +280,9 @@ def decode_producer_ids(data: bytes) -> int:
 def decode_broker(data: bytes, broker_id: int, epoch: int) -> Broker:
     znode = decode(data, BrokerZnode)
     return Broker(
-        broker_id,
-        epoch,
-        znode.host,
-        znode.port,
-        znode.endpoints,
-        znode.rack or None,
-        znode.listener_security_protocol_map or {},
-        znode.features or {},
-    )
+        broker_id, epoch, znode.host, znode.port, znode.endpoints, znode.rack or None,
+        znode.listener_security_protocol_map or {}, znode.features or {},
+    )  # fmt: skip
 
 
 def known_broker_for(broker: Broker) -> KnownBrokerZnode:

@@ -6,7 +6,7 @@ What exists once per partition is a struct outside the garbage collector's books
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -18,7 +18,9 @@ FIRST_LEADER_EPOCH = 0
 RECOVERED = 0
 RECOVERING = 1
 
-Replicas = tuple[int, ...]
+#: what Kafka's protocol has room for: anything larger, wherever it was read, could be told to no broker
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+Replicas = tuple[Int32, ...]
 
 
 class TopicPartition(NamedTuple):

@@ -5,6 +5,10 @@ bytes before its first member.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, MutableSet
+from typing import Final
+
+#: more partitions do not fit into a topic's znode; a larger number would be a bit of its own terabyte
+NUMBER_MAX: Final = 999_999
 
 
 class Numbers(MutableSet[int]):

@@ -25,7 +25,7 @@ from controller.core.model import (
 from controller.core.requests import KnownBroker
 from controller.dialects import Envelope, NotAcknowledgedError, Request, Unwanted
 from controller.dialects.kept import rows_for
-from controller.http import ExchangeError, HttpClient
+from controller.http import NO_ADDRESS, ExchangeError, HttpClient
 from controller.signing import Incarnation, Signer
 
 NO_EPOCH: Final = -1
@@ -70,17 +70,17 @@ class HttpDialect:
         endpoint = wire.address_of(broker.endpoints, self._listener)
         if endpoint is None:
             raise NotAcknowledgedError(f"broker {broker.broker_id} has no listener named {self._listener}")
-        headers = self._signer.headers_for(
-            "POST",
-            endpoint + path,
-            body,
-            sender=Incarnation(envelope.controller_id, self._own_epoch),
-            receiver=Incarnation(broker.broker_id, broker.epoch),
-            more=headers_for(broker, envelope),
-        )
         try:
+            headers = self._signer.headers_for(
+                "POST",
+                endpoint + path,
+                body,
+                sender=Incarnation(envelope.controller_id, self._own_epoch),
+                receiver=Incarnation(broker.broker_id, broker.epoch),
+                more=headers_for(broker, envelope),
+            )
             status, answer = await self._client.post(endpoint + path, body, headers, self._limits.rpc_timeout_ms)
-        except ExchangeError as error:
+        except (ExchangeError, *NO_ADDRESS) as error:
             raise NotAcknowledgedError(str(error)) from error
         if status != 200:
             hint = ": is KLAMM_RPC_SECRET the same everywhere?" if status == 401 else ""

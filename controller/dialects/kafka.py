@@ -24,6 +24,7 @@ from controller.dialects.kafka_codec import WireError
 from controller.dialects.kafka_levels import Level
 from controller.dialects.kafka_nodes import KnownNode, Listener, broker_node
 from controller.dialects.kafka_requests import KEYS, answer_in, body_for, opened, stop_bodies
+from controller.http import NO_ADDRESS
 
 REFUSED_RETRY_S: Final = 0.02
 PIECE_BYTES: Final = 64 * 1024
@@ -121,7 +122,7 @@ class KafkaDialect:
                 answer = answer_in(key, version, raw, connection.sent, names)
                 is_done = True
                 return answer
-        except (OSError, EOFError, TimeoutError, WireError, struct.error) as error:
+        except (OSError, EOFError, TimeoutError, WireError, struct.error, *NO_ADDRESS) as error:
             reason = str(error) or type(error).__name__
             raise NotAcknowledgedError(f"{address.host}:{address.port}, API {key}: {reason}") from error
         finally:

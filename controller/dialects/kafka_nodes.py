@@ -37,12 +37,12 @@ def broker_node(broker: Broker, listener: str) -> KnownNode:
 
 
 def listeners_of(broker: Broker) -> list[Listener]:
-    """As registered; a listener whose protocol nobody knows is left out."""
+    """As registered; a listener whose protocol or port nobody knows is left out."""
     listeners = []
     for endpoint in broker.endpoints:
         name, separator, address = endpoint.partition("://")
         host, colon, port = address.rpartition(":")
         protocol = PROTOCOLS.get(broker.listener_security_protocol_map.get(name, name))
-        if separator and colon and port.isdecimal() and protocol is not None:
+        if separator and colon and port.isdecimal() and len(port) <= 5 and protocol is not None:
             listeners.append(Listener(name, host.strip("[]"), int(port), protocol))
     return listeners

@@ -206,7 +206,22 @@ def test_a_controller_is_read_by_its_broker_id_alone() -> None:
     assert formats.decode(b'{"brokerid":3}', formats.ControllerZnode).brokerid == 3
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b"null", b"[]", b'"x"', b"\xff\xfe", b'{"version":1}'])
+def a_state_znode(**given: object) -> bytes:
+    return json.dumps(
+        {"controller_epoch": 1, "leader": 1, "version": 1, "leader_epoch": 0, "isr": [1], **given}
+    ).encode()
+
+
+TOO_LARGE = (
+    a_state_znode(leader_epoch=2**31 - 1),
+    a_state_znode(controller_epoch=2**31),
+    a_state_znode(leader=2**31, isr=[2**31]),
+    a_state_znode(isr=[1, 2**31]),
+    a_state_znode(leader_recovery_state=2),
+)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"null", b"[]", b'"x"', b"\xff\xfe", b'{"version":1}', *TOO_LARGE])
 def test_nonsense_in_a_state_is_a_format_error(data: bytes) -> None:
     with pytest.raises(FormatError):
         formats.decode_state(data)
@@ -221,10 +236,16 @@ def test_nonsense_in_a_state_is_a_format_error(data: bytes) -> None:
         b'{"partitions":[]}',
         b'{"partitions":{"x":[1]}}',
         b'{"partitions":{"-1":[1]}}',
+        b'{"partitions":{"1000000":[1]}}',
+        b'{"partitions":{"9223372036854775807":[1]}}',
         b'{"partitions":{"0":[]}}',
         b'{"partitions":{"0":[1,1]}}',
         b'{"partitions":{"0":[-1]}}',
         b'{"partitions":{"0":["1"]}}',
+        b'{"partitions":{"0":[2147483648]}}',
+        b'{"partitions":{"0":[1]},"topic_id":"short"}',
+        b'{"partitions":{"0":[1]},"topic_id":"aaaaaaaaaaaaaaaaaaaaaa\\n"}',
+        b'{"partitions":{"0":[1]},"topic_id":"aaaaaaaaaaaaaaaaaaaa@@"}',
         b'{"partitions":{"0":[1]},"topic_id":7}',
     ],
 )

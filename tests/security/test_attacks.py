@@ -24,8 +24,8 @@ from controller.cli.output import Column, print_facts, print_table
 from controller.config import Limits
 from controller.tls import server_context_for
 from tests.security.authority import Authority
+from tests.security.roles import a_process
 from tests.security.test_limits import PATIENT, close, the_api
-from tests.security.test_roles import a_process
 from tests.security.test_secrets import ADMIN, ALL, READER
 from tests.security.test_tls import a_config, served, status_of
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,17 +18,23 @@ from controller.api.bodies import read_body
 from controller.api.connections import Connections, Site
 from controller.api.problems import ProblemError, problems
 from controller.api.quota import CALLERS_MAX, Bucket, Quotas
-from controller.config import Limits
+from controller.config import BrokerConfig, Limits
+from controller.secrets import NO_SECRETS
+from controller.tls import server_context_for
+from tests.security.authority import Authority
+from tests.security.lab import a_lab
 from tests.shell.api_support import CONFIG, Door, View, address_of, asking, reserved
 
 PATIENT = Limits(head_timeout_ms=20_000)
 
 
 @asynccontextmanager
-async def a_site(app: web.Application, limits: Limits, port: int = 0) -> AsyncIterator[tuple[str, int]]:
+async def a_site(
+    app: web.Application, limits: Limits, port: int = 0, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[tuple[str, int]]:
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
-    site = Site(runner, Connections(limits), "127.0.0.1", port)
+    site = Site(runner, Connections(limits), "127.0.0.1", port, tls)
     await site.start()
     try:
         yield runner.addresses[0][:2]
@@ -35,12 +43,12 @@ async def a_site(app: web.Application, limits: Limits, port: int = 0) -> AsyncIt
 
 
 @asynccontextmanager
-async def the_api(limits: Limits) -> AsyncIterator[tuple[str, int]]:
+async def the_api(limits: Limits, tls: ssl.SSLContext | None = None) -> AsyncIterator[tuple[str, int]]:
     bound = reserved()
     own = address_of(bound)
     bound.close()
     app = build_app(View(), Door(), listeners=[own], config=CONFIG, limits=limits)
-    async with a_site(app, limits, int(own.partition(":")[2])) as address:
+    async with a_site(app, limits, int(own.partition(":")[2]), tls) as address:
         yield address
 
 
@@ -128,6 +136,54 @@ async def test_connections_beyond_the_limit_are_told_so_and_one_that_ends_makes_
         await close(kept[1][1])
 
 
+def tls_of(authority: Authority) -> ssl.SSLContext:
+    keystore = authority.keystore("server")
+    return server_context_for(BrokerConfig(zookeeper_connect="", log_dirs="d", ssl_keystore_location=keystore))
+
+
+async def is_served_by_tls(address: tuple[str, int], authority: Authority) -> bool:
+    """Whether a request is answered; an ended connection is a no."""
+    context = ssl.create_default_context(cafile=authority.trust)
+    try:
+        reader, writer = await asyncio.open_connection(*address, ssl=context)
+    except OSError:
+        return False
+    writer.write(f"GET /livez HTTP/1.0\r\nHost: {address[0]}:{address[1]}\r\n\r\n".encode())
+    said = await asyncio.wait_for(reader.read(), 5)
+    await close(writer)
+    return said.startswith(b"HTTP/1.0 200")
+
+
+@pytest.mark.parametrize("limits", [Limits(connections=2), Limits(connections_per_peer=2)])
+async def test_on_a_tls_listener_who_has_not_shaken_hands_counts_too(tmp_path: Path, limits: Limits) -> None:
+    authority = Authority(tmp_path, "ours")
+    async with the_api(limits, tls_of(authority)) as address:
+        silent = [await asyncio.open_connection(*address) for _ in range(20)]
+        ended = [asyncio.create_task(reader.read()) for reader, _ in silent]
+        async with asyncio.timeout(5):  # far less than a head may take: these are one too many
+            while sum(task.done() for task in ended) < 18:  # noqa: ASYNC110 - nobody sets an event for it
+                await asyncio.sleep(0.01)
+        assert [task.done() for task in ended] == [False] * 2 + [True] * 18
+        assert not await is_served_by_tls(address, authority)
+        await close(silent[0][1])
+        async with asyncio.timeout(10):
+            while not await is_served_by_tls(address, authority):  # noqa: ASYNC110 - nobody sets an event for it
+                await asyncio.sleep(0.01)
+        await asyncio.gather(*(close(writer) for _, writer in silent))
+        await asyncio.gather(*ended, return_exceptions=True)
+
+
+async def test_a_handshake_that_does_not_end_is_closed_and_makes_room(tmp_path: Path) -> None:
+    authority = Authority(tmp_path, "ours")
+    async with the_api(Limits(head_timeout_ms=500, connections=2), tls_of(authority)) as address:
+        silent = [await asyncio.open_connection(*address) for _ in range(2)]
+        silent[1][1].write(b"\x16\x03\x01\x02\x00")  # the beginning of one
+        for reader, writer in silent:
+            assert await asyncio.wait_for(reader.read(), 10) == b""
+            await close(writer)
+        assert await is_served_by_tls(address, authority)
+
+
 async def test_who_does_not_read_what_it_asked_for_is_cut_off() -> None:
     gone = asyncio.Event()
 
@@ -147,6 +203,21 @@ async def test_who_does_not_read_what_it_asked_for_is_cut_off() -> None:
         writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
         await asyncio.wait_for(gone.wait(), 10)
         await close(writer)
+
+
+async def test_a_supervisor_is_bounded_like_the_api() -> None:
+    limits = Limits(head_timeout_ms=1_000, body_timeout_ms=50, connections=1)
+    async with a_lab(NO_SECRETS, limits) as (lab, url):
+        host, _, port = url.removeprefix("http://").partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        beyond = await asyncio.open_connection(host, int(port))
+        assert await answer_of(beyond[0]) == (503, "TOO_MANY_CONNECTIONS")
+        await close(beyond[1])
+        heads = f"Host: {host}:{port}\r\nContent-Type: application/json\r\nContent-Length: 10\r\n\r\n{{"
+        writer.write(f"POST /lab/v1/kill HTTP/1.1\r\n{heads}".encode())
+        assert await answer_of(reader) == (408, "REQUEST_TIMED_OUT")
+        await close(writer)
+        assert lab.obeyed == []
 
 
 @pytest.mark.parametrize(

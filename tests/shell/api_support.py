@@ -147,6 +147,12 @@ def address_of(bound: socket.socket) -> str:
     return f"127.0.0.1:{bound.getsockname()[1]}"
 
 
+def routes_of(app: web.Application) -> set[tuple[str, str]]:
+    """Method and path of all that is served."""
+    routes = ((route.method, route.resource) for route in app.router.routes())
+    return {(method, resource.canonical) for method, resource in routes if resource is not None and method != "HEAD"}
+
+
 @asynccontextmanager
 async def served(
     view: View,

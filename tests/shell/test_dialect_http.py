@@ -15,6 +15,7 @@ from controller.dialects import Envelope, NotAcknowledgedError, Request
 from controller.dialects.http import HttpDialect
 from controller.dialects.kept import Kept, Part
 from controller.http import HttpClient
+from controller.signing import Signer
 
 ENVELOPE = Envelope(1, 7, "7-12")
 ORDERS = ("orders", "orders-id")
@@ -26,12 +27,18 @@ def a_broker(broker_id: int = 1, endpoint: str = "HTTP://127.0.0.1:8081") -> Bro
 
 
 @asynccontextmanager
-async def a_dialect() -> AsyncIterator[HttpDialect]:
+async def a_client() -> AsyncIterator[HttpClient]:
     client = HttpClient()
     try:
-        yield HttpDialect(client)
+        yield client
     finally:
         await client.close()
+
+
+@asynccontextmanager
+async def a_dialect() -> AsyncIterator[HttpDialect]:
+    async with a_client() as client:
+        yield HttpDialect(client)
 
 
 async def encoded(**fields: object) -> wire.StatesRequest:
@@ -166,6 +173,21 @@ async def test_an_answer_that_does_not_say_what_became_of_it_is_no_acknowledgeme
     async with a_serving_broker(status, answer, []) as broker, a_dialect() as dialect:
         with pytest.raises(NotAcknowledgedError, match="answered"):
             await dialect.send(broker, TOLD, b"bytes", ENVELOPE)
+
+
+@pytest.mark.parametrize("secrets", [(), ("a-secret-of-the-tests",)])
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        *("HTTP://", "HTTP://[bad:80", "HTTP://h:x", "HTTP://h:99999999", f"HTTP://{'x' * 70}:1", "HTTP://..:1"),
+        *("HTTP://a b:1", "HTTP://\x00:1", f"HTTP://h:{'9' * 5_000}"),
+    ],
+)
+async def test_a_broker_that_registered_nonsense_has_not_acknowledged(endpoint: str, secrets: tuple[str, ...]) -> None:
+    async with a_client() as client:
+        dialect = HttpDialect(client, signer=Signer(secrets), own_epoch=1)
+        with pytest.raises(NotAcknowledgedError):
+            await dialect.send(a_broker(endpoint=endpoint), TOLD, b"{}", ENVELOPE)
 
 
 async def test_a_broker_that_cannot_be_reached_has_not_acknowledged() -> None:

@@ -129,6 +129,17 @@ async def test_a_connection_refused_is_tried_again_at_once() -> None:
     assert peer.connections == 1
 
 
+@pytest.mark.parametrize("host", ["x" * 70, "..", "\x00", "a b", "[bad"])
+@pytest.mark.parametrize("port", ["1", "0", "99999", "9" * 5_000])
+async def test_a_broker_that_registered_nonsense_has_not_acknowledged(host: str, port: str) -> None:
+    broker = Broker(1, 55, HOST, 1, (f"PLAINTEXT://{host}:{port}",), None, {"PLAINTEXT": "PLAINTEXT"})
+    request = msgspec.structs.replace(UPDATE, brokers=[KnownBroker(broker, "live")], live_ids=frozenset({1}))
+    async with a_dialect(kafka_refused_max_ms=0) as dialect:
+        body = dialect.encode(request)
+        with pytest.raises(NotAcknowledgedError):
+            await dialect.send(broker, request, body, ENVELOPE)
+
+
 async def test_a_broker_that_never_listens_has_not_acknowledged() -> None:
     async with listening(Peer()) as broker:
         pass

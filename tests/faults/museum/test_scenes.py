@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+
 from controller.core.events import DeleteTopicAsked, ElectAsked
+from controller.core.znodes import REASSIGN
 from tests.faults.story import Stage, scene
 
 
@@ -117,6 +120,52 @@ async def test_m78_a_request_node_is_taken_up_by_the_next_controller(stage: Stag
     await stage.rest()
     assert not stage.has("/admin/reassign_partitions")
     assert stage.player.assignment("orders") == {0: [2, 3], 1: [3, 1]}
+
+
+@scene
+async def test_m78_a_request_node_stays_until_all_that_it_lists_is_done(stage: Stage) -> None:
+    """Of two reassignments in a node the first is done at once and the other waits; then the controller dies."""
+    controller, near, far = stage.controller.broker_id, *stage.others
+    await stage.create("orders", {0: (controller, near), 1: (controller, near)})
+    await stage.rest()
+    for other in stage.cluster.broker_ids:  # it fetches from nobody, so it does not come into sync
+        stage.cluster.network.link(f"b{far}:80", f"b{other}:80").is_cut = True
+    targets = {0: [near, controller], 1: [near, far]}
+    listed = [{"topic": "orders", "partition": number, "replicas": one} for number, one in targets.items()]
+    stage.write(REASSIGN, json.dumps({"version": 1, "partitions": listed}).encode())
+    await stage.until(lambda: stage.player.assignment("orders")[0] == targets[0], "the first is done")
+    await stage.pause(1.0)
+    left = json.loads(stage.cluster.zookeeper.read(REASSIGN) or b'{"partitions": []}')
+    assert [one["partition"] for one in left["partitions"]] == [1]
+    stage.kill(controller)
+    await stage.until(lambda: stage.cluster.active_ids, "another controls")
+    stage.cluster.network.heal()
+    stage.start(controller)
+    await stage.rest()
+    assert not stage.has(REASSIGN)
+    assert stage.player.assignment("orders") == targets
+
+
+@scene
+async def test_m46_who_the_controller_cannot_reach_gets_the_latest_when_it_can(stage: Stage) -> None:
+    """For half a minute a broker hears nothing, while one partition changes again and again; its session lives."""
+    await stage.create("orders", {0: (1, 2, 3)})
+    await stage.rest()
+    controller, deaf = stage.controller, stage.others[0]
+    link = stage.cluster.network.link(controller.name, f"b{deaf}:80")
+    link.is_cut = True
+    for number in range(30):
+        await stage.create(f"t{number}", {0: (controller.broker_id, stage.others[1])})
+        await stage.pause(1.0)
+    owed = controller.door.outboxes()[deaf]
+    assert owed.age_ms >= 25_000, "nobody can see that it hears nothing"
+    member = stage.cluster.members[deaf]
+    assert member.broker is not None
+    assert len(member.broker.metadata.topic_names) == 1
+    link.is_cut = False
+    await stage.rest()
+    assert len(member.broker.metadata.topic_names) == 31
+    assert stage.controller is controller
 
 
 @scene

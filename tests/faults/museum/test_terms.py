@@ -138,10 +138,10 @@ async def test_m16_topics_are_made_while_a_controller_loads(stage: Stage) -> Non
 
 @scene
 async def test_m34_a_controller_stops_while_a_deletion_waits(stage: Stage) -> None:
-    """A topic being deleted waits for a broker that is gone, and the controller is asked to stop."""
-    await stage.create("doomed", {0: (1, 2, 3)})
-    await stage.rest()
+    """A topic being deleted waits for a broker that is gone, and the controller, which leads it, is asked to stop."""
     waited_for, controller = stage.others[0], stage.controller
+    await stage.create("doomed", {0: (controller.broker_id, *stage.others)})
+    await stage.rest()
     stage.kill(waited_for)
     await stage.until(stage.gone(waited_for), "it is gone")
     await stage.delete("doomed")
@@ -151,6 +151,7 @@ async def test_m34_a_controller_stops_while_a_deletion_waits(stage: Stage) -> No
     await stage.until(stage.gone(controller.broker_id), "it has stopped")
     assert stage.cluster.loop.time() - begun_s < 10.0
     stage.start(waited_for)
+    stage.start(controller.broker_id)
     await stage.rest()
 
 

@@ -1,0 +1,217 @@
+"""A term whose ZooKeeper and whose broker 3 talk nonsense: it goes on and decides about what nobody spoiled.
+
+A real daemon on the fake ZooKeeper, with real outboxes that speak HTTP to brokers in memory. Everything that the
+controller reads is spoiled again and again while it runs, and so is what broker 3 answers it. What is named `steady`
+nobody touches; after each few inputs another of that kind is created, led and told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Final, cast
+
+import msgspec
+
+from controller import wire
+from controller.claim import Claim
+from controller.config import Limits
+from controller.core.codes import Code
+from controller.core.events import CreateTopicAsked
+from controller.dialects import Request
+from controller.dialects.http import HttpDialect
+from controller.dialects.kafka import KafkaDialect, OwnAddress
+from controller.dialects.kafka_levels import level_for
+from controller.dialects.kafka_nodes import PLAINTEXT
+from controller.guard import TermGuard
+from controller.http import HttpClient, NoAnswerError
+from controller.inbox import NotControllerError
+from controller.outbox import Outboxes
+from controller.tools import OnAnswer
+from controller.zk_model import NoNodeError
+from tests.security import samples
+from tests.security.tally import Tally, hostile
+from tests.shell.admin_site import CHANGES, ELECTION, LOG_DIR_EVENTS, REASSIGN, Site, a_site, belief, leading
+from tests.shell.harness import Node, broker_json, settled, topic_json
+
+ZNODES: Final = "znodes under a term"
+ANSWERS: Final = "answers to an outbox"
+VICTIM: Final = "/brokers/topics/orders"
+VICTIM_ID: Final = "AAAAAAAAAAAAAAAAAAAAAg"
+#: whatever a controller reads that is not about `steady`; a name that ends with _ gets a number
+SPOILED: Final = (
+    VICTIM,
+    f"{VICTIM}/partitions/0/state",
+    f"{VICTIM}/partitions/1/state",
+    "/brokers/topics/spoiled-1",
+    "/brokers/topics/spoiled-2",
+    "/brokers/ids/3",
+    "/brokers/ids/none",
+    "/config/topics/orders",
+    "/config/brokers/3",
+    "/config/brokers/<default>",
+    "/admin/delete_topics/orders",
+    "/admin/delete_topics/spoiled-1",
+    "/klamm/draining/3",
+    "/klamm/failed_dirs/3",
+    "/klamm/brokers/3",
+    "/klamm/terms/5",
+    ELECTION,
+    REASSIGN,
+    f"{CHANGES}/config_change_",
+    f"{LOG_DIR_EVENTS}/log_dir_event_",
+    "/isr_change_notification/isr_change_",
+)
+_STATE: Final = b'{"controller_epoch":1,"leader":3,"version":1,"leader_epoch":0,"isr":[3,1]}'
+#: what would be understood there: spoiled a little it may still be, and then it is believed
+UNDERSTOOD: Final = {
+    VICTIM: topic_json([3, 1], [1, 3]),
+    f"{VICTIM}/partitions/0/state": _STATE,
+    f"{VICTIM}/partitions/1/state": _STATE,
+    "/brokers/ids/3": broker_json(3),
+}
+REFUSALS: Final = tuple(
+    b'{"error_code":%d,"partitions":[{"topic_id":"%b","partition":0,"error_code":%d}]}' % (code, topic_id, refused)
+    for topic_id in (b"id", VICTIM_ID.encode())
+    for code, refused in ((0, 6), (0, 56), (-1, 3))
+)
+#: rightly believed: they end what a term tells, to this broker or to all
+FINAL: Final = {Code.STALE_CONTROLLER_EPOCH, Code.STALE_BROKER_EPOCH}
+BATCH: Final = 20
+#: an outbox tries again soon, and nobody keeps its nonsense up for ever
+HURRIED: Final = Limits(rpc_retry_min_ms=1, rpc_retry_max_ms=1)
+PATIENCE_S: Final = 30
+
+
+class Brokers:
+    """Stands where the HTTP client stands. Two brokers obey; the third one answers nonsense while `left` lasts."""
+
+    def __init__(self, random: Random, tally: Tally) -> None:
+        self._random, self._tally = random, tally
+        self.left = 0
+        #: topics that broker 2 was told of
+        self.told: set[str] = set()
+
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str], timeout_ms: int) -> tuple[int, bytes]:
+        await asyncio.sleep(0)
+        if ":8082/" in url and url.endswith(wire.UPDATE_METADATA):
+            self.told |= {topic.topic for topic in wire.decode(body, wire.StatesRequest).topics}
+        if ":8083/" not in url or not self.left:
+            return 200, b"{}"
+        self.left -= 1
+        return self._nonsense()
+
+    def _nonsense(self) -> tuple[int, bytes]:
+        said = hostile(self._random, self._random.choice(REFUSALS))
+        try:
+            is_final = wire.decode(said, wire.Answer).error_code in FINAL
+        except msgspec.DecodeError:
+            is_final = False
+        if is_final:
+            self._tally.count(ANSWERS, "not sent")
+            return 200, b"{}"
+        self._tally.count(ANSWERS, "sent")
+        status = self._random.choice((200, 200, 200, 200, 404, 500, 999))
+        if self._random.random() < 0.05:
+            raise NoAnswerError("the connection ended")
+        return status, said
+
+    def open_outboxes(
+        self,
+        claim: Claim,
+        guard: TermGuard,
+        group: asyncio.TaskGroup,
+        on_fenced: Callable[[str], None],
+        on_answer: OnAnswer,
+    ) -> Outboxes:
+        return Outboxes(
+            group,
+            Bilingual(cast(HttpClient, self)),
+            claim.broker_id,
+            claim.controller_epoch,
+            on_answer=on_answer,
+            on_fenced=lambda: on_fenced("a broker names a later controller"),
+            entropy=self._random,
+            limits=HURRIED,
+        )
+
+
+class Bilingual(HttpDialect):
+    """Says all that it is given in Kafka's protocol, too: what is believed has to fit into either."""
+
+    _kafka = KafkaDialect(level_for("3.9"), OwnAddress(9, {PLAINTEXT: ("h", 1)}), check=lambda: None)
+
+    def encode(self, request: Request) -> bytes:
+        self._kafka.encode(msgspec.structs.replace(request, kept=None))  # rows that are kept are in one language
+        return super().encode(request)
+
+
+async def spoil(tally: Tally, random: Random, znodes: int) -> None:
+    """So many znodes, and the answers to what they lead to."""
+    site, brokers = await a_site(), Brokers(random, tally)
+    for path in ("/klamm", "/klamm/draining", "/klamm/failed_dirs", "/klamm/brokers", "/klamm/terms"):
+        await site.write(path, b"")
+    async with leading(site, open_outboxes=brokers.open_outboxes) as node:
+        await site.topic("orders", [3, 1], [1, 3])
+        for number in range(0, znodes, BATCH):
+            await renew(site)
+            brokers.left = 5
+            for path in random.choices(SPOILED, k=BATCH):
+                await write_spoiled(tally, random, site, path)
+                await settled(random.choice((0, 20)))  # some together, some one by one
+            if trouble := await trouble_of(node, site, brokers, f"steady-{number}"):
+                tally.find(ZNODES, f"after {number + BATCH}: {trouble}")
+                return
+        await end(tally, node, site)
+
+
+async def renew(site: Site) -> None:
+    """What the last inputs have ruined is there again, as it should be."""
+    site.die(3)
+    await site.come(3)
+    if site.server.read(VICTIM) is None:
+        await site.write(VICTIM, topic_json([3, 1], [1, 3]))
+    await settled()
+
+
+async def write_spoiled(tally: Tally, random: Random, site: Site, path: str) -> None:
+    sample = UNDERSTOOD.get(path) if random.random() < 0.7 else None
+    data = hostile(random, sample or random.choice(samples.ZNODES))
+    try:
+        await site.write(path, data, sequential=path.endswith("_"))
+        tally.count(ZNODES, "written")
+    except NoNodeError:  # what is above it is gone: something was understood, and deleted it
+        tally.count(ZNODES, "not written")
+
+
+async def trouble_of(node: Node, site: Site, brokers: Brokers, name: str) -> str | None:
+    """Why the term is not what it should be: the same one, deciding and telling about a new topic."""
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            reply = await node.daemon.ask(CreateTopicAsked(name, assignment={0: (1, 2)}))
+            while name not in brokers.told:  # noqa: ASYNC110 - nobody sets an event for it
+                await asyncio.sleep(0)
+    except NotControllerError:
+        return f"the term ended: {node.daemon.history()}"
+    except TimeoutError:
+        return f"{name} was not led and told in time"
+    if reply.code is not Code.NONE or site.leader(name) != 1:
+        return f"{name}: {reply.code.name} {reply.detail}"
+    if node.daemon.controller_epoch != 1:
+        return "there was a new term"
+    return None
+
+
+async def end(tally: Tally, node: Node, site: Site) -> None:
+    """All that is led by broker 1 and was not spoiled goes to broker 2 when that dies."""
+    steady = [name for name in belief(node).topics if name.startswith("steady")]
+    site.die(1)
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while any(site.leader(name) != 2 for name in steady):  # noqa: ASYNC110 - nobody sets an event for it
+                await asyncio.sleep(0)
+    except TimeoutError:
+        tally.find(ZNODES, "a broker's death moved no leadership")
+    for _ in belief(node).parked:
+        tally.count(ZNODES, "parked")
