@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from random import Random, SystemRandom
 from typing import Final
@@ -89,21 +89,14 @@ class Dedicated:
             **AdminApis(self._door).table(),
             API_VERSIONS: Api(0, 3, 3),
         }
-
-        async def served() -> Mapping[int, Api]:
-            return {**await relay.versions(), **own}
-
-        server = KafkaServer(served, with_own_configs(self._config.controller_id, relay.pass_on), LIMITS)
+        passer = with_own_configs(self._config.controller_id, relay.pass_on)
+        server = KafkaServer(own, relay.versions, passer, LIMITS)
         runner = await self._serve_http(cluster_id)
         try:
             await self._listen(server)
-            while True:
-                try:
-                    await self._live_session(zk, tools)
-                except SessionLostError as error:
-                    log.warning("session.ended", reason=str(error))
-                    await zk.close()
-                    zk = await self._connect_again()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(relay.keep_versions())
+                await self._live_sessions(zk, tools)
         finally:
             await server.close()
             await runner.cleanup()
@@ -129,6 +122,15 @@ class Dedicated:
             login = None if protocol not in SASL or sasl is None else partial(Login, sasl, users.record_of)
             tls = config.server_tls if protocol in TLS else None
             await server.start(address.host, address.port, tls=tls, login=login)
+
+    async def _live_sessions(self, zk: ZooKeeperClient, tools: Tools) -> None:
+        while True:
+            try:
+                await self._live_session(zk, tools)
+            except SessionLostError as error:
+                log.warning("session.ended", reason=str(error))
+                await zk.close()
+                zk = await self._connect_again()
 
     async def _live_session(self, zk: ZooKeeperClient, tools: Tools) -> None:
         self._zk = zk

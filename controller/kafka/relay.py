@@ -8,27 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import struct
-import time
 from collections.abc import Mapping
+from contextlib import suppress
 from random import Random
 from typing import Final
 
 from controller.api.view import ControllerDoor
 from controller.config import Limits
-from controller.dialects.kafka_access import PLAIN_ACCESS, Access
+from controller.dialects.kafka_access import PLAIN_ACCESS, Access, Opened
 from controller.dialects.kafka_codec import Reader, WireError, Writer
 from controller.dialects.kafka_nodes import Listener
 from controller.kafka.server import API_VERSIONS, Api
+from controller.news import News
 
 #: asked of any broker: Metadata, FindCoordinator, ListGroups, InitProducerId, ACLs, configurations, quotas, SCRAM
 #: users, DescribeCluster, ListTransactions
 PASSED_ON: Final = frozenset({3, 10, 16, 22, 29, 30, 31, 32, 33, 44, 48, 49, 50, 60, 66})
-VERSIONS_KEPT_S: Final = 10.0
+VERSIONS_KEPT_MS: Final = 10_000
+#: asked again so soon where nothing is known yet
+VERSIONS_MISSED_MS: Final = 200
+FAILURES: Final = (OSError, EOFError, TimeoutError, WireError)
 _LENGTH = struct.Struct(">i")
 
 
 class Relay:
-    """To whichever live broker answers first."""
+    """To whichever live broker answers first. What they serve is asked in a task of its own (`keep_versions`), so that
+    nobody whom we can answer ourselves ever waits for a broker."""
 
     def __init__(self, door: ControllerDoor, limits: Limits, entropy: Random, access: Access = PLAIN_ACCESS) -> None:
         self._door = door
@@ -37,16 +42,36 @@ class Relay:
         self._access = access
         self._busy = asyncio.Semaphore(limits.kafka_relays)
         self._versions: Mapping[int, Api] = {}
-        self._known_at = -VERSIONS_KEPT_S
+        self._wanted = asyncio.Event()
+        self._asked = News()
 
     async def versions(self) -> Mapping[int, Api]:
-        """What brokers serve of that, asked anew from time to time; nothing while there is nobody to ask."""
-        if time.monotonic() - self._known_at >= VERSIONS_KEPT_S:
-            self._known_at = time.monotonic()
-            try:
-                self._versions = _served_in(await self.pass_on(_versions_request()))
-            except (OSError, EOFError, TimeoutError, WireError):
-                self._versions, self._known_at = {}, -VERSIONS_KEPT_S
+        """What brokers served of that when they were asked last; nothing while there is nobody to ask."""
+        if self._door.cluster is None:
+            return {}
+        self._wanted.set()
+        if not self._versions:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._limits.kafka_connect_ms / 1000):
+                    await self._asked.next()
+        return self._versions
+
+    async def keep_versions(self) -> None:
+        """Until it is cancelled: ask anew from time to time, if somebody wants to know."""
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            self._versions = await self._ask_versions()
+            self._asked.tell()
+            await asyncio.sleep((VERSIONS_KEPT_MS if self._versions else VERSIONS_MISSED_MS) / 1000)
+
+    async def _ask_versions(self) -> Mapping[int, Api]:
+        """Of the first broker that says; those known already if none does."""
+        for address in self._addresses():
+            with suppress(*FAILURES):
+                async with asyncio.timeout(self._limits.kafka_connect_ms / 1000):
+                    opened = await self._access.open(address)
+                    return _served_in(await self._exchange(opened, _versions_request()))
         return self._versions
 
     async def pass_on(self, frame: bytes) -> bytes:
@@ -54,10 +79,14 @@ class Relay:
         async with self._busy:
             for address in self._addresses():
                 try:
-                    async with asyncio.timeout(self._limits.rpc_timeout_ms / 1000):
-                        return await self._exchange(address, frame)
-                except ConnectionRefusedError:
-                    continue  # it is registered before it listens, and listens no more before it is gone
+                    # it is registered before it listens, and for a while after it stood still or fell off the network
+                    async with asyncio.timeout(self._limits.kafka_connect_ms / 1000):
+                        opened = await self._access.open(address)
+                except FAILURES:
+                    continue
+                # from here on it may have been done, and is asked of nobody else
+                async with asyncio.timeout(self._limits.rpc_timeout_ms / 1000):
+                    return await self._exchange(opened, frame)
         raise ConnectionRefusedError("no live broker can be asked")
 
     def _addresses(self) -> list[Listener]:
@@ -67,8 +96,8 @@ class Relay:
         self._entropy.shuffle(addresses)
         return addresses
 
-    async def _exchange(self, address: Listener, frame: bytes) -> bytes:
-        reader, writer, _ = await self._access.open(address)
+    async def _exchange(self, opened: Opened, frame: bytes) -> bytes:
+        reader, writer, _ = opened
         try:
             writer.write(_LENGTH.pack(len(frame)) + frame)
             await writer.drain()

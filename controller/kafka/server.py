@@ -60,11 +60,18 @@ class Login(Protocol):
 
 
 class KafkaServer:
-    """`start` for each listener, then `close`. `apis` says which are served now: those that are passed on come and go
-    with brokers."""
+    """`start` for each listener, then `close`. `own` is answered here; `foreign` says what else brokers serve now, and
+    may have to wait for them."""
 
-    def __init__(self, apis: Callable[[], Awaitable[Mapping[int, Api]]], pass_on: Passer, limits: Limits) -> None:
-        self._apis = apis
+    def __init__(
+        self,
+        own: Mapping[int, Api],
+        foreign: Callable[[], Awaitable[Mapping[int, Api]]],
+        pass_on: Passer,
+        limits: Limits,
+    ) -> None:
+        self._own = own
+        self._foreign = foreign
         self._pass_on = pass_on
         self._limits = limits
         self._servers: list[asyncio.Server] = []
@@ -146,13 +153,13 @@ class KafkaServer:
 
     async def _answer(self, frame: bytes, login: Login | None) -> bytes:
         head = Head(*struct.unpack_from(">hhi", frame))
-        own = {} if login is None else login.table()
-        apis = {**await self._apis(), **own}
-        api = apis.get(head.key)
+        logs_in = {} if login is None else login.table()
+        own = {**self._own, **logs_in}
         if head.key == API_VERSIONS:
-            return _api_versions(head, apis)
-        if login is not None and not login.is_done and head.key not in own:
+            return _api_versions(head, {**await self._foreign(), **own})
+        if login is not None and not login.is_done and head.key not in logs_in:
             raise WireError(f"API {head.key} before a login")
+        api = own.get(head.key) or (await self._foreign()).get(head.key)
         if api is None or not api.first <= head.version <= api.last:
             raise WireError(f"API {head.key} in version {head.version} is not served")
         if api.handler is None:

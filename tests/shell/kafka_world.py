@@ -78,16 +78,15 @@ async def a_world(**limits: int) -> AsyncIterator[World]:
             **BrokerApis(node.daemon, bounds.partitions_per_rpc).table(),  # type: ignore[arg-type]
             **AdminApis(node.daemon).table(),  # type: ignore[arg-type]
             API_VERSIONS: Api(0, 3, 3),
-            3: Api(0, 12, 0),  # passed on
         }
 
-        async def served() -> Mapping[int, Api]:
-            return own
+        async def foreign() -> Mapping[int, Api]:
+            return {3: Api(0, 12, 0)}
 
         async def echo(frame: bytes) -> bytes:
             return frame[4:8] + world.passed_on
 
-        server = KafkaServer(served, echo, bounds)
+        server = KafkaServer(own, foreign, echo, bounds)
         world = World(site, node, server, await server.start(HOST, 0))
         try:
             yield world

@@ -56,13 +56,15 @@ async def echoed(version: int, reader: Reader, writer: Writer) -> None:
 async def served(
     *, tls: ssl.SSLContext | None = None, login: Callable[[], Login] | None = None, **limits: int
 ) -> AsyncIterator[int]:
-    async def apis() -> Mapping[int, Api]:
-        return {ECHO: Api(0, 0, 9, echoed), API_VERSIONS: Api(0, 3, 3)}
+    own = {ECHO: Api(0, 0, 9, echoed), API_VERSIONS: Api(0, 3, 3)}
+
+    async def none_foreign() -> Mapping[int, Api]:
+        return {}
 
     async def nowhere(frame: bytes) -> bytes:
         raise AssertionError("nothing is passed on here")
 
-    server = KafkaServer(apis, nowhere, msgspec.structs.replace(LIMITS, **limits))
+    server = KafkaServer(own, none_foreign, nowhere, msgspec.structs.replace(LIMITS, **limits))
     port = await server.start(HOST, 0, tls=tls, login=login)
     try:
         yield port
