@@ -35,11 +35,12 @@ from controller.guard import TermGuard
 from controller.journal import Journal
 from controller.kafka.admin_apis import AdminApis
 from controller.kafka.broker_apis import BrokerApis
-from controller.kafka.check import Check, check, reasons_against
+from controller.kafka.check import Check, check
 from controller.kafka.login import Login
 from controller.kafka.lookout import Lookout
 from controller.kafka.own_configs import with_own_configs
 from controller.kafka.presence import Presence
+from controller.kafka.reasons import reasons_against
 from controller.kafka.relay import Relay
 from controller.kafka.seat import SeatApi
 from controller.kafka.server import API_VERSIONS, Api, KafkaServer
@@ -204,7 +205,7 @@ class Dedicated:
             is_ours=lambda registered: not wire.speaks_http(registered.endpoints),
             is_dedicated=True,
             is_preferred=self._config.is_preferred,
-            reasons_against=lambda zk: reasons_against(zk, self._config.level.name),
+            reasons_against=lambda zk: reasons_against(zk, self._config),
             unclean_default=broker.unclean_leader_election_enable,
             delete_enabled=broker.delete_topic_enable,
             imbalance_percentage=broker.leader_imbalance_per_broker_percentage,

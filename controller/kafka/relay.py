@@ -7,7 +7,6 @@ coordinator of a group, a producer id. It understands nothing of what it passes 
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import Mapping
 from contextlib import suppress
 from random import Random
@@ -15,20 +14,20 @@ from typing import Final
 
 from controller.api.view import ControllerDoor
 from controller.config import Limits
-from controller.dialects.kafka_access import PLAIN_ACCESS, Access, Opened
-from controller.dialects.kafka_codec import Reader, WireError, Writer
+from controller.dialects.kafka_access import PLAIN_ACCESS, Access
+from controller.dialects.kafka_codec import WireError
 from controller.dialects.kafka_nodes import Listener
-from controller.kafka.server import API_VERSIONS, Api
+from controller.kafka.server import Api
+from controller.kafka.versions import exchange, versions_at
 from controller.news import News
 
-#: asked of any broker: Metadata, FindCoordinator, ListGroups, InitProducerId, ACLs, configurations, quotas, SCRAM
-#: users, DescribeCluster, ListTransactions
-PASSED_ON: Final = frozenset({3, 10, 16, 22, 29, 30, 31, 32, 33, 44, 48, 49, 50, 60, 66})
+#: asked of any broker: Metadata, FindCoordinator, ListGroups, InitProducerId, DescribeAcls, configurations, quotas,
+#: SCRAM users, DescribeCluster, ListTransactions; no change of ACLs, which nobody here would be held to
+PASSED_ON: Final = frozenset({3, 10, 16, 22, 29, 32, 33, 44, 48, 49, 50, 60, 66})
 VERSIONS_KEPT_MS: Final = 10_000
 #: asked again so soon where nothing is known yet
 VERSIONS_MISSED_MS: Final = 200
 FAILURES: Final = (OSError, EOFError, TimeoutError, WireError)
-_LENGTH = struct.Struct(">i")
 
 
 class Relay:
@@ -70,8 +69,8 @@ class Relay:
         for address in self._addresses():
             with suppress(*FAILURES):
                 async with asyncio.timeout(self._limits.kafka_connect_ms / 1000):
-                    opened = await self._access.open(address)
-                    return _served_in(await self._exchange(opened, _versions_request()))
+                    served = await versions_at(await self._access.open(address), self._limits.kafka_answer_max_bytes)
+                    return {key: Api(first, last, first) for key, (first, last) in served.items() if key in PASSED_ON}
         return self._versions
 
     async def pass_on(self, frame: bytes) -> bytes:
@@ -86,7 +85,7 @@ class Relay:
                     continue
                 # from here on it may have been done, and is asked of nobody else
                 async with asyncio.timeout(self._limits.rpc_timeout_ms / 1000):
-                    return await self._exchange(opened, frame)
+                    return await exchange(opened, frame, self._limits.kafka_answer_max_bytes)
         raise ConnectionRefusedError("no live broker can be asked")
 
     def _addresses(self) -> list[Listener]:
@@ -95,27 +94,3 @@ class Relay:
         addresses = [one for one in found if one is not None]
         self._entropy.shuffle(addresses)
         return addresses
-
-    async def _exchange(self, opened: Opened, frame: bytes) -> bytes:
-        reader, writer, _ = opened
-        try:
-            writer.write(_LENGTH.pack(len(frame)) + frame)
-            await writer.drain()
-            size = _LENGTH.unpack(await reader.readexactly(4))[0]
-            if not 0 <= size <= self._limits.kafka_answer_max_bytes:
-                raise WireError(f"an answer of {size} bytes")
-            return await reader.readexactly(size)
-        finally:
-            writer.close()
-
-
-def _versions_request() -> bytes:
-    return Writer(flexible=False).i16(API_VERSIONS).i16(0).i32(0).string(None).message()
-
-
-def _served_in(answer: bytes) -> dict[int, Api]:
-    reader = Reader(answer, 4, flexible=False)
-    if reader.i16() != 0:
-        return {}
-    served = reader.array(lambda: (reader.i16(), reader.i16(), reader.i16()))
-    return {key: Api(first, last, first) for key, first, last in served if key in PASSED_ON}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from controller.config import LIMITS
+from controller.dialects.kafka_codec import Writer
 from controller.kafka.admin_apis import AdminApis
 from controller.kafka.broker_apis import BrokerApis
 from controller.kafka.server import API_VERSIONS, Api, KafkaServer
@@ -51,6 +52,29 @@ class Client:
         assert answer is not None, "the connection was closed"
         assert struct.unpack(">i", answer[:4])[0] == self.sent
         return kio.read(response, answer[4 + response.__header_schema__.__version__ :])  # version 1 ends with no tags
+
+
+def a_broker_of(
+    versions: Mapping[int, tuple[int, int]], answer: bytes = b""
+) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+    """For `asyncio.start_server`: says that it serves these versions, and answers one thing to anything else."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        frame = await reader.readexactly(struct.unpack(">i", await reader.readexactly(4))[0])
+        said = Writer(flexible=False).i32(0).i16(0)
+        said.array(versions.items(), lambda one: said.i16(one[0]).i16(one[1][0]).i16(one[1][1]))
+        told = said.message() if struct.unpack_from(">h", frame)[0] == API_VERSIONS else answer
+        writer.write(struct.pack(">i", len(told)) + told)
+        await reader.read()
+        writer.close()
+
+    return serve
+
+
+async def a_frozen_broker(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """For `asyncio.start_server`: takes connections and never answers."""
+    await reader.read()  # until who asks has given up
+    writer.close()
 
 
 class World:

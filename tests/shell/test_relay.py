@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import struct
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from random import Random
@@ -22,7 +21,7 @@ from controller.dialects.kafka_nodes import Listener
 from controller.kafka.relay import Relay
 from controller.kafka.server import API_VERSIONS, Api, KafkaServer
 from tests.shell import kafka_support as kio
-from tests.shell.kafka_world import HOST, Client
+from tests.shell.kafka_world import HOST, Client, a_broker_of, a_frozen_broker
 
 OWN, FOREIGN = 56, 3
 ANSWER = b"\0\0\0\7answered by a broker"
@@ -38,21 +37,7 @@ class Belief:
             self.cluster.brokers[number] = Broker(number, 1, None, -1, (endpoint,), None, {})
 
 
-async def frozen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    await reader.read()  # until who asks has given up
-    writer.close()
-
-
-async def alive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    frame = await reader.readexactly(struct.unpack(">i", await reader.readexactly(4))[0])
-    answer = ANSWER
-    if struct.unpack_from(">h", frame)[0] == API_VERSIONS:
-        listed = Writer(flexible=False).i32(0).i16(0)
-        listed.array([FOREIGN], lambda key: listed.i16(key).i16(0).i16(12))
-        answer = listed.message()
-    writer.write(struct.pack(">i", len(answer)) + answer)
-    await reader.read()
-    writer.close()
+alive = a_broker_of({FOREIGN: (0, 12)}, ANSWER)
 
 
 async def own(version: int, reader: Reader, writer: Writer) -> None:
@@ -83,19 +68,19 @@ async def a_relay(*brokers: object, access: Access = PLAIN_ACCESS, **limits: int
 
 
 async def test_what_we_answer_ourselves_waits_for_no_broker() -> None:
-    async with a_relay(frozen, kafka_connect_ms=3_600_000, rpc_timeout_ms=3_600_000) as client:
+    async with a_relay(a_frozen_broker, kafka_connect_ms=3_600_000, rpc_timeout_ms=3_600_000) as client:
         async with asyncio.timeout(10):
             assert await client.raw(kio.request_header(OWN, 0, 7, "c", 1)) == b"\0\0\0\7own"
 
 
 async def test_the_versions_are_listed_without_a_broker_that_never_answers() -> None:
-    async with a_relay(frozen, kafka_connect_ms=20, rpc_timeout_ms=3_600_000) as client:
+    async with a_relay(a_frozen_broker, kafka_connect_ms=20, rpc_timeout_ms=3_600_000) as client:
         async with asyncio.timeout(10):
             listed = await client.ask("api_versions", 0, "ApiVersionsRequest")
         assert {one.api_key for one in listed.api_keys} == {OWN, API_VERSIONS}
 
 
-@pytest.mark.parametrize("brokers", [(frozen, alive), (alive, frozen)])
+@pytest.mark.parametrize("brokers", [(a_frozen_broker, alive), (alive, a_frozen_broker)])
 async def test_the_versions_come_from_the_broker_that_answers(brokers: tuple[object, ...]) -> None:
     async with a_relay(*brokers, kafka_connect_ms=200) as client:
         listed: set[int] = set()
