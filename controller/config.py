@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -129,6 +129,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename=lambda name
     controlled_shutdown_retry_backoff_ms: int = 5_000
     controller_socket_timeout_ms: int = 30_000
     delete_topic_enable: bool = True
+    #: of a topic that is asked for in Kafka's protocol without them
+    num_partitions: Annotated[int, msgspec.Meta(ge=1)] = 1
+    default_replication_factor: Annotated[int, msgspec.Meta(ge=1)] = 1
     # ours: when a leader below protocol level 2.7 announces the ISRs it wrote (constants in Kafka)
     klamm_isr_notification_interval_ms: int = 2_500
     klamm_isr_notification_quiet_ms: int = 5_000

@@ -45,6 +45,7 @@ from controller.kafka.relay import Relay
 from controller.kafka.seat import SeatApi
 from controller.kafka.server import API_VERSIONS, Api, KafkaServer
 from controller.kafka.settings import DedicatedConfig
+from controller.kafka.topic_apis import TopicApis
 from controller.kafka.users import ScramUsers
 from controller.kafka.view import BeliefView
 from controller.metrics import Meters
@@ -88,6 +89,11 @@ class Dedicated:
         own = {
             **BrokerApis(self._door, LIMITS.partitions_per_rpc).table(),
             **AdminApis(self._door).table(),
+            **TopicApis(
+                self._door,
+                partitions=self._config.broker.num_partitions,
+                factor=self._config.broker.default_replication_factor,
+            ).table(),
             API_VERSIONS: Api(0, 3, 3),
         }
         passer = with_own_configs(self._config.controller_id, relay.pass_on)

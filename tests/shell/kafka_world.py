@@ -16,6 +16,7 @@ from controller.dialects.kafka_codec import Writer
 from controller.kafka.admin_apis import AdminApis
 from controller.kafka.broker_apis import BrokerApis
 from controller.kafka.server import API_VERSIONS, Api, KafkaServer
+from controller.kafka.topic_apis import TopicApis
 from tests.shell import kafka_support as kio
 from tests.shell.admin_site import Site, a_site, leading
 from tests.shell.harness import Node
@@ -96,11 +97,12 @@ class World:
 @asynccontextmanager
 async def a_world(**limits: int) -> AsyncIterator[World]:
     site = await a_site()
-    async with leading(site) as node:
+    async with leading(site, is_dedicated=True) as node:
         bounds = msgspec.structs.replace(LIMITS, **limits)
         own = {
             **BrokerApis(node.daemon, bounds.partitions_per_rpc).table(),  # type: ignore[arg-type]
             **AdminApis(node.daemon).table(),  # type: ignore[arg-type]
+            **TopicApis(node.daemon, partitions=4, factor=2).table(),  # type: ignore[arg-type]
             API_VERSIONS: Api(0, 3, 3),
         }
 
@@ -121,11 +123,24 @@ async def a_world(**limits: int) -> AsyncIterator[World]:
 
 
 async def create(
-    client: Client, name: str, assignment: Mapping[int, tuple[int, ...]], version: int = 7, *, is_trial: bool = False
+    client: Client,
+    name: str,
+    assignment: Mapping[int, tuple[int, ...]],
+    version: int = 7,
+    *,
+    is_trial: bool = False,
+    counts: tuple[int, int] = (-1, -1),
+    configs: Mapping[str, str | None] = {"retention.ms": "60000"},
 ) -> Any:
     m = kio.schema("create_topics", version, "request")
-    rows = tuple(m.CreatableReplicaAssignment(partition_index=n, broker_ids=ids) for n, ids in assignment.items())
-    config = m.CreatableTopicConfig(name="retention.ms", value="60000")
-    topic = m.CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=rows, configs=(config,))
+    topic = m.CreatableTopic(
+        name=name,
+        num_partitions=counts[0],
+        replication_factor=counts[1],
+        assignments=tuple(
+            m.CreatableReplicaAssignment(partition_index=n, broker_ids=ids) for n, ids in assignment.items()
+        ),
+        configs=tuple(m.CreatableTopicConfig(name=key, value=value) for key, value in configs.items()),
+    )
     fields = {"topics": (topic,), "timeout": SECOND, "validate_only": is_trial}
     return (await client.ask("create_topics", version, "CreateTopicsRequest", **fields)).topics[0]

@@ -42,47 +42,6 @@ async def test_a_version_of_the_list_that_nobody_knows_is_answered_in_the_oldest
         assert 18 in {one.api_key for one in message.api_keys}
 
 
-@pytest.mark.parametrize("version", [2, 4, 5, 7])
-async def test_a_topic_is_created_as_by_http_and_a_second_time_refused_as_kafka_does(version: int) -> None:
-    async with a_world() as world:
-        client = await world.client()
-        done = await create(client, "orders", {0: (2, 1), 1: (3, 2)}, version)
-        assert (done.name, done.error_code) == ("orders", 0)
-        if version >= 7:
-            assert done.topic_id == uuid.UUID(bytes=uuid_of(belief(world.node).topics["orders"].topic_id or ""))
-        assert world.site.leader("orders", 1) == 3, "answered when it is led"
-        assert belief(world.node).duties.topic_configs["orders"] == {"retention.ms": "60000"}
-        again = await create(client, "orders", {0: (2, 1)}, version)
-        assert (again.error_code, again.error_message) == (36, "Topic 'orders' already exists.")
-        assert (await create(client, "no/name", {0: (2, 1)}, version)).error_code == Code.INVALID_TOPIC_EXCEPTION
-
-
-async def test_topics_grow_are_deleted_by_name_and_by_id() -> None:
-    async with a_world() as world:
-        client = await world.client()
-        done = await create(client, "orders", {0: (2, 1)})
-        await create(client, "users", {0: (2, 1)})
-        m = kio.schema("create_partitions", 3, "request")
-        for count, code in ((3, 0), (3, 37), (2, 37)):
-            topic = m.CreatePartitionsTopic(name="orders", count=count, assignments=None)
-            fields = {"topics": (topic,), "timeout": SECOND, "validate_only": False}
-            answer = await client.ask("create_partitions", 3, "CreatePartitionsRequest", **fields)
-            assert answer.results[0].error_code == code
-        assert len(belief(world.node).topics["orders"].partitions) == 3
-        m = kio.schema("delete_topics", 6, "request")
-        states = (
-            m.DeleteTopicState(name=None, topic_id=done.topic_id),
-            m.DeleteTopicState(name="users", topic_id=None),
-            m.DeleteTopicState(name="nothing", topic_id=None),
-            m.DeleteTopicState(name=None, topic_id=uuid.uuid4()),
-        )
-        answer = await client.ask("delete_topics", 6, "DeleteTopicsRequest", topics=states, timeout=SECOND)
-        assert [(one.name, one.error_code) for one in answer.responses] == [
-            ("orders", 0), ("users", 0), ("nothing", 3), (None, 100),
-        ]  # fmt: skip
-        await until(lambda: set(belief(world.node).duties.deletions) == {"orders", "users"})
-
-
 async def test_partitions_are_reassigned_listed_and_brought_back() -> None:
     async with a_world() as world:
         client = await world.client()
@@ -251,3 +210,7 @@ async def test_a_standby_refuses_as_kafka_does() -> None:
         world.site.server.expire(world.node.zk)
         await until(lambda: not world.node.daemon.is_active)
         assert (await create(client, "orders", {0: (2, 1)})).error_code == Code.NOT_CONTROLLER
+        m = kio.schema("delete_topics", 6, "request")
+        states = (m.DeleteTopicState(name=None, topic_id=uuid.uuid4()),)
+        answer = await client.ask("delete_topics", 6, "DeleteTopicsRequest", topics=states, timeout=SECOND)
+        assert answer.responses[0].error_code == Code.NOT_CONTROLLER
