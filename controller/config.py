@@ -37,6 +37,7 @@ class Limits(msgspec.Struct, frozen=True):
     # real brokers: a connection may be refused for so long after a registration
     kafka_refused_max_ms: int = 2_000
     kafka_connections: int = 1_000
+    kafka_connections_per_peer: int = 250
     kafka_relays: int = 50
     #: until the next broker is tried: to connect and log in, and for the versions that it serves
     kafka_connect_ms: int = 2_000
@@ -45,6 +46,7 @@ class Limits(msgspec.Struct, frozen=True):
     kafka_answer_max_bytes: int = 64 * 1024 * 1024
     kafka_in_flight_bytes: int = 64 * 1024 * 1024
     kafka_login_max_bytes: int = 64 * 1024
+    kafka_login_ms: int = 10_000
     kafka_idle_ms: int = 600_000
     api_body_max_bytes: int = 1024 * 1024
     # connections and callers
