@@ -23,7 +23,7 @@ from controller.kafka.reach import reasons_of_reach
 from controller.kafka.reasons import reasons_against
 from controller.kafka.settings import DedicatedConfig
 from controller.reader import Reader
-from controller.term import started_for
+from controller.term import holding, started_for
 from controller.tools import Tools
 from controller.zk_model import ZooKeeper
 
@@ -90,7 +90,5 @@ def _said(cluster: Cluster, decided: StateDecided) -> str:
 
 
 def _of_strangers(cluster: Cluster, strangers: dict[int, Broker]) -> list[str]:
-    holding = sorted(broker_id for broker_id in strangers if cluster.hosted.get(broker_id))
-    return (
-        [f"brokers {holding} hold replicas and are stubs: they cannot be told in Kafka's protocol"] if holding else []
-    )
+    theirs = holding(cluster, strangers)
+    return [f"brokers {theirs} hold replicas and are stubs: they cannot be told in Kafka's protocol"] if theirs else []
