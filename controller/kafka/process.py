@@ -38,7 +38,7 @@ from controller.kafka.broker_apis import BrokerApis
 from controller.kafka.check import Check, check
 from controller.kafka.login import Login
 from controller.kafka.lookout import Lookout
-from controller.kafka.own_configs import with_own_configs
+from controller.kafka.own_configs import own_log_dirs, with_own_configs
 from controller.kafka.presence import Presence
 from controller.kafka.reasons import reasons_against
 from controller.kafka.relay import Relay
@@ -94,6 +94,7 @@ class Dedicated:
                 partitions=self._config.broker.num_partitions,
                 factor=self._config.broker.default_replication_factor,
             ).table(),
+            **own_log_dirs(self._config.directory.absolute()),
             API_VERSIONS: Api(0, 3, 3),
         }
         passer = with_own_configs(self._config.controller_id, relay.pass_on)

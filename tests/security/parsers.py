@@ -224,8 +224,8 @@ PARSERS: Final[Sequence[Parser]] = (
         *((f"{parse.__name__} {is_flexible}", partial(_of_kafka, parse, is_flexible)) for is_flexible in (True, False)
           for parse in (topic_apis._creation, topic_apis._growth, topic_apis._named, admin_apis._numbers,
                         admin_apis._targets)),
-        ("configs", partial(own_configs._resources_in, is_flexible=True)),
-        ("configs of old", partial(own_configs._resources_in, is_flexible=False)),
+        *((f"{parse.__name__} {is_flexible}", partial(own_configs._resources_in, read=parse, is_flexible=is_flexible))
+          for is_flexible in (True, False) for parse in (own_configs._altered, own_configs._described)),
     ]),
     *rows("logins", (), samples.TOKENS, [
         ("PLAIN", partial(_logged_in, PLAIN, None)),

@@ -14,7 +14,6 @@ import pytest
 
 from controller.core.codes import Code
 from controller.dialects.kafka_codec import uuid_of
-from controller.kafka.own_configs import with_own_configs
 from tests.shell import kafka_support as kio
 from tests.shell.admin_site import belief
 from tests.shell.harness import until
@@ -139,37 +138,6 @@ async def test_what_any_broker_can_answer_is_passed_on_as_it_is() -> None:
     async with a_world() as world:
         frame = kio.request_header(3, 12, 77, "c")
         assert await (await world.client()).raw(frame) == struct.pack(">i", 77) + b"passed on"
-
-
-@pytest.mark.parametrize("version", [0, 1])
-async def test_configurations_of_the_controller_itself_are_cleared_not_set_and_those_of_others_passed_on(
-    version: int,
-) -> None:
-    passed: list[bytes] = []
-
-    async def pass_on(frame: bytes) -> bytes:
-        passed.append(frame)
-        return b"passed on"
-
-    answered = with_own_configs(100, pass_on)
-    schema = kio.schema("incremental_alter_configs", version, "request")
-
-    def frame(broker: str, operation: int) -> bytes:
-        config = schema.AlterableConfig(
-            name="leader.replication.throttled.rate", config_operation=operation, value=None
-        )
-        resource = schema.AlterConfigsResource(resource_type=4, resource_name=broker, configs=(config,))
-        request = schema.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
-        return kio.request_header(44, version, 7, "c", 1 + version) + kio.written(request)
-
-    response = kio.schema("incremental_alter_configs", version, "response").IncrementalAlterConfigsResponse
-    for operation, code in [(1, 0), (0, 42)]:
-        answer = await answered(frame("100", operation))
-        assert answer[:4] == struct.pack(">i", 7)
-        [said] = kio.read(response, answer[4 + version :]).responses
-        assert (int(said.error_code), said.resource_name) == (code, "100")
-    assert await answered(frame("3", 1)) == b"passed on"
-    assert len(passed) == 1
 
 
 GARBAGE = {
