@@ -41,8 +41,9 @@ class Limits(msgspec.Struct, frozen=True):
     kafka_relays: int = 50
     #: until the next broker is tried: to connect and log in, and for the versions that it serves
     kafka_connect_ms: int = 2_000
-    #: for what a broker says of itself before the seat is taken: its first login may be slow
+    #: for what brokers say of themselves before the seat is taken: the first one (a login may be slow), then the others
     kafka_probe_ms: int = 5_000
+    kafka_probe_rest_ms: int = 500
     kafka_answer_max_bytes: int = 64 * 1024 * 1024
     kafka_in_flight_bytes: int = 64 * 1024 * 1024
     kafka_login_max_bytes: int = 64 * 1024

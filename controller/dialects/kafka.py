@@ -25,6 +25,7 @@ from controller.dialects.kafka_levels import Level
 from controller.dialects.kafka_nodes import KnownNode, Listener, broker_node
 from controller.dialects.kafka_requests import KEYS, answer_in, body_for, opened, stop_bodies
 
+REFUSED_RETRY_S: Final = 0.02
 PIECE_BYTES: Final = 64 * 1024
 USED_OF_LIFETIME: Final = 0.85  # of a login, as Kafka's own clients do
 
@@ -132,9 +133,18 @@ class KafkaDialect:
         if known is not None and known.address == address and not known.is_over:
             return known
         self._drop(broker_id)
-        opened = await self._access.open_patiently(address, self._limits)
-        made = self._connections[broker_id] = _Connection(address, opened)
-        return made
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + self._limits.kafka_refused_max_ms / 1000
+        while True:
+            try:
+                opened = await self._access.open(address)
+            except ConnectionRefusedError:
+                if loop.time() >= give_up_at:
+                    raise
+                await asyncio.sleep(REFUSED_RETRY_S)
+                continue
+            made = self._connections[broker_id] = _Connection(address, opened)
+            return made
 
     def _drop(self, broker_id: int) -> None:
         dropped = self._connections.pop(broker_id, None)

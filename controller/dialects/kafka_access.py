@@ -11,14 +11,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from controller.config import Limits
 from controller.core.model import Broker
 from controller.dialects.kafka_nodes import PROTOCOLS, Listener, listeners_of
 from controller.dialects.kafka_sasl import Sasl, log_in
 
 SASL: Final = frozenset({PROTOCOLS["SASL_PLAINTEXT"], PROTOCOLS["SASL_SSL"]})
 TLS: Final = frozenset({PROTOCOLS["SSL"], PROTOCOLS["SASL_SSL"]})
-REFUSED_RETRY_S: Final = 0.02
 #: what has to be set before a listener of that protocol can be spoken to
 WANTED: Final = {
     "PLAINTEXT": "",
@@ -80,18 +78,6 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         finally:
             if not is_done:
                 writer.transport.abort()
-
-    async def open_patiently(self, address: Listener, limits: Limits) -> Opened:
-        """`open`, where a broker may not listen yet: it is registered up to a second before."""
-        loop = asyncio.get_running_loop()
-        give_up_at = loop.time() + limits.kafka_refused_max_ms / 1000
-        while True:
-            try:
-                return await self.open(address)
-            except ConnectionRefusedError:
-                if loop.time() >= give_up_at:
-                    raise
-            await asyncio.sleep(REFUSED_RETRY_S)
 
 
 PLAIN_ACCESS: Final = Access()

@@ -25,13 +25,7 @@ NAMES: Final = {LEADER_AND_ISR: "LeaderAndIsr", STOP_REPLICA: "StopReplica", UPD
 async def reasons_of_reach(brokers: Iterable[Broker], access: Access, level: Level, limits: Limits) -> list[str]:
     """Why this controller cannot tell them anything, or not in the versions of this protocol level."""
     addresses = {one.broker_id: address for one in brokers if (address := access.listener_of(one)) is not None}
-    busy = asyncio.Semaphore(limits.kafka_relays)
-
-    async def ask(address: Listener) -> str | None:
-        async with busy:
-            return await _trouble_at(address, access, level, limits)
-
-    said = dict(zip(addresses, await asyncio.gather(*map(ask, addresses.values())), strict=True))
+    said = dict(zip(addresses, await _all_said(addresses.values(), access, level, limits), strict=True))
     silent = [broker_id for broker_id, trouble in said.items() if trouble is None]
     by_trouble: dict[str, list[int]] = defaultdict(list)
     for broker_id, trouble in said.items():
@@ -43,13 +37,24 @@ async def reasons_of_reach(brokers: Iterable[Broker], access: Access, level: Lev
     return reasons
 
 
-async def _trouble_at(address: Listener, access: Access, level: Level, limits: Limits) -> str | None:
-    """Empty: all is well; None: nothing is heard of it."""
+async def _all_said(addresses: Iterable[Listener], access: Access, level: Level, limits: Limits) -> list[str | None]:
+    """In the same order; None: nothing was heard. Once one of them has answered, the others get little more time: who
+    takes the seat from a controller that stands still is in a hurry."""
+    first_s, rest_s = limits.kafka_probe_ms / 1000, limits.kafka_probe_rest_ms / 1000
+    async with asyncio.TaskGroup() as group:
+        asked = [group.create_task(_trouble_at(address, access, level, limits)) for address in addresses]
+        if asked:
+            await asyncio.wait(asked, timeout=first_s, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(asked, timeout=rest_s)
+        for task in asked:
+            task.cancel()
+    return [None if task.cancelled() else task.result() for task in asked]
+
+
+async def _trouble_at(address: Listener, access: Access, level: Level, limits: Limits) -> str:
+    """Empty: all is well."""
     try:
-        async with asyncio.timeout(limits.kafka_probe_ms / 1000):
-            served = await versions_at(await access.open_patiently(address, limits), limits.kafka_answer_max_bytes)
-    except TimeoutError:
-        return None
+        served = await versions_at(await access.open(address), limits.kafka_answer_max_bytes)
     except (OSError, EOFError, WireError, struct.error) as error:
         return f"cannot be spoken to by {address.name} ({str(error) or type(error).__name__})"
     low = [

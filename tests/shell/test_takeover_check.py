@@ -107,7 +107,7 @@ def tools_of() -> Tools:
         cluster_id="test",
         open_outboxes=heard.open_outboxes,
         journal=heard,
-        limits=Limits(kafka_probe_ms=200, kafka_refused_max_ms=0),
+        limits=Limits(kafka_probe_ms=500, kafka_probe_rest_ms=200),
         now_ms=lambda: 0,
         entropy=Random(1),
         is_ours=lambda broker: not wire.speaks_http(broker.endpoints),
