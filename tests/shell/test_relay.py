@@ -18,7 +18,7 @@ from controller.core.model import Broker
 from controller.dialects.kafka_access import PLAIN_ACCESS, Access, Opened
 from controller.dialects.kafka_codec import Reader, Writer
 from controller.dialects.kafka_nodes import Listener
-from controller.kafka.relay import Relay
+from controller.kafka.relay import EVERYWHERE, Relay
 from controller.kafka.server import API_VERSIONS, Api, KafkaServer
 from tests.shell import kafka_support as kio
 from tests.shell.kafka_world import HOST, Client, a_broker_of, a_frozen_broker
@@ -73,21 +73,26 @@ async def test_what_we_answer_ourselves_waits_for_no_broker() -> None:
             assert await client.raw(kio.request_header(OWN, 0, 7, "c", 1)) == b"\0\0\0\7own"
 
 
-async def test_the_versions_are_listed_without_a_broker_that_never_answers() -> None:
-    async with a_relay(a_frozen_broker, kafka_connect_ms=20, rpc_timeout_ms=3_600_000) as client:
-        async with asyncio.timeout(10):
-            listed = await client.ask("api_versions", 0, "ApiVersionsRequest")
-        assert {one.api_key for one in listed.api_keys} == {OWN, API_VERSIONS}
+@pytest.mark.parametrize("brokers", [(a_frozen_broker,), ()], ids=["frozen", "none known"])
+async def test_a_client_always_reads_that_metadata_is_served_or_it_would_end(brokers: tuple[object, ...]) -> None:
+    async with a_relay(*brokers, kafka_connect_ms=20, rpc_timeout_ms=3_600_000) as client:
+        listed = await versions_in(client)
+        assert listed == {key: (0, api.last) for key, api in EVERYWHERE.items()} | {OWN: (0, 0), API_VERSIONS: (0, 3)}
+        assert FOREIGN in listed
+
+
+async def versions_in(client: Client) -> dict[int, tuple[int, int]]:
+    async with asyncio.timeout(10):
+        answer = await client.ask("api_versions", 0, "ApiVersionsRequest")
+    return {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
 
 
 @pytest.mark.parametrize("brokers", [(a_frozen_broker, alive), (alive, a_frozen_broker)])
 async def test_the_versions_come_from_the_broker_that_answers(brokers: tuple[object, ...]) -> None:
     async with a_relay(*brokers, kafka_connect_ms=200) as client:
-        listed: set[int] = set()
         async with asyncio.timeout(10):
-            while FOREIGN not in listed:
-                answer = await client.ask("api_versions", 0, "ApiVersionsRequest")
-                listed = {one.api_key for one in answer.api_keys}
+            while (await versions_in(client))[FOREIGN] != (0, 12):
+                pass
 
 
 class Obstructed(Access, frozen=True):
