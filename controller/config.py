@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 
@@ -37,10 +37,17 @@ class Limits(msgspec.Struct, frozen=True):
     # real brokers: a connection may be refused for so long after a registration
     kafka_refused_max_ms: int = 2_000
     kafka_connections: int = 1_000
+    kafka_connections_per_peer: int = 250
     kafka_relays: int = 50
+    #: until the next broker is tried: to connect and log in, and for the versions that it serves
+    kafka_connect_ms: int = 2_000
+    #: for what brokers say of themselves before the seat is taken: the first one (a login may be slow), then the others
+    kafka_probe_ms: int = 5_000
+    kafka_probe_rest_ms: int = 500
     kafka_answer_max_bytes: int = 64 * 1024 * 1024
     kafka_in_flight_bytes: int = 64 * 1024 * 1024
     kafka_login_max_bytes: int = 64 * 1024
+    kafka_login_ms: int = 10_000
     kafka_idle_ms: int = 600_000
     api_body_max_bytes: int = 1024 * 1024
     #: of a list, or of a map by names or numbers, in a body
@@ -127,6 +134,9 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename=lambda name
     controlled_shutdown_retry_backoff_ms: int = 5_000
     controller_socket_timeout_ms: int = 30_000
     delete_topic_enable: bool = True
+    #: of a topic that is asked for in Kafka's protocol without them
+    num_partitions: Annotated[int, msgspec.Meta(ge=1)] = 1
+    default_replication_factor: Annotated[int, msgspec.Meta(ge=1)] = 1
     # ours: when a leader below protocol level 2.7 announces the ISRs it wrote (constants in Kafka)
     klamm_isr_notification_interval_ms: int = 2_500
     klamm_isr_notification_quiet_ms: int = 5_000

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+from collections.abc import Iterable
 
 import structlog
 
@@ -142,10 +143,10 @@ class Term:
         gc.disable()  # belief lives as long as the term: no collection has to walk over it
         try:
             loaded = await self._reader.load_surely()
-            if self.strangers and self._tools.yields_to_strangers:
-                raise StrangersError(f"brokers {sorted(self.strangers)} are none of ours, and the cluster is theirs")
             for _ in self.cluster.loading(loaded.topics, loaded.states, loaded.duties()):
                 await asyncio.sleep(0)
+            if self._tools.yields_to_strangers and (theirs := holding(self.cluster, self.strangers)):
+                raise StrangersError(f"brokers {theirs} are none of ours, and the cluster is theirs")
             started = started_for(loaded, self.claim.controller_epoch)
             is_large = len(loaded.states) >= self._tools.limits.frozen_partitions_min
             loaded.forget_partitions()
@@ -255,6 +256,11 @@ class Term:
                 continue
             if seat is None or seat.owner != self._zk.session_id:
                 raise FencedError("deposed")
+
+
+def holding(cluster: Cluster, broker_ids: Iterable[int]) -> list[int]:
+    """Those of these brokers that have replicas."""
+    return sorted(broker_id for broker_id in broker_ids if cluster.hosted.get(broker_id))
 
 
 def started_for(loaded: Loaded, controller_epoch: int) -> TermStarted:

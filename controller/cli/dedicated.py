@@ -43,6 +43,7 @@ def register(group: click.Group) -> None:
 @click.option("--listener-name", help="Their listener to speak to, if not the first one that can be spoken to.")
 @click.option("--prefer", is_flag=True, help="Take the seat from a broker that got it while all of ours were away.")
 @click.option("--insecure", is_flag=True, help="Listen beyond loopback, though nobody is asked for credentials.")
+@click.option("--no-authorizer", is_flag=True, help="Brokers have none, though one has left an empty /kafka-acl.")
 @click.option("--data-dir", type=click.Path(file_okay=False, path_type=Path), default=Path("var/controller"))
 @click.option(
     "--config",
@@ -58,6 +59,7 @@ def controller(
     listener_name: str | None,
     prefer: bool,
     insecure: bool,
+    no_authorizer: bool,
     data_dir: Path,
     config: Path | None,
     overrides: tuple[str, ...],
@@ -81,6 +83,7 @@ def controller(
             listener=listener_name,
             is_preferred=prefer,
             is_insecure=insecure,
+            is_without_authorizer=no_authorizer,
             directory=data_dir,
             file=config,
             overrides=overrides,

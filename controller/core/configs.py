@@ -17,6 +17,7 @@ from controller.core.duties import CLUSTER_DEFAULT, UNCLEAN
 from controller.core.events import ConfigAsked, ConfigsSeen
 from controller.core.model import NO_LEADER
 from controller.core.repair import Presence, repair_partition
+from controller.core.topic_configs import trouble_with
 from controller.core.topics import MAX_CONFIG_CHARACTERS
 from controller.core.work import Context, Decided, Work
 
@@ -70,6 +71,10 @@ def _refusal(cluster: Cluster, event: ConfigAsked, after: Mapping[str, str]) -> 
         return Code.INVALID_REQUEST, f"{event.entity} is no broker id"
     if sum(len(key) + len(value) for key, value in after.items()) > MAX_CONFIG_CHARACTERS:
         return Code.INVALID_CONFIG, f"a configuration has at most {MAX_CONFIG_CHARACTERS} characters"
+    if cluster.is_dedicated and event.kind == "topics":
+        given = {key: value for key, value in event.values.items() if value is not None}
+        if (trouble := trouble_with(given)) is not None:
+            return Code.INVALID_CONFIG, trouble
     unclean = event.values.get(UNCLEAN)
     if unclean is not None and unclean.strip().lower() not in ("true", "false"):
         return Code.INVALID_CONFIG, f"{UNCLEAN} is true or false, not {unclean}"

@@ -24,6 +24,7 @@ from controller.core.misplaced import MISPLACED, misplaced_in, without_controlle
 from controller.core.model import Assignment, Partition, Replicas, Topic
 from controller.core.placement import Place, place_at_random, placement_trouble
 from controller.core.repair import Presence, repair_partition
+from controller.core.topic_configs import trouble_with
 from controller.core.work import Context, Decided, Work
 
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -224,6 +225,8 @@ def _creation_trouble(context: Context, event: CreateTopicAsked) -> tuple[Code, 
         return Code.INVALID_PARTITIONS, f"a topic znode holds at most {MAX_REPLICAS_PER_TOPIC} replicas"
     if sum(len(key) + len(value) for key, value in event.configs.items()) > MAX_CONFIG_CHARACTERS:
         return Code.INVALID_CONFIG, f"a topic's configuration has at most {MAX_CONFIG_CHARACTERS} characters"
+    if cluster.is_dedicated and (trouble := trouble_with(event.configs)) is not None:
+        return Code.INVALID_CONFIG, trouble
     if event.assignment is not None:
         if (trouble := assignment_trouble(event.assignment)) is not None:
             return Code.INVALID_REPLICA_ASSIGNMENT, trouble

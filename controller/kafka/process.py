@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from random import Random, SystemRandom
 from typing import Final
@@ -35,15 +35,17 @@ from controller.guard import TermGuard
 from controller.journal import Journal
 from controller.kafka.admin_apis import AdminApis
 from controller.kafka.broker_apis import BrokerApis
-from controller.kafka.check import Check, check, reasons_against
+from controller.kafka.check import Check, check
 from controller.kafka.login import Login
 from controller.kafka.lookout import Lookout
-from controller.kafka.own_configs import with_own_configs
+from controller.kafka.own_configs import own_log_dirs, with_own_configs
 from controller.kafka.presence import Presence
+from controller.kafka.reasons import reasons_against
 from controller.kafka.relay import Relay
 from controller.kafka.seat import SeatApi
 from controller.kafka.server import API_VERSIONS, Api, KafkaServer
 from controller.kafka.settings import DedicatedConfig
+from controller.kafka.topic_apis import TopicApis
 from controller.kafka.users import ScramUsers
 from controller.kafka.view import BeliefView
 from controller.metrics import Meters
@@ -87,23 +89,22 @@ class Dedicated:
         own = {
             **BrokerApis(self._door, LIMITS.partitions_per_rpc).table(),
             **AdminApis(self._door).table(),
+            **TopicApis(
+                self._door,
+                partitions=self._config.broker.num_partitions,
+                factor=self._config.broker.default_replication_factor,
+            ).table(),
+            **own_log_dirs(self._config.directory.absolute()),
             API_VERSIONS: Api(0, 3, 3),
         }
-
-        async def served() -> Mapping[int, Api]:
-            return {**await relay.versions(), **own}
-
-        server = KafkaServer(served, with_own_configs(self._config.controller_id, relay.pass_on), LIMITS)
+        passer = with_own_configs(self._config.controller_id, relay.pass_on)
+        server = KafkaServer(own, relay.versions, passer, LIMITS)
         runner = await self._serve_http(cluster_id)
         try:
             await self._listen(server)
-            while True:
-                try:
-                    await self._live_session(zk, tools)
-                except SessionLostError as error:
-                    log.warning("session.ended", reason=str(error))
-                    await zk.close()
-                    zk = await self._connect_again()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(relay.keep_versions())
+                await self._live_sessions(zk, tools)
         finally:
             await server.close()
             await runner.cleanup()
@@ -129,6 +130,15 @@ class Dedicated:
             login = None if protocol not in SASL or sasl is None else partial(Login, sasl, users.record_of)
             tls = config.server_tls if protocol in TLS else None
             await server.start(address.host, address.port, tls=tls, login=login)
+
+    async def _live_sessions(self, zk: ZooKeeperClient, tools: Tools) -> None:
+        while True:
+            try:
+                await self._live_session(zk, tools)
+            except SessionLostError as error:
+                log.warning("session.ended", reason=str(error))
+                await zk.close()
+                zk = await self._connect_again()
 
     async def _live_session(self, zk: ZooKeeperClient, tools: Tools) -> None:
         self._zk = zk
@@ -202,7 +212,7 @@ class Dedicated:
             is_ours=lambda registered: not wire.speaks_http(registered.endpoints),
             is_dedicated=True,
             is_preferred=self._config.is_preferred,
-            reasons_against=lambda zk: reasons_against(zk, self._config.level.name),
+            reasons_against=lambda zk: reasons_against(zk, self._config),
             unclean_default=broker.unclean_leader_election_enable,
             delete_enabled=broker.delete_topic_enable,
             imbalance_percentage=broker.leader_imbalance_per_broker_percentage,

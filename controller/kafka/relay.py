@@ -7,28 +7,37 @@ coordinator of a group, a producer id. It understands nothing of what it passes 
 from __future__ import annotations
 
 import asyncio
-import struct
-import time
 from collections.abc import Mapping
+from contextlib import suppress
 from random import Random
 from typing import Final
 
 from controller.api.view import ControllerDoor
 from controller.config import Limits
 from controller.dialects.kafka_access import PLAIN_ACCESS, Access
-from controller.dialects.kafka_codec import Reader, WireError, Writer
+from controller.dialects.kafka_codec import WireError
 from controller.dialects.kafka_nodes import Listener
-from controller.kafka.server import API_VERSIONS, Api
+from controller.kafka.server import Api
+from controller.kafka.versions import exchange, versions_at
+from controller.news import News
 
-#: asked of any broker: Metadata, FindCoordinator, ListGroups, InitProducerId, ACLs, configurations, quotas, SCRAM
-#: users, DescribeCluster, ListTransactions
-PASSED_ON: Final = frozenset({3, 10, 16, 22, 29, 30, 31, 32, 33, 44, 48, 49, 50, 60, 66})
-VERSIONS_KEPT_S: Final = 10.0
-_LENGTH = struct.Struct(">i")
+#: asked of any broker: Metadata, FindCoordinator, ListGroups, InitProducerId, DescribeAcls, configurations, quotas,
+#: SCRAM users, DescribeCluster, ListTransactions; no change of ACLs, which nobody here would be held to
+PASSED_ON: Final = frozenset({3, 10, 16, 22, 29, 32, 33, 44, 48, 49, 50, 60, 66})
+#: what brokers of every version from 2.4 to 3.9 serve of them, while none has said more: a client that once reads a
+#: list without Metadata ends
+EVERYWHERE: Final = {
+    key: Api(0, last, last + 1) for key, last in {3: 8, 10: 2, 16: 2, 22: 1, 29: 1, 32: 2, 33: 1, 44: 0}.items()
+}
+VERSIONS_KEPT_MS: Final = 10_000
+#: asked again so soon where nothing is known yet
+VERSIONS_MISSED_MS: Final = 200
+FAILURES: Final = (OSError, EOFError, TimeoutError, WireError)
 
 
 class Relay:
-    """To whichever live broker answers first."""
+    """To whichever live broker answers first. What they serve is asked in a task of its own (`keep_versions`), so that
+    nobody whom we can answer ourselves ever waits for a broker."""
 
     def __init__(self, door: ControllerDoor, limits: Limits, entropy: Random, access: Access = PLAIN_ACCESS) -> None:
         self._door = door
@@ -37,16 +46,34 @@ class Relay:
         self._access = access
         self._busy = asyncio.Semaphore(limits.kafka_relays)
         self._versions: Mapping[int, Api] = {}
-        self._known_at = -VERSIONS_KEPT_S
+        self._wanted = asyncio.Event()
+        self._asked = News()
 
     async def versions(self) -> Mapping[int, Api]:
-        """What brokers serve of that, asked anew from time to time; nothing while there is nobody to ask."""
-        if time.monotonic() - self._known_at >= VERSIONS_KEPT_S:
-            self._known_at = time.monotonic()
-            try:
-                self._versions = _served_in(await self.pass_on(_versions_request()))
-            except (OSError, EOFError, TimeoutError, WireError):
-                self._versions, self._known_at = {}, -VERSIONS_KEPT_S
+        """What brokers served of that when they were asked last."""
+        self._wanted.set()
+        if not self._versions and self._addresses():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._limits.kafka_connect_ms / 1000):
+                    await self._asked.next()
+        return self._versions or EVERYWHERE
+
+    async def keep_versions(self) -> None:
+        """Until it is cancelled: ask anew from time to time, if somebody wants to know."""
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            self._versions = await self._ask_versions()
+            self._asked.tell()
+            await asyncio.sleep((VERSIONS_KEPT_MS if self._versions else VERSIONS_MISSED_MS) / 1000)
+
+    async def _ask_versions(self) -> Mapping[int, Api]:
+        """Of the first broker that says; those known already if none does."""
+        for address in self._addresses():
+            with suppress(*FAILURES):
+                async with asyncio.timeout(self._limits.kafka_connect_ms / 1000):
+                    served = await versions_at(await self._access.open(address), self._limits.kafka_answer_max_bytes)
+                    return {key: Api(first, last, first) for key, (first, last) in served.items() if key in PASSED_ON}
         return self._versions
 
     async def pass_on(self, frame: bytes) -> bytes:
@@ -54,10 +81,14 @@ class Relay:
         async with self._busy:
             for address in self._addresses():
                 try:
-                    async with asyncio.timeout(self._limits.rpc_timeout_ms / 1000):
-                        return await self._exchange(address, frame)
-                except ConnectionRefusedError:
-                    continue  # it is registered before it listens, and listens no more before it is gone
+                    # it is registered before it listens, and for a while after it stood still or fell off the network
+                    async with asyncio.timeout(self._limits.kafka_connect_ms / 1000):
+                        opened = await self._access.open(address)
+                except FAILURES:
+                    continue
+                # from here on it may have been done, and is asked of nobody else
+                async with asyncio.timeout(self._limits.rpc_timeout_ms / 1000):
+                    return await exchange(opened, frame, self._limits.kafka_answer_max_bytes)
         raise ConnectionRefusedError("no live broker can be asked")
 
     def _addresses(self) -> list[Listener]:
@@ -66,27 +97,3 @@ class Relay:
         addresses = [one for one in found if one is not None]
         self._entropy.shuffle(addresses)
         return addresses
-
-    async def _exchange(self, address: Listener, frame: bytes) -> bytes:
-        reader, writer, _ = await self._access.open(address)
-        try:
-            writer.write(_LENGTH.pack(len(frame)) + frame)
-            await writer.drain()
-            size = _LENGTH.unpack(await reader.readexactly(4))[0]
-            if not 0 <= size <= self._limits.kafka_answer_max_bytes:
-                raise WireError(f"an answer of {size} bytes")
-            return await reader.readexactly(size)
-        finally:
-            writer.close()
-
-
-def _versions_request() -> bytes:
-    return Writer(flexible=False).i16(API_VERSIONS).i16(0).i32(0).string(None).message()
-
-
-def _served_in(answer: bytes) -> dict[int, Api]:
-    reader = Reader(answer, 4, flexible=False)
-    if reader.i16() != 0:
-        return {}
-    served = reader.array(lambda: (reader.i16(), reader.i16(), reader.i16()))
-    return {key: Api(first, last, first) for key, first, last in served if key in PASSED_ON}

@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import ssl
 import struct
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Final, Protocol
 
 import msgspec
@@ -19,17 +20,21 @@ import structlog
 
 from controller.config import Limits
 from controller.dialects.kafka_codec import Reader, WireError, Writer
+from controller.news import News
 
 log = structlog.get_logger()
 
 API_VERSIONS: Final = 18
 UNSUPPORTED_VERSION: Final = 35
+PIECE_BYTES: Final = 64 * 1024
 _LENGTH = struct.Struct(">i")
 
 #: version, the request's fields, where the answer's go
 Handler = Callable[[int, Reader, Writer], Awaitable[None]]
 #: a whole frame, and the whole answer to it
 Passer = Callable[[bytes], Awaitable[bytes]]
+#: room for so many bytes more
+Take = Callable[[int], Awaitable[None]]
 
 
 class Api(msgspec.Struct, frozen=True):
@@ -60,15 +65,23 @@ class Login(Protocol):
 
 
 class KafkaServer:
-    """`start` for each listener, then `close`. `apis` says which are served now: those that are passed on come and go
-    with brokers."""
+    """`start` for each listener, then `close`. `own` is answered here; `foreign` says what else brokers serve now, and
+    may have to wait for them."""
 
-    def __init__(self, apis: Callable[[], Awaitable[Mapping[int, Api]]], pass_on: Passer, limits: Limits) -> None:
-        self._apis = apis
+    def __init__(
+        self,
+        own: Mapping[int, Api],
+        foreign: Callable[[], Awaitable[Mapping[int, Api]]],
+        pass_on: Passer,
+        limits: Limits,
+    ) -> None:
+        self._own = own
+        self._foreign = foreign
         self._pass_on = pass_on
         self._limits = limits
         self._servers: list[asyncio.Server] = []
         self._connections: set[asyncio.Task[None]] = set()
+        self._peers: Counter[str] = Counter()
         self._room = Room(limits.kafka_in_flight_bytes)
 
     @property
@@ -99,45 +112,56 @@ class KafkaServer:
     async def _on_connection(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, login: Login | None
     ) -> None:
-        task = asyncio.current_task()
+        task, limits = asyncio.current_task(), self._limits
         assert task is not None
-        if len(self._connections) >= self._limits.kafka_connections:
+        peer = writer.get_extra_info("peername") or ("nowhere", 0)
+        host = str(peer[0])
+        if len(self._connections) >= limits.kafka_connections or self._peers[host] >= limits.kafka_connections_per_peer:
             writer.transport.abort()
             return
         self._connections.add(task)
-        peer = str(writer.get_extra_info("peername"))
+        self._peers[host] += 1
         try:
-            while await self._serve_one(reader, writer, login):
-                pass
+            if login is None or await self._log_in(reader, writer, login):
+                while await self._serve_one(reader, writer, login):
+                    pass
             writer.close()
         except (WireError, struct.error) as error:
-            log.warning("connection.refused", reason=str(error), peer=peer)
+            log.warning("connection.refused", reason=str(error), peer=str(peer))
         except TimeoutError:
-            log.info("connection.given_up", reason="it neither reads nor writes on", peer=peer)
+            log.info("connection.given_up", reason="it neither reads nor writes on", peer=str(peer))
         except (OSError, EOFError):
             pass  # it is gone, and nobody waits for an answer
         except asyncio.CancelledError:
             pass  # we close: the task is ours, and awaited by nobody who would want to know
         finally:
             self._connections.discard(task)
+            self._peers -= Counter([host])  # whoever has none left is forgotten
             if not writer.is_closing():
                 writer.transport.abort()
+
+    async def _log_in(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, login: Login) -> bool:
+        """Whether it is known who speaks. One deadline for all of it: a stranger holds a place no longer than that."""
+        async with asyncio.timeout(self._limits.kafka_login_ms / 1000):
+            while not login.is_done:
+                if not await self._serve_one(reader, writer, login):
+                    return False
+        return True
 
     async def _serve_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, login: Login | None) -> bool:
         """One request. Whether there may be another."""
         limits = self._limits
         is_stranger = login is not None and not login.is_done
-        async with asyncio.timeout((limits.head_timeout_ms if is_stranger else limits.kafka_idle_ms) / 1000):
+        async with asyncio.timeout(limits.kafka_idle_ms / 1000):
             begun = await reader.read(1)
         if not begun:
             return False
-        async with asyncio.timeout(limits.body_timeout_ms / 1000):
-            size = _LENGTH.unpack(begun + await reader.readexactly(3))[0]
-        if not 8 <= size <= (limits.kafka_login_max_bytes if is_stranger else limits.rpc_body_max_bytes):
-            raise WireError(f"a request of {size} bytes")
-        async with self._room.taken(size):
+        with self._room.share() as take:
             async with asyncio.timeout(limits.body_timeout_ms / 1000):
-                frame = await reader.readexactly(size)
+                size = _LENGTH.unpack(begun + await reader.readexactly(3))[0]
+                if not 8 <= size <= (limits.kafka_login_max_bytes if is_stranger else limits.rpc_body_max_bytes):
+                    raise WireError(f"a request of {size} bytes")
+                frame = await _read(reader, size, None if is_stranger else take)
             answer = await self._answer(frame, login)
         writer.write(_LENGTH.pack(len(answer)) + answer)
         async with asyncio.timeout(limits.stall_ms / 1000):
@@ -146,13 +170,13 @@ class KafkaServer:
 
     async def _answer(self, frame: bytes, login: Login | None) -> bytes:
         head = Head(*struct.unpack_from(">hhi", frame))
-        own = {} if login is None else login.table()
-        apis = {**await self._apis(), **own}
-        api = apis.get(head.key)
+        logs_in = {} if login is None else login.table()
+        own = {**self._own, **logs_in}
         if head.key == API_VERSIONS:
-            return _api_versions(head, apis)
-        if login is not None and not login.is_done and head.key not in own:
+            return _api_versions(head, {**await self._foreign(), **own})
+        if login is not None and not login.is_done and head.key not in logs_in:
             raise WireError(f"API {head.key} before a login")
+        api = own.get(head.key) or (await self._foreign()).get(head.key)
         if api is None or not api.first <= head.version <= api.last:
             raise WireError(f"API {head.key} in version {head.version} is not served")
         if api.handler is None:
@@ -172,19 +196,39 @@ class Room:
 
     def __init__(self, bytes_max: int) -> None:
         self._left = bytes_max
-        self._freed = asyncio.Condition()
+        self._freed = News()
 
-    @asynccontextmanager
-    async def taken(self, size: int) -> AsyncIterator[None]:
-        async with self._freed:
-            await self._freed.wait_for(lambda: self._left >= size)
+    @contextmanager
+    def share(self) -> Iterator[Take]:
+        """One request's: it grows by `take`, and is given back whole."""
+        held = 0
+
+        async def take(size: int) -> None:
+            nonlocal held
+            while self._left < size:
+                await self._freed.next()
             self._left -= size
+            held += size
+
         try:
-            yield
+            yield take
         finally:
-            self._left += size
-            async with self._freed:
-                self._freed.notify_all()
+            self._left += held
+            self._freed.tell()
+
+
+async def _read(reader: asyncio.StreamReader, size: int, take: Take | None) -> bytes:
+    """A frame. Room is taken for what has arrived and not for what was announced, and none for a stranger's."""
+    pieces = []
+    while size:
+        piece = await reader.read(min(size, PIECE_BYTES))
+        if not piece:
+            raise EOFError
+        if take is not None:
+            await take(len(piece))
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)
 
 
 def _api_versions(head: Head, apis: Mapping[int, Api]) -> bytes:

@@ -52,6 +52,8 @@ class DedicatedConfig(msgspec.Struct, frozen=True, kw_only=True):
     access: Access
     is_preferred: bool
     is_insecure: bool
+    #: though one has left its marks in ZooKeeper
+    is_without_authorizer: bool
     directory: Path
     broker: BrokerConfig
     secrets: Secrets
@@ -71,6 +73,7 @@ def config_for(
     listener: str | None,
     is_preferred: bool,
     is_insecure: bool,
+    is_without_authorizer: bool = False,
     directory: Path,
     file: Path | None,
     overrides: tuple[str, ...],
@@ -103,6 +106,7 @@ def config_for(
         access=Access(listener=listener, tls=client_context_for(broker), sasl=sasl),
         is_preferred=is_preferred,
         is_insecure=is_insecure,
+        is_without_authorizer=is_without_authorizer,
         directory=directory,
         broker=broker,
         secrets=secrets,

@@ -13,7 +13,6 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from signal import Signals
 from typing import Any
@@ -25,6 +24,7 @@ from brokerstub.lab.child import Child, launched
 from brokerstub.lab.kafka import HOST, VERSION, KafkaBroker, jars, tool
 from brokerstub.lab.zookeeper import ZooKeeperServer, free_port
 from controller.http import ExchangeError, HttpClient
+from tests.kafka.secured import Secured
 
 ROOT = Path(__file__).parents[2]
 JARS = ROOT / "var" / "kafka"
@@ -32,6 +32,8 @@ DEADLINE_S = 60.0
 POLL_S = 0.05
 HTTP_TIMEOUT_MS = 10_000
 TOOLS = "org.apache.kafka.tools"
+#: by controllers of either kind
+WRITTEN = ("/brokers/topics", "/config", "/admin", "/feature", "/latest_producer_id_block", "/isr_change_notification")
 #: how each of Kafka's tools is told the properties of its client
 CONFIG_OPTION = {
     "VerifiableProducer": "--producer.config",
@@ -39,18 +41,6 @@ CONFIG_OPTION = {
     "LeaderElectionCommand": "--admin.config",
     "consumer.ConsoleConsumer": "--consumer.config",
 }
-
-
-@dataclass(frozen=True)
-class Secured:
-    """A cluster's listeners: their protocol, and the properties of brokers, of clients and of ours."""
-
-    protocol: str
-    broker: Mapping[str, str]
-    client: Mapping[str, str]
-    ours: Mapping[str, str]
-    #: what has to be in ZooKeeper before the first broker: arguments of Kafka's ConfigCommand
-    users: Sequence[Sequence[str]] = ()
 
 
 class Controller:
@@ -208,14 +198,18 @@ class Cluster:
         return all(set(broker_ids) <= set(state["isr"]) for state in self.states(topic).values())
 
     def zxids(self) -> dict[str, int]:
-        """The transaction that last wrote each node of topics and configurations."""
+        """The transaction that last wrote each node that either controller writes, but for the seat and its epoch."""
         found = {}
-        pending = ["/kafka/brokers/topics", "/kafka/config"]
+        pending = [f"/kafka{path}" for path in WRITTEN if self.kazoo.exists(f"/kafka{path}")]
         while pending:
             path = pending.pop()
-            _, stat = self.kazoo.get(path)
+            try:
+                _, stat = self.kazoo.get(path)
+                children = self.kazoo.get_children(path)
+            except NoNodeError:
+                continue  # a request that was carried out just now
             found[path] = stat.mzxid
-            pending += [f"{path}/{child}" for child in self.kazoo.get_children(path)]
+            pending += [f"{path}/{child}" for child in children]
         return found
 
     def is_registered(self, broker_id: int) -> bool:

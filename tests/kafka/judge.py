@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import structlog
 
@@ -15,10 +15,11 @@ from tests.kafka.past import Dead, Past, Wait
 
 TOPIC: Final = "soak"
 OUR_ID: Final = 100
-#: beside the detection of those who died: the second that may pass until ours has decided
+#: records a second that the producer sends, and how many of them at least have to be acknowledged
+RATE: Final = 100
+ACKNOWLEDGED_MIN: Final = 0.8
+#: beside the detection of those who died: the second that may pass until somebody has decided
 UNDECIDED_MAX_MS: Final = 1_000
-#: and what Kafka's controllers, which share two cores with all the others, get for an election and a failover
-UNDECIDED_BY_OTHERS_MAX_MS: Final = 5_000
 #: a request to a leader that died is given up after 30 s
 SILENCE_MAX_S: Final = 45.0
 
@@ -61,56 +62,82 @@ def _record(said: dict[str, Any]) -> tuple[int, int, int]:
     return said["partition"], said["offset"], int(said["value"])
 
 
-def silence_s(cluster: Cluster) -> float:
-    """The longest time between two acknowledgements."""
-    at_ms = sorted(one["timestamp"] for one in said_by(cluster, "VerifiableProducer", "producer_send_success"))
-    return max((after - before for before, after in pairwise(at_ms)), default=0) / 1_000
+class Produced(NamedTuple):
+    """What a producer said that ran from one moment to another: when it was acknowledged what, and what was not."""
+
+    from_ms: int
+    to_ms: int
+    acknowledged_ms: Sequence[int]
+    refused: int
+
+    @property
+    def silence_s(self) -> float:
+        """The longest time without an acknowledgement, up to its end."""
+        at_ms = [self.from_ms, *sorted(one for one in self.acknowledged_ms if one < self.to_ms), self.to_ms]
+        return max(after - before for before, after in pairwise(at_ms)) / 1_000
+
+    def faults(self) -> list[str]:
+        found, count = [], len(self.acknowledged_ms)
+        wanted = ACKNOWLEDGED_MIN * RATE * (self.to_ms - self.from_ms) / 1_000
+        if self.silence_s > SILENCE_MAX_S:
+            found.append(f"nothing was acknowledged for {self.silence_s:.0f} s")
+        if count < wanted:
+            found.append(f"only {count} records were acknowledged, and not {wanted:.0f}")
+        if self.refused:
+            found.append(f"{self.refused} records were refused, though there was time to try again")
+        return found
 
 
-async def judge(cluster: Cluster, order: Order, dead: Sequence[Dead], stuck: Sequence[Dead]) -> list[str]:
-    """What is wrong; nothing if all is well. `stuck`: while a bug of Kafka's kept its controller from deciding."""
-    wrong = []
-    acknowledged: dict[int, list[tuple[int, int]]] = defaultdict(list)
-    for one in said_by(cluster, "VerifiableProducer", "producer_send_success"):
-        acknowledged[one["partition"]].append((one["offset"], int(one["value"])))
+async def judge(
+    cluster: Cluster, order: Order, dead: Sequence[Dead], stuck: Sequence[Dead], times_ms: tuple[int, int]
+) -> list[str]:
+    """What is wrong; nothing if all is well. `stuck`: while a bug of Kafka's kept its controller from deciding;
+    `times_ms`: when the producer began, and when it was asked to end."""
+    sent = said_by(cluster, "VerifiableProducer", "producer_send_success")
     failed = said_by(cluster, "VerifiableProducer", "producer_send_error")
-    for number, acked in sorted(acknowledged.items()):
-        found = await records_in(cluster, number, len(acked))
-        values = [value for _, value in found]
-        if len(set(values)) != len(values):
-            wrong.append(f"{TOPIC}-{number}: {len(values) - len(set(values))} records are there twice")
-        if missing := set(acked) - set(found):
-            wrong.append(f"{TOPIC}-{number}: {len(missing)} acknowledged records are not where they were: {missing}")
-        if values != sorted(values):
-            wrong.append(f"{TOPIC}-{number}: records are out of order")
+    produced = Produced(*times_ms, [one["timestamp"] for one in sent], len(failed))
+    wrong = [*produced.faults(), *await _of_records(cluster, sent)]
     claims, past = order.claims(), Past.of(order.operations(), dead, stuck)
     epochs = [claim.controller_epoch for claim in claims]
     if epochs != list(range(epochs[0], epochs[0] + len(epochs))):
         wrong.append(f"controller epochs are {epochs}")
     wrong += past.wrong
-    for of, max_ms, whose in (
-        (_by_ours, UNDECIDED_MAX_MS, "ours had the seat"),
-        (_by_others, UNDECIDED_BY_OTHERS_MAX_MS, "ours did not have the seat"),
-    ):
-        late = [f"{name} {of(wait)} ms" for name, wait in past.waits if of(wait) > max_ms]
+    for of, whose in ((_by_ours, "ours had the seat"), (_by_others, "ours did not have the seat")):
+        late = [f"{name} {of(wait)} ms" for name, wait in past.waits if of(wait) > UNDECIDED_MAX_MS]
         if late:
-            wrong.append(f"without a live leader beyond detection and {max_ms} ms while {whose}: {', '.join(late)}")
-    if (silent_s := silence_s(cluster)) > SILENCE_MAX_S:
-        wrong.append(f"nothing was acknowledged for {silent_s:.0f} s")
-    count = sum(map(len, acknowledged.values()))
-    if not count:
-        wrong.append("nothing was acknowledged")
+            wrong.append(
+                f"without a live leader beyond detection and {UNDECIDED_MAX_MS} ms while {whose}: {', '.join(late)}"
+            )
     log.info(
         "soak.judged",
-        acknowledged=count,
+        acknowledged=len(sent),
         refused=len(failed),
         controllers=len(claims),
         ours=sum(claim.broker_id == cluster.controller.controller_id for claim in claims),
         longest_without_leader_s=_longest_s(past, lambda wait: wait.total_ms),
         undecided_by_ours_s=_longest_s(past, _by_ours),
         undecided_by_others_s=_longest_s(past, _by_others),
-        longest_silence_s=silent_s,
+        longest_silence_s=produced.silence_s,
     )
+    return wrong
+
+
+async def _of_records(cluster: Cluster, sent: Sequence[dict[str, Any]]) -> list[str]:
+    """Each acknowledged record is where it was said to be, once and in order."""
+    wrong = []
+    acknowledged: dict[int, set[tuple[int, int]]] = defaultdict(set)
+    for one in sent:
+        number, *record = _record(one)
+        acknowledged[number].add((record[0], record[1]))
+    for number, acked in sorted(acknowledged.items()):
+        found = await records_in(cluster, number, len(acked))
+        values = [value for _, value in found]
+        if len(set(values)) != len(values):
+            wrong.append(f"{TOPIC}-{number}: {len(values) - len(set(values))} records are there twice")
+        if missing := acked - set(found):
+            wrong.append(f"{TOPIC}-{number}: {len(missing)} acknowledged records are not where they were: {missing}")
+        if values != sorted(values):
+            wrong.append(f"{TOPIC}-{number}: records are out of order")
     return wrong
 
 

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from tests.kafka.cluster import Secured
 from tests.security.authority import Authority
 
 PASSWORD, MODULES = "a-password-of-brokers", "org.apache.kafka.common.security"
+
+
+@dataclass(frozen=True)
+class Secured:
+    """A cluster's listeners: their protocol, and the properties of brokers, of clients and of ours."""
+
+    protocol: str
+    broker: Mapping[str, str]
+    client: Mapping[str, str]
+    ours: Mapping[str, str]
+    #: what has to be in ZooKeeper before the first broker: arguments of Kafka's ConfigCommand
+    users: Sequence[Sequence[str]] = ()
 
 
 def by_ssl(directory: Path) -> Secured:

@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 from signal import Signals
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -30,7 +30,7 @@ from controller.clock import wall_ms
 from controller.http import HttpClient
 from tests.integration.order import Order
 from tests.kafka.cluster import TOOLS, Cluster, a_cluster, until, written
-from tests.kafka.judge import TOPIC, judge, unconsumed
+from tests.kafka.judge import RATE, TOPIC, judge, unconsumed
 from tests.kafka.past import Dead
 from tests.kafka.secured import KINDS
 from tests.kafka.steps import OTHER, PARTITIONS, Steps
@@ -42,10 +42,10 @@ STUCK_AFTER_S: Final = 20.0
 #: before it is waited for, so long may a step have been stuck
 STEP_MAX_MS: Final = 90_000
 AFTER_THE_FIRST_LINE_S: Final = (0, 0, 0.005, 0.02, 0.1, 0.4)
+AFTER_THE_TAKEOVER_S: Final = (0, 0.02, 0.05, 0.1, 0.2, 0.4)
 SILENCE_MAX_MS: Final = 120_000
 #: in a stream of events: not what a term says of its own beginning
 DECIDED: Final = re.compile(rb"event: (partition|replica|broker|topic|reassignment)\n")
-RATE: Final = 100
 log = structlog.get_logger()
 
 
@@ -66,7 +66,7 @@ class Soak(Steps):
         faults = [self.freeze_broker, *self.operations]
         end = time.monotonic() + minutes * 60
         while time.monotonic() < end:
-            for step in (self.hand_back, self.take_over, self.kill_controller):
+            for step in (self.hand_back, self.take_over, self.kill_controller, self.kill_taking_over):
                 await self.one_of([step])
                 await self.one_of(faults)
         for broker in self.cluster.brokers.values():
@@ -78,9 +78,10 @@ class Soak(Steps):
         """What this run has not shown, though it was long enough for it."""
         found = []
         missed = [one.__name__ for one in self.operations if not self.hit[one.__name__]]
-        if missed and self.done["kill_controller"] >= 2 * len(self.operations):
+        # each second kill at least has to hit; twice round, each operation
+        if len(missed) > max(0, len(self.operations) - self.done["kill_controller"] // 2):
             found.append(f"never killed in the middle of: {', '.join(missed)}")
-        for step in ("hand_back", "take_over", "kill_controller"):
+        for step in ("hand_back", "take_over", "kill_controller", "kill_taking_over"):
             if self.done[step] < int(minutes):
                 found.append(f"{step} only {self.done[step]} times in {minutes:g} minutes: too slow a machine for this")
         return found
@@ -143,10 +144,21 @@ class Soak(Steps):
                 await self.let_pass(pause_s)
             self.hit[operation.__name__] += has_begun and not running.done()
             deciding.cancel()
-            self.dead.append(dead := Dead(self.cluster.controller.controller_id, wall_ms()))
-            await self.cluster.controller.end(Signals.SIGKILL)
-            await until(lambda: (self.cluster.read("/controller") or {}).get("brokerid", 100) < 100, "the safety net")
-            await running
+            await self.lose_controller(running)
+
+    async def kill_taking_over(self) -> None:
+        """Right after it was asked to, wherever it has got to: it looks, it claims, it loads, it tells."""
+        await self.hand_back()
+        asking = asyncio.create_task(self.cluster.controller.ask("POST", "/v1/takeover", {}))
+        await self.let_pass(self.random.choice(AFTER_THE_TAKEOVER_S))
+        await self.lose_controller(asking)
+
+    async def lose_controller(self, asked: asyncio.Task[Any]) -> None:
+        """It dies now, with this under way, and is back in its seat in the end."""
+        self.dead.append(dead := Dead(self.cluster.controller.controller_id, wall_ms()))
+        await self.cluster.controller.end(Signals.SIGKILL)
+        await until(lambda: (self.cluster.read("/controller") or {}).get("brokerid", 100) < 100, "the safety net")
+        await asked
         dead.to_ms = wall_ms()
         await self.cluster.controller.start()
         await self.cluster.controller.take_over()
@@ -202,6 +214,7 @@ async def soak(minutes: float, seed: int, directory: Path, kind: str | None) -> 
             "earliest",
             "--verbose",
         )
+        begun_ms = wall_ms()
         producer = await client_of(
             cluster, "VerifiableProducer", "--topic", TOPIC, "--throughput", str(RATE), "--producer.config",
             str(settings), "--acks", "-1",
@@ -212,6 +225,7 @@ async def soak(minutes: float, seed: int, directory: Path, kind: str | None) -> 
             # made by a broker: in the moment of a handback it would be placed on us, until our next term
             await until(lambda: cluster.read("/brokers/topics/__consumer_offsets"), "the consumer's group is kept")
             await run.run(minutes)
+            ended_ms = wall_ms()
             producer.signal(Signals.SIGTERM)
             await producer.wait()
             await until(lambda: not unconsumed(cluster), "the consumer has had every acknowledged record")
@@ -222,7 +236,7 @@ async def soak(minutes: float, seed: int, directory: Path, kind: str | None) -> 
         log.info("soak.over", **run.done, killed_in=dict(run.hit))
         return [
             *run.omissions(minutes),
-            *await judge(cluster, Order([cluster.server], "/kafka"), run.dead, run.stuck),
+            *await judge(cluster, Order([cluster.server], "/kafka"), run.dead, run.stuck, (begun_ms, ended_ms)),
         ]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -156,7 +157,13 @@ async def test_a_broker_that_bounces_unseen_is_told_everything_anew(cluster: Clu
     """Our process stands still, within its session, while a broker goes and comes back."""
     await cluster.create("bounced", "--replica-assignment", "2:1:3,2:3:1,1:2:3")
     await in_sync(cluster, "bounced")
-    cluster.controller.send(signal.SIGSTOP)
+    await cluster.controller.end()
+    patient = Controller(cluster.directory, cluster.zookeeper, 100, ["--set", "zookeeper.session.timeout.ms=30000"])
+    cluster.controllers.append(patient)
+    await patient.start()
+    await patient.take_over()
+    epoch = cluster.read("/controller_epoch")
+    patient.send(signal.SIGSTOP)
     try:
         await cluster.brokers[2].kill()
         # its session is ended by its own hand, or it could not register again
@@ -164,11 +171,20 @@ async def test_a_broker_that_bounces_unseen_is_told_everything_anew(cluster: Clu
         await cluster.brokers[2].launch()
         await until(lambda: cluster.is_registered(2), "it is registered again")
     finally:
-        cluster.controller.send(signal.SIGCONT)
+        patient.send(signal.SIGCONT)
     await cluster.brokers[2].listening()
     await in_sync(cluster, "bounced")
     await until(lambda: min(cluster.leaders("bounced")) > 0, "all are led")
     assert len(await cluster.produce("bounced", 50)) == 50
+    assert (cluster.read("/controller")["brokerid"], cluster.read("/controller_epoch")) == (100, epoch), "one term"
+    lines = map(json.loads, (patient.directory / "state-change.log").read_text().splitlines())
+    seen = [
+        one for one in lines if (one["kind"], one.get("broker_id"), one["controller_epoch"]) == ("broker", 2, epoch)
+    ]
+    assert ("live", "bounced") in [(one["target"], one["reason"]) for one in seen], seen
+    await patient.end()
+    await cluster.controller.start()
+    await cluster.controller.take_over()
 
 
 async def test_partitions_move_by_kafkas_own_reassignment_command(cluster: Cluster) -> None:
@@ -254,3 +270,19 @@ async def test_preferred_ours_takes_the_seat_from_the_broker_that_got_it_but_not
     assert is_theirs()
     await preferring.take_over()
     assert cluster.read("/controller")["brokerid"] == 101
+
+
+async def test_of_two_of_ours_the_other_leads_within_a_second_of_the_first_ones_end(cluster: Cluster) -> None:
+    """Whether a broker was faster than it or not."""
+    for one in cluster.controllers:
+        await one.end()
+    first, second = (Controller(cluster.directory, cluster.zookeeper, n, ["--prefer"]) for n in (100, 101))
+    cluster.controllers += [first, second]
+    for one in (first, second):
+        await one.start()
+    await first.take_over()
+    await first.end(signal.SIGKILL)
+    await until(lambda: cluster.kazoo.exists("/kafka/klamm/controllers/100") is None, "its session has ended")
+    seen_at = time.monotonic()
+    await until(second.is_active, "the other leads")
+    assert time.monotonic() - seen_at < 1

@@ -8,8 +8,8 @@ from signal import Signals
 
 import pytest
 
-from tests.kafka.cluster import Controller, Secured, a_cluster, until
-from tests.kafka.secured import KINDS, PASSWORD
+from tests.kafka.cluster import Controller, a_cluster, until
+from tests.kafka.secured import KINDS, PASSWORD, Secured
 
 pytestmark = [pytest.mark.java, pytest.mark.maven, pytest.mark.long]
 

@@ -44,7 +44,7 @@ from controller.dialects import kafka_requests
 from controller.dialects.kafka_codec import Reader, WireError, Writer
 from controller.dialects.kafka_sasl import PLAIN, SCRAM, Sasl
 from controller.http import Answer
-from controller.kafka import admin_apis, own_configs
+from controller.kafka import admin_apis, own_configs, topic_apis
 from controller.kafka.login import Login
 from controller.kafka.settings import addresses_in, sasl_for
 from controller.secrets import secrets_from
@@ -222,10 +222,10 @@ PARSERS: Final[Sequence[Parser]] = (
            partial(kafka_requests.answer_in, key, version, correlation_id=7, names={"a": "id"}))
           for key, version in ((4, 5), (4, 4), (5, 3), (6, 7))),
         *((f"{parse.__name__} {is_flexible}", partial(_of_kafka, parse, is_flexible)) for is_flexible in (True, False)
-          for parse in (admin_apis._creation, admin_apis._growth, admin_apis._named, admin_apis._numbers,
+          for parse in (topic_apis._creation, topic_apis._growth, topic_apis._named, admin_apis._numbers,
                         admin_apis._targets)),
-        ("configs", partial(own_configs._resources_in, is_flexible=True)),
-        ("configs of old", partial(own_configs._resources_in, is_flexible=False)),
+        *((f"{parse.__name__} {is_flexible}", partial(own_configs._resources_in, read=parse, is_flexible=is_flexible))
+          for is_flexible in (True, False) for parse in (own_configs._altered, own_configs._described)),
     ]),
     *rows("logins", (), samples.TOKENS, [
         ("PLAIN", partial(_logged_in, PLAIN, None)),

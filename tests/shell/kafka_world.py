@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -12,9 +12,11 @@ from typing import Any
 import msgspec
 
 from controller.config import LIMITS
+from controller.dialects.kafka_codec import Writer
 from controller.kafka.admin_apis import AdminApis
 from controller.kafka.broker_apis import BrokerApis
 from controller.kafka.server import API_VERSIONS, Api, KafkaServer
+from controller.kafka.topic_apis import TopicApis
 from tests.shell import kafka_support as kio
 from tests.shell.admin_site import Site, a_site, leading
 from tests.shell.harness import Node
@@ -53,6 +55,29 @@ class Client:
         return kio.read(response, answer[4 + response.__header_schema__.__version__ :])  # version 1 ends with no tags
 
 
+def a_broker_of(
+    versions: Mapping[int, tuple[int, int]], answer: bytes = b""
+) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]:
+    """For `asyncio.start_server`: says that it serves these versions, and answers one thing to anything else."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        frame = await reader.readexactly(struct.unpack(">i", await reader.readexactly(4))[0])
+        said = Writer(flexible=False).i32(0).i16(0)
+        said.array(versions.items(), lambda one: said.i16(one[0]).i16(one[1][0]).i16(one[1][1]))
+        told = said.message() if struct.unpack_from(">h", frame)[0] == API_VERSIONS else answer
+        writer.write(struct.pack(">i", len(told)) + told)
+        await reader.read()
+        writer.close()
+
+    return serve
+
+
+async def a_frozen_broker(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """For `asyncio.start_server`: takes connections and never answers."""
+    await reader.read()  # until who asks has given up
+    writer.close()
+
+
 class World:
     """A controller that leads brokers 1 to 3, and its server."""
 
@@ -72,22 +97,22 @@ class World:
 @asynccontextmanager
 async def a_world(**limits: int) -> AsyncIterator[World]:
     site = await a_site()
-    async with leading(site) as node:
+    async with leading(site, is_dedicated=True) as node:
         bounds = msgspec.structs.replace(LIMITS, **limits)
         own = {
             **BrokerApis(node.daemon, bounds.partitions_per_rpc).table(),  # type: ignore[arg-type]
             **AdminApis(node.daemon).table(),  # type: ignore[arg-type]
+            **TopicApis(node.daemon, partitions=4, factor=2).table(),  # type: ignore[arg-type]
             API_VERSIONS: Api(0, 3, 3),
-            3: Api(0, 12, 0),  # passed on
         }
 
-        async def served() -> Mapping[int, Api]:
-            return own
+        async def foreign() -> Mapping[int, Api]:
+            return {3: Api(0, 12, 0)}
 
         async def echo(frame: bytes) -> bytes:
             return frame[4:8] + world.passed_on
 
-        server = KafkaServer(served, echo, bounds)
+        server = KafkaServer(own, foreign, echo, bounds)
         world = World(site, node, server, await server.start(HOST, 0))
         try:
             yield world
@@ -98,11 +123,24 @@ async def a_world(**limits: int) -> AsyncIterator[World]:
 
 
 async def create(
-    client: Client, name: str, assignment: Mapping[int, tuple[int, ...]], version: int = 7, *, is_trial: bool = False
+    client: Client,
+    name: str,
+    assignment: Mapping[int, tuple[int, ...]],
+    version: int = 7,
+    *,
+    is_trial: bool = False,
+    counts: tuple[int, int] = (-1, -1),
+    configs: Mapping[str, str | None] = {"retention.ms": "60000"},
 ) -> Any:
     m = kio.schema("create_topics", version, "request")
-    rows = tuple(m.CreatableReplicaAssignment(partition_index=n, broker_ids=ids) for n, ids in assignment.items())
-    config = m.CreatableTopicConfig(name="retention.ms", value="60000")
-    topic = m.CreatableTopic(name=name, num_partitions=-1, replication_factor=-1, assignments=rows, configs=(config,))
+    topic = m.CreatableTopic(
+        name=name,
+        num_partitions=counts[0],
+        replication_factor=counts[1],
+        assignments=tuple(
+            m.CreatableReplicaAssignment(partition_index=n, broker_ids=ids) for n, ids in assignment.items()
+        ),
+        configs=tuple(m.CreatableTopicConfig(name=key, value=value) for key, value in configs.items()),
+    )
     fields = {"topics": (topic,), "timeout": SECOND, "validate_only": is_trial}
     return (await client.ask("create_topics", version, "CreateTopicsRequest", **fields)).topics[0]

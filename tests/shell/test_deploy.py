@@ -7,7 +7,9 @@ from typing import Any
 
 import yaml
 
+from controller.cli.dedicated import controller
 from controller.config import broker_config_for, parse_properties
+from controller.kafka.settings import addresses_in
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 
@@ -63,3 +65,14 @@ def test_containers_and_systemd_wait_for_a_controlled_shutdown() -> None:
     assert read("common.yaml")["services"]["broker"]["stop_grace_period"] == "45s"
     assert "TimeoutStopSec=45s" in (DEPLOY / "klamm.service").read_text(encoding="utf-8")
     assert needed_s + 15 < 45
+
+
+def test_the_unit_of_a_dedicated_controller_is_a_command_that_is_taken_and_writes_where_it_may() -> None:
+    lines = (DEPLOY / "klamm-controller.conf").read_text(encoding="utf-8").splitlines()
+    *cleared, started = [line.partition("=")[2] for line in lines if line.startswith("ExecStart=")]
+    assert cleared == [""], "systemd adds a command to those of the unit unless they are cleared"
+    _, name, *words = started.split()
+    context = controller.make_context(name, words)
+    assert addresses_in(context.params["listen"])
+    assert context.params["data_dir"] == Path("/var/lib/klamm")
+    assert "StateDirectory=klamm" in (DEPLOY / "klamm.service").read_text(encoding="utf-8")

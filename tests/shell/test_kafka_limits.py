@@ -126,22 +126,44 @@ async def test_requests_wait_for_room_and_none_is_lost() -> None:
     room, order = Room(100), list[str]()
 
     async def use(name: str, size: int, until_set: asyncio.Event) -> None:
-        async with room.taken(size):
+        with room.share() as take:
+            await take(size)
             order.append(name)
             await until_set.wait()
 
     first, second = asyncio.Event(), asyncio.Event()
     async with asyncio.TaskGroup() as group:
-        group.create_task(use("large", 80, first))
+        large = group.create_task(use("large", 80, first))
         await asyncio.sleep(0)
         group.create_task(use("too much now", 30, second))
         group.create_task(use("fits beside", 20, second))
         for _ in range(10):
             await asyncio.sleep(0)
         assert order == ["large", "fits beside"]
-        first.set()
+        large.cancel()  # also who is cut off gives back what it held
         second.set()
     assert order == ["large", "fits beside", "too much now"]
+
+
+async def test_what_is_announced_and_does_not_come_takes_no_room() -> None:
+    size = 1 << 20
+    async with a_world(kafka_in_flight_bytes=size, rpc_body_max_bytes=size, body_timeout_ms=3_600_000) as world:
+        for _ in range(8):
+            client = await world.client()
+            client.writer.write(struct.pack(">i", size) + b"\0")
+        await until(lambda: world.server.connections == 8)
+        async with asyncio.timeout(10):
+            assert (await create(await world.client(), "orders", {0: (2, 1)})).error_code == 0
+
+
+async def test_one_host_does_not_take_all_places_and_gets_its_own_back() -> None:
+    async with a_world(kafka_connections_per_peer=1) as world:
+        first, second = await world.client(), await world.client()
+        assert (await create(first, "orders", {0: (2, 1)})).error_code == 0
+        assert await second.raw(kio.request_header(3, 12, 1, "c")) is None
+        first.writer.close()
+        await until(lambda: world.server.connections == 0)
+        assert (await create(await world.client(), "users", {0: (2, 1)})).error_code == 0
 
 
 def spoiled(frame: bytes, chance: random.Random) -> bytes:

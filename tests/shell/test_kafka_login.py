@@ -20,6 +20,7 @@ from controller.config import LIMITS, BrokerConfig
 from controller.core.model import Broker
 from controller.dialects.kafka_access import Access
 from controller.dialects.kafka_codec import Reader, Writer
+from controller.dialects.kafka_nodes import Listener
 from controller.dialects.kafka_sasl import NotAuthenticatedError, Sasl
 from controller.kafka.login import Login
 from controller.kafka.server import API_VERSIONS, Api, KafkaServer
@@ -56,13 +57,15 @@ async def echoed(version: int, reader: Reader, writer: Writer) -> None:
 async def served(
     *, tls: ssl.SSLContext | None = None, login: Callable[[], Login] | None = None, **limits: int
 ) -> AsyncIterator[int]:
-    async def apis() -> Mapping[int, Api]:
-        return {ECHO: Api(0, 0, 9, echoed), API_VERSIONS: Api(0, 3, 3)}
+    own = {ECHO: Api(0, 0, 9, echoed), API_VERSIONS: Api(0, 3, 3)}
+
+    async def none_foreign() -> Mapping[int, Api]:
+        return {}
 
     async def nowhere(frame: bytes) -> bytes:
         raise AssertionError("nothing is passed on here")
 
-    server = KafkaServer(apis, nowhere, msgspec.structs.replace(LIMITS, **limits))
+    server = KafkaServer(own, none_foreign, nowhere, msgspec.structs.replace(LIMITS, **limits))
     port = await server.start(HOST, 0, tls=tls, login=login)
     try:
         yield port
@@ -181,10 +184,31 @@ async def test_the_versions_are_told_before_a_login_with_those_that_log_in() -> 
 
 
 async def test_who_does_not_log_in_in_time_is_sent_away() -> None:
-    async with served(login=partial(Login, a_sasl("PLAIN"), records), head_timeout_ms=50) as port:
+    async with served(login=partial(Login, a_sasl("PLAIN"), records), kafka_login_ms=50) as port:
         client = await a_client(port)
         assert await client.reader.read() == b""
         client.writer.close()
+
+
+async def test_who_goes_on_asking_for_versions_is_sent_away_too() -> None:
+    async with served(login=partial(Login, a_sasl("PLAIN"), records), kafka_login_ms=100) as port:
+        client = await a_client(port)
+        async with asyncio.timeout(20):
+            while await client.raw(kio.request_header(API_VERSIONS, 0, 7, "c", 1)) is not None:
+                pass
+        client.writer.close()
+
+
+async def test_who_logged_in_may_be_silent_for_longer_than_a_login_may_last() -> None:
+    sasl = a_sasl("PLAIN")
+    async with served(login=partial(Login, sasl, records), kafka_login_ms=200, kafka_idle_ms=3_600_000) as port:
+        access = Access(sasl=sasl)
+        opened = await access.open(Listener("SASL_PLAINTEXT", HOST, port, 2))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.4):
+                await opened.reader.read(1)
+        assert await Client(opened.reader, opened.writer).raw(kio.request_header(ECHO, 0, 7, "c", 1)) is not None
+        opened.writer.close()
 
 
 def test_a_password_is_in_no_representation() -> None:

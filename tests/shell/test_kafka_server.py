@@ -14,7 +14,6 @@ import pytest
 
 from controller.core.codes import Code
 from controller.dialects.kafka_codec import uuid_of
-from controller.kafka.own_configs import with_own_configs
 from tests.shell import kafka_support as kio
 from tests.shell.admin_site import belief
 from tests.shell.harness import until
@@ -40,47 +39,6 @@ async def test_a_version_of_the_list_that_nobody_knows_is_answered_in_the_oldest
         message = kio.read(kio.schema("api_versions", 0, "response").ApiVersionsResponse, answer[4:])
         assert message.error_code == 35
         assert 18 in {one.api_key for one in message.api_keys}
-
-
-@pytest.mark.parametrize("version", [2, 4, 5, 7])
-async def test_a_topic_is_created_as_by_http_and_a_second_time_refused_as_kafka_does(version: int) -> None:
-    async with a_world() as world:
-        client = await world.client()
-        done = await create(client, "orders", {0: (2, 1), 1: (3, 2)}, version)
-        assert (done.name, done.error_code) == ("orders", 0)
-        if version >= 7:
-            assert done.topic_id == uuid.UUID(bytes=uuid_of(belief(world.node).topics["orders"].topic_id or ""))
-        assert world.site.leader("orders", 1) == 3, "answered when it is led"
-        assert belief(world.node).duties.topic_configs["orders"] == {"retention.ms": "60000"}
-        again = await create(client, "orders", {0: (2, 1)}, version)
-        assert (again.error_code, again.error_message) == (36, "Topic 'orders' already exists.")
-        assert (await create(client, "no/name", {0: (2, 1)}, version)).error_code == Code.INVALID_TOPIC_EXCEPTION
-
-
-async def test_topics_grow_are_deleted_by_name_and_by_id() -> None:
-    async with a_world() as world:
-        client = await world.client()
-        done = await create(client, "orders", {0: (2, 1)})
-        await create(client, "users", {0: (2, 1)})
-        m = kio.schema("create_partitions", 3, "request")
-        for count, code in ((3, 0), (3, 37), (2, 37)):
-            topic = m.CreatePartitionsTopic(name="orders", count=count, assignments=None)
-            fields = {"topics": (topic,), "timeout": SECOND, "validate_only": False}
-            answer = await client.ask("create_partitions", 3, "CreatePartitionsRequest", **fields)
-            assert answer.results[0].error_code == code
-        assert len(belief(world.node).topics["orders"].partitions) == 3
-        m = kio.schema("delete_topics", 6, "request")
-        states = (
-            m.DeleteTopicState(name=None, topic_id=done.topic_id),
-            m.DeleteTopicState(name="users", topic_id=None),
-            m.DeleteTopicState(name="nothing", topic_id=None),
-            m.DeleteTopicState(name=None, topic_id=uuid.uuid4()),
-        )
-        answer = await client.ask("delete_topics", 6, "DeleteTopicsRequest", topics=states, timeout=SECOND)
-        assert [(one.name, one.error_code) for one in answer.responses] == [
-            ("orders", 0), ("users", 0), ("nothing", 3), (None, 100),
-        ]  # fmt: skip
-        await until(lambda: set(belief(world.node).duties.deletions) == {"orders", "users"})
 
 
 async def test_partitions_are_reassigned_listed_and_brought_back() -> None:
@@ -182,37 +140,6 @@ async def test_what_any_broker_can_answer_is_passed_on_as_it_is() -> None:
         assert await (await world.client()).raw(frame) == struct.pack(">i", 77) + b"passed on"
 
 
-@pytest.mark.parametrize("version", [0, 1])
-async def test_configurations_of_the_controller_itself_are_cleared_not_set_and_those_of_others_passed_on(
-    version: int,
-) -> None:
-    passed: list[bytes] = []
-
-    async def pass_on(frame: bytes) -> bytes:
-        passed.append(frame)
-        return b"passed on"
-
-    answered = with_own_configs(100, pass_on)
-    schema = kio.schema("incremental_alter_configs", version, "request")
-
-    def frame(broker: str, operation: int) -> bytes:
-        config = schema.AlterableConfig(
-            name="leader.replication.throttled.rate", config_operation=operation, value=None
-        )
-        resource = schema.AlterConfigsResource(resource_type=4, resource_name=broker, configs=(config,))
-        request = schema.IncrementalAlterConfigsRequest(resources=(resource,), validate_only=False)
-        return kio.request_header(44, version, 7, "c", 1 + version) + kio.written(request)
-
-    response = kio.schema("incremental_alter_configs", version, "response").IncrementalAlterConfigsResponse
-    for operation, code in [(1, 0), (0, 42)]:
-        answer = await answered(frame("100", operation))
-        assert answer[:4] == struct.pack(">i", 7)
-        [said] = kio.read(response, answer[4 + version :]).responses
-        assert (int(said.error_code), said.resource_name) == (code, "100")
-    assert await answered(frame("3", 1)) == b"passed on"
-    assert len(passed) == 1
-
-
 GARBAGE = {
     "an API that is not served": kio.request_header(0, 9, 1, "c"),
     "a version that is not served": kio.request_header(19, 8, 1, "c"),
@@ -251,3 +178,7 @@ async def test_a_standby_refuses_as_kafka_does() -> None:
         world.site.server.expire(world.node.zk)
         await until(lambda: not world.node.daemon.is_active)
         assert (await create(client, "orders", {0: (2, 1)})).error_code == Code.NOT_CONTROLLER
+        m = kio.schema("delete_topics", 6, "request")
+        states = (m.DeleteTopicState(name=None, topic_id=uuid.uuid4()),)
+        answer = await client.ask("delete_topics", 6, "DeleteTopicsRequest", topics=states, timeout=SECOND)
+        assert answer.responses[0].error_code == Code.NOT_CONTROLLER

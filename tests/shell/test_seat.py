@@ -136,6 +136,16 @@ async def test_a_stub_leads_no_cluster_of_real_brokers() -> None:
         assert not node.daemon.is_active
 
 
+async def test_a_real_broker_that_holds_nothing_takes_no_cluster_from_its_stubs() -> None:
+    site = await a_site()
+    await site.write("/brokers/topics/orders", topic_json([1, 2]))
+    async with a_controller(
+        site.server, 9, is_ours=lambda broker: broker.broker_id != 3, yields_to_strangers=True
+    ) as node:
+        await until(lambda: node.daemon.is_active)
+        assert (site.leader("orders"), sorted(node.daemon.strangers)) == (1, [3])
+
+
 async def test_a_vacant_seat_that_this_controller_could_not_fill_is_left_to_the_brokers() -> None:
     site = await a_site()
     reasons = ["a migration to KRaft is under way"]

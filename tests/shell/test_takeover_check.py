@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from controller import wire
 from controller.claim import read_seat
 from controller.config import Limits
+from controller.dialects.kafka_access import Access, Opened
+from controller.dialects.kafka_nodes import Listener
 from controller.kafka.check import Check, check
-from controller.kafka.settings import config_for
+from controller.kafka.reasons import reasons_against
+from controller.kafka.settings import DedicatedConfig, config_for
 from controller.secrets import NO_SECRETS
 from controller.tools import Tools
 from tests.fakes.zookeeper import FakeZooKeeper
 from tests.shell.harness import Heard, a_server, topic_json
+from tests.shell.kafka_world import HOST, a_broker_of, a_frozen_broker
 
 
 def registration(endpoint: str = "PLAINTEXT://h:9092", version: int = 5) -> bytes:
-    name = endpoint.partition("://")[0]
-    protocols = {"PLAINTEXT": "PLAINTEXT", "INSIDE": "PLAINTEXT", "HTTP": "PLAINTEXT"}
-    told = {"version": version, "host": None, "port": -1, "endpoints": [endpoint]}
-    return json.dumps({**told, "listener_security_protocol_map": {name: protocols.get(name, name)}}).encode()
+    protocols = {"INSIDE": "PLAINTEXT", "HTTP": "PLAINTEXT"}
+    endpoints = endpoint.split(",")
+    told = {"version": version, "host": None, "port": -1, "endpoints": endpoints}
+    names = [one.partition("://")[0] for one in endpoints]
+    return json.dumps(
+        {**told, "listener_security_protocol_map": {name: protocols.get(name, name) for name in names}}
+    ).encode()
 
 
 async def a_kafka(**brokers: bytes) -> FakeZooKeeper:
@@ -52,25 +63,64 @@ async def put(server: FakeZooKeeper, path: str, value: Any) -> None:
 LISTEN = "kafka://127.0.0.1:1,http://127.0.0.1:2"
 
 
+class Redirected(Access, frozen=True):
+    """Whatever brokers are registered as, it is these ports that are connected to, one after the other."""
+
+    ports: list[int] = []
+
+    async def open(self, address: Listener) -> Opened:
+        self.ports.append(port := self.ports.pop(0))
+        return await super().open(Listener(address.name, HOST, port, address.protocol))
+
+
+KAFKA_3_9 = a_broker_of({4: (0, 7), 5: (0, 4), 6: (0, 8)})
+KAFKA_3_3 = a_broker_of({4: (0, 6), 5: (0, 3), 6: (0, 7)})
+
+
 async def checked(
-    server: FakeZooKeeper, level: str = "3.9", listener: str | None = None, own_id: int = 100, listen: str = LISTEN
+    server: FakeZooKeeper,
+    level: str = "3.9",
+    listener: str | None = None,
+    own_id: int = 100,
+    listen: str = LISTEN,
+    brokers: Sequence[Any] = (KAFKA_3_9,),
+    **more: Any,
 ) -> Check:
-    heard, zk = Heard(), await server.connect()
-    tools = Tools(
+    """Brokers that are reached answer like these, in turn; None: nobody listens."""
+    async with AsyncExitStack() as stack:
+        ports = []
+        for one in brokers:
+            endpoint = await asyncio.start_server(one or KAFKA_3_9, HOST, 0)
+            stack.callback(endpoint.close)
+            ports.append(endpoint.sockets[0].getsockname()[1])
+            if one is None:
+                endpoint.close()
+        config = config_of(level, listener, own_id, listen, **more)
+        access = Redirected(listener=listener, tls=config.access.tls, sasl=config.access.sasl, ports=ports)
+        zk = await server.connect()
+        return await check(zk, msgspec.structs.replace(config, access=access), await read_seat(zk), tools_of())
+
+
+def tools_of() -> Tools:
+    heard = Heard()
+    return Tools(
         cluster_id="test",
         open_outboxes=heard.open_outboxes,
         journal=heard,
-        limits=Limits(),
+        limits=Limits(kafka_probe_ms=500, kafka_probe_rest_ms=200),
         now_ms=lambda: 0,
         entropy=Random(1),
         is_ours=lambda broker: not wire.speaks_http(broker.endpoints),
     )
-    directory = Path("unused")
-    config = config_for(
+
+
+def config_of(
+    level: str = "3.9", listener: str | None = None, own_id: int = 100, listen: str = LISTEN, **more: Any
+) -> DedicatedConfig:
+    return config_for(
         zookeeper="unused", controller_id=own_id, listen=listen, protocol=level, listener=listener, is_preferred=False,
-        is_insecure=False, directory=directory, file=None, overrides=(), secrets=NO_SECRETS,
+        is_insecure=False, directory=Path("unused"), file=None, overrides=(), secrets=NO_SECRETS, **more,
     )  # fmt: skip
-    return await check(zk, config, await read_seat(zk), tools)
 
 
 async def test_a_cluster_as_it_should_be_may_be_taken_over_and_nothing_would_be_written() -> None:
@@ -130,9 +180,19 @@ async def test_what_is_there_and_empty_is_no_reason() -> None:
     server = await a_kafka()
     await put(server, "/feature", {"version": 2, "status": 1, "features": {}})
     await put(server, "/migration", {"version": 0, "kraft_controller_id": -1})
+    assert (await checked(server)).reasons == []
+
+
+async def test_an_authorizer_without_a_rule_is_a_reason_unless_it_is_known_to_be_gone() -> None:
+    server = await a_kafka()
     await put(server, "/kafka-acl/Topic", b"")
     await put(server, "/kafka-acl-extended/prefixed/Topic", b"")
-    assert (await checked(server)).reasons == []
+    [said] = (await checked(server)).reasons
+    assert said.startswith("an authorizer has made /kafka-acl")
+    assert (await checked(server, is_without_authorizer=True)).reasons == []
+    await put(server, "/kafka-acl/Topic/orders", {"version": 1, "acls": []})
+    [said] = (await checked(server, is_without_authorizer=True)).reasons
+    assert said.startswith("ACLs are in use")
 
 
 @pytest.mark.parametrize(
@@ -153,6 +213,18 @@ async def test_what_is_there_and_empty_is_no_reason() -> None:
             {"listen": "ssl://127.0.0.1:1,http://127.0.0.1:2"},
             "brokers [1] speak PLAINTEXT to their controller, and this one does not listen so: add plaintext://",
         ),
+        (
+            {"b1": registration("PLAINTEXT://h:9092,OUTSIDE://h:9093,SSL://h:9094")},
+            {},
+            "brokers [1] have a listener SSL of SSL, too, by which this one does not listen: say with --listener-name",
+        ),
+        ({"b1": registration("PLAINTEXT://h:9092,SSL://h:9094")}, {"listener": "PLAINTEXT"}, None),
+        (
+            {"b1": registration("PLAINTEXT://h:9092,SSL://h:9094")},
+            {"listen": "kafka://127.0.0.1:1,ssl://127.0.0.1:3,http://127.0.0.1:2"},
+            None,
+        ),
+        ({"b1": registration(), "b2": b"garbage"}, {}, None),
         ({"b1": registration()}, {"own_id": 1}, "broker 1 is registered: give this controller another id"),
     ],
 )
@@ -169,3 +241,39 @@ async def test_stubs_that_hold_replicas_are_a_reason_and_others_are_none() -> No
     await put(server, "/brokers/topics/orders", topic_json([1, 2]))
     [reason] = (await checked(server)).reasons
     assert reason.startswith("brokers [2] hold replicas and are stubs")
+
+
+@pytest.mark.parametrize(
+    ("registered", "given", "reason"),
+    [
+        ({"b1": registration(version=4)}, {}, "brokers [1] register as those below"),
+        ({"b1": registration("SASL_SSL://h:9092")}, {}, "brokers [1] have a listener of SASL_SSL"),
+        ({"b1": registration("SSL://h:9094")}, {}, "brokers [1] have a listener of SSL"),
+        ({"b1": registration()}, {"own_id": 1}, "broker 1 is registered"),
+        ({"b1": registration("HTTP://h:8081")}, {}, "no broker that this controller can speak to"),
+        ({"b1": registration(), "b2": b"garbage"}, {}, None),
+    ],
+)
+async def test_a_vacant_seat_is_left_for_the_same_reasons(
+    registered: dict[str, bytes], given: dict[str, Any], reason: str | None
+) -> None:
+    zk = await (await a_kafka(**registered)).connect()
+    reasons = await reasons_against(zk, config_of(**given))
+    assert [one[: len(reason or "")] for one in reasons] == ([] if reason is None else [reason])
+
+
+@pytest.mark.parametrize(
+    ("brokers", "level", "reason"),
+    [
+        ([KAFKA_3_9, KAFKA_3_9], "3.9", None),
+        ([KAFKA_3_3, KAFKA_3_3], "3.9", "brokers [1, 2] take LeaderAndIsr from version 0 to 6 and not 7, StopReplica"),
+        ([KAFKA_3_3, KAFKA_3_3], "3.3", None),
+        ([KAFKA_3_9, None], "3.9", "brokers [2] cannot be spoken to by PLAINTEXT"),
+        ([KAFKA_3_9, a_frozen_broker], "3.9", None),
+        ([a_frozen_broker, a_frozen_broker], "3.9", "brokers [1, 2] do not answer"),
+    ],
+    ids=["as they should", "older ones", "older ones, known", "one refuses", "one stands still", "all stand still"],
+)
+async def test_brokers_are_asked_what_they_serve(brokers: list[Any], level: str, reason: str | None) -> None:
+    reasons = (await checked(await a_kafka(), level, brokers=brokers)).reasons
+    assert [one[: len(reason or "")] for one in reasons] == ([] if reason is None else [reason])
