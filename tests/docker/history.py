@@ -37,7 +37,6 @@ def assert_well_behaved(cluster: Cluster) -> None:
                     commits=_commits(here / service),
                     rpcs=[rpc_of(line) for line in lines if line["kind"] == "rpc"],
                     lines=[line for line in lines if line["kind"] != "rpc"],
-                    has_foreign_writers=True,
                     session_timeout_ms=round(SESSION_TIMEOUT_S * 1_000),
                 )
                 findings = judge(history)

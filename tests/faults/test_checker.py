@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from tests.faults.checker import rules_asked, rules_told, rules_zookeeper
 from tests.faults.checker.history import HistoryError
-from tests.faults.checker.verdict import judge, report
+from tests.faults.checker.verdict import RUN_RULES, STEP_RULES, judge, report
 from tests.faults.doctors import BAD, MORE, Doctor, a_good_history, states_in, with_state, without
 from tests.faults.doctors_asked import BAD_ASKED
+from tests.faults.doctors_seat import BAD_SEAT, MORE_SEAT, with_an_operator
+
+CASES = [*BAD.items(), *BAD_SEAT.items(), *BAD_ASKED.items(), *MORE, *MORE_SEAT]
 
 
 def test_a_run_without_harm_is_not_found_fault_with() -> None:
     assert judge(a_good_history()) == []
 
 
-@pytest.mark.parametrize(("rule", "doctor"), [*BAD.items(), *BAD_ASKED.items(), *MORE])
+@pytest.mark.parametrize(("rule", "doctor"), CASES)
 def test_every_rule_finds_what_breaks_it(rule: str, doctor: Doctor) -> None:
     history = a_good_history()
     doctor(history)
@@ -23,8 +25,14 @@ def test_every_rule_finds_what_breaks_it(rule: str, doctor: Doctor) -> None:
 
 
 def test_every_rule_was_seen_to_bite() -> None:
-    rules = {one.__name__ for one in (*rules_zookeeper.RULES, *rules_told.RULES, *rules_asked.RULES)}
-    assert rules == {*BAD, *BAD_ASKED}
+    rules = {one.__name__ for one in (*STEP_RULES, *RUN_RULES)}
+    assert rules == {rule for rule, _ in CASES}
+
+
+def test_an_operator_may_delete_the_seat() -> None:
+    history = a_good_history()
+    with_an_operator(history)
+    assert "s04_only_its_owner_vacates_the_seat" not in {one.rule for one in judge(history)}
 
 
 def test_a_finding_tells_the_story_of_its_partition() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from brokerstub.direct import writes_directly
 from tests.faults.checker.evidence import history_of
 from tests.faults.checker.verdict import judge, report
 
@@ -31,13 +32,15 @@ def assert_well_behaved(cluster: Cluster) -> None:
     bugs = [bug for broker in cluster.brokers.values() for bug in bugs_in(broker.folder)]
     assert not bugs, "\n".join(bugs)
     if cluster.is_judged:
+        properties = cluster.settings.properties
         history = history_of(
             cluster.servers,
             cluster.chroot,
             [one.folder for one in cluster.brokers.values()],
             calls=cluster.calls,
+            has_direct_leaders=writes_directly(properties.get("inter.broker.protocol.version", "3.9")),
             session_timeout_ms=cluster.settings.session_timeout_ms,
-            unclean_default=cluster.settings.properties.get("unclean.leader.election.enable") == "true",
+            unclean_default=properties.get("unclean.leader.election.enable") == "true",
         )
         if history.commits:
             findings = judge(history)

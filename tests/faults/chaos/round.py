@@ -146,7 +146,7 @@ class Round:
         cluster = self.field.cluster
         faults = self.field.faults
         known = history_of(cluster.servers, cluster.chroot, [one.folder for one in cluster.brokers.values()],
-                           faults=faults, calls=self.player.calls, end=end, has_foreign_writers=False)  # fmt: skip
+                           faults=faults, calls=self.player.calls, end=end)  # fmt: skip
         known.rpcs = list(self.witness.completed(known.rpcs))
         known.lost_lines = any(HARMS[one.kind].loses_lines for one in faults if one.kind in HARMS)
         known.bugs = [*self.bugs, *self.player.bugs, *_bugs_of(cluster)]

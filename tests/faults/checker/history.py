@@ -18,6 +18,8 @@ from controller.core.writes import Check, Create, Delete, Op, Set
 
 ANY_VERSION = -1
 NOBODY = 0
+#: between the clocks of the machine that stamp commits, calls and faults
+SLACK_MS = 100
 
 
 class HistoryError(Exception):
@@ -134,8 +136,8 @@ class History(msgspec.Struct):
     session_timeout_ms: int = 4_000
     unclean_default: bool = False
     delete_enabled: bool = True
-    #: a tool or an older broker writes states and assignments beside the controller
-    has_foreign_writers: bool = False
+    #: leaders of a protocol level before AlterPartition write their ISRs themselves
+    has_direct_leaders: bool = False
     lost_lines: bool = False
     end: End | None = None
 

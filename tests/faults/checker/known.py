@@ -7,7 +7,8 @@ from typing import Final
 import msgspec
 
 from tests.faults.checker.replay import Key, Registration, State, Step, World
-from tests.faults.checker.rules_zookeeper import assigned_of, is_by_controller
+from tests.faults.checker.rules_zookeeper import assigned_of
+from tests.faults.checker.writers import is_by_controller
 
 MARKERS: Final = "/admin/delete_topics/"
 

@@ -13,7 +13,8 @@ from controller.core.requests import EPOCH_DURING_DELETE
 from tests.faults.checker.history import History
 from tests.faults.checker.known import Known, Written
 from tests.faults.checker.rules_told import RunRule
-from tests.faults.checker.rules_zookeeper import NO_LEADER, Wrong
+from tests.faults.checker.rules_zookeeper import NO_LEADER
+from tests.faults.checker.writers import Wrong
 
 _PREFERRED: Final = ("preferred election asked", "leader imbalance")
 _DRAIN: Final = re.compile(r"broker \d+ (drains|shuts down)")

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tests.faults.checker.history import History, Rpc
 from tests.faults.checker.known import Known, Written
-from tests.faults.checker.rules_zookeeper import Wrong
+from tests.faults.checker.writers import Wrong
 
 REMOVED: Final = -2
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from tests.faults.checker import rules_asked, rules_told, rules_zookeeper
+from tests.faults.checker import rules_asked, rules_seat, rules_told, rules_zookeeper
 from tests.faults.checker.history import History
 from tests.faults.checker.known import Known
 from tests.faults.checker.replay import Key, replay
 
+STEP_RULES: Final = (*rules_seat.RULES, *rules_zookeeper.RULES)
+RUN_RULES: Final = (*rules_told.RULES, *rules_asked.RULES)
 #: of one rule so many findings are kept: the first ones say it
 FINDINGS_PER_RULE = 5
 #: of a partition's story the last lines are printed
@@ -37,12 +39,12 @@ def judge(history: History) -> list[Finding]:
     for step, world in replay(history):
         known = known or Known(world)
         known.note(step, world)
-        for rule in rules_zookeeper.RULES:
+        for rule in STEP_RULES:
             for key, text in rule(history, step, world):
                 findings.append(Finding(rule.__name__, key, text, step.commit.zxid))
     assert known is not None, "an empty history is refused"
     known.registrations = [*known.world.past, *known.world.registered.values()]
-    for run_rule in (*rules_told.RULES, *rules_asked.RULES):
+    for run_rule in RUN_RULES:
         findings += [Finding(run_rule.__name__, key, text) for key, text in run_rule(history, known)]
     return _few_of_each(findings)
 
