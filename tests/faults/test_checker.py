@@ -8,9 +8,10 @@ from tests.faults.checker.history import HistoryError
 from tests.faults.checker.verdict import RUN_RULES, STEP_RULES, judge, report
 from tests.faults.doctors import BAD, MORE, Doctor, a_good_history, states_in, with_state, without
 from tests.faults.doctors_asked import BAD_ASKED
+from tests.faults.doctors_calls import AS_ASKED, BAD_CALLS, MORE_CALLS, with_an_unclean_choice
 from tests.faults.doctors_seat import BAD_SEAT, MORE_SEAT, with_an_operator
 
-CASES = [*BAD.items(), *BAD_SEAT.items(), *BAD_ASKED.items(), *MORE, *MORE_SEAT]
+CASES = [*BAD.items(), *BAD_SEAT.items(), *BAD_ASKED.items(), *BAD_CALLS.items(), *MORE, *MORE_SEAT, *MORE_CALLS]
 
 
 def test_a_run_without_harm_is_not_found_fault_with() -> None:
@@ -33,6 +34,14 @@ def test_an_operator_may_delete_the_seat() -> None:
     history = a_good_history()
     with_an_operator(history)
     assert "s04_only_its_owner_vacates_the_seat" not in {one.rule for one in judge(history)}
+
+
+def test_an_unclean_choice_may_be_made_where_it_is_asked_for() -> None:
+    history = a_good_history()
+    with_an_unclean_choice(reason=AS_ASKED)(history)
+    assert {one.rule for one in judge(history)}.isdisjoint(
+        {"s14_unclean_choices_were_allowed", "s17_unclean_choices_are_logged_as_such"}
+    )
 
 
 def test_a_finding_tells_the_story_of_its_partition() -> None:

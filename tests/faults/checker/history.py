@@ -97,7 +97,10 @@ class Call(NamedTuple):
     begun_ms: int
     ended_ms: int | None
     outcome: Literal["ok", "refused", "unknown"] | None
+    #: the event that it asks for
     detail: Any = None
+    #: partitions that were refused though others were not
+    refused: frozenset[tuple[str, int]] = frozenset()
 
 
 class Fault(NamedTuple):

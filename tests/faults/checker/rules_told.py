@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 from tests.faults.checker.history import History, Rpc
-from tests.faults.checker.known import Known, Written
+from tests.faults.checker.known import Known, RunRule, Written
 from tests.faults.checker.writers import Wrong
 
 REMOVED: Final = -2
-
-
-RunRule = Callable[[History, Known], Iterator[Wrong]]
 
 
 def _taken(history: History) -> dict[int, list[Rpc]]:
@@ -136,14 +133,6 @@ def s29_what_is_told_stood_in_zookeeper(history: History, known: Known) -> Itera
             if zxid is None or (rpc.sent_zxid is not None and zxid > rpc.sent_zxid):
                 key = (names.get(row.topic_id, "?"), row.partition)
                 yield key, f"broker {rpc.broker_id} was told {row}, which did not stand in ZooKeeper then"
-
-
-def s30_what_was_answered_is_so(history: History, known: Known) -> Iterator[Wrong]:
-    """ok: done. Refused: it was not done by this call. Made and deleted topics, by their own commits."""
-    made = {one.key[0] for one in known.written} | set(known.world.topics)
-    for one in history.calls:
-        if one.what == "create-topic" and one.outcome == "ok" and one.subject not in made:
-            yield (one.subject, 0), f"the creation of {one.subject} was answered with ok, and it was never there"
 
 
 def s34_lines_say_what_was_written(history: History, known: Known) -> Iterator[Wrong]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from tests.faults.checker import rules_asked, rules_seat, rules_told, rules_zookeeper
+from tests.faults.checker import rules_asked, rules_calls, rules_seat, rules_told, rules_zookeeper
 from tests.faults.checker.history import History
 from tests.faults.checker.known import Known
 from tests.faults.checker.replay import Key, replay
 
 STEP_RULES: Final = (*rules_seat.RULES, *rules_zookeeper.RULES)
-RUN_RULES: Final = (*rules_told.RULES, *rules_asked.RULES)
+RUN_RULES: Final = (*rules_told.RULES, *rules_asked.RULES, *rules_calls.RULES)
 #: of one rule so many findings are kept: the first ones say it
 FINDINGS_PER_RULE = 5
 #: of a partition's story the last lines are printed
@@ -37,7 +37,7 @@ def judge(history: History) -> list[Finding]:
     findings: list[Finding] = []
     known = None
     for step, world in replay(history):
-        known = known or Known(world)
+        known = known or Known(world, history.unclean_default)
         known.note(step, world)
         for rule in STEP_RULES:
             for key, text in rule(history, step, world):

@@ -140,8 +140,9 @@ class SimCluster:
         self.calls.append(Call(what, subject, self.zookeeper.now_ms, None, None, detail))
         return len(self.calls) - 1
 
-    def call_ended(self, number: int, outcome: Any) -> None:
-        self.calls[number] = self.calls[number]._replace(ended_ms=self.zookeeper.now_ms, outcome=outcome)
+    def call_ended(self, number: int, outcome: Any, refused: frozenset[tuple[str, int]]) -> None:
+        ended = {"ended_ms": self.zookeeper.now_ms, "outcome": outcome, "refused": refused}
+        self.calls[number] = self.calls[number]._replace(**ended)
 
     # ------------------------------------------------------------------ evidence
 
