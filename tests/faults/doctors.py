@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tests.faults.checker.history import Call, Commit, History, Write
+from tests.faults.checker.history import Commit, History, Write
 from tests.faults.checker.verdict import report
 from tests.faults.story import Stage, staged
 
@@ -204,14 +204,6 @@ def without_a_line(history: History) -> None:
     ]
 
 
-def with_end(**said: Any) -> Doctor:
-    def doctor(history: History) -> None:
-        assert history.end is not None
-        history.end = msgspec.structs.replace(history.end, **said)
-
-    return doctor
-
-
 def with_a_topic_told_again(history: History) -> None:
     deleted = next(row for one in history.rpcs for row in one.rows or () if row.isr in ((3, 1), (1,), (3,)))
     last = history.rpcs[-1]
@@ -271,18 +263,10 @@ BAD: dict[str, Doctor] = {
     "s28_no_older_state_follows_a_newer_one": with_no_order_kept,
     "s29_what_is_told_stood_in_zookeeper": with_row(leader=9),
     "s34_lines_say_what_was_written": with_two_lines_that_differ,
-    "l13_every_call_is_answered": lambda history: history.calls.append(Call("elect", "all", 0, None, None)),
-    "l14_it_converges": with_end(converged_after_ms=None),
-    "l06_l08_no_intent_is_left": added(Write("create", "/admin/delete_topics/orders")),
-    "l15_the_seat_moves_only_for_a_reason": lambda history: history.faults.clear(),
-    "no_process_met_a_bug": lambda history: history.bugs.append("term.failed"),
 }
 MORE: list[tuple[str, Doctor]] = [
     ("s23_a_deletions_marker_goes_last", with_a_marker_dropped),
     ("s34_lines_say_what_was_written", without_a_line),
-    ("l14_it_converges", with_end(views={1: {}})),
-    ("l14_it_converges", with_end(active_ids=[1, 2])),
-    ("l06_l08_no_intent_is_left", with_end(strays={1: ["old-0"]})),
     ("s02_one_claimant_per_epoch", with_rpc(is_about_rows, controller_id=1, controller_epoch=1)),
 ]
 

@@ -20,11 +20,13 @@ from tests.faults.checker.history import Call, History
 from tests.faults.doctors import Doctor, states_in, with_election
 
 LONG_MS = 60_000
+#: after everything
+LATE_MS = 1 << 50
 
 
-def granted(event: Event, *, ended_ms: int = 1 << 50) -> Doctor:
+def granted(event: Event, *, begun_ms: int = LATE_MS, ended_ms: int = LATE_MS) -> Doctor:
     """Somebody asked for it, and was told that it is done."""
-    return lambda history: history.calls.append(Call("asked", "", 0, ended_ms, "ok", event))
+    return lambda history: history.calls.append(Call("asked", "", begun_ms, ended_ms, "ok", event))
 
 
 def with_call(what: str, **said: Any) -> Doctor:
@@ -70,7 +72,7 @@ MORE_CALLS: list[tuple[str, Doctor]] = [
     ("s14_unclean_choices_were_allowed", with_an_unclean_choice(reason=AS_ASKED, outcome="refused")),
     ("s14_unclean_choices_were_allowed", with_an_unclean_choice(reason=AS_ASKED, earlier_ms=LONG_MS)),
     ("s14_unclean_choices_were_allowed", with_an_unclean_choice(reason=AS_ASKED, topic="moving")),
-    ("s30_what_was_granted_was_done", granted(CreateTopicAsked("orders", 2, 3), ended_ms=1)),
+    ("s30_what_was_granted_was_done", granted(CreateTopicAsked("orders", 2, 3), begun_ms=0, ended_ms=1)),
     ("s30_what_was_granted_was_done", granted(DeleteTopicAsked("orders"))),
     ("s30_what_was_granted_was_done", granted(GrowTopicAsked("orders", 9))),
     ("s30_what_was_granted_was_done", granted(ConfigAsked("topics", "orders", {"cleanup.policy": "compact"}))),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import pytest
 
 from tests.faults.checker.history import HistoryError
@@ -9,9 +11,11 @@ from tests.faults.checker.verdict import RUN_RULES, STEP_RULES, judge, report
 from tests.faults.doctors import BAD, MORE, Doctor, a_good_history, states_in, with_state, without
 from tests.faults.doctors_asked import BAD_ASKED
 from tests.faults.doctors_calls import AS_ASKED, BAD_CALLS, MORE_CALLS, with_an_unclean_choice
+from tests.faults.doctors_end import BAD_END, MORE_END
 from tests.faults.doctors_seat import BAD_SEAT, MORE_SEAT, with_an_operator
 
-CASES = [*BAD.items(), *BAD_SEAT.items(), *BAD_ASKED.items(), *BAD_CALLS.items(), *MORE, *MORE_SEAT, *MORE_CALLS]
+DOCTORS = (BAD, BAD_SEAT, BAD_ASKED, BAD_CALLS, BAD_END)
+CASES = [*chain(*(one.items() for one in DOCTORS)), *MORE, *MORE_SEAT, *MORE_CALLS, *MORE_END]
 
 
 def test_a_run_without_harm_is_not_found_fault_with() -> None:

@@ -99,21 +99,22 @@ class Round:
             self.warm_ok = sum(one.outcome == "ok" for one in self.player.calls)
 
     async def _inflict(self, act: Act) -> None:
-        injury = None
-        try:
-            injury = await fall(self.field, act.harm, act.role, Random(act.seed))
-            if injury is not None:
-                await elapse(act.length_s)
-                await injury.heal()
-        except (LabError, ZooKeeperError, TimeoutError, ProcessLookupError, FileNotFoundError):
-            injury = None  # what else is broken makes it impossible
-        has_hit = injury is not None and injury.has_hit()
-        (self.hits if has_hit else self.misses)[act.harm] += 1
+        fallen = await fall(self.field, act.harm, act.role, Random(act.seed))
+        injury = None if fallen is None else fallen.injury
+        has_hit = False
         if injury is not None:
+            await elapse(act.length_s)
+            with suppress(LabError, ZooKeeperError, TimeoutError, ProcessLookupError, FileNotFoundError):
+                await injury.heal()
+                has_hit = injury.has_hit()
             self.field.note("healed", f"{injury.kind} {injury.target}")
+        if fallen is not None:
+            has_missed = injury is not None and not has_hit and not HARMS[act.harm].falls_on_all
+            self.field.settle(fallen.number, has_missed=has_missed)
+        (self.hits if has_hit else self.misses)[act.harm] += 1
 
     async def _heal(self) -> None:
-        self.field.note("heal", "everything", can_move_seat=True)
+        self.field.note("heal", "everything")
         await self.field.restore()
 
     async def _supervise(self) -> None:

@@ -109,8 +109,11 @@ class Fault(NamedTuple):
     at_ms: int
     kind: str
     target: str = ""
-    #: whether the seat may move because of it
+    #: whether the seat may move because of it, if it fell on who holds it
     can_move_seat: bool = False
+    #: whom it fell on; None: on no broker alone
+    broker_id: int | None = None
+    lasts_ms: int = 0
 
 
 class End(msgspec.Struct):

@@ -50,6 +50,8 @@ class Known(msgspec.Struct):
     unclean_default: bool = False
     written: list[Written] = []
     claims: list[tuple[int, int, int, int]] = []  # epoch, broker id, zxid, ms
+    #: how each tenure ended: who held the seat, and when it was lost
+    vacated: list[tuple[int, int]] = []
     deleted: dict[str, tuple[int, int]] = {}  # topic id -> zxid, epoch
     registrations: list[Registration] = []
     gone_states: dict[Key, int] = {}
@@ -60,6 +62,8 @@ class Known(msgspec.Struct):
     def note(self, step: Step, world: World) -> None:
         self.world = world
         commit = step.commit
+        if step.seat_before is not None and step.seat_after != step.seat_before:
+            self.vacated.append((world.sessions.get(step.seat_before, -1), commit.at_ms))
         if step.is_claim and step.seat_after is not None:
             who = world.sessions.get(step.seat_after, -1)
             self.claims.append((step.epoch_after or 0, who, commit.zxid, commit.at_ms))

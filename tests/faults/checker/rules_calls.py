@@ -82,8 +82,12 @@ def s30_what_was_granted_was_done(history: History, known: Known) -> Iterator[Wr
         if call.outcome != "ok" or wish is None:
             continue
         path, is_done = wish
-        stood = known.stood(path, call.begun_ms - SLACK_MS, (call.ended_ms or FOREVER_MS) + SLACK_MS)
-        if not any(is_done(one.data) for one in stood):
+        window = call.begun_ms - SLACK_MS, (call.ended_ms or FOREVER_MS) + SLACK_MS
+        if isinstance(call.detail, DeleteTopicAsked):  # that there is none is what was wanted
+            topic = known.stood(f"/brokers/topics/{call.detail.name}", *window)
+            if any(one.data is None for one in topic):
+                continue
+        if not any(is_done(one.data) for one in known.stood(path, *window)):
             yield None, f"{call.what} {call.subject} was answered with ok, and {path} never said so meanwhile"
 
 

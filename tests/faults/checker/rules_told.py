@@ -1,4 +1,4 @@
-"""Rules about what brokers were told, what was recorded, what was answered, and how it ended.
+"""Rules about what brokers were told, and about what was recorded.
 
 Each looks at the whole run, and yields what is wrong as `(partition or None, text)`. Rows and the moment of sending are
 known in the simulation only; where they are not, a rule says nothing about them.
@@ -170,63 +170,6 @@ def _must_be_recorded(one: Written, known: Known, last_epoch: int, seen: set[int
     return ends_at is None or ends_at.state.controller_epoch != epoch or ends_at.zxid > next_loaded[2]
 
 
-def l13_every_call_is_answered(history: History, known: Known) -> Iterator[Wrong]:
-    if history.end is not None:
-        for one in history.calls:
-            if one.ended_ms is None:
-                yield None, f"{one.what} {one.subject} was never answered"
-
-
-def l14_it_converges(history: History, known: Known) -> Iterator[Wrong]:
-    """Within its time after healing: one controller, every view ZooKeeper's, everybody led who can be, nothing left."""
-    end = history.end
-    if end is None:
-        return
-    if end.converged_after_ms is None:
-        yield None, f"not converged {end.allowed_ms} ms after healing"
-    if len(end.active_ids) != 1:
-        yield None, f"active controllers at the end: {end.active_ids}"
-    world = known.world
-    states = {key: (one.leader, one.leader_epoch, one.isr, one.version) for key, one in world.states.items()}
-    for broker_id, view in sorted(end.views.items()):
-        for key in sorted(states.keys() | view.keys()):
-            if states.get(key) != view.get(key):
-                yield key, f"broker {broker_id} believes {view.get(key)}, ZooKeeper has {states.get(key)}"
-    for key, state in sorted(world.states.items()):
-        if state.leader not in world.registered and set(state.isr) & world.registered.keys():
-            yield key, f"nobody leads it though {sorted(set(state.isr) & world.registered.keys())} could"
-
-
-def l06_l08_no_intent_is_left(history: History, known: Known) -> Iterator[Wrong]:
-    if history.end is None:
-        return
-    pending = re.compile(
-        r"/admin/(delete_topics/.+|reassign_partitions|preferred_replica_election)|/isr_change_not.*/.+"
-    )
-    for path in sorted(known.world.nodes):
-        if pending.fullmatch(path):
-            yield None, f"{path} is left"
-    for name, topic in sorted(known.world.topics.items()):
-        for number, assigned in topic.partitions.items():
-            if assigned.adding or assigned.removing:
-                yield (name, number), f"still being reassigned: {assigned}"
-            if (name, number) not in known.world.states:
-                yield (name, number), "was never led"
-    for broker_id, strays in (history.end.strays or {}).items():
-        yield None, f"broker {broker_id} holds what nobody assigned to it: {strays}"
-
-
-def l15_the_seat_moves_only_for_a_reason(history: History, known: Known) -> Iterator[Wrong]:
-    causes = sum(one.can_move_seat for one in history.faults)
-    if history.end is not None and len(known.claims) > 1 + causes:
-        yield None, f"{len(known.claims)} claims for {causes} faults that could move the seat"
-
-
-def no_process_met_a_bug(history: History, known: Known) -> Iterator[Wrong]:
-    for one in history.bugs:
-        yield None, one
-
-
 RULES: Final[tuple[RunRule, ...]] = tuple(
-    value for name, value in sorted(globals().items()) if re.match(r"[sl]\d\d_|no_process", name)
+    value for name, value in sorted(globals().items()) if re.match(r"s\d\d_", name)
 )

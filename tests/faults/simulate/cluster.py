@@ -128,10 +128,13 @@ class SimCluster:
                 self.members[broker_id].process.thaw()
             else:
                 self.start(broker_id)
-        self.fault("heal", "everything", can_move_seat=True)
+        self.fault("heal", "everything")
 
-    def fault(self, kind: str, target: object = "", *, can_move_seat: bool = False) -> None:
-        self.faults.append(Fault(self.zookeeper.now_ms, kind, str(target), can_move_seat))
+    def fault(self, kind: str, target: object = "", *, can_move_seat: bool = False, lasts_s: float = 0.0) -> None:
+        broker_id = target if isinstance(target, int) else None
+        said = f"{target} for {lasts_s:.1f} s" if lasts_s else str(target)
+        now_ms, lasts_ms = self.zookeeper.now_ms, round(lasts_s * 1_000)
+        self.faults.append(Fault(now_ms, kind, said, can_move_seat, broker_id, lasts_ms))
 
     def note(self, text: str) -> None:
         self.notes.append(text)
