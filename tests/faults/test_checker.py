@@ -69,8 +69,23 @@ def test_a_finding_tells_the_story_of_its_partition() -> None:
             history
         ),
         without(0),
+        lambda history: history.commits.__delitem__(slice(states_in(history)[-1], None)),
+        lambda history: history.rpcs.clear(),
+        lambda history: history.rpcs.__setitem__(
+            slice(None), [one for one in history.rpcs if one.controller_epoch == 1]
+        ),
     ],
-    ids=["nothing", "reversed", "doubled", "a creation missing", "a version missing", "the beginning missing"],
+    ids=[
+        "nothing",
+        "reversed",
+        "doubled",
+        "a creation missing",
+        "a version missing",
+        "the beginning missing",
+        "the end missing",
+        "no requests",
+        "no requests of a term",
+    ],
 )
 def test_what_is_truncated_or_unordered_is_refused(doctor: Doctor) -> None:
     history = a_good_history()

@@ -148,12 +148,27 @@ class History(msgspec.Struct):
     end: End | None = None
 
     def check_order(self) -> None:
-        """Refuse what is not in order."""
+        """Refuse what is not in order, and what ends too early."""
         for earlier, later in zip(self.commits, self.commits[1:], strict=False):
             if later.zxid <= earlier.zxid:
                 raise HistoryError(f"commit {later.zxid:#x} follows {earlier.zxid:#x}: the log is not in order")
         if not self.commits:
             raise HistoryError("no commits: there is nothing to judge")
+        last_zxid = self.commits[-1].zxid
+        for line in self.lines:
+            is_decided = line["kind"] == "partition" and line.get("source") is not None
+            if is_decided and line.get("zxid", 0) > last_zxid:
+                raise HistoryError(f"a line is about {line['zxid']:#x}, and the last commit is {last_zxid:#x}")
+        if not self.lost_lines:
+            self._check_told()
+
+    def _check_told(self) -> None:
+        """What a term told was acknowledged: then somebody answered it, and it is to be seen."""
+        heard = {one.controller_epoch for one in self.rpcs}
+        for line in self.lines:
+            is_heard = (line["kind"], line.get("target")) == ("controller", "acknowledged")
+            if is_heard and line["controller_epoch"] not in heard:
+                raise HistoryError(f"epoch {line['controller_epoch']} was heard, and no request of it is known")
 
 
 def from_operations(operations: Iterable[Operation], chroot: str = "") -> list[Commit]:
