@@ -24,7 +24,7 @@ async def ground(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fiel
             await cluster.start()
             await cluster.serve("orders")
             await cluster.whole()
-            cluster.is_judged = False  # lines are lost on purpose
+            cluster.loses_lines = True
             yield Field(cluster, [server])
     finally:
         await server.stop()

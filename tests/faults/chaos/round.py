@@ -22,7 +22,6 @@ from tests.faults.chaos.harms import HARMS, fall
 from tests.faults.chaos.player import RealPlayer
 from tests.faults.chaos.rest import end_of, unrest
 from tests.faults.chaos.schedule import WARM_S, Act, Schedule
-from tests.faults.chaos.witness import Witness
 from tests.faults.checker.evidence import history_of
 from tests.faults.checker.history import End, History, HistoryError
 from tests.faults.checker.verdict import Finding, judge
@@ -61,7 +60,6 @@ class Round:
         self.schedule = schedule
         self.field = Field(cluster, servers)
         self.player = RealPlayer(self.field)
-        self.witness = Witness(cluster.peers)
         self.hits: Counter[str] = Counter()
         self.misses: Counter[str] = Counter()
         self.bugs: list[str] = []
@@ -148,7 +146,7 @@ class Round:
         faults = self.field.faults
         known = history_of(cluster.servers, cluster.chroot, [one.folder for one in cluster.brokers.values()],
                            faults=faults, calls=self.player.calls, end=end)  # fmt: skip
-        known.rpcs = list(self.witness.completed(known.rpcs))
+        known.rpcs = list(cluster.witness.completed(known.rpcs))
         known.lost_lines = any(HARMS[one.kind].loses_lines for one in faults if one.kind in HARMS)
         known.bugs = [*self.bugs, *self.player.bugs, *_bugs_of(cluster)]
         return known

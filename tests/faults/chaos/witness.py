@@ -22,7 +22,7 @@ _Key = tuple[int, str, int, int, str | None]
 
 
 class Witness:
-    """Hears every way of a cluster."""
+    """Hears every way of a cluster, from before its brokers start."""
 
     def __init__(self, peers: Peers) -> None:
         self._heard: defaultdict[_Key, deque[Rpc]] = defaultdict(deque)
