@@ -44,7 +44,9 @@ def good_bytes() -> History:
 def a_good_history() -> History:
     """A copy to be doctored."""
     good = good_bytes()
-    lists = {name: list(getattr(good, name)) for name in ("commits", "rpcs", "lines", "calls", "faults", "bugs")}
+    lists = {
+        name: list(getattr(good, name)) for name in ("commits", "rpcs", "askings", "lines", "calls", "faults", "bugs")
+    }
     return msgspec.structs.replace(good, **lists)
 
 

@@ -47,6 +47,7 @@ def assert_well_behaved(cluster: Cluster) -> None:
         lost_lines=cluster.loses_lines,
     )
     history.rpcs = list(cluster.witness.completed(history.rpcs))
+    history.askings = cluster.witness.askings
     if history.commits:
         findings = judge(history)
         assert not findings, "\n".join(report(history, findings))

@@ -147,6 +147,7 @@ class Round:
         known = history_of(cluster.servers, cluster.chroot, [one.folder for one in cluster.brokers.values()],
                            faults=faults, calls=self.player.calls, end=end)  # fmt: skip
         known.rpcs = list(cluster.witness.completed(known.rpcs))
+        known.askings = cluster.witness.askings
         known.lost_lines = any(HARMS[one.kind].loses_lines for one in faults if one.kind in HARMS)
         known.bugs = [*self.bugs, *self.player.bugs, *_bugs_of(cluster)]
         return known

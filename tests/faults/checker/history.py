@@ -89,6 +89,29 @@ class Rpc(NamedTuple):
     sent_late_s: float | None = None
 
 
+class Wish(NamedTuple):
+    """An ISR that a leader asked for, member by member with its broker epoch; `version`: of the state that grants it,
+    None if it was not granted."""
+
+    topic_id: str
+    partition: int
+    isr: tuple[tuple[int, int], ...]
+    version: int | None
+
+
+class Asking(NamedTuple):
+    """What a broker asked of a controller, and was answered."""
+
+    at_ms: int
+    kind: str  # alter-partition, controlled-shutdown
+    sender_id: int
+    sender_epoch: int
+    error_code: int
+    wishes: tuple[Wish, ...] = ()
+    #: what it still leads, of a shutdown
+    remaining: tuple[tuple[str, int], ...] = ()
+
+
 class Call(NamedTuple):
     """An operation that somebody asked for. `outcome` None: never answered."""
 
@@ -133,6 +156,7 @@ class History(msgspec.Struct):
 
     commits: list[Commit]
     rpcs: list[Rpc] = []
+    askings: list[Asking] = []
     #: state-change lines, as they stand in the brokers' logs
     lines: list[dict[str, Any]] = []
     calls: list[Call] = []

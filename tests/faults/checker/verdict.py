@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from tests.faults.checker import rules_asked, rules_calls, rules_end, rules_seat, rules_told, rules_zookeeper
+from tests.faults.checker import (
+    rules_asked,
+    rules_askings,
+    rules_calls,
+    rules_end,
+    rules_seat,
+    rules_told,
+    rules_zookeeper,
+)
 from tests.faults.checker.history import History
 from tests.faults.checker.known import Known
 from tests.faults.checker.replay import Key, replay
 
 STEP_RULES: Final = (*rules_seat.RULES, *rules_zookeeper.RULES)
-RUN_RULES: Final = (*rules_told.RULES, *rules_asked.RULES, *rules_calls.RULES, *rules_end.RULES)
+RUN_RULES: Final = (*rules_told.RULES, *rules_asked.RULES, *rules_askings.RULES, *rules_calls.RULES, *rules_end.RULES)
 #: of one rule so many findings are kept: the first ones say it
 FINDINGS_PER_RULE = 5
 #: of a partition's story the last lines are printed

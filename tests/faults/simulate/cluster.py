@@ -16,17 +16,15 @@ from typing import Any
 
 import msgspec
 
-from controller import wire
 from controller.core.lines import Line
 from controller.metrics import Meters
-from tests.faults.checker.history import Call, End, Fault, History, Rpc, from_ops, json_of
+from tests.faults.checker.history import Asking, Call, End, Fault, History, Rpc, from_ops, json_of
 from tests.faults.simulate.loop import Clock, Process, VirtualLoop
 from tests.faults.simulate.member import SESSION_TIMEOUT_MS, Member
 from tests.faults.simulate.network import Exchange, Network
-from tests.faults.simulate.told import rpc_of
+from tests.faults.simulate.told import ASKED, TOLD, asking_of, rpc_of
 from tests.faults.simulate.zookeeper import TICK_S, SimClient, SimZooKeeper
 
-RPCS = (wire.LEADER_AND_ISR, wire.UPDATE_METADATA, wire.STOP_REPLICA)
 REST_POLL_S = 0.25
 
 
@@ -41,6 +39,7 @@ class SimCluster:
         self.meters = Meters()
         self.lines: list[Line] = []
         self.rpcs: list[Rpc] = []
+        self.askings: list[Asking] = []
         self.calls: list[Call] = []
         self.faults: list[Fault] = []
         self.bugs: list[str] = []
@@ -157,8 +156,10 @@ class SimCluster:
     def _witness(self, exchange: Exchange) -> None:
         self._trace.update(f"{self.loop.time():.6f} {exchange.sender} {exchange.receiver} {exchange.path}".encode())
         self._trace.update(exchange.body)
-        if exchange.path in RPCS and exchange.status == 200:
+        if exchange.path in TOLD and exchange.status == 200:
             self.rpcs.append(rpc_of(exchange, self.zookeeper.now_ms))
+        elif exchange.path in ASKED and exchange.status == 200:
+            self.askings.append(asking_of(exchange, self.zookeeper.now_ms))
 
     def trace_hash(self) -> str:
         """Of everything that was exchanged and committed, with its moment."""
@@ -173,6 +174,7 @@ class SimCluster:
         return History(
             commits=commits,
             rpcs=self.rpcs,
+            askings=self.askings,
             lines=[msgspec.to_builtins(one) for one in self.lines],
             calls=self.calls,
             faults=self.faults,
