@@ -257,6 +257,9 @@ BAD: dict[str, Doctor] = {
     "s25_a_topics_id_never_changes": with_topic("orders", topic_id="another"),
     "s02_one_claimant_per_epoch": with_rpc(is_about_rows, controller_id=77),
     "s05_nothing_leaves_after_the_deadline": with_rpc(is_about_rows, sent_late_s=0.1),
+    "s05_nothing_is_heard_of_who_lost_its_session_long_ago": with_rpc(
+        lambda one: one.controller_epoch == 1, at_ms=1 << 50
+    ),
     "s06_no_broker_obeys_an_older_controller": with_rpc(is_about_rows, controller_epoch=1),
     "s07_no_incarnation_obeys_what_was_meant_for_another": with_rpc(is_about_rows, broker_epoch=1),
     "s24_what_is_deleted_is_not_led_again": with_a_topic_told_again,

@@ -25,12 +25,15 @@ from tests.faults.chaos.schedule import WARM_S, Act, Schedule
 from tests.faults.checker.evidence import history_of
 from tests.faults.checker.history import End, History, HistoryError
 from tests.faults.checker.verdict import Finding, judge
+from tests.faults.operations import PROBE
 from tests.integration.cluster import Cluster, cluster_for
 from tests.integration.judging import bugs_in
 
 REST_S: Final = 90.0
 WARM_MAX_S: Final = 30.0
 REST_POLL_S: Final = 0.2
+#: what fell last has been noticed by everybody
+NOTICED_S: Final = 5.0
 UNDRAIN_EVERY_S: Final = 2.0
 SUPERVISE_EVERY_S: Final = 1.0
 OUT_OF_REACH: Final = "no ZooKeeper session within"
@@ -82,6 +85,8 @@ class Round:
                 client.cancel()
             await self._heal()
             self.rested_ms = await self._rest()
+            if self.rested_ms is not None and not await self._is_probed():
+                self.rested_ms = None
             await self.player.finish()
             looking.cancel()
             supervising.cancel()
@@ -140,6 +145,13 @@ class Round:
             await asyncio.sleep(UNDRAIN_EVERY_S if drained else REST_POLL_S)
         self.bugs += [f"no rest: {one}" for one in trouble[:5]]
         return None if trouble else round((time.monotonic() - begun) * 1000)
+
+    async def _is_probed(self) -> bool:
+        """Ask for something when what fell last has been noticed by everybody; then all has to be at rest again."""
+        await elapse(NOTICED_S)
+        await self._rest()
+        await self.player.ask(*PROBE, draw=Random(self.schedule.seed))
+        return await self._rest() is not None
 
     def history(self, end: End) -> History:
         cluster = self.field.cluster

@@ -17,6 +17,12 @@ from tests.faults.checker.writers import Wrong
 FELT_FOR_MS: Final = 3_000
 
 
+def l01_at_rest_somebody_controls_and_does_what_is_asked(history: History, known: Known) -> Iterator[Wrong]:
+    for one in history.calls:
+        if one.what == "probe" and one.outcome != "ok":
+            yield None, f"at rest, making topic {one.subject} ended as {one.outcome}"
+
+
 def l13_every_call_is_answered(history: History, known: Known) -> Iterator[Wrong]:
     if history.end is not None:
         for one in history.calls:

@@ -16,6 +16,9 @@ from tests.faults.checker.known import Known, RunRule, Written
 from tests.faults.checker.writers import Wrong
 
 REMOVED: Final = -2
+RPC_TIMEOUT_MS: Final = 30_000
+#: faults after which moments of different processes cannot be compared, or requests are older than any time-out
+TAMPERED: Final = ("jump clock", "slow link", "double", "silence")
 
 
 def _taken(history: History) -> dict[int, list[Rpc]]:
@@ -41,6 +44,17 @@ def s05_nothing_leaves_after_the_deadline(history: History, known: Known) -> Ite
         if one.sent_late_s is not None and one.sent_late_s > 0:
             late = f"{one.sent_late_s:.3f} s after its deadline"
             yield None, f"broker {one.controller_id} sent {one.kind} to {one.broker_id} {late}"
+
+
+def s05_nothing_is_heard_of_who_lost_its_session_long_ago(history: History, known: Known) -> Iterator[Wrong]:
+    """What it sent in time arrives within the time-out of a request, unless clocks or links were tampered with."""
+    if any(one.kind in TAMPERED for one in history.faults):
+        return
+    ended_ms = {epoch: lost_ms for (epoch, *_), (_, lost_ms) in zip(known.claims, known.vacated, strict=False)}
+    for one in history.rpcs:
+        late_ms = one.at_ms - ended_ms.get(one.controller_epoch, one.at_ms)
+        if one.error_code == 0 and late_ms > RPC_TIMEOUT_MS:
+            yield None, f"broker {one.broker_id} obeyed epoch {one.controller_epoch} {late_ms} ms after its end"
 
 
 def s06_no_broker_obeys_an_older_controller(history: History, known: Known) -> Iterator[Wrong]:

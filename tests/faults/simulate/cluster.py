@@ -121,6 +121,8 @@ class SimCluster:
     def heal(self) -> None:
         """Everything works again, everybody runs again."""
         self.network.heal()
+        for client in self.zookeeper.clients:
+            client.keep_answers()
         for broker_id in self.broker_ids:
             self.heal_zookeeper(broker_id)
             if broker_id in self.members:
