@@ -142,7 +142,8 @@ class Cluster:
         self.peers = Peers(settings.ports)
         self.brokers = {broker_id: Broker(broker_id, settings, self.peers, self.http) for broker_id in settings.ports}
         self.witness = Witness(self.peers)
-        self.loses_lines = False  # on purpose, then rules excuse it
+        #: what its history is to say of it beside, see `tests/faults/checker/history.py`
+        self.known: dict[str, Any] = {}
         #: what a test asked for that the rules have to know of
         self.calls: list[Call] = []
         self.servers = servers

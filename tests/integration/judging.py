@@ -44,7 +44,7 @@ def assert_well_behaved(cluster: Cluster) -> None:
         has_direct_leaders=writes_directly(properties.get("inter.broker.protocol.version", "3.9")),
         session_timeout_ms=cluster.settings.session_timeout_ms,
         unclean_default=properties.get("unclean.leader.election.enable") == "true",
-        lost_lines=cluster.loses_lines,
+        **cluster.known,
     )
     history.rpcs = list(cluster.witness.completed(history.rpcs))
     history.askings = cluster.witness.askings

@@ -100,6 +100,7 @@ class Field:
             broker.thaw()
             broker.heal()
             broker.jump(0)
+            broker.mend_disk()
             for proxy in broker.proxies:
                 proxy.heal()
                 proxy.thaw()

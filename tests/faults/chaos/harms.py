@@ -86,6 +86,10 @@ async def _jump(field: Field, broker: Broker, draw: Random) -> Injury:
     return await primitives.jump_clock(field, broker, draw.choice((-86_400_000, -5_000, 5_000, 3_600_000)))
 
 
+async def _break_disk(field: Field, broker: Broker, draw: Random) -> Injury:
+    return await primitives.break_disk(field, broker, draw.randrange(2))
+
+
 async def _restart_leader(field: Field, broker: Broker, draw: Random) -> Injury | None:
     leader = await field.zookeeper_leader()
     return None if leader is None else await primitives.restart_zookeeper(field, [leader])
@@ -172,6 +176,7 @@ HARMS: Final[dict[str, Harm]] = {
     "delete a registration": Harm("F17", _delete_registration),
     "write nonsense": Harm("F17", _write_nonsense, can_move_seat=False),
     "block journal": Harm("F19", _on(primitives.block_journal), (3.0,), can_move_seat=False, loses_lines=True),
+    "break disk": Harm("F19", _break_disk, (3.0, 8.0), can_move_seat=False),
     "exhaust files": Harm("F19", _on(primitives.exhaust_files), (3.0,), loses_lines=True),
     **{name: Harm("", _step(name), (1.0, 6.0), falls_on_all=True) for name in STEPS},
 }  # fmt: skip

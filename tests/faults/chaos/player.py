@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from kazoo.exceptions import KazooException, NodeExistsError
 
+from brokerstub.lab.settings import lab_secrets
 from controller.core import events
 from controller.core.events import Event
 from controller.http import ExchangeError, UnreachableError
@@ -116,9 +117,10 @@ class RealPlayer:
     async def _outcome_of(self, url: str, event: Event) -> dict[str, Any]:
         """As it stands in the call."""
         method, path, body = request_for(event)
+        headers = {**HEADERS, **lab_secrets().authorization(is_write=True)}
         try:
             answer = await self.field.cluster.http.send(
-                method, f"{url}{path}", json.dumps(body).encode(), HEADERS, TIMEOUT_MS
+                method, f"{url}{path}", json.dumps(body).encode(), headers, TIMEOUT_MS
             )
         except UnreachableError:
             return {"outcome": "refused"}

@@ -6,10 +6,11 @@ It draws nothing and judges by the checker's rules alone. Its evidence lies in i
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
@@ -17,6 +18,7 @@ from typing import Final, NamedTuple
 from brokerstub.lab.settings import LabError
 from brokerstub.lab.zookeeper import Ensemble, ZooKeeperError, ZooKeeperServer, free_port
 from controller.core.events import UndrainAsked
+from controller.secrets import API_TOKEN, RPC_SECRET
 from tests.faults.chaos.field import Field, elapse
 from tests.faults.chaos.harms import HARMS, fall
 from tests.faults.chaos.player import RealPlayer
@@ -201,8 +203,25 @@ async def _zookeeper(servers: int, folder: Path) -> AsyncIterator[list[ZooKeeper
             await ensemble.stop()
 
 
+@contextmanager
+def _secrets(schedule: Schedule) -> Iterator[None]:
+    """In the environment, from which brokers inherit them and clients take theirs."""
+    secrets = {API_TOKEN: "chaos-token-" + "x" * 32, RPC_SECRET: "chaos-secret-" + "y" * 32}
+    try:
+        os.environ.update(secrets if schedule.has_secrets else {})
+        yield
+    finally:
+        for name in secrets if schedule.has_secrets else ():
+            del os.environ[name]
+
+
 async def play(schedule: Schedule, folder: Path) -> Outcome:
     """A cluster from nothing to its verdict."""
+    with _secrets(schedule):
+        return await _play(schedule, folder)
+
+
+async def _play(schedule: Schedule, folder: Path) -> Outcome:
     begun = time.monotonic()
     async with _zookeeper(schedule.servers, folder / "zookeeper") as servers:
         properties = {**PROPERTIES, "auto.leader.rebalance.enable": str(schedule.balances).lower()}

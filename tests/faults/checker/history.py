@@ -169,6 +169,8 @@ class History(msgspec.Struct):
     #: leaders of a protocol level before AlterPartition write their ISRs themselves
     has_direct_leaders: bool = False
     lost_lines: bool = False
+    #: whether moments of different processes can be compared
+    has_true_clocks: bool = True
     end: End | None = None
 
     def check_order(self) -> None:

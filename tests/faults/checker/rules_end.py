@@ -74,7 +74,8 @@ def l15_the_seat_moves_only_for_a_reason(history: History, known: Known) -> Iter
     no broker alone, and did so lately enough."""
     if history.end is None:
         return
-    causes = sorted((one for one in history.faults if one.can_move_seat), key=_felt_until_ms)
+    causes = [one for one in history.faults if one.can_move_seat]
+    causes.sort(key=lambda one: (one.broker_id is None, _felt_until_ms(one)))  # what explains least is used up first
     for (holder_id, lost_ms), (epoch, *_) in zip(known.vacated, known.claims[1:], strict=False):
         cause = next((one for one in causes if _explains(one, holder_id, lost_ms, history)), None)
         if cause is None:
