@@ -265,7 +265,9 @@ class Broker:
 
     def _mend(self, directory: int) -> None:
         try:
-            taken = self.replicas.mend(directory, self._dirs.open(directory), self._wall_clock_ms())
+            found = list(self._dirs.open(directory))
+            own = self.metadata.own_replicas({one.topic for one in found})
+            taken = self.replicas.mend(directory, found, self._wall_clock_ms(), own)
         except OSError as error:
             log.warning("log_dir.unusable", directory=directory, reason=str(error))
             return

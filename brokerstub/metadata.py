@@ -6,7 +6,7 @@ what would cost. It trusts the fencing that happened before, decides nothing, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 import structlog
@@ -116,6 +116,18 @@ class MetadataCache:
             view = self.topic(name)
             if view is not None:  # removed while somebody paused between two topics
                 yield view
+
+    def own_replicas(self, names: Iterable[str]) -> frozenset[tuple[str, int]] | None:
+        """Topic id and partition of those that this broker is to have of these topics; None: nobody has told yet."""
+        if not self.is_told:
+            return None
+        views = [view for view in map(self.topic, names) if view is not None]
+        return frozenset(
+            (view.topic_id, row.partition)
+            for view in views
+            for row in view.partitions
+            if self.own_broker_id in row.replicas
+        )
 
     def broker(self, broker_id: int) -> BrokerEntry | None:
         return self._brokers.get(broker_id)

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
 from typing import Final
 
@@ -126,20 +126,23 @@ class Replicas:
         lost = [key for key in self.told if (replica := self.held.get(key)) and replica.directory == directory]
         return Taken(changes=[Change(key, self.told.pop(key), None) for key in lost])
 
-    def mend(self, directory: int, found: Iterable[Replica], now_ms: int) -> Taken:
-        """A log directory is back with these replicas. The controller will tell which of them count."""
+    def mend(self, directory: int, found: Iterable[Replica], now_ms: int, own: Collection[Key] | None = None) -> Taken:
+        """A log directory is back with these replicas. The controller will tell which of them count; `own`: those of
+        which it told already that they are this broker's. The others were taken away while nobody could delete them,
+        and it will not say so again."""
         self._broken.discard(directory)
         for replica in self.within(directory):
             self._drop(replica.key)
         taken = Taken()
         for replica in found:
             is_elsewhere = replica.key in self.held or replica.key in self.strays
-            if not is_elsewhere and replica.stray is None and replica.name not in self._topic_ids:
+            is_own = own is None or replica.key in own
+            if not is_elsewhere and is_own and replica.stray is None and replica.name not in self._topic_ids:
                 self._hold(replica)
             elif is_elsewhere:
                 taken.deleted.append(replica)  # made anew in another directory meanwhile
             else:
-                aside = replica.stray or SetAside("the topic was made anew while its log directory was offline", now_ms)
+                aside = replica.stray or SetAside("taken away or made anew while its log directory was offline", now_ms)
                 taken.written.append(self._set_aside(msgspec.structs.replace(replica, stray=aside)))
         return taken
 

@@ -17,7 +17,7 @@ from brokerstub.notices import Notices
 from controller import wire
 from controller.core.codes import Code
 from controller.http import HttpClient
-from controller.wire import StatesRequest, StopReplicaRequest, StopRow, TopicStops
+from controller.wire import BrokerEntry, StatesRequest, StopReplicaRequest, StopRow, TopicStops
 from tests.brokerstub.cluster import Controller, Node, serving
 from tests.brokerstub.support import eventually, row, topic
 
@@ -147,6 +147,18 @@ async def test_what_was_made_anew_elsewhere_counts_when_its_old_directory_is_bac
         assert later.directories == [[0, 2, 1], [3]]
         async with started_again(later, tmp_path) as last:
             assert [sorted(each) for each in last.directories] == [[0, 1, 2], [3]]
+
+
+async def test_what_was_taken_away_meanwhile_is_set_aside_when_its_directory_is_back(peer: Peer) -> None:
+    """Nobody could delete it, and nobody will ask for it again before the next full list."""
+    peer.node.broker.on_faults(BROKEN_1)
+    us = BrokerEntry(1, peer.node.broker.broker_epoch or 0, "live", None, ("HTTP://127.0.0.1:1",))
+    rows = [row(0), row(1, 2, replicas=(2, 3)), row(2), row(3, 2)]
+    told = StatesRequest(full=True, brokers=[us], topics=[topic(*rows)])
+    assert await peer.tell(peer.node, wire.UPDATE_METADATA, told) == (200, 0, [])
+    peer.node.broker.on_faults(NO_FAULTS)
+    assert peer.directories == [[0, 2], [3]]
+    assert list(peer.node.broker.replicas.strays) == [("id-orders", 1)]
 
 
 async def test_a_topic_made_anew_meanwhile_leaves_the_old_one_aside_when_its_directory_is_back(

@@ -17,6 +17,7 @@ from tests.docker.cluster import SERVERS, SESSION_TIMEOUT_S, Cluster
 from tests.faults.checker.evidence import lines_of, rpc_of
 from tests.faults.checker.history import Commit, History, HistoryError, from_operations
 from tests.faults.checker.verdict import judge, report
+from tests.integration.judging import bugs_among
 
 VOLUME = "/var/lib/klamm"
 
@@ -27,6 +28,7 @@ def assert_well_behaved(cluster: Cluster) -> None:
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
         _copy(cluster, "broker1", VOLUME, here)
+        _assert_no_bugs(cluster)
         lines = [line for broker in sorted(here.glob("*/broker-*")) for line in lines_of(broker)]
         assert lines, "no state-change log was found"
         gaps = []
@@ -37,7 +39,6 @@ def assert_well_behaved(cluster: Cluster) -> None:
                     commits=_commits(here / service),
                     rpcs=[rpc_of(line) for line in lines if line["kind"] == "rpc"],
                     lines=[line for line in lines if line["kind"] != "rpc"],
-                    has_foreign_writers=True,
                     session_timeout_ms=round(SESSION_TIMEOUT_S * 1_000),
                 )
                 findings = judge(history)
@@ -47,6 +48,12 @@ def assert_well_behaved(cluster: Cluster) -> None:
             assert not findings, "\n".join(report(history, findings))
             return
     raise AssertionError(f"no server's log is whole: {gaps}")
+
+
+def _assert_no_bugs(cluster: Cluster) -> None:
+    said = [one.logs().decode(errors="replace").splitlines() for one in cluster.containers()]
+    bugs = [bug for lines in said for bug in bugs_among(lines)]
+    assert not bugs, "\n".join(bugs)
 
 
 def _commits(folder: Path) -> list[Commit]:

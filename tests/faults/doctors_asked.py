@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.faults.checker.history import Call, History, Stop
+from tests.faults.checker.history import History, Stop
 from tests.faults.checker.replay import topic_of
 from tests.faults.doctors import Doctor, is_about_rows, states_in, with_state
 
@@ -39,7 +39,4 @@ BAD_ASKED: dict[str, Doctor] = {
     "s22_no_replica_is_deleted_that_was_never_dropped": with_a_replica_deleted,
     "s26_preferred_elections_name_the_first_replica": with_reason("preferred election asked", leader=-1),
     "s27_no_drain_takes_a_partition_offline": with_reason("broker 1 drains", leader=-1),
-    "s30_a_deletion_that_was_granted_is_written_down": lambda history: history.calls.append(
-        Call("delete-topic", "orders", 0, 1, "ok")
-    ),
 }

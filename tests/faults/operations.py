@@ -26,6 +26,10 @@ TOPICS: Final = ("alpha", "beta", "gamma")
 Asked = tuple[str, str, Event] | None
 
 
+#: when all has come to rest, this has to succeed
+PROBE: Final = ("probe", "probe", CreateTopicAsked("probe", 1, 1))
+
+
 class Player(Protocol):
     """Who asks: what it knows of the cluster, and how it writes a request node."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -11,11 +13,11 @@ from controller.core.events import Event
 from tests.faults.chaos import __main__ as command
 from tests.faults.chaos.harms import HARMS
 from tests.faults.chaos.player import request_for
-from tests.faults.chaos.round import HITS_MIN, WARM_OK_MIN, Outcome, why_void
+from tests.faults.chaos.round import HITS_MIN, WARM_OK_MIN, Outcome, play, why_void
 from tests.faults.chaos.schedule import CLIENTS, FIRE_S, schedule_for
 from tests.faults.chaos.steps import STEPS
 from tests.faults.checker.history import History
-from tests.faults.checker.verdict import Finding
+from tests.faults.checker.verdict import Finding, report
 
 
 def test_the_same_seed_draws_the_same_schedule_and_another_does_not() -> None:
@@ -61,6 +63,16 @@ def test_a_round_whose_load_was_too_low_or_whose_faults_missed_does_not_count() 
     missed = why_void(WARM_OK_MIN, hits=Counter(kill=5), misses=Counter(freeze=5))
     assert HITS_MIN > 0.5
     assert missed == ["5 of 10 faults hit, {'freeze': 5} missed"]
+
+
+@pytest.mark.java
+@pytest.mark.slow
+def test_a_round_without_a_fault_is_clean_and_counts(tmp_path: Path) -> None:
+    schedule = schedule_for("1.1", fire_s=0.0)
+    assert schedule.acts == ()
+    played = asyncio.run(play(schedule, tmp_path))
+    assert played.findings == [], "\n".join(report(played.history, played.findings))
+    assert played.void == []
 
 
 def outcome(seed: str, *, found: bool = False, void: bool = False) -> Outcome:

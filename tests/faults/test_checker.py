@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import pytest
 
-from tests.faults.checker import rules_asked, rules_told, rules_zookeeper
 from tests.faults.checker.history import HistoryError
-from tests.faults.checker.verdict import judge, report
+from tests.faults.checker.verdict import RUN_RULES, STEP_RULES, judge, report
 from tests.faults.doctors import BAD, MORE, Doctor, a_good_history, states_in, with_state, without
 from tests.faults.doctors_asked import BAD_ASKED
+from tests.faults.doctors_askings import BAD_ASKINGS
+from tests.faults.doctors_calls import AS_ASKED, BAD_CALLS, MORE_CALLS, with_an_unclean_choice
+from tests.faults.doctors_end import BAD_END, MORE_END
+from tests.faults.doctors_seat import BAD_SEAT, MORE_SEAT, with_an_operator
+
+DOCTORS = (BAD, BAD_SEAT, BAD_ASKED, BAD_ASKINGS, BAD_CALLS, BAD_END)
+CASES = [*chain(*(one.items() for one in DOCTORS)), *MORE, *MORE_SEAT, *MORE_CALLS, *MORE_END]
 
 
 def test_a_run_without_harm_is_not_found_fault_with() -> None:
     assert judge(a_good_history()) == []
 
 
-@pytest.mark.parametrize(("rule", "doctor"), [*BAD.items(), *BAD_ASKED.items(), *MORE])
+@pytest.mark.parametrize(("rule", "doctor"), CASES)
 def test_every_rule_finds_what_breaks_it(rule: str, doctor: Doctor) -> None:
     history = a_good_history()
     doctor(history)
@@ -23,8 +31,22 @@ def test_every_rule_finds_what_breaks_it(rule: str, doctor: Doctor) -> None:
 
 
 def test_every_rule_was_seen_to_bite() -> None:
-    rules = {one.__name__ for one in (*rules_zookeeper.RULES, *rules_told.RULES, *rules_asked.RULES)}
-    assert rules == {*BAD, *BAD_ASKED}
+    rules = {one.__name__ for one in (*STEP_RULES, *RUN_RULES)}
+    assert rules == {rule for rule, _ in CASES}
+
+
+def test_an_operator_may_delete_the_seat() -> None:
+    history = a_good_history()
+    with_an_operator(history)
+    assert "s04_only_its_owner_vacates_the_seat" not in {one.rule for one in judge(history)}
+
+
+def test_an_unclean_choice_may_be_made_where_it_is_asked_for() -> None:
+    history = a_good_history()
+    with_an_unclean_choice(reason=AS_ASKED)(history)
+    assert {one.rule for one in judge(history)}.isdisjoint(
+        {"s14_unclean_choices_were_allowed", "s17_unclean_choices_are_logged_as_such"}
+    )
 
 
 def test_a_finding_tells_the_story_of_its_partition() -> None:
@@ -48,8 +70,23 @@ def test_a_finding_tells_the_story_of_its_partition() -> None:
             history
         ),
         without(0),
+        lambda history: history.commits.__delitem__(slice(states_in(history)[-1], None)),
+        lambda history: history.rpcs.clear(),
+        lambda history: history.rpcs.__setitem__(
+            slice(None), [one for one in history.rpcs if one.controller_epoch == 1]
+        ),
     ],
-    ids=["nothing", "reversed", "doubled", "a creation missing", "a version missing", "the beginning missing"],
+    ids=[
+        "nothing",
+        "reversed",
+        "doubled",
+        "a creation missing",
+        "a version missing",
+        "the beginning missing",
+        "the end missing",
+        "no requests",
+        "no requests of a term",
+    ],
 )
 def test_what_is_truncated_or_unordered_is_refused(doctor: Doctor) -> None:
     history = a_good_history()

@@ -96,9 +96,18 @@ async def test_without_files_it_takes_no_connection_and_lives_on(field: Field) -
     assert await crowd[-1][0].read(1) == b"H"
     for _, writer in crowd:
         writer.close()
+    assert injury.has_hit()
     assert broker.row.pid == pid
     assert 1 <= len(broker.log("connections.refused")) <= 5  # not hundreds a second
     await begun_anew(field, broker)
+
+
+async def test_a_log_directory_fails_and_is_mended(field: Field) -> None:
+    _, broker = aimed_at(field)
+    injury = await primitives.break_disk(field, broker)
+    await until(injury.has_hit, "it notices")
+    assert broker.state == "running"
+    await healed(field, injury)
 
 
 async def test_its_clock_jumps_and_back(field: Field) -> None:

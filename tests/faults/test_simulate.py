@@ -12,6 +12,7 @@ import pytest
 
 from tests.faults.checker.verdict import report
 from tests.faults.simulate.run import run
+from tests.faults.simulate.schedule import play_operations
 from tests.faults.story import Stage, staged
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +36,16 @@ def test_the_same_seed_is_the_same_run_whatever_the_process() -> None:
 def test_a_schedule_breaks_no_rule(seed: int) -> None:
     outcome = run(str(seed))
     assert outcome.findings == [], "\n".join(report(outcome.history, outcome.findings))
+
+
+@pytest.mark.parametrize("seed", SEEDS[:20])
+def test_operations_without_a_fault_break_no_rule_and_move_no_seat(seed: int) -> None:
+    outcome = run(str(seed), play_operations)
+    assert outcome.findings == [], "\n".join(report(outcome.history, outcome.findings))
+    assert [one.kind for one in outcome.history.faults] == ["heal"]
+    assert not any(
+        one.kind == "delete" and one.path == "/controller" for c in outcome.history.commits for one in c.writes
+    )
 
 
 def test_schedules_hit_and_do_something() -> None:

@@ -28,6 +28,7 @@ from brokerstub.lab.settings import LabSettings
 from brokerstub.lab.zk_proxy import ZooKeeperProxy
 from brokerstub.lab.zookeeper import ZooKeeperServer
 from controller.http import ExchangeError, HttpClient
+from tests.faults.chaos.witness import Witness
 from tests.faults.checker.evidence import json_lines
 from tests.faults.checker.history import Call
 from tests.integration.judging import assert_well_behaved
@@ -140,7 +141,9 @@ class Cluster:
         self.http = HttpClient()
         self.peers = Peers(settings.ports)
         self.brokers = {broker_id: Broker(broker_id, settings, self.peers, self.http) for broker_id in settings.ports}
-        self.is_judged = True
+        self.witness = Witness(self.peers)
+        #: what its history is to say of it beside, see `tests/faults/checker/history.py`
+        self.known: dict[str, Any] = {}
         #: what a test asked for that the rules have to know of
         self.calls: list[Call] = []
         self.servers = servers

@@ -5,9 +5,11 @@ It asks nobody and changes nothing: the cluster has ended, and its evidence lies
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from brokerstub.direct import writes_directly
 from tests.faults.checker.evidence import history_of
 from tests.faults.checker.verdict import judge, report
 
@@ -22,23 +24,30 @@ NO_BUGS = ("[Errno 24]", "BaseSelectorEventLoop._start_serving(")
 def bugs_in(folder: Path) -> list[str]:
     """Whatever the processes of a broker printed with a traceback."""
     path = folder / "broker.log"
-    lines = path.read_text().splitlines() if path.exists() else []
+    return bugs_among(path.read_text().splitlines() if path.exists() else [])
+
+
+def bugs_among(lines: Iterable[str]) -> list[str]:
     return [line[-4_000:] for line in lines if "Traceback" in line and not any(one in line for one in NO_BUGS)]
 
 
 def assert_well_behaved(cluster: Cluster) -> None:
-    """See `tests/faults/checker`; a cluster that is not to be judged says so by `is_judged`."""
+    """See `tests/faults/checker`."""
     bugs = [bug for broker in cluster.brokers.values() for bug in bugs_in(broker.folder)]
     assert not bugs, "\n".join(bugs)
-    if cluster.is_judged:
-        history = history_of(
-            cluster.servers,
-            cluster.chroot,
-            [one.folder for one in cluster.brokers.values()],
-            calls=cluster.calls,
-            session_timeout_ms=cluster.settings.session_timeout_ms,
-            unclean_default=cluster.settings.properties.get("unclean.leader.election.enable") == "true",
-        )
-        if history.commits:
-            findings = judge(history)
-            assert not findings, "\n".join(report(history, findings))
+    properties = cluster.settings.properties
+    history = history_of(
+        cluster.servers,
+        cluster.chroot,
+        [one.folder for one in cluster.brokers.values()],
+        calls=cluster.calls,
+        has_direct_leaders=writes_directly(properties.get("inter.broker.protocol.version", "3.9")),
+        session_timeout_ms=cluster.settings.session_timeout_ms,
+        unclean_default=properties.get("unclean.leader.election.enable") == "true",
+        **cluster.known,
+    )
+    history.rpcs = list(cluster.witness.completed(history.rpcs))
+    history.askings = cluster.witness.askings
+    if history.commits:
+        findings = judge(history)
+        assert not findings, "\n".join(report(history, findings))

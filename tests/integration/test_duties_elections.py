@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from brokerstub.lab.zookeeper import ZooKeeperServer
+from controller.core.events import ElectAsked
 from tests.faults.checker.history import Call
 from tests.integration.cluster import Cluster, now_ms, until
 from tests.integration.duties import (
@@ -129,7 +130,9 @@ async def test_an_unclean_leader_is_elected_by_hand_for_named_partitions_only(cl
     await with_topics(cluster, a=[[1, 2]], b=[[1, 2]], c=[[1, 2]], led=[[3]])
     await take_offline(cluster, "a", "b", "c")
     before = await cluster.states()
-    cluster.calls.append(Call("elect-unclean", "a, b", now_ms(), now_ms(), "ok"))
+    wanted = ElectAsked(is_unclean=True, partitions=[("a", 0), ("b", 0)])
+    call = Call("elect-unclean", "a, b", now_ms(), None, None, wanted)
+    cluster.calls.append(call)  # as long as it is not answered, it may be carried out
     asked = {"type": "unclean", "partitions": names("a", "led", "unheard-of")}
     status, answer = await ask(cluster, "POST", "/v1/elections", asked)
     assert (status, {one["topic"]: one["code"] for one in answer["partitions"]}) == (
@@ -137,6 +140,7 @@ async def test_an_unclean_leader_is_elected_by_hand_for_named_partitions_only(cl
         {"a": "NONE", "led": "ELECTION_NOT_NEEDED", "unheard-of": "UNKNOWN_TOPIC_OR_PARTITION"},
     )
     await klamm(cluster, "elect", "--type", "unclean", "--topic", "b", "--partition", "0")
+    cluster.calls[-1] = call._replace(ended_ms=now_ms(), outcome="ok")
     assert await leaders(cluster) == {"a": 2, "b": 2, "c": -1, "led": 3}
 
     recovering = [

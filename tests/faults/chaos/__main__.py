@@ -101,7 +101,8 @@ def row_of(outcome: Outcome) -> str:
     rested = "never rested" if outcome.rested_ms is None else f"rested in {outcome.rested_ms / 1000:.1f} s"
     void = "".join(f"; does not count: {one}" for one in outcome.void)
     return (
-        f"{outcome.schedule.seed:12} {verdict:8} {outcome.schedule.brokers} brokers on {outcome.schedule.servers}, "
+        f"{outcome.schedule.seed:12} {verdict:8} {outcome.schedule.brokers} brokers on {outcome.schedule.servers}"
+        f"{' with secrets' if outcome.schedule.has_secrets else ''}, "
         f"{outcome.hits.total()} of {fell} faults hit, {calls['ok']} of {calls.total()} operations done, "
         f"{_terms(outcome)} terms, {rested}, {outcome.took_s:.0f} s{void}"
     )
@@ -113,7 +114,8 @@ def _terms(outcome: Outcome) -> int:
 
 
 def lines_of(schedule: Schedule) -> Iterator[str]:
-    yield f"{schedule.seed}: {schedule.brokers} brokers, {schedule.servers} ZooKeeper servers"
+    secrets = ", with secrets" if schedule.has_secrets else ""
+    yield f"{schedule.seed}: {schedule.brokers} brokers, {schedule.servers} ZooKeeper servers{secrets}"
     for act in schedule.acts:
         yield f"{act.at_s:7.1f} s  {act.harm} on {act.role} for {act.length_s:g} s"
 

@@ -100,6 +100,7 @@ class Field:
             broker.thaw()
             broker.heal()
             broker.jump(0)
+            broker.mend_disk()
             for proxy in broker.proxies:
                 proxy.heal()
                 proxy.thaw()
@@ -114,8 +115,16 @@ class Field:
 
     # ------------------------------------------------------------------ what is remembered
 
-    def note(self, kind: str, target: object = "", *, can_move_seat: bool = False) -> None:
-        self.faults.append(Fault(now_ms(), kind, str(target), can_move_seat))
+    def note(self, kind: str, target: object = "", *, can_move_seat: bool = False, broker_id: int | None = None) -> int:
+        """Its number, by which to say later what came of it."""
+        self.faults.append(Fault(now_ms(), kind, str(target), can_move_seat, broker_id))
+        return len(self.faults) - 1
+
+    def settle(self, number: int, *, has_missed: bool) -> None:
+        """A fault is over. One that nothing felt explains nothing."""
+        noted = self.faults[number]
+        can_move_seat = noted.can_move_seat and not has_missed
+        self.faults[number] = noted._replace(can_move_seat=can_move_seat, lasts_ms=now_ms() - noted.at_ms)
 
     async def look(self) -> None:
         """See who sits where and what goes on, again and again, until cancelled."""

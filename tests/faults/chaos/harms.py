@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from random import Random
 from typing import Final, NamedTuple
 
 from brokerstub.lab.http_proxy import GARBAGE
+from brokerstub.lab.settings import LabError
+from brokerstub.lab.zookeeper import ZooKeeperError
 from tests.faults.chaos import links, primitives
 from tests.faults.chaos.field import Field, Injury
 from tests.faults.chaos.steps import STEPS, at_step
@@ -32,6 +35,8 @@ class Harm(NamedTuple):
     lengths_s: tuple[float, ...] = (0.0,)
     roles: tuple[str, ...] = ANYBODY
     can_move_seat: bool = True
+    #: it falls on ZooKeeper, a znode, or whoever reaches a step, and not on the broker that it is aimed at
+    falls_on_all: bool = False
     loses_lines: bool = False
 
 
@@ -79,6 +84,10 @@ async def _late(field: Field, broker: Broker, draw: Random) -> Injury:
 
 async def _jump(field: Field, broker: Broker, draw: Random) -> Injury:
     return await primitives.jump_clock(field, broker, draw.choice((-86_400_000, -5_000, 5_000, 3_600_000)))
+
+
+async def _break_disk(field: Field, broker: Broker, draw: Random) -> Injury:
+    return await primitives.break_disk(field, broker, draw.randrange(2))
 
 
 async def _restart_leader(field: Field, broker: Broker, draw: Random) -> Injury | None:
@@ -148,11 +157,11 @@ HARMS: Final[dict[str, Harm]] = {
     "lose request": Harm("F6", _lose_request, (4.0,), ("controller",)),
     "slow ZooKeeper": Harm("F10", _slow, (2.0, 5.0)),
     "late watches": Harm("F11", _late, (2.0, 5.0)),
-    "restart ZooKeeper's leader": Harm("F8", _restart_leader, (0.0, 2.0)),
-    "restart a minority of ZooKeeper": Harm("F8", _restart_minority, (0.0, 5.0)),
-    "restart a majority of ZooKeeper": Harm("F8 F9", _restart_majority, (1.0, 6.0)),
-    "end ZooKeeper": Harm("F9", _end_zookeeper, (0.5, 6.0)),
-    "freeze ZooKeeper": Harm("F10", _freeze_zookeeper, (0.5, 3.0)),
+    "restart ZooKeeper's leader": Harm("F8", _restart_leader, (0.0, 2.0), falls_on_all=True),
+    "restart a minority of ZooKeeper": Harm("F8", _restart_minority, (0.0, 5.0), falls_on_all=True),
+    "restart a majority of ZooKeeper": Harm("F8 F9", _restart_majority, (1.0, 6.0), falls_on_all=True),
+    "end ZooKeeper": Harm("F9", _end_zookeeper, (0.5, 6.0), falls_on_all=True),
+    "freeze ZooKeeper": Harm("F10", _freeze_zookeeper, (0.5, 3.0), falls_on_all=True),
     "cut link": Harm("F12", _between(links.cut_link), (1.0, 5.0), can_move_seat=False),
     "mute": Harm("F6 F14", _between(links.mute), (1.0, 5.0), can_move_seat=False),
     "slow link": Harm("F13", _between(links.slow_link, delay_ms=lambda draw: draw.choice((50, 900))), (3.0,),
@@ -163,23 +172,34 @@ HARMS: Final[dict[str, Harm]] = {
     "garble": Harm("F15", _between(links.garble, kinds=lambda draw: draw.choices(sorted(GARBAGE), k=3)), (4.0,),
                    can_move_seat=False),
     "jump clock": Harm("F16", _jump, (4.0, 10.0), can_move_seat=False),
-    "delete /controller": Harm("F17", _delete_seat),
+    "delete /controller": Harm("F17", _delete_seat, falls_on_all=True),
     "delete a registration": Harm("F17", _delete_registration),
     "write nonsense": Harm("F17", _write_nonsense, can_move_seat=False),
     "block journal": Harm("F19", _on(primitives.block_journal), (3.0,), can_move_seat=False, loses_lines=True),
+    "break disk": Harm("F19", _break_disk, (3.0, 8.0), can_move_seat=False),
     "exhaust files": Harm("F19", _on(primitives.exhaust_files), (3.0,), loses_lines=True),
-    **{name: Harm("", _step(name), (1.0, 6.0)) for name in STEPS},
+    **{name: Harm("", _step(name), (1.0, 6.0), falls_on_all=True) for name in STEPS},
 }  # fmt: skip
 
 
 FALL_TIMEOUT_S: Final = 40.0
 
 
-async def fall(field: Field, name: str, role: str, draw: Random) -> Injury | None:
+class Fallen(NamedTuple):
+    """A fault in the timeline: its number, and its injury; None when nobody was there, or nothing could be done."""
+
+    number: int
+    injury: Injury | None
+
+
+async def fall(field: Field, name: str, role: str, draw: Random) -> Fallen | None:
     """Aim and inflict; None when nobody is there."""
     harm, broker = HARMS[name], field.broker(role, draw)
     if broker is None:
         return None
-    field.note(name, f"{role} {broker.broker_id}", can_move_seat=harm.can_move_seat)
-    async with asyncio.timeout(FALL_TIMEOUT_S):
-        return await harm.inflict(field, broker, draw)
+    broker_id = None if harm.falls_on_all else broker.broker_id
+    number = field.note(name, f"{role} {broker.broker_id}", can_move_seat=harm.can_move_seat, broker_id=broker_id)
+    with suppress(LabError, ZooKeeperError, TimeoutError, ProcessLookupError, FileNotFoundError):
+        async with asyncio.timeout(FALL_TIMEOUT_S):
+            return Fallen(number, await harm.inflict(field, broker, draw))
+    return Fallen(number, None)  # what else is broken makes it impossible

@@ -12,12 +12,13 @@ from typing import Any, Final
 
 from kazoo.exceptions import KazooException, NodeExistsError
 
+from brokerstub.lab.settings import lab_secrets
 from controller.core import events
 from controller.core.events import Event
 from controller.http import ExchangeError, UnreachableError
 from tests.faults.chaos.field import Field, elapse
 from tests.faults.chaos.schedule import Ask
-from tests.faults.checker.history import Call
+from tests.faults.checker.history import Call, json_of
 from tests.faults.operations import OPERATIONS
 from tests.integration.cluster import now_ms
 
@@ -47,6 +48,14 @@ def request_for(event: Event) -> tuple[str, str, Any]:
         case events.ConfigAsked(entity=topic, values=values):
             return "PATCH", f"/v1/topics/{topic}/config", {"values": dict(values)}
     raise AssertionError(f"no operation asks {event}")
+
+
+def refused_in(body: bytes) -> frozenset[tuple[str, int]]:
+    """The partitions that were refused each for itself, in an answer about many."""
+    said = json_of(body)
+    outcomes = said.get("partitions", ()) if isinstance(said, dict) else ()
+    each = outcomes if isinstance(outcomes, list) else ()
+    return frozenset((one["topic"], one["partition"]) for one in each if one.get("code", "NONE") != "NONE")
 
 
 class RealPlayer:
@@ -98,29 +107,31 @@ class RealPlayer:
             return "refused"
         number = len(self.calls)
         self.calls.append(Call(what, subject, now_ms(), None, None, event))
-        outcome = "unknown"
+        known: dict[str, Any] = {"outcome": "unknown"}
         try:
-            outcome = await self._outcome_of(draw.choice(running).url, event)
+            known = await self._outcome_of(draw.choice(running).url, event)
         finally:
-            self.calls[number] = self.calls[number]._replace(ended_ms=now_ms(), outcome=outcome)  # type: ignore[arg-type]
-        return outcome
+            self.calls[number] = self.calls[number]._replace(ended_ms=now_ms(), **known)
+        return str(known["outcome"])
 
-    async def _outcome_of(self, url: str, event: Event) -> str:
+    async def _outcome_of(self, url: str, event: Event) -> dict[str, Any]:
+        """As it stands in the call."""
         method, path, body = request_for(event)
+        headers = {**HEADERS, **lab_secrets().authorization(is_write=True)}
         try:
             answer = await self.field.cluster.http.send(
-                method, f"{url}{path}", json.dumps(body).encode(), HEADERS, TIMEOUT_MS
+                method, f"{url}{path}", json.dumps(body).encode(), headers, TIMEOUT_MS
             )
         except UnreachableError:
-            return "refused"
+            return {"outcome": "refused"}
         except (ExchangeError, TimeoutError):
-            return "unknown"
+            return {"outcome": "unknown"}
         status = answer.status
         if status >= 500 and status not in MAY_FAIL_WITH:
             self.bugs.append(f"{method} {path} was answered {status}: {answer.body[:500]!r}")
         if status < 300:
-            return "ok"
-        return "unknown" if status >= 500 and status != 503 else "refused"
+            return {"outcome": "ok", "refused": refused_in(answer.body)}
+        return {"outcome": "unknown" if status >= 500 and status != 503 else "refused"}
 
     async def finish(self) -> None:
         if self._writes:

@@ -19,7 +19,7 @@ from kazoo.exceptions import KazooException, NodeExistsError, NoNodeError
 
 from brokerstub.lab.zookeeper import ZooKeeperServer
 from tests.faults.chaos.field import Field, Injury, give_files, stands
-from tests.integration.cluster import Broker
+from tests.integration.cluster import Broker, now_ms
 
 BURST_S: Final = 0.2
 BREATH_S: Final = 0.02
@@ -134,13 +134,30 @@ async def freeze_zookeeper(field: Field, server: ZooKeeperServer) -> Injury:
 
 
 async def jump_clock(field: Field, broker: Broker, ahead_ms: int) -> Injury:
-    """F16: its wall clock jumps, and back when it is healed."""
+    """F16: its wall clock jumps, and back when it is healed. It hit if something was recorded as of before it began, or
+    of after it was over."""
+    begun_ms, known = now_ms(), len(broker.lines())
     broker.jump(ahead_ms)
 
     async def heal() -> None:
         broker.jump(0)
 
-    return Injury("jump clock", f"{broker.broker_id} by {ahead_ms} ms", lambda: broker.row.pid is not None, heal)
+    def has_hit() -> bool:
+        return any(not begun_ms <= line["at_ms"] <= now_ms() for line in broker.lines()[known:])
+
+    return Injury("jump clock", f"{broker.broker_id} by {ahead_ms} ms", has_hit, heal)
+
+
+async def break_disk(field: Field, broker: Broker, index: int = 1) -> Injury:
+    """F19: one of its log directories fails, and is mended when it is healed. Without any left it would end."""
+    failures = len(broker.log("log_dir.failed"))
+    if broker.row.broken_dirs or not broker.break_disk(index):
+        return Injury("break disk", str(broker.broker_id), lambda: False)  # another is broken already
+
+    async def heal() -> None:
+        broker.mend_disk()
+
+    return Injury("break disk", str(broker.broker_id), lambda: len(broker.log("log_dir.failed")) > failures, heal)
 
 
 async def edit(field: Field, path: str, data: bytes | None) -> Injury:
@@ -180,13 +197,14 @@ async def exhaust_files(field: Field, broker: Broker) -> Injury:
     assert pid is not None, "it runs"
     if await broker.get("/livez") is None:
         return Injury("exhaust files", str(broker.broker_id), lambda: False)
+    refusals = len(_out_of_files(broker))
     opened = len(list(Path(f"/proc/{pid}/fd").iterdir()))
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (opened + FILES_LEFT, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
     async def heal() -> None:
         give_files(pid)  # what we have, also after two of these at once
 
-    return Injury("exhaust files", str(broker.broker_id), lambda: opened > 0, heal)
+    return Injury("exhaust files", str(broker.broker_id), lambda: len(_out_of_files(broker)) > refusals, heal)
 
 
 # ---------------------------------------------------------------------- healing
@@ -210,3 +228,9 @@ def _ending(doing: Awaitable[None], then: Callable[[], object]) -> Callable[[], 
         then()
 
     return heal
+
+
+def _out_of_files(broker: Broker) -> list[str]:
+    """What it said when it could open nothing more."""
+    path = broker.folder / "broker.log"
+    return [line for line in path.read_text().splitlines() if "[Errno 24]" in line or "connections.refused" in line]

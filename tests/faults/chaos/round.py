@@ -6,10 +6,11 @@ It draws nothing and judges by the checker's rules alone. Its evidence lies in i
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
@@ -17,21 +18,24 @@ from typing import Final, NamedTuple
 from brokerstub.lab.settings import LabError
 from brokerstub.lab.zookeeper import Ensemble, ZooKeeperError, ZooKeeperServer, free_port
 from controller.core.events import UndrainAsked
+from controller.secrets import API_TOKEN, RPC_SECRET
 from tests.faults.chaos.field import Field, elapse
 from tests.faults.chaos.harms import HARMS, fall
 from tests.faults.chaos.player import RealPlayer
 from tests.faults.chaos.rest import end_of, unrest
 from tests.faults.chaos.schedule import WARM_S, Act, Schedule
-from tests.faults.chaos.witness import Witness
 from tests.faults.checker.evidence import history_of
 from tests.faults.checker.history import End, History, HistoryError
 from tests.faults.checker.verdict import Finding, judge
+from tests.faults.operations import PROBE
 from tests.integration.cluster import Cluster, cluster_for
 from tests.integration.judging import bugs_in
 
 REST_S: Final = 90.0
 WARM_MAX_S: Final = 30.0
 REST_POLL_S: Final = 0.2
+#: what fell last has been noticed by everybody
+NOTICED_S: Final = 5.0
 UNDRAIN_EVERY_S: Final = 2.0
 SUPERVISE_EVERY_S: Final = 1.0
 OUT_OF_REACH: Final = "no ZooKeeper session within"
@@ -61,7 +65,6 @@ class Round:
         self.schedule = schedule
         self.field = Field(cluster, servers)
         self.player = RealPlayer(self.field)
-        self.witness = Witness(cluster.peers)
         self.hits: Counter[str] = Counter()
         self.misses: Counter[str] = Counter()
         self.bugs: list[str] = []
@@ -84,6 +87,8 @@ class Round:
                 client.cancel()
             await self._heal()
             self.rested_ms = await self._rest()
+            if self.rested_ms is not None and not await self._is_probed():
+                self.rested_ms = None
             await self.player.finish()
             looking.cancel()
             supervising.cancel()
@@ -99,21 +104,22 @@ class Round:
             self.warm_ok = sum(one.outcome == "ok" for one in self.player.calls)
 
     async def _inflict(self, act: Act) -> None:
-        injury = None
-        try:
-            injury = await fall(self.field, act.harm, act.role, Random(act.seed))
-            if injury is not None:
-                await elapse(act.length_s)
-                await injury.heal()
-        except (LabError, ZooKeeperError, TimeoutError, ProcessLookupError, FileNotFoundError):
-            injury = None  # what else is broken makes it impossible
-        has_hit = injury is not None and injury.has_hit()
-        (self.hits if has_hit else self.misses)[act.harm] += 1
+        fallen = await fall(self.field, act.harm, act.role, Random(act.seed))
+        injury = None if fallen is None else fallen.injury
+        has_hit = False
         if injury is not None:
+            await elapse(act.length_s)
+            with suppress(LabError, ZooKeeperError, TimeoutError, ProcessLookupError, FileNotFoundError):
+                await injury.heal()
+                has_hit = injury.has_hit()
             self.field.note("healed", f"{injury.kind} {injury.target}")
+        if fallen is not None:
+            has_missed = injury is not None and not has_hit and not HARMS[act.harm].falls_on_all
+            self.field.settle(fallen.number, has_missed=has_missed)
+        (self.hits if has_hit else self.misses)[act.harm] += 1
 
     async def _heal(self) -> None:
-        self.field.note("heal", "everything", can_move_seat=True)
+        self.field.note("heal", "everything")
         await self.field.restore()
 
     async def _supervise(self) -> None:
@@ -142,12 +148,20 @@ class Round:
         self.bugs += [f"no rest: {one}" for one in trouble[:5]]
         return None if trouble else round((time.monotonic() - begun) * 1000)
 
+    async def _is_probed(self) -> bool:
+        """Ask for something when what fell last has been noticed by everybody; then all has to be at rest again."""
+        await elapse(NOTICED_S)
+        await self._rest()
+        await self.player.ask(*PROBE, draw=Random(self.schedule.seed))
+        return await self._rest() is not None
+
     def history(self, end: End) -> History:
         cluster = self.field.cluster
         faults = self.field.faults
         known = history_of(cluster.servers, cluster.chroot, [one.folder for one in cluster.brokers.values()],
-                           faults=faults, calls=self.player.calls, end=end, has_foreign_writers=False)  # fmt: skip
-        known.rpcs = list(self.witness.completed(known.rpcs))
+                           faults=faults, calls=self.player.calls, end=end)  # fmt: skip
+        known.rpcs = list(cluster.witness.completed(known.rpcs))
+        known.askings = cluster.witness.askings
         known.lost_lines = any(HARMS[one.kind].loses_lines for one in faults if one.kind in HARMS)
         known.bugs = [*self.bugs, *self.player.bugs, *_bugs_of(cluster)]
         return known
@@ -189,8 +203,25 @@ async def _zookeeper(servers: int, folder: Path) -> AsyncIterator[list[ZooKeeper
             await ensemble.stop()
 
 
+@contextmanager
+def _secrets(schedule: Schedule) -> Iterator[None]:
+    """In the environment, from which brokers inherit them and clients take theirs."""
+    secrets = {API_TOKEN: "chaos-token-" + "x" * 32, RPC_SECRET: "chaos-secret-" + "y" * 32}
+    try:
+        os.environ.update(secrets if schedule.has_secrets else {})
+        yield
+    finally:
+        for name in secrets if schedule.has_secrets else ():
+            del os.environ[name]
+
+
 async def play(schedule: Schedule, folder: Path) -> Outcome:
     """A cluster from nothing to its verdict."""
+    with _secrets(schedule):
+        return await _play(schedule, folder)
+
+
+async def _play(schedule: Schedule, folder: Path) -> Outcome:
     begun = time.monotonic()
     async with _zookeeper(schedule.servers, folder / "zookeeper") as servers:
         properties = {**PROPERTIES, "auto.leader.rebalance.enable": str(schedule.balances).lower()}

@@ -17,6 +17,7 @@ from tests.faults.operations import OPERATIONS
 WARM_S: Final = 6.0
 FIRE_S: Final = 50.0
 CLIENTS: Final = 2
+SECRETS_SHARE: Final = 1 / 3
 #: of so many rounds every line is there in the end
 QUIET_JOURNALS: Final = 0.75
 #: two faults at once, nearly at once, or one after the other
@@ -49,6 +50,8 @@ class Schedule(NamedTuple):
     brokers: int
     servers: int
     balances: bool
+    #: whether writes need a token, and requests between brokers are signed
+    has_secrets: bool
     acts: tuple[Act, ...]
     asks: tuple[tuple[Ask, ...], ...]
 
@@ -56,6 +59,7 @@ class Schedule(NamedTuple):
 def schedule_for(seed: str, *, fire_s: float = FIRE_S) -> Schedule:
     draw = Random(f"{seed} shape")
     brokers, servers, balances = draw.choice((3, 3, 4)), draw.choice((1, 3)), draw.random() < 0.3
+    has_secrets = draw.random() < SECRETS_SHARE
     acts, at_s = [], 0.0
     draw = Random(f"{seed} faults")
     names = sorted(HARMS)
@@ -68,7 +72,7 @@ def schedule_for(seed: str, *, fire_s: float = FIRE_S) -> Schedule:
         drawn = HARMS[harm]
         acts.append(Act(at_s, harm, draw.choice(drawn.roles), draw.choice(drawn.lengths_s), f"{seed} act {len(acts)}"))
         at_s += draw.choice(PAUSES_S) * draw.uniform(0.5, 1.0)
-    return Schedule(seed, brokers, servers, balances, tuple(acts), _asks_for(seed, fire_s))
+    return Schedule(seed, brokers, servers, balances, has_secrets, tuple(acts), _asks_for(seed, fire_s))
 
 
 def _asks_for(seed: str, fire_s: float) -> tuple[tuple[Ask, ...], ...]:

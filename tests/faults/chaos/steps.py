@@ -96,6 +96,7 @@ async def at_step(field: Field, step: Step, draw: Random) -> Injury | None:
         seat = field.broker("controller", draw)
         if seat is None or not traps:
             return None
+        field.note(f"kill for: {step.name}", seat.broker_id, can_move_seat=True, broker_id=seat.broker_id)
         first = await primitives.kill(field, seat)
     try:
         if traps and not step.needs_a_claim:

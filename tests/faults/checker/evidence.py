@@ -23,7 +23,6 @@ def history_of(
     broker_folders: Iterable[Path],
     *,
     faults: Iterable[Fault] = (),
-    has_foreign_writers: bool = True,
     **known: Any,
 ) -> History:
     """What a cluster below a chroot has done so far."""
@@ -33,7 +32,6 @@ def history_of(
         rpcs=[rpc_of(line) for line in lines if line["kind"] == "rpc"],
         lines=[line for line in lines if line["kind"] != "rpc"],
         faults=list(faults),
-        has_foreign_writers=has_foreign_writers,
         **known,
     )
 

@@ -18,6 +18,8 @@ from controller.core.writes import Check, Create, Delete, Op, Set
 
 ANY_VERSION = -1
 NOBODY = 0
+#: between the clocks of the machine that stamp commits, calls and faults
+SLACK_MS = 100
 
 
 class HistoryError(Exception):
@@ -87,6 +89,29 @@ class Rpc(NamedTuple):
     sent_late_s: float | None = None
 
 
+class Wish(NamedTuple):
+    """An ISR that a leader asked for, member by member with its broker epoch; `version`: of the state that grants it,
+    None if it was not granted."""
+
+    topic_id: str
+    partition: int
+    isr: tuple[tuple[int, int], ...]
+    version: int | None
+
+
+class Asking(NamedTuple):
+    """What a broker asked of a controller, and was answered."""
+
+    at_ms: int
+    kind: str  # alter-partition, controlled-shutdown
+    sender_id: int
+    sender_epoch: int
+    error_code: int
+    wishes: tuple[Wish, ...] = ()
+    #: what it still leads, of a shutdown
+    remaining: tuple[tuple[str, int], ...] = ()
+
+
 class Call(NamedTuple):
     """An operation that somebody asked for. `outcome` None: never answered."""
 
@@ -95,7 +120,10 @@ class Call(NamedTuple):
     begun_ms: int
     ended_ms: int | None
     outcome: Literal["ok", "refused", "unknown"] | None
+    #: the event that it asks for
     detail: Any = None
+    #: partitions that were refused though others were not
+    refused: frozenset[tuple[str, int]] = frozenset()
 
 
 class Fault(NamedTuple):
@@ -104,8 +132,11 @@ class Fault(NamedTuple):
     at_ms: int
     kind: str
     target: str = ""
-    #: whether the seat may move because of it
+    #: whether the seat may move because of it, if it fell on who holds it
     can_move_seat: bool = False
+    #: whom it fell on; None: on no broker alone
+    broker_id: int | None = None
+    lasts_ms: int = 0
 
 
 class End(msgspec.Struct):
@@ -125,6 +156,7 @@ class History(msgspec.Struct):
 
     commits: list[Commit]
     rpcs: list[Rpc] = []
+    askings: list[Asking] = []
     #: state-change lines, as they stand in the brokers' logs
     lines: list[dict[str, Any]] = []
     calls: list[Call] = []
@@ -134,18 +166,35 @@ class History(msgspec.Struct):
     session_timeout_ms: int = 4_000
     unclean_default: bool = False
     delete_enabled: bool = True
-    #: a tool or an older broker writes states and assignments beside the controller
-    has_foreign_writers: bool = False
+    #: leaders of a protocol level before AlterPartition write their ISRs themselves
+    has_direct_leaders: bool = False
     lost_lines: bool = False
+    #: whether moments of different processes can be compared
+    has_true_clocks: bool = True
     end: End | None = None
 
     def check_order(self) -> None:
-        """Refuse what is not in order."""
+        """Refuse what is not in order, and what ends too early."""
         for earlier, later in zip(self.commits, self.commits[1:], strict=False):
             if later.zxid <= earlier.zxid:
                 raise HistoryError(f"commit {later.zxid:#x} follows {earlier.zxid:#x}: the log is not in order")
         if not self.commits:
             raise HistoryError("no commits: there is nothing to judge")
+        last_zxid = self.commits[-1].zxid
+        for line in self.lines:
+            is_decided = line["kind"] == "partition" and line.get("source") is not None
+            if is_decided and line.get("zxid", 0) > last_zxid:
+                raise HistoryError(f"a line is about {line['zxid']:#x}, and the last commit is {last_zxid:#x}")
+        if not self.lost_lines:
+            self._check_told()
+
+    def _check_told(self) -> None:
+        """What a term told was acknowledged: then somebody answered it, and it is to be seen."""
+        heard = {one.controller_epoch for one in self.rpcs}
+        for line in self.lines:
+            is_heard = (line["kind"], line.get("target")) == ("controller", "acknowledged")
+            if is_heard and line["controller_epoch"] not in heard:
+                raise HistoryError(f"epoch {line['controller_epoch']} was heard, and no request of it is known")
 
 
 def from_operations(operations: Iterable[Operation], chroot: str = "") -> list[Commit]:

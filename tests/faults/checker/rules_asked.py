@@ -9,13 +9,19 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final
 
+from controller.core.events import ElectAsked
 from controller.core.requests import EPOCH_DURING_DELETE
-from tests.faults.checker.history import History
-from tests.faults.checker.known import Known, Written
-from tests.faults.checker.rules_told import RunRule
-from tests.faults.checker.rules_zookeeper import NO_LEADER, Wrong
+from tests.faults.checker.history import Call, History
+from tests.faults.checker.known import Known, RunRule, Written
+from tests.faults.checker.replay import Key
+from tests.faults.checker.rules_calls import could_act_at
+from tests.faults.checker.rules_zookeeper import NO_LEADER, is_unclean
+from tests.faults.checker.writers import Wrong
 
 _PREFERRED: Final = ("preferred election asked", "leader imbalance")
+_UNCLEAN: Final = "unclean election"
+_UNCLEAN_ASKED: Final = "unclean election asked"
+FOUND: Final = "found"
 _DRAIN: Final = re.compile(r"broker \d+ (drains|shuts down)")
 
 
@@ -55,13 +61,45 @@ def s27_no_drain_takes_a_partition_offline(history: History, known: Known) -> It
             yield one.key, f"{reason}, and nobody leads it any more"
 
 
-def s30_a_deletion_that_was_granted_is_written_down(history: History, known: Known) -> Iterator[Wrong]:
-    for one in history.calls:
-        if one.what == "delete-topic" and one.outcome == "ok" and one.subject in known.made - known.marked:
-            yield (
-                (one.subject, 0),
-                f"deleting {one.subject} was answered with ok, and no marker was ever written",
-            )
+def s14_unclean_choices_were_allowed(history: History, known: Known) -> Iterator[Wrong]:
+    """By configuration as of that commit (belief may be a moment behind), or because somebody asked for it just then,
+    and the line says so, if whoever decided it had the time to write one."""
+    reasons = _reasons(history, known)
+    for one in _unclean(known):
+        said = reasons.get((one.key, one.zxid))
+        is_asked = any(_asks_uncleanly(call, one.key) and could_act_at(call, one.at_ms) for call in history.calls)
+        if not one.unclean_allowed and not (is_asked and (said is None or said.startswith(_UNCLEAN_ASKED))):
+            yield one.key, f"leader {one.state.leader} was not in the ISR before; not allowed, nor asked for: {said}"
+
+
+def s17_unclean_choices_are_logged_as_such(history: History, known: Known) -> Iterator[Wrong]:
+    reasons = _reasons(history, known)
+    for one in _unclean(known):
+        said = reasons.get((one.key, one.zxid))
+        if said is not None and _UNCLEAN not in said:
+            yield one.key, f"the unclean choice of {one.state.leader} is recorded as {said!r}"
+
+
+def _unclean(known: Known) -> Iterator[Written]:
+    """Elections of whom the ISR before did not have."""
+    for one in known.written:
+        before, after = one.before, one.state
+        if before is None or not one.by_controller or after.leader_epoch == before.leader_epoch:
+            continue
+        if after.leader != NO_LEADER and is_unclean(before, after):
+            yield one
+
+
+def _reasons(history: History, known: Known) -> dict[tuple[Key, int], str]:
+    """By partition and zxid; what a successor found tells no reason."""
+    return {(one.key, one.zxid): reason for one, reason in _recorded(history, known) if reason != FOUND}
+
+
+def _asks_uncleanly(call: Call, key: Key) -> bool:
+    asked = call.detail
+    if not isinstance(asked, ElectAsked) or not asked.is_unclean or key in call.refused:
+        return False
+    return asked.partitions is None or key in asked.partitions
 
 
 RULES: Final[tuple[RunRule, ...]] = tuple(

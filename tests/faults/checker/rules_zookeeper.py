@@ -7,81 +7,14 @@ them keeps anything from one commit to the next; what a rule has to remember is 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
-from tests.faults.checker.history import ANY_VERSION, Commit, History, Write
+from tests.faults.checker.history import ANY_VERSION, History
 from tests.faults.checker.replay import Assigned, Key, State, StateChange, Step, World
+from tests.faults.checker.writers import Rule, Wrong, controller_writes, is_by_controller, is_by_process
 
-Wrong = tuple[Key | None, str]
-Rule = Callable[[History, Step, World], Iterator[Wrong]]
-
-SEAT, EPOCH = "/controller", "/controller_epoch"
 NO_LEADER: Final = -1
-#: what a process of ours writes without holding the seat: its registration, what every cluster has, announcements
-_OWN = re.compile(
-    r"/brokers/ids/\d+|/brokers/seqid|/cluster/id|/feature|/controller|/controller_epoch"
-    r"|/(isr_change_notification|log_dir_event_notification)/.*"
-    r"|/[a-z_]+|/(brokers|config|admin)/[a-z_]+"
-)
-
-
-def controller_writes(commit: Commit) -> list[Write]:
-    """What only controllers may write."""
-    return [
-        one
-        for one in commit.writes
-        if one.kind != "check"
-        and not (_OWN.fullmatch(one.path) and not (one.kind == "delete" and "_notification/" in one.path))
-        and not one.path.startswith("/brokers/ids/")
-    ]
-
-
-def is_by_process(step: Step, world: World) -> bool:
-    """By a broker process of ours, not by a tool."""
-    return step.commit.session in world.sessions
-
-
-def is_by_controller(step: Step) -> bool:
-    return step.seat_before is not None and step.seat_before == step.commit.session
-
-
-def is_direct(history: History, step: Step) -> bool:
-    """A leader of an older protocol level writes its ISR itself: leader and leader epoch stay."""
-    return history.has_foreign_writers and all(
-        one.before and one.after and one.before[:2] == one.after[:2] for one in step.states
-    )
-
-
-def s01_the_epoch_rises_by_one_with_each_claim(history: History, step: Step, world: World) -> Iterator[Wrong]:
-    is_first = step.epoch_before is None
-    if step.epoch_before != step.epoch_after and not is_first:
-        if not step.is_claim:
-            yield None, f"/controller_epoch became {step.epoch_after} without a claim of /controller"
-        elif step.epoch_after != (step.epoch_before or 0) + 1:
-            yield None, f"/controller_epoch went from {step.epoch_before} to {step.epoch_after}"
-    if step.is_claim and step.epoch_before == step.epoch_after and is_by_process(step, world):
-        yield None, f"/controller was claimed and the epoch stayed {step.epoch_after}"
-
-
-def s03_s04_only_who_holds_the_seat_writes(history: History, step: Step, world: World) -> Iterator[Wrong]:
-    """By the seat's own session: whoever was deposed, S3, does not hold it any more."""
-    written = controller_writes(step.commit)
-    if not written or not is_by_process(step, world) or is_by_controller(step) or is_direct(history, step):
-        return
-    who = world.sessions[step.commit.session]
-    key = step.states[0].key if step.states else None
-    yield key, f"broker {who} wrote {written[0].path} while /controller was {_owner(step.seat_before, world)}"
-
-
-def s03_every_write_of_a_controller_is_fenced(history: History, step: Step, world: World) -> Iterator[Wrong]:
-    """The transaction itself checks the epoch's version and the seat: a race cannot slip through."""
-    written = controller_writes(step.commit)
-    if not written or not is_by_process(step, world) or is_direct(history, step):
-        return
-    checked = {one.path for one in step.commit.writes if one.kind == "check"}
-    if missing := {SEAT, EPOCH} - checked:
-        yield None, f"{written[0].path} was written without a check of {' and '.join(sorted(missing))}"
 
 
 def s02_s09_states_carry_their_writers_epoch(history: History, step: Step, world: World) -> Iterator[Wrong]:
@@ -141,14 +74,13 @@ def s13_the_isr_is_within_the_assignment(history: History, step: Step, world: Wo
             yield key, f"ISR {state.isr} has members outside of replicas {assigned.replicas}"
 
 
-def s14_leaders_come_from_the_isr(history: History, step: Step, world: World) -> Iterator[Wrong]:
+def s14_clean_elections_add_nobody(history: History, step: Step, world: World) -> Iterator[Wrong]:
+    """Whether another one was allowed, `rules_asked.py` finds out."""
     for one in _elections(step):
         before, after = one.before, one.after
         assert before is not None
-        if is_unclean(before, after):
-            if not is_unclean_allowed(history, step, world, one):
-                yield one.key, f"leader {after.leader} was not in ISR {before.isr}, and unclean is not allowed"
-        elif added := set(after.isr) - set(before.isr):
+        added = set(after.isr) - set(before.isr)
+        if added and not is_unclean(before, after):
             yield one.key, f"an election added {sorted(added)} to the ISR"
 
 
@@ -256,12 +188,6 @@ def is_unclean(before: State, after: State | None) -> bool:
     return after is not None and after.leader not in before.isr
 
 
-def is_unclean_allowed(history: History, step: Step, world: World, one: StateChange) -> bool:
-    """By configuration as of this commit (belief may be a moment behind), or because somebody asked for it."""
-    asked = any(call.what == "elect-unclean" and call.begun_ms <= step.commit.at_ms for call in history.calls)
-    return asked or world.is_unclean_allowed(one.key[0], history.unclean_default)
-
-
 def assigned_of(world: World, key: Key) -> Assigned | None:
     topic = world.topics.get(key[0])
     return None if topic is None else topic.partitions.get(key[1])
@@ -282,10 +208,6 @@ def _is_settled(history: History, step: Step, world: World, broker_id: int) -> b
 def _has_lost_states(world: World, name: str) -> bool:
     return any((name, number) in world.last_states and (name, number) not in world.states
                for number in world.topics[name].partitions)  # fmt: skip
-
-
-def _owner(session: int | None, world: World) -> str:
-    return "vacant" if session is None else f"held by broker {world.sessions.get(session, '?')}"
 
 
 RULES: Final[tuple[Rule, ...]] = tuple(value for name, value in sorted(globals().items()) if re.match(r"s\d\d_", name))

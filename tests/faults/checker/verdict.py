@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from tests.faults.checker import rules_asked, rules_told, rules_zookeeper
+from tests.faults.checker import (
+    rules_asked,
+    rules_askings,
+    rules_calls,
+    rules_end,
+    rules_seat,
+    rules_told,
+    rules_zookeeper,
+)
 from tests.faults.checker.history import History
 from tests.faults.checker.known import Known
 from tests.faults.checker.replay import Key, replay
 
+STEP_RULES: Final = (*rules_seat.RULES, *rules_zookeeper.RULES)
+RUN_RULES: Final = (*rules_told.RULES, *rules_asked.RULES, *rules_askings.RULES, *rules_calls.RULES, *rules_end.RULES)
 #: of one rule so many findings are kept: the first ones say it
 FINDINGS_PER_RULE = 5
 #: of a partition's story the last lines are printed
@@ -35,14 +45,14 @@ def judge(history: History) -> list[Finding]:
     findings: list[Finding] = []
     known = None
     for step, world in replay(history):
-        known = known or Known(world)
+        known = known or Known(world, history.unclean_default)
         known.note(step, world)
-        for rule in rules_zookeeper.RULES:
+        for rule in STEP_RULES:
             for key, text in rule(history, step, world):
                 findings.append(Finding(rule.__name__, key, text, step.commit.zxid))
     assert known is not None, "an empty history is refused"
     known.registrations = [*known.world.past, *known.world.registered.values()]
-    for run_rule in (*rules_told.RULES, *rules_asked.RULES):
+    for run_rule in RUN_RULES:
         findings += [Finding(run_rule.__name__, key, text) for key, text in run_rule(history, known)]
     return _few_of_each(findings)
 

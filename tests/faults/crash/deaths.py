@@ -124,7 +124,7 @@ class _Observer:
         if self._place is not None and (place, self.passed[place]) == self._place:
             self.has_died = True
             cluster, broker_id = self._stage.cluster, member.broker_id
-            cluster.fault("kill", f"{broker_id} at {place}", can_move_seat=True)
+            cluster.fault(f"kill at {place}", broker_id, can_move_seat=True)
             cluster.kill(broker_id)
             # in nobody's context: a timer of the dead never fires
             cluster.loop.call_later(BACK_AFTER_S, cluster.start, broker_id, context=nobody())

@@ -16,17 +16,15 @@ from typing import Any
 
 import msgspec
 
-from controller import wire
 from controller.core.lines import Line
 from controller.metrics import Meters
-from tests.faults.checker.history import Call, End, Fault, History, Rpc, from_ops, json_of
+from tests.faults.checker.history import Asking, Call, End, Fault, History, Rpc, from_ops, json_of
 from tests.faults.simulate.loop import Clock, Process, VirtualLoop
 from tests.faults.simulate.member import SESSION_TIMEOUT_MS, Member
 from tests.faults.simulate.network import Exchange, Network
-from tests.faults.simulate.told import rpc_of
+from tests.faults.simulate.told import ASKED, TOLD, asking_of, rpc_of
 from tests.faults.simulate.zookeeper import TICK_S, SimClient, SimZooKeeper
 
-RPCS = (wire.LEADER_AND_ISR, wire.UPDATE_METADATA, wire.STOP_REPLICA)
 REST_POLL_S = 0.25
 
 
@@ -41,6 +39,7 @@ class SimCluster:
         self.meters = Meters()
         self.lines: list[Line] = []
         self.rpcs: list[Rpc] = []
+        self.askings: list[Asking] = []
         self.calls: list[Call] = []
         self.faults: list[Fault] = []
         self.bugs: list[str] = []
@@ -122,16 +121,21 @@ class SimCluster:
     def heal(self) -> None:
         """Everything works again, everybody runs again."""
         self.network.heal()
+        for client in self.zookeeper.clients:
+            client.keep_answers()
         for broker_id in self.broker_ids:
             self.heal_zookeeper(broker_id)
             if broker_id in self.members:
                 self.members[broker_id].process.thaw()
             else:
                 self.start(broker_id)
-        self.fault("heal", "everything", can_move_seat=True)
+        self.fault("heal", "everything")
 
-    def fault(self, kind: str, target: object = "", *, can_move_seat: bool = False) -> None:
-        self.faults.append(Fault(self.zookeeper.now_ms, kind, str(target), can_move_seat))
+    def fault(self, kind: str, target: object = "", *, can_move_seat: bool = False, lasts_s: float = 0.0) -> None:
+        broker_id = target if isinstance(target, int) else None
+        said = f"{target} for {lasts_s:.1f} s" if lasts_s else str(target)
+        now_ms, lasts_ms = self.zookeeper.now_ms, round(lasts_s * 1_000)
+        self.faults.append(Fault(now_ms, kind, said, can_move_seat, broker_id, lasts_ms))
 
     def note(self, text: str) -> None:
         self.notes.append(text)
@@ -140,8 +144,9 @@ class SimCluster:
         self.calls.append(Call(what, subject, self.zookeeper.now_ms, None, None, detail))
         return len(self.calls) - 1
 
-    def call_ended(self, number: int, outcome: Any) -> None:
-        self.calls[number] = self.calls[number]._replace(ended_ms=self.zookeeper.now_ms, outcome=outcome)
+    def call_ended(self, number: int, outcome: Any, refused: frozenset[tuple[str, int]]) -> None:
+        ended = {"ended_ms": self.zookeeper.now_ms, "outcome": outcome, "refused": refused}
+        self.calls[number] = self.calls[number]._replace(**ended)
 
     # ------------------------------------------------------------------ evidence
 
@@ -153,8 +158,10 @@ class SimCluster:
     def _witness(self, exchange: Exchange) -> None:
         self._trace.update(f"{self.loop.time():.6f} {exchange.sender} {exchange.receiver} {exchange.path}".encode())
         self._trace.update(exchange.body)
-        if exchange.path in RPCS and exchange.status == 200:
+        if exchange.path in TOLD and exchange.status == 200:
             self.rpcs.append(rpc_of(exchange, self.zookeeper.now_ms))
+        elif exchange.path in ASKED and exchange.status == 200:
+            self.askings.append(asking_of(exchange, self.zookeeper.now_ms))
 
     def trace_hash(self) -> str:
         """Of everything that was exchanged and committed, with its moment."""
@@ -169,6 +176,7 @@ class SimCluster:
         return History(
             commits=commits,
             rpcs=self.rpcs,
+            askings=self.askings,
             lines=[msgspec.to_builtins(one) for one in self.lines],
             calls=self.calls,
             faults=self.faults,

@@ -41,7 +41,7 @@ def _freeze(player: Player, draw: Random) -> None:
     """F2, F3, F20: for less or for more than the session time-out."""
     member, length_s = player.some(draw), draw.choice((0.5, 2.0, 3.9, 5.0, 9.0))
     if member is not None:
-        player.cluster.fault("freeze", f"{member.broker_id} for {length_s} s", can_move_seat=True)
+        player.cluster.fault("freeze", member.broker_id, can_move_seat=True, lasts_s=length_s)
         member.process.freeze()
         player.later(length_s, lambda: None if member.process.is_dead else member.process.thaw())
 
@@ -59,7 +59,7 @@ def _cut(player: Player, draw: Random) -> None:
     member, length_s, is_loud = player.some(draw), draw.choice((0.3, 2.0, 6.0)), draw.random() < 0.5
     if member is not None:
         broker_id = member.broker_id
-        player.cluster.fault("cut", f"{broker_id} for {length_s} s", can_move_seat=True)
+        player.cluster.fault("cut", broker_id, can_move_seat=True, lasts_s=length_s)
         player.cluster.cut(broker_id, is_loud=is_loud)
         player.later(length_s, lambda: player.cluster.heal_zookeeper(broker_id))
 
@@ -68,13 +68,13 @@ def _lose_answer(player: Player, draw: Random) -> None:
     """F7: what is asked next is done, and its answer lost."""
     member = player.some(draw)
     if member is not None and member.zk is not None:
-        player.cluster.fault("lose answer", member.broker_id, can_move_seat=True)
+        player.cluster.fault("lose answer", member.broker_id)
         member.zk.lose_next_answer()
 
 
 def _restart_zookeeper(player: Player, draw: Random) -> None:
     """F8: every connection breaks, sessions live on."""
-    player.cluster.fault("restart ZooKeeper", can_move_seat=True)
+    player.cluster.fault("restart ZooKeeper")
     for client in list(player.cluster.zookeeper.clients):
         client.disconnect()
 
@@ -83,7 +83,7 @@ def _slow_zookeeper(player: Player, draw: Random) -> None:
     """F10, F11."""
     member, length_s, slow_s = player.some(draw), draw.uniform(1.0, 5.0), draw.choice((0.05, 0.4))
     if member is not None and (client := member.zk) is not None:
-        player.cluster.fault("slow ZooKeeper", f"{member.broker_id} for {length_s:.1f} s", can_move_seat=True)
+        player.cluster.fault("slow ZooKeeper", member.broker_id, lasts_s=length_s)
         client.latency_s = (slow_s / 10, slow_s)
         player.later(length_s, lambda: setattr(client, "latency_s", type(client).latency_s))
 
@@ -95,7 +95,7 @@ def _link_fault(player: Player, draw: Random, kind: str, **values: Any) -> None:
     if member is None:
         return
     link = cluster.network.link(member.name, f"b{draw.choice(others)}:80")
-    cluster.fault(kind, f"{member.broker_id} for {length_s} s")
+    cluster.fault(kind, member.broker_id, lasts_s=length_s)
     before = {name: getattr(link, name) for name in values}
     for name, value in values.items():
         setattr(link, name, value)

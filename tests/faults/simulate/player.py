@@ -16,6 +16,7 @@ from tests.faults.simulate.member import Member
 
 CALL_TIMEOUT_S: Final = 10.0
 FINISH_TRIES: Final = 30
+NOTHING: Final[frozenset[tuple[str, int]]] = frozenset()
 
 
 async def pause(cluster: SimCluster, seconds: float) -> None:
@@ -78,13 +79,13 @@ class Player:
         """As a client does: of whoever is active now, with a time-out."""
         cluster = self.cluster
         number = cluster.call_begun(what, subject, event)
-        outcome = "refused"
+        outcome, refused = "refused", NOTHING
         for member in [m for _, m in sorted(cluster.members.items()) if m.door.is_active]:
             asking = member.process.start(_answer_of(member, event))
             done, _ = await asyncio.wait([asking], timeout=CALL_TIMEOUT_S)
-            outcome = asking.result() if done else "unknown"
+            outcome, refused = asking.result() if done else ("unknown", NOTHING)
             break
-        cluster.call_ended(number, outcome)
+        cluster.call_ended(number, outcome, refused)
 
     def assignment(self, topic: str) -> dict[int, list[int]]:
         said: Any = json_of(self.cluster.zookeeper.read(f"/brokers/topics/{topic}") or b"")
@@ -96,11 +97,14 @@ class Player:
             self.cluster.zookeeper.commit(0, [Create(path, data)])
 
 
-async def _answer_of(member: Member, event: Event) -> str:
+async def _answer_of(member: Member, event: Event) -> tuple[str, frozenset[tuple[str, int]]]:
+    """With the partitions that were refused each for itself."""
     try:
         reply = await member.ask(event)
     except (NotControllerError, BusyError):
-        return "refused"
+        return "refused", NOTHING
     if reply.is_unknown:
-        return "unknown"
-    return "ok" if reply.code == 0 else "refused"
+        return "unknown", NOTHING
+    outcomes = reply.body if isinstance(reply.body, list) else []
+    refused = frozenset((one.topic, one.partition) for one in outcomes if one.code != 0)
+    return "ok" if reply.code == 0 else "refused", refused

@@ -14,13 +14,16 @@ import structlog
 
 from tests.faults.checker.history import End, History
 from tests.faults.checker.verdict import Finding, judge
+from tests.faults.operations import PROBE
 from tests.faults.simulate.cluster import SimCluster
 from tests.faults.simulate.loop import StuckError, VirtualLoop
+from tests.faults.simulate.player import Player, pause
 from tests.faults.simulate.schedule import play_schedule
 
 #: virtual seconds: D14, with the waits of every back-off on the way
 REST_S = 60.0
 FIRST_S = 30.0
+NOTICED_S = 6.0
 #: what is worth telling, of what processes log
 _BUGS = ("term.failed",)
 
@@ -84,6 +87,14 @@ def _cluster_in(loop: VirtualLoop, seed: str, folder: Path, brokers: int, balanc
     return cluster
 
 
+async def _is_probed(cluster: SimCluster, seed: str) -> bool:
+    """Ask for something when what fell last has been noticed by everybody; then all has to be at rest again."""
+    await pause(cluster, NOTICED_S)
+    await cluster.come_to_rest(REST_S)
+    await Player(cluster, seed).ask(*PROBE)
+    return await cluster.come_to_rest(REST_S) is not None
+
+
 async def _play(cluster: SimCluster, seed: str, play: Play) -> End:
     for broker_id in cluster.broker_ids:
         cluster.start(broker_id)
@@ -91,6 +102,8 @@ async def _play(cluster: SimCluster, seed: str, play: Play) -> End:
         await cluster.come_to_rest(FIRST_S)
         await play(cluster, seed)
         rested_ms = await cluster.come_to_rest(REST_S)
+        if rested_ms is not None and not await _is_probed(cluster, seed):
+            rested_ms = None
     except StuckError:
         rested_ms = None
     if rested_ms is None:

@@ -18,20 +18,25 @@ OPERATIONS_SHARE: Final = 0.55
 PAUSES_S: Final = (0.0, 0.003, 0.02, 0.2, 1.0, 2.5, 5.0)
 
 
-async def play_schedule(cluster: SimCluster, seed: str) -> None:
+async def play_schedule(cluster: SimCluster, seed: str, *, operations_share: float = OPERATIONS_SHARE) -> None:
     """Begin with a topic, do what is drawn, heal, and wait for every answer."""
     player = Player(cluster, seed)
     draw = player.random
     _operate(player, "create")
     await pause(cluster, 0.5)
     for _ in range(ACTS):
-        if draw.random() < OPERATIONS_SHARE:
+        if draw.random() < operations_share:
             _operate(player, draw.choice(sorted(OPERATIONS)))
         else:
             FAULTS[draw.choice(sorted(FAULTS))](player, draw)
         await pause(cluster, draw.choice(PAUSES_S) * draw.random())
     cluster.heal()
     await player.finish()
+
+
+async def play_operations(cluster: SimCluster, seed: str) -> None:
+    """The same without a fault."""
+    await play_schedule(cluster, seed, operations_share=1.0)
 
 
 def _operate(player: Player, name: str) -> None:

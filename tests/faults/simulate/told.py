@@ -1,10 +1,13 @@
-"""What a broker was told, read from the bytes of an exchange, as the checker wants it."""
+"""What a broker was told, and what it asked, read from the bytes of an exchange, as the checker wants it."""
 
 from __future__ import annotations
 
 from controller import wire
-from tests.faults.checker.history import Row, Rpc, Stop
+from tests.faults.checker.history import Asking, Row, Rpc, Stop, Wish
 from tests.faults.simulate.network import Exchange
+
+TOLD = (wire.LEADER_AND_ISR, wire.UPDATE_METADATA, wire.STOP_REPLICA)
+ASKED = (wire.ALTER_PARTITION, wire.CONTROLLED_SHUTDOWN)
 
 
 def rpc_of(exchange: Exchange, at_ms: int) -> Rpc:
@@ -44,3 +47,22 @@ def rpc_of(exchange: Exchange, at_ms: int) -> Rpc:
         sent_zxid=exchange.sent_zxid,
         sent_late_s=exchange.sent_late_s,
     )
+
+
+def asking_of(exchange: Exchange, at_ms: int) -> Asking:
+    """What a broker asked of who it believed to control, with the answer."""
+    sender_id, sender_epoch = map(int, exchange.headers[wire.SENDER].split(" "))
+    kind = exchange.path.rpartition("/")[2]
+    if exchange.path == wire.CONTROLLED_SHUTDOWN:
+        left = wire.decode(exchange.answer, wire.ControlledShutdownAnswer)
+        remaining = tuple((one.topic, one.partition) for one in left.remaining)
+        return Asking(at_ms, kind, sender_id, sender_epoch, left.error_code, remaining=remaining)
+    answer = wire.decode(exchange.answer, wire.AlterPartitionAnswer)
+    granted = {(t.topic_id, r.partition): r.version for t in answer.topics for r in t.partitions if r.error_code == 0}
+    wishes = tuple(
+        Wish(t.topic_id, r.partition, tuple((m.broker_id, m.broker_epoch) for m in r.isr),
+             granted.get((t.topic_id, r.partition)))
+        for t in wire.decode(exchange.body, wire.AlterPartitionRequest).topics
+        for r in t.partitions
+    )  # fmt: skip
+    return Asking(at_ms, kind, sender_id, sender_epoch, answer.error_code, wishes)

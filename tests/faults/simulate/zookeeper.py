@@ -82,6 +82,9 @@ class SimClient(FakeClient):
     def lose_next_answer(self) -> None:
         self._fault = "answer"
 
+    def keep_answers(self) -> None:
+        self._fault = None
+
     # ------------------------------------------------------------------ what the server does
 
     def disconnect(self) -> None:

@@ -1,0 +1,145 @@
+"""Rules about calls and what became of them: granted means done, refused means not done, and what was last asked for
+stands in the end. Of the whole run, as in `rules_told.py`; a call counts within its own window of time.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from controller.core.events import (
+    ConfigAsked,
+    CreateTopicAsked,
+    DeleteTopicAsked,
+    DrainAsked,
+    Event,
+    GrowTopicAsked,
+    ReassignAsked,
+    UndrainAsked,
+)
+from tests.faults.checker.history import SLACK_MS, Call, History, json_of
+from tests.faults.checker.known import Known, RunRule
+from tests.faults.checker.replay import Key, topic_of
+from tests.faults.checker.writers import REQUEST_NODES, Wrong
+
+#: so long after its caller was told nothing, a request may still be carried out
+UNKNOWN_FOR_MS: Final = 15_000
+FOREVER_MS: Final = 1 << 60
+
+_REASSIGN: Final = REQUEST_NODES[0]
+
+
+def could_act_at(call: Call, at_ms: int) -> bool:
+    """Whether what happened then can be the work of this call."""
+    if call.outcome == "refused":
+        return False
+    return call.begun_ms - SLACK_MS <= at_ms <= _until_ms(call) + SLACK_MS
+
+
+def _until_ms(call: Call) -> int:
+    if call.ended_ms is None:
+        return FOREVER_MS
+    return call.ended_ms + (UNKNOWN_FOR_MS if call.outcome == "unknown" else 0)
+
+
+def _wish_of(event: Event) -> tuple[str, Callable[[bytes | None], bool]] | None:
+    """Where an operation shows, and whether what stands there is what it asks for."""
+    match event:
+        case CreateTopicAsked(name=name):
+            return f"/brokers/topics/{name}", lambda data: data is not None
+        case GrowTopicAsked(name=name, count=count):
+            return f"/brokers/topics/{name}", lambda data: _count_in(data) >= count
+        case DeleteTopicAsked(name=name):
+            return f"/admin/delete_topics/{name}", lambda data: data is not None
+        case ConfigAsked(kind="topics", entity=name, values=values):
+            return f"/config/topics/{name}", lambda data: _has_values(data, values)
+        case DrainAsked(broker_id=broker_id, is_shutdown=False):
+            return f"/klamm/draining/{broker_id}", lambda data: data is not None
+        case UndrainAsked(broker_id=broker_id):
+            return f"/klamm/draining/{broker_id}", lambda data: _drained_by(data) != "hand"
+    return None
+
+
+def _count_in(data: bytes | None) -> int:
+    topic = None if data is None else topic_of(data, 0)
+    return 0 if topic is None else len(topic.partitions)
+
+
+def _has_values(data: bytes | None, values: Any) -> bool:
+    said = (json_of(data or b"{}") or {}).get("config", {})
+    return all(said.get(name) == value for name, value in values.items())
+
+
+def _drained_by(data: bytes | None) -> str | None:
+    return None if data is None else (json_of(data) or {}).get("by")
+
+
+def s30_what_was_granted_was_done(history: History, known: Known) -> Iterator[Wrong]:
+    """While it was asked for, or it stood already."""
+    for call in history.calls:
+        wish = _wish_of(call.detail)
+        if call.outcome != "ok" or wish is None:
+            continue
+        path, is_done = wish
+        window = call.begun_ms - SLACK_MS, (call.ended_ms or FOREVER_MS) + SLACK_MS
+        if isinstance(call.detail, DeleteTopicAsked):  # that there is none is what was wanted
+            topic = known.stood(f"/brokers/topics/{call.detail.name}", *window)
+            if any(one.data is None for one in topic):
+                continue
+        if not any(is_done(one.data) for one in known.stood(path, *window)):
+            yield None, f"{call.what} {call.subject} was answered with ok, and {path} never said so meanwhile"
+
+
+def s30_what_was_refused_was_not_done(history: History, known: Known) -> Iterator[Wrong]:
+    """What a controller did meanwhile, another call has to explain."""
+    for call in history.calls:
+        wish = _wish_of(call.detail)
+        if call.outcome != "refused" or wish is None or isinstance(call.detail, UndrainAsked):
+            continue
+        path, is_done = wish
+        for before, after in known.changes(path):
+            if not (call.begun_ms <= after.at_ms <= (call.ended_ms or 0) and after.by_controller):
+                continue
+            others = (one for one in history.calls if could_act_at(one, after.at_ms))
+            is_new = is_done(after.data) and not is_done(before.data)
+            if is_new and not any((_wish_of(one.detail) or ("",))[0] == path for one in others):
+                yield None, f"{call.what} {call.subject} was refused, and {path} says that it was done"
+
+
+def s21_what_was_asked_for_last_stands(history: History, known: Known) -> Iterator[Wrong]:
+    """A reassignment that was granted, and that nobody took back, has happened when all has come to rest."""
+    if history.end is None or history.end.converged_after_ms is None:
+        return
+    for call in history.calls:
+        if not isinstance(call.detail, ReassignAsked) or call.outcome != "ok":
+            continue
+        for key, target in call.detail.targets.items():
+            if target is None or key in call.refused or _is_overridden(history, known, key, call):
+                continue
+            topic = known.world.topics.get(key[0])
+            place = None if topic is None else topic.partitions.get(key[1])
+            if place is None or place.replicas != tuple(target):
+                yield key, f"replicas {target} were granted and never taken back, and in the end they are {place}"
+
+
+def _is_overridden(history: History, known: Known, key: Key, call: Call) -> bool:
+    """Whether somebody may have asked for something else at the same time or later: by a call, a tool, a deletion."""
+    for other in history.calls:
+        if other is not call and other.outcome != "refused" and _until_ms(other) >= call.begun_ms - SLACK_MS:
+            match other.detail:
+                case ReassignAsked(targets=targets) if key in targets and key not in other.refused:
+                    return True
+                case CreateTopicAsked(name=name) | DeleteTopicAsked(name=name) if name == key[0]:
+                    return True
+    since_ms = call.begun_ms - SLACK_MS
+    nodes = (_REASSIGN, f"/admin/delete_topics/{key[0]}")
+    if any(one.data is not None for path in nodes for one in known.stood(path, since_ms, FOREVER_MS)):
+        return True
+    written = known.values.get(f"/brokers/topics/{key[0]}", ())
+    return any(not one.by_controller and one.at_ms >= since_ms for one in written)
+
+
+RULES: Final[tuple[RunRule, ...]] = tuple(
+    value for name, value in sorted(globals().items()) if re.match(r"s\d\d_", name)
+)

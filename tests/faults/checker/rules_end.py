@@ -1,0 +1,103 @@
+"""Rules about how a run went on and ended: every call answered, everything at rest, the seat moved for a reason only.
+
+Of the whole run, as in `rules_told.py`; most of them say nothing about a run whose end is not known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from tests.faults.checker.history import SLACK_MS, Fault, History
+from tests.faults.checker.known import Known, RunRule
+from tests.faults.checker.writers import Wrong
+
+#: a fault that is over and a session time-out that has passed: so much longer may the seat be lost because of it
+FELT_FOR_MS: Final = 3_000
+
+
+def l01_at_rest_somebody_controls_and_does_what_is_asked(history: History, known: Known) -> Iterator[Wrong]:
+    for one in history.calls:
+        if one.what == "probe" and one.outcome != "ok":
+            yield None, f"at rest, making topic {one.subject} ended as {one.outcome}"
+
+
+def l13_every_call_is_answered(history: History, known: Known) -> Iterator[Wrong]:
+    if history.end is not None:
+        for one in history.calls:
+            if one.ended_ms is None:
+                yield None, f"{one.what} {one.subject} was never answered"
+
+
+def l14_it_converges(history: History, known: Known) -> Iterator[Wrong]:
+    """Within its time after healing: one controller, every view ZooKeeper's, everybody led who can be, nothing left."""
+    end = history.end
+    if end is None:
+        return
+    if end.converged_after_ms is None:
+        yield None, f"not converged {end.allowed_ms} ms after healing"
+    if len(end.active_ids) != 1:
+        yield None, f"active controllers at the end: {end.active_ids}"
+    world = known.world
+    states = {key: (one.leader, one.leader_epoch, one.isr, one.version) for key, one in world.states.items()}
+    for broker_id, view in sorted(end.views.items()):
+        for key in sorted(states.keys() | view.keys()):
+            if states.get(key) != view.get(key):
+                yield key, f"broker {broker_id} believes {view.get(key)}, ZooKeeper has {states.get(key)}"
+    for key, state in sorted(world.states.items()):
+        if state.leader not in world.registered and set(state.isr) & world.registered.keys():
+            yield key, f"nobody leads it though {sorted(set(state.isr) & world.registered.keys())} could"
+
+
+def l06_l08_no_intent_is_left(history: History, known: Known) -> Iterator[Wrong]:
+    if history.end is None:
+        return
+    pending = re.compile(
+        r"/admin/(delete_topics/.+|reassign_partitions|preferred_replica_election)|/isr_change_not.*/.+"
+    )
+    for path in sorted(known.world.nodes):
+        if pending.fullmatch(path):
+            yield None, f"{path} is left"
+    for name, topic in sorted(known.world.topics.items()):
+        for number, assigned in topic.partitions.items():
+            if assigned.adding or assigned.removing:
+                yield (name, number), f"still being reassigned: {assigned}"
+            if (name, number) not in known.world.states:
+                yield (name, number), "was never led"
+    for broker_id, strays in (history.end.strays or {}).items():
+        yield None, f"broker {broker_id} holds what nobody assigned to it: {strays}"
+
+
+def l15_the_seat_moves_only_for_a_reason(history: History, known: Known) -> Iterator[Wrong]:
+    """Each tenure that another one followed was ended by a fault of its own: one that fell on who held the seat, or on
+    no broker alone, and did so lately enough."""
+    if history.end is None:
+        return
+    causes = [one for one in history.faults if one.can_move_seat]
+    causes.sort(key=lambda one: (one.broker_id is None, _felt_until_ms(one)))  # what explains least is used up first
+    for (holder_id, lost_ms), (epoch, *_) in zip(known.vacated, known.claims[1:], strict=False):
+        cause = next((one for one in causes if _explains(one, holder_id, lost_ms, history)), None)
+        if cause is None:
+            yield None, f"broker {holder_id} lost the seat for no reason; epoch {epoch} followed"
+        else:
+            causes.remove(cause)
+
+
+def _felt_until_ms(fault: Fault) -> int:
+    return fault.at_ms + fault.lasts_ms
+
+
+def _explains(fault: Fault, holder_id: int, lost_ms: int, history: History) -> bool:
+    felt_ms = _felt_until_ms(fault) + history.session_timeout_ms + FELT_FOR_MS
+    return fault.broker_id in (None, holder_id) and fault.at_ms - SLACK_MS <= lost_ms <= felt_ms
+
+
+def no_process_met_a_bug(history: History, known: Known) -> Iterator[Wrong]:
+    for one in history.bugs:
+        yield None, one
+
+
+RULES: Final[tuple[RunRule, ...]] = tuple(
+    value for name, value in sorted(globals().items()) if re.match(r"[sl]\d\d_|no_process", name)
+)

@@ -1,0 +1,55 @@
+"""Who wrote a commit, and which writes only the holder of the seat may make. It judges nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from tests.faults.checker.history import Commit, History, Write
+from tests.faults.checker.replay import Key, Step, World
+
+Wrong = tuple[Key | None, str]
+Rule = Callable[[History, Step, World], Iterator[Wrong]]
+
+SEAT, EPOCH = "/controller", "/controller_epoch"
+REQUEST_NODES: Final = ("/admin/reassign_partitions", "/admin/preferred_replica_election")
+#: what a process of ours writes without holding the seat: its registration, and the ids that are drawn
+_OWN: Final = re.compile(r"/brokers/ids/\d+|/brokers/seqid")
+#: and what it only makes: what every cluster has, and announcements
+_OWN_MADE: Final = re.compile(
+    r"/cluster/id|/(isr_change_notification|log_dir_event_notification)/.*|/[a-z_]+|/(brokers|config|admin)/[a-z_]+"
+)
+
+
+def is_own(one: Write) -> bool:
+    """Whether any process may write this. The epoch and the seat have rules of their own."""
+    if one.path in (SEAT, EPOCH) or _OWN.fullmatch(one.path):
+        return True
+    return one.kind == "create" and one.path not in REQUEST_NODES and _OWN_MADE.fullmatch(one.path) is not None
+
+
+def controller_writes(commit: Commit) -> list[Write]:
+    """What only controllers may write."""
+    return [one for one in commit.writes if one.kind != "check" and not is_own(one)]
+
+
+def is_by_process(step: Step, world: World) -> bool:
+    """By a broker process of ours, not by a tool."""
+    return step.commit.session in world.sessions
+
+
+def is_by_controller(step: Step) -> bool:
+    return step.seat_before is not None and step.seat_before == step.commit.session
+
+
+def is_direct(history: History, step: Step, world: World) -> bool:
+    """A leader of an older protocol level writes its ISR itself, and nothing else: leader and leader epoch stay."""
+    changes = sum(one.kind != "check" for one in step.commit.writes)
+    if not history.has_direct_leaders or not step.states or changes != len(step.states):
+        return False
+    writer = world.sessions.get(step.commit.session)
+    return all(
+        one.before and one.after and one.before[:2] == one.after[:2] and one.after.leader == writer
+        for one in step.states
+    )

@@ -1,0 +1,81 @@
+"""What breaks the rules about calls (`checker/rules_calls.py`) and about unclean choices, which somebody has to have
+asked for: calls of a good history that say something else, and calls that nobody answered for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controller.core.events import (
+    ConfigAsked,
+    CreateTopicAsked,
+    DeleteTopicAsked,
+    DrainAsked,
+    ElectAsked,
+    Event,
+    GrowTopicAsked,
+    ReassignAsked,
+)
+from tests.faults.checker.history import Call, History
+from tests.faults.doctors import Doctor, states_in, with_election
+
+LONG_MS = 60_000
+#: after everything
+LATE_MS = 1 << 50
+
+
+def granted(event: Event, *, begun_ms: int = LATE_MS, ended_ms: int = LATE_MS) -> Doctor:
+    """Somebody asked for it, and was told that it is done."""
+    return lambda history: history.calls.append(Call("asked", "", begun_ms, ended_ms, "ok", event))
+
+
+def with_call(what: str, **said: Any) -> Doctor:
+    """The first call of this kind says something else."""
+
+    def doctor(history: History) -> None:
+        index = next(index for index, one in enumerate(history.calls) if one.what == what)
+        history.calls[index] = history.calls[index]._replace(**said)
+
+    return doctor
+
+
+def with_an_unclean_choice(
+    *, reason: str | None = None, earlier_ms: int = 0, outcome: Any = "ok", topic: str = "orders"
+) -> Doctor:
+    """Broker 4 is elected, whom no ISR had, as somebody asks for it; `reason`: what the lines say."""
+
+    def doctor(history: History) -> None:
+        with_election(leader=4, isr=[4], leader_recovery_state=1)(history)
+        commits = [history.commits[index] for index in states_in(history)]
+        elected = next(c for c in commits if any(b'"leader": 4' in one.data for one in c.writes))
+        asked = ElectAsked(is_unclean=True, partitions=[(topic, 0), (topic, 1)])
+        begun_ms = elected.at_ms - 10 - earlier_ms
+        history.calls.append(Call("elect-unclean", topic, begun_ms, begun_ms + 20, outcome, asked))
+        if reason is not None:
+            history.lines[:] = [
+                {**one, "reason": reason} if one["kind"] == "partition" else one for one in history.lines
+            ]
+
+    return doctor
+
+
+AS_ASKED = "unclean election asked; unclean election"
+BAD_CALLS: dict[str, Doctor] = {
+    "s14_unclean_choices_were_allowed": with_election(leader=4, isr=[4]),
+    "s17_unclean_choices_are_logged_as_such": with_an_unclean_choice(reason="broker 3 is gone"),
+    "s21_what_was_asked_for_last_stands": with_call("reassign", detail=ReassignAsked({("moving", 0): (1, 3)})),
+    "s30_what_was_granted_was_done": granted(CreateTopicAsked("never", 1, 1)),
+    "s30_what_was_refused_was_not_done": with_call("create-topic", outcome="refused"),
+}
+MORE_CALLS: list[tuple[str, Doctor]] = [
+    ("s14_unclean_choices_were_allowed", with_an_unclean_choice()),  # asked for, and the line says otherwise
+    ("s14_unclean_choices_were_allowed", with_an_unclean_choice(reason=AS_ASKED, outcome="refused")),
+    ("s14_unclean_choices_were_allowed", with_an_unclean_choice(reason=AS_ASKED, earlier_ms=LONG_MS)),
+    ("s14_unclean_choices_were_allowed", with_an_unclean_choice(reason=AS_ASKED, topic="moving")),
+    ("s30_what_was_granted_was_done", granted(CreateTopicAsked("orders", 2, 3), begun_ms=0, ended_ms=1)),
+    ("s30_what_was_granted_was_done", granted(DeleteTopicAsked("orders"))),
+    ("s30_what_was_granted_was_done", granted(GrowTopicAsked("orders", 9))),
+    ("s30_what_was_granted_was_done", granted(ConfigAsked("topics", "orders", {"cleanup.policy": "compact"}))),
+    ("s30_what_was_granted_was_done", granted(DrainAsked(1))),
+    ("s30_what_was_refused_was_not_done", with_call("delete-topic", outcome="refused")),
+]

@@ -1,0 +1,46 @@
+"""What breaks the rules of `checker/rules_end.py`: the end of a good history, and its faults, said otherwise."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tests.faults.checker.history import Call, History, Write
+from tests.faults.doctors import Doctor, added
+from tests.faults.doctors_calls import with_call
+
+
+def with_end(**said: Any) -> Doctor:
+    def doctor(history: History) -> None:
+        assert history.end is not None
+        history.end = msgspec.structs.replace(history.end, **said)
+
+    return doctor
+
+
+def with_faults(**said: Any) -> Doctor:
+    """They fell otherwise than they did."""
+
+    def doctor(history: History) -> None:
+        history.faults[:] = [one._replace(**said) for one in history.faults]
+
+    return doctor
+
+
+BAD_END: dict[str, Doctor] = {
+    "l01_at_rest_somebody_controls_and_does_what_is_asked": with_call("probe", outcome="unknown"),
+    "l13_every_call_is_answered": lambda history: history.calls.append(Call("elect", "all", 0, None, None)),
+    "l14_it_converges": with_end(converged_after_ms=None),
+    "l06_l08_no_intent_is_left": added(Write("create", "/admin/delete_topics/orders")),
+    "l15_the_seat_moves_only_for_a_reason": lambda history: history.faults.clear(),
+    "no_process_met_a_bug": lambda history: history.bugs.append("term.failed"),
+}
+MORE_END: list[tuple[str, Doctor]] = [
+    ("l14_it_converges", with_end(views={1: {}})),
+    ("l15_the_seat_moves_only_for_a_reason", with_faults(broker_id=77)),
+    ("l15_the_seat_moves_only_for_a_reason", with_faults(at_ms=0)),
+    ("l15_the_seat_moves_only_for_a_reason", with_faults(can_move_seat=False)),
+    ("l14_it_converges", with_end(active_ids=[1, 2])),
+    ("l06_l08_no_intent_is_left", with_end(strays={1: ["old-0"]})),
+]
