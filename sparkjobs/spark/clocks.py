@@ -32,8 +32,13 @@ def skew_of(events: DataFrame) -> list[SilverSkew]:
     ahead = _ahead_of(trips_in(events))
 
     def gaps_of(cluster: str) -> Gaps:
-        is_of_pair = F.col("event").isin(*OF_PAIRS) | F.col("cause_id").isNotNull()
-        return gaps_in(one_by_one(events.filter((F.col("cluster") == cluster) & is_of_pair), OF_PAIRS | OF_CAUSES))
+        is_election = F.col("event") == "partition_changed"
+        is_of_pair = F.col("event").isin(*OF_PAIRS) | (F.col("event").isin(*OF_CAUSES) & F.col("cause_id").isNotNull())
+        of_pairs = events.filter((F.col("cluster") == cluster) & is_of_pair)
+        if of_pairs.filter(~is_election).isEmpty():
+            return Gaps()  # elections alone prove nothing, and there may be many
+        of_pairs = of_pairs.filter(~is_election | (F.col("to_state") == "OnlinePartition"))
+        return gaps_in(one_by_one(of_pairs, OF_PAIRS | OF_CAUSES))
 
     return [
         row
