@@ -1,12 +1,15 @@
 """The examples in the help of the commands for real brokers: run as they stand but for the addresses, beside a broker
-that is there in ZooKeeper only."""
+that is there in ZooKeeper, and says which versions it serves, but does nothing."""
 
 from __future__ import annotations
 
 import json
 import shlex
 import signal
+import socketserver
+import struct
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +25,8 @@ from tests.shell.test_cli_formats import shape_of
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 CHROOT = "/beside-kafka"
+API_VERSIONS = 18
+OF_A_CONTROLLER = (4, 5, 6, API_VERSIONS)
 #: their machine formats, pinned as those of all others are
 TAKEN_SHAPE = {
     "taken": "bool",
@@ -41,8 +46,30 @@ TAKEN_SHAPE = {
 HANDED_BACK_KEYS = {"handed_back"}
 
 
+class Versions(socketserver.StreamRequestHandler):
+    """ApiVersions v0: the requests of a controller, in all versions. Whatever else is asked ends the connection."""
+
+    def handle(self) -> None:
+        while len(size := self.rfile.read(4)) == 4:
+            key, _, correlation_id = struct.unpack_from(">hhi", self.rfile.read(*struct.unpack(">i", size)))
+            if key != API_VERSIONS:
+                return
+            served = b"".join(struct.pack(">hhh", served, 0, 9) for served in OF_A_CONTROLLER)
+            answer = struct.pack(">ihi", correlation_id, 0, len(OF_A_CONTROLLER)) + served
+            self.wfile.write(struct.pack(">i", len(answer)) + answer)
+
+
 @pytest.fixture
-def kafka(zookeeper: ZooKeeperServer) -> Iterator[str]:
+def broker_port() -> Iterator[int]:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Versions) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever).start()
+        yield server.server_address[1]
+        server.shutdown()
+
+
+@pytest.fixture
+def kafka(zookeeper: ZooKeeperServer, broker_port: int) -> Iterator[str]:
     """What a Kafka broker that is the controller has written; yields the address with the chroot."""
     address = f"127.0.0.1:{zookeeper.client_port}"
     maker = KazooClient(address)
@@ -50,7 +77,8 @@ def kafka(zookeeper: ZooKeeperServer) -> Iterator[str]:
     maker.ensure_path(CHROOT)
     maker.chroot = CHROOT
     registration = {
-        "version": 5, "host": "127.0.0.1", "port": 1, "endpoints": ["PLAINTEXT://127.0.0.1:1"], "jmx_port": -1,
+        "version": 5, "host": "127.0.0.1", "port": broker_port, "jmx_port": -1,
+        "endpoints": [f"PLAINTEXT://127.0.0.1:{broker_port}"],
         "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT"}, "features": {}, "timestamp": "1",
     }  # fmt: skip
     nodes = {
