@@ -7,18 +7,17 @@ is: a `SilverEvent`, a quarantine reason, or a continuation of what stands above
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
-from sparkjobs.parse.layouts import JSON_FIELDS, WRAPPERS, Layout, layout_for
+from sparkjobs.parse.layouts import Layout, layout_for
 from sparkjobs.parse.moments import LAST_MS, day_of, millis_of
 from sparkjobs.parse.ours import row_of_ours
 from sparkjobs.parse.patterns import Shape
 from sparkjobs.parse.shapes import API_NAMES, KEY_LENGTH, RECOVERY_NAMES, REFUSALS, STATE_NAMES, UNLISTED, route
+from sparkjobs.parse.wrappers import second_line, unwrapper
 from sparkjobs.schemas import LINE_KEPT, LINE_LIMIT, BronzeFile, SilverEvent
 
 #: what belongs to the event above: stack traces, indented dumps, closing brackets, nothing
@@ -78,7 +77,7 @@ class LineReader:
         if file.layout is not None and file.layout != "klamm":
             self._layout = layout_for(file.layout)
         self.is_ours = file.layout == "klamm"
-        self.unwrap = _unwrapper(file.wrapper)
+        self.unwrap = unwrapper(file.wrapper)
         places = self._layout.places if self._layout else {}
         self._ts, self._message = places.get("ts", 0), places.get("message", 0)
         self._level, self._logger = places.get("level"), places.get("logger")
@@ -104,7 +103,13 @@ class LineReader:
             return said
         row = self.columns_of(said, head.message)
         event_id = event_id_of(self.file.cluster, row["broker"], head.ts_raw, head.message)
-        return self._event(row, head.ts_raw, ts_utc, line, line_no, event_id=event_id, level=head.level)
+        trace = self._trace_in(line)
+        return self._event(row, head.ts_raw, ts_utc, line, line_no, event_id=event_id, level=head.level, trace=trace)
+
+    def _trace_in(self, line: str) -> str | None:
+        """Of an event that a shipper joined with its stack trace."""
+        below = second_line(line) if self.file.wrapper == "json" else None
+        return below[:LINE_KEPT] if below is not None and is_trace_head(below) else None
 
     def head_of(self, text: str | None, *, is_cut: bool = False) -> Head | str:
         """Of a line without its wrapper; or why it has none."""
@@ -277,24 +282,3 @@ def in_words(row: dict[str, Any]) -> dict[str, Any]:
 def is_trace_head(line: str) -> bool:
     """Whether this continuation names the exception of the event above."""
     return _TRACE_HEAD.fullmatch(line) is not None
-
-
-def _unwrapper(wrapper: str | None) -> Callable[[str], str | None]:
-    if wrapper is None:
-        return lambda line: line.removesuffix("\r")
-    if wrapper == "json":
-        return _from_json
-    around = re.compile(WRAPPERS[wrapper], re.ASCII)
-    return lambda line: around.sub("", line.removesuffix("\r"), count=1)
-
-
-def _from_json(line: str) -> str | None:
-    """What a shipper read: one line, or an event with its stack trace, of which the first line is the event."""
-    try:
-        fields = msgspec.json.decode(line, type=dict[str, Any])
-    except (msgspec.MsgspecError, RecursionError):
-        return None if line.strip() else line
-    for name in JSON_FIELDS:
-        if isinstance(fields.get(name), str):
-            return str(fields[name]).partition("\n")[0].removesuffix("\r")
-    return None

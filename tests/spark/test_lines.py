@@ -191,7 +191,9 @@ def test_a_layout_is_found_behind_a_banner_however_long() -> None:
 
 
 def test_an_event_that_a_shipper_put_together_with_its_trace_is_the_event() -> None:
-    whole = json.dumps({"message": f"{rendered(STOCK, OFFLINE)}\n\tat a.b(C.java:1)\n"})
+    trace = "java.lang.IllegalStateException: no\n\tat a.b(C.java:1)\n"
+    whole = json.dumps({"message": f"{rendered(STOCK, OFFLINE)}\n{trace}"})
     event = read(whole, a_file(STOCK, wrapper="json"))
     assert isinstance(event, SilverEvent)
     assert (event.event, event.to_state) == ("partition_changed", "OfflinePartition")
+    assert event.trace == "java.lang.IllegalStateException: no"
