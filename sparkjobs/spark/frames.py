@@ -4,7 +4,7 @@ with them no shuffle."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -13,6 +13,7 @@ from sparkjobs.arrow import arrow_type, batch_of
 from sparkjobs.schemas import Row, spark_schema
 
 _R = TypeVar("_R", bound=Row)
+_ROWS_TOGETHER: Final = 1_000
 
 
 def frame_of(spark: SparkSession, rows: Iterable[Sequence[Any]], columns: Mapping[str, str]) -> DataFrame:
@@ -34,11 +35,13 @@ def values_in(frame: DataFrame) -> Iterator[dict[str, Any]]:
 
 
 def _packed(batches: Iterable[Any]) -> Iterator[Any]:
+    """A row for some rows: large ones would need room in the JVM several times over."""
     for batch in batches:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.schema) as stream:
-            stream.write_batch(batch)
-        yield pa.RecordBatch.from_pydict({"batch": [sink.getvalue().to_pybytes()]})
+        for start in range(0, len(batch), _ROWS_TOGETHER):
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, batch.schema) as stream:
+                stream.write_batch(batch.slice(start, _ROWS_TOGETHER))
+            yield pa.RecordBatch.from_pydict({"batch": [sink.getvalue().to_pybytes()]})
 
 
 def _rows_in(batch: Any) -> Iterator[dict[str, Any]]:

@@ -38,7 +38,7 @@ PREFERRED: Final = {
     "spark.sql.codegen.wholeStage.cacheMaxEntries": "200",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.driver.memory": "640m",
+    "spark.driver.memory": "1g",
     # otherwise a query whose thread is gone is waited for in vain
     "spark.driver.defaultJavaOptions": "-XX:+ExitOnOutOfMemoryError",
 }
