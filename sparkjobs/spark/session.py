@@ -37,6 +37,12 @@ PREFERRED: Final = {
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.codegen.wholeStage.cacheMaxEntries": "200",
     "spark.ui.enabled": "false",
+    # without a page nobody looks at what was run, and plans of wide tables are long texts
+    "spark.sql.ui.retainedExecutions": "2",
+    "spark.sql.maxPlanStringLength": "1000",
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "200",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "1g",
     # otherwise a query whose thread is gone is waited for in vain
