@@ -18,7 +18,7 @@ def spark() -> Iterator[SparkSession]:
     from sparkjobs.spark.session import session_for
 
     in_haste = {
-        "spark.driver.memory": "3g",  # it keeps something of every plan, and here are hundreds of bundles in one session
+        "spark.driver.memory": "3g",  # it keeps something of every plan, and here are hundreds
         "spark.sql.shuffle.partitions": "2",
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
         "spark.sql.codegen.wholeStage": "false",
