@@ -201,7 +201,12 @@ def merged(earlier: SlotFact, later: SlotFact) -> SlotFact:
             )
         case TimePassed(is_balance_due=is_due), TimePassed():
             return TimePassed(is_due or later.is_balance_due)
-        case TermTold(), TermTold():
-            return later
+        case TermTold(to_ms=to_ms, why=why, why_before=why_before), TermTold():
+            # phases go on being told while the term's own end, or how its predecessor's was, waits to be written down
+            if later.to_ms is not None:
+                to_ms, why = later.to_ms, later.why
+            if later.why_before != "unknown":
+                why_before = later.why_before
+            return TermTold(later.from_ms, later.phases, to_ms, why, why_before)
         case _:
             raise AssertionError("facts of one slot are of one kind")

@@ -20,7 +20,10 @@ TERMS_KEPT = 200
 
 def on_term_told(context: Context, event: TermTold) -> Iterator[Work]:
     known, epoch = context.cluster.duties.terms, context.epoch
-    own = TermZnode(context.cluster.controller_id, event.from_ms, event.to_ms, event.why, dict(event.phases))
+    to_ms, why = event.to_ms, event.why
+    if to_ms is None and epoch in known:  # its end stands; a phase that is told after it takes nothing back
+        to_ms, why = known[epoch].to_ms, known[epoch].why
+    own = TermZnode(context.cluster.controller_id, event.from_ms, to_ms, why, dict(event.phases))
     yield _record(epoch, own)
     before = max((one for one in known if one < epoch), default=None)
     if before is not None and known[before].to_ms is None:

@@ -72,6 +72,13 @@ def test_our_own_end_is_written_down_when_it_is_known() -> None:
     assert cluster.duties.terms[EPOCH] == TermZnode(1, 5_000, 9_000, "resigned")
 
 
+def test_a_phase_that_is_told_after_the_end_takes_the_end_not_back() -> None:
+    cluster, zookeeper = knowing()
+    settle(cluster, TermTold(5_000, {}, to_ms=9_000, why="resigned"), zookeeper)
+    settle(cluster, TermTold(5_000, {"acknowledged": 33.0}), zookeeper)
+    assert cluster.duties.terms[EPOCH] == TermZnode(1, 5_000, 9_000, "resigned", {"acknowledged": 33.0})
+
+
 def test_no_more_than_200_terms_are_kept_and_the_oldest_go() -> None:
     cluster, zookeeper = knowing(**{f"e{epoch}": TermZnode(2, epoch, epoch, "deposed") for epoch in range(1, 251)})
     cluster.controller_epoch = 251

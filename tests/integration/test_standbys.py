@@ -257,5 +257,4 @@ async def test_by_https_commands_page_and_standby_speak_to_the_active_one_and_no
         assert await visit.text("#controller strong") == "broker 100"
         assert visit.complaints == []
     handed = await klamm("takeover", "--dry-run", "--url", standby.url, **trusting)
-    assert "controller   broker 100, epoch 1" in handed[1], handed
-    assert "refused      brokers [1] cannot be spoken to" in handed[1], "it is in ZooKeeper only"
+    assert all(said in handed[1] for said in ("broker 100, epoch 1", "brokers [1] cannot be spoken to")), handed

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from controller.config import LIMITS
-from controller.core.events import LeaderAndIsrAnswered, StopReplicaAnswered, TimePassed, UndrainAsked
+from controller.core.events import LeaderAndIsrAnswered, StopReplicaAnswered, TermTold, TimePassed, UndrainAsked
 from controller.inbox import Inbox, NotControllerError, Reply
 
 P0, P1, P2 = ("a-id", 0), ("a-id", 1), ("b-id", 0)
@@ -44,6 +44,15 @@ async def test_a_fact_ends_the_wait() -> None:
     await asyncio.sleep(0)
     inbox.put(TimePassed())
     assert (await taking).facts == (TimePassed(),)
+
+
+async def test_the_end_of_a_term_and_of_the_one_before_are_not_lost_when_phases_are_told_after_them() -> None:
+    inbox = Inbox(LIMITS)
+    inbox.put(TermTold(5_000, {"told": 20.0}, why_before="session gone"))
+    inbox.put(TermTold(5_000, {"told": 20.0}, to_ms=9_000, why="handed back"))
+    inbox.put(TermTold(5_000, {"told": 20.0, "acknowledged": 33.0}))
+    [fact] = (await inbox.take()).facts
+    assert fact == TermTold(5_000, {"told": 20.0, "acknowledged": 33.0}, 9_000, "handed back", "session gone")
 
 
 async def test_answers_are_merged_by_incarnation_and_kind_and_the_later_word_on_a_replica_stands() -> None:
