@@ -21,6 +21,8 @@ from tests.kafka.past import Dead
 #: grown by and by, and moved to and fro
 OTHER: Final = "growing"
 PARTITIONS: Final = 6
+#: a broker that was heard last so long ago has lost its session of 4 s, with two of ZooKeeper's ticks of 0.5 s
+SESSION_JUDGED_MS: Final = 5_000
 #: how Kafka refuses a topic
 TOO_FEW: Final = "InvalidReplicationFactorException"
 
@@ -60,7 +62,11 @@ class Steps:
         await self.let_pass(self.random.uniform(1, 8))
         broker.send(Signals.SIGCONT)
         dead.to_ms = wall_ms()
-        await until(lambda: self.cluster.is_registered(broker.broker_id), "it is registered again")
+        # until then ZooKeeper may still end the session that it had: it would be gone in the middle of the next step
+        judged_ms = dead.from_ms + SESSION_JUDGED_MS
+        await until(
+            lambda: wall_ms() >= judged_ms and self.cluster.is_registered(broker.broker_id), "it is registered again"
+        )
 
     async def make_topic(self) -> None:
         name = f"other-{self.random.randrange(1 << 30)}"
