@@ -91,11 +91,12 @@ async def _claim(
 async def release(zk: ZooKeeper, *, epoch_version: int | None = None, hand_back: bool = False) -> bool:
     """Give the seat up if our session owns it; with the version of our epoch, only if no other was drawn since.
     `hand_back` says in the same transaction that it is for Kafka's own brokers from now on."""
+    if epoch_version is None:
+        # before the seat is read: whoever claims it from then on has drawn another
+        _, epoch_version = await _read_epoch(zk)
     seat = await read_seat(zk)
     if seat is None or seat.owner != zk.session_id:
         return False
-    if epoch_version is None:
-        _, epoch_version = await _read_epoch(zk)
     notes: list[Create] = []
     if hand_back:
         missing = [path for path in (KLAMM, HANDED_BACK) if (await zk.exists(path)).stat is None]

@@ -18,7 +18,7 @@ from controller.core.states import PartitionStatus
 from controller.core.writes import Create, Set
 from controller.guard import TermGuard
 from controller.store import FencedError, Store
-from controller.zk_model import DeadlinePassedError
+from controller.zk_model import DeadlinePassedError, Node
 from tests.fakes.client import FakeClient
 from tests.fakes.zookeeper import FakeZooKeeper
 from tests.shell.harness import a_broker, a_controller, a_server, settled, state_of, topic_json, until
@@ -155,6 +155,30 @@ async def test_release_leaves_the_seat_of_another_session_alone() -> None:
     assert await claim(other, 1, 0) is not None  # the same broker id, another session
     assert not await release(zk)
     seat = await read_seat(zk)
+    assert seat is not None
+    assert seat.owner == other.session_id
+
+
+@pytest.mark.parametrize("after", [1, 2])
+async def test_a_seat_that_another_claims_while_it_is_released_is_left_to_it(after: int) -> None:
+    """Between any two readings of who releases: an operator deletes the node, and another broker is there at once."""
+    server = await a_server()
+    zk, other = await server.connect(), await server.connect()
+    assert await claim(zk, 1, 0) is not None
+    reading, readings = zk.get, 0
+
+    async def interrupted(path: str, *, watch: bool = False) -> Node | None:
+        nonlocal readings
+        node = await reading(path, watch=watch)
+        readings += 1
+        if readings == after:
+            await other.delete("/controller", -1)
+            assert await claim(other, 2, 0) is not None
+        return node
+
+    zk.get = interrupted  # type: ignore[method-assign]
+    assert not await release(zk)
+    seat = await read_seat(other)
     assert seat is not None
     assert seat.owner == other.session_id
 

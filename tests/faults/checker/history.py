@@ -20,6 +20,9 @@ ANY_VERSION = -1
 NOBODY = 0
 #: between the clocks of the machine that stamp commits, calls and faults
 SLACK_MS = 100
+#: the kind of a fault that asks a process to stop, and how long it may go on asking for its shutdown: three times 5 s
+STOP = "stop"
+STOPS_WITHIN_MS = 15_000
 
 
 class HistoryError(Exception):

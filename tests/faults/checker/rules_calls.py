@@ -18,7 +18,7 @@ from controller.core.events import (
     ReassignAsked,
     UndrainAsked,
 )
-from tests.faults.checker.history import SLACK_MS, Call, History, json_of
+from tests.faults.checker.history import SLACK_MS, STOP, Call, History, json_of
 from tests.faults.checker.known import Known, RunRule
 from tests.faults.checker.replay import Key, topic_of
 from tests.faults.checker.writers import REQUEST_NODES, Wrong
@@ -103,8 +103,14 @@ def s30_what_was_refused_was_not_done(history: History, known: Known) -> Iterato
                 continue
             others = (one for one in history.calls if could_act_at(one, after.at_ms))
             is_new = is_done(after.data) and not is_done(before.data)
+            if isinstance(call.detail, DrainAsked) and _asked_to_stop(history, call.detail.broker_id, after.at_ms):
+                continue  # a broker that stops asks for its own drain
             if is_new and not any((_wish_of(one.detail) or ("",))[0] == path for one in others):
                 yield None, f"{call.what} {call.subject} was refused, and {path} says that it was done"
+
+
+def _asked_to_stop(history: History, broker_id: int, by_ms: int) -> bool:
+    return any(fault.broker_id == broker_id and fault.kind == STOP and fault.at_ms <= by_ms for fault in history.faults)
 
 
 def s21_what_was_asked_for_last_stands(history: History, known: Known) -> Iterator[Wrong]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from tests.faults.checker.history import SLACK_MS, Fault, History
+from tests.faults.checker.history import SLACK_MS, STOP, STOPS_WITHIN_MS, Fault, History
 from tests.faults.checker.known import Known, RunRule
 from tests.faults.checker.writers import Wrong
 
@@ -85,7 +85,8 @@ def l15_the_seat_moves_only_for_a_reason(history: History, known: Known) -> Iter
 
 
 def _felt_until_ms(fault: Fault) -> int:
-    return fault.at_ms + fault.lasts_ms
+    """Who is asked to stop holds the seat until nothing is led by it any more, or it has asked often enough."""
+    return fault.at_ms + fault.lasts_ms + (STOPS_WITHIN_MS if fault.kind == STOP else 0)
 
 
 def _explains(fault: Fault, holder_id: int, lost_ms: int, history: History) -> bool:
