@@ -64,6 +64,7 @@ BAD_CALLS: dict[str, Doctor] = {
     "s14_unclean_choices_were_allowed": with_election(leader=4, isr=[4]),
     "s17_unclean_choices_are_logged_as_such": with_an_unclean_choice(reason="broker 3 is gone"),
     "s21_what_was_asked_for_last_stands": with_call("reassign", detail=ReassignAsked({("moving", 0): (1, 3)})),
+    "s21_the_target_is_what_was_asked_for_last": with_call("reassign", detail=ReassignAsked({("moving", 0): (3, 2)})),
     "s30_what_was_granted_was_done": granted(CreateTopicAsked("never", 1, 1)),
     "s30_what_was_refused_was_not_done": with_call("create-topic", outcome="refused"),
 }
