@@ -22,6 +22,7 @@ from controller.secrets import API_TOKEN, RPC_SECRET
 from tests.faults.chaos.field import Field, elapse
 from tests.faults.chaos.harms import HARMS, fall
 from tests.faults.chaos.player import RealPlayer
+from tests.faults.chaos.pulse import Pulse
 from tests.faults.chaos.rest import end_of, unrest
 from tests.faults.chaos.schedule import WARM_S, Act, Schedule
 from tests.faults.checker.evidence import history_of
@@ -65,6 +66,7 @@ class Round:
         self.schedule = schedule
         self.field = Field(cluster, servers)
         self.player = RealPlayer(self.field)
+        self.pulse = Pulse(self.field)
         self.hits: Counter[str] = Counter()
         self.misses: Counter[str] = Counter()
         self.bugs: list[str] = []
@@ -75,6 +77,7 @@ class Round:
         """Load, fire, healing, rest."""
         async with asyncio.TaskGroup() as group:
             looking = group.create_task(self.field.look())
+            feeling = group.create_task(self.pulse.watch())
             supervising = group.create_task(self._supervise())
             clients = [group.create_task(self.player.play(asks)) for asks in self.schedule.asks]
             await self._warm_up()
@@ -91,8 +94,11 @@ class Round:
                 self.rested_ms = None
             await self.player.finish()
             looking.cancel()
+            feeling.cancel()
             supervising.cancel()
-        return await end_of(self.field, self.rested_ms, REST_S)
+        end = await end_of(self.field, self.rested_ms, REST_S)
+        end.lags = self.pulse.lags
+        return end
 
     async def _warm_up(self) -> None:
         """Load alone, for a while and until enough of it was done."""
@@ -161,7 +167,8 @@ class Round:
         known = history_of(cluster.servers, cluster.chroot, [one.folder for one in cluster.brokers.values()],
                            faults=faults, calls=self.player.calls, end=end)  # fmt: skip
         known.rpcs = list(cluster.witness.completed(known.rpcs))
-        known.askings = cluster.witness.askings
+        known.heard, known.askings = cluster.witness.told, cluster.witness.askings
+        known.sees, known.unfollowed = "ways", cluster.witness.unfollowed
         known.lost_lines = any(HARMS[one.kind].loses_lines for one in faults if one.kind in HARMS)
         known.bugs = [*self.bugs, *self.player.bugs, *_bugs_of(cluster)]
         return known
