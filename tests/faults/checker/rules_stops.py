@@ -15,7 +15,6 @@ from controller.core.formats import decode_marker
 from controller.core.requests import EPOCH_DURING_DELETE
 from tests.faults.checker.history import SLACK_MS, History, Rpc, Stop
 from tests.faults.checker.known import Deleted, Known, RunRule
-from tests.faults.checker.rules_told import has_true_moments
 from tests.faults.checker.rules_zookeeper import slack_of
 from tests.faults.checker.writers import Wrong
 
@@ -47,9 +46,7 @@ def s22_only_replicas_that_were_dropped_are_deleted(history: History, known: Kno
 
 def s22_who_is_wanted_again_is_deleted_first(history: History, known: Known) -> Iterator[Wrong]:
     """To one incarnation, by one controller: once it was told of a later decision that it takes part in, what an
-    earlier one took from it is not to be deleted any more."""
-    if not has_true_moments(history):
-        return
+    earlier one took from it is not to be deleted any more. Such requests are seen in order: there is one at a time."""
     led: dict[tuple[int, int, int, str, int], tuple[int, int]] = {}
     for rpc in history.heard:
         place = rpc.broker_id, rpc.broker_epoch, rpc.controller_epoch

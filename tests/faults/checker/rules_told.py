@@ -83,7 +83,8 @@ def s07_no_incarnation_obeys_what_was_meant_for_another(history: History, known:
 def s24_what_is_deleted_is_not_led_again(history: History, known: Known) -> Iterator[Wrong]:
     """A later controller never knew of it. Who deleted it had the word of all who held it before: to them it sends
     nothing of it since, though to others a request may still have been on its way."""
-    are_true = has_true_moments(history)
+    # whether a request was sent about when it was seen
+    are_true = history.sees == "all" or not any(one.kind in HELD_BACK for one in history.faults)
     for one in history.rpcs:
         for row in one.rows or ():
             gone = known.deleted.get(row.topic_id)
@@ -95,11 +96,6 @@ def s24_what_is_deleted_is_not_led_again(history: History, known: Known) -> Iter
             if one.controller_epoch > gone.epoch or (is_own and had_it and is_late and are_true):
                 text = f"broker {one.broker_id} was told to lead or follow {row.topic_id}"
                 yield None, f"{text}, deleted at {gone.zxid:#x}"
-
-
-def has_true_moments(history: History) -> bool:
-    """Whether a request was sent about when it was seen."""
-    return history.sees == "all" or not any(one.kind in HELD_BACK for one in history.faults)
 
 
 def _is_after(rpc: Rpc, at_ms: int) -> bool:
