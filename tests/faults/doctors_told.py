@@ -77,10 +77,21 @@ def told_to_delete(name: str, leader_epoch: int) -> Doctor:
 def deleted_after_it_was_wanted(history: History) -> None:
     """Broker 1 gets back what it lost, and is told to delete it once more."""
     stopped = next(one for one in history.heard if _stops(2)(one))
-    sent_ms = (stopped.sent_ms or 0) + LATER_MS
+    _give_back(history, stopped)
+    history.heard.append(stopped._replace(sent_ms=(stopped.sent_ms or 0) + 2 * LATER_MS))
+
+
+def led_again_without_a_word(history: History) -> None:
+    """Broker 1 gets back what it lost, and was never told to delete it."""
+    stopped = next(one for one in history.heard if _stops(2)(one))
+    history.heard.remove(stopped)
+    _give_back(history, stopped)
+
+
+def _give_back(history: History, stopped: Rpc) -> None:
     row = Row(stopped.stops[0].topic_id, 0, 2, 3, (2, 3), 9, 2, is_new=True)
+    sent_ms = (stopped.sent_ms or 0) + LATER_MS
     history.heard.append(stopped._replace(kind=_LEAD, stops=(), rows=(row,), sent_ms=sent_ms))
-    history.heard.append(stopped._replace(sent_ms=sent_ms + 1))
 
 
 def led_after_its_deletion(**said: Any) -> Doctor:
@@ -115,6 +126,7 @@ BAD_TOLD: dict[str, Doctor] = {
 MORE_TOLD: list[tuple[str, Doctor]] = [
     ("s22_only_replicas_that_were_dropped_are_deleted", told_to_delete("orders", -2)),
     ("s22_only_replicas_that_were_dropped_are_deleted", told_to_delete("moving", 2)),  # that another broker lost
+    ("s22_who_is_wanted_again_is_deleted_first", led_again_without_a_word),
     ("s23_a_topic_goes_when_nobody_has_it", with_heard(_stops(-2), _refused)),
     ("s23_a_topic_goes_when_nobody_has_it", with_heard(_stops(-2), lambda rpc: rpc._replace(error_code=11))),
     ("s23_a_topic_goes_when_nobody_has_it", with_heard(_stops(-2), lambda rpc: rpc._replace(controller_epoch=1))),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from tests.faults.checker.history import History, Row, Rpc
@@ -17,9 +17,9 @@ from tests.faults.checker.replay import Key, topic_of
 from tests.faults.checker.rules_told import REMOVED
 from tests.faults.checker.writers import Wrong
 
-_LEAD: Final = "leader-and-isr"
+LEAD: Final = "leader-and-isr"
 #: broker id, its incarnation, controller epoch
-_Who = tuple[int, int, int]
+Who = tuple[int, int, int]
 
 
 class _Life(NamedTuple):
@@ -34,7 +34,7 @@ class _Life(NamedTuple):
 class _List(NamedTuple):
     """All parts of a full list, as they were obeyed one after the other."""
 
-    who: _Who
+    who: Who
     kind: str
     rows: dict[tuple[str, int], Row]
     #: the last zxid that its sender knew
@@ -53,7 +53,7 @@ def s28_full_lists_are_full(history: History, known: Known) -> Iterator[Wrong]:
         for life in lives:
             if (life.topic_id, life.key[1]) in one.rows or not _has_lived(known, life, since, one.until):
                 continue
-            if one.kind != _LEAD or _has_hosted(known, life, broker_id, since, one.until):
+            if one.kind != LEAD or _has_hosted(known, life, broker_id, since, one.until):
                 yield life.key, f"broker {broker_id} was told everything by {one.kind} in epoch {epoch} without it"
 
 
@@ -75,29 +75,43 @@ def s28_full_lists_are_no_older_than_their_sender(history: History, known: Known
 def s28_new_replicas_are_told_to_be_new(history: History, known: Known) -> Iterator[Wrong]:
     """By the controller that led the partition first, or assigned it: its first word of it to a broker that lived. What
     one sends to another is seen in order: there is one request at a time."""
-    begun: dict[_Who, int] = {}
-    told: defaultdict[tuple[_Who, str, int], list[tuple[int, bool, Row]]] = defaultdict(list)
+    told: defaultdict[tuple[Who, str, int], list[tuple[int, bool, Row]]] = defaultdict(list)
     for rpc in history.heard:
-        who, sent_ms = (rpc.broker_id, rpc.broker_epoch, rpc.controller_epoch), rpc.sent_ms or 0
-        begun[who] = min(sent_ms, begun.get(who, sent_ms))
-        for row in rpc.rows or () if rpc.kind == _LEAD else ():
+        for row in rpc.rows or () if rpc.kind == LEAD else ():
             if row.leader != REMOVED:
-                told[who, row.topic_id, row.partition].append((sent_ms, not row.is_new, row))
-    claims = {epoch: (zxid, by_id) for epoch, by_id, zxid, _ in known.claims}
+                told[who_of(rpc), row.topic_id, row.partition].append((rpc.sent_ms or 0, not row.is_new, row))
+    believed = believed_in(history, known)
     for key, topic_id, broker_id, first in _new(known):
-        epoch = first.state.controller_epoch
+        for who in believed(broker_id, first):
+            since = [one for one in told[who, topic_id, key[1]] if one[2].version >= first.state.version]
+            row = min(since)[2] if since else None
+            if row is not None and not row.is_new:
+                yield key, f"broker {broker_id} was told {row} first, and not that it is new there"
+
+
+def believed_in(history: History, known: Known) -> Callable[[int, Moved | Written], Iterator[Who]]:
+    """Says as which incarnation a broker was believed to live when something was decided, if everything that it was
+    told by who decided is known: it had registered before the claim, or had been told something already."""
+    begun: dict[Who, int] = {}
+    for rpc in history.heard:
+        begun[who_of(rpc)] = min(rpc.sent_ms or 0, begun.get(who_of(rpc), rpc.sent_ms or 0))
+    claims = {epoch: (zxid, by_id) for epoch, by_id, zxid, _ in known.claims}
+
+    def lives(broker_id: int, decided: Moved | Written) -> Iterator[Who]:
+        epoch = decided.state.controller_epoch
         claimed_zxid, controller_id = claims.get(epoch, (0, broker_id))
         for here in known.registrations if history.has_seen(controller_id, broker_id) else ():
             who = broker_id, here.epoch, epoch
-            is_over = here.until_ms is not None and here.until_ms < first.at_ms
-            if here.broker_id != broker_id or is_over or here.epoch > first.zxid:
-                continue
-            since = [one for one in told[who, topic_id, key[1]] if one[2].version >= first.state.version]
-            # nobody says that it is new to whom it does not believe to live
-            is_known = here.epoch < claimed_zxid or begun.get(who, first.at_ms) < first.at_ms
-            row = min(since)[2] if since and is_known else None
-            if row is not None and not row.is_new:
-                yield key, f"broker {broker_id} was told {row} first, and not that it is new there"
+            is_over = here.until_ms is not None and here.until_ms < decided.at_ms
+            is_known = here.epoch < claimed_zxid or begun.get(who, decided.at_ms) < decided.at_ms
+            if here.broker_id == broker_id and not is_over and here.epoch <= decided.zxid and is_known:
+                yield who
+
+    return lives
+
+
+def who_of(rpc: Rpc) -> Who:
+    return rpc.broker_id, rpc.broker_epoch, rpc.controller_epoch
 
 
 def _new(known: Known) -> Iterator[tuple[Key, str, int, Moved | Written]]:
@@ -112,12 +126,12 @@ def _new(known: Known) -> Iterator[tuple[Key, str, int, Moved | Written]]:
 
 def _lists(history: History, known: Known) -> Iterator[_List]:
     """The last whole one of each kind that an incarnation got of a controller."""
-    parts: defaultdict[tuple[_Who, str], list[Rpc]] = defaultdict(list)
-    whole: dict[tuple[_Who, str], list[Rpc]] = {}
+    parts: defaultdict[tuple[Who, str], list[Rpc]] = defaultdict(list)
+    whole: dict[tuple[Who, str], list[Rpc]] = {}
     for rpc in history.heard:
         if not rpc.is_full or rpc.error_code:
             continue
-        place = (rpc.broker_id, rpc.broker_epoch, rpc.controller_epoch), rpc.kind
+        place = who_of(rpc), rpc.kind
         so_far = parts[place]
         if rpc.part == 1:
             so_far.clear()

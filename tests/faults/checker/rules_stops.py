@@ -7,6 +7,7 @@ not be, a rule says nothing.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import takewhile
 from typing import Final
@@ -15,10 +16,13 @@ from controller.core.formats import decode_marker
 from controller.core.requests import EPOCH_DURING_DELETE
 from tests.faults.checker.history import SLACK_MS, History, Rpc, Stop
 from tests.faults.checker.known import Deleted, Known, RunRule
+from tests.faults.checker.rules_lists import LEAD, Who, believed_in, who_of
 from tests.faults.checker.rules_zookeeper import slack_of
 from tests.faults.checker.writers import Wrong
 
 _STOP: Final = "stop-replica"
+#: whom a controller told, of which partition
+_Place = tuple[Who, str, int]
 
 
 def s22_only_replicas_that_were_dropped_are_deleted(history: History, known: Known) -> Iterator[Wrong]:
@@ -45,21 +49,32 @@ def s22_only_replicas_that_were_dropped_are_deleted(history: History, known: Kno
 
 
 def s22_who_is_wanted_again_is_deleted_first(history: History, known: Known) -> Iterator[Wrong]:
-    """To one incarnation, by one controller: once it was told of a later decision that it takes part in, what an
-    earlier one took from it is not to be deleted any more. Such requests are seen in order: there is one at a time."""
-    led: dict[tuple[int, int, int, str, int], tuple[int, int]] = {}
+    """What a decision took from a broker is deleted before the broker is told of a later one that it takes part in, and
+    not any more after that. To one incarnation, by one controller: it has one request on its way at a time."""
+    led: defaultdict[_Place, list[tuple[int, int]]] = defaultdict(list)
+    stopped: defaultdict[_Place, list[tuple[int, int]]] = defaultdict(list)
     for rpc in history.heard:
-        place = rpc.broker_id, rpc.broker_epoch, rpc.controller_epoch
-        for row in rpc.rows or () if rpc.kind == "leader-and-isr" and rpc.sent_ms is not None else ():
-            if row.leader_epoch > led.get((*place, row.topic_id, row.partition), (-1, 0))[0]:
-                led[*place, row.topic_id, row.partition] = row.leader_epoch, rpc.sent_ms or 0
-    for rpc in history.heard:
-        for stop in rpc.stops if rpc.sent_ms is not None else ():
-            place = rpc.broker_id, rpc.broker_epoch, rpc.controller_epoch
-            epoch, sent_ms = led.get((*place, stop.topic_id, stop.partition), (-1, 0))
-            is_about_topic = stop.leader_epoch == EPOCH_DURING_DELETE
-            if stop.is_delete and not is_about_topic and epoch > stop.leader_epoch and (rpc.sent_ms or 0) > sent_ms:
-                yield None, f"broker {rpc.broker_id} was told to delete {stop}, after leader epoch {epoch} had it again"
+        for row in rpc.rows or () if rpc.kind == LEAD else ():
+            led[who_of(rpc), row.topic_id, row.partition].append((row.leader_epoch, rpc.sent_ms or 0))
+        for stop in rpc.stops:
+            if stop.is_delete and stop.leader_epoch != EPOCH_DURING_DELETE:
+                stopped[who_of(rpc), stop.topic_id, stop.partition].append((stop.leader_epoch, rpc.sent_ms or 0))
+    for place, stops in stopped.items():
+        for epoch, sent_ms in stops:
+            if any(again > epoch and told_ms < sent_ms for again, told_ms in led[place]):
+                key = known.names.get(place[1], "?"), place[2]
+                yield key, f"broker {place[0][0]} was told to delete what leader epoch {epoch} took, and has it again"
+    believed = believed_in(history, known)
+    for one in known.dropped:
+        for who in believed(one.broker_id, one):
+            place, took = (who, one.topic_id, one.key[1]), one.state.leader_epoch
+            for again, told_ms in led[place]:
+                is_first = any(took <= epoch < again and sent_ms <= told_ms for epoch, sent_ms in stopped[place])
+                if again > took and not is_first:
+                    yield (
+                        one.key,
+                        f"broker {one.broker_id} lost it in leader epoch {took}, and was told {again} at once",
+                    )
 
 
 def s22_s28_who_was_dropped_is_told_to_delete(history: History, known: Known) -> Iterator[Wrong]:
