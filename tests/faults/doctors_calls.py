@@ -59,6 +59,20 @@ def with_an_unclean_choice(
     return doctor
 
 
+def with_a_value_gone_with_its_topic(history: History) -> None:
+    """It was to be removed, that was refused as the topic was being deleted, and then topic and value went."""
+    path = "/config/topics/doomed"
+    for index, commit in enumerate(history.commits):
+        for number, one in enumerate(commit.writes):
+            if one.path == path and one.kind == "create":
+                data = b'{"version":1,"config":{"cleanup.policy":"compact"}}'
+                writes = (*commit.writes[:number], one._replace(data=data), *commit.writes[number + 1 :])
+                history.commits[index] = commit._replace(writes=writes)
+            elif one.path == path and one.kind == "delete":
+                asked = ConfigAsked("topics", "doomed", {"cleanup.policy": None})
+                history.calls.append(Call("configure", "doomed", commit.at_ms - 1, commit.at_ms + 1, "refused", asked))
+
+
 AS_ASKED = "unclean election asked; unclean election"
 BAD_CALLS: dict[str, Doctor] = {
     "s14_unclean_choices_were_allowed": with_election(leader=4, isr=[4]),
