@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -102,11 +103,13 @@ class HttpFault:
 
 
 class Exchange(NamedTuple):
-    """A request that was passed on, and its answer."""
+    """A request that is passed on, and its answer; empty while there is none."""
 
     path: str
     request: bytes
     answer: bytes
+    #: when the last of the request was read here: it was sent then or before
+    arrived_ms: int
 
 
 @dataclass(eq=False)
@@ -114,6 +117,7 @@ class _Asked:
     path: str
     fault: HttpFault | None
     request: bytearray = field(default_factory=bytearray)
+    arrived_ms: int = 0
     answer: bytearray = field(default_factory=bytearray)
 
 
@@ -126,14 +130,21 @@ class HttpLink(Link):
         self._scanners: dict[Direction, HttpScanner] = {"up": HttpScanner(), "down": HttpScanner()}
         self._asked: deque[_Asked] = deque()
         self._is_foreign = False
+        self._read_ms = 0
+
+    def arrived(self, direction: Direction) -> None:
+        if direction == "up":
+            self._read_ms = time.time_ns() // 1_000_000
 
     def passed(self, direction: Direction, chunk: bytes) -> bytes:
         if self._is_foreign:
+            self._proxy.is_followed &= direction == "down"
             return chunk
         out = bytearray()
         for head, piece in self._scanners[direction].pieces(chunk):
             self._is_foreign = self._is_foreign or head is FOREIGN
             if self._is_foreign:
+                self._proxy.is_followed &= direction == "down"
                 out += piece
             else:
                 out += self._asking(head, piece) if direction == "up" else self._answering(head, piece)
@@ -151,6 +162,9 @@ class HttpLink(Link):
         doubles = asked.fault is not None and asked.fault.kind == "double"
         if doubles or self._proxy.witness is not None:
             asked.request += piece
+        if self._proxy.witness is not None and self._scanners["up"].left_bytes == 0:
+            asked.arrived_ms = self._read_ms
+            self._proxy.witness(Exchange(asked.path, bytes(asked.request), b"", asked.arrived_ms))
         if asked.fault is not None and doubles and self._scanners["up"].left_bytes == 0:
             asked.fault.happened.set()
             self._proxy.send_again(bytes(asked.request), asked.fault.after_s)
@@ -167,7 +181,7 @@ class HttpLink(Link):
         if self._scanners["down"].left_bytes == 0:
             self._asked.popleft()
             if self._proxy.witness is not None:
-                self._proxy.witness(Exchange(asked.path, bytes(asked.request), bytes(asked.answer)))
+                self._proxy.witness(Exchange(asked.path, bytes(asked.request), bytes(asked.answer), asked.arrived_ms))
         return piece
 
     def _end(self, fault: HttpFault) -> bytes:
@@ -182,8 +196,10 @@ class HttpProxy(Proxy):
 
     def __init__(self, target: tuple[str, int], *, port: int = 0) -> None:
         super().__init__(target, port=port)
-        #: told of every exchange that was passed on whole
+        #: told of every request as it is passed on, and once more when its answer was
         self.witness: Callable[[Exchange], None] | None = None
+        #: whether all requests so far could be told apart
+        self.is_followed = True
         self._faults: list[HttpFault] = []
         self._again: set[asyncio.Task[None]] = set()
 

@@ -35,6 +35,9 @@ class Link:
         self.writers: dict[Direction, asyncio.StreamWriter] = {"down": writer}
         self.is_ending = False
 
+    def arrived(self, direction: Direction) -> None:
+        """A chunk was read, and is passed on when it may be."""
+
     def passed(self, _direction: Direction, chunk: bytes) -> bytes:
         """What of a chunk goes on; may ask for the end of the link, after that, by `is_ending`."""
         return chunk
@@ -172,6 +175,7 @@ class Proxy:
         chunk = b""
         try:
             chunk = await link.readers[direction].read(CHUNK_BYTES)
+            link.arrived(direction)
         except OSError as error:
             failure = error
         if self.delay_ms[direction]:

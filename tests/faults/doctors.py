@@ -44,9 +44,8 @@ def good_bytes() -> History:
 def a_good_history() -> History:
     """A copy to be doctored."""
     good = good_bytes()
-    lists = {
-        name: list(getattr(good, name)) for name in ("commits", "rpcs", "askings", "lines", "calls", "faults", "bugs")
-    }
+    names = ("commits", "rpcs", "heard", "askings", "lines", "calls", "faults", "bugs")
+    lists = {name: list(getattr(good, name)) for name in names}
     return msgspec.structs.replace(good, **lists)
 
 
@@ -272,6 +271,10 @@ BAD: dict[str, Doctor] = {
 MORE: list[tuple[str, Doctor]] = [
     ("s23_a_deletions_marker_goes_last", with_a_marker_dropped),
     ("s34_lines_say_what_was_written", without_a_line),
+    (
+        "s21_s22_a_reassignment_ends_in_sync_or_goes_back",
+        with_topic("orders", partitions={"0": [1, 2, 3, 4], "1": [2, 3, 1]}, adding_replicas={}, removing_replicas={}),
+    ),
     ("s02_one_claimant_per_epoch", with_rpc(is_about_rows, controller_id=1, controller_epoch=1)),
 ]
 

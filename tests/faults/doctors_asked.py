@@ -1,10 +1,9 @@
-"""What breaks the rules of `checker/rules_asked.py`: lines, stops and calls of a good history, changed in one place."""
+"""What breaks the rules of `checker/rules_asked.py`: lines of a good history, changed in one place."""
 
 from __future__ import annotations
 
-from tests.faults.checker.history import History, Stop
-from tests.faults.checker.replay import topic_of
-from tests.faults.doctors import Doctor, is_about_rows, states_in, with_state
+from tests.faults.checker.history import History
+from tests.faults.doctors import Doctor, states_in, with_state
 
 
 def with_reason(reason: str, **said: object) -> Doctor:
@@ -25,18 +24,7 @@ def with_reason(reason: str, **said: object) -> Doctor:
     return doctor
 
 
-def with_a_replica_deleted(history: History) -> None:
-    """A broker is told to delete what it was always to have."""
-    made = next(w for c in history.commits for w in c.writes if w.path == "/brokers/topics/orders")
-    topic = topic_of(made.data, 0)
-    assert topic is not None
-    index = max(index for index, one in enumerate(history.rpcs) if is_about_rows(one))
-    stop = Stop(topic.topic_id or "", 0, 1, is_delete=True)
-    history.rpcs[index] = history.rpcs[index]._replace(stops=(stop,))
-
-
 BAD_ASKED: dict[str, Doctor] = {
-    "s22_no_replica_is_deleted_that_was_never_dropped": with_a_replica_deleted,
     "s26_preferred_elections_name_the_first_replica": with_reason("preferred election asked", leader=-1),
     "s27_no_drain_takes_a_partition_offline": with_reason("broker 1 drains", leader=-1),
 }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tests.faults.checker.history import Asking, History
-from tests.faults.doctors import Doctor
+from tests.faults.doctors import Doctor, with_state
+from tests.faults.doctors_asked import with_reason
 
 SHUTDOWN = "controlled-shutdown"
 
@@ -21,7 +22,18 @@ def with_leave_to_stop(history: History) -> None:
     history.askings.extend(Asking(at_ms, SHUTDOWN, broker_id, 0, 0) for broker_id in (1, 2, 3))
 
 
+def with_nobody_asking(history: History) -> None:
+    """ISRs change, and no leader has said a word."""
+    history.askings.clear()
+
+
 BAD_ASKINGS: dict[str, Doctor] = {
+    "s08_without_a_new_leader_epoch_isrs_change_as_leaders_asked": with_nobody_asking,
     "s16_who_joins_an_isr_is_who_its_leader_saw": with_members_of_another_life,
     "s27_who_may_stop_leads_nothing_that_others_could": with_leave_to_stop,
 }
+MORE_ASKINGS: list[tuple[str, Doctor]] = [
+    ("s08_without_a_new_leader_epoch_isrs_change_as_leaders_asked", with_reason("brokers gone 3")),
+    # what the leader asked for is granted with a new leader epoch
+    ("s08_without_a_new_leader_epoch_isrs_change_as_leaders_asked", with_state(-1, leader_epoch=2)),
+]

@@ -59,11 +59,26 @@ def with_an_unclean_choice(
     return doctor
 
 
+def with_a_value_gone_with_its_topic(history: History) -> None:
+    """It was to be removed, that was refused as the topic was being deleted, and then topic and value went."""
+    path = "/config/topics/doomed"
+    for index, commit in enumerate(history.commits):
+        for number, one in enumerate(commit.writes):
+            if one.path == path and one.kind == "create":
+                data = b'{"version":1,"config":{"cleanup.policy":"compact"}}'
+                writes = (*commit.writes[:number], one._replace(data=data), *commit.writes[number + 1 :])
+                history.commits[index] = commit._replace(writes=writes)
+            elif one.path == path and one.kind == "delete":
+                asked = ConfigAsked("topics", "doomed", {"cleanup.policy": None})
+                history.calls.append(Call("configure", "doomed", commit.at_ms - 1, commit.at_ms + 1, "refused", asked))
+
+
 AS_ASKED = "unclean election asked; unclean election"
 BAD_CALLS: dict[str, Doctor] = {
     "s14_unclean_choices_were_allowed": with_election(leader=4, isr=[4]),
     "s17_unclean_choices_are_logged_as_such": with_an_unclean_choice(reason="broker 3 is gone"),
     "s21_what_was_asked_for_last_stands": with_call("reassign", detail=ReassignAsked({("moving", 0): (1, 3)})),
+    "s21_the_target_is_what_was_asked_for_last": with_call("reassign", detail=ReassignAsked({("moving", 0): (3, 2)})),
     "s30_what_was_granted_was_done": granted(CreateTopicAsked("never", 1, 1)),
     "s30_what_was_refused_was_not_done": with_call("create-topic", outcome="refused"),
 }

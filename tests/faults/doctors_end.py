@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from tests.faults.checker.history import Call, History, Write
+from tests.faults.checker.history import Call, History, Lag, Write
 from tests.faults.doctors import Doctor, added
 from tests.faults.doctors_calls import with_call
 
@@ -30,6 +30,7 @@ def with_faults(**said: Any) -> Doctor:
 
 BAD_END: dict[str, Doctor] = {
     "l01_at_rest_somebody_controls_and_does_what_is_asked": with_call("probe", outcome="unknown"),
+    "l12_no_loop_stands_still": with_end(lags=[Lag(0, 1, 1, was_held=False, waited_ms=20)]),
     "l13_every_call_is_answered": lambda history: history.calls.append(Call("elect", "all", 0, None, None)),
     "l14_it_converges": with_end(converged_after_ms=None),
     "l06_l08_no_intent_is_left": added(Write("create", "/admin/delete_topics/orders")),

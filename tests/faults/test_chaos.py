@@ -13,10 +13,12 @@ from controller.core.events import Event
 from tests.faults.chaos import __main__ as command
 from tests.faults.chaos.harms import HARMS
 from tests.faults.chaos.player import request_for
+from tests.faults.chaos.pulse import late_in
 from tests.faults.chaos.round import HITS_MIN, WARM_OK_MIN, Outcome, play, why_void
 from tests.faults.chaos.schedule import CLIENTS, FIRE_S, schedule_for
 from tests.faults.chaos.steps import STEPS
-from tests.faults.checker.history import History
+from tests.faults.chaos.traces import leaks_in, unaudited
+from tests.faults.checker.history import Call, Commit, History, Write
 from tests.faults.checker.verdict import Finding, report
 
 
@@ -63,6 +65,31 @@ def test_a_round_whose_load_was_too_low_or_whose_faults_missed_does_not_count() 
     missed = why_void(WARM_OK_MIN, hits=Counter(kill=5), misses=Counter(freeze=5))
     assert HITS_MIN > 0.5
     assert missed == ["5 of 10 faults hit, {'freeze': 5} missed"]
+
+
+def test_a_secret_is_found_wherever_it_stands_and_a_grant_without_its_line_too(tmp_path: Path) -> None:
+    (tmp_path / "broker.log").write_text("nothing\n")
+    write = Write("create", "/brokers/topics/t", b"the s3cret")
+    commits = [Commit(7, 1, 0, (write,))]
+    assert list(leaks_in(["another"], [tmp_path], commits)) == []
+    assert list(leaks_in(["s3cret"], [tmp_path], commits)) == ["a secret was written to /brokers/topics/t at 0x7"]
+    (tmp_path / "broker.log").write_text("it is s3cret\n")
+    assert len(list(leaks_in(["s3cret"], [tmp_path], commits))) == 2
+    calls = [
+        Call("delete-topic", "t", 0, 1, outcome, events.DeleteTopicAsked("t")) for outcome in ("ok", "ok", "refused")
+    ]
+    line = {"method": "DELETE", "path": "/v1/topics/t", "status": 200}
+    assert list(unaudited(calls, [line, line])) == []
+    refused = {**line, "status": 409}
+    assert list(unaudited(calls, [line, refused])) == ["DELETE /v1/topics/t was granted 2 times, and 1 lines say so"]
+
+
+def test_a_loop_that_was_late_is_read_off_the_metrics() -> None:
+    page = b"".join(
+        b'klamm_event_loop_lag_seconds_bucket{le="%b"} %b\n' % one for one in ((b"0.5", b"8.0"), (b"1.0", b"9.0"))
+    )
+    assert late_in(page) is None
+    assert late_in(page + b'klamm_event_loop_lag_seconds_bucket{le="+Inf"} 11.0\n') == 2
 
 
 @pytest.mark.java

@@ -10,13 +10,21 @@ from tests.faults.checker.history import HistoryError
 from tests.faults.checker.verdict import RUN_RULES, STEP_RULES, judge, report
 from tests.faults.doctors import BAD, MORE, Doctor, a_good_history, states_in, with_state, without
 from tests.faults.doctors_asked import BAD_ASKED
-from tests.faults.doctors_askings import BAD_ASKINGS
-from tests.faults.doctors_calls import AS_ASKED, BAD_CALLS, MORE_CALLS, with_an_unclean_choice
+from tests.faults.doctors_askings import BAD_ASKINGS, MORE_ASKINGS
+from tests.faults.doctors_calls import (
+    AS_ASKED,
+    BAD_CALLS,
+    MORE_CALLS,
+    with_a_value_gone_with_its_topic,
+    with_an_unclean_choice,
+)
 from tests.faults.doctors_end import BAD_END, MORE_END
 from tests.faults.doctors_seat import BAD_SEAT, MORE_SEAT, with_an_operator
+from tests.faults.doctors_told import BAD_TOLD, MORE_TOLD
 
-DOCTORS = (BAD, BAD_SEAT, BAD_ASKED, BAD_ASKINGS, BAD_CALLS, BAD_END)
-CASES = [*chain(*(one.items() for one in DOCTORS)), *MORE, *MORE_SEAT, *MORE_CALLS, *MORE_END]
+DOCTORS = (BAD, BAD_TOLD, BAD_SEAT, BAD_ASKED, BAD_ASKINGS, BAD_CALLS, BAD_END)
+MANY_MORE = (MORE, MORE_TOLD, MORE_SEAT, MORE_ASKINGS, MORE_CALLS, MORE_END)
+CASES = [*chain(*(one.items() for one in DOCTORS)), *chain(*MANY_MORE)]
 
 
 def test_a_run_without_harm_is_not_found_fault_with() -> None:
@@ -47,6 +55,13 @@ def test_an_unclean_choice_may_be_made_where_it_is_asked_for() -> None:
     assert {one.rule for one in judge(history)}.isdisjoint(
         {"s14_unclean_choices_were_allowed", "s17_unclean_choices_are_logged_as_such"}
     )
+
+
+def test_a_value_may_go_with_its_topic_though_its_removal_was_refused() -> None:
+    history = a_good_history()
+    with_a_value_gone_with_its_topic(history)
+    assert len(history.calls) > len(a_good_history().calls)
+    assert judge(history) == []
 
 
 def test_a_finding_tells_the_story_of_its_partition() -> None:

@@ -47,7 +47,8 @@ def assert_well_behaved(cluster: Cluster) -> None:
         **cluster.known,
     )
     history.rpcs = list(cluster.witness.completed(history.rpcs))
-    history.askings = cluster.witness.askings
+    history.heard, history.askings = cluster.witness.told, cluster.witness.askings
+    history.sees, history.unfollowed = "ways", cluster.witness.unfollowed
     if history.commits:
         findings = judge(history)
         assert not findings, "\n".join(report(history, findings))

@@ -79,9 +79,12 @@ async def test_requests_pass_and_the_witness_hears_of_each() -> None:
         heard: list[Exchange] = []
         proxy.witness = heard.append
         assert [await ask(proxy, client, body=bytes([n]) * 100_000) for n in range(3)] == [1, 2, 3]
-        assert [one.path for one in heard] == ["/rpc/v1/fetch"] * 3
-        assert [one.request[-100_000:] for one in heard] == server.bodies
-        assert [one.answer[-1:] for one in heard] == [b"1", b"2", b"3"]
+        asked, answered = heard[::2], heard[1::2]
+        assert [one.path for one in heard] == ["/rpc/v1/fetch"] * 6
+        assert [one.request[-100_000:] for one in asked] == server.bodies
+        assert [one.answer[-1:] for one in heard] == [b"", b"1", b"", b"2", b"", b"3"]
+        assert [(one.request, one.arrived_ms) for one in asked] == [(one.request, one.arrived_ms) for one in answered]
+        assert proxy.is_followed
 
 
 async def test_an_answer_is_lost_after_the_request_was_obeyed() -> None:

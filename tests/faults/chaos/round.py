@@ -22,8 +22,10 @@ from controller.secrets import API_TOKEN, RPC_SECRET
 from tests.faults.chaos.field import Field, elapse
 from tests.faults.chaos.harms import HARMS, fall
 from tests.faults.chaos.player import RealPlayer
+from tests.faults.chaos.pulse import Pulse
 from tests.faults.chaos.rest import end_of, unrest
 from tests.faults.chaos.schedule import WARM_S, Act, Schedule
+from tests.faults.chaos.traces import leaks_in, unaudited
 from tests.faults.checker.evidence import history_of
 from tests.faults.checker.history import End, History, HistoryError
 from tests.faults.checker.verdict import Finding, judge
@@ -42,6 +44,7 @@ OUT_OF_REACH: Final = "no ZooKeeper session within"
 #: what makes a round count: so many operations done before the first fault, and so many of its faults that hit
 WARM_OK_MIN: Final = 5
 HITS_MIN: Final = 0.6
+SECRETS: Final = {API_TOKEN: "chaos-token-" + "x" * 32, RPC_SECRET: "chaos-secret-" + "y" * 32}
 PROPERTIES: Final = {"replica.lag.time.max.ms": "3000", "leader.imbalance.check.interval.seconds": "10"}
 
 
@@ -65,6 +68,7 @@ class Round:
         self.schedule = schedule
         self.field = Field(cluster, servers)
         self.player = RealPlayer(self.field)
+        self.pulse = Pulse(self.field)
         self.hits: Counter[str] = Counter()
         self.misses: Counter[str] = Counter()
         self.bugs: list[str] = []
@@ -75,6 +79,7 @@ class Round:
         """Load, fire, healing, rest."""
         async with asyncio.TaskGroup() as group:
             looking = group.create_task(self.field.look())
+            feeling = group.create_task(self.pulse.watch())
             supervising = group.create_task(self._supervise())
             clients = [group.create_task(self.player.play(asks)) for asks in self.schedule.asks]
             await self._warm_up()
@@ -91,8 +96,11 @@ class Round:
                 self.rested_ms = None
             await self.player.finish()
             looking.cancel()
+            feeling.cancel()
             supervising.cancel()
-        return await end_of(self.field, self.rested_ms, REST_S)
+        end = await end_of(self.field, self.rested_ms, REST_S)
+        end.lags = self.pulse.lags
+        return end
 
     async def _warm_up(self) -> None:
         """Load alone, for a while and until enough of it was done."""
@@ -161,9 +169,10 @@ class Round:
         known = history_of(cluster.servers, cluster.chroot, [one.folder for one in cluster.brokers.values()],
                            faults=faults, calls=self.player.calls, end=end)  # fmt: skip
         known.rpcs = list(cluster.witness.completed(known.rpcs))
-        known.askings = cluster.witness.askings
+        known.heard, known.askings = cluster.witness.told, cluster.witness.askings
+        known.sees, known.unfollowed = "ways", cluster.witness.unfollowed
         known.lost_lines = any(HARMS[one.kind].loses_lines for one in faults if one.kind in HARMS)
-        known.bugs = [*self.bugs, *self.player.bugs, *_bugs_of(cluster)]
+        known.bugs = [*self.bugs, *self.player.bugs, *_bugs_of(cluster), *_traces_of(cluster, known)]
         return known
 
 
@@ -183,6 +192,12 @@ def _bugs_of(cluster: Cluster) -> Iterator[str]:
         yield from bugs_in(broker.folder)
         yield from (f"broker {broker.broker_id} parked {line['reason']}" for line in broker.lines()
                     if line.get("target") == "parked")  # fmt: skip
+
+
+def _traces_of(cluster: Cluster, history: History) -> Iterator[str]:
+    brokers = cluster.brokers.values()
+    yield from leaks_in(SECRETS.values(), [broker.folder for broker in brokers], history.commits)
+    yield from unaudited(history.calls, [line for broker in brokers for line in broker.log("mutation.audited")])
 
 
 @asynccontextmanager
@@ -206,12 +221,11 @@ async def _zookeeper(servers: int, folder: Path) -> AsyncIterator[list[ZooKeeper
 @contextmanager
 def _secrets(schedule: Schedule) -> Iterator[None]:
     """In the environment, from which brokers inherit them and clients take theirs."""
-    secrets = {API_TOKEN: "chaos-token-" + "x" * 32, RPC_SECRET: "chaos-secret-" + "y" * 32}
     try:
-        os.environ.update(secrets if schedule.has_secrets else {})
+        os.environ.update(SECRETS if schedule.has_secrets else {})
         yield
     finally:
-        for name in secrets if schedule.has_secrets else ():
+        for name in SECRETS if schedule.has_secrets else ():
             del os.environ[name]
 
 

@@ -26,31 +26,46 @@ class Witness:
 
     def __init__(self, peers: Peers) -> None:
         self.askings: list[Asking] = []
-        self._heard: defaultdict[_Key, deque[Rpc]] = defaultdict(deque)
+        #: what controllers told, as their answers went by
+        self.told: list[Rpc] = []
+        self._peers = peers
+        self._used: set[tuple[int, int]] = set()
         for (source, target), way in peers.ways.items():
             way.witness = partial(self._hear, source, target)
 
+    @property
+    def unfollowed(self) -> frozenset[tuple[int, int]]:
+        """Ways of which not everything was heard: what passed made no sense, or passed elsewhere."""
+        ways = self._peers.ways.items()
+        return frozenset(pair for pair, way in ways if not (way.is_followed and pair in self._used))
+
     def _hear(self, source: int, target: int, exchange: Exchange) -> None:
-        if exchange.path not in (*TOLD, *ASKED) or not exchange.answer.startswith(b"HTTP/1.1 200"):
+        self._used.add((source, target))
+        is_answered = bool(exchange.answer)
+        if exchange.path not in (*TOLD, *ASKED) or (is_answered and not exchange.answer.startswith(b"HTTP/1.1 200")):
             return
         head, _, body = exchange.request.partition(b"\r\n\r\n")
         lines = (line.partition(":") for line in head.decode("latin-1").split("\r\n")[1:])
         headers = {name.strip(): value.strip() for name, _, value in lines}
         answer = exchange.answer.partition(b"\r\n\r\n")[2]
-        told = Told(f"b{source}:80", f"b{target}:80", exchange.path, headers, body, 0, None, 200, answer)
+        names, sent_ms = (f"b{source}:80", f"b{target}:80"), exchange.arrived_ms
+        told = Told(*names, exchange.path, headers, body, None, None, sent_ms, 200 if is_answered else 0, answer)
+        now_ms = time.time_ns() // 1_000_000
         if exchange.path in ASKED:
-            self.askings.append(asking_of(told, time.time_ns() // 1_000_000))
-            return
-        rpc = rpc_of(told, 0)
-        self._heard[_key(rpc)].append(rpc)
+            self.askings.append(asking_of(told, now_ms))
+        elif is_answered:
+            self.told.append(rpc_of(told, now_ms))
 
     def completed(self, rpcs: Iterable[Rpc]) -> Iterator[Rpc]:
         """The brokers' lines, with what stood in those that were seen."""
+        heard: defaultdict[_Key, deque[Rpc]] = defaultdict(deque)
+        for one in self.told:
+            heard[_key(one)].append(one)
         for one in rpcs:
-            seen = self._heard[_key(one)]
+            seen = heard[_key(one)]
             if seen and seen[0].error_code == one.error_code:
                 known = seen.popleft()
-                yield one._replace(rows=known.rows, stops=known.stops, refused=known.refused)
+                yield known._replace(at_ms=one.at_ms)
             else:
                 yield one
 

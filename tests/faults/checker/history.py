@@ -72,8 +72,8 @@ class Stop(NamedTuple):
 
 
 class Rpc(NamedTuple):
-    """A controller's request that a broker answered, in the order of its answers. `rows`, `stops` and what begins
-    with `sent` are known in the simulation only."""
+    """A controller's request that a broker answered, in the order of its answers. `rows`, `stops` and `sent_ms` are
+    known of what was seen on its way (`History.sees`), the other moments of sending in the simulation only."""
 
     at_ms: int
     broker_id: int
@@ -87,6 +87,11 @@ class Rpc(NamedTuple):
     rows: tuple[Row, ...] | None = None
     stops: tuple[Stop, ...] = ()
     refused: frozenset[tuple[str, int]] = frozenset()
+    #: of a full list
+    part: int = 1
+    parts: int = 1
+    #: it left its sender then or before
+    sent_ms: int | None = None
     sent_zxid: int | None = None
     #: seconds after the sender's own deadline; what is above 0 was too late
     sent_late_s: float | None = None
@@ -100,16 +105,20 @@ class Wish(NamedTuple):
     partition: int
     isr: tuple[tuple[int, int], ...]
     version: int | None
+    #: what its leader knew as it asked
+    known_version: int = -1
+    leader_epoch: int = -1
+    recovery: int = 0
 
 
 class Asking(NamedTuple):
-    """What a broker asked of a controller, and was answered."""
+    """What a broker asked of a controller, as it arrived (`error_code` None) and once more as it was answered."""
 
     at_ms: int
     kind: str  # alter-partition, controlled-shutdown
     sender_id: int
     sender_epoch: int
-    error_code: int
+    error_code: int | None
     wishes: tuple[Wish, ...] = ()
     #: what it still leads, of a shutdown
     remaining: tuple[tuple[str, int], ...] = ()
@@ -142,6 +151,18 @@ class Fault(NamedTuple):
     lasts_ms: int = 0
 
 
+class Lag(NamedTuple):
+    """That a process's event loop was late by more than a second, within some seconds."""
+
+    at_ms: int
+    broker_id: int
+    late_count: int
+    #: whether it was made to stand still, or to run hardly ever, about then
+    was_held: bool
+    #: how long it waited for a processor then, or somebody else did
+    waited_ms: int
+
+
 class End(msgspec.Struct):
     """How the run ended, after healing: what each broker that lives was told, and what is left to do."""
 
@@ -152,6 +173,7 @@ class End(msgspec.Struct):
     strays: dict[int, list[str]] = {}
     converged_after_ms: int | None = None
     allowed_ms: int = 0
+    lags: list[Lag] = []
 
 
 class History(msgspec.Struct):
@@ -159,7 +181,13 @@ class History(msgspec.Struct):
 
     commits: list[Commit]
     rpcs: list[Rpc] = []
+    #: the same, of those that were seen on their way, whether their lines were lost or not
+    heard: list[Rpc] = []
     askings: list[Asking] = []
+    #: what brokers and controllers said to each other: only their own lines, all of it, or all but what a broker said
+    #: to itself and what went by ways that could not be followed: (sender, receiver)
+    sees: Literal["lines", "ways", "all"] = "lines"
+    unfollowed: frozenset[tuple[int, int]] = frozenset()
     #: state-change lines, as they stand in the brokers' logs
     lines: list[dict[str, Any]] = []
     calls: list[Call] = []
@@ -175,6 +203,11 @@ class History(msgspec.Struct):
     #: whether moments of different processes can be compared
     has_true_clocks: bool = True
     end: End | None = None
+
+    def has_seen(self, sender_id: int, receiver_id: int) -> bool:
+        """Whether everything that one said to the other is known."""
+        way = sender_id, receiver_id
+        return self.sees == "all" or (self.sees == "ways" and sender_id != receiver_id and way not in self.unfollowed)
 
     def check_order(self) -> None:
         """Refuse what is not in order, and what ends too early."""

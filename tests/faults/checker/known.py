@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from tests.faults.checker.history import History
-from tests.faults.checker.replay import Key, Registration, State, Step, World
+from tests.faults.checker.history import SLACK_MS, History, Rpc
+from tests.faults.checker.replay import Key, Registration, State, Step, TopicChange, World
 from tests.faults.checker.rules_zookeeper import assigned_of
 from tests.faults.checker.writers import Wrong, is_by_controller
 
@@ -26,6 +26,7 @@ class Value(NamedTuple):
     at_ms: int
     data: bytes | None
     by_controller: bool = False
+    zxid: int = 0
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -41,6 +42,30 @@ class Written(msgspec.Struct, frozen=True):
     replicas: tuple[int, ...] = ()
     #: whether its topic could be led uncleanly by configuration
     unclean_allowed: bool = False
+    #: whose session it was; None: a tool's
+    by_id: int | None = None
+
+
+class Moved(NamedTuple):
+    """A replica that a controller assigned, or assigned no more, with the state that was written with it."""
+
+    key: Key
+    topic_id: str
+    broker_id: int
+    zxid: int
+    at_ms: int
+    state: State
+
+
+class Deleted(NamedTuple):
+    """A topic whose znode went; `replicas` were assigned until then."""
+
+    name: str
+    zxid: int
+    at_ms: int
+    epoch: int
+    by_id: int | None
+    replicas: dict[int, tuple[int, ...]]
 
 
 class Known(msgspec.Struct):
@@ -52,16 +77,24 @@ class Known(msgspec.Struct):
     claims: list[tuple[int, int, int, int]] = []  # epoch, broker id, zxid, ms
     #: how each tenure ended: who held the seat, and when it was lost
     vacated: list[tuple[int, int]] = []
-    deleted: dict[str, tuple[int, int]] = {}  # topic id -> zxid, epoch
+    deleted: dict[str, Deleted] = {}  # by topic id; what makes no sense any more is not among them
     registrations: list[Registration] = []
-    gone_states: dict[Key, int] = {}
+    #: when a partition's state went, each time
+    gone: dict[Key, list[int]] = {}
+    #: topic id -> name
+    names: dict[str, str] = {}
     #: topic id and partition -> its replicas from each zxid on
     assigned: dict[Key, list[tuple[int, tuple[int, ...]]]] = {}
     values: dict[str, list[Value]] = {}
+    added: list[Moved] = []
+    dropped: list[Moved] = []
+    #: when which commit was made, in order
+    moments: list[tuple[int, int]] = []
 
     def note(self, step: Step, world: World) -> None:
         self.world = world
         commit = step.commit
+        self.moments.append((commit.at_ms, commit.zxid))
         if step.seat_before is not None and step.seat_after != step.seat_before:
             self.vacated.append((world.sessions.get(step.seat_before, -1), commit.at_ms))
         if step.is_claim and step.seat_after is not None:
@@ -75,26 +108,69 @@ class Known(msgspec.Struct):
                 unclean = world.is_unclean_allowed(one.key[0], self.unclean_default)
                 self.written.append(
                     Written(
-                        one.key, one.topic_id, one.after, commit.zxid, commit.at_ms, by, one.before, replicas, unclean
+                        one.key, one.topic_id, one.after, commit.zxid, commit.at_ms, by, one.before, replicas, unclean,
+                        world.sessions.get(commit.session),
                     )
-                )
+                )  # fmt: skip
             else:
-                self.gone_states[one.key] = commit.zxid
+                self.gone.setdefault(one.key, []).append(commit.zxid)
         self._keep(step)
         for topic in step.topics:
             if topic.after is not None:
+                self.names[topic.after.topic_id or ""] = topic.name
                 for number, one in topic.after.partitions.items():
                     since = self.assigned.setdefault((topic.after.topic_id or "", number), [])
                     since.append((commit.zxid, one.replicas))
-            if topic.before is not None and topic.after is None and topic.before.topic_id is not None:
-                self.deleted[topic.before.topic_id] = (commit.zxid, step.epoch_before or 0)
+            if topic.before is not None and topic.before.topic_id is not None:
+                self._note_change(step, world, topic, topic.before.topic_id)
+
+    def _note_change(self, step: Step, world: World, topic: TopicChange, topic_id: str) -> None:
+        assert topic.before is not None
+        commit, name = step.commit, topic.name
+        if topic.after is None:
+            if f"/brokers/topics/{name}" not in world.nodes:
+                replicas = {number: one.replicas for number, one in topic.before.partitions.items()}
+                by_id = world.sessions.get(commit.session)
+                moment = commit.zxid, commit.at_ms, step.epoch_before or 0
+                self.deleted[topic_id] = Deleted(name, *moment, by_id, replicas)
+            return
+        for number, before in topic.before.partitions.items() if is_by_controller(step) else ():
+            after, state = topic.after.partitions.get(number), world.states.get((name, number))
+            if after is None or state is None or topic.after.topic_id != topic_id:
+                continue
+            old, new = set(before.replicas), set(after.replicas)
+            place = (name, number), topic_id
+            moment = commit.zxid, commit.at_ms, state
+            self.added += [Moved(*place, broker_id, *moment) for broker_id in sorted(new - old)]
+            self.dropped += [Moved(*place, broker_id, *moment) for broker_id in sorted(old - new)]
+
+    def is_gone_since(self, one: Written) -> bool:
+        return self.gone.get(one.key, [-1])[-1] > one.zxid
 
     def _keep(self, step: Step) -> None:
         for write in step.commit.writes:
             if write.kind != "check" and _KEPT.fullmatch(write.path):
                 data = None if write.kind == "delete" else write.data
-                value = Value(step.commit.at_ms, data, is_by_controller(step))
+                value = Value(step.commit.at_ms, data, is_by_controller(step), step.commit.zxid)
                 self.values.setdefault(write.path, [Value(0, None)]).append(value)
+
+    def zxid_known_to(self, rpc: Rpc) -> int | None:
+        """Its sender knew of no later commit; None: of this request that cannot be said."""
+        if rpc.sent_zxid is not None:
+            return rpc.sent_zxid
+        if rpc.sent_ms is None:
+            return None
+        # ZooKeeper stamps a transaction when it is asked for: whoever knows of it knows of it later
+        until_ms = rpc.sent_ms + SLACK_MS
+        return next((zxid for at_ms, zxid in reversed(self.moments) if at_ms <= until_ms), 0)
+
+    def standing(self, path: str, since: int, until: int) -> Iterator[Value]:
+        """Whatever a znode said at some moment of a time, by zxid."""
+        values = self.values.get(path, [Value(0, None)])
+        for number, one in enumerate(values):
+            is_over = number + 1 < len(values) and values[number + 1].zxid <= since
+            if one.zxid <= until and not is_over:
+                yield one
 
     def changes(self, path: str) -> Iterator[tuple[Value, Value]]:
         """Each value of a znode with the one before it."""

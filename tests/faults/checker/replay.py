@@ -42,6 +42,11 @@ class Assigned(NamedTuple):
     removing: tuple[int, ...] = ()
 
 
+def target_of(place: Assigned) -> tuple[int, ...]:
+    """Who is to have it in the end."""
+    return tuple(one for one in place.replicas if one not in place.removing)
+
+
 class Topic(NamedTuple):
     """A topic znode; `incarnation` is its czxid."""
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from controller.core.events import ElectAsked
-from controller.core.requests import EPOCH_DURING_DELETE
 from tests.faults.checker.history import Call, History
 from tests.faults.checker.known import Known, RunRule, Written
 from tests.faults.checker.replay import Key
@@ -22,6 +21,8 @@ _PREFERRED: Final = ("preferred election asked", "leader imbalance")
 _UNCLEAN: Final = "unclean election"
 _UNCLEAN_ASKED: Final = "unclean election asked"
 FOUND: Final = "found"
+#: why a controller reads, not why somebody wrote
+_READ: Final = (FOUND, "written by somebody else")
 _DRAIN: Final = re.compile(r"broker \d+ (drains|shuts down)")
 
 
@@ -32,18 +33,6 @@ def _recorded(history: History, known: Known) -> Iterator[tuple[Written, str]]:
         place: Any = (line.get("topic_id"), line.get("partition"), line.get("version"))
         if line["kind"] == "partition" and place in written:
             yield written[place], line.get("reason") or ""
-
-
-def s22_no_replica_is_deleted_that_was_never_dropped(history: History, known: Known) -> Iterator[Wrong]:
-    """One that is wanted again may be deleted first; one that has been assigned all the time must not."""
-    for rpc in history.rpcs:
-        for stop in rpc.stops:
-            if not stop.is_delete or stop.leader_epoch == EPOCH_DURING_DELETE or rpc.sent_zxid is None:
-                continue
-            told = known.assigned.get((stop.topic_id, stop.partition), [])
-            until_then = [replicas for zxid, replicas in told if zxid <= rpc.sent_zxid]
-            if until_then and all(rpc.broker_id in replicas for replicas in until_then):
-                yield None, f"broker {rpc.broker_id} was told to delete {stop}, which it was never taken from"
 
 
 def s26_preferred_elections_name_the_first_replica(history: History, known: Known) -> Iterator[Wrong]:
@@ -64,7 +53,7 @@ def s27_no_drain_takes_a_partition_offline(history: History, known: Known) -> It
 def s14_unclean_choices_were_allowed(history: History, known: Known) -> Iterator[Wrong]:
     """By configuration as of that commit (belief may be a moment behind), or because somebody asked for it just then,
     and the line says so, if whoever decided it had the time to write one."""
-    reasons = _reasons(history, known)
+    reasons = reasons_of(history, known)
     for one in _unclean(known):
         said = reasons.get((one.key, one.zxid))
         is_asked = any(_asks_uncleanly(call, one.key) and could_act_at(call, one.at_ms) for call in history.calls)
@@ -73,7 +62,7 @@ def s14_unclean_choices_were_allowed(history: History, known: Known) -> Iterator
 
 
 def s17_unclean_choices_are_logged_as_such(history: History, known: Known) -> Iterator[Wrong]:
-    reasons = _reasons(history, known)
+    reasons = reasons_of(history, known)
     for one in _unclean(known):
         said = reasons.get((one.key, one.zxid))
         if said is not None and _UNCLEAN not in said:
@@ -90,9 +79,9 @@ def _unclean(known: Known) -> Iterator[Written]:
             yield one
 
 
-def _reasons(history: History, known: Known) -> dict[tuple[Key, int], str]:
+def reasons_of(history: History, known: Known) -> dict[tuple[Key, int], str]:
     """By partition and zxid; what a successor found tells no reason."""
-    return {(one.key, one.zxid): reason for one, reason in _recorded(history, known) if reason != FOUND}
+    return {(one.key, one.zxid): reason for one, reason in _recorded(history, known) if reason not in _READ}
 
 
 def _asks_uncleanly(call: Call, key: Key) -> bool:

@@ -8,6 +8,7 @@ from typing import Final
 
 from tests.faults.checker.history import SLACK_MS, Asking, History, Wish
 from tests.faults.checker.known import Known, RunRule, Written
+from tests.faults.checker.rules_asked import reasons_of
 from tests.faults.checker.rules_zookeeper import slack_of
 from tests.faults.checker.writers import Wrong
 
@@ -23,6 +24,35 @@ def s16_who_joins_an_isr_is_who_its_leader_saw(history: History, known: Known) -
             for broker_id, epoch in _joining(wish, stands):
                 if not _was_registered(known, broker_id, epoch, stands.at_ms - slack_of(history), asking.at_ms):
                     yield stands.key, f"broker {broker_id} joined the ISR as {epoch}, as which it was not registered"
+
+
+def s08_without_a_new_leader_epoch_isrs_change_as_leaders_asked(history: History, known: Known) -> Iterator[Wrong]:
+    """Whatever else a controller decides has a new leader epoch. What a leader asks of the controller beside it is not
+    seen everywhere; then the state's line says why it was written."""
+    reasons = reasons_of(history, known)
+    asked = {
+        (asking.sender_id, wish.topic_id, wish.partition, wish.known_version, wish.leader_epoch, wish.recovery,
+         tuple(broker_id for broker_id, _ in wish.isr))
+        for asking in history.askings
+        for wish in asking.wishes
+    }  # fmt: skip
+    for one in known.written:
+        before, after = one.before, one.state
+        if before is None or not one.by_controller:
+            continue
+        said = reasons.get((one.key, one.zxid))
+        as_asked = f"leader {before.leader} asked"
+        if before.leader_epoch != after.leader_epoch:
+            if said == as_asked:
+                yield one.key, f"{said}, and the leader epoch rose from {before.leader_epoch} to {after.leader_epoch}"
+            continue
+        if history.has_direct_leaders and one.by_id == after.leader:
+            continue  # it wrote this as the leader
+        is_seen = one.by_id is not None and history.has_seen(after.leader, one.by_id)
+        wish = (after.leader, one.topic_id, one.key[1], before.version, before.leader_epoch, after.recovery, after.isr)
+        if (is_seen and wish not in asked) or said not in (None, as_asked):
+            change = f"ISR {before.isr} became {after.isr} in leader epoch {after.leader_epoch}"
+            yield one.key, f"{change}, which its leader {after.leader} had not asked for: {said}"
 
 
 def _joining(wish: Wish, stands: Written) -> Iterator[tuple[int, int]]:
@@ -42,7 +72,9 @@ def _was_registered(known: Known, broker_id: int, epoch: int, from_ms: int, unti
 def s27_who_may_stop_leads_nothing_that_others_could(history: History, known: Known) -> Iterator[Wrong]:
     """Nothing that has another replica, that is, except what is being deleted."""
     done = [
-        one for one in history.askings if one.kind == "controlled-shutdown" and not (one.error_code or one.remaining)
+        one
+        for one in history.askings
+        if one.kind == "controlled-shutdown" and one.error_code == 0 and not one.remaining
     ]
     for asking in done:
         for led in _led_by(asking, known):
@@ -55,8 +87,8 @@ def _led_by(asking: Asking, known: Known) -> Iterator[Written]:
     """What its sender led for a moment already when it was answered."""
     newest = {one.key: one for one in known.written if one.at_ms <= asking.at_ms}
     for one in newest.values():
-        is_gone = known.gone_states.get(one.key, -1) > one.zxid
-        if one.state.leader == asking.sender_id and one.at_ms < asking.at_ms - SLACK_MS and not is_gone:
+        is_old = one.at_ms < asking.at_ms - SLACK_MS
+        if one.state.leader == asking.sender_id and is_old and not known.is_gone_since(one):
             yield one
 
 

@@ -20,7 +20,7 @@ from controller.core.events import (
 )
 from tests.faults.checker.history import SLACK_MS, STOP, Call, History, json_of
 from tests.faults.checker.known import Known, RunRule
-from tests.faults.checker.replay import Key, topic_of
+from tests.faults.checker.replay import Key, target_of, topic_of
 from tests.faults.checker.writers import REQUEST_NODES, Wrong
 
 #: so long after its caller was told nothing, a request may still be carried out
@@ -105,6 +105,8 @@ def s30_what_was_refused_was_not_done(history: History, known: Known) -> Iterato
             is_new = is_done(after.data) and not is_done(before.data)
             if isinstance(call.detail, DrainAsked) and _asked_to_stop(history, call.detail.broker_id, after.at_ms):
                 continue  # a broker that stops asks for its own drain
+            if isinstance(call.detail, ConfigAsked) and after.data is None:
+                continue  # it went with its topic
             if is_new and not any((_wish_of(one.detail) or ("",))[0] == path for one in others):
                 yield None, f"{call.what} {call.subject} was refused, and {path} says that it was done"
 
@@ -121,7 +123,7 @@ def s21_what_was_asked_for_last_stands(history: History, known: Known) -> Iterat
         if not isinstance(call.detail, ReassignAsked) or call.outcome != "ok":
             continue
         for key, target in call.detail.targets.items():
-            if target is None or key in call.refused or _is_overridden(history, known, key, call):
+            if target is None or key in call.refused or any(_overriding(history, known, key, call)):
                 continue
             topic = known.world.topics.get(key[0])
             place = None if topic is None else topic.partitions.get(key[1])
@@ -129,21 +131,37 @@ def s21_what_was_asked_for_last_stands(history: History, known: Known) -> Iterat
                 yield key, f"replicas {target} were granted and never taken back, and in the end they are {place}"
 
 
-def _is_overridden(history: History, known: Known, key: Key, call: Call) -> bool:
-    """Whether somebody may have asked for something else at the same time or later: by a call, a tool, a deletion."""
+def s21_the_target_is_what_was_asked_for_last(history: History, known: Known) -> Iterator[Wrong]:
+    """From the answer on, over failovers, until somebody else may have asked for something else."""
+    for call in history.calls:
+        if not isinstance(call.detail, ReassignAsked) or call.outcome != "ok" or call.ended_ms is None:
+            continue
+        for key, target in call.detail.targets.items():
+            if target is None or key in call.refused:
+                continue
+            until_ms = min(_overriding(history, known, key, call), default=FOREVER_MS) - SLACK_MS
+            for one in known.stood(f"/brokers/topics/{key[0]}", call.ended_ms + SLACK_MS, until_ms):
+                topic = topic_of(one.data or b"", 0)
+                place = None if topic is None else topic.partitions.get(key[1])
+                if place is not None and target_of(place) != tuple(target) and call.ended_ms < until_ms:
+                    yield key, f"replicas {target} were granted at {call.ended_ms}, and {place} stood after {one.at_ms}"
+
+
+def _overriding(history: History, known: Known, key: Key, call: Call) -> Iterator[int]:
+    """When somebody may have begun to ask for something else, at the same time or later: by a call, a tool, a
+    deletion."""
     for other in history.calls:
         if other is not call and other.outcome != "refused" and _until_ms(other) >= call.begun_ms - SLACK_MS:
             match other.detail:
                 case ReassignAsked(targets=targets) if key in targets and key not in other.refused:
-                    return True
+                    yield other.begun_ms
                 case CreateTopicAsked(name=name) | DeleteTopicAsked(name=name) if name == key[0]:
-                    return True
+                    yield other.begun_ms
     since_ms = call.begun_ms - SLACK_MS
-    nodes = (_REASSIGN, f"/admin/delete_topics/{key[0]}")
-    if any(one.data is not None for path in nodes for one in known.stood(path, since_ms, FOREVER_MS)):
-        return True
+    for path in (_REASSIGN, f"/admin/delete_topics/{key[0]}"):
+        yield from (one.at_ms for one in known.stood(path, since_ms, FOREVER_MS) if one.data is not None)
     written = known.values.get(f"/brokers/topics/{key[0]}", ())
-    return any(not one.by_controller and one.at_ms >= since_ms for one in written)
+    yield from (one.at_ms for one in written if not one.by_controller and one.at_ms >= since_ms)
 
 
 RULES: Final[tuple[RunRule, ...]] = tuple(

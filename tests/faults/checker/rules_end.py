@@ -15,12 +15,21 @@ from tests.faults.checker.writers import Wrong
 
 #: a fault that is over and a session time-out that has passed: so much longer may the seat be lost because of it
 FELT_FOR_MS: Final = 3_000
+#: who waited so long for a processor, within a few seconds, may be late by the machine
+STARVED_MS: Final = 300
 
 
 def l01_at_rest_somebody_controls_and_does_what_is_asked(history: History, known: Known) -> Iterator[Wrong]:
     for one in history.calls:
         if one.what == "probe" and one.outcome != "ok":
             yield None, f"at rest, making topic {one.subject} ended as {one.outcome}"
+
+
+def l12_no_loop_stands_still(history: History, known: Known) -> Iterator[Wrong]:
+    """For more than a second, unless it was made to, or had to wait for a processor."""
+    for lag in history.end.lags if history.end is not None else ():
+        if not lag.was_held and lag.waited_ms < STARVED_MS:
+            yield None, f"broker {lag.broker_id}: its event loop stood still for more than a second before {lag.at_ms}"
 
 
 def l13_every_call_is_answered(history: History, known: Known) -> Iterator[Wrong]:

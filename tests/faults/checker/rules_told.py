@@ -1,7 +1,7 @@
 """Rules about what brokers were told, and about what was recorded.
 
-Each looks at the whole run, and yields what is wrong as `(partition or None, text)`. Rows and the moment of sending are
-known in the simulation only; where they are not, a rule says nothing about them.
+Each looks at the whole run, and yields what is wrong as `(partition or None, text)`. Where rows and the moment of
+sending are not known, a rule says nothing about them. Of full lists and of stops: `rules_lists.py`, `rules_stops.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any, Final
 
-from tests.faults.checker.history import History, Rpc
+from tests.faults.checker.history import SLACK_MS, History, Rpc
 from tests.faults.checker.known import Known, RunRule, Written
 from tests.faults.checker.writers import Wrong
 
@@ -19,6 +19,8 @@ REMOVED: Final = -2
 RPC_TIMEOUT_MS: Final = 30_000
 #: faults after which moments cannot be compared, or requests are older than any time-out
 TAMPERED: Final = ("jump clock", "slow link", "double", "silence")
+#: and after which a request is seen long after it was sent
+HELD_BACK: Final = ("mute", "slow link", "cut link")
 
 
 def _taken(history: History) -> dict[int, list[Rpc]]:
@@ -79,13 +81,25 @@ def s07_no_incarnation_obeys_what_was_meant_for_another(history: History, known:
 
 
 def s24_what_is_deleted_is_not_led_again(history: History, known: Known) -> Iterator[Wrong]:
+    """A later controller never knew of it. Who deleted it had the word of all who held it before: to them it sends
+    nothing of it since, though to others a request may still have been on its way."""
+    # whether a request was sent about when it was seen
+    are_true = history.sees == "all" or not any(one.kind in HELD_BACK for one in history.faults)
     for one in history.rpcs:
         for row in one.rows or ():
-            zxid, epoch = known.deleted.get(row.topic_id, (None, 0))
-            if zxid is None or one.sent_zxid is None or row.leader == REMOVED or one.kind != "leader-and-isr":
+            gone = known.deleted.get(row.topic_id)
+            if gone is None or row.leader == REMOVED or one.kind != "leader-and-isr":
                 continue
-            if one.sent_zxid >= zxid and one.controller_epoch > epoch:
-                yield None, f"broker {one.broker_id} was told to lead or follow {row.topic_id}, deleted at {zxid:#x}"
+            is_late = one.sent_zxid >= gone.zxid if one.sent_zxid is not None else _is_after(one, gone.at_ms)
+            is_own = (one.controller_id, one.controller_epoch) == (gone.by_id, gone.epoch)
+            had_it = one.broker_id in gone.replicas.get(row.partition, ())
+            if one.controller_epoch > gone.epoch or (is_own and had_it and is_late and are_true):
+                text = f"broker {one.broker_id} was told to lead or follow {row.topic_id}"
+                yield None, f"{text}, deleted at {gone.zxid:#x}"
+
+
+def _is_after(rpc: Rpc, at_ms: int) -> bool:
+    return rpc.sent_ms is not None and rpc.sent_ms > at_ms + SLACK_MS
 
 
 def s25_topic_ids_are_not_used_again(history: History, known: Known) -> Iterator[Wrong]:
@@ -139,12 +153,13 @@ def s29_what_is_told_stood_in_zookeeper(history: History, known: Known) -> Itera
         stood.setdefault((*place, state.controller_epoch), one.zxid)
     names = {one.topic_id: one.key[0] for one in known.written}
     for rpc in history.rpcs:
+        until = known.zxid_known_to(rpc)
         for row in rpc.rows or ():
             if row.leader == REMOVED:
                 continue
             place = (row.topic_id, row.partition, row.leader, row.leader_epoch, row.isr, row.version)
             zxid = stood.get((*place, row.controller_epoch))
-            if zxid is None or (rpc.sent_zxid is not None and zxid > rpc.sent_zxid):
+            if zxid is None or (until is not None and zxid > until):
                 key = (names.get(row.topic_id, "?"), row.partition)
                 yield key, f"broker {rpc.broker_id} was told {row}, which did not stand in ZooKeeper then"
 
@@ -179,7 +194,7 @@ def _must_be_recorded(one: Written, known: Known, last_epoch: int, seen: set[int
         return False
     ends_at = next((each for each in known.written if each.key == one.key and each.zxid > one.zxid), None)
     next_loaded = next((claim for claim in later if claim[0] in seen), None)
-    if next_loaded is None or known.gone_states.get(one.key, 0) > one.zxid:
+    if next_loaded is None or known.is_gone_since(one):
         return False
     return ends_at is None or ends_at.state.controller_epoch != epoch or ends_at.zxid > next_loaded[2]
 

@@ -137,7 +137,7 @@ def s20_assignments_have_a_shape(history: History, step: Step, world: World) -> 
 
 
 def s21_s22_a_reassignment_ends_in_sync_or_goes_back(history: History, step: Step, world: World) -> Iterator[Wrong]:
-    """Until its target is in sync, an assignment keeps what it had and what it gets."""
+    """Until its target is in sync, an assignment keeps what it had, and says what it gets."""
     for one in step.topics:
         if one.before is None or one.after is None or not is_by_controller(step):
             continue
@@ -146,7 +146,8 @@ def s21_s22_a_reassignment_ends_in_sync_or_goes_back(history: History, step: Ste
             if after is None or state is None:
                 continue
             origin, now = set(before.replicas) - set(before.adding), set(after.replicas)
-            if not origin <= now and not now <= set(state.isr):
+            is_over = not (after.adding or after.removing) and now != origin
+            if (is_over or not origin <= now) and not now <= set(state.isr):
                 yield (one.name, number), f"{before} became {after} with ISR {state.isr} only"
 
 
@@ -163,6 +164,15 @@ def s23_a_deletions_marker_goes_last(history: History, step: Step, world: World)
                 yield (one.name, 0), "the topic went before its configuration"
             if any(path.startswith(f"/brokers/topics/{one.name}/") for path in world.nodes):
                 yield (one.name, 0), "the topic went before its partitions"
+
+
+def s24_states_are_made_of_what_is_assigned(history: History, step: Step, world: World) -> Iterator[Wrong]:
+    """Not of a topic that is gone, and not of one of the same name that does not have that partition."""
+    for one in step.states:
+        topic = world.topics.get(one.key[0])
+        is_made = one.before is None and one.after is not None and is_by_controller(step)
+        if is_made and topic is not None and one.key[1] not in topic.partitions:
+            yield one.key, "a state was made of what is not assigned"
 
 
 def s25_a_topics_id_never_changes(history: History, step: Step, world: World) -> Iterator[Wrong]:

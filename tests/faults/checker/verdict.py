@@ -10,7 +10,9 @@ from tests.faults.checker import (
     rules_askings,
     rules_calls,
     rules_end,
+    rules_lists,
     rules_seat,
+    rules_stops,
     rules_told,
     rules_zookeeper,
 )
@@ -19,7 +21,15 @@ from tests.faults.checker.known import Known
 from tests.faults.checker.replay import Key, replay
 
 STEP_RULES: Final = (*rules_seat.RULES, *rules_zookeeper.RULES)
-RUN_RULES: Final = (*rules_told.RULES, *rules_asked.RULES, *rules_askings.RULES, *rules_calls.RULES, *rules_end.RULES)
+RUN_RULES: Final = (
+    *rules_told.RULES,
+    *rules_lists.RULES,
+    *rules_stops.RULES,
+    *rules_asked.RULES,
+    *rules_askings.RULES,
+    *rules_calls.RULES,
+    *rules_end.RULES,
+)
 #: of one rule so many findings are kept: the first ones say it
 FINDINGS_PER_RULE = 5
 #: of a partition's story the last lines are printed

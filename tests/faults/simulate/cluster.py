@@ -35,7 +35,7 @@ class SimCluster:
         self.loop, self.seed, self.folder, self.balances = loop, seed, folder, balances
         self.clock = Clock(loop)
         self.zookeeper = SimZooKeeper(self.clock)
-        self.network = Network(loop, seed, lambda: self.zookeeper.zxid, self._witness)
+        self.network = Network(loop, seed, lambda: (self.zookeeper.zxid, self.zookeeper.now_ms), self._witness)
         self.meters = Meters()
         self.lines: list[Line] = []
         self.rpcs: list[Rpc] = []
@@ -156,6 +156,10 @@ class SimCluster:
             self.clock.tick()
 
     def _witness(self, exchange: Exchange) -> None:
+        if not exchange.status:
+            if exchange.path in ASKED:
+                self.askings.append(asking_of(exchange, self.zookeeper.now_ms))
+            return
         self._trace.update(f"{self.loop.time():.6f} {exchange.sender} {exchange.receiver} {exchange.path}".encode())
         self._trace.update(exchange.body)
         if exchange.path in TOLD and exchange.status == 200:
@@ -176,6 +180,8 @@ class SimCluster:
         return History(
             commits=commits,
             rpcs=self.rpcs,
+            heard=self.rpcs,
+            sees="all",
             askings=self.askings,
             lines=[msgspec.to_builtins(one) for one in self.lines],
             calls=self.calls,

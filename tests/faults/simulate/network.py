@@ -19,7 +19,7 @@ from tests.faults.simulate.zookeeper import nobody
 
 #: takes path, headers and body; answers with a status and a body
 Serve = Callable[[str, Mapping[str, str], bytes], Awaitable[tuple[int, bytes]]]
-#: told of each request that was served: sender, receiver, path, headers, body, answer, moment and lateness of sending
+#: told of each request as it is to be served, without a status, and once more when it was
 Witness = Callable[["Exchange"], None]
 
 
@@ -41,8 +41,9 @@ class Exchange(msgspec.Struct):
     path: str
     headers: Mapping[str, str]
     body: bytes
-    sent_zxid: int
+    sent_zxid: int | None
     sent_late_s: float | None
+    sent_ms: int
     status: int = 0
     answer: bytes = b""
 
@@ -50,10 +51,13 @@ class Exchange(msgspec.Struct):
 class Network:
     """All links. Processes are known by their address, `http://name`."""
 
-    def __init__(self, loop: VirtualLoop, seed: str, zxid_now: Callable[[], int], witness: Witness) -> None:
+    def __init__(
+        self, loop: VirtualLoop, seed: str, moment_now: Callable[[], tuple[int, int]], witness: Witness
+    ) -> None:
+        """`moment_now` tells ZooKeeper's zxid and time."""
         self._loop = loop
         self._seed = seed
-        self.zxid_now = zxid_now
+        self.moment_now = moment_now
         self.witness = witness
         self._links: dict[tuple[str, str], Link] = {}
         self._randoms: dict[tuple[str, str], Random] = {}
@@ -119,7 +123,8 @@ class SimHttp:
         if self._check is not None:
             self._check()
         late_s = None if self._late_s is None else self._late_s()
-        exchange = Exchange(sender, receiver, path, dict(headers), body, network.zxid_now(), late_s)
+        zxid, sent_ms = network.moment_now()
+        exchange = Exchange(sender, receiver, path, dict(headers), body, zxid, late_s, sent_ms)
         answer: asyncio.Future[tuple[int, bytes]] = loop.create_future()
         self._send(exchange, answer, there.delay_s + draw.uniform(0.0001, 0.002))
         if draw.random() < there.doubles:
@@ -143,6 +148,7 @@ class SimHttp:
     async def _serve(self, serve: Serve, exchange: Exchange, answer: asyncio.Future[Any]) -> None:
         """In the receiver."""
         network = self._network
+        network.witness(exchange)
         exchange.status, exchange.answer = await serve(exchange.path, exchange.headers, exchange.body)
         network.witness(exchange)
         back = network.link(exchange.receiver, exchange.sender)

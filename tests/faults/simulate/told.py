@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from controller import wire
 from tests.faults.checker.history import Asking, Row, Rpc, Stop, Wish
 from tests.faults.simulate.network import Exchange
@@ -16,7 +18,7 @@ def rpc_of(exchange: Exchange, at_ms: int) -> Rpc:
     kind = exchange.path.rpartition("/")[2]
     rows: tuple[Row, ...] = ()
     stops: tuple[Stop, ...] = ()
-    is_full = False
+    is_full, part, parts = False, 1, 1
     if exchange.path == wire.STOP_REPLICA:
         stopped = wire.decode(exchange.body, wire.StopReplicaRequest)
         stops = tuple(
@@ -24,7 +26,7 @@ def rpc_of(exchange: Exchange, at_ms: int) -> Rpc:
         )
     else:
         told = wire.decode(exchange.body, wire.StatesRequest)
-        is_full = told.full
+        is_full, part, parts = told.full, told.part, told.parts
         rows = tuple(
             Row(t.topic_id, r.partition, r.leader, r.leader_epoch, r.isr, r.version, r.controller_epoch, r.is_new)
             for t in told.topics
@@ -44,25 +46,35 @@ def rpc_of(exchange: Exchange, at_ms: int) -> Rpc:
         rows=rows,
         stops=stops,
         refused=frozenset((one.topic_id, one.partition) for one in answer.partitions),
+        part=part,
+        parts=parts,
+        sent_ms=exchange.sent_ms,
         sent_zxid=exchange.sent_zxid,
         sent_late_s=exchange.sent_late_s,
     )
 
 
 def asking_of(exchange: Exchange, at_ms: int) -> Asking:
-    """What a broker asked of who it believed to control, with the answer."""
+    """What a broker asked of who it believed to control, with the answer if there is one yet."""
     sender_id, sender_epoch = map(int, exchange.headers[wire.SENDER].split(" "))
     kind = exchange.path.rpartition("/")[2]
+    wishes: tuple[Wish, ...] = ()
+    if exchange.path == wire.ALTER_PARTITION:
+        wishes = tuple(_wishes_in(wire.decode(exchange.body, wire.AlterPartitionRequest)))
+    if not exchange.status:
+        return Asking(at_ms, kind, sender_id, sender_epoch, None, wishes)
     if exchange.path == wire.CONTROLLED_SHUTDOWN:
         left = wire.decode(exchange.answer, wire.ControlledShutdownAnswer)
         remaining = tuple((one.topic, one.partition) for one in left.remaining)
         return Asking(at_ms, kind, sender_id, sender_epoch, left.error_code, remaining=remaining)
     answer = wire.decode(exchange.answer, wire.AlterPartitionAnswer)
     granted = {(t.topic_id, r.partition): r.version for t in answer.topics for r in t.partitions if r.error_code == 0}
-    wishes = tuple(
-        Wish(t.topic_id, r.partition, tuple((m.broker_id, m.broker_epoch) for m in r.isr),
-             granted.get((t.topic_id, r.partition)))
-        for t in wire.decode(exchange.body, wire.AlterPartitionRequest).topics
-        for r in t.partitions
-    )  # fmt: skip
+    wishes = tuple(one._replace(version=granted.get((one.topic_id, one.partition))) for one in wishes)
     return Asking(at_ms, kind, sender_id, sender_epoch, answer.error_code, wishes)
+
+
+def _wishes_in(asked: wire.AlterPartitionRequest) -> Iterator[Wish]:
+    for topic in asked.topics:
+        for row in topic.partitions:
+            members = tuple((one.broker_id, one.broker_epoch) for one in row.isr)
+            yield Wish(topic.topic_id, row.partition, members, None, row.version, row.leader_epoch, row.recovery)

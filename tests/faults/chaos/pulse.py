@@ -1,0 +1,101 @@
+"""Whether the event loops of processes stood still (L12), by their own measure, and what else can explain it.
+
+A loop is late because of what it does itself, because a fault held its process, or because others had the processors.
+The last of these the kernel tells, of each process, and our own lateness. It inflicts nothing and judges nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from controller.http import ExchangeError
+from tests.faults.chaos.field import Field, elapse, is_stopped
+from tests.faults.checker.history import Lag
+from tests.integration.cluster import Broker, now_ms
+
+LOOK_EVERY_S: Final = 3.0
+BLINK_S: Final = 0.1
+TIMEOUT_MS: Final = 2_000
+_BUCKET: Final = re.compile(rb'^klamm_event_loop_lag_seconds_bucket\{le="(1\.0|\+Inf)"\} (\S+)$', re.MULTILINE)
+
+
+class _Seen(NamedTuple):
+    """A process as it was when it last answered."""
+
+    pid: int
+    late_count: int
+    waited_ms: int
+    #: how late we have been ourselves, in all
+    own_late_ms: float
+    was_held: bool
+
+
+class Pulse:
+    """Looks at every process now and then."""
+
+    def __init__(self, field: Field) -> None:
+        self.lags: list[Lag] = []
+        #: how many answers these are drawn from
+        self.looks = 0
+        self._field = field
+        self._seen: dict[int, _Seen] = {}
+        self._held_pids: set[int] = set()
+        self._own_late_ms = 0.0
+
+    async def watch(self) -> None:
+        """Until cancelled."""
+        while True:
+            async with asyncio.TaskGroup() as group:
+                for broker in self._field.cluster.running:
+                    group.create_task(self._look_at(broker))
+            for _ in range(round(LOOK_EVERY_S / BLINK_S)):
+                await self._blink()
+
+    async def _blink(self) -> None:
+        """Who stands still?"""
+        due = time.monotonic() + BLINK_S
+        await elapse(BLINK_S)
+        self._own_late_ms += (time.monotonic() - due) * 1_000
+        pids = [broker.row.pid for broker in self._field.cluster.brokers.values()]
+        self._held_pids |= {pid for pid in pids if pid is not None and is_stopped(pid)}
+
+    async def _look_at(self, broker: Broker) -> None:
+        pid = broker.row.pid
+        was_held = pid in self._held_pids
+        late_count = await self._late_count_of(broker)
+        if pid is None or late_count is None or pid != broker.row.pid:
+            return
+        self.looks += 1
+        self._held_pids.discard(pid)
+        before = self._seen.get(broker.broker_id)
+        if before is None or before.pid != pid:
+            before = _Seen(pid, 0, 0, self._own_late_ms, was_held)
+        now = self._seen[broker.broker_id] = _Seen(pid, late_count, waited_ms_of(pid), self._own_late_ms, was_held)
+        if late := now.late_count - before.late_count:
+            waited_ms = max(now.waited_ms - before.waited_ms, round(now.own_late_ms - before.own_late_ms))
+            self.lags.append(Lag(now_ms(), broker.broker_id, late, was_held or before.was_held, waited_ms))
+
+    async def _late_count_of(self, broker: Broker) -> int | None:
+        try:
+            _, page = await self._field.cluster.http.get(f"{broker.url}/metrics", {}, TIMEOUT_MS)
+        except (ExchangeError, TimeoutError):
+            return None
+        return late_in(page)
+
+
+def late_in(page: bytes) -> int | None:
+    """How often a loop was late by more than a second; None when the page does not say."""
+    counts = {le: float(count) for le, count in _BUCKET.findall(page)}
+    return round(counts[b"+Inf"] - counts[b"1.0"]) if len(counts) == 2 else None
+
+
+def waited_ms_of(pid: int) -> int:
+    """For how long the process's first thread, that of its event loop, was ready to run and did not."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) // 1_000_000
+    except (FileNotFoundError, ProcessLookupError):
+        return 0

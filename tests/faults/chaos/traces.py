@@ -1,0 +1,41 @@
+"""What a round leaves behind beside its history: each change that was granted in a line of its own (S35), and no secret
+anywhere (S36). It reads logs of brokers, and what was written to ZooKeeper; it asks nobody.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.faults.chaos.player import request_for
+from tests.faults.checker.history import Call, Commit
+
+
+def leaks_in(secrets: Iterable[str], folders: Iterable[Path], commits: Sequence[Commit]) -> Iterator[str]:
+    """Where a secret stands that nobody should ever read."""
+    wanted = [secret.encode() for secret in secrets]
+    for path in (path for folder in folders for path in sorted(folder.rglob("*.log*")) if path.is_file()):
+        data = path.read_bytes()
+        if any(secret in data for secret in wanted):
+            yield f"a secret stands in {path.name} of {path.parent.name}"
+    for commit in commits:
+        for write in commit.writes:
+            if any(secret in write.data for secret in wanted):
+                yield f"a secret was written to {write.path} at {commit.zxid:#x}"
+
+
+def unaudited(calls: Iterable[Call], audited: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """Changes that were granted more often than their lines say. A request that was passed on may have two."""
+    lines = Counter((line["method"], line["path"]) for line in audited if line["status"] < 300)
+    granted = Counter(_asked(call) for call in calls if call.outcome == "ok")
+    for (method, path), count in granted.items():
+        if lines[method, path] < count:
+            yield f"{method} {path} was granted {count} times, and {lines[method, path]} lines say so"
+
+
+def _asked(call: Call) -> tuple[str, str]:
+    """Method and path; lines do not say what follows a question mark."""
+    method, path, _ = request_for(call.detail)
+    return method, path.partition("?")[0]
