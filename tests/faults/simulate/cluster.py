@@ -19,11 +19,12 @@ import msgspec
 from controller.core.lines import Line
 from controller.metrics import Meters
 from tests.faults.checker.history import Asking, Call, End, Fault, History, Rpc, from_ops, json_of
+from tests.faults.simulate.client import SimClient
 from tests.faults.simulate.loop import Clock, Process, VirtualLoop
 from tests.faults.simulate.member import SESSION_TIMEOUT_MS, Member
 from tests.faults.simulate.network import Exchange, Network
 from tests.faults.simulate.told import ASKED, TOLD, asking_of, rpc_of
-from tests.faults.simulate.zookeeper import TICK_S, SimClient, SimZooKeeper
+from tests.faults.simulate.zookeeper import TICK_S, SimZooKeeper
 
 REST_POLL_S = 0.25
 
