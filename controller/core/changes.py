@@ -11,6 +11,7 @@ out when the last one stands. Everything about one *subject* is decided before a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -139,6 +140,10 @@ class StateDecided(msgspec.Struct, frozen=True, gc=False):
     @property
     def subject(self) -> str:
         return topic_subject(self.topic)
+
+
+#: why a state is believed that an earlier term wrote: this one read it for the first time
+FOUND: Final = "found"
 
 
 class StateFound(msgspec.Struct, frozen=True, gc=False):

@@ -14,7 +14,7 @@ from functools import partial
 import msgspec
 
 from controller.core.admin import broker_subject, topic_subject
-from controller.core.changes import NotificationRead, Refused, StateDecided, StateFound, StateLost, Unreadable
+from controller.core.changes import FOUND, NotificationRead, Refused, StateDecided, StateFound, StateLost, Unreadable
 from controller.core.cluster import Cluster
 from controller.core.codes import Code
 from controller.core.elections import first_leadership, repaired, status_of, with_isr
@@ -120,6 +120,8 @@ def _verdict(
         return Code.INVALID_UPDATE_VERSION, f"the version is {known.version}"
     if sender != state.leader or sender not in isr or len(set(isr)) != len(isr) or not set(isr) <= {*known.replicas}:
         return Code.INVALID_REQUEST, "not from the leader, or not a set of its replicas"
+    if (topic, wish.partition) in cluster.unreadable:
+        return Code.INVALID_UPDATE_VERSION, "its znode makes no sense: nothing is written over it"
     if wish.recovery not in (RECOVERED, RECOVERING):
         return Code.INVALID_REQUEST, f"there is no recovery state {wish.recovery}"
     if (wish.recovery == RECOVERING and len(isr) > 1) or (state.recovery == RECOVERED and wish.recovery == RECOVERING):
@@ -153,7 +155,9 @@ def _see_states(context: Context, facts: Sequence[StateFact]) -> Iterator[Decide
 def _adopt(context: Context, fact: StateFact, known: Partition) -> Iterator[Decided]:
     if fact.state is not None:
         if (fact.version, fact.state) != (known.version, known.state):
-            reason = "written by somebody else"
+            # of a topic that made no sense when the term loaded: an earlier term's, as all that was found then
+            is_found = known.state is None and fact.state.controller_epoch < context.epoch
+            reason = FOUND if is_found else "written by somebody else"
             yield 0, StateFound(fact.topic, fact.partition, fact.state, fact.version, fact.zxid, reason)
         seen = Partition(known.replicas, known.adding, known.removing, fact.state, fact.version, fact.zxid)
     elif known.state is not None:

@@ -23,6 +23,7 @@ from controller.core.admin import (
     TopicErased,
 )
 from controller.core.changes import (
+    FOUND,
     BrokerChanged,
     BrokerGone,
     BrokerLive,
@@ -210,7 +211,7 @@ def _found_line(cluster: Cluster, change: StateFound | StateLost, stamped: Stamp
             topic_id=_topic_id(cluster, change.topic),
         )
     # a found state was decided by the controller whose epoch it carries
-    epoch = {"controller_epoch": change.state.controller_epoch} if change.reason == "found" else {}
+    epoch = {"controller_epoch": change.state.controller_epoch} if change.reason == FOUND else {}
     return stamped(
         kind="partition",
         topic=change.topic,

@@ -22,6 +22,7 @@ from controller.core.admin import (
     ReplicasProbed,
 )
 from controller.core.changes import (
+    FOUND,
     BrokerChanged,
     BrokerGone,
     BrokerLive,
@@ -157,6 +158,8 @@ def _draft_topic(cluster: Cluster, change: Change, draft: _Draft) -> bool:
                 draft.tell(topic, (number,))
             else:
                 draft.lead(topic, number, is_new=is_first(change))
+        case StateFound(topic=topic, partition=number, reason=reason) if reason == FOUND:
+            draft.lead(topic, number)  # in this term nobody was told that he leads or follows it
         case StateFound(topic=topic, partition=number):
             draft.tell(topic, (number,))
         case TopicWritten(name=name, touched=None):  # nothing could be told of it while it had no id

@@ -11,7 +11,7 @@ from functools import partial
 
 from controller.core import deletion
 from controller.core.admin import DirsFound, DrainEnded, broker_subject, topic_subject
-from controller.core.changes import BrokerLive, StateFound, Unreadable
+from controller.core.changes import FOUND, BrokerLive, StateFound, Unreadable
 from controller.core.elections import status_of
 from controller.core.events import StateFact, TermStarted
 from controller.core.model import Broker
@@ -66,7 +66,7 @@ def _start_topic(
         if fact.state is None or fact.partition not in topic.partitions:
             continue
         target = status_of(fact.state, online)
-        yield 0, StateFound(name, fact.partition, fact.state, fact.version, fact.zxid, "found", target)
+        yield 0, StateFound(name, fact.partition, fact.state, fact.version, fact.zxid, FOUND, target)
     if not is_leaving or topic.topic_id is None:
         yield from made_whole(context, topic, online)
     if not is_leaving:

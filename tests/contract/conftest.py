@@ -10,6 +10,7 @@ import pytest_asyncio
 
 from brokerstub.lab.zookeeper import ZooKeeperServer, free_port
 from tests.contract.labs import FakeLab, Lab, RealLab, real_lab
+from tests.contract.simulated import SimLab, sim_lab
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -34,9 +35,15 @@ def fake() -> FakeLab:
     return FakeLab()
 
 
-@pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.java)])
+@pytest.fixture
+async def simulated() -> AsyncIterator[SimLab]:
+    async with sim_lab() as lab:
+        yield lab
+
+
+@pytest.fixture(params=["fake", "simulated", pytest.param("real", marks=pytest.mark.java)])
 def lab(request: pytest.FixtureRequest) -> Lab:
-    """The same tests on both: the fake is trusted because the real one passes them."""
+    """The same tests on all: the fakes are trusted because the real one passes them."""
     found: Lab = request.getfixturevalue(request.param)
     return found
 

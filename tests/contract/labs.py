@@ -1,4 +1,4 @@
-"""Two labs with one face: a fake ZooKeeper, and the real one behind a proxy for each client.
+"""Labs with one face: a fake ZooKeeper, and the real one behind a proxy for each client; `simulated.py` is the third.
 
 The suite speaks only to this face; what a lab does to a client is what its name says, whatever it takes.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.core.writes import Create, Delete, Op, Set
-from controller.zk_model import EventKind, SessionState, WatchEvent, ZooKeeper
+from controller.zk_model import EventKind, OutcomeUnknownError, SessionState, WatchEvent, ZooKeeper
 from tests.contract.labs import Lab, back, eventually
 
 CREATED, DELETED, CHANGED, CHILDREN = EventKind.CREATED, EventKind.DELETED, EventKind.CHANGED, EventKind.CHILDREN
@@ -113,6 +113,25 @@ async def test_a_refused_transaction_tells_nothing(watcher: Watcher) -> None:
     assert await watcher.client.get("/a", watch=True) is None
     await watcher.writer.transact([Create("/a", b""), Delete("/none", 0)])
     assert await watcher.news() == []
+
+
+async def test_a_read_whose_answer_was_lost_has_armed_nothing(watcher: Watcher) -> None:
+    await watcher.writer.transact([Create("/a", b""), Create("/p", b""), Create("/kept", b"")])
+    await watcher.client.sync()
+    await watcher.client.get("/kept", watch=True)
+    for read in (
+        watcher.client.get("/a", watch=True),
+        watcher.client.exists("/none", watch=True),
+        watcher.client.children("/p", watch=True),
+        watcher.client.get("/kept", watch=True),
+    ):
+        watcher.lab.lose_answer(watcher.client)
+        with pytest.raises(OutcomeUnknownError):
+            await read
+        await back(watcher.client)
+    ops: list[Op] = [Set("/a", b"1", 0), Create("/none", b""), Create("/p/q", b""), Set("/kept", b"1", 0)]
+    await watcher.writer.transact(ops)
+    assert await watcher.news() == [(CHANGED, "/kept")]
 
 
 async def test_a_handler_that_was_removed_is_told_nothing(watcher: Watcher) -> None:

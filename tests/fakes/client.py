@@ -32,7 +32,7 @@ from controller.zk_model import (
     WatchHandler,
     brief_of,
 )
-from controller.zk_watches import WatchLists
+from tests.fakes.watches import FakeWatches
 
 if TYPE_CHECKING:
     from tests.fakes.zookeeper import FakeZooKeeper
@@ -62,7 +62,7 @@ class FakeClient:
         self._chroot = chroot
         self._answered_at = server.clock()
         self._zxid = server.zxid
-        self._watches = WatchLists()
+        self._watches = FakeWatches()
         self._watch_handlers: list[WatchHandler] = []
         self._state_handlers: list[StateHandler] = []
         self._slots = asyncio.Semaphore(max_in_flight_requests)
@@ -114,7 +114,7 @@ class FakeClient:
         def act() -> Children | None:
             found = self._children(path)
             if watch and found is not None:
-                self._watches.parents.add(self._path(path))
+                self._watches.on_list(self._path(path))
             return found
 
         return await self._ask("children", act)
@@ -186,8 +186,7 @@ class FakeClient:
     def come_back(self) -> None:
         if self.state is SessionState.SUSPENDED:
             self._answered_at = self._server.clock()
-            lists = (sorted(self._watches.present), sorted(self._watches.absent), sorted(self._watches.parents))
-            self.take_events(self._server.tree.changes_since(self._zxid, *lists))
+            self.take_events(self._watches.missed(self._server.tree, self._zxid))
             self._set_state(SessionState.CONNECTED)
 
     def lose(self) -> None:
@@ -201,12 +200,8 @@ class FakeClient:
         self._answered_at = self._server.clock()
 
     def take_events(self, events: Sequence[WatchEvent]) -> None:
-        watches = self._watches
         for event in events:
-            is_child = event.path in watches.parents and event.kind.name in ("CHILDREN", "DELETED")
-            is_data = event.kind.name != "CHILDREN" and (event.path in watches.present or event.path in watches.absent)
-            if is_child or is_data:
-                watches.on_event(event)
+            if self._watches.fires(event):
                 told = WatchEvent(event.kind, codec.client_path_for(event.path, self._chroot))
                 for handler in self._watch_handlers:
                     handler(told)
@@ -238,20 +233,22 @@ class FakeClient:
                     self._break()
                 self._same(connection)
                 self.calls.append(name)
+                newly = self._watches.begin()
                 if fault == "answer":
                     with contextlib.suppress(RefusedError):
                         act()
                     self._break()
-                self._same(connection)
-                answer, zxid = act(), self._server.zxid
+                else:
+                    answer, zxid = act(), self._server.zxid
             await asyncio.sleep(0)
-            self._same(connection)
+            self._same(connection, newly)
         self._answered_at = max(self._answered_at, sent_at)
         self._zxid = max(self._zxid, zxid)
         return answer
 
-    def _same(self, connection: int) -> None:
+    def _same(self, connection: int, newly: Sequence[str] = ()) -> None:
         if connection != self._connections:
+            self._watches.forget(newly)
             raise OutcomeUnknownError("no answer: the connection broke")
 
     def _break(self) -> None:
@@ -265,7 +262,7 @@ class FakeClient:
         server_path = self._path(path)
         node = self._server.tree.nodes.get(server_path)
         if watch:
-            self._watches.arm(*(((), (server_path,)) if node is None else ((server_path,), ())))
+            self._watches.on_read(server_path, is_there=node is not None)
         return None if node is None else Node(node.data, node.stat, self._server.zxid)
 
     def _children(self, path: str) -> Children | None:

@@ -68,21 +68,24 @@ class FakeZooKeeper:
         max_in_flight_requests: int = 1000,
     ) -> FakeClient:
         """A client with a new session, or with an earlier one as `zk.connect` resumes it."""
+        session_id, password = self.session_for(resume, session_timeout_ms)
+        client = FakeClient(self, session_id, password, session_timeout_ms, chroot, max_in_flight_requests)
+        self.clients.append(client)
+        return client
+
+    def session_for(self, resume: tuple[int, bytes] | None, timeout_ms: int) -> tuple[int, bytes]:
+        """Id and password of a new session, or of this one, if it lives."""
         if resume is None:
             self._last_session_id += 1
             session_id, password = self._last_session_id, self._last_session_id.to_bytes(16, "big")
             self.zxid += 1  # ZooKeeper writes sessions into its log, too
-            self.sessions[session_id] = FakeSession(password, session_timeout_ms, self.clock())
-        else:
-            session_id, password = resume
-            session = self.sessions.get(session_id)
-            if session is None or session.password != password:
-                raise SessionLostError(f"session {session_id:#x} has expired")
-            session.heard_at, session.timeout_ms = self.clock(), session_timeout_ms
-        timeout_ms = self.sessions[session_id].timeout_ms
-        client = FakeClient(self, session_id, password, timeout_ms, chroot, max_in_flight_requests)
-        self.clients.append(client)
-        return client
+            self.sessions[session_id] = FakeSession(password, timeout_ms, self.clock())
+            return session_id, password
+        session = self.sessions.get(resume[0])
+        if session is None or session.password != resume[1]:
+            raise SessionLostError(f"session {resume[0]:#x} has expired")
+        session.heard_at, session.timeout_ms = self.clock(), timeout_ms
+        return resume
 
     def seed(
         self, nodes: Mapping[str, bytes], stats: Mapping[str, Stat] | None = None, *, zxid: int | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,11 @@ from tests.integration.cluster import Broker, Cluster, a_cluster, until
 from tests.integration.order import Claim
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
+
+REGISTRATION = "/brokers/ids/1"
+#: so that a leader holds on without followers (six ticks) for longer than it takes a session to expire
+ELECTION_TICK_MS = 1_000
+EXPIRED_SESSION_MS = 4_000
 
 
 @pytest.fixture
@@ -133,3 +139,56 @@ async def have_connected(broker: Broker, index: int) -> None:
     await until(lambda: broker.proxies[index].connections == 1, "it is connected there")
     for proxy in broker.proxies:
         proxy.heal()
+
+
+async def test_a_node_that_outlived_its_expired_session_over_a_change_of_leader_is_taken_over(tmp_path: Path) -> None:
+    """ZOOKEEPER-2985: the leader has told a broker that its session is over, and is gone before its followers know. The
+    next leader knows of no end: the session lives for another time-out, and so does the broker's node."""
+    ensemble = Ensemble(tmp_path / "zookeeper", tick_time_ms=ELECTION_TICK_MS, fsync=False)
+    await ensemble.start()
+    try:
+        shape: dict[str, Any] = {"brokers": 1, "session_timeout_ms": EXPIRED_SESSION_MS}
+        async with a_cluster(ensemble.servers, tmp_path, **shape) as cluster:
+            await cluster.start()
+            broker, old_leader = cluster.brokers[1], await ensemble.leader()
+            (old,) = cluster.order.registrations(1)
+            await expire_by(broker, old.session, ensemble, old_leader)
+            await forget_the_end(ensemble, old_leader)
+            for proxy in broker.proxies:
+                proxy.heal()
+            await until(lambda: len(cluster.order.registrations(1)) == 2, "it registers anew")
+            assert await ensemble.leader() is not old_leader
+            await old_leader.launch()
+            await cluster.whole()
+            new, ended = cluster.order.registrations(1)[-1], cluster.order.end_of(old.session)
+            deleted = [one for one in cluster.order.operations() if (one.kind, one.path) == ("delete", REGISTRATION)]
+            assert [one.session for one in deleted] == [new.session], "it deleted the node that was there before"
+            assert ended is None or new.zxid < ended.zxid, "it waited until the earlier session was over"
+            assert broker.log("registration.delayed") == []
+    finally:
+        await ensemble.stop()
+
+
+async def expire_by(broker: Broker, session: int, ensemble: Ensemble, leader: ZooKeeperServer) -> None:
+    """Only the leader, which nobody follows any more, comes to know that the session is over; and the broker."""
+    for proxy in broker.proxies:
+        proxy.cut()
+    for server in ensemble.servers:
+        if server is not leader:
+            server.freeze()
+    log = leader.data_dir / "zookeeper.log"
+    await until(lambda: f"Expiring session {session:#x}" in log.read_text(), "the session expires")
+    broker.proxies[ensemble.servers.index(leader)].heal()
+    await until(lambda: any(one["state"] == "lost" for one in broker.log("session.changed")), "the broker is told")
+
+
+async def forget_the_end(ensemble: Ensemble, leader: ZooKeeperServer) -> None:
+    """What had been sent to those who stand still is gone with them. They come back, and one of them leads."""
+    for server in ensemble.servers:
+        server.kill()
+        await server.wait()
+    followers = [server for server in ensemble.servers if server is not leader]
+    for server in followers:
+        await server.launch()
+    for server in followers:
+        await server.serving()

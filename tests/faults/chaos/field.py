@@ -59,6 +59,8 @@ class Field:
     moving: set[str] = field(default_factory=set)
     doomed: set[str] = field(default_factory=set)
     leader_ids: Counter[int] = field(default_factory=Counter)
+    #: znodes that make no sense now, and how each is put right
+    spoiled: dict[str, Callable[[], Awaitable[None]]] = field(default_factory=dict)
 
     # ------------------------------------------------------------------ roles
 
@@ -92,7 +94,7 @@ class Field:
         return None
 
     async def restore(self) -> None:
-        """Everything works again, everybody runs again."""
+        """Everything works again, everybody runs again, everything makes sense again."""
         for server in self.servers:
             await server.launch()
             server.thaw()
@@ -112,6 +114,8 @@ class Field:
         for way in self.cluster.peers.ways.values():
             way.disarm()
             way.delay_ms = {"up": 0, "down": 0}
+        for put_right in list(self.spoiled.values()):
+            await put_right()
 
     # ------------------------------------------------------------------ what is remembered
 

@@ -17,7 +17,9 @@ from brokerstub.lab.settings import LabError
 from brokerstub.lab.zookeeper import ZooKeeperError
 from tests.faults.chaos import links, primitives
 from tests.faults.chaos.field import Field, Injury
+from tests.faults.chaos.spoiling import spoil
 from tests.faults.chaos.steps import STEPS, at_step
+from tests.faults.nonsense import SPOILED
 from tests.faults.operations import TOPICS
 from tests.integration.cluster import Broker
 
@@ -136,6 +138,13 @@ async def _write_nonsense(field: Field, broker: Broker, draw: Random) -> Injury:
     return await primitives.edit(field, path, data)
 
 
+def _spoil(kind: str) -> Inflict:
+    async def inflict(field: Field, broker: Broker, draw: Random) -> Injury | None:
+        return await spoil(field, draw, kind)
+
+    return inflict
+
+
 def _step(name: str) -> Inflict:
     async def inflict(field: Field, broker: Broker, draw: Random) -> Injury | None:
         return await at_step(field, STEPS[name], draw)
@@ -175,6 +184,7 @@ HARMS: Final[dict[str, Harm]] = {
     "delete /controller": Harm("F17", _delete_seat, falls_on_all=True),
     "delete a registration": Harm("F17", _delete_registration),
     "write nonsense": Harm("F17", _write_nonsense, can_move_seat=False),
+    **{kind: Harm("F17", _spoil(kind), (0.5, 4.0, 9.0), can_move_seat=False, falls_on_all=True) for kind in SPOILED},
     "block journal": Harm("F19", _on(primitives.block_journal), (3.0,), can_move_seat=False, loses_lines=True),
     "break disk": Harm("F19", _break_disk, (3.0, 8.0), can_move_seat=False),
     "exhaust files": Harm("F19", _on(primitives.exhaust_files), (3.0,), loses_lines=True),

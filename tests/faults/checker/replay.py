@@ -219,8 +219,11 @@ def _note_state(world: World, step: Step, key: Key, node: _Node | None) -> None:
 
 
 def _note_topic(world: World, step: Step, name: str, node: _Node | None) -> None:
-    before = world.topics.pop(name, None)
     after = None if node is None else topic_of(node.data, node.czxid)
+    known = world.topics.get(name)
+    if after is None and node is not None and known is not None and known.incarnation == node.czxid:
+        return  # spoiled by an operator: it is still what it was, to all who believe in it
+    before = world.topics.pop(name, None)
     if after is not None:
         world.topics[name] = after
     else:

@@ -8,6 +8,7 @@ from typing import Final
 
 from tests.faults.checker.history import SLACK_MS, Asking, History, Wish
 from tests.faults.checker.known import Known, RunRule, Written
+from tests.faults.checker.replay import topic_of
 from tests.faults.checker.rules_asked import reasons_of
 from tests.faults.checker.rules_zookeeper import slack_of
 from tests.faults.checker.writers import Wrong
@@ -70,7 +71,8 @@ def _was_registered(known: Known, broker_id: int, epoch: int, from_ms: int, unti
 
 
 def s27_who_may_stop_leads_nothing_that_others_could(history: History, known: Known) -> Iterator[Wrong]:
-    """Nothing that has another replica, that is, except what is being deleted."""
+    """Nothing that has another replica, that is, except what is being deleted, and what made no sense: what a
+    controller cannot read it cannot hand over."""
     done = [
         one
         for one in history.askings
@@ -79,6 +81,9 @@ def s27_who_may_stop_leads_nothing_that_others_could(history: History, known: Kn
     for asking in done:
         for led in _led_by(asking, known):
             marker = known.stood(f"/admin/delete_topics/{led.key[0]}", asking.at_ms - SLACK_MS, asking.at_ms)
+            topic = known.stood(f"/brokers/topics/{led.key[0]}", asking.at_ms - SLACK_MS, asking.at_ms)
+            if any(one.data is not None and topic_of(one.data, 0) is None for one in topic):
+                continue
             if len(led.replicas) > 1 and not any(one.data is not None for one in marker):
                 yield led.key, f"broker {asking.sender_id} was told that it may stop, and led it"
 

@@ -130,16 +130,21 @@ def s28_the_first_things_told_are_everything(history: History, known: Known) -> 
 
 
 def s28_no_older_state_follows_a_newer_one(history: History, known: Known) -> Iterator[Wrong]:
+    """Metadata of the very same event may come twice and in any order: of each row the newest is kept, nothing said."""
     names = {one.topic_id: one.key[0] for one in known.written}
     for broker_id, taken in _taken(history).items():
         newest: dict[tuple[int, str, str, int], int] = {}
+        last_event: str | None = None
         for one in taken:
+            is_repeated = one.event_id is not None and one.event_id == last_event and one.kind == "update-metadata"
+            last_event = one.event_id
             for row in one.rows or ():
                 place = (one.broker_epoch, one.kind, row.topic_id, row.partition)
                 if row.leader == REMOVED:
                     newest.pop(place, None)
                     continue
-                if row.version < newest.get(place, -1) and (row.topic_id, row.partition) not in one.refused:
+                is_older = row.version < newest.get(place, -1) and not is_repeated
+                if is_older and (row.topic_id, row.partition) not in one.refused:
                     key = (names.get(row.topic_id, "?"), row.partition)
                     yield key, f"broker {broker_id} took version {row.version} after {newest[place]} by {one.kind}"
                 newest[place] = max(row.version, newest.get(place, -1))

@@ -15,9 +15,9 @@ from controller.core.events import DrainAsked, UndrainAsked
 from tests.faults.checker.verdict import report
 from tests.faults.crash.awaits import Await, awaits_of
 from tests.faults.simulate.cluster import SimCluster
+from tests.faults.simulate.loop import nobody
 from tests.faults.simulate.member import Member
 from tests.faults.simulate.run import run
-from tests.faults.simulate.zookeeper import nobody
 from tests.faults.story import Stage
 
 BACK_AFTER_S: Final = 1.0

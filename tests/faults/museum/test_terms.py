@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from controller.core.events import CreateTopicAsked
 from controller.core.writes import Delete, Set
-from tests.faults.story import Stage, scene
+from tests.faults.story import Stage, scene, staged
 
 ON_PURPOSE = "a bug on purpose"
 
@@ -134,6 +134,37 @@ async def test_m16_topics_are_made_while_a_controller_loads(stage: Stage) -> Non
     stage.start(old.broker_id)
     await stage.rest()
     assert all(stage.state(f"late-{number}") for number in range(made))
+
+
+def test_m30_who_lost_its_session_resigns_though_a_rebalance_runs() -> None:
+    outcome = staged(_expired_while_it_rebalances, balances=True)
+    assert not outcome.findings, "; ".join(dict.fromkeys(one.rule for one in outcome.findings))
+
+
+async def _expired_while_it_rebalances(stage: Stage) -> None:
+    """ZooKeeper is slow: it has done what the rebalance asked for, whose answer is still on its way. Then the session
+    expires."""
+    controller, (first, other) = stage.controller, stage.others
+    await stage.create("orders", dict.fromkeys(range(6), (first, other, controller.broker_id)))
+    await stage.rest()
+    stage.kill(first)
+    await stage.until(lambda: all(stage.leads(other, "orders", number)() for number in range(6)), "another leads")
+    stage.start(first)
+    await stage.until(lambda: all(len(_isr(stage, number)) == 3 for number in range(6)), "it is in sync again")
+    assert controller.zk is not None
+    controller.zk.latency_s = (0.4, 0.5)
+    await stage.until(stage.leads(first, "orders"), "the rebalance has been written")
+    assert not any(one.reason == "leader imbalance" for one in stage.cluster.lines), "it is over already"
+    begun_s = stage.cluster.loop.time()
+    stage.expire(controller.broker_id)
+    await stage.until(lambda: not controller.door.is_active, "it resigns")
+    assert stage.cluster.loop.time() - begun_s < 1.0
+    await stage.until(lambda: stage.cluster.active_ids, "somebody controls")
+    await stage.rest()
+
+
+def _isr(stage: Stage, number: int) -> list[int]:
+    return (stage.state("orders", number) or {"isr": []})["isr"]
 
 
 @scene

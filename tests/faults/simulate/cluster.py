@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,11 +19,12 @@ import msgspec
 from controller.core.lines import Line
 from controller.metrics import Meters
 from tests.faults.checker.history import Asking, Call, End, Fault, History, Rpc, from_ops, json_of
+from tests.faults.simulate.client import SimClient
 from tests.faults.simulate.loop import Clock, Process, VirtualLoop
 from tests.faults.simulate.member import SESSION_TIMEOUT_MS, Member
 from tests.faults.simulate.network import Exchange, Network
 from tests.faults.simulate.told import ASKED, TOLD, asking_of, rpc_of
-from tests.faults.simulate.zookeeper import TICK_S, SimClient, SimZooKeeper
+from tests.faults.simulate.zookeeper import TICK_S, SimZooKeeper
 
 REST_POLL_S = 0.25
 
@@ -46,6 +47,8 @@ class SimCluster:
         self.notes: list[str] = []
         self.members: dict[int, Member] = {}
         self.broker_ids = range(1, brokers + 1)
+        #: znodes that make no sense now, and how each is put right
+        self.spoiled: dict[str, Callable[[], None]] = {}
         self._lives: dict[int, int] = {}
         self._past_sessions: dict[int, set[int]] = {}
         self._cut_ids: set[int] = set()
@@ -119,7 +122,9 @@ class SimCluster:
             member.zk.heal()
 
     def heal(self) -> None:
-        """Everything works again, everybody runs again."""
+        """Everything works again, makes sense again, everybody runs again."""
+        for path in list(self.spoiled):
+            self.spoiled.pop(path)()
         self.network.heal()
         for client in self.zookeeper.clients:
             client.keep_answers()

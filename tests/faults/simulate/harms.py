@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Any, Final
 
 from controller.core.writes import Delete
+from tests.faults.nonsense import SPOILED
 from tests.faults.simulate.player import Player
+from tests.faults.simulate.spoiling import repair, spoil
 
 Inflict = Callable[[Player, Random], None]
 
@@ -109,10 +112,19 @@ def _seat_deleted(player: Player, draw: Random) -> None:
         player.cluster.zookeeper.commit(0, [Delete("/controller", -1)])
 
 
+def _spoil(player: Player, draw: Random, kind: str) -> None:
+    """F17: nonsense in what the controller believes, and what stood there again some time later."""
+    length_s = draw.choice((0.5, 4.0, 9.0))
+    if (path := spoil(player, draw, kind)) is not None:
+        player.cluster.fault(kind, path, lasts_s=length_s)
+        player.later(length_s, lambda: repair(player, path))
+
+
 FAULTS: Final[dict[str, Inflict]] = {
     "kill": _kill, "kill with its disk": _kill_disk, "stop": _stop, "freeze": _freeze, "expire": _expire, "cut": _cut,
     "lose answer": _lose_answer, "restart ZooKeeper": _restart_zookeeper, "slow ZooKeeper": _slow_zookeeper,
     "delete /controller": _seat_deleted,
+    **{kind: partial(_spoil, kind=kind) for kind in SPOILED},
     "cut link": lambda player, draw: _link_fault(player, draw, "cut link", is_cut=True),
     "lose answers": lambda player, draw: _link_fault(player, draw, "lose answers", loses_answers=True),
     "slow link": lambda player, draw: _link_fault(player, draw, "slow link", delay_s=draw.choice((0.1, 1.0))),

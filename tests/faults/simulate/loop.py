@@ -66,6 +66,11 @@ class Process:
 _PROCESS: ContextVar[Process | None] = ContextVar("process", default=None)
 
 
+def nobody() -> Context:
+    """The context of what belongs to no process: the server, the network."""
+    return Context()
+
+
 class _Nothing(selectors.BaseSelector):
     """Selects nothing, and lets time pass instead."""
 

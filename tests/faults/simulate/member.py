@@ -37,9 +37,9 @@ from controller.signing import Signer
 from controller.term import first_cause
 from controller.tools import OnAnswer, Tools
 from controller.zk_model import SessionLostError, ZooKeeperError
+from tests.faults.simulate.client import SimClient
 from tests.faults.simulate.loop import Process
 from tests.faults.simulate.network import SimHttp
-from tests.faults.simulate.zookeeper import SimClient
 
 if TYPE_CHECKING:
     from tests.faults.simulate.cluster import SimCluster

@@ -14,8 +14,7 @@ from typing import Any
 import msgspec
 
 from controller.http import NoAnswerError, UnreachableError
-from tests.faults.simulate.loop import Process, VirtualLoop
-from tests.faults.simulate.zookeeper import nobody
+from tests.faults.simulate.loop import Process, VirtualLoop, nobody
 
 #: takes path, headers and body; answers with a status and a body
 Serve = Callable[[str, Mapping[str, str], bytes], Awaitable[tuple[int, bytes]]]

@@ -1,0 +1,69 @@
+"""F17 on what a real controller believes in: nonsense in a topic, a state or a configuration, and its repair.
+
+The field remembers what is spoiled: a repair that ZooKeeper was not there for is made when everything is healed.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from random import Random
+from typing import NamedTuple
+
+from kazoo.exceptions import BadVersionError, KazooException, NoNodeError
+
+from tests.faults.chaos.field import Field, Injury
+from tests.faults.nonsense import CONFIG, Target, can_be_spoiled, nonsense_for, target_for
+from tests.faults.operations import TOPICS
+
+
+class Spoiled(NamedTuple):
+    """What stood in a znode (of this czxid), and the nonsense that stands there now."""
+
+    target: Target
+    czxid: int
+    before: bytes
+    nonsense: bytes
+
+
+async def spoil(field: Field, draw: Random, kind: str) -> Injury | None:
+    """None when there is nothing like it."""
+    target = target_for(kind, {topic: list(field.assignments.get(topic, ())) for topic in TOPICS}, draw)
+    if target is None or target.path in field.spoiled:
+        return None
+    with suppress(KazooException):  # ZooKeeper is away, or somebody was faster
+        data, stat = await field.cluster.zookeeper("get", target.path)
+        if not can_be_spoiled(kind, data):
+            return None
+        spoiled = Spoiled(target, stat.czxid, data, nonsense_for(data, draw))
+        field.spoiled[target.path] = lambda: _put_right(field, spoiled)  # before: the answer may get lost
+        await field.cluster.zookeeper("set", target.path, spoiled.nonsense, stat.version)
+        # a state's controller finds it when it next writes there; who spoils a configuration has a tool that announces
+        if kind == CONFIG or draw.random() < 0.5:
+            await _announce(field, target)
+        return Injury("spoil", target.path, lambda: True, lambda: repair(field, target.path))
+    await repair(field, target.path)  # it may have been written all the same
+    return None
+
+
+async def repair(field: Field, path: str) -> None:
+    """Unless it was healed already. ZooKeeper may be away: then it is for `restore`."""
+    if (put_right := field.spoiled.get(path)) is not None:
+        with suppress(KazooException):
+            await put_right()
+
+
+async def _put_right(field: Field, spoiled: Spoiled) -> None:
+    path = spoiled.target.path
+    with suppress(NoNodeError):
+        data, stat = await field.cluster.zookeeper("get", path)
+        if (stat.czxid, data) == (spoiled.czxid, spoiled.nonsense):
+            with suppress(BadVersionError):  # written already, if an answer was lost
+                await field.cluster.zookeeper("set", path, spoiled.before, stat.version)
+            await _announce(field, spoiled.target)
+    field.spoiled.pop(path, None)
+
+
+async def _announce(field: Field, target: Target) -> None:
+    if target.parent:
+        path = f"{target.parent}/{target.prefix}"
+        await field.cluster.zookeeper("create", path, target.notice, sequence=True)

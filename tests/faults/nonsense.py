@@ -1,0 +1,54 @@
+"""Nonsense for znodes that controllers believe in: what is written there, and what an operator announces when it is put
+right. Pure: simulated and real clusters spoil the same ones, each with hands of its own.
+
+What is put back is what stood there, if the nonsense still does: whoever wrote something else meanwhile knew better.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from random import Random
+from typing import Any, Final, NamedTuple
+
+from controller.core.znodes import CONFIG_CHANGES, CONFIG_TOPICS, ISR_NOTIFICATIONS, state_path, topic_path
+
+#: nobody can read any of these, whatever they are in the place of; so can the rules of `checker`
+_TEXTS: Final = (b"", b"\xff{", b"{", b"[]", b"null")
+TOPIC, STATE, CONFIG = "spoil a topic", "spoil a state", "spoil a configuration"
+SPOILED: Final = (TOPIC, STATE, CONFIG)
+
+
+class Target(NamedTuple):
+    """A znode, and how those hear of a change who do not watch it: a sequential znode below `parent`, or none."""
+
+    path: str
+    parent: str = ""
+    prefix: str = ""
+    notice: bytes = b""
+
+
+def target_for(kind: str, assignments: Mapping[str, Sequence[int]], draw: Random) -> Target | None:
+    """One of these topics, or one of its partitions; None when there is none."""
+    if not (topics := sorted(name for name, numbers in assignments.items() if numbers)):
+        return None
+    topic = draw.choice(topics)
+    number = draw.choice(sorted(assignments[topic]))
+    if kind == TOPIC:
+        return Target(topic_path(topic))
+    if kind == STATE:
+        said: dict[str, Any] = {"version": 1, "partitions": [{"topic": topic, "partition": number}]}
+        return Target(state_path(topic, number), ISR_NOTIFICATIONS, "isr_change_", json.dumps(said).encode())
+    said = {"version": 2, "entity_path": f"topics/{topic}"}
+    return Target(f"{CONFIG_TOPICS}/{topic}", CONFIG_CHANGES, "config_change_", json.dumps(said).encode())
+
+
+def nonsense_for(data: bytes, draw: Random) -> bytes:
+    """What stands there now, cut off; or nothing that it could ever be."""
+    return draw.choice((*_TEXTS, data[: len(data) // 2]))
+
+
+def can_be_spoiled(kind: str, data: bytes) -> bool:
+    """A topic that may be led uncleanly is left alone: nobody could say when its controller had heard that it may not
+    any more."""
+    return kind != CONFIG or b"true" not in data

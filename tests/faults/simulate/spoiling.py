@@ -1,0 +1,48 @@
+"""F17 on what a simulated controller believes in: nonsense in a topic, a state or a configuration, and its repair.
+
+What is spoiled the cluster knows, so that healing it puts all of it right. It draws nothing but what it is given.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from controller.core.writes import Create, Op, Set
+from tests.faults.nonsense import CONFIG, Target, can_be_spoiled, nonsense_for, target_for
+from tests.faults.operations import TOPICS
+from tests.faults.simulate.player import Player
+
+
+def spoil(player: Player, draw: Random, kind: str, *, topics: tuple[str, ...] = TOPICS) -> str | None:
+    """The path of what makes no sense now, and will until `repair`; None when there is nothing like it."""
+    cluster = player.cluster
+    target = target_for(kind, {topic: list(player.assignment(topic)) for topic in topics}, draw)
+    node = None if target is None else cluster.zookeeper.tree.nodes.get(target.path)
+    if target is None or node is None or target.path in cluster.spoiled or not can_be_spoiled(kind, node.data):
+        return None
+    before, made, nonsense = node.data, node.czxid, nonsense_for(node.data, draw)
+    # a state's controller finds it when it next writes there; who spoils a configuration uses a tool that announces it
+    is_announced = kind == CONFIG or draw.random() < 0.5
+    if cluster.zookeeper.commit(0, _writes(target, nonsense, node.version, is_announced=is_announced)).refused:
+        return None
+
+    def put_right() -> None:
+        now = cluster.zookeeper.tree.nodes.get(target.path)
+        if now is not None and (now.czxid, now.data) == (made, nonsense):
+            cluster.zookeeper.commit(0, _writes(target, before, now.version, is_announced=True))
+
+    cluster.spoiled[target.path] = put_right
+    return target.path
+
+
+def repair(player: Player, path: str) -> None:
+    """Unless it was healed already."""
+    if (put_right := player.cluster.spoiled.pop(path, None)) is not None:
+        put_right()
+
+
+def _writes(target: Target, data: bytes, version: int, *, is_announced: bool) -> list[Op]:
+    ops: list[Op] = [Set(target.path, data, version)]
+    if is_announced and target.parent:
+        ops.append(Create(f"{target.parent}/{target.prefix}", target.notice, sequential=True))
+    return ops
