@@ -58,18 +58,21 @@ def s28_full_lists_are_full(history: History, known: Known) -> Iterator[Wrong]:
 
 
 def s28_full_lists_are_no_older_than_their_sender(history: History, known: Known) -> Iterator[Wrong]:
-    """What was superseded before the claim, or before the broker registered, is not in them."""
+    """What was superseded before the claim, or by the controller before the broker registered, is not in them. Of what
+    somebody else wrote, a tool or a leader, the controller may hear later than of the broker."""
     claimed = {epoch: zxid for epoch, _, zxid, _ in known.claims}
     lives = {(one.topic_id, one.key[1]): one for one in _lives(known)}
     for one in _lists(history, known):
         broker_id, broker_epoch, epoch = one.who
-        since = max(claimed.get(epoch, 0), broker_epoch)
+        claim = claimed.get(epoch, 0)
+        since = {True: max(claim, broker_epoch), False: claim}
         for place, row in one.rows.items():
             life = lives.get(place)
             newer = [] if life is None else [w for w in life.states if w.state.version > row.version]
-            if life is not None and row.leader != REMOVED and newer and newer[0].zxid <= since:
+            over = next((w for w in newer if w.zxid <= since[w.by_controller]), None)
+            if life is not None and row.leader != REMOVED and over is not None:
                 text = f"broker {broker_id} was told everything by {one.kind} in epoch {epoch}"
-                yield life.key, f"{text}, with version {row.version}, which was over at {newer[0].zxid:#x}"
+                yield life.key, f"{text}, with version {row.version}, which was over at {over.zxid:#x}"
 
 
 def s28_new_replicas_are_told_to_be_new(history: History, known: Known) -> Iterator[Wrong]:
