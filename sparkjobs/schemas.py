@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 #: raised by one when a line would now be read as another row; rows of another catalogue are read again
-CATALOG_VERSION: Final = 4
+CATALOG_VERSION: Final = 5
 
 #: milliseconds, versions, zxids: 64 bits; a plain `int` is 32
 Long = Annotated[int, "bigint"]

@@ -18,6 +18,7 @@ from sparkjobs.answers.facts import (
     Place,
     Tally,
     Term,
+    by_number_in,
     in_order,
     is_answer,
 )
@@ -56,6 +57,7 @@ def facts_for(cluster: str, tallies: Sequence[Tally], events: Iterable[SilverEve
             if event.event == "preferred_election_asked"
         ],
         clock_err_ms=_clock_errors(known),
+        by_number=by_number_in(tallies),
         answered=_answered(event for event in ordered if is_answer(event)),
         starts=times["starts"],
         goodbyes=times["goodbyes"],

@@ -43,8 +43,11 @@ CLUSTER_EVENTS: Final = frozenset(
         "topic_changed",
     }
 )
+#: a broker's lines about each partition of a request
+RECEIVED: Final = "request_received"
+DONE: Final = "request_done"
 #: how our controller's requests end: a broker's own line, which names the cause that its controller gave
-ANSWERED: Final = ("request_done", "LeaderAndIsr")
+ANSWERED: Final = (DONE, "LeaderAndIsr")
 GOODBYES: Final = frozenset({"server_stopping", "server_stopped", "controlled_shutdown_started"})
 
 
@@ -100,6 +103,17 @@ def tally_key(event: SilverEvent) -> tuple[object, ...]:
     """What a `Tally` has in common, in its order."""
     peer = event.peer_broker if event.event == "isr_changed" and event.role == "controller" else None
     return (event.cluster, *_COMMON(event), peer, event.reason == "found")
+
+
+def by_number_in(tallies: Sequence[Tally]) -> frozenset[int]:
+    """Brokers that say what they received and what they completed, and never at which leader epoch they begin."""
+    told = {(one.event, one.broker) for one in tallies if one.role == "broker" and one.api in ("LeaderAndIsr", None)}
+    return frozenset(
+        one.broker
+        for one in tallies
+        if one.broker is not None and {(RECEIVED, one.broker), (DONE, one.broker)} <= told
+        if not {("leader_started", one.broker), ("follower_started", one.broker)} & told
+    )
 
 
 class Gap(NamedTuple):
@@ -184,6 +198,7 @@ class Facts:
     asked: Sequence[Asked] = ()
     clock_err_ms: Mapping[int, int | None] = field(default_factory=dict)  # broker: how wrong its corrected clock may be
     answered: Mapping[str, Mapping[int, int]] = field(default_factory=dict)  # cause: broker: when it had done all of it
+    by_number: frozenset[int] = frozenset()  # brokers that name what they did by a request's number: before 2.6
     voices: Mapping[tuple[int, int], int] = field(default_factory=dict)  # (broker, moment): last heard before it
 
     @property

@@ -62,7 +62,7 @@ def gold_for(events: DataFrame, target: float = DEFAULT_TARGET) -> dict[str, Dat
     facts = facts_of(tallies := tallies_of(events), events)
     gold = {**partition_tables(events, facts), **topic_tables(events, facts)}
     gold["illegal_transitions"] = illegal_transitions(events)
-    gold["rpc_latency"] = latency.rpc_latency(events)
+    gold["rpc_latency"] = latency.rpc_latency(events, facts)
     whole = _cluster_tables(gold, tallies, facts, extents_of(events), target)
     known = {name: as_table(events.sparkSession, rows, GOLD[name]) for name, rows in whole.items()}
     return gold | known | {name: known[name].unionByName(gold[name]) for name in _IN_PARTS}
@@ -153,7 +153,8 @@ def voices_of(
 
 def partition_tables(events: DataFrame, facts: FactsOf) -> dict[str, DataFrame]:
     """The answers about partitions, as far as a partition's own lines have them."""
-    about = F.col("event").isin(*rules.PARTITION_EVENTS) & F.col("topic").isNotNull() & F.col("partition").isNotNull()
+    about = F.col("event").isin(*rules.PARTITION_EVENTS) | latency.is_by_number(facts)
+    about &= F.col("topic").isNotNull() & F.col("partition").isNotNull()
 
     def rows(group: list[SilverEvent], of: Facts) -> Mapping[str, Iterable[Row]]:
         return partition_rows([group], of)

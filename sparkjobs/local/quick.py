@@ -16,17 +16,17 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from sparkjobs.answers import rules
+from sparkjobs.answers import receipts, rules
 from sparkjobs.answers.conclude import facts_for
 from sparkjobs.answers.facts import Facts, Place, Tally, is_of_cluster
 from sparkjobs.answers.local import Answers, sorted_rows
 from sparkjobs.answers.slo import DEFAULT_TARGET, Extent
 from sparkjobs.causality import Gaps, gaps_in, is_of_pair
 from sparkjobs.gold import GOLD
-from sparkjobs.local.calls import answered_calls
+from sparkjobs.local.calls import Calls, answered_calls, by_share, calls_by_number
 from sparkjobs.local.carried import unpacked
 from sparkjobs.local.crew import Crew, crew_of, members_for
-from sparkjobs.local.gist import Gist, gist_of
+from sparkjobs.local.gist import Gist, bucket_of, gist_of
 from sparkjobs.local.ingest import UNREAD, count_of_copy
 from sparkjobs.local.ingest import Tally as LineTally
 from sparkjobs.local.partitions import Question, Share, gaps_of_share, keep, rows_of_share
@@ -113,7 +113,8 @@ class _Conclusion:
         facts = facts_for(self.cluster, tallies, list(filter(is_of_cluster, others)))
         facts = replace(facts, voices=dict(self._voices(facts.moments, skew)))
         question = Question(facts, skew, _needed(only, facts))
-        shares = self.crew.each(rows_of_share, [question] * self.crew.size)
+        told = self._told(facts.by_number) if {*question.only} & {"leader_changes", "rpc_latency"} else None
+        shares = self.crew.each(rows_of_share, self._questions(question, told))
         tables: dict[str, list[Row]] = defaultdict(list)
         for share in shares:
             for name, packed in share.tables.items():
@@ -127,7 +128,8 @@ class _Conclusion:
                 tables[name] += rule.rows(group, facts)
         tables["illegal_transitions"] += rules.illegal_transitions_of(others)
         if "rpc_latency" in only:
-            tables["rpc_latency"] += rules.rpc_latency_of(corrected([*self.others, *calls], skew))
+            calls += [] if told is None else told.events()
+            tables["rpc_latency"] += rules.rpc_latency_of(corrected([*self.others, *calls], skew), facts.by_number)
         ended, changes = tables["partition_outages"], tables["leader_changes"]
         extents = rules.cut_at_deletion(_extents(shares), facts)
         for name, rows in rules.of_cluster(facts, tallies, extents, ended, changes, target, only):
@@ -142,6 +144,25 @@ class _Conclusion:
         places = [(one.file.file_id, above) for one, above in zip(self.stretches, self.above, strict=True)]
         sent = unpacked([(gist.sent, above) for gist, above in zip(self.gists, self.above, strict=True)])
         return [*answered_calls(places, self.gists, self.others, self.cluster), *sent]
+
+    def _told(self, brokers: frozenset[int]) -> Calls | None:
+        """What brokers did that name it by numbers alone."""
+        if not brokers:
+            return None
+        places = [(one.file.file_id, above) for one, above in zip(self.stretches, self.above, strict=True)]
+        return calls_by_number(places, self.gists, self.others, self.cluster, brokers)
+
+    def _questions(self, question: Question, told: Calls | None) -> list[Question]:
+        """To each member; who did what only to those who keep the partition."""
+        if told is None or "leader_changes" not in question.only:
+            return [question] * self.crew.size
+        others: list[list[SilverEvent]] = [[] for _ in range(self.crew.size)]
+        for event in self.others:
+            is_its = event.event in receipts.EVENTS and event.topic is not None and event.partition is not None
+            if is_its and event.broker in question.facts.by_number:
+                others[bucket_of(str(event.topic), event.partition or 0, self.crew.size)].append(event)
+        shares = zip(by_share(told, self.crew.size), others, strict=True)
+        return [question._replace(calls=calls, others=its) for calls, its in shares]
 
     def _skew(self, calls: Sequence[SilverEvent]) -> list[SilverSkew]:
         heard = {broker: {*hours} for broker, hours in sorted(self.heard.items())}

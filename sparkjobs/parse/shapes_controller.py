@@ -120,7 +120,8 @@ CONTROLLER_SHAPES: Final[tuple[Shape, ...]] = (
     _c(
         "response.old",
         "response_received",
-        pattern=r"received response correlationId (?<correlation_id>\d+) for a request sent to broker {PEER}",
+        pattern=r"received response correlationId (?<correlation_id>\d+) for a request sent to broker "
+        r"(?:{PEER}|(?<peer_broker>\d+))",
     ),
     _c(
         "response",

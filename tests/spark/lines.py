@@ -129,6 +129,11 @@ MESSAGES: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
         {"error": "11", "api": "LeaderAndIsr", "peer_broker": 5},
     ),
     (
+        "Controller 0 epoch 4 received response correlationId 12 for a request sent to broker 3",
+        "state.change.logger",
+        {"event": "response_received", "api": None, "correlation_id": 12, "peer_broker": 3, "controller_epoch": 4},
+    ),
+    (
         "[Controller id=2 epoch=1] Sending LeaderAndIsr request to broker 1 with 2 become-leader and 4 become-follower "
         "partitions",
         "state.change.logger",

@@ -29,13 +29,13 @@ from tests.bench.spark.world import write_logs
 from tests.spark.bundles import write
 from tests.spark.dialect_ours import Ours
 from tests.spark.dialects import Kafka28, Kafka39
-from tests.spark.dialects_old import Kafka08, Kafka11
+from tests.spark.dialects_old import Kafka010, Kafka08, Kafka11
 from tests.spark.simulate import Simulation
 from tests.spark.test_engines import write_anything
 from tests.spark.test_local_ingest import LINE, OFFLINE
 
 RECORDED = Path(__file__).parents[1] / "data"
-OLDER = {"0.8": Kafka08, "1.1": Kafka11, "2.8": Kafka28, "3.9": Kafka39, "ours": Ours}
+OLDER = {"0.8": Kafka08, "0.10": Kafka010, "1.1": Kafka11, "2.8": Kafka28, "3.9": Kafka39, "ours": Ours}
 
 
 @pytest.fixture
