@@ -19,7 +19,7 @@ from sparkjobs.local import forms, quick, stretches
 from sparkjobs.local.crew import CrewError, Kept, crew_of
 from sparkjobs.local.quotes import lines_at
 from sparkjobs.parse.layouts import LAYOUTS, layout_for
-from sparkjobs.parse.lines import LineReader
+from sparkjobs.parse.lines import LineReader, zone_of
 from sparkjobs.parse.moments import millis_of
 from sparkjobs.parse.shapes import SHAPES
 from sparkjobs.parse.templates import ALIKE, Template, template_for
@@ -122,7 +122,11 @@ def test_a_form_says_of_each_of_its_lines_what_reading_it_says(tmp_path: Path) -
 def said_by(template: Template, reader: LineReader, line: str, line_no: int) -> SilverEvent | str:
     if template.message == (0, 0):
         return str(template.fate)
-    ts_utc = millis_of(line[template.ts : template.ts + 23], reader.file.tz)
+    broker = template.same.get("broker")
+    if "broker" in template.numbers:
+        broker = int(line[slice(*template.numbers["broker"])])
+    zone = reader.file.tz if template.fate else zone_of(reader.file, broker)
+    ts_utc = millis_of(line[template.ts : template.ts + 23], zone)
     if ts_utc is None:
         return "bad_timestamp"
     return template.fate or template.event(reader, line, line_no, ts_utc)
