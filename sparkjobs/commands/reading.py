@@ -75,7 +75,8 @@ def merge(
         raise click.UsageError("--partitions needs --topic")
     bundle = bundle_from(given)
     events = in_order(read_locally(bundle).ingested.events)
-    whole = whole_events(bundle.files, ((event.file_id, event.line_no) for event in events))
+    places = ((event.file_id, event.line_no) for event in events)
+    whole = whole_events(bundle.files, places, bundle.open_file)
     for event in events:
         if topic is not None and (event.topic != topic or (wanted and event.partition not in wanted)):
             continue
