@@ -23,6 +23,7 @@ from sparkjobs.answers.facts import (
     is_answer,
 )
 from sparkjobs.answers.phases import CLAIMED, DONE, READY, is_said, steps_in
+from sparkjobs.answers.silence import again_in, is_goodbye
 from sparkjobs.answers.zookeeper import gaps_of
 from sparkjobs.schemas import SilverEvent
 
@@ -61,6 +62,7 @@ def facts_for(cluster: str, tallies: Sequence[Tally], events: Iterable[SilverEve
         answered=_answered(event for event in ordered if is_answer(event)),
         starts=times["starts"],
         goodbyes=times["goodbyes"],
+        again=again_in(known),
         returns=times["returns"],
         signs=times["signs"],
     )
@@ -77,7 +79,7 @@ def _times(events: Iterable[SilverEvent]) -> dict[str, dict[int, list[int]]]:
         elif event.event in GOODBYES and event.broker is not None:
             times["goodbyes"].setdefault(event.broker, []).append(event.ts_adj)
         elif event.event == "broker_changed" and event.peer_broker is not None:
-            if event.to_state == "draining" and event.reason == "shuts down":
+            if is_goodbye(event):
                 times["goodbyes"].setdefault(event.peer_broker, []).append(event.ts_adj)
             elif (event.from_state, event.to_state) == ("gone", "live") and event.reason != "term started":
                 times["returns"].setdefault(event.peer_broker, []).append(event.ts_adj)

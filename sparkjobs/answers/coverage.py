@@ -117,7 +117,11 @@ def _crashes(seen: _Seen) -> tuple[str, str]:
     if seen.has_server_log:
         return "exact", "server.log tells a stop from a crash"
     if seen.is_ours:
-        return "partial", "a stop is told by the drain before it; a crash and a lost session look alike"
+        return (
+            "partial",
+            "a stop is told by the drain before it; a crash and a lost session look alike, and so do a cluster that "
+            "was killed as a whole and one that lost ZooKeeper",
+        )
     return "none", "no server.log: a broker that went was just lost"
 
 

@@ -190,6 +190,7 @@ class Facts:
     returns: Mapping[int, Sequence[int]]  # broker: when it was seen to come
     starts: Mapping[int, Sequence[int]]  # broker: when its process began
     goodbyes: Mapping[int, Sequence[int]]
+    again: Mapping[int, Sequence[int]]  # our logs, broker: when it was there anew after it had said goodbye
     signs: Mapping[int, Sequence[int]]  # broker: when it registered, or learned that its session had expired
     deletions: Mapping[str, Sequence[int]]  # topic: when its deletion began
     deleted: Mapping[str, Sequence[int]]
@@ -206,8 +207,12 @@ class Facts:
         """Brokers and moments before which it matters when they were last heard."""
         yield from ((loss.broker, loss.silent_from_ms) for loss in self.losses)
         yield from ((loss.broker, self.next_start_ms(loss.broker, loss.silent_from_ms)) for loss in self.losses)
-        yield from ((broker, start_ms) for broker, starts in self.starts.items() for start_ms in starts)
+        yield from ((broker, start_ms) for broker in {*self.starts, *self.again} for start_ms in self.births(broker))
         yield from ((term.broker, after.from_ms) for term, after in zip(self.terms, self.terms[1:], strict=False))
+
+    def births(self, broker: int) -> list[int]:
+        """When its process is known to have begun, in order."""
+        return sorted((*self.starts.get(broker, ()), *self.again.get(broker, ())))
 
     def next_start_ms(self, broker: int, after_ms: int) -> int:
         """When the broker's process began again, or the end of the logs."""
@@ -232,7 +237,7 @@ class Facts:
 def how_it_went(loss: Loss, facts: Facts) -> str:
     """Politely, by dying, or by losing its session while it lived on."""
     heard_ms = facts.last_heard_ms(loss)
-    born_ms = max((ms for ms in facts.starts.get(loss.broker, ()) if ms < loss.silent_from_ms), default=facts.first_ms)
+    born_ms = max((ms for ms in facts.births(loss.broker) if ms < loss.silent_from_ms), default=facts.first_ms)
     if any(born_ms <= ms <= loss.detected_ms for ms in facts.goodbyes.get(loss.broker, ())):
         return "stopped"
     if heard_ms is None:
