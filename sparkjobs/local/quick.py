@@ -33,7 +33,8 @@ from sparkjobs.local.partitions import Question, Share, gaps_of_share, keep, row
 from sparkjobs.local.repeats import skipped_in
 from sparkjobs.local.stretches import stretches_of
 from sparkjobs.schemas import LINE_KEPT, BronzeFile, Row, SilverCount, SilverEvent, SilverQuarantine, SilverSkew
-from sparkjobs.skew import OF_TRIPS, ahead_of, applied_ms, corrected, rows_for, trips_in
+from sparkjobs.skew import OF_TRIPS, ahead_of, all_trips_in, applied_ms, corrected, rows_for
+from sparkjobs.unnumbered import is_unnumbered
 
 
 class Concluded(NamedTuple):
@@ -107,7 +108,7 @@ class _Conclusion:
     def answers(self, target: float, only: Collection[str]) -> Concluded:
         """The tables that are asked for; the rest of `gold` is not there."""
         calls = self._calls()
-        skew = self._skew(calls)
+        skew = self._skew([*calls, *self._unnumbered()])
         tallies = list(self._tallies(skew))
         others = corrected(self.others, skew)
         facts = facts_for(self.cluster, tallies, list(filter(is_of_cluster, others)))
@@ -145,6 +146,12 @@ class _Conclusion:
         sent = unpacked([(gist.sent, above) for gist, above in zip(self.gists, self.above, strict=True)])
         return [*answered_calls(places, self.gists, self.others, self.cluster), *sent]
 
+    def _unnumbered(self) -> list[SilverEvent]:
+        """What brokers did whose controller does not say which request they answered."""
+        brokers = {event.peer_broker for event in self.others if is_unnumbered(event) and event.peer_broker is not None}
+        told = self._told(frozenset(brokers))
+        return [] if told is None else told.events()
+
     def _told(self, brokers: frozenset[int]) -> Calls | None:
         """What brokers did that name it by numbers alone."""
         if not brokers:
@@ -168,7 +175,7 @@ class _Conclusion:
         heard = {broker: {*hours} for broker, hours in sorted(self.heard.items())}
         if not heard:
             return []
-        trips = trips_in([event for event in (*self.others, *calls) if event.event in OF_TRIPS])
+        trips = all_trips_in([event for event in (*self.others, *calls) if event.event in OF_TRIPS])
         return rows_for(self.cluster, ahead_of(trips), heard, self._gaps)
 
     def _gaps(self) -> Gaps:

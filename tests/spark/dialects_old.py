@@ -141,14 +141,19 @@ class Kafka08(Kafka11):
 class Kafka010(Kafka08):
     """0.10: what is sent has no number, and neither has its answer; requests have the version of a state."""
 
+    def __init__(self) -> None:
+        self.asked_of: dict[int, Partition] = {}
+
     def asked(self, one: Partition, epoch: int) -> str:
         return Kafka11.asked(self, one, epoch)
 
     def sent(self, who: int, epoch: int, one: Partition, broker: int, number: int) -> Sequence[Said]:
+        self.asked_of[number] = one
         [said] = super().sent(who, epoch, one, broker, number)
         return [said._replace(words=said.words.replace(f"with correlationId {number} ", ""))]
 
     def answered(self, who: int, epoch: int, broker: int, number: int) -> Sequence[Said]:
-        words = "received response {error_code=0,partitions=[{topic=orders,partition=0,error_code=0}]} for a request "
+        asked = f"{{topic={self.asked_of[number].topic},partition={self.asked_of[number].number},error_code=0}}"
+        words = f"received response {{error_code=0,partitions=[{asked}]}} for a request "
         words += f"sent to broker b{broker}:9092 (id: {broker} rack: null)"
         return [Said("state-change", "TRACE", f"{self.by(who, epoch)}{words}", STATE)]

@@ -150,7 +150,7 @@ def test_every_unclean_election_is_told_and_no_other(tmp_path: Path, version: st
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("version", ["0.8", "3.9"])
+@pytest.mark.parametrize("version", ["0.8", "0.10", "3.9"])
 def test_at_trace_they_are_exact_whatever_the_clocks_show_if_ways_are_even(
     tmp_path: Path, version: str, seed: int
 ) -> None:
