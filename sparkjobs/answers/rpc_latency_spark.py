@@ -20,8 +20,9 @@ def _hour() -> Column:
     return (F.floor(F.col("ts_adj") / HOUR_MS) * HOUR_MS).cast("bigint").alias("hour_ms")
 
 
-def rpc_latency(events: DataFrame, facts: Mapping[str, Facts]) -> DataFrame:
-    """Percentiles by nearest rank, as Spark computes them itself."""
+def rpc_latency(events: DataFrame, facts: Mapping[str, Facts], *, is_old: bool) -> DataFrame:
+    """Percentiles by nearest rank, as Spark computes them itself. `is_old`: there are answers that do not say to which
+    kind of request."""
     ranks = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}
     group = [name for name in Group._fields if name != "side"]
     known = (F.col("event") == "request_done") & F.col("elapsed_ms").isNotNull() & F.col("broker").isNotNull()
@@ -35,9 +36,10 @@ def rpc_latency(events: DataFrame, facts: Mapping[str, Facts]) -> DataFrame:
     )
     if any(one.by_number for one in facts.values()):
         done = done.unionByName(worked(events.filter(is_by_number(facts))))
+    if is_old:
+        done = done.unionByName(answered_in_turn(events))
     return (
         done.unionByName(acknowledged(events))
-        .unionByName(answered_in_turn(events))
         .groupBy(*group, "side")
         .agg(
             F.count("*").cast("int").alias("requests"),

@@ -62,7 +62,8 @@ def gold_for(events: DataFrame, target: float = DEFAULT_TARGET) -> dict[str, Dat
     facts = facts_of(tallies := tallies_of(events), events)
     gold = {**partition_tables(events, facts), **topic_tables(events, facts)}
     gold["illegal_transitions"] = illegal_transitions(events)
-    gold["rpc_latency"] = latency.rpc_latency(events, facts)
+    is_old = any(one.event == "response_received" and one.api is None for one in tallies)
+    gold["rpc_latency"] = latency.rpc_latency(events, facts, is_old=is_old)
     whole = _cluster_tables(gold, tallies, facts, extents_of(events), target)
     known = {name: as_table(events.sparkSession, rows, GOLD[name]) for name, rows in whole.items()}
     return gold | known | {name: known[name].unionByName(gold[name]) for name in _IN_PARTS}

@@ -20,6 +20,7 @@ from sparkjobs.schemas import SilverEvent
 
 _KEY: Final = ("controller", "controller_epoch", "broker", "correlation_id", "api")
 _REQUEST: Final = Request._fields[1:]  # all are of one cluster
+_ROWS: Final = [CALL_COLUMNS.index(name) for name in _REQUEST]
 _FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -74,22 +75,34 @@ def calls_by_number(
     brokers: frozenset[int],
 ) -> Calls:
     """Lines of these brokers about requests that they both received and did. `others`: lines that are known already."""
-    columns, files, topics = _together(places, gists)
-    calls = Calls(columns, files, [file_id for file_id, _ in places], topics, cluster)
-    named = dict(zip(CALL_COLUMNS, columns, strict=True))
-    is_told = np.isin(named["broker"], sorted(brokers)) & (named["api"] == APIS.index(API))
-    is_told &= named["call"] != CALLS.index("metadata_cached")
-    calls = calls.only(is_told & (named["correlation_id"] != NONE))
     known = [(event.event == DONE, *request[1:]) for event in others if (request := request_of(event)) is not None]
     by_themselves = np.array(known, np.int64).reshape(-1, 1 + len(_REQUEST)).T
-    is_done = np.concatenate((calls.columns[0] == CALLS.index(DONE), by_themselves[0] != 0))
+    own = [_told_by(gist.calls, sorted(brokers)) for gist in gists]
     # lines of other requests may have the same mark: they say nothing where they are looked at
-    mark = np.zeros(len(is_done), np.uint64)
-    for column, name in zip(by_themselves[1:], _REQUEST, strict=True):
-        its = np.concatenate((calls.columns[CALL_COLUMNS.index(name)], column))
-        mark = (mark ^ its.view(np.uint64)) * _FACTOR
-    is_whole = np.isin(mark, mark[is_done]) & np.isin(mark, mark[~is_done])
-    return calls.only(is_whole[: len(calls.files)])
+    marks = [_marks(gist.calls[_ROWS][:, its]) for gist, its in zip(gists, own, strict=True)]
+    is_done = [gist.calls[0, its] == CALLS.index(DONE) for gist, its in zip(gists, own, strict=True)]
+    mark = np.concatenate((_marks(by_themselves[1:]), *marks))
+    done = np.concatenate((by_themselves[0] != 0, *is_done))
+    whole = np.intersect1d(mark[done], mark[~done])
+    chosen = [its[np.isin(of_gist, whole)] for its, of_gist in zip(own, marks, strict=True)]
+    few = [gist._replace(calls=gist.calls[:, its]) for gist, its in zip(gists, chosen, strict=True)]
+    columns, files, topics = _together(places, few)
+    return Calls(columns, files, [file_id for file_id, _ in places], topics, cluster)
+
+
+def _told_by(columns: Any, brokers: Sequence[int]) -> Any:
+    """Where their lines stand about numbered requests of the kind that `receipts` is about."""
+    named = dict(zip(CALL_COLUMNS, columns, strict=True))
+    is_told = (named["api"] == APIS.index(API)) & (named["call"] != CALLS.index("metadata_cached"))
+    return np.flatnonzero(is_told & (named["correlation_id"] != NONE) & np.isin(named["broker"], brokers))
+
+
+def _marks(requests: Any) -> Any:
+    """Equal where all columns are, and hardly ever else."""
+    mark = np.zeros(requests.shape[1], np.uint64)
+    for column in requests:
+        mark = (mark ^ column.view(np.uint64)) * _FACTOR
+    return mark
 
 
 def by_share(calls: Calls, size: int) -> list[Calls]:
