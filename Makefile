@@ -80,7 +80,7 @@ bench: $(INSTALLED) java ## how long the controller takes, on a real ZooKeeper: 
 	@$(BIN)/python -m tests.bench --topics 100000 --partitions 1 --row failover --rounds 1
 	@$(BIN)/python -m tests.bench.scaling
 
-bench-large: $(INSTALLED) java ## the same with 1,000,000 partitions and 2,000,000, each row once; needs 12 GB and ten minutes
+bench-large: $(INSTALLED) java ## the same with 1,000,000 partitions and 2,000,000, each row once; needs 12 GB and five minutes
 	@$(BIN)/python -m tests.bench --topics 10000 --partitions 100 --rounds 1 --cold
 	@$(BIN)/python -m tests.bench --topics 20000 --partitions 100 --rounds 1 --cold
 

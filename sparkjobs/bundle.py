@@ -14,7 +14,7 @@ from typing import IO, Final
 
 import msgspec
 
-from sparkjobs.files import SCHEME, Zones, find_logs, merged, open_content, survey
+from sparkjobs.files import SCHEME, Zones, find_logs, merged, numpy_if_there, open_content, survey
 from sparkjobs.local.crew import crew_of, members_for
 from sparkjobs.local.ingest import Ingested, ingest
 from sparkjobs.schemas import BronzeFile, SilverSkew
@@ -82,7 +82,10 @@ def bundle_of(
 def _surveyed(paths: Sequence[str], cluster: str, zones: Zones, layout: str | None) -> list[BronzeFile]:
     """Of this machine, on all cores where it is much."""
     size_bytes = sum(Path(path).stat().st_size for path in paths if Path(path).exists())
-    with crew_of(members_for(size_bytes)) as crew:
+    members = members_for(size_bytes)
+    if members > 1:
+        numpy_if_there()  # once, not by every member
+    with crew_of(members) as crew:
         found = crew.spread(partial(survey, cluster=cluster, zones=zones, layout=layout), [[path] for path in paths])
     return merged(file for files in found for file in files)
 

@@ -14,9 +14,12 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from hashlib import sha256
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Final, cast
+from typing import IO, Any, Final, cast
 
 import msgspec
 
@@ -195,13 +198,30 @@ class Seen:
             self.blocks.append(self.newlines + chunk.count(b"\n", 0, self._left_bytes))
             self._left_bytes += BLOCK_BYTES
         self._left_bytes -= len(chunk)
-        controls = chunk.translate(None, _NO_CONTROLS)  # one pass for both, ten times as fast as a search
-        self.newlines += controls.count(b"\n")
+        newlines, has_controls = _controls_in(chunk)
+        self.newlines += newlines
         if self.is_text:
             try:
-                self.is_text = not controls.strip(b"\n\t\r") and "\ufffd" not in self._decoder.decode(chunk)
+                self.is_text = not has_controls and "\ufffd" not in self._decoder.decode(chunk)
             except UnicodeDecodeError:
                 self.is_text = False
+
+
+@cache
+def numpy_if_there() -> Any:
+    """It looks at bytes five times as fast. To load it takes longer than to look at the bytes of a few files."""
+    return None if find_spec("numpy") is None else import_module("numpy")
+
+
+def _controls_in(chunk: bytes) -> tuple[int, bool]:
+    """How many newlines there are, and whether any other control character is that no text has."""
+    if len(chunk) == CHUNK_BYTES and (numpy := numpy_if_there()) is not None:
+        each = numpy.frombuffer(chunk, numpy.uint8)
+        newlines = int(numpy.count_nonzero(each == ord("\n")))
+        if numpy.count_nonzero(each < ord(" ")) == newlines:
+            return newlines, False
+    controls = chunk.translate(None, _NO_CONTROLS)  # one pass for both, ten times as fast as a search
+    return controls.count(b"\n"), bool(controls.strip(b"\n\t\r"))
 
 
 def seen_in(path: str) -> Seen:

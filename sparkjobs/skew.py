@@ -241,16 +241,17 @@ def _walk(reference: int | None, ahead: Mapping[tuple[int, int], Ahead]) -> dict
 
 def corrected(events: Iterable[SilverEvent], skew: Sequence[SilverSkew]) -> list[SilverEvent]:
     """`ts_adj` is what the reference's clock showed; a broker whose error is within its bounds keeps its own time."""
-    known = {(row.cluster, row.broker, row.hour): row for row in skew}
-    return [_corrected(event, known) for event in events]
-
-
-def _corrected(event: SilverEvent, known: Mapping[tuple[str, int, int], SilverSkew]) -> SilverEvent:
-    row = None if event.broker is None else known.get((event.cluster, event.broker, event.ts_utc // HOUR_MS * HOUR_MS))
-    if row is None:
-        return event
-    shift = applied_ms(row)
-    return msgspec.structs.replace(event, ts_adj=event.ts_utc - shift, skew_ms=shift, skew_err_ms=left_ms(row))
+    known: dict[tuple[str, int | None, int], tuple[int, int | None]] = {
+        (row.cluster, row.broker, row.hour): (applied_ms(row), left_ms(row)) for row in skew
+    }
+    found = list[SilverEvent]()
+    for event in events:
+        at_ms = event.ts_utc
+        fix = known.get((event.cluster, event.broker, at_ms - at_ms % HOUR_MS))
+        if fix is not None:
+            event = msgspec.structs.replace(event, ts_adj=at_ms - fix[0], skew_ms=fix[0], skew_err_ms=fix[1])  # noqa: PLW2901
+        found.append(event)
+    return found
 
 
 def applied_ms(row: SilverSkew) -> int:

@@ -74,7 +74,8 @@ class _Walk:
 
     def see(self, event: SilverEvent) -> None:
         """One line more."""
-        self._end_by_deletion(event.ts_adj)
+        if self.deletions:
+            self._end_by_deletion(event.ts_adj)
         self.last_ms = event.ts_adj
         if event.reason != "found" and event.controller_epoch is not None and event.controller_epoch != self.epoch:
             self._take_over(event)

@@ -28,7 +28,7 @@ from sparkjobs.answers.slo import DEFAULT_TARGET, Extent
 from sparkjobs.arrow import READ, batches_of, batches_of_tables, event_of, events_in
 from sparkjobs.gold import GOLD, IllegalTransition
 from sparkjobs.schemas import Row, SilverEvent, spark_schema
-from sparkjobs.spark.frames import as_table, frame_of, rows_of, values_in
+from sparkjobs.spark.frames import Keep, as_table, frame_of, released, rows_of, values_in
 
 FactsOf = Mapping[str, Facts]
 _PARTITION: Final = ("cluster", "topic", "partition")
@@ -39,7 +39,9 @@ _IN_PARTS: Final = ("flapping", "operations", "zombies")
 
 def answers_for(events: DataFrame, target: float = DEFAULT_TARGET) -> Answers:
     """Every table of gold as rows of this process, sorted: equal to `sparkjobs.answers.local`."""
-    return {name: sorted_rows(rows_of(frame, GOLD[name])) for name, frame in gold_for(events, target).items()}
+    with released() as keep:
+        gold = gold_for(events, target, keep)
+        return {name: sorted_rows(rows_of(frame, GOLD[name])) for name, frame in gold.items()}
 
 
 @contextmanager
@@ -50,17 +52,14 @@ def kept(events: DataFrame, *, is_scan: bool = False) -> Iterator[DataFrame]:
     if is_scan:
         yield read
         return
-    read = read.persist()
-    try:
-        yield read
-    finally:
-        read.unpersist()
+    with released() as keep:
+        yield keep(read)
 
 
-def gold_for(events: DataFrame, target: float = DEFAULT_TARGET) -> dict[str, DataFrame]:
+def gold_for(events: DataFrame, target: float = DEFAULT_TARGET, keep: Keep = DataFrame.persist) -> dict[str, DataFrame]:
     """Every table of gold. `events` is silver, of which the columns of READ are enough; it had better be `kept`."""
     facts = facts_of(tallies := tallies_of(events), events)
-    gold = {**partition_tables(events, facts), **topic_tables(events, facts)}
+    gold = {**partition_tables(events, facts, keep), **topic_tables(events, facts, keep)}
     gold["illegal_transitions"] = illegal_transitions(events)
     is_old = any(one.event == "response_received" and one.api is None for one in tallies)
     gold["rpc_latency"] = latency.rpc_latency(events, facts, is_old=is_old)
@@ -152,7 +151,7 @@ def voices_of(
     return voices
 
 
-def partition_tables(events: DataFrame, facts: FactsOf) -> dict[str, DataFrame]:
+def partition_tables(events: DataFrame, facts: FactsOf, keep: Keep) -> dict[str, DataFrame]:
     """The answers about partitions, as far as a partition's own lines have them."""
     about = F.col("event").isin(*rules.PARTITION_EVENTS) | latency.is_by_number(facts)
     about &= F.col("topic").isNotNull() & F.col("partition").isNotNull()
@@ -160,17 +159,17 @@ def partition_tables(events: DataFrame, facts: FactsOf) -> dict[str, DataFrame]:
     def rows(group: list[SilverEvent], of: Facts) -> Mapping[str, Iterable[Row]]:
         return partition_rows([group], of)
 
-    return _walked(events.filter(about), _PARTITION, (*rules.OF_PARTITION, "flapping"), rows, facts)
+    return _walked(events.filter(about), _PARTITION, (*rules.OF_PARTITION, "flapping"), rows, facts, keep)
 
 
-def topic_tables(events: DataFrame, facts: FactsOf) -> dict[str, DataFrame]:
+def topic_tables(events: DataFrame, facts: FactsOf, keep: Keep) -> dict[str, DataFrame]:
     """The answers about topics, as far as a topic's own lines have them."""
     about = F.col("event").isin(*rules.TOPIC_EVENTS) & F.col("topic").isNotNull()
 
     def rows(group: list[SilverEvent], of: Facts) -> Mapping[str, Iterable[Row]]:
         return {name: rule.rows(group, of) for name, rule in rules.OF_TOPIC.items()}
 
-    return _walked(events.filter(about), _TOPIC, tuple(rules.OF_TOPIC), rows, facts)
+    return _walked(events.filter(about), _TOPIC, tuple(rules.OF_TOPIC), rows, facts, keep)
 
 
 def _walked(
@@ -179,6 +178,7 @@ def _walked(
     names: Sequence[str],
     rule: Callable[[list[SilverEvent], Facts], Mapping[str, Iterable[Row]]],
     facts: FactsOf,
+    keep: Keep,
 ) -> dict[str, DataFrame]:
     """What a rule says of each group, once for all of its tables: the lines go to the workers a single time."""
     tables = {name: GOLD[name] for name in names}
@@ -193,7 +193,7 @@ def _walked(
 
     together = events.select(*READ).repartition(*by).sortWithinPartitions(*by)
     schema = StructType([StructField(name, spark_schema(table)) for name, table in tables.items()])
-    found = together.mapInArrow(rows, schema).persist()
+    found = keep(together.mapInArrow(rows, schema))
     return {name: found.filter(F.col(name).isNotNull()).select(f"{name}.*") for name in names}
 
 

@@ -80,12 +80,16 @@ def _answered_by_spark(bundle: Bundle, master: str | None, target: float, out: P
     spark = session_for(master)
     from sparkjobs.answers import spark as by_spark  # noqa: PLC0415
     from sparkjobs.spark import clocks  # noqa: PLC0415
-    from sparkjobs.spark.frames import rows_of  # noqa: PLC0415
+    from sparkjobs.spark.frames import released, rows_of  # noqa: PLC0415
     from sparkjobs.spark.ingest import ingest, staging_below  # noqa: PLC0415
     from sparkjobs.spark.quotes import lines_of  # noqa: PLC0415
 
-    with staging_below(out) as staging, steps("parsing", "clocks", "answers", "quotes") as step:
-        done = ingest(spark, bundle.files, staging)
+    with (
+        staging_below(out) as staging,
+        released() as keep,
+        steps("parsing", "clocks", "answers", "quotes") as step,
+    ):
+        done = ingest(spark, bundle.files, staging, keep)
         step()
         with by_spark.kept(done.events, is_scan=done.is_scan) as said:
             skew = clocks.skew_of(said)

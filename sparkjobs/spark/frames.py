@@ -3,7 +3,8 @@ with them no shuffle."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -14,6 +15,25 @@ from sparkjobs.schemas import Row, spark_schema
 
 _R = TypeVar("_R", bound=Row)
 _ROWS_TOGETHER: Final = 1_000
+#: asks Spark to keep a frame's rows once they are made
+Keep = Callable[[DataFrame], DataFrame]
+
+
+@contextmanager
+def released() -> Iterator[Keep]:
+    """What is kept by the function that it gives is kept until its end. Besides the rows Spark holds their plan, and a
+    megabyte for each table that the plan joins with; a session that forgot to let go would run out of memory."""
+    frames = list[DataFrame]()
+
+    def keep(frame: DataFrame) -> DataFrame:
+        frames.append(frame.persist())
+        return frame
+
+    try:
+        yield keep
+    finally:
+        for frame in frames:
+            frame.unpersist()
 
 
 def frame_of(spark: SparkSession, rows: Iterable[Sequence[Any]], columns: Mapping[str, str]) -> DataFrame:

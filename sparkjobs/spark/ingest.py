@@ -28,6 +28,7 @@ from sparkjobs.schemas import (
     SilverQuarantine,
     columns_of,
 )
+from sparkjobs.spark.frames import Keep
 from sparkjobs.spark.staging import stage
 
 
@@ -52,14 +53,16 @@ def staging_below(out: Path) -> Iterator[Path]:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def ingest(spark: SparkSession, files: Sequence[BronzeFile], staging: Path | str) -> SparkIngested:
-    """`staging` is a folder, new for each call, that must live as long as the result is used."""
-    return settled(stage(spark, files, staging), files)
+def ingest(
+    spark: SparkSession, files: Sequence[BronzeFile], staging: Path | str, keep: Keep = DataFrame.persist
+) -> SparkIngested:
+    """`staging` is a folder, new for each call, that must live as long as the result is used, as what is kept must."""
+    return settled(stage(spark, files, staging), files, keep)
 
 
-def settled(staged: DataFrame, files: Sequence[BronzeFile]) -> SparkIngested:
+def settled(staged: DataFrame, files: Sequence[BronzeFile], keep: Keep = DataFrame.persist) -> SparkIngested:
     """Silver from staged lines: duplicates out, traces to their events, accounts closed."""
-    copies, heads = _copies(staged), _heads(staged)
+    copies, heads = _copies(staged, keep), _heads(staged, keep)
     tallies = _tallies(staged, copies)
     seen = [_with_fate(file, tallies) for file in files]
     counts = [row for file in seen for row in _counts(file, tallies[file.file_id])]
@@ -72,21 +75,21 @@ def settled(staged: DataFrame, files: Sequence[BronzeFile]) -> SparkIngested:
     return SparkIngested(seen, as_said(events), _quarantine(staged), counts, is_scan)
 
 
-def _some(few: DataFrame) -> DataFrame | None:
+def _some(few: DataFrame, keep: Keep) -> DataFrame | None:
     """Found once, as they are asked for again and again; nothing where there are none."""
-    few = few.persist()
+    few = keep(few)
     if not few.isEmpty():
         return few
     few.unpersist()
     return None
 
 
-def _copies(staged: DataFrame) -> DataFrame | None:
+def _copies(staged: DataFrame, keep: Keep) -> DataFrame | None:
     """Of each event that was read more than once: where its first copy stands. The beginnings of
     ids, which are quicker put together, say which it can be."""
     events = staged.filter(F.col("fate").isNull()).select("event_id", "file_id", "line_no")
     mark = F.substring("event_id", 1, 12)
-    twice = _some(events.groupBy(mark.alias("mark")).count().filter("count > 1").select("mark"))
+    twice = _some(events.groupBy(mark.alias("mark")).count().filter("count > 1").select("mark"), keep)
     if twice is None:
         return None
     place = F.struct("file_id", "line_no")
@@ -95,14 +98,16 @@ def _copies(staged: DataFrame) -> DataFrame | None:
         .groupBy("event_id")
         .agg(F.count("*").alias("copies"), F.min(place).alias("first"))
         .filter(F.col("copies") > 1)
-        .select("event_id", "first")
+        .select("event_id", "first"),
+        keep,
     )
 
 
-def _heads(staged: DataFrame) -> DataFrame | None:
+def _heads(staged: DataFrame, keep: Keep) -> DataFrame | None:
     """Names of exceptions that came to a worker without the event above."""
     heads = staged.filter(F.col("trace_head").isNotNull())
-    return _some(heads.select("file_id", (F.col("line_no") - 1).alias("line_no"), F.col("trace_head").alias("head")))
+    above = (F.col("line_no") - 1).alias("line_no")
+    return _some(heads.select("file_id", above, F.col("trace_head").alias("head")), keep)
 
 
 def _is_first() -> Column:

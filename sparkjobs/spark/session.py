@@ -32,6 +32,12 @@ REQUIRED: Final = {
     "spark.sql.files.ignoreMissingFiles": "true",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
 }
+#: a heap that stays as small as what is in it, and grows up to its limit only for what is needed: by itself Java takes
+#: all that it may before it looks for what it could let go. And a query whose thread is gone is waited for in vain
+_JAVA: Final = (
+    "-XX:+UseSerialGC -Xmn96m -XX:MinHeapFreeRatio=5 -XX:MaxHeapFreeRatio=15 -XX:ReservedCodeCacheSize=128m "
+    "-XX:+ExitOnOutOfMemoryError"
+)
 #: what suits them; what spark-submit was told stands
 PREFERRED: Final = {
     "spark.sql.parquet.compression.codec": "zstd",
@@ -45,8 +51,9 @@ PREFERRED: Final = {
     "spark.ui.retainedTasks": "200",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "1g",
-    # otherwise a query whose thread is gone is waited for in vain
-    "spark.driver.defaultJavaOptions": "-XX:+ExitOnOutOfMemoryError",
+    # what each table takes at least that a plan joins with, however small it is; by itself an eightieth of the heap
+    "spark.buffer.pageSize": "1m",
+    "spark.driver.defaultJavaOptions": _JAVA,
 }
 #: on one machine, besides; a cluster has more cores, and Spark puts small partitions together by itself
 OF_ONE_MACHINE: Final = {"spark.sql.shuffle.partitions": "4"}

@@ -30,7 +30,7 @@ from sparkjobs.files import Zones, seen_in, survey
 from sparkjobs.gold import Outage
 from sparkjobs.schemas import BronzeFile
 from sparkjobs.spark import clocks
-from sparkjobs.spark.frames import frame_of
+from sparkjobs.spark.frames import Keep, frame_of, released
 from sparkjobs.spark.ingest import SparkIngested, as_said, settled
 from sparkjobs.spark.paths import literal, whole
 from sparkjobs.spark.staging import stage, stage_into, staged_in
@@ -146,7 +146,7 @@ class Stream:
                 said: dict[str, Any] = {"outage_id": one.outage_id, "rev": one.rev, "retracted": one.retracted}
                 file.write(msgspec.json.encode({**said, **msgspec.to_builtins(one.outage)}) + b"\n")
 
-    def settled(self, files: Sequence[BronzeFile]) -> SparkIngested:
+    def settled(self, files: Sequence[BronzeFile], keep: Keep = DataFrame.persist) -> SparkIngested:
         """Silver as of a batch over `files`, the logs as they are in the end. Of what the stream took for another log,
         or read in another way than a look at the whole file bids, the lines are read again."""
         logs, known, anew = self.spool.contents(), list[tuple[str, str]](), list[BronzeFile]()
@@ -161,13 +161,14 @@ class Stream:
         renamed = staged.join(F.broadcast(mapping), staged["file_id"] == mapping["log"]).select(
             *[F.col("content").alias(name) if name == "file_id" else staged[name] for name in staged.columns]
         )
-        return settled(renamed.unionByName(stage(self._spark, anew, self._out / "again")), files)
+        return settled(renamed.unionByName(stage(self._spark, anew, self._out / "again")), files, keep)
 
     def finish(self, files: Sequence[BronzeFile], target: float = DEFAULT_TARGET) -> Answers:
         """Every table of gold, as a batch over `files` has it; the last revisions are its outages."""
-        done = self.settled(files)
-        with by_spark.kept(done.events, is_scan=done.is_scan) as said:
-            answers = by_spark.answers_for(clocks.corrected(said, clocks.skew_of(said)), target)
+        with released() as keep:
+            done = self.settled(files, keep)
+            with by_spark.kept(done.events, is_scan=done.is_scan) as said:
+                answers = by_spark.answers_for(clocks.corrected(said, clocks.skew_of(said)), target)
         self._tell(self._told.tell_all(row for row in answers["partition_outages"] if isinstance(row, Outage)))
         return answers
 

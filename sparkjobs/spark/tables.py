@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from sparkjobs.answers.spark import kept
 from sparkjobs.schemas import CATALOG_VERSION, TABLES, BronzeFile, SilverCount, SilverSkew, spark_schema
 from sparkjobs.spark.clocks import corrected, skew_of
-from sparkjobs.spark.frames import as_table, rows_of
+from sparkjobs.spark.frames import as_table, released, rows_of
 from sparkjobs.spark.ingest import ingest, staging_below
 from sparkjobs.spark.paths import literal, whole
 
@@ -34,8 +34,8 @@ def ingest_into(spark: SparkSession, files: Sequence[BronzeFile], out: Path) -> 
     if not new:
         return []
     batch = f"{_CATALOG}{len(_finished(out)):06}-{uuid4().hex[:12]}"
-    with staging_below(out) as staging:
-        done = ingest(spark, new, staging)
+    with staging_below(out) as staging, released() as keep:
+        done = ingest(spark, new, staging, keep)
         events, before = done.events, _stored(spark, out, "silver_events", _finished(out))
         if known:
             events = events.join(before.select("event_id"), "event_id", "left_anti").select(*before.columns)
