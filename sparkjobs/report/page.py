@@ -67,7 +67,7 @@ def page_for(answers: Answers, quote: Quoting, read: Input, made_by: str) -> str
     )
 
 
-_TAKEOVERS: Final = "<p>What each new controller did before it was one:</p>"
+_TAKEOVERS: Final = "<p>What each new controller, with its epoch in brackets, did before it was one:</p>"
 _LINKS: Final = (
     ("course", "when"),
     ("findings", "findings"),

@@ -270,7 +270,7 @@ def takeovers(answers: Answers) -> str:
         x = LABEL_WIDTH + (ends[key] - begun_ms) / longest * width + 8
         words = f"{lasting(ends[key] - begun_ms)}, most of it: {escape(slowest.phase)}"
         marks.append(f'<text class="note" x="{x:.1f}" y="{row * ROW + 15}">{words}</text>')
-        marks.append(label(row, f"{span.brief(begun_ms)} broker {key[2]}, epoch {key[1]}"))
+        marks.append(label(row, f"{span.brief(begun_ms)} broker {key[2]} ({key[1]})"))
     box = f'viewBox="0 0 {WIDTH} {len(shown) * ROW}" role="img" aria-label="Takeovers by phase"'
     return framed(f"<svg {box}>{''.join(marks)}</svg>")
 
