@@ -8,6 +8,7 @@ broker's lines are compared with each other, so no other clock is asked.
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
@@ -72,14 +73,15 @@ def with_requests(
 ) -> Sequence[LeaderChange]:
     """The leader changes of one partition with what only requests say of them: up to 1.0 which state was decided,
     before 2.6 which brokers have done it. `events` are all of the partition's."""
-    if not changes or (not facts.by_number and all(change.leader_epoch is not None for change in changes)):
+    calls = [event for event in events if event.event in EVENTS] if facts.by_number else []
+    if not calls and all(change.leader_epoch is not None for change in changes):
         return changes
-    stated = [_with_state(change, after, events) for change, after in zip(changes, (*changes[1:], None), strict=True)]
+    stated = [_with_state(change, after, events) for change, after in itertools.zip_longest(changes, changes[1:])]
     fresh = {place for place, (old, new) in enumerate(zip(changes, stated, strict=True)) if old is not new}
     acks = [dict(zip(one.acked, one.acked_ms, strict=True)) for one in stated]
-    _add(acks, stated, (done for done in _starts(events) if fresh), fresh)
+    _add(acks, stated, _starts(events) if fresh else (), fresh)
     of_words = [frozenset(known) for known in acks]
-    _add(acks, stated, _requests(events, facts.by_number), range(len(stated)), of_words)
+    _add(acks, stated, _requests(calls, facts.by_number), range(len(stated)), of_words)
     return [_acked(one, known) for one, known in zip(stated, acks, strict=True)]
 
 
