@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import msgspec
 
-from sparkjobs.files import SCHEME, Zones, find_logs, merged, numpy_if_there, survey
+from sparkjobs.files import SCHEME, Zones, find_logs, merged, numpy_if_there, open_content, survey
 from sparkjobs.local.crew import crew_of, members_for
 from sparkjobs.local.ingest import Ingested, ingest
 from sparkjobs.schemas import BronzeFile, SilverSkew
@@ -26,10 +26,11 @@ LOCAL_LIMIT_BYTES: Final = 400_000_000
 
 
 class Bundle(msgspec.Struct, frozen=True):
-    """Files by content. `is_remote`: some lie where only Spark reads."""
+    """Files by content. `is_remote`: some lie where only Spark reads; `open_file` opens these as well."""
 
     files: list[BronzeFile]
     is_remote: bool = False
+    open_file: Callable[[str], IO[bytes]] = open_content
 
     @property
     def size_bytes(self) -> int:
@@ -71,7 +72,11 @@ def bundle_of(
     found = [path for name in elsewhere for path in remote.find(name)]
     files = survey(found, cluster, known, layout=layout, open_file=remote.open)
     here = find_logs([name for name in named if not SCHEME.match(name)])
-    return Bundle(merged([*files, *survey(here, cluster, known, layout=layout)]), is_remote=True)
+
+    def open_file(path: str) -> IO[bytes]:
+        return remote.open(path) if SCHEME.match(path) else open_content(path)
+
+    return Bundle(merged([*files, *survey(here, cluster, known, layout=layout)]), True, open_file)
 
 
 def _surveyed(paths: Sequence[str], cluster: str, zones: Zones, layout: str | None) -> list[BronzeFile]:
@@ -118,7 +123,7 @@ class Silver(msgspec.Struct, frozen=True):
 
 def silver_of(bundle: Bundle, on_file: Callable[[BronzeFile], None] = lambda file: None) -> Silver:
     """By the local engine."""
-    ingested = ingest(bundle.files, on_file=on_file)
+    ingested = ingest(bundle.files, open_file=bundle.open_file, on_file=on_file)
     skew = skew_of(ingested.events)
     events = corrected(ingested.events, skew)
     return Silver(msgspec.structs.replace(ingested, events=events), skew)

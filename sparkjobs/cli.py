@@ -60,8 +60,8 @@ def top() -> None:
 def logs() -> None:
     """State-change logs, ours and Apache Kafka's 0.8 to 3.9: understand, merge, judge.
 
-    LOGS are files, folders or globs, compressed or not; without any, those of the cluster that `klamm up` started
-    here. The answer to all of it at once: `klamm report`.
+    LOGS are files, folders or globs, compressed or not, here or where Spark reads (hdfs://, s3a://); without any,
+    those of the cluster that `klamm up` started here. The answer to all of it at once: `klamm report`.
     """
 
 

@@ -55,6 +55,14 @@ class Zones(msgspec.Struct, frozen=True):
     def of(self, broker: int | None) -> str:
         return self.default if broker is None else self.by_broker.get(broker, self.default)
 
+    def besides(self, broker: int | None) -> tuple[str, ...]:
+        """Of whoever else may speak in a log of this broker, or of nobody's: brokers of which it is known, and
+        `*` for all others."""
+        own = self.of(broker)
+        others = () if own == self.default else (f"*={self.default}",)
+        known = ((one, zone) for one, zone in sorted(self.by_broker.items()) if one != broker)
+        return (*others, *(f"{one}={zone}" for one, zone in known if others or zone != own))
+
 
 class NoLogsError(Exception):
     """Nothing to read was named."""
@@ -134,6 +142,7 @@ def _survey_one(
     found = sniff(lines[:-1] or lines, layout)
     broker = _broker_of(path, found)
     zone = zones.of(broker)
+    besides = () if found.layout in (None, "klamm") else zones.besides(broker)
     return BronzeFile(
         # what could not be read whole is told apart by its name: half of it may be equal
         file_id=digest.hexdigest() if status in ("read", "empty") else sha256(f"{status} {path}".encode()).hexdigest(),
@@ -144,9 +153,10 @@ def _survey_one(
         layout=found.layout,
         wrapper=found.wrapper,
         tz=zone,
+        zones=besides,
         broker=broker,
-        first_ts=found.first_moment(zone),
-        last_ts=last_moment(tail.decode("utf-8", "replace").split("\n"), found, zone),
+        first_ts=found.first_moment(zones.of(broker if found.first_broker is None else found.first_broker)),
+        last_ts=last_moment(tail.decode("utf-8", "replace").split("\n"), found, tz=zone, broker=broker, zones=besides),
         lines=seen.newlines + (0 if is_whole or status == "empty" else 1),
         blocks=tuple(seen.blocks),
         is_whole=is_whole,

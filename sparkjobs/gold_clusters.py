@@ -124,7 +124,7 @@ class RpcLatency(Row, kw_only=True, frozen=True):
     hour_ms: Long
     broker: int
     api: str
-    side: str  # broker (it says how long it worked), controller (from the request to its acknowledgement)
+    side: str  # broker (how long it worked, as it says or its lines do), controller (from sending to acknowledgement)
     requests: int
     p50_ms: float
     p95_ms: float

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 #: raised by one when a line would now be read as another row; rows of another catalogue are read again
-CATALOG_VERSION: Final = 4
+CATALOG_VERSION: Final = 5
 
 #: milliseconds, versions, zxids: 64 bits; a plain `int` is 32
 Long = Annotated[int, "bigint"]
@@ -42,6 +42,7 @@ class BronzeFile(Row, kw_only=True, frozen=True):
     layout: str | None = None  # how its lines begin: a name of sparkjobs.parse.layouts
     wrapper: str | None = None  # what stands around each line: docker, grep, json
     tz: str
+    zones: Texts = ()  # of others that may speak in it: 2=Europe/Berlin, *=UTC
     broker: int | None = None  # whose log it is, by its path or by its first lines
     first_ts: Long | None = None
     last_ts: Long | None = None

@@ -22,6 +22,8 @@ import msgspec
 
 from sparkjobs.causality import HOUR_MS, Gaps, Range, Steady, gaps_in, is_of_pair, steady_in
 from sparkjobs.schemas import SilverEvent, SilverSkew
+from sparkjobs.unnumbered import Trip
+from sparkjobs.unnumbered import trips_in as unnumbered_trips_in
 
 #: of the trips of an hour, those with the least error
 BEST_SHARE: Final = 10
@@ -31,16 +33,6 @@ LEAST_TRIPS: Final = 3
 #: by which time zones differ; and how wrong a clock may be besides
 _QUARTER_MS: Final = 900_000
 _SURE_MS: Final = 30_000
-
-
-class Trip(NamedTuple):
-    """One round trip: how far the broker is ahead of the controller, and how wrong that may be."""
-
-    controller: int
-    broker: int
-    at_ms: int
-    offset_ms: int
-    err_ms: int
 
 
 class Ahead(NamedTuple):
@@ -78,11 +70,18 @@ def skew_of(events: Sequence[SilverEvent]) -> list[SilverSkew]:
     return [
         row
         for cluster in sorted(heard)
-        for row in rows_for(cluster, ahead_of(trips_in(by_cluster[cluster])), heard[cluster], partial(gaps_of, cluster))
+        for row in rows_for(
+            cluster, ahead_of(all_trips_in(by_cluster[cluster])), heard[cluster], partial(gaps_of, cluster)
+        )
     ]
 
 
 OF_TRIPS: Final = frozenset({"request_sent", "request_received", "request_done", "response_received"})
+
+
+def all_trips_in(events: Sequence[SilverEvent]) -> list[Trip]:
+    """Of one cluster."""
+    return [*trips_in(events), *(trip for _, trip in unnumbered_trips_in(events))]
 
 
 def trips_in(events: Sequence[SilverEvent]) -> list[Trip]:

@@ -18,10 +18,12 @@ from sparkjobs.answers.facts import (
     Place,
     Tally,
     Term,
+    by_number_in,
     in_order,
     is_answer,
 )
 from sparkjobs.answers.phases import CLAIMED, DONE, READY, is_said, steps_in
+from sparkjobs.answers.silence import again_in, is_goodbye
 from sparkjobs.answers.zookeeper import gaps_of
 from sparkjobs.schemas import SilverEvent
 
@@ -56,9 +58,11 @@ def facts_for(cluster: str, tallies: Sequence[Tally], events: Iterable[SilverEve
             if event.event == "preferred_election_asked"
         ],
         clock_err_ms=_clock_errors(known),
+        by_number=by_number_in(tallies),
         answered=_answered(event for event in ordered if is_answer(event)),
         starts=times["starts"],
         goodbyes=times["goodbyes"],
+        again=again_in(known),
         returns=times["returns"],
         signs=times["signs"],
     )
@@ -75,7 +79,7 @@ def _times(events: Iterable[SilverEvent]) -> dict[str, dict[int, list[int]]]:
         elif event.event in GOODBYES and event.broker is not None:
             times["goodbyes"].setdefault(event.broker, []).append(event.ts_adj)
         elif event.event == "broker_changed" and event.peer_broker is not None:
-            if event.to_state == "draining" and event.reason == "shuts down":
+            if is_goodbye(event):
                 times["goodbyes"].setdefault(event.peer_broker, []).append(event.ts_adj)
             elif (event.from_state, event.to_state) == ("gone", "live") and event.reason != "term started":
                 times["returns"].setdefault(event.peer_broker, []).append(event.ts_adj)

@@ -23,6 +23,7 @@ class _Seen(NamedTuple):
     has_trips: bool
     has_durations: bool
     has_states: bool
+    has_receipts: bool
 
     @property
     def has_controller_log(self) -> bool:
@@ -42,6 +43,7 @@ def coverage_of(tallies: Sequence[Tally], facts: Facts) -> Iterator[Coverage]:
         any(one.event == "response_received" and one.api is not None for one in tallies),
         any(one.event == "request_done" and one.level != "TRACE" for one in tallies),
         any(one.event == "partition_changed" and one.level == "INFO" for one in tallies),
+        bool(facts.by_number),
     )
     answers = {
         "start of an outage": _starts(seen),
@@ -92,6 +94,8 @@ def _tenures(seen: _Seen) -> tuple[str, str]:
 def _acks(seen: _Seen) -> tuple[str, str]:
     if "follower_started" in seen.events or (seen.is_ours and "request_done" in seen.events):
         return "exact", "brokers' own lines"
+    if seen.has_receipts:
+        return "exact", "TRACE: brokers' own lines say which requests they did, and of what leader epoch these were"
     if "leader_started" in seen.events:
         return "partial", "only new leaders say at which leader epoch they began"
     if "request_done" in seen.events:
@@ -113,7 +117,11 @@ def _crashes(seen: _Seen) -> tuple[str, str]:
     if seen.has_server_log:
         return "exact", "server.log tells a stop from a crash"
     if seen.is_ours:
-        return "partial", "a stop is told by the drain before it; a crash and a lost session look alike"
+        return (
+            "partial",
+            "a stop is told by the drain before it; a crash and a lost session look alike, and so do a cluster that "
+            "was killed as a whole and one that lost ZooKeeper",
+        )
     return "none", "no server.log: a broker that went was just lost"
 
 
@@ -139,6 +147,14 @@ def _latencies(seen: _Seen) -> tuple[str, str]:
         return "exact", "TRACE: both sides of requests have lines"
     if seen.is_ours or seen.has_durations:
         return "partial", "brokers say how long they worked; the controller's side needs TRACE"
+    if seen.has_receipts and "response_received" in seen.events and not seen.has_trips:
+        return (
+            "partial",
+            "TRACE: brokers' own lines say how long they worked on LeaderAndIsr; the controller's say which request "
+            "was answered only in 0.8.0, 0.8.1 and since 1.1",
+        )
+    if seen.has_receipts:
+        return "partial", "TRACE: brokers' own lines say how long they worked on LeaderAndIsr"
     if "response_received" in seen.events and not seen.has_trips:
         return "none", "before 1.1 a response does not say which request it answers"
     return "none", "neither TRACE of both sides nor lines that say how long a request took"

@@ -43,8 +43,11 @@ CLUSTER_EVENTS: Final = frozenset(
         "topic_changed",
     }
 )
+#: a broker's lines about each partition of a request
+RECEIVED: Final = "request_received"
+DONE: Final = "request_done"
 #: how our controller's requests end: a broker's own line, which names the cause that its controller gave
-ANSWERED: Final = ("request_done", "LeaderAndIsr")
+ANSWERED: Final = (DONE, "LeaderAndIsr")
 GOODBYES: Final = frozenset({"server_stopping", "server_stopped", "controlled_shutdown_started"})
 
 
@@ -100,6 +103,17 @@ def tally_key(event: SilverEvent) -> tuple[object, ...]:
     """What a `Tally` has in common, in its order."""
     peer = event.peer_broker if event.event == "isr_changed" and event.role == "controller" else None
     return (event.cluster, *_COMMON(event), peer, event.reason == "found")
+
+
+def by_number_in(tallies: Sequence[Tally]) -> frozenset[int]:
+    """Brokers that say what they received and what they completed, and never at which leader epoch they begin."""
+    told = {(one.event, one.broker) for one in tallies if one.role == "broker" and one.api in ("LeaderAndIsr", None)}
+    return frozenset(
+        one.broker
+        for one in tallies
+        if one.broker is not None and {(RECEIVED, one.broker), (DONE, one.broker)} <= told
+        if not {("leader_started", one.broker), ("follower_started", one.broker)} & told
+    )
 
 
 class Gap(NamedTuple):
@@ -176,6 +190,7 @@ class Facts:
     returns: Mapping[int, Sequence[int]]  # broker: when it was seen to come
     starts: Mapping[int, Sequence[int]]  # broker: when its process began
     goodbyes: Mapping[int, Sequence[int]]
+    again: Mapping[int, Sequence[int]]  # our logs, broker: when it was there anew after it had said goodbye
     signs: Mapping[int, Sequence[int]]  # broker: when it registered, or learned that its session had expired
     deletions: Mapping[str, Sequence[int]]  # topic: when its deletion began
     deleted: Mapping[str, Sequence[int]]
@@ -184,6 +199,7 @@ class Facts:
     asked: Sequence[Asked] = ()
     clock_err_ms: Mapping[int, int | None] = field(default_factory=dict)  # broker: how wrong its corrected clock may be
     answered: Mapping[str, Mapping[int, int]] = field(default_factory=dict)  # cause: broker: when it had done all of it
+    by_number: frozenset[int] = frozenset()  # brokers that name what they did by a request's number: before 2.6
     voices: Mapping[tuple[int, int], int] = field(default_factory=dict)  # (broker, moment): last heard before it
 
     @property
@@ -191,8 +207,12 @@ class Facts:
         """Brokers and moments before which it matters when they were last heard."""
         yield from ((loss.broker, loss.silent_from_ms) for loss in self.losses)
         yield from ((loss.broker, self.next_start_ms(loss.broker, loss.silent_from_ms)) for loss in self.losses)
-        yield from ((broker, start_ms) for broker, starts in self.starts.items() for start_ms in starts)
+        yield from ((broker, start_ms) for broker in {*self.starts, *self.again} for start_ms in self.births(broker))
         yield from ((term.broker, after.from_ms) for term, after in zip(self.terms, self.terms[1:], strict=False))
+
+    def births(self, broker: int) -> list[int]:
+        """When its process is known to have begun, in order."""
+        return sorted((*self.starts.get(broker, ()), *self.again.get(broker, ())))
 
     def next_start_ms(self, broker: int, after_ms: int) -> int:
         """When the broker's process began again, or the end of the logs."""
@@ -217,7 +237,7 @@ class Facts:
 def how_it_went(loss: Loss, facts: Facts) -> str:
     """Politely, by dying, or by losing its session while it lived on."""
     heard_ms = facts.last_heard_ms(loss)
-    born_ms = max((ms for ms in facts.starts.get(loss.broker, ()) if ms < loss.silent_from_ms), default=facts.first_ms)
+    born_ms = max((ms for ms in facts.births(loss.broker) if ms < loss.silent_from_ms), default=facts.first_ms)
     if any(born_ms <= ms <= loss.detected_ms for ms in facts.goodbyes.get(loss.broker, ())):
         return "stopped"
     if heard_ms is None:

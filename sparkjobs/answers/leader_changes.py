@@ -1,8 +1,8 @@
 """Who was elected to lead a partition, when and why, and which brokers did what they were told; churn by the hour.
 
 An acknowledgement is a line in a broker's own log that it leads or follows at that leader epoch, or, of our own logs,
-that it did what that cause asked of it. Elections and acknowledgements meet by the partition's life and the leader
-epoch, or by the cause, never by time.
+that it did what that cause asked of it; what brokers of before 2.6 did, `receipts` finds out. Elections and
+acknowledgements meet by the partition's life and the leader epoch, or by the cause, never by time.
 """
 
 from __future__ import annotations

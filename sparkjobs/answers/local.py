@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sparkjobs.answers import outages, rules
+from sparkjobs.answers import outages, receipts, rules
 from sparkjobs.answers.conclude import facts_for
 from sparkjobs.answers.facts import Facts, Place, Tally, is_of_cluster, tally_key
 from sparkjobs.answers.slo import DEFAULT_TARGET, Extent
@@ -38,6 +38,7 @@ class Sorted:
     by_partition: dict[tuple[str, int], list[SilverEvent]]
     by_topic: dict[str, list[SilverEvent]]
     single: list[SilverEvent]
+    calls: list[SilverEvent]  # brokers' lines about partitions of numbered requests
     heard: dict[int, array[int]]
     extents: dict[str, Extent]
 
@@ -69,12 +70,15 @@ def answers_for(events: Iterable[SilverEvent], target: float = DEFAULT_TARGET) -
 
 def _answers(of: Sorted, target: float) -> dict[str, list[Row]]:
     facts = of.facts()
+    for call in of.calls if facts.by_number else ():
+        if call.broker in facts.by_number and call.topic is not None and call.partition is not None:
+            of.by_partition[call.topic, call.partition].append(call)
     tables = partition_rows(of.by_partition.values(), facts)
     for group in of.by_topic.values():
         for name, rule in rules.OF_TOPIC.items():
             tables[name] += rule.rows(group, facts)
     tables["illegal_transitions"] += rules.illegal_transitions_of(of.single)
-    tables["rpc_latency"] += rules.rpc_latency_of(of.single)
+    tables["rpc_latency"] += rules.rpc_latency_of(of.single, facts.by_number)
     for name, rows in rules.of_cluster(
         facts,
         of.tallies,
@@ -98,6 +102,8 @@ def partition_rows(
             name: list(rule.rows([event for event in group if event.event in rule.events], facts))
             for name, rule in wanted.items()
         }
+        if "leader_changes" in found:
+            found["leader_changes"] = list(receipts.with_requests(found["leader_changes"], group, facts))
         for name, rows in found.items():
             tables[name] += rows
         if wanted.keys() >= {"leader_changes", "isr_timeline"}:
@@ -108,7 +114,7 @@ def partition_rows(
 def sort_events(cluster: str, events: Iterable[SilverEvent]) -> Sorted:
     """One pass."""
     counted: dict[tuple[object, ...], list[Any]] = {}
-    of = Sorted(cluster, [], [], defaultdict(list), defaultdict(list), [], defaultdict(lambda: array("q")), {})
+    of = Sorted(cluster, [], [], defaultdict(list), defaultdict(list), [], [], defaultdict(lambda: array("q")), {})
     spans: dict[str, tuple[set[int], int, int]] = {}
     for event in events:
         name, at_ms = event.event, event.ts_adj
@@ -135,6 +141,8 @@ def sort_events(cluster: str, events: Iterable[SilverEvent]) -> Sorted:
                 spans[event.topic] = numbers, min(first_ms, at_ms), max(last_ms, at_ms)
         if name in rules.SINGLE_EVENTS:
             of.single.append(event)
+            if name in receipts.EVENTS:
+                of.calls.append(event)
     for times in of.heard.values():
         times[:] = array("q", sorted(times))
     of.tallies += [_tally(key, *found) for key, found in counted.items()]

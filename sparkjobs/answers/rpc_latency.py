@@ -1,9 +1,11 @@
 """How long the controller's requests took: percentiles by broker, request and hour, at either side.
 
-The broker's side is what it says itself of its work. The controller's side is from the request to its acknowledgement,
-both by the controller's clock. Since 0.9 a request that is sent carries no number, so it is found by what the broker
-says of the numbered request that it received: the first partition in it, or how many there are. The last sending of
-that before the acknowledgement was the one.
+The broker's side is what it says itself of its work; of brokers that do not say (before 2.6), from the first partition
+that it received of a request to the last one that it completed. The controller's side is from the request to its
+acknowledgement, both by the controller's clock. Since 0.9 a request that is sent carries no number, so it is found by
+what the broker says of the numbered request that it received: the first partition in it, or how many there are. The
+last sending of that before the acknowledgement was the one. In 0.8 what is sent is numbered, but requests of one batch
+share a number, and their answers say no more than that; they come in the order in which that batch was sent.
 """
 
 from __future__ import annotations
@@ -12,6 +14,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
+import msgspec
+
+from sparkjobs.answers.facts import DONE
+from sparkjobs.answers.receipts import API, done_in
 from sparkjobs.gold import RpcLatency
 from sparkjobs.schemas import SilverEvent
 
@@ -19,6 +25,8 @@ from sparkjobs.schemas import SilverEvent
 RECEIPTS: Final = frozenset({"request_received", "metadata_cached"})
 EVENTS: Final = RECEIPTS | {"request_done", "request_sent", "response_received"}
 HOUR_MS: Final = 3_600_000
+#: as a controller of 0.8 sends what is of one batch; the order of their names is the same
+OF_A_BATCH: Final = ("LeaderAndIsr", "UpdateMetadata")
 
 
 class Group(NamedTuple):
@@ -53,14 +61,14 @@ class _About(NamedTuple):
     n_partitions: int | None
 
 
-def rpc_latency_of(events: Sequence[SilverEvent]) -> Iterator[RpcLatency]:
-    """Of both sides; `events` in any order."""
+def rpc_latency_of(events: Sequence[SilverEvent], by_number: frozenset[int] = frozenset()) -> Iterator[RpcLatency]:
+    """Of both sides; `events` of one cluster, in any order. `by_number`: as in `Facts`."""
     found: dict[Group, list[float]] = defaultdict(list)
     for event in events:
         if event.event == "request_done" and event.elapsed_ms is not None and event.broker is not None:
             group = Group(event.cluster, _hour_of(event), event.broker, event.api or "unknown", "broker")
             found[group].append(event.elapsed_ms)
-    for group, took_ms in _acknowledged(events):
+    for group, took_ms in (*_worked(events, by_number), *_acknowledged(events), *_answered_in_turn(events)):
         found[group].append(took_ms)
     for group, times in found.items():
         times.sort()
@@ -76,6 +84,36 @@ def rpc_latency_of(events: Sequence[SilverEvent]) -> Iterator[RpcLatency]:
 
 def _hour_of(event: SilverEvent) -> int:
     return event.ts_adj // HOUR_MS * HOUR_MS
+
+
+def _worked(events: Iterable[SilverEvent], by_number: frozenset[int]) -> Iterator[tuple[Group, float]]:
+    """Each request that a broker names by its number alone."""
+    for request, lines in done_in(events, by_number) if by_number else ():
+        last = max((line for line in lines if line.event == DONE), key=_order)
+        group = Group(request.cluster, _hour_of(last), request.broker, API, "broker")
+        yield group, float(last.ts_utc - lines[0].ts_utc)
+
+
+def _answered_in_turn(events: Iterable[SilverEvent]) -> Iterator[tuple[Group, float]]:
+    """Each request of 0.8 that was answered."""
+    sent: dict[_Request, list[int]] = defaultdict(list)
+    answers: dict[_Request, list[SilverEvent]] = defaultdict(list)
+    for event in events:
+        if event.event == "request_sent" and event.api in OF_A_BATCH:
+            request = _request(event, event.broker, event.peer_broker)
+            if request is not None:
+                sent[request].append(event.ts_utc)
+        elif event.event == "response_received" and event.api is None:
+            request = _request(msgspec.structs.replace(event, api=""), event.broker, event.peer_broker)
+            if request is not None:
+                answers[request].append(event)
+    for batch, its in answers.items():
+        asked = [request for api in OF_A_BATCH if (request := batch._replace(api=api)) in sent]
+        for request, answer in zip(asked, sorted(its, key=_order), strict=False):
+            times = [at_ms for at_ms in sent[request] if at_ms <= answer.ts_utc]
+            if times:
+                group = Group(request.cluster, _hour_of(answer), request.broker, request.api, "controller")
+                yield group, float(answer.ts_utc - max(times))
 
 
 def _acknowledged(events: Iterable[SilverEvent]) -> Iterator[tuple[Group, float]]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import reduce
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from sparkjobs.answers.rpc_latency import HOUR_MS, RECEIPTS, Group
+from sparkjobs.answers import receipts
+from sparkjobs.answers.facts import DONE, Facts
+from sparkjobs.answers.rpc_latency import HOUR_MS, OF_A_BATCH, RECEIPTS, Group
 from sparkjobs.gold import RpcLatency
 from sparkjobs.schemas import spark_schema
 
@@ -17,8 +20,9 @@ def _hour() -> Column:
     return (F.floor(F.col("ts_adj") / HOUR_MS) * HOUR_MS).cast("bigint").alias("hour_ms")
 
 
-def rpc_latency(events: DataFrame) -> DataFrame:
-    """Percentiles by nearest rank, as Spark computes them itself."""
+def rpc_latency(events: DataFrame, facts: Mapping[str, Facts], *, is_old: bool) -> DataFrame:
+    """Percentiles by nearest rank, as Spark computes them itself. `is_old`: there are answers that do not say to which
+    kind of request."""
     ranks = {"p50_ms": 0.5, "p95_ms": 0.95, "p99_ms": 0.99}
     group = [name for name in Group._fields if name != "side"]
     known = (F.col("event") == "request_done") & F.col("elapsed_ms").isNotNull() & F.col("broker").isNotNull()
@@ -30,6 +34,10 @@ def rpc_latency(events: DataFrame) -> DataFrame:
         F.lit("broker").alias("side"),
         F.col("elapsed_ms").alias("took_ms"),
     )
+    if any(one.by_number for one in facts.values()):
+        done = done.unionByName(worked(events.filter(is_by_number(facts))))
+    if is_old:
+        done = done.unionByName(answered_in_turn(events))
     return (
         done.unionByName(acknowledged(events))
         .groupBy(*group, "side")
@@ -42,6 +50,75 @@ def rpc_latency(events: DataFrame) -> DataFrame:
             F.max("took_ms").alias("max_ms"),
         )
         .select(*(F.col(field.name).cast(field.dataType) for field in spark_schema(RpcLatency).fields))
+    )
+
+
+def is_by_number(facts: Mapping[str, Facts]) -> Column:
+    """A line of a broker that names what it did by a request's number alone."""
+    is_its = F.lit(False)
+    for cluster, one in facts.items():
+        if one.by_number:
+            is_its |= (F.col("cluster") == cluster) & F.coalesce(F.col("broker").isin(*one.by_number), F.lit(False))
+    return F.col("event").isin(*receipts.EVENTS) & F.coalesce(F.col("api") == receipts.API, F.lit(False)) & is_its
+
+
+def worked(calls: DataFrame) -> DataFrame:
+    """As `receipts.done_in`: a receipt after something was done begins another request with that number."""
+    request = list(receipts.Request._fields)
+    is_done = F.col("event") == DONE
+    order = Window.partitionBy(*request).orderBy("ts_utc", is_done, "file_id", "line_no")
+    begins = ~is_done & F.coalesce(F.lag(is_done).over(order), F.lit(False))
+    so_far = order.rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    place = F.struct("ts_utc", "file_id", "line_no")
+    return (
+        calls.dropna(subset=request)
+        .select(*request, "event", "ts_utc", "ts_adj", "file_id", "line_no", begins.cast("int").alias("begins"))
+        .select("*", F.sum("begins").over(so_far).alias("nth"))
+        .groupBy(*request, "nth")
+        .agg(
+            F.min(F.when(~is_done, F.col("ts_utc"))).alias("received"),
+            F.max_by(F.struct("ts_utc", _hour()), F.when(is_done, place)).alias("done"),
+        )
+        .filter(F.col("received").isNotNull() & F.col("done").isNotNull())
+        .select(
+            "cluster",
+            "done.hour_ms",
+            "broker",
+            F.lit(receipts.API).alias("api"),
+            F.lit("broker").alias("side"),
+            (F.col("done.ts_utc") - F.col("received")).cast("double").alias("took_ms"),
+        )
+    )
+
+
+def answered_in_turn(events: DataFrame) -> DataFrame:
+    """Each request of 0.8 that was answered: answers with one number come in the order of the batch."""
+    batch = ["cluster", "broker", "controller_epoch", "peer_broker", "correlation_id"]
+    numbered = events.dropna(subset=batch)
+    sent = numbered.filter((F.col("event") == "request_sent") & F.col("api").isin(*OF_A_BATCH)).select(
+        *batch,
+        "api",
+        F.col("ts_utc").alias("sent_ms"),
+        F.dense_rank().over(Window.partitionBy(*batch).orderBy("api")).alias("nth"),
+    )
+    answers = numbered.filter((F.col("event") == "response_received") & F.col("api").isNull()).select(
+        *batch,
+        F.struct("ts_utc", _hour()).alias("answer"),
+        F.row_number().over(Window.partitionBy(*batch).orderBy("ts_utc", "file_id", "line_no")).alias("nth"),
+    )
+    return (
+        answers.join(sent, [*batch, "nth"])
+        .filter(F.col("sent_ms") <= F.col("answer.ts_utc"))
+        .groupBy(*batch, "nth", "api", "answer")
+        .agg(F.max("sent_ms").alias("sent_ms"))
+        .select(
+            "cluster",
+            "answer.hour_ms",
+            F.col("peer_broker").alias("broker"),
+            "api",
+            F.lit("controller").alias("side"),
+            (F.col("answer.ts_utc") - F.col("sent_ms")).cast("double").alias("took_ms"),
+        )
     )
 
 

@@ -61,7 +61,8 @@ def gold_for(events: DataFrame, target: float = DEFAULT_TARGET, keep: Keep = Dat
     facts = facts_of(tallies := tallies_of(events), events)
     gold = {**partition_tables(events, facts, keep), **topic_tables(events, facts, keep)}
     gold["illegal_transitions"] = illegal_transitions(events)
-    gold["rpc_latency"] = latency.rpc_latency(events)
+    is_old = any(one.event == "response_received" and one.api is None for one in tallies)
+    gold["rpc_latency"] = latency.rpc_latency(events, facts, is_old=is_old)
     whole = _cluster_tables(gold, tallies, facts, extents_of(events), target)
     known = {name: as_table(events.sparkSession, rows, GOLD[name]) for name, rows in whole.items()}
     return gold | known | {name: known[name].unionByName(gold[name]) for name in _IN_PARTS}
@@ -152,7 +153,8 @@ def voices_of(
 
 def partition_tables(events: DataFrame, facts: FactsOf, keep: Keep) -> dict[str, DataFrame]:
     """The answers about partitions, as far as a partition's own lines have them."""
-    about = F.col("event").isin(*rules.PARTITION_EVENTS) & F.col("topic").isNotNull() & F.col("partition").isNotNull()
+    about = F.col("event").isin(*rules.PARTITION_EVENTS) | latency.is_by_number(facts)
+    about &= F.col("topic").isNotNull() & F.col("partition").isNotNull()
 
     def rows(group: list[SilverEvent], of: Facts) -> Mapping[str, Iterable[Row]]:
         return partition_rows([group], of)

@@ -61,13 +61,15 @@ def _end_of(term: Term, after: Term | None, facts: Facts) -> tuple[int | None, i
 def lives_of_brokers(facts: Facts, first_heard: dict[int, int], last_heard: dict[int, int]) -> Iterator[BrokerLife]:
     """Each stretch from a start, or a return, to the last word before the next one."""
     for broker in sorted(first_heard):
-        starts = [ms for ms in facts.starts.get(broker, ()) if ms > first_heard[broker]]
+        starts = [ms for ms in facts.births(broker) if ms > first_heard[broker]]
         births = [first_heard[broker], *starts]
         for index, from_ms in enumerate(births):
             to_ms = births[index + 1] if index + 1 < len(births) else facts.last_ms + 1
             losses = [loss for loss in facts.losses if loss.broker == broker and from_ms < loss.silent_from_ms <= to_ms]
             lost = losses[-1] if losses else None
             how = "running" if lost is None else how_it_went(lost, facts)
+            if lost is None and to_ms in starts and any(from_ms <= ms < to_ms for ms in facts.goodbyes.get(broker, ())):
+                how = "stopped"  # and nobody missed it meanwhile
             heard_ms = facts.voices.get((broker, to_ms), last_heard[broker])
             if lost is not None and how != "expired":
                 heard_ms = facts.last_heard_ms(lost) or heard_ms  # what is written while it boots is of the next life
@@ -76,7 +78,7 @@ def lives_of_brokers(facts: Facts, first_heard: dict[int, int], last_heard: dict
                 broker=broker,
                 from_ms=from_ms,
                 last_seen_ms=max(min(heard_ms, to_ms), from_ms),
-                started=from_ms in facts.starts.get(broker, ()),
+                started=from_ms in facts.births(broker),
                 ended=how,
                 gone_ms=None if lost is None else lost.detected_ms,
             )

@@ -10,12 +10,11 @@ from typing import Any
 import click
 
 from sparkjobs.answers.local import answers_for
-from sparkjobs.bundle import zones_of
 from sparkjobs.cli import engine_options, input_options
 from sparkjobs.commands.shared import Moment, bundle_from, example, moment_text, place_of, read_locally, table
-from sparkjobs.files import Zones
 from sparkjobs.local.ingest import Ingested
 from sparkjobs.local.quotes import whole_events
+from sparkjobs.parse.lines import zone_of
 from sparkjobs.parse.shapes import UNLISTED
 from sparkjobs.report.story import story_for
 from sparkjobs.report.write import quoting
@@ -76,7 +75,8 @@ def merge(
         raise click.UsageError("--partitions needs --topic")
     bundle = bundle_from(given)
     events = in_order(read_locally(bundle).ingested.events)
-    whole = whole_events(bundle.files, ((event.file_id, event.line_no) for event in events))
+    places = ((event.file_id, event.line_no) for event in events)
+    whole = whole_events(bundle.files, places, bundle.open_file)
     for event in events:
         if topic is not None and (event.topic != topic or (wanted and event.partition not in wanted)):
             continue
@@ -133,7 +133,7 @@ def doctor(**given: Any) -> None:
     table(_HEADS, sorted(rows, key=str))
     click.echo()
     _say_span(ingested.events)
-    _say_zones(ingested, zones_of(given["zones"]))
+    _say_zones(ingested)
     _say_clocks(silver.skew)
     _say_coverage(ingested.events)
     troubles = [f"{file.paths[0]}: {file.trouble}" for file in ingested.files if file.trouble]
@@ -159,20 +159,16 @@ def _say_span(events: list[SilverEvent]) -> None:
     )
 
 
-def _say_zones(ingested: Ingested, zones: Zones) -> None:
-    """A file is read in one time zone, so that of one broker does not hold where several speak."""
+def _say_zones(ingested: Ingested) -> None:
+    """Of whom a file's own zone does not hold."""
     spoke: dict[str, set[int]] = {}
     for event in ingested.events:
         if event.broker is not None:
             spoke.setdefault(event.file_id, set()).add(event.broker)
     for file in ingested.files:
-        speakers = spoke.get(file.file_id, set()) if file.layout != "klamm" else set()
-        for broker in sorted(speakers & zones.by_broker.keys()):
-            if zones.by_broker[broker] != file.tz:
-                click.echo(
-                    f"Broker {broker} speaks in {file.paths[0]}, but so do others: it is read as {file.tz}, "
-                    f"not as {zones.by_broker[broker]}."
-                )
+        for broker in sorted(spoke.get(file.file_id, ())):
+            if (zone := zone_of(file, broker)) != file.tz:
+                click.echo(f"In {file.paths[0]} broker {broker} speaks as well: its lines are read as {zone}.")
 
 
 def printable(line: str) -> str:

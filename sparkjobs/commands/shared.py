@@ -60,10 +60,6 @@ def progress(what: str, total: float) -> Iterator[Advance]:
 
 def read_locally(bundle: Bundle) -> Silver:
     """With a bar that grows by bytes."""
-    if bundle.is_remote:
-        raise click.UsageError(
-            "this command reads files of this machine; `klamm report` and `klamm logs ingest` read others"
-        )
     with progress("reading", bundle.size_bytes) as advance:
         return silver_of(bundle, on_file=lambda file: advance(file.size_bytes, "reading"))
 

@@ -1,20 +1,27 @@
-"""Requests that were answered, out of the numbers about all of them: only these say anything of clocks and latencies.
+"""Requests that were answered, or done by brokers that name them by their numbers alone, out of the numbers about all
+of them: only these say anything of clocks, latencies and who did what.
 
-What `skew.trips_in` and `rpc_latency` would pass over is left out here; what they look at becomes events again.
+What `skew.trips_in`, `rpc_latency` and `receipts` would pass over is left out here; what they look at becomes events
+again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from sparkjobs.answers.facts import DONE
+from sparkjobs.answers.receipts import API, Request, request_of
 from sparkjobs.local.digits import NONE
-from sparkjobs.local.gist import APIS, CALL_COLUMNS, CALLS, Gist
+from sparkjobs.local.gist import APIS, CALL_COLUMNS, CALLS, Gist, number_of
 from sparkjobs.schemas import SilverEvent
 
 _KEY: Final = ("controller", "controller_epoch", "broker", "correlation_id", "api")
+_REQUEST: Final = Request._fields[1:]  # all are of one cluster
+_ROWS: Final = [CALL_COLUMNS.index(name) for name in _REQUEST]
+_FACTOR: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 def answered_calls(
@@ -36,11 +43,75 @@ def answered_calls(
     kept = np.isin(code[: columns.shape[1]], code[columns.shape[1] :])
     columns, files, code = columns[:, kept], files[kept], code[: len(kept)][kept]
     chosen = _enough(columns, files, code)
-    names = [file_id for file_id, _ in places]
-    return [
-        _event(cluster, names[file], topics, dict(zip(CALL_COLUMNS, row, strict=True)))
-        for file, row in zip(files[chosen].tolist(), columns[:, chosen].T.tolist(), strict=True)
-    ]
+    return Calls(columns, files, [file_id for file_id, _ in places], topics, cluster).only(chosen).events()
+
+
+class Calls(NamedTuple):
+    """Some lines, as numbers."""
+
+    columns: Any
+    files: Any
+    file_ids: Sequence[str]
+    topics: Sequence[str | None]
+    cluster: str
+
+    def only(self, chosen: Any) -> Calls:
+        """Some of them."""
+        return self._replace(columns=self.columns[:, chosen], files=self.files[chosen])
+
+    def events(self) -> list[SilverEvent]:
+        """As they were said."""
+        return [
+            _event(self.cluster, self.file_ids[file], self.topics, dict(zip(CALL_COLUMNS, row, strict=True)))
+            for file, row in zip(self.files.tolist(), self.columns.T.tolist(), strict=True)
+        ]
+
+
+def calls_by_number(
+    places: Sequence[tuple[str, int]],
+    gists: Sequence[Gist],
+    others: Iterable[SilverEvent],
+    cluster: str,
+    brokers: frozenset[int],
+) -> Calls:
+    """Lines of these brokers about requests that they both received and did. `others`: lines that are known already."""
+    known = [(event.event == DONE, *request[1:]) for event in others if (request := request_of(event)) is not None]
+    by_themselves = np.array(known, np.int64).reshape(-1, 1 + len(_REQUEST)).T
+    own = [_told_by(gist.calls, sorted(brokers)) for gist in gists]
+    # lines of other requests may have the same mark: they say nothing where they are looked at
+    marks = [_marks(gist.calls[_ROWS][:, its]) for gist, its in zip(gists, own, strict=True)]
+    is_done = [gist.calls[0, its] == CALLS.index(DONE) for gist, its in zip(gists, own, strict=True)]
+    mark = np.concatenate((_marks(by_themselves[1:]), *marks))
+    done = np.concatenate((by_themselves[0] != 0, *is_done))
+    whole = np.intersect1d(mark[done], mark[~done])
+    chosen = [its[np.isin(of_gist, whole)] for its, of_gist in zip(own, marks, strict=True)]
+    few = [gist._replace(calls=gist.calls[:, its]) for gist, its in zip(gists, chosen, strict=True)]
+    columns, files, topics = _together(places, few)
+    return Calls(columns, files, [file_id for file_id, _ in places], topics, cluster)
+
+
+def _told_by(columns: Any, brokers: Sequence[int]) -> Any:
+    """Where their lines stand about numbered requests of the kind that `receipts` is about."""
+    named = dict(zip(CALL_COLUMNS, columns, strict=True))
+    is_told = (named["api"] == APIS.index(API)) & (named["call"] != CALLS.index("metadata_cached"))
+    return np.flatnonzero(is_told & (named["correlation_id"] != NONE) & np.isin(named["broker"], brokers))
+
+
+def _marks(requests: Any) -> Any:
+    """Equal where all columns are, and hardly ever else."""
+    mark = np.zeros(requests.shape[1], np.uint64)
+    for column in requests:
+        mark = (mark ^ column.view(np.uint64)) * _FACTOR
+    return mark
+
+
+def by_share(calls: Calls, size: int) -> list[Calls]:
+    """Those about partitions, by who keeps them."""
+    topic, partition = (calls.columns[CALL_COLUMNS.index(name)] for name in ("topic", "partition"))
+    numbers = np.array([0 if name is None else number_of(name) for name in calls.topics] or [0], np.int64)
+    is_about = (partition != NONE) & ~np.isin(topic, [n for n, name in enumerate(calls.topics) if name is None])
+    member = (numbers[topic] + partition) % size
+    return [calls.only(is_about & (member == number)) for number in range(size)]
 
 
 def _keys_of(event: SilverEvent) -> list[tuple[int, int, int, int, int]]:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from sparkjobs.local.digits import NONE, Digits, Places, alike, places_of, words_alike
-from sparkjobs.parse.lines import LineReader
+from sparkjobs.parse.lines import LineReader, zone_of
 from sparkjobs.parse.moments import minute_of
 from sparkjobs.parse.templates import Template, template_for
 
@@ -153,6 +153,20 @@ def grouped(values: Any) -> list[Any]:
     ordered = values[order]
     parts: list[Any] = np.split(order, np.flatnonzero(ordered[1:] != ordered[:-1]) + 1)
     return parts
+
+
+def moments_in(digits: Digits, template: Template, reader: LineReader, sample: str) -> Any:
+    """As `moments_of`, in the zone of the file, or of who speaks."""
+    found, span, file = moments_of(digits, reader.file.tz, sample), template.numbers.get("broker"), reader.file
+    if not file.zones or template.fate is not None:
+        return found
+    brokers = None if span is None else digits.number(span)
+    for broker in [template.same.get("broker")] if brokers is None else np.unique(brokers).tolist():
+        zone = zone_of(file, broker)
+        if zone != file.tz:
+            is_its = found != NONE if brokers is None else (found != NONE) & (brokers == broker)
+            found = np.where(is_its, moments_of(digits, zone, sample), found)
+    return found
 
 
 def moments_of(digits: Digits, zone: str, sample: str) -> Any:

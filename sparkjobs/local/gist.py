@@ -257,11 +257,12 @@ class _Gatherer:
 
 def bucket_of(topic: str, partition: int, buckets: int) -> int:
     """All events of a partition go to the same."""
-    return (_number_of(topic) + partition) % buckets
+    return (number_of(topic) + partition) % buckets
 
 
 @lru_cache(maxsize=65_536)
-def _number_of(topic: str) -> int:
+def number_of(topic: str) -> int:
+    """Any, and always the same."""
     return crc32(topic.encode())
 
 

@@ -10,6 +10,7 @@ from sparkjobs.answers import outages, rules
 from sparkjobs.answers.facts import Facts
 from sparkjobs.answers.local import partition_rows
 from sparkjobs.causality import OF_PAIRS, Gaps, gaps_in
+from sparkjobs.local.calls import Calls
 from sparkjobs.local.carried import PACK, unpacked
 from sparkjobs.local.crew import Kept
 from sparkjobs.schemas import SilverEvent, SilverSkew
@@ -19,11 +20,13 @@ _EVENTS: Final = "events"
 
 
 class Question(NamedTuple):
-    """What the rules need besides the events."""
+    """What the rules need besides the events. `calls`: of brokers that name what they did by a request's number."""
 
     facts: Facts
     skew: Sequence[SilverSkew]
     only: Collection[str]
+    calls: Calls | None = None
+    others: Sequence[SilverEvent] = ()  # calls that were read one by one
 
 
 class Share(NamedTuple):
@@ -57,6 +60,10 @@ def rows_of_share(kept: Kept, asked: Question) -> Share:
             numbers, first_ms, last_ms = spans.get(event.topic, (set(), at_ms, at_ms))
             numbers.add(event.partition)
             spans[event.topic] = numbers, min(first_ms, at_ms), max(last_ms, at_ms)
+    calls = [] if asked.calls is None else asked.calls.events()
+    for event in corrected([*calls, *asked.others], asked.skew):
+        if event.topic is not None and event.partition is not None:
+            groups[event.topic, event.partition].append(event)
     tables: dict[str, list[Any]] = dict(partition_rows(groups.values(), asked.facts, asked.only))
     if "illegal_transitions" in asked.only:
         tables["illegal_transitions"] = list(rules.illegal_transitions_of(events))

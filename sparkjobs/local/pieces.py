@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from sparkjobs.local.digits import NONE, Digits, mark_of
-from sparkjobs.local.forms import Forms, Kind, Lines, moments_of
+from sparkjobs.local.forms import Forms, Kind, Lines, moments_in
 from sparkjobs.parse.lines import CONTINUES, LineReader, Span, is_trace_head
 from sparkjobs.parse.templates import Template
 from sparkjobs.schemas import LINE_KEPT, SilverEvent
@@ -137,7 +137,7 @@ class Reading:
                 return
         digits = Digits(forms.places[code], rows)
         sample = lines[places[0]][template.ts : template.ts + 23].decode("ascii")
-        ts = moments_of(digits, forms.reader.file.tz, sample)
+        ts = moments_in(digits, template, forms.reader, sample)
         if (is_none := ts == NONE).any():
             self._read_each(places[is_none].tolist())
             places, ts = places[~is_none], ts[~is_none]

@@ -16,24 +16,25 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import numpy as np
 
-from sparkjobs.answers import rules
+from sparkjobs.answers import receipts, rules
 from sparkjobs.answers.conclude import facts_for
 from sparkjobs.answers.facts import Facts, Place, Tally, is_of_cluster
 from sparkjobs.answers.local import Answers, sorted_rows
 from sparkjobs.answers.slo import DEFAULT_TARGET, Extent
 from sparkjobs.causality import Gaps, gaps_in, is_of_pair
 from sparkjobs.gold import GOLD
-from sparkjobs.local.calls import answered_calls
+from sparkjobs.local.calls import Calls, answered_calls, by_share, calls_by_number
 from sparkjobs.local.carried import unpacked
 from sparkjobs.local.crew import Crew, crew_of, members_for
-from sparkjobs.local.gist import Gist, gist_of
+from sparkjobs.local.gist import Gist, bucket_of, gist_of
 from sparkjobs.local.ingest import UNREAD, count_of_copy
 from sparkjobs.local.ingest import Tally as LineTally
 from sparkjobs.local.partitions import Question, Share, gaps_of_share, keep, rows_of_share
 from sparkjobs.local.repeats import skipped_in
 from sparkjobs.local.stretches import stretches_of
 from sparkjobs.schemas import LINE_KEPT, BronzeFile, Row, SilverCount, SilverEvent, SilverQuarantine, SilverSkew
-from sparkjobs.skew import OF_TRIPS, ahead_of, applied_ms, corrected, rows_for, trips_in
+from sparkjobs.skew import OF_TRIPS, ahead_of, all_trips_in, applied_ms, corrected, rows_for
+from sparkjobs.unnumbered import is_unnumbered
 
 
 class Concluded(NamedTuple):
@@ -107,13 +108,14 @@ class _Conclusion:
     def answers(self, target: float, only: Collection[str]) -> Concluded:
         """The tables that are asked for; the rest of `gold` is not there."""
         calls = self._calls()
-        skew = self._skew(calls)
+        skew = self._skew([*calls, *self._unnumbered()])
         tallies = list(self._tallies(skew))
         others = corrected(self.others, skew)
         facts = facts_for(self.cluster, tallies, list(filter(is_of_cluster, others)))
         facts = replace(facts, voices=dict(self._voices(facts.moments, skew)))
         question = Question(facts, skew, _needed(only, facts))
-        shares = self.crew.each(rows_of_share, [question] * self.crew.size)
+        told = self._told(facts.by_number) if {*question.only} & {"leader_changes", "rpc_latency"} else None
+        shares = self.crew.each(rows_of_share, self._questions(question, told))
         tables: dict[str, list[Row]] = defaultdict(list)
         for share in shares:
             for name, packed in share.tables.items():
@@ -127,7 +129,8 @@ class _Conclusion:
                 tables[name] += rule.rows(group, facts)
         tables["illegal_transitions"] += rules.illegal_transitions_of(others)
         if "rpc_latency" in only:
-            tables["rpc_latency"] += rules.rpc_latency_of(corrected([*self.others, *calls], skew))
+            calls += [] if told is None else told.events()
+            tables["rpc_latency"] += rules.rpc_latency_of(corrected([*self.others, *calls], skew), facts.by_number)
         ended, changes = tables["partition_outages"], tables["leader_changes"]
         extents = rules.cut_at_deletion(_extents(shares), facts)
         for name, rows in rules.of_cluster(facts, tallies, extents, ended, changes, target, only):
@@ -143,11 +146,36 @@ class _Conclusion:
         sent = unpacked([(gist.sent, above) for gist, above in zip(self.gists, self.above, strict=True)])
         return [*answered_calls(places, self.gists, self.others, self.cluster), *sent]
 
+    def _unnumbered(self) -> list[SilverEvent]:
+        """What brokers did whose controller does not say which request they answered."""
+        brokers = {event.peer_broker for event in self.others if is_unnumbered(event) and event.peer_broker is not None}
+        told = self._told(frozenset(brokers))
+        return [] if told is None else told.events()
+
+    def _told(self, brokers: frozenset[int]) -> Calls | None:
+        """What brokers did that name it by numbers alone."""
+        if not brokers:
+            return None
+        places = [(one.file.file_id, above) for one, above in zip(self.stretches, self.above, strict=True)]
+        return calls_by_number(places, self.gists, self.others, self.cluster, brokers)
+
+    def _questions(self, question: Question, told: Calls | None) -> list[Question]:
+        """To each member; who did what only to those who keep the partition."""
+        if told is None or "leader_changes" not in question.only:
+            return [question] * self.crew.size
+        others: list[list[SilverEvent]] = [[] for _ in range(self.crew.size)]
+        for event in self.others:
+            is_its = event.event in receipts.EVENTS and event.topic is not None and event.partition is not None
+            if is_its and event.broker in question.facts.by_number:
+                others[bucket_of(str(event.topic), event.partition or 0, self.crew.size)].append(event)
+        shares = zip(by_share(told, self.crew.size), others, strict=True)
+        return [question._replace(calls=calls, others=its) for calls, its in shares]
+
     def _skew(self, calls: Sequence[SilverEvent]) -> list[SilverSkew]:
         heard = {broker: {*hours} for broker, hours in sorted(self.heard.items())}
         if not heard:
             return []
-        trips = trips_in([event for event in (*self.others, *calls) if event.event in OF_TRIPS])
+        trips = all_trips_in([event for event in (*self.others, *calls) if event.event in OF_TRIPS])
         return rows_for(self.cluster, ahead_of(trips), heard, self._gaps)
 
     def _gaps(self) -> Gaps:

@@ -6,9 +6,9 @@ import zlib
 from bisect import bisect_right
 from codecs import BOM_UTF8
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Final
+from typing import IO, Final
 
 from sparkjobs.files import lines_of, open_content
 from sparkjobs.parse.lines import CONTINUES, LineReader
@@ -34,7 +34,9 @@ def lines_at(files: Iterable[BronzeFile], places: Iterable[Place]) -> Mapping[Pl
     return found
 
 
-def whole_events(files: Iterable[BronzeFile], places: Iterable[Place]) -> Mapping[Place, Sequence[str]]:
+def whole_events(
+    files: Iterable[BronzeFile], places: Iterable[Place], open_file: Callable[[str], IO[bytes]] = open_content
+) -> Mapping[Place, Sequence[str]]:
     """Of events that are more than what silver keeps of their line: the line, and what belongs to it below."""
     events: dict[str, set[int]] = defaultdict(set)
     for file_id, line_no in places:
@@ -42,7 +44,7 @@ def whole_events(files: Iterable[BronzeFile], places: Iterable[Place]) -> Mappin
     found: dict[Place, Sequence[str]] = {}
     for file in files:
         try:
-            with open_content(file.paths[0]) as content:
+            with open_file(file.paths[0]) as content:
                 for line_no, lines in _continued(lines_of(content), events[file.file_id], LineReader(file)):
                     found[file.file_id, line_no] = lines
         except (OSError, EOFError, zlib.error):

@@ -68,6 +68,17 @@ def ints_of(text: str) -> tuple[int, ...] | None:
     return tuple(int(part) for part in text.split(",") if part.strip()) or None
 
 
+def zone_of(file: BronzeFile, broker: int | None) -> str:
+    """In which that broker's lines in this file are to be read."""
+    return _zone_of(file.tz, file.zones, broker, broker == file.broker)
+
+
+@lru_cache(maxsize=4_096)
+def _zone_of(own: str, zones: tuple[str, ...], broker: int | None, is_own: bool) -> str:
+    known = dict(one.split("=", 1) for one in zones)
+    return known.get(str(broker), own if is_own else known.get("*", own))
+
+
 class LineReader:
     """For one file. `read` gives a row without its trace, or why there is none."""
 
@@ -102,6 +113,10 @@ class LineReader:
         if isinstance(said, str):
             return said
         row = self.columns_of(said, head.message)
+        if self.file.zones and (zone := zone_of(self.file, row["broker"])) != self.file.tz:
+            ts_utc = millis_of(head.ts_raw, zone)
+            if ts_utc is None:
+                return "bad_timestamp"
         event_id = event_id_of(self.file.cluster, row["broker"], head.ts_raw, head.message)
         trace = self._trace_in(line)
         return self._event(row, head.ts_raw, ts_utc, line, line_no, event_id=event_id, level=head.level, trace=trace)

@@ -120,7 +120,27 @@ CONTROLLER_SHAPES: Final[tuple[Shape, ...]] = (
     _c(
         "response.old",
         "response_received",
-        pattern=r"received response correlationId (?<correlation_id>\d+) for a request sent to broker {PEER}",
+        pattern=r"received response correlationId (?<correlation_id>\d+) for a request sent to broker "
+        r"(?:{PEER}|(?<peer_broker>\d+))",
+    ),
+    *(
+        _c(
+            f"response.{api}",
+            "response_received",
+            anchor=f"received response {api}response(",
+            pattern=rf"received response (?<api>{api})Response\((?<correlation_id>\d+),.* for a request sent to broker "
+            r"{PEER}",
+        )
+        for api in ("LeaderAndIsr", "UpdateMetadata", "StopReplica")
+    ),
+    _c(
+        "response.first",
+        "response_received",
+        anchor="received response {",
+        mark=",partitions=[{topic=",
+        pattern=r"received response \{error_code=(?<error>-?\d+),partitions=\[\{topic=(?<topic>[\w.-]+),"
+        r"partition=(?<partition>\d+),.* for (?:a request|request (?<api>\w+) with correlation id "
+        r"(?<correlation_id>\d+)) sent to broker {PEER}",
     ),
     _c(
         "response",

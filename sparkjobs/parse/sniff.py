@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -30,6 +30,7 @@ class Sniffed(msgspec.Struct, frozen=True):
     wrapper: str | None = None
     brokers: frozenset[int] = frozenset()
     first_raw: str | None = None
+    first_broker: int | None = None  # if it says so itself
 
     def first_moment(self, zone: str) -> int | None:
         return None if self.first_raw is None else millis_of(self.first_raw, zone)
@@ -68,15 +69,15 @@ def _try(sample: Sequence[str], layout: str, wrapper: str | None) -> tuple[Sniff
     events = [one for one in read if isinstance(one, SilverEvent)]
     known = [one for one in events if one.shape_id != UNLISTED]
     brokers = frozenset(one.broker for one in known if one.broker is not None)
-    first = events[0].ts_raw if events else None
-    return Sniffed(layout, wrapper, brokers, first), (len(known), len(events))
+    first = (events[0].ts_raw, events[0].broker) if events else (None, None)
+    return Sniffed(layout, wrapper, brokers, *first), (len(known), len(events))
 
 
-def last_moment(lines: Sequence[str], found: Sniffed, zone: str) -> int | None:
-    """Of the last event among these lines."""
+def last_moment(lines: Sequence[str], found: Sniffed, **columns: Any) -> int | None:
+    """Of the last event among these lines. `columns`: what else is known of the file."""
     if found.layout is None:
         return None
-    reader = LineReader(msgspec.structs.replace(_nobody(found.layout, found.wrapper), tz=zone))
+    reader = LineReader(msgspec.structs.replace(_nobody(found.layout, found.wrapper), **columns))
     for line in reversed(lines):
         read = reader.read(line, 0)
         if isinstance(read, SilverEvent):

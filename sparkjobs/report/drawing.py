@@ -18,6 +18,7 @@ from typing import Final
 LABEL_WIDTH: Final = 170
 WIDTH: Final = 1_080
 ROW: Final = 22
+_DAY_MS: Final = 86_400_000
 _STEPS_MS: Final = (
     *(1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000, 1_800_000, 3_600_000),
     *(7_200_000, 21_600_000, 43_200_000, 86_400_000, 604_800_000),
@@ -59,6 +60,19 @@ class Span:
     to_ms: int
     width: int = WIDTH - LABEL_WIDTH - 10
 
+    @property
+    def is_of_days(self) -> bool:
+        """Whether a time of day may be that of another day."""
+        return self.from_ms // _DAY_MS != self.to_ms // _DAY_MS
+
+    def clock(self, at_ms: int | None) -> str:
+        """A moment in it, as people read it."""
+        return clock(at_ms, with_day=self.is_of_days)
+
+    def brief(self, at_ms: int) -> str:
+        """The same where there is little room."""
+        return clock(at_ms, with_day=True)[5:16] if self.is_of_days else clock(at_ms)[:8]
+
     def x(self, at_ms: int) -> float:
         share = (at_ms - self.from_ms) / max(1, self.to_ms - self.from_ms)
         return round(LABEL_WIDTH + min(1.0, max(0.0, share)) * self.width, 1)
@@ -70,7 +84,8 @@ class Span:
         for at_ms in range(-(-self.from_ms // step) * step, self.to_ms + 1, step):
             x = self.x(at_ms)
             marks.append(f'<line class="grid" x1="{x}" x2="{x}" y1="0" y2="{height}"/>')
-            name = clock(at_ms)[:8] if step < 43_200_000 else clock(at_ms, with_day=True)[5:16]
+            has_room = step >= 43_200_000 or (self.is_of_days and step >= 60_000)
+            name = clock(at_ms, with_day=True)[5:16] if has_room else clock(at_ms)[:8]
             marks.append(f'<text class="tick" x="{x}" y="{height + 14}">{name}</text>')
         return "".join(marks)
 

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from sparkjobs.answers.local import Answers
 from sparkjobs.answers.operations import PREFERRED
-from sparkjobs.report.drawing import clock, counted, lasting
+from sparkjobs.report.drawing import counted, lasting
+from sparkjobs.report.moments import Clock, clock_for
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,13 +27,14 @@ class Finding:
 
 def findings_for(answers: Answers) -> list[Finding]:
     """Worst first, then as they happened."""
+    at = clock_for(answers)
     found = [
         *_data(answers),
         *_open(answers),
-        *_brokers(answers),
-        *_controllers(answers),
+        *_brokers(answers, at),
+        *_controllers(answers, at),
         *_cluster(answers),
-        *_others(answers),
+        *_others(answers, at),
         *_asked(answers),
     ]
     return sorted(found, key=lambda one: (one.weight, one.at_ms, one.words))
@@ -69,7 +71,7 @@ def _open(answers: Answers) -> Iterator[Finding]:
         yield Finding(first.start_ms, 0, "still offline", words, first.file_id, first.line_no)
 
 
-def _brokers(answers: Answers) -> Iterator[Finding]:
+def _brokers(answers: Answers, at: Clock) -> Iterator[Finding]:
     how = {
         "crashed": "died",
         "stopped": "was stopped",
@@ -81,9 +83,7 @@ def _brokers(answers: Answers) -> Iterator[Finding]:
         seat = ", the controller," if one.was_controller else ""
         words = f"Broker {one.broker}{seat} {how[one.how]}. "
         if one.last_seen_ms is not None:
-            words += (
-                f"Last heard {clock(one.last_seen_ms)}, missed after {lasting(one.detected_ms - one.last_seen_ms)}. "
-            )
+            words += f"Last heard {at(one.last_seen_ms)}, missed after {lasting(one.detected_ms - one.last_seen_ms)}. "
         if one.moved:
             took = lasting(one.last_elected_ms - one.detected_ms)
             words += f"{one.moved} partitions had other leaders {took} later"
@@ -96,11 +96,11 @@ def _brokers(answers: Answers) -> Iterator[Finding]:
         yield Finding(one.detected_ms, weight, f"broker {one.how}", words.strip(), one.file_id, one.line_no)
     for one in _rows(answers, "flapping"):
         if one.what == "broker":
-            words = f"Broker {one.broker} came and went {one.transitions} times until {clock(one.to_ms)}"
+            words = f"Broker {one.broker} came and went {one.transitions} times until {at(one.to_ms)}"
             yield Finding(one.from_ms, 3, "flapping", words)
 
 
-def _controllers(answers: Answers) -> Iterator[Finding]:
+def _controllers(answers: Answers, at: Clock) -> Iterator[Finding]:
     for one in _rows(answers, "controller_tenures"):
         if one.why_ended == "deposed":
             words = (
@@ -108,7 +108,7 @@ def _controllers(answers: Answers) -> Iterator[Finding]:
             )
             yield Finding(one.to_ms or one.from_ms, 3, "controller deposed", words, one.file_id, one.line_no)
     for one in _rows(answers, "zombies"):
-        words = _ZOMBIES[one.kind].format(one=one, last=clock(one.last_ms))
+        words = _ZOMBIES[one.kind].format(one=one, last=at(one.last_ms))
         weight = 1 if one.kind.endswith("_obeyed") else 4
         yield Finding(one.first_ms, weight, "zombie", words, one.file_id, one.line_no)
 
@@ -143,12 +143,10 @@ def _list(brokers: Sequence[int]) -> str:
     return ", ".join(map(str, brokers))
 
 
-def _others(answers: Answers) -> Iterator[Finding]:
+def _others(answers: Answers, at: Clock) -> Iterator[Finding]:
     for one in _rows(answers, "stuck_ops"):
         name = one.topic if one.partition is None else f"{one.topic}-{one.partition}"
-        words = (
-            f"The {one.kind} of {name} has no end in these logs; last heard {clock(one.last_step_ms)}: {one.last_step}"
-        )
+        words = f"The {one.kind} of {name} has no end in these logs; last heard {at(one.last_step_ms)}: {one.last_step}"
         yield Finding(one.started_ms, 3, "unfinished", words[:300], one.file_id, one.line_no)
 
 

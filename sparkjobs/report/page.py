@@ -7,7 +7,6 @@ line and where it stands, for the lines that prove something.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from html import escape
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
@@ -17,6 +16,7 @@ from sparkjobs.report import pictures
 from sparkjobs.report.accounting import Input, accounting
 from sparkjobs.report.drawing import clock, lasting
 from sparkjobs.report.findings import Finding, findings_for
+from sparkjobs.report.moments import Clock, clock_for, span_of
 from sparkjobs.report.summary import summary_for
 from sparkjobs.report.tables import ROWS_SHOWN, row_of, table_of, worst
 from sparkjobs.report.verdict import verdict_for
@@ -31,15 +31,11 @@ class Quote(NamedTuple):
 
 
 Quoting = Callable[[str, int], Quote | None]
-#: how a moment is written: with its day, where the logs are of more than one
-Clock = Callable[[int | None], str]
-_DAY_MS: Final = 86_400_000
 
 
 def page_for(answers: Answers, quote: Quoting, read: Input, made_by: str) -> str:
     """The whole page."""
-    span = pictures.span_of(answers)
-    at = partial(clock, with_day=span is not None and span.to_ms - span.from_ms > _DAY_MS)
+    span, at = span_of(answers), clock_for(answers)
     clusters = ", ".join(sorted({row.cluster for rows in answers.values() for row in rows}))  # type: ignore[attr-defined]
     parts = [_verdict(answers)]
     if span is not None:
@@ -53,7 +49,7 @@ def page_for(answers: Answers, quote: Quoting, read: Input, made_by: str) -> str
             _section(
                 "controllers", "Controllers", _controllers(answers, at) + _TAKEOVERS + pictures.takeovers(answers)
             ),
-            _section("churn", "Leader changes and flapping", _churn(answers)),
+            _section("churn", "Leader changes and flapping", _churn(answers, at)),
             _section("latency", "How long requests took", _latency(answers)),
             _section("slo", "Availability and error budget", _slo(answers)),
         ]
@@ -71,7 +67,7 @@ def page_for(answers: Answers, quote: Quoting, read: Input, made_by: str) -> str
     )
 
 
-_TAKEOVERS: Final = "<p>What each new controller did before it was one:</p>"
+_TAKEOVERS: Final = "<p>What each new controller, with its epoch in brackets, did before it was one:</p>"
 _LINKS: Final = (
     ("course", "when"),
     ("findings", "findings"),
@@ -191,7 +187,7 @@ def _controllers(answers: Answers, at: Clock) -> str:
     return table_of(heads, rows, len(tenures))
 
 
-def _churn(answers: Answers) -> str:
+def _churn(answers: Answers, at: Clock) -> str:
     churned = _rows(answers, "leader_churn")
     churn = [
         row_of(
@@ -208,8 +204,8 @@ def _churn(answers: Answers) -> str:
         row_of(
             o.what,
             f"broker {o.broker}" if o.topic is None else f"{o.topic}-{o.partition}",
-            (o.from_ms, clock(o.from_ms)),
-            (o.to_ms, clock(o.to_ms)),
+            (o.from_ms, at(o.from_ms)),
+            (o.to_ms, at(o.to_ms)),
             (o.transitions, str(o.transitions)),
             (o.most_in_window, str(o.most_in_window)),
         )

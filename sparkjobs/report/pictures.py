@@ -13,7 +13,6 @@ from sparkjobs.report.drawing import (
     ROW,
     WIDTH,
     Span,
-    clock,
     framed,
     heat_map,
     label,
@@ -21,6 +20,7 @@ from sparkjobs.report.drawing import (
     picture,
     title,
 )
+from sparkjobs.report.moments import span_of
 
 WORST: Final = 40
 #: bars in a picture that a page can hold and a person can tell apart; its rows share them
@@ -36,14 +36,6 @@ _PHASES: Final = (
     ("elected", "detected_ms", "last_elected_ms", "until the last of its partitions had another leader"),
     ("acked", "last_elected_ms", "last_acked_ms", "until every broker's own log follows it"),
 )
-
-
-def span_of(answers: Answers) -> Span | None:
-    """From the first to the last thing that is known."""
-    lives: Sequence[Any] = answers["broker_lives"]
-    if not lives:
-        return None
-    return Span(min(one.from_ms for one in lives), max(one.last_seen_ms for one in lives))
 
 
 class _Bar(NamedTuple):
@@ -84,7 +76,8 @@ def _bars(rows: Sequence[Any], span: Span, room: int, begin: str, end: str) -> l
 
 def _outages(outages: Sequence[Any], span: Span, row: int, room: int) -> Iterator[str]:
     for bar in _bars(outages, span, room, "start_ms", "end_ms"):
-        words = f"{bar.of.topic}-{bar.of.partition}: {clock(bar.from_ms)}, {lasting(bar.to_ms - bar.from_ms)}{bar.more}"
+        words = f"{bar.of.topic}-{bar.of.partition}: {span.clock(bar.from_ms)}, "
+        words += f"{lasting(bar.to_ms - bar.from_ms)}{bar.more}"
         yield span.bar(row, bar.from_ms, bar.to_ms, "outage", words)
 
 
@@ -103,10 +96,10 @@ def lanes(answers: Answers, span: Span) -> str:
         marks += _lives(of_broker, [one for one in losses if one.broker == broker], span, row, room)
     marks += _outages(_rows(answers, "partition_outages"), span, 1 + len(shown), room)
     for bar in _bars(away, span, room, "from_ms", "to_ms"):
-        words = f"ZooKeeper away: {clock(bar.from_ms)}, {lasting(bar.to_ms - bar.from_ms)}{bar.more}"
+        words = f"ZooKeeper away: {span.clock(bar.from_ms)}, {lasting(bar.to_ms - bar.from_ms)}{bar.more}"
         marks.append(span.bar(2 + len(shown), bar.from_ms, bar.to_ms, "away", words))
     for bar in _bars(off, span, room, "from_ms", "to_ms"):
-        words = f"no broker lived: {clock(bar.from_ms)}, {lasting(bar.to_ms - bar.from_ms)}{bar.more}"
+        words = f"no broker lived: {span.clock(bar.from_ms)}, {lasting(bar.to_ms - bar.from_ms)}{bar.more}"
         marks.append(span.bar(0, bar.from_ms, bar.to_ms, "off", words))
     rest = len(brokers) - len(shown)
     note = f"<p>{rest} more brokers, which went less often, are in report.json.</p>" if rest else ""
@@ -116,7 +109,9 @@ def lanes(answers: Answers, span: Span) -> str:
 def _seats(answers: Answers, span: Span, room: int) -> Iterator[str]:
     for index, bar in enumerate(_bars(_rows(answers, "controller_tenures"), span, room, "from_ms", "to_ms")):
         one = bar.of
-        words = f"broker {one.broker}, epoch {one.controller_epoch}: {clock(one.from_ms)} to {clock(one.to_ms)}"
+        words = (
+            f"broker {one.broker}, epoch {one.controller_epoch}: {span.clock(one.from_ms)} to {span.clock(one.to_ms)}"
+        )
         words += f", {one.why_ended or 'it holds the seat'}{bar.more}"
         yield span.bar(0, bar.from_ms, bar.to_ms, f"seat seat{index % 2}", words)
         x = span.x(bar.from_ms) + 3
@@ -127,13 +122,15 @@ def _seats(answers: Answers, span: Span, room: int) -> Iterator[str]:
 def _lives(lives: Sequence[Any], losses: Sequence[Any], span: Span, row: int, room: int) -> Iterator[str]:
     for bar in _bars(lives, span, room // 3, "from_ms", "last_seen_ms"):
         one = bar.of
-        words = f"broker {one.broker}: {clock(one.from_ms)} to {clock(one.last_seen_ms)}, {one.ended}{bar.more}"
+        words = (
+            f"broker {one.broker}: {span.clock(one.from_ms)} to {span.clock(one.last_seen_ms)}, {one.ended}{bar.more}"
+        )
         yield span.bar(row, bar.from_ms, bar.to_ms, "life", words)
         if one.ended not in ("running", "expired"):
             yield span.mark(row, bar.to_ms, f"end {one.ended}", f"broker {one.broker} {one.ended}")
     expired = [one for one in losses if one.how == "expired"]  # it lived on, so this is no end of a life
     for bar in _bars(expired, span, room // 3, "detected_ms", "detected_ms"):
-        words = f"broker {bar.of.broker} lost its session, {clock(bar.from_ms)}{bar.more}"
+        words = f"broker {bar.of.broker} lost its session, {span.clock(bar.from_ms)}{bar.more}"
         yield span.mark(row, bar.from_ms, "end expired", words)
 
 
@@ -155,7 +152,7 @@ def partitions(answers: Answers, span: Span) -> str:
         for bar in _bars(states[key], span, room, "from_ms", "to_ms"):
             one = bar.of
             kind = "gone" if one.leader == -1 else "whole" if len(one.isr) == full[key] else "shrunk"
-            words = f"{one.topic}-{one.partition} from {clock(one.from_ms)}: leader {one.leader}, "
+            words = f"{one.topic}-{one.partition} from {span.clock(one.from_ms)}: leader {one.leader}, "
             words += f"epoch {one.leader_epoch}, in sync {','.join(map(str, one.isr))}, version {one.version}{bar.more}"
             marks.append(span.bar(row, bar.from_ms, bar.to_ms, kind, words))
         for bar in _bars(outages[key], span, room, "start_ms", "end_ms"):
@@ -175,9 +172,9 @@ def _by_partition(answers: Answers, table: str) -> dict[tuple[str, int], list[An
 def _without_leader(bar: _Bar, span: Span, row: int) -> Iterator[str]:
     one = bar.of
     if one.leader_last_seen_ms is not None:
-        words = f"its leader, broker {one.first_broker}, was last heard {clock(one.leader_last_seen_ms)}"
+        words = f"its leader, broker {one.first_broker}, was last heard {span.clock(one.leader_last_seen_ms)}"
         yield span.bar(row, one.leader_last_seen_ms, bar.from_ms, "felt", words)
-    words = f"no leader from {clock(bar.from_ms)} ({one.evidence}) for {lasting(bar.to_ms - bar.from_ms)}"
+    words = f"no leader from {span.clock(bar.from_ms)} ({one.evidence}) for {lasting(bar.to_ms - bar.from_ms)}"
     yield span.bar(row, bar.from_ms, bar.to_ms, "outage", f"{words}, {one.cause}{bar.more}")
 
 
@@ -220,7 +217,8 @@ def waterfalls(answers: Answers) -> str:
     """Each failover from the broker's last word on, on one scale."""
     found: list[Any] = [one for one in _rows(answers, "failovers") if one.last_seen_ms is not None]
     found = sorted(found, key=lambda one: one.detected_ms)[-WORST:]
-    if not found:
+    span = span_of(answers)
+    if not found or span is None:
         return "<p>No broker went.</p>"
     longest = max((one.last_acked_ms or one.last_elected_ms or one.detected_ms) - one.last_seen_ms for one in found)
     width = WIDTH - LABEL_WIDTH - 160
@@ -240,7 +238,7 @@ def waterfalls(answers: Answers) -> str:
         words += f", {one.left_offline} left" if one.left_offline else ""
         marks.append(f'<text class="note" x="{x:.1f}" y="{row * ROW + 15}">{words}</text>')
         seat = " ♔" if one.was_controller else ""
-        marks.append(label(row, f"{clock(one.detected_ms)[:8]} broker {one.broker}{seat}"))
+        marks.append(label(row, f"{span.brief(one.detected_ms)} broker {one.broker}{seat}"))
     box = f'viewBox="0 0 {WIDTH} {len(found) * ROW}" role="img" aria-label="Failovers by phase"'
     legend = "".join(f'<span><i class="{kind}"></i>{escape(words)}</span>' for kind, _, _, words in _PHASES)
     return f'<p class="legend">{legend}<span>♔ it was the controller</span></p>' + framed(
@@ -253,8 +251,8 @@ def takeovers(answers: Answers) -> str:
     found: dict[tuple[str, int, int], list[Any]] = {}
     for one in _rows(answers, "controller_phases"):
         found.setdefault((one.cluster, one.controller_epoch, one.broker), []).append(one)
-    shown = list(found.items())[-WORST:]
-    if not shown:
+    shown, span = list(found.items())[-WORST:], span_of(answers)
+    if not shown or span is None:
         return "<p>No line tells of a takeover.</p>"
     ends = {key: max(one.from_ms if one.to_ms is None else one.to_ms for one in phases) for key, phases in shown}
     longest = max(1, *(ends[key] - phases[0].from_ms for key, phases in shown))
@@ -272,7 +270,7 @@ def takeovers(answers: Answers) -> str:
         x = LABEL_WIDTH + (ends[key] - begun_ms) / longest * width + 8
         words = f"{lasting(ends[key] - begun_ms)}, most of it: {escape(slowest.phase)}"
         marks.append(f'<text class="note" x="{x:.1f}" y="{row * ROW + 15}">{words}</text>')
-        marks.append(label(row, f"{clock(begun_ms)[:8]} broker {key[2]}, epoch {key[1]}"))
+        marks.append(label(row, f"{span.brief(begun_ms)} broker {key[2]} ({key[1]})"))
     box = f'viewBox="0 0 {WIDTH} {len(shown) * ROW}" role="img" aria-label="Takeovers by phase"'
     return framed(f"<svg {box}>{''.join(marks)}</svg>")
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from sparkjobs.answers.local import Answers
 from sparkjobs.report.drawing import clock, lasting
+from sparkjobs.report.moments import Clock, clock_for
 from sparkjobs.report.page import Quoting
 
 #: how much is told before and after the moment
@@ -20,16 +21,17 @@ def story_for(answers: Answers, topic: str, partition: int, at_ms: int, quote: Q
         for name in ("isr_timeline", "partition_outages", "leader_changes", "unclean_elections")
     }
     yield f"{topic}-{partition} at {clock(at_ms, with_day=True)} UTC"
+    at = clock_for(answers)
     if not any(of.values()):
         yield "  These logs do not name it."
         return
-    yield from (f"  {line}" for line in _stood(of["isr_timeline"], of["partition_outages"], at_ms))
-    yield from (f"  {line}" for line in _seat(_rows(answers, "controller_tenures"), at_ms))
+    yield from (f"  {line}" for line in _stood(of["isr_timeline"], of["partition_outages"], at_ms, at))
+    yield from (f"  {line}" for line in _seat(_rows(answers, "controller_tenures"), at_ms, at))
     yield ""
-    yield from _course(of, answers, at_ms, quote)
+    yield from _course(of, answers, at_ms, quote, at)
 
 
-def _stood(states: Sequence[Any], outages: Sequence[Any], at_ms: int) -> Iterator[str]:
+def _stood(states: Sequence[Any], outages: Sequence[Any], at_ms: int, at: Clock) -> Iterator[str]:
     state = next((s for s in states if s.from_ms <= at_ms and (s.to_ms is None or at_ms < s.to_ms)), None)
     if state is None:
         yield "Its state at that moment is not in these logs."
@@ -41,34 +43,34 @@ def _stood(states: Sequence[Any], outages: Sequence[Any], at_ms: int) -> Iterato
         felt_ms = one.start_lo_ms if one.leader_last_seen_ms is None else one.leader_last_seen_ms
         if felt_ms <= at_ms and (one.end_ms is None or at_ms < one.end_ms):
             began = (
-                f"It was without a leader from {clock(one.start_ms)}"
+                f"It was without a leader from {at(one.start_ms)}"
                 if one.start_ms <= at_ms
                 else (
-                    f"Its leader, broker {one.first_broker}, had last been heard {clock(felt_ms)} and was not missed "
-                    f"yet; it was without a leader from {clock(one.start_ms)}"
+                    f"Its leader, broker {one.first_broker}, had last been heard {at(felt_ms)} and was not missed "
+                    f"yet; it was without a leader from {at(one.start_ms)}"
                 )
             )
-            end = "the end of the logs" if one.end_ms is None else clock(one.end_ms)
+            end = "the end of the logs" if one.end_ms is None else at(one.end_ms)
             yield f"{began} until {end}."
 
 
-def _seat(tenures: Sequence[Any], at_ms: int) -> Iterator[str]:
+def _seat(tenures: Sequence[Any], at_ms: int, at: Clock) -> Iterator[str]:
     holding = next((t for t in tenures if t.from_ms <= at_ms and (t.to_ms is None or at_ms <= t.to_ms)), None)
     if holding is None:
         yield "Nobody was controller, as far as these logs know."
     else:
         epoch = holding.controller_epoch
-        yield f"Broker {holding.broker} was controller (epoch {epoch}, since {clock(holding.from_ms)})."
+        yield f"Broker {holding.broker} was controller (epoch {epoch}, since {at(holding.from_ms)})."
 
 
-def _course(of: dict[str, list[Any]], answers: Answers, at_ms: int, quote: Quoting) -> Iterator[str]:
+def _course(of: dict[str, list[Any]], answers: Answers, at_ms: int, quote: Quoting, at: Clock) -> Iterator[str]:
     brokers = {broker for state in of["isr_timeline"] for broker in (*state.isr, state.leader)}
     told = [
         *((o.start_ms, _offline(o), o) for o in of["partition_outages"]),
         *((c.at_ms, _elected(c), c) for c in of["leader_changes"]),
         *((u.at_ms, f"that election was unclean ({u.proof}): data may be lost", u) for u in of["unclean_elections"]),
         *(
-            (f.detected_ms, f"broker {f.broker} was missed ({f.how}), last heard {clock(f.last_seen_ms)}", f)
+            (f.detected_ms, f"broker {f.broker} was missed ({f.how}), last heard {at(f.last_seen_ms)}", f)
             for f in _rows(answers, "failovers")
             if f.broker in brokers
         ),
@@ -81,7 +83,7 @@ def _course(of: dict[str, list[Any]], answers: Answers, at_ms: int, quote: Quoti
         if not found:
             yield "  nothing in these logs"
         for when_ms, words, row in found:
-            yield f"  {clock(when_ms)}  {words}"
+            yield f"  {at(when_ms)}  {words}"
             said = quote(row.file_id, row.line_no)
             if said is not None:
                 yield f"                {said.path}:{said.line_no}: {said.text[:200]}"

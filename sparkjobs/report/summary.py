@@ -8,6 +8,7 @@ from typing import Any
 
 from sparkjobs.answers.local import Answers
 from sparkjobs.report.drawing import clock, counted, lasting
+from sparkjobs.report.moments import Clock, clock_for
 from sparkjobs.report.verdict import is_blind
 
 #: names that a sentence lists before it says how many more there are
@@ -18,29 +19,30 @@ def summary_for(answers: Answers) -> list[tuple[str, str]]:
     """Question and answer; nothing where no line was understood."""
     if not _rows(answers, "broker_lives"):
         return []
+    at = clock_for(answers)
     end_ms = max((one.last_seen_ms for one in _rows(answers, "broker_lives")), default=0)
     return [
-        ("Is it over?", _over(answers, end_ms)),
+        ("Is it over?", _over(answers, end_ms, at)),
         ("Which partitions?", _which(answers, end_ms)),
         ("Since when?", _since(answers)),
         ("Was data lost?", _lost(answers)),
-        ("Who was controller?", _controller(answers)),
-        ("Which broker first?", _first(answers)),
+        ("Who was controller?", _controller(answers, at)),
+        ("Which broker first?", _first(answers, at)),
         ("Did it flap?", _flapped(answers)),
     ]
 
 
-def _over(answers: Answers, end_ms: int) -> str:
+def _over(answers: Answers, end_ms: int, at: Clock) -> str:
     outages = _rows(answers, "partition_outages")
     still = [one for one in outages if one.open]
     if still:
         names = _listed(f"{one.topic}-{one.partition}" for one in still)
-        return f"No: without a leader where the logs end ({clock(end_ms)}): {names}"
+        return f"No: without a leader where the logs end ({at(end_ms)}): {names}"
     if not outages and is_blind(answers):
         return "Not known: no line says whether a partition had a leader"
     if not outages:
         return "Nothing to get over: no partition is known to have been without a leader"
-    return f"Yes: the last outage ended {clock(max(one.end_ms for one in outages))}, the logs end {clock(end_ms)}"
+    return f"Yes: the last outage ended {at(max(one.end_ms for one in outages))}, the logs end {at(end_ms)}"
 
 
 def _which(answers: Answers, end_ms: int) -> str:
@@ -72,12 +74,12 @@ def _lost(answers: Answers) -> str:
     return f"It may be: {counted(len(unclean), 'leader')} elected that had not been in sync, of {names}"
 
 
-def _controller(answers: Answers) -> str:
+def _controller(answers: Answers, at: Clock) -> str:
     tenures = _rows(answers, "controller_tenures")
     if not tenures:
         return "These logs do not say"
     last = tenures[-1]
-    now = f"broker {last.broker} (epoch {last.controller_epoch}, since {clock(last.from_ms)})"
+    now = f"broker {last.broker} (epoch {last.controller_epoch}, since {at(last.from_ms)})"
     gaps = sum(one.gap_before_ms or 0 for one in tenures)
     before = (
         f"; {counted(len(tenures) - 1, 'term')} before it, nobody for {lasting(gaps)} in all" if tenures[1:] else ""
@@ -85,14 +87,14 @@ def _controller(answers: Answers) -> str:
     return f"In the end {now}{before}"
 
 
-def _first(answers: Answers) -> str:
+def _first(answers: Answers, at: Clock) -> str:
     lost = _rows(answers, "failovers")
     if not lost:
         return "None went"
     first = min(lost, key=lambda one: (one.last_seen_ms or one.detected_ms, one.broker))
     seat = ", the controller," if first.was_controller else ""
-    heard = f"last heard {clock(first.last_seen_ms)}" if first.last_seen_ms is not None else "never heard here"
-    said = f"Broker {first.broker}{seat} {first.how}: {heard}, missed {clock(first.detected_ms)}"
+    heard = f"last heard {at(first.last_seen_ms)}" if first.last_seen_ms is not None else "never heard here"
+    said = f"Broker {first.broker}{seat} {first.how}: {heard}, missed {at(first.detected_ms)}"
     if len(lost) == 1:
         return said
     times = ", ".join(f"{count} of broker {b}" for b, count in sorted(Counter(one.broker for one in lost).items()))

@@ -6,30 +6,42 @@ DataFrame in, DataFrame out; what a trip and an offset are, is `sparkjobs.skew`'
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Final
+from itertools import groupby
+from typing import Any, Final
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from sparkjobs import unnumbered
+from sparkjobs.answers import receipts
 from sparkjobs.answers.spark import one_by_one
+from sparkjobs.arrow import READ, arrow_type, events_in
 from sparkjobs.causality import HOUR_MS, OF_CAUSES, OF_PAIRS, Gaps, gaps_in
 from sparkjobs.schemas import SilverSkew
 from sparkjobs.skew import BEST_SHARE, LEAST_TRIPS, Ahead, AheadOf, applied_ms, left_ms, rows_for
 from sparkjobs.spark.frames import frame_of
 
 _REQUEST: Final = ("cluster", "controller", "controller_epoch", "to", "correlation_id")
+_TRIP: Final = {
+    **{"cluster": "string", "controller": "int", "to": "int"},
+    **{"at_ms": "bigint", "offset_ms": "bigint", "err_ms": "bigint"},
+}
 _NAMED: Final = ("cluster", "to", "topic", "partition", "leader_epoch", "controller_epoch")
 
 
 def skew_of(events: DataFrame) -> list[SilverSkew]:
     """As the local engine's. `events` is silver, of which the columns that rules read are enough."""
     heard: dict[str, dict[int, set[int]]] = {}
-    hours = events.filter("broker IS NOT NULL").select("cluster", "broker", _hour("ts_utc").alias("hour")).distinct()
-    for cluster, broker, at in hours.collect():
+    hours = events.filter("broker IS NOT NULL").groupBy("cluster", "broker", _hour("ts_utc").alias("hour"))
+    has_unnumbered = False
+    for cluster, broker, at, has_any in hours.agg(F.max(_is_unnumbered())).collect():
         heard.setdefault(cluster, {}).setdefault(broker, set()).add(at)
-    ahead = _ahead_of(trips_in(events))
+        has_unnumbered |= bool(has_any)
+    trips = trips_in(events)
+    ahead = _ahead_of(trips.unionByName(unnumbered_trips_in(events)) if has_unnumbered else trips)
 
     def gaps_of(cluster: str) -> Gaps:
         is_election = F.col("event") == "partition_changed"
@@ -49,6 +61,36 @@ def skew_of(events: DataFrame) -> list[SilverSkew]:
 
 def _hour(name: str) -> Column:
     return F.col(name) - F.pmod(F.col(name), F.lit(HOUR_MS))
+
+
+def _is_unnumbered() -> Column:
+    """As `unnumbered.is_unnumbered`."""
+    is_answer = F.col("event") == "response_received"
+    return is_answer & F.col("correlation_id").isNull() & F.col("topic").isNotNull()
+
+
+def unnumbered_trips_in(events: DataFrame) -> DataFrame:
+    """The same of requests whose answers name no number, put together where the lines of both sides were brought."""
+    is_side = ((F.col("event") == "request_sent") & F.col("correlation_id").isNull()) | _is_unnumbered()
+    is_told = F.col("event").isin(*receipts.EVENTS) & F.col("correlation_id").isNotNull() & F.col("api").isNotNull()
+    controller = F.when(is_told, F.col("controller")).otherwise(F.col("broker")).alias("of")
+    to = F.when(is_told, F.col("broker")).otherwise(F.col("peer_broker")).alias("to")
+    way = ("cluster", "of", "controller_epoch", "to")
+    sides = events.filter((is_side | is_told) & (F.coalesce("api", F.lit(receipts.API)) == receipts.API))
+    together = sides.select(*READ, controller, to).dropna(subset=list(way)).repartition(*way)
+
+    def rows(batches: Iterable[Any]) -> Iterator[Any]:
+        for _, group in groupby(events_in(batches), key=unnumbered.way_of):
+            found = [(cluster, *trip) for cluster, trip in unnumbered.trips_in(group)]
+            columns = zip(*found, strict=True) if found else [()] * len(_TRIP)
+            arrays = [
+                pa.array(list(column), arrow_type(kind)) for column, kind in zip(columns, _TRIP.values(), strict=True)
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, names=list(_TRIP))
+
+    schema = ", ".join(f"`{name}` {kind}" for name, kind in _TRIP.items())
+    trips = together.sortWithinPartitions(*way).select(*READ).mapInArrow(rows, schema)
+    return trips.filter(F.col("controller") != F.col("to"))
 
 
 def trips_in(events: DataFrame) -> DataFrame:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from sparkjobs.local.digits import NONE, Digits
-from sparkjobs.local.forms import Forms, Kind, Lines, moments_of
+from sparkjobs.local.forms import Forms, Kind, Lines, moments_in
 from sparkjobs.parse.lines import LineReader, id_after, id_head, ints_of
 from sparkjobs.parse.templates import Template
 from sparkjobs.schemas import LINE_KEPT
@@ -117,7 +117,7 @@ class Staging:
         template, file = forms.templates[code], reader.file
         digits = Digits(forms.places[code], rows)
         sample = lines[own[0]][template.ts : template.ts + 23].decode("ascii")
-        ts = moments_of(digits, file.tz, sample)
+        ts = moments_in(digits, template, reader, sample)
         is_other = ts == NONE
         if not file.is_whole:  # the last line, that no newline ends
             is_other |= line_nos[own] == file.lines

@@ -175,7 +175,7 @@ class Stream:
 
 def _is_read_alike(head: BronzeFile, file: BronzeFile) -> bool:
     """Whether lines mean the same in both; of a beginning without a layout it is not known how the rest was read."""
-    same = ("kind", "layout", "wrapper", "tz", "broker")
+    same = ("kind", "layout", "wrapper", "tz", "zones", "broker")
     return head.layout is not None and all(getattr(head, name) == getattr(file, name) for name in same)
 
 

@@ -48,6 +48,7 @@ _CHOICES: Final[dict[str, tuple[Any, ...]]] = {
 #: partition events are what most rules are about
 _NAMES: Final = (*EVENTS, *("partition_changed", "isr_changed", "partition_change_failed", "leader_started") * 10)
 _CAUSES: Final = ("1-1", "1-2", None)
+_EPOCHS: Final = (None, 7, 8, 9)
 #: what would have to be drawn many times over in the right order
 _TURNS: Final = 12
 _RESTLESS: Final[dict[str, Any]] = {
@@ -78,6 +79,7 @@ def events_of(draw: random.Random, cluster: str, count: int) -> list[SilverEvent
                 shape_id="",
                 line=f"line {number}",
                 cause_id=_CAUSES[number % len(_CAUSES)],
+                broker_epoch=_EPOCHS[number % len(_EPOCHS)],
                 **given,
             )
         )

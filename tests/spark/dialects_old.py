@@ -40,7 +40,7 @@ class Kafka11(Kafka28):
 
 
 class Kafka08(Kafka11):
-    """0.8.1 to 0.10: partitions as [topic,0], identities in words, epochs by themselves."""
+    """0.8.1, and all to 0.11: partitions as [topic,0], identities in words, epochs by themselves."""
 
     def by(self, controller: int, epoch: int) -> str:
         return f"Controller {controller} epoch {epoch} "
@@ -136,3 +136,24 @@ class Kafka08(Kafka11):
     def registered(self, broker: int, epoch: int) -> Sequence[Said]:
         words = f"Registered broker {broker} at path /brokers/ids/{broker} with address b{broker}:9092."
         return [Said("server", "INFO", words, "kafka.utils.ZkUtils$")]
+
+
+class Kafka010(Kafka08):
+    """0.10: what is sent has no number, and neither has its answer; requests have the version of a state."""
+
+    def __init__(self) -> None:
+        self.asked_of: dict[int, Partition] = {}
+
+    def asked(self, one: Partition, epoch: int) -> str:
+        return Kafka11.asked(self, one, epoch)
+
+    def sent(self, who: int, epoch: int, one: Partition, broker: int, number: int) -> Sequence[Said]:
+        self.asked_of[number] = one
+        [said] = super().sent(who, epoch, one, broker, number)
+        return [said._replace(words=said.words.replace(f"with correlationId {number} ", ""))]
+
+    def answered(self, who: int, epoch: int, broker: int, number: int) -> Sequence[Said]:
+        asked = f"{{topic={self.asked_of[number].topic},partition={self.asked_of[number].number},error_code=0}}"
+        words = f"received response {{error_code=0,partitions=[{asked}]}} for a request "
+        words += f"sent to broker b{broker}:9092 (id: {broker} rack: null)"
+        return [Said("state-change", "TRACE", f"{self.by(who, epoch)}{words}", STATE)]

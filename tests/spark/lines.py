@@ -129,6 +129,31 @@ MESSAGES: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
         {"error": "11", "api": "LeaderAndIsr", "peer_broker": 5},
     ),
     (
+        "Controller 0 epoch 4 received response correlationId 12 for a request sent to broker 3",
+        "state.change.logger",
+        {"event": "response_received", "api": None, "correlation_id": 12, "peer_broker": 3, "controller_epoch": 4},
+    ),
+    (
+        "Controller 0 epoch 4 received response LeaderAndIsrResponse(12,Map((t,0) -> 0),0) for a request sent to "
+        "broker id:3,host:h,port:9092",
+        "state.change.logger",
+        {"event": "response_received", "api": "LeaderAndIsr", "correlation_id": 12, "peer_broker": 3},
+    ),
+    (
+        "Controller 0 epoch 4 received response {error_code=0,partitions=[{topic=a.b,partition=7,error_code=0},"
+        "{topic=t,partition=1,error_code=0}]} for a request sent to broker h:9092 (id: 3 rack: null)",
+        "state.change.logger",
+        {
+            **{"event": "response_received", "api": None, "correlation_id": None, "peer_broker": 3, "error": None},
+            **{"topic": "a.b", "partition": 7},
+        },
+    ),
+    (
+        "Controller 0 epoch 4 received response {error_code=0} for a request sent to broker h:9092 (id: 3 rack: null)",
+        "state.change.logger",
+        {"event": "response_received", "api": None, "correlation_id": None, "peer_broker": 3, "topic": None},
+    ),
+    (
         "[Controller id=2 epoch=1] Sending LeaderAndIsr request to broker 1 with 2 become-leader and 4 become-follower "
         "partitions",
         "state.change.logger",

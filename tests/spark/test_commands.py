@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner, Result
@@ -14,6 +16,9 @@ from click.testing import CliRunner, Result
 from controller.cli.group import klamm
 from sparkjobs.cli import top
 from tests.spark.lines import TS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 DATA = Path(__file__).parents[1] / "data"
 RECORDED = str(DATA / "kafka-3.9.1-info")
@@ -70,13 +75,14 @@ def test_doctor_accounts_for_every_file_and_says_what_is_missing() -> None:
     assert "needs TRACE" in done.stdout
 
 
-def test_doctor_says_where_a_brokers_time_zone_does_not_hold(tmp_path: Path) -> None:
+def test_a_brokers_time_zone_is_that_of_its_lines_wherever_they_stand_and_doctor_says_so(tmp_path: Path) -> None:
     moved = "Changed partition a-0 state from OnlinePartition to OfflinePartition"
     both = a_log(tmp_path, 1, f"[Controller id=1 epoch=3] {moved}", f"[Controller id=2 epoch=4] {moved}")
     a_log(tmp_path, 2, f"[Controller id=2 epoch=5] {moved}")
     said = run("doctor", str(tmp_path), "--timezone", "2=Asia/Tokyo").stdout
-    assert f"Broker 2 speaks in {both}, but so do others: it is read as UTC, not as Asia/Tokyo." in said
-    assert said.count("but so do others") == 1
+    assert f"In {both} broker 2 speaks as well: its lines are read as Asia/Tokyo." in said
+    assert said.count("speaks as well") == 1
+    assert "From 2026-11-17T22:49:10.504Z to 2026-11-18T07:49:10.504Z" in said
 
 
 def test_doctor_fails_where_a_line_of_a_state_change_log_was_not_understood(tmp_path: Path) -> None:
@@ -92,6 +98,28 @@ def test_explain_tells_a_partitions_story_with_the_lines_quoted() -> None:
     assert "broker 1: server stopping" in done.stdout
     assert "controller 3: isr changed: leader 2, leader epoch 9, ISR [3, 2]" in done.stdout
     assert "broker3/state-change.log.gz:4098: [2026-11-18 07:51:05,041] INFO [Controller id=3 epoch=5]" in done.stdout
+
+
+@pytest.mark.java
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [("merge", "--where"), ("doctor",), ("explain", "a-0")])
+def test_what_only_spark_reads_is_read_as_if_it_were_here(
+    spark: SparkSession, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    moved = "[Controller id=1 epoch=3] Changed partition a-0 state from OnlinePartition to OfflinePartition"
+    failed = "[Controller id=1 epoch=3] Controller 1 epoch 3 failed to change state for partition a-0 from "
+    failed += "OfflinePartition to OnlinePartition"
+    text = a_log(tmp_path, 1, moved, failed).read_text() + "java.lang.IllegalStateException: no\n\tat a.b(C.java:1)\n"
+    (tmp_path / "broker1" / "state-change.log").write_text(text)
+    here = a_log(tmp_path, 2, "[Controller id=2 epoch=4] " + moved.partition("] ")[2], minute=51)
+    (tmp_path / "broker2" / "controller.log.gz").write_bytes(gzip.compress(here.read_bytes().replace(b"a-0", b"a-1")))
+    expected = run(*words, str(tmp_path))
+    assert expected.exit_code == 0, expected.output
+    assert len(expected.stdout.splitlines()) > 3
+    for named in ([f"file:{tmp_path}"], [f"file:{tmp_path}/broker1", str(tmp_path / "broker2")]):
+        found = run(*words, *named)
+        assert found.exit_code == 0, found.output
+        assert found.stdout.replace(f"file:{tmp_path}", str(tmp_path)) == expected.stdout
 
 
 @pytest.mark.parametrize(

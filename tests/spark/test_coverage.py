@@ -11,8 +11,9 @@ from tests.spark.test_simulated import DIALECTS, a_case
 
 #: at TRACE: which brokers acknowledged, in-sync replicas, latency of requests
 GRADES = {
-    "0.8": ("none", "partial", "none"),
-    "1.1": ("none", "partial", "exact"),
+    "0.8": ("exact", "partial", "partial"),
+    "0.10": ("exact", "partial", "partial"),
+    "1.1": ("exact", "partial", "exact"),
     "2.8": ("exact", "exact", "exact"),
     "3.9": ("exact", "exact", "exact"),
     "ours": ("exact", "exact", "partial"),

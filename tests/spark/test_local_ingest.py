@@ -12,7 +12,7 @@ import pytest
 from sparkjobs.files import NoLogsError, Zones, find_logs, survey
 from sparkjobs.local.ingest import Ingested, ingest
 from sparkjobs.schemas import LINE_LIMIT
-from tests.spark.lines import TS
+from tests.spark.lines import TS, TS_MS
 
 OFFLINE = f"[{TS}] INFO [Controller id=1 epoch=3] Changed partition a-7 state from OnlinePartition to OfflinePartition"
 LINE = f"{OFFLINE} (state.change.logger)\n"
@@ -141,6 +141,26 @@ def test_a_zone_is_given_for_all_or_for_one_broker(tmp_path: Path) -> None:
     assert {file.broker: file.tz for file in files} == {1: "Europe/Berlin", 2: "UTC"}
     times = {event.broker: event.ts_utc for event in ingest(files).events}
     assert times[2] - times[1] == 3_600_000  # type: ignore[index]
+
+
+def test_in_a_log_of_several_brokers_each_line_is_read_in_the_zone_of_who_speaks(tmp_path: Path) -> None:
+    """Whoever has none, and is not the broker whose log it is, has that of all."""
+    lines = [LINE.replace("id=1", f"id={broker}").replace("a-7", f"a-{n}") for n in range(20) for broker in (1, 2, 3)]
+    (tmp_path / "all.log").write_text("".join(lines))
+    first = [LINE.replace("a-7", f"b-{n}") for n in range(250)]  # more than anybody looks at to know whose it is
+    (tmp_path / "broker1.log").write_text("".join([*first, *(line.replace("a-", "c-") for line in lines)]))
+    zones = Zones("Europe/Berlin", {1: "UTC", 2: "Asia/Tokyo"})
+    files = survey(find_logs([str(tmp_path)]), "test", zones)
+    assert {file.broker: (file.tz, file.zones) for file in files} == {
+        None: ("Europe/Berlin", ("1=UTC", "2=Asia/Tokyo")),
+        1: ("UTC", ("*=Europe/Berlin", "2=Asia/Tokyo")),
+    }
+    hours = {1: 0, 2: -9, 3: -1}
+    for event in ingest(files).events:
+        assert event.broker is not None
+        assert event.ts_utc == TS_MS + hours[event.broker] * 3_600_000
+    assert {file.first_ts for file in files} == {TS_MS}
+    assert {file.last_ts for file in files} == {TS_MS - 3_600_000}
 
 
 def test_what_is_not_there_is_said(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from sparkjobs.local import forms, quick, stretches
 from sparkjobs.local.crew import CrewError, Kept, crew_of
 from sparkjobs.local.quotes import lines_at
 from sparkjobs.parse.layouts import LAYOUTS, layout_for
-from sparkjobs.parse.lines import LineReader
+from sparkjobs.parse.lines import LineReader, zone_of
 from sparkjobs.parse.moments import millis_of
 from sparkjobs.parse.shapes import SHAPES
 from sparkjobs.parse.templates import ALIKE, Template, template_for
@@ -29,13 +29,13 @@ from tests.bench.spark.world import write_logs
 from tests.spark.bundles import write
 from tests.spark.dialect_ours import Ours
 from tests.spark.dialects import Kafka28, Kafka39
-from tests.spark.dialects_old import Kafka08, Kafka11
+from tests.spark.dialects_old import Kafka010, Kafka08, Kafka11
 from tests.spark.simulate import Simulation
 from tests.spark.test_engines import write_anything
 from tests.spark.test_local_ingest import LINE, OFFLINE
 
 RECORDED = Path(__file__).parents[1] / "data"
-OLDER = {"0.8": Kafka08, "1.1": Kafka11, "2.8": Kafka28, "3.9": Kafka39, "ours": Ours}
+OLDER = {"0.8": Kafka08, "0.10": Kafka010, "1.1": Kafka11, "2.8": Kafka28, "3.9": Kafka39, "ours": Ours}
 
 
 @pytest.fixture
@@ -122,7 +122,11 @@ def test_a_form_says_of_each_of_its_lines_what_reading_it_says(tmp_path: Path) -
 def said_by(template: Template, reader: LineReader, line: str, line_no: int) -> SilverEvent | str:
     if template.message == (0, 0):
         return str(template.fate)
-    ts_utc = millis_of(line[template.ts : template.ts + 23], reader.file.tz)
+    broker = template.same.get("broker")
+    if "broker" in template.numbers:
+        broker = int(line[slice(*template.numbers["broker"])])
+    zone = reader.file.tz if template.fate else zone_of(reader.file, broker)
+    ts_utc = millis_of(line[template.ts : template.ts + 23], zone)
     if ts_utc is None:
         return "bad_timestamp"
     return template.fate or template.event(reader, line, line_no, ts_utc)

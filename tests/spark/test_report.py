@@ -138,6 +138,28 @@ def test_of_more_than_a_day_every_moment_has_its_date() -> None:
     assert set(moment.findall(long)) == {">2026-11-18 08:00:09.000<"}
 
 
+def test_of_logs_of_two_days_findings_summary_and_story_say_of_each_moment_which() -> None:
+    log = with_a_led_partition()
+    log.say(12_000, "brokers_changed", removed=(2,), replicas=(1,))
+    log.partition(12_002, "Online", "Offline")
+    log.partition(13_002, "Offline", "Online", leader=1, leader_epoch=1, version=1, isr=(1,))
+    for day, brief in (("", "08:00:12"), ("2026-11-18 ", "11-18 08:00")):
+        if day:
+            log.say(57_600_000, "other", broker=1, role="server")  # midnight
+        answers = log.answers()
+        [lost] = [one for one in findings_for(answers) if one.kind.startswith("broker")]
+        assert lost.at_ms == T0 + 12_000
+        assert f"Last heard {day}08:00:05.000" in lost.words
+        summary = dict(summary_for(answers))
+        assert (
+            summary["Which broker first?"] == f"Broker 2 lost: last heard {day}08:00:05.000, missed {day}08:00:12.000"
+        )
+        assert f"(epoch 1, since {day}08:00:00.000)" in summary["Who was controller?"]
+        story = list(story_for(answers, "orders", 0, T0 + 12_500, lambda file_id, line_no: None))
+        assert f"  It was without a leader from {day}08:00:12.002 until {day}08:00:13.002." in story
+        assert f">{brief} broker 2<" in page_for(answers, lambda file_id, line_no: None, Input(), "")
+
+
 def test_a_file_that_could_not_be_read_stands_first_with_its_trouble_and_hides_its_path(tmp_path: Path) -> None:
     good = f"[{TS}] INFO [Controller id=1 epoch=3] Changed partition a-0 state from OnlinePartition to OfflinePartition"
     (tmp_path / "a-state-change.log").write_text(f"{good} (state.change.logger)\n")

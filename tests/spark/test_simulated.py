@@ -14,13 +14,13 @@ from sparkjobs.report.write import digest_of
 from tests.spark.bundles import write
 from tests.spark.dialect_ours import Ours
 from tests.spark.dialects import Kafka28, Kafka39
-from tests.spark.dialects_old import Kafka08, Kafka11
+from tests.spark.dialects_old import Kafka010, Kafka08, Kafka11
 from tests.spark.simulate import Simulation
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DIALECTS = {"0.8": Kafka08, "1.1": Kafka11, "2.8": Kafka28, "3.9": Kafka39, "ours": Ours}
+DIALECTS = {"0.8": Kafka08, "0.10": Kafka010, "1.1": Kafka11, "2.8": Kafka28, "3.9": Kafka39, "ours": Ours}
 STOCK = "[%d] %p %m (%c)"
 LAYOUTS = (STOCK, "%d %-5p [%t] %c - %m", "%d | %-5p | [%t] | %m | %c (%F:%L)", "[%d] (%c) [%t] %p - %m")
 WRAPPERS = (None, "docker", "json")
@@ -99,7 +99,7 @@ def assert_all_but_starts(case: Case) -> None:
     assert len(case.rows("partition_outages")) == len(truth.outages) >= 5
 
 
-def assert_failovers_are_exact(case: Case, *, are_acked: bool = True) -> None:
+def assert_failovers_are_exact(case: Case) -> None:
     """To the millisecond: when each was detected, what moved, who was told and had done it, and who was last."""
     truth = case.simulation.truth
     assert sum(len(one.elected_ms) for one in truth.failovers) > 0
@@ -110,11 +110,10 @@ def assert_failovers_are_exact(case: Case, *, are_acked: bool = True) -> None:
         assert told.moved == len(true.elected_ms)
         moments = (min(true.elected_ms, default=None), max(true.elected_ms, default=None))
         assert (told.first_elected_ms, told.last_elected_ms) == moments
-        if are_acked:
-            slowest = max(true.done_ms, key=lambda broker: (true.done_ms[broker], -broker), default=None)
-            assert (told.acked, told.slowest) == (tuple(sorted(true.done_ms)), slowest)
-            assert told.expected == told.acked
-            assert told.last_acked_ms == max(true.done_ms.values(), default=None)
+        slowest = max(true.done_ms, key=lambda broker: (true.done_ms[broker], -broker), default=None)
+        assert (told.acked, told.slowest) == (tuple(sorted(true.done_ms)), slowest)
+        assert told.expected == told.acked
+        assert told.last_acked_ms == max(true.done_ms.values(), default=None)
 
 
 def assert_tenures_end_within_bounds(case: Case) -> None:
@@ -127,7 +126,7 @@ def assert_tenures_end_within_bounds(case: Case) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("bad", [False, True])
-@pytest.mark.parametrize("version", ["0.8", "2.8", "3.9"])
+@pytest.mark.parametrize("version", ["0.8", "0.10", "2.8", "3.9"])
 def test_at_trace_outages_tenures_and_losses_are_exactly_the_truth(
     tmp_path: Path, version: str, seed: int, bad: bool
 ) -> None:
@@ -135,7 +134,7 @@ def test_at_trace_outages_tenures_and_losses_are_exactly_the_truth(
     assert case.outages == sorted(case.simulation.truth.outages, key=str)
     assert {one.evidence for one in case.rows("partition_outages")} == {"exact"}
     assert_all_but_starts(case)
-    assert_failovers_are_exact(case, are_acked=version != "0.8")
+    assert_failovers_are_exact(case)
     assert_tenures_end_within_bounds(case)
 
 
@@ -151,7 +150,7 @@ def test_every_unclean_election_is_told_and_no_other(tmp_path: Path, version: st
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("version", ["0.8", "3.9"])
+@pytest.mark.parametrize("version", ["0.8", "0.10", "3.9"])
 def test_at_trace_they_are_exact_whatever_the_clocks_show_if_ways_are_even(
     tmp_path: Path, version: str, seed: int
 ) -> None:
@@ -184,7 +183,7 @@ def test_where_no_line_says_when_a_takeover_found_it_the_truth_lies_within_the_b
     told = [o for o in case.rows("partition_outages") if o.evidence == "exact"]
     assert {(f"{o.topic}-{o.partition}", o.start_ms, o.end_ms) for o in told} <= set(case.simulation.truth.outages)
     assert_all_but_starts(case)
-    assert_failovers_are_exact(case, are_acked=version == "ours")
+    assert_failovers_are_exact(case)
     assert_tenures_end_within_bounds(case)
 
 

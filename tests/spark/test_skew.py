@@ -47,6 +47,22 @@ def in_words_of_08(events: list[SilverEvent]) -> list[SilverEvent]:
     return found
 
 
+def in_words_of_010(events: list[SilverEvent]) -> list[SilverEvent]:
+    """What is sent has no number, nor has an answer, but the first partition that it is about. So has one to a
+    StopReplica, which nobody awaits; and one answer is missing."""
+    found = []
+    for event in events:
+        if event.event == "response_received":
+            known = {"api": None, "correlation_id": None, "topic": "t", "partition": 0}
+            answer = replace(event, **known)
+            later = {"ts_utc": event.ts_utc + 400, "line_no": event.line_no + 400, "event_id": f"{event.event_id}-2"}
+            number = event.correlation_id or 0
+            found += [] if number == 5 else [answer, replace(answer, **later)][: 1 + number % 2]
+        else:
+            found.append(event)
+    return found
+
+
 def trips(controller: int, brokers: dict[int, int], count: int, seed: int = 1) -> list[SilverEvent]:
     """`brokers`: how far each clock is ahead. Ways take 1 to 40 ms, each way its own."""
     draw, events = random.Random(seed), []
@@ -69,7 +85,7 @@ def trips(controller: int, brokers: dict[int, int], count: int, seed: int = 1) -
     return events
 
 
-@pytest.mark.parametrize("worded", [list, in_words_of_08])
+@pytest.mark.parametrize("worded", [list, in_words_of_08, in_words_of_010])
 def test_an_offset_of_minutes_is_found_to_milliseconds(
     worded: Callable[[list[SilverEvent]], list[SilverEvent]],
 ) -> None:
@@ -122,12 +138,17 @@ def test_spark_finds_the_same_offsets_also_where_lines_repeat_and_requests_are_a
         for number in range(3)
     ]
     old = [replace(event, cluster="old") for event in in_words_of_08(trips(1, {1: 0, 2: -40_000}, 30))]
+    old += [
+        replace(event, cluster="older")
+        for event in in_words_of_010([*trips(1, {1: 0, 2: -40_000}, 30), *trips(4, {1: 0, 2: 9_000}, 30, seed=5)])
+    ]
     far = [replace(event, cluster="another", ts_utc=event.ts_utc + HOUR_MS) for event in trips(4, {5: 7_000}, 30)]
     events = [*trips(1, {1: 0, 2: 300_000, 3: -299_000, 4: 2}, 60), *several, *old, *far, an_event(9, START_MS)]
     found = clocks.skew_of(table := as_table(spark, events, SilverEvent))
     assert found == skew_of(events)
     assert {row.method for row in found} == {"reference", "round_trips", "assumed"}
     assert {row.method for row in found if row.cluster == "old"} == {"reference", "round_trips"}
+    assert {row.method for row in found if row.cluster == "older"} == {"reference", "round_trips"}
     assert sorted(rows_of(clocks.corrected(table, found), SilverEvent), key=str) == sorted(
         corrected(events, found), key=str
     )

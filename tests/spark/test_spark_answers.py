@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
@@ -21,6 +21,9 @@ from sparkjobs.report.findings import findings_for
 from sparkjobs.report.write import digest_of
 from sparkjobs.schemas import SilverEvent, spark_schema
 from tests.spark import chaos
+from tests.spark.bundles import write
+from tests.spark.simulate import Simulation
+from tests.spark.test_simulated import DIALECTS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -127,3 +130,23 @@ def test_whatever_the_events_every_table_is_that_of_the_local_engine(
     assert {name for name, rows in expected.items() if not rows} == empty
     assert any(one.acked for one in expected["leader_changes"])  # type: ignore[attr-defined]
     assert {one.what for one in expected["flapping"]} == {"broker", "leader", "isr"}  # type: ignore[attr-defined]
+
+
+@pytest.mark.java
+@pytest.mark.slow
+def test_of_kafka_before_2_6_who_did_what_and_how_long_it_took_is_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    from sparkjobs.answers.spark import answers_for
+
+    events: list[SilverEvent] = []
+    for version in ("0.8", "0.10", "1.1", "3.9"):
+        write(Simulation(1, dialect=DIALECTS[version](), partitions=4).run(faults=5), tmp_path / version, "TRACE")
+        events += ingest(survey(find_logs([str(tmp_path / version)]), version, Zones())).events
+    expected, found = local.answers_for(events), answers_for(frame_of(spark, events))
+    for name in ("leader_changes", "failovers", "rpc_latency", "coverage"):
+        assert found[name] == expected[name], name
+    latencies: Sequence[Any] = expected["rpc_latency"]
+    sides = {version: {one.side for one in latencies if one.cluster == version} for version in DIALECTS}
+    assert sides["0.8"] == sides["1.1"] == {"broker", "controller"}
+    assert (sides["0.10"], sides["3.9"]) == ({"broker"}, {"controller"})
+    slowest = {one.cluster for one in expected["failovers"] if one.slowest is not None}  # type: ignore[attr-defined]
+    assert slowest == {"0.8", "0.10", "1.1", "3.9"}

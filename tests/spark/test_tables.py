@@ -11,9 +11,9 @@ from sparkjobs.schemas import TABLES, Row, columns_of, spark_schema
 COLUMNS = {
     "bronze_files": (
         "file_id string, cluster string, paths array<string>, size_bytes bigint, kind string, layout string?, "
-        "wrapper string?, tz string, broker int?, first_ts bigint?, last_ts bigint?, lines bigint, "
-        "blocks array<bigint>, is_whole boolean, is_gzip boolean, is_text boolean, status string, trouble string?, "
-        "catalog_version int"
+        "wrapper string?, tz string, zones array<string>, broker int?, first_ts bigint?, last_ts bigint?, "
+        "lines bigint, blocks array<bigint>, is_whole boolean, is_gzip boolean, is_text boolean, status string, "
+        "trouble string?, catalog_version int"
     ),
     "silver_events": (
         "cluster string, dt string, event_id string, ts_raw string, ts_utc bigint, ts_adj bigint, skew_ms int?, "

@@ -41,6 +41,8 @@ def shown(rows: Sequence[msgspec.Struct], *names: str) -> list[tuple[Any, ...]]:
 
 
 def _short(name: str, value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_short(name, one) for one in value)
     return value - T0 if name.endswith("_ms") and value is not None and value >= T0 else value
 
 
