@@ -92,15 +92,15 @@ def s30_what_was_granted_was_done(history: History, known: Known) -> Iterator[Wr
 
 
 def s30_what_was_refused_was_not_done(history: History, known: Known) -> Iterator[Wrong]:
-    """What a controller did meanwhile, another call has to explain."""
+    """What a controller did meanwhile, another call has to explain. Whoever's answer was lost, and finds what somebody
+    else wrote over it, cannot know that it did it."""
     for call in history.calls:
         wish = _wish_of(call.detail)
         if call.outcome != "refused" or wish is None or isinstance(call.detail, UndrainAsked):
             continue
         path, is_done = wish
-        for before, after in known.changes(path):
-            if not (call.begun_ms <= after.at_ms <= (call.ended_ms or 0) and after.by_controller):
-                continue
+        meanwhile = [one for one in known.changes(path) if call.begun_ms <= one[1].at_ms <= (call.ended_ms or 0)]
+        for before, after in meanwhile if all(one.by_controller for _, one in meanwhile) else ():
             others = (one for one in history.calls if could_act_at(one, after.at_ms))
             is_new = is_done(after.data) and not is_done(before.data)
             if isinstance(call.detail, DrainAsked) and _asked_to_stop(history, call.detail.broker_id, after.at_ms):
