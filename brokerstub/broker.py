@@ -22,7 +22,7 @@ from brokerstub.fetch import Fetcher, Poster
 from brokerstub.heads import Heads, NotReadyError
 from brokerstub.isr import IsrKeeper
 from brokerstub.log_dirs import LogDirs
-from brokerstub.metadata import MetadataCache
+from brokerstub.metadata import MetadataCache, rows_in
 from brokerstub.notices import Notices
 from brokerstub.parts import OutOfOrderError, Parts, pieces
 from brokerstub.replicas import Change, Key, Replicas, Taken
@@ -180,6 +180,8 @@ class Broker:
             except OutOfOrderError as error:
                 log.warning("update_metadata.refused", reason=str(error))
                 return Answer(Code.INVALID_REQUEST)
+            if not request.full:
+                self._pass_on(self.replicas.take_metadata(rows_in(request)))
             changed_ids = [entry.id for entry in self.metadata.brokers if before.get(entry.id) != entry]
             for broker_id in changed_ids:
                 self.isr.on_broker(broker_id, self._clock_ms())

@@ -7,6 +7,7 @@ what would cost. It trusts the fencing that happened before, decides nothing, an
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 
 import msgspec
 import structlog
@@ -179,6 +180,13 @@ class MetadataCache:
             known = self._topics[told.topic] = topic
         if known.is_empty:
             del self._topics[told.topic]
+
+
+def rows_in(request: UndecodedStatesRequest) -> Iterator[tuple[str, PartitionRow]]:
+    """What it says, by topic id; nothing of a topic whose rows make no sense, which `_Topic` says."""
+    for topic in request.topics:
+        with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+            yield from ((topic.topic_id, row) for row in _rows_decoder.decode(topic.partitions))
 
 
 def _detached(request: UndecodedStatesRequest) -> UndecodedStatesRequest:

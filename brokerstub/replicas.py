@@ -182,7 +182,12 @@ class Replicas:
                     taken.refused.append(Refusal(topic.topic_id, stop.partition, code))
         return taken
 
-    def take_altered(self, topic_id: str, altered: AlteredRow) -> Change | None:
+    def take_metadata(self, told: Iterable[tuple[str, PartitionRow]]) -> list[Change]:
+        """Of what this broker leads: what it was granted, if the answer was lost or overtook the leadership."""
+        ours = ((topic_id, row) for topic_id, row in told if row.leader == self.broker_id)
+        return [change for one in ours if (change := self.take_altered(*one)) is not None]
+
+    def take_altered(self, topic_id: str, altered: AlteredRow | PartitionRow) -> Change | None:
         """What the controller says stands: adopted when it is about our leadership and newer than what we know."""
         key = topic_id, altered.partition
         row = self.told.get(key)

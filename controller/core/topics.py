@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from functools import partial
 from random import Random
 
-from controller.core.admin import topic_subject
+from controller.core.admin import DeletionQueued, DeletionWaits, topic_subject
 from controller.core.changes import Refused, TopicCreated, TopicFound, TopicGone, TopicWritten, Unreadable
 from controller.core.cluster import Cluster
 from controller.core.codes import Code
@@ -119,6 +119,10 @@ def _see_topic(context: Context, fact: TopicFact) -> Iterator[Decided]:
         return
     mended = {} if known is not None and _is_whole(known) else _mended(cluster, fact, known)
     yield from _written_back(context, fact, known, mended)
+    if known is None and _is_to_go(cluster, fact):
+        yield 2, DeletionQueued(fact.name, cluster.duties.deletions[fact.name].abandon_offline, is_held=False)
+        yield 2, DeletionWaits(fact.name, None)  # for nothing any more: it goes on as time passes
+        return
     if known is not None and cluster.duties.is_leaving(fact.name):
         return
     placed = {} if known is None else assignment_of(known)
@@ -126,6 +130,13 @@ def _see_topic(context: Context, fact: TopicFact) -> Iterator[Decided]:
         # also those believed already whose first leadership met a conflict
         if known is None or number not in known.partitions or _is_unled(cluster, known, number):
             yield from _lead_first(context, fact.name, number, wanted)
+
+
+def _is_to_go(cluster: Cluster, fact: TopicFact) -> bool:
+    """Whether a topic that makes sense at last is deleted at once: an earlier term may have erased states already, and
+    to lead it first would begin its leader epochs anew."""
+    is_moving = any(one.adding or one.removing for one in fact.assignment.values())
+    return cluster.delete_enabled and fact.name in cluster.duties.deletions and not is_moving
 
 
 def _is_unled(cluster: Cluster, topic: Topic, number: int) -> bool:

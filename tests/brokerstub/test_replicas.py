@@ -199,6 +199,15 @@ def test_what_stands_is_adopted_if_it_is_ours_and_newer(
     assert replicas.told[KEY].isr == ((1,) if is_adopted else (1, 2, 3))
 
 
+def test_what_a_leader_was_granted_it_also_hears_with_everybody_else(replicas: Replicas) -> None:
+    """Its answer overtook the leadership that it was about: the leader asked for nobody any more, and two of them
+    stayed out of the ISR for good (found by `make simulate SEED=440363765`)."""
+    take(replicas, row(epoch=3, version=5))
+    granted = row(epoch=3, isr=(1,), version=6)
+    [change] = replicas.take_metadata([("id-orders", granted), ("id-orders", row(1, 2, epoch=3, version=6))])
+    assert (change.key, replicas.told[KEY].isr, replicas.take_metadata([("id-orders", granted)])) == (KEY, (1,), [])
+
+
 def test_rows_are_cut_into_pieces_in_order() -> None:
     bodies = [[topic(row(0), row(1), row(2)), topic(row(0), topic_id="b")], [topic(row(3), row(4))]]
     cut = [[(one.topic_id, each.partition) for one in piece for each in one.partitions] for piece in pieces(bodies, 2)]

@@ -7,9 +7,21 @@ from __future__ import annotations
 
 from controller.core.changes import StateDecided
 from controller.core.codes import Code
-from controller.core.events import AlterPartitionAsked, StatesSeen
-from tests.builders import EPOCH, a_broker, a_cluster, a_leadership, a_state_fact, a_wish, settle, topic_id_of
+from controller.core.events import AlterPartitionAsked, DeletionsSeen, StatesSeen, TimePassed, TopicsSeen
+from tests.builders import (
+    EPOCH,
+    LOADED,
+    a_broker,
+    a_cluster,
+    a_leadership,
+    a_state_fact,
+    a_topic_fact,
+    a_wish,
+    settle,
+    topic_id_of,
+)
 
+LATER = LOADED + 20
 EARLIER = a_leadership(1, [1], 5, controller_epoch=EPOCH - 1)
 
 
@@ -48,3 +60,16 @@ def test_what_somebody_else_writes_in_this_term_is_no_find() -> None:
     state = a_leadership(1, [1], 5, controller_epoch=EPOCH)
     [line] = settle(cluster, StatesSeen([a_state_fact("orders", 0, state, 3)])).lines
     assert (line.reason, line.controller_epoch) == ("written by somebody else", EPOCH)
+
+
+def test_a_topic_that_makes_sense_too_late_is_deleted_and_not_led_first() -> None:
+    """An earlier term had erased its states; they were made anew, with leader epochs from 0 (SEED=440364574)."""
+    cluster = a_cluster(live=(1, 2))
+    settle(cluster, TopicsSeen([a_topic_fact("orders", [1, 2], trouble="nonsense", zxid=LATER)], LATER))
+    settle(cluster, DeletionsSeen({"orders": False}, LATER))
+    assert cluster.duties.deletions["orders"].waits_for == "its znode makes no sense"
+    settled = settle(cluster, TopicsSeen([a_topic_fact("orders", [1, 2], version=1, zxid=LATER + 1)], LATER + 1))
+    assert not any(isinstance(change, StateDecided) for change in settled.changes)
+    assert cluster.duties.is_leaving("orders")
+    [telling] = settle(cluster, TimePassed()).tellings
+    assert sorted(telling.stops) == [1, 2]

@@ -71,17 +71,18 @@ def _was_registered(known: Known, broker_id: int, epoch: int, from_ms: int, unti
 
 
 def s27_who_may_stop_leads_nothing_that_others_could(history: History, known: Known) -> Iterator[Wrong]:
-    """Nothing that has another replica, that is, except what is being deleted, and what made no sense: what a
-    controller cannot read it cannot hand over."""
+    """Nothing that has another replica, that is, except what is being deleted, and what made no sense in that term:
+    what a controller cannot read it cannot hand over, and that it was put right it may hear later."""
     done = [
         one
         for one in history.askings
         if one.kind == "controlled-shutdown" and one.error_code == 0 and not one.remaining
     ]
     for asking in done:
+        claimed_ms = max((at_ms for *_, at_ms in known.claims if at_ms <= asking.at_ms), default=0)
         for led in _led_by(asking, known):
             marker = known.stood(f"/admin/delete_topics/{led.key[0]}", asking.at_ms - SLACK_MS, asking.at_ms)
-            topic = known.stood(f"/brokers/topics/{led.key[0]}", asking.at_ms - SLACK_MS, asking.at_ms)
+            topic = known.stood(f"/brokers/topics/{led.key[0]}", claimed_ms - SLACK_MS, asking.at_ms)
             if any(one.data is not None and topic_of(one.data, 0) is None for one in topic):
                 continue
             if len(led.replicas) > 1 and not any(one.data is not None for one in marker):

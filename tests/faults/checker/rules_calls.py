@@ -105,6 +105,8 @@ def s30_what_was_refused_was_not_done(history: History, known: Known) -> Iterato
             is_new = is_done(after.data) and not is_done(before.data)
             if isinstance(call.detail, DrainAsked) and _asked_to_stop(history, call.detail.broker_id, after.at_ms):
                 continue  # a broker that stops asks for its own drain
+            if isinstance(call.detail, DrainAsked) and meanwhile[-1][1].data is None:
+                continue  # granted, and over when the broker went, before the answer
             if isinstance(call.detail, ConfigAsked) and after.data is None:
                 continue  # it went with its topic
             if is_new and not any((_wish_of(one.detail) or ("",))[0] == path for one in others):
