@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
+import numpy.ma  # `np.unique` asks for it: loaded here, not by every member anew
 
 from sparkjobs.answers import receipts, rules
 from sparkjobs.answers.conclude import facts_for
