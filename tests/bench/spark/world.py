@@ -23,6 +23,7 @@ def write_logs(folder: Path, lines: int, seed: int = 1) -> int:
         own = range(broker - 1, PARTITIONS, BROKERS)
         count = lines // BROKERS
         with (folder / f"broker{broker}-state-change.log").open("w", encoding="utf-8") as file:
+            file.write(_begun(broker, own[0]))
             number = 0
             while number < count:
                 partition, epoch = draw.choice(own), number // 20
@@ -39,6 +40,16 @@ def _header(number: int) -> str:
     minutes, second = divmod(_START_S + second, 60)
     hour, minute = divmod(minutes, 60)
     return f"[2026-11-{18 + hour // 24:02} {hour % 24:02}:{minute:02}:{second:02},{milli:03}]"
+
+
+def _begun(broker: int, partition: int) -> str:
+    """By such lines brokers since 2.6 are known: without one the work of Kafka before them is done, which is more."""
+    name = f"topic-{partition % 40}-{partition // 40}"
+    return (
+        f"{_header(0)} INFO [Broker id={broker}] Follower {name} starts at leader epoch 0 from offset 0 with "
+        "partition epoch 0 and high watermark 0. Current leader is 3. Previous leader None and previous leader epoch "
+        "was -1. (state.change.logger)\n"
+    )
 
 
 def _outage(broker: int, number: int, partition: int, epoch: int) -> tuple[str, str]:
