@@ -119,7 +119,7 @@ def _see_topic(context: Context, fact: TopicFact) -> Iterator[Decided]:
         return
     mended = {} if known is not None and _is_whole(known) else _mended(cluster, fact, known)
     yield from _written_back(context, fact, known, mended)
-    if known is None and _is_to_go(cluster, fact):
+    if fact.name not in cluster.topics and _is_to_go(cluster, fact):
         yield 2, DeletionQueued(fact.name, cluster.duties.deletions[fact.name].abandon_offline, is_held=False)
         yield 2, DeletionWaits(fact.name, None)  # for nothing any more: it goes on as time passes
         return
