@@ -73,7 +73,7 @@ class Broker:
         self.controller_epoch = -1
         """The highest seen, over all incarnations."""
         self.metadata = MetadataCache(cluster_id, broker_id, config.inter_broker_listener_name)
-        self._newest = (-1, -1)
+        self._newest = (-1, -1, -1)
         """Controller epoch and number of the newest event that this incarnation was told of."""
         self._clock_ms = clock_ms
         self._wall_clock_ms = wall_clock_ms
@@ -111,7 +111,7 @@ class Broker:
         if broker_epoch == self.broker_epoch:
             return
         self.broker_epoch = broker_epoch
-        self._newest = (-1, -1)
+        self._newest = (-1, -1, -1)
         self.replicas.begin()
         self.sessions.begin()
         self.isr.begin(broker_epoch)

@@ -21,9 +21,11 @@ class Heads(msgspec.Struct, frozen=True):
     controller_epoch: int
     broker_epoch: int
     event_id: str | None = None
+    #: the number of the attempt among all of its sender's; 0 of who does not count
+    sequence: int = 0
 
     @property
-    def place(self) -> tuple[int, int] | None:
+    def place(self) -> tuple[int, int, int] | None:
         """Where the request stands in the order of what controllers tell; None when it does not say."""
         match = _EVENT_ID.fullmatch(self.event_id or "")
-        return None if match is None else (int(match[1]), int(match[2]))
+        return None if match is None else (int(match[1]), int(match[2]), self.sequence)

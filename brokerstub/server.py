@@ -167,6 +167,7 @@ def _heads_of(request: web.Request) -> Heads:
         controller_epoch=_number(request, wire.CONTROLLER_EPOCH),
         broker_epoch=_number(request, wire.BROKER_EPOCH),
         event_id=request.headers.get(wire.EVENT_ID),
+        sequence=_number(request, wire.SEQUENCE) if wire.SEQUENCE in request.headers else 0,
     )
 
 

@@ -77,11 +77,11 @@ class Signer:
         headers = {"Content-Type": "application/json", **more}
         if sender.epoch is not None:
             headers[wire.SENDER] = f"{sender.broker_id} {sender.epoch}"
+        headers[wire.SEQUENCE] = str(next(self._numbers))  # signed or not: late copies are told by it
         if self._key is None:
             return headers
         headers[wire.RECEIVER] = str(receiver.broker_id)
         headers[wire.BROKER_EPOCH] = str(receiver.epoch)
-        headers[wire.SEQUENCE] = str(next(self._numbers))
         headers[wire.BODY_SHA256] = hashlib.sha256(body).hexdigest()
         headers[wire.SIGNATURE] = _signature(self._key, method, URL(url).raw_path_qs, headers.items())
         return headers

@@ -132,9 +132,17 @@ class Controller:
         return app
 
     async def tell(
-        self, node: Node, path: str, request: object, *, epoch: int | None = None, event: str = "1-5"
+        self,
+        node: Node,
+        path: str,
+        request: object,
+        *,
+        epoch: int | None = None,
+        event: str = "1-5",
+        sequence: int | None = None,
     ) -> Told:
-        heads = {
+        heads = {} if sequence is None else {wire.SEQUENCE: str(sequence)}
+        heads |= {
             wire.CONTROLLER_ID: "9",
             wire.CONTROLLER_EPOCH: str(self.epoch),
             wire.BROKER_EPOCH: str(node.broker.broker_epoch if epoch is None else epoch),

@@ -107,6 +107,17 @@ async def test_a_request_that_comes_after_later_ones_changes_nothing(peer: Peer)
     assert await peer.tell(peer.node, wire.LEADER_AND_ISR, ROWS, event="7-1") == OBEYED
 
 
+async def test_an_attempt_that_comes_after_a_later_one_about_the_same_event_changes_nothing(peer: Peer) -> None:
+    """A full list came late and brought a replica back that the next request had deleted (SEED=181219515)."""
+    full = StatesRequest(full=True, topics=ROWS.topics)
+    assert await peer.tell(peer.node, wire.LEADER_AND_ISR, full, event="7-20", sequence=4) == OBEYED
+    stop = StopReplicaRequest([TopicStops("orders", "id-orders", [StopRow(0, 3, True)])])
+    assert await peer.tell(peer.node, wire.STOP_REPLICA, stop, event="7-20", sequence=6) == OBEYED
+    refused = (200, Code.INVALID_REQUEST, [])
+    assert await peer.tell(peer.node, wire.LEADER_AND_ISR, full, event="7-20", sequence=4) == refused
+    assert KEY not in peer.node.broker.replicas.held
+
+
 async def test_only_refused_partitions_are_answered(peer: Peer) -> None:
     assert await peer.tell(peer.node, wire.LEADER_AND_ISR, ROWS) == OBEYED
     older = StatesRequest(topics=[topic(row(0, epoch=2), row(1), row(2, replicas=(2, 3)))])

@@ -160,7 +160,8 @@ def test_under_rpc_a_broker_asks_for_itself_and_elsewhere_never(path: str, role:
 
 def test_without_a_secret_nothing_is_signed() -> None:
     headers = signed(Signer())
-    assert headers == {"Content-Type": "application/json", "Klamm-Sender": "2 200", "Klamm-Controller-Epoch": "7"}
+    plain = {"Content-Type": "application/json", "Klamm-Sender": "2 200", "Klamm-Controller-Epoch": "7"}
+    assert headers == plain | {"Klamm-Sequence": "1"}
     assert not Verifier((), lambda: OWN).demands
 
 

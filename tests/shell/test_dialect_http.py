@@ -162,6 +162,7 @@ async def test_what_differs_per_broker_travels_in_headers_and_the_answer_comes_b
         "Klamm-Controller-Epoch": "7",
         "Klamm-Broker-Epoch": "41",
         "Klamm-Event-Id": "7-12",
+        "Klamm-Sequence": "1",
     }
     assert seen[0].content_type == "application/json"
 

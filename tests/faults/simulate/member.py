@@ -295,4 +295,5 @@ def _heads(headers: Mapping[str, str]) -> Heads:
         int(headers[wire.CONTROLLER_EPOCH]),
         int(headers[wire.BROKER_EPOCH]),
         headers.get(wire.EVENT_ID),
+        int(headers.get(wire.SEQUENCE, "0")),
     )
