@@ -105,12 +105,19 @@ def s30_what_was_refused_was_not_done(history: History, known: Known) -> Iterato
             is_new = is_done(after.data) and not is_done(before.data)
             if isinstance(call.detail, DrainAsked) and _asked_to_stop(history, call.detail.broker_id, after.at_ms):
                 continue  # a broker that stops asks for its own drain
+            if isinstance(call.detail, GrowTopicAsked) and _is_going(known, call.detail.name, call):
+                continue  # it grew, and before its new partitions were led it was to be deleted
             if isinstance(call.detail, DrainAsked) and meanwhile[-1][1].data is None:
                 continue  # granted, and over when the broker went, before the answer
             if isinstance(call.detail, ConfigAsked) and after.data is None:
                 continue  # it went with its topic
             if is_new and not any((_wish_of(one.detail) or ("",))[0] == path for one in others):
                 yield None, f"{call.what} {call.subject} was refused, and {path} says that it was done"
+
+
+def _is_going(known: Known, topic: str, call: Call) -> bool:
+    markers = known.stood(f"/admin/delete_topics/{topic}", call.begun_ms, call.ended_ms or 0)
+    return any(one.data is not None for one in markers)
 
 
 def _asked_to_stop(history: History, broker_id: int, by_ms: int) -> bool:
