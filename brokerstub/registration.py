@@ -155,11 +155,19 @@ async def register(
     earlier_session_ids: Container[int] = (),
     patience_ms: int | None = None,
 ) -> int:
-    """Register under this session; the broker epoch. Waits for a foreign owner to go, then DuplicateBrokerError."""
+    """Register under this session; the broker epoch. Waits for a foreign owner to go, then DuplicateBrokerError. The
+    wait begins anew with each connection: while ZooKeeper was away it ended no session, and a new leader gives each a
+    whole time-out again."""
     if patience_ms is None:
         patience_ms = int(PATIENCE_IN_SESSION_TIMEOUTS * zk.session_timeout_ms)
-    path, deadline, now = broker_path(broker_id), None, asyncio.get_running_loop().time
-    async with _told_of_changes(zk, path) as changed:
+    path, now = broker_path(broker_id), asyncio.get_running_loop().time
+    deadline: float | None = None
+
+    def on_state(state: SessionState) -> None:
+        nonlocal deadline
+        deadline = None if state is SessionState.SUSPENDED else deadline
+
+    async with _told_of_changes(zk, path, on_state) as changed:
         while True:
             changed.clear()
             try:
@@ -206,7 +214,9 @@ async def _try_to_register(
 
 
 @asynccontextmanager
-async def _told_of_changes(zk: ZooKeeper, path: str | None = None) -> AsyncIterator[asyncio.Event]:
+async def _told_of_changes(
+    zk: ZooKeeper, path: str | None = None, and_tell: Callable[[SessionState], None] = lambda state: None
+) -> AsyncIterator[asyncio.Event]:
     """An event that is set when the session's state changes or a watch on `path` fires."""
     changed = asyncio.Event()
 
@@ -216,6 +226,7 @@ async def _told_of_changes(zk: ZooKeeper, path: str | None = None) -> AsyncItera
 
     def on_state(state: SessionState) -> None:
         changed.set()
+        and_tell(state)
 
     zk.on_watch(on_watch)
     zk.on_state(on_state)

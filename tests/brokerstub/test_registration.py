@@ -171,6 +171,26 @@ async def test_a_foreign_owner_that_goes_while_we_are_cut_off_is_noticed(
     assert registering.result() == server.history[-1].zxid
 
 
+async def test_while_zookeeper_is_away_nobody_is_taken_for_a_duplicate(
+    server: FakeZooKeeper, client: FakeClient
+) -> None:
+    """It ended no session meanwhile: a broker that waited for its own earlier one gave up (chaos SEED=47.18)."""
+    patience_ms = 300
+    foreign = await server.connect()
+    await register(foreign, 1, data)
+    async with asyncio.TaskGroup() as tasks:
+        registering = tasks.create_task(register(client, 1, data, patience_ms=patience_ms))
+        await until_waiting(client)
+        server.disconnect(client)
+        await asyncio.sleep(patience_ms / 1_000)  # all of it passes
+        readings = client.calls.count("exists")
+        server.reconnect(client)
+        await eventually(lambda: client.calls.count("exists") > readings or registering.done())
+        await asyncio.sleep(0)
+        server.expire(foreign)
+    assert registering.result() == server.history[-1].zxid
+
+
 @pytest.mark.parametrize("fault", ["lose_next_answer", "lose_next_request"])
 @pytest.mark.parametrize("call", ["sync", "exists", "create"])
 async def test_whatever_is_lost_there_is_one_registration_and_it_is_ours(
