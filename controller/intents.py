@@ -38,6 +38,13 @@ class Intent(msgspec.Struct, gc=False):
     def paths(self) -> list[str]:
         return [write.path for write in self.wanted]
 
+    def proofs_in(self, nodes: Mapping[str, Node | None]) -> Iterator[Node]:
+        """Znodes as only this can have left them."""
+        for write in self.wanted:
+            node = nodes[write.path]
+            if isinstance(write, Set) and node is not None and is_visible(write, node):
+                yield node
+
 
 def intents_for(cluster: Cluster, changes: Sequence[Change], stood: dict[int, Committed]) -> Iterator[Intent]:
     """What is to be written for a step; a change that needs no write stands. What one transaction ensures, those that

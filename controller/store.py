@@ -22,7 +22,7 @@ from controller.claim import Claim
 from controller.config import Limits
 from controller.core.changes import Change, Committed
 from controller.core.cluster import Cluster
-from controller.core.writes import Check, Op
+from controller.core.writes import Check, Create, Op, Set
 from controller.core.znodes import CONTROLLER, CONTROLLER_EPOCH, Remove, RemoveBelow, Write
 from controller.intents import Intent, intents_for, is_visible, ops_for, renewed
 from controller.metrics import Meters
@@ -202,15 +202,20 @@ class Store:
                 await connected(self._zk)
 
     async def _find_out(self, batch: Sequence[Intent]) -> dict[int, Committed]:
-        """The answer was lost: what landed is what can be seen. A transaction lands whole."""
+        """The answer was lost: what landed is what can be seen. A transaction lands whole, so where some of it was
+        overwritten since, the rest tells."""
         await connected(self._zk)
         nodes = await self._read([path for intent in batch for path in intent.paths])
         landed = {}
+        told_by = next((node for one in batch for node in one.proofs_in(nodes)), None)
         for intent in batch:
             write = intent.wanted[-1]
             node = nodes[write.path]
             if is_visible(write, node):
                 version, zxid = (None, 0) if node is None else (node.stat.version, node.stat.mzxid)
                 landed[intent.index] = Committed(intent.change, version, zxid)
+            elif told_by is not None:
+                version = write.version + 1 if isinstance(write, Set) else 0 if isinstance(write, Create) else None
+                landed[intent.index] = Committed(intent.change, version, told_by.stat.mzxid)
         log.info("commit.resolved", changes=len(batch), landed=len(landed))
         return landed

@@ -129,6 +129,29 @@ async def test_a_topic_of_many_transactions_meets_no_conflict_over_the_znode_the
     assert all(state_of(server, "orders", number) for number in range(20))
 
 
+async def test_of_a_transaction_whose_answer_was_lost_what_was_overwritten_is_known_by_the_rest() -> None:
+    """A tool wrote over the topic in the same moment: a reassignment that stood was taken for refused, and nobody was
+    told of it (make simulate SEED=42737232)."""
+    server = await a_server()
+    zk = await with_topic(server)
+    other = await server.connect()
+    store, _ = await a_store(server, zk)
+    cluster = a_belief(2)
+    await store.commit(cluster, [a_change(0), a_change(1)], cluster.apply)
+
+    async def lose_the_answer(client: FakeClient, call: str) -> None:
+        if client is zk and call == "transact":
+            client.lose_next_answer()
+        elif client is zk and call == "sync":  # now it looks what landed
+            await other.set("/brokers/topics/orders/partitions/1/state", b"nonsense", -1)
+
+    server.on_request = lose_the_answer
+    known = PartitionStatus.ONLINE
+    changes = [StateDecided("orders", one, Leadership(2, 1, (2,), 1), known, known, "test") for one in (0, 1)]
+    result = await store.commit(cluster, changes, nothing_more)
+    assert [(one.change, one.version) for one in result.committed] == [(change, 1) for change in changes]
+
+
 async def test_a_claim_whose_answer_was_lost_is_known_to_be_ours() -> None:
     server = await a_server()
     zk = await server.connect()
