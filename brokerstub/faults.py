@@ -50,16 +50,24 @@ def write_faults(path: Path, faults: Faults) -> None:
 
 
 async def watch_faults(path: Path, on_faults: Callable[[Faults], None]) -> None:
-    """Tell of the file's content now, and whenever it was replaced."""
+    """Tell of the file's content now, and whenever it was replaced. What cannot be read now is read again."""
     seen: tuple[int, int] | None = (0, 0)
+    is_unread = False
     while True:
         stamp = _stamp_of(path)
         if stamp != seen:
-            seen = stamp
             try:
-                on_faults(read_faults(path))
+                faults = read_faults(path)
             except msgspec.MsgspecError as error:
                 log.warning("faults.ignored", path=str(path), reason=str(error))
+                seen = stamp
+            except OSError as error:  # no files are left
+                if not is_unread:
+                    log.warning("faults.unread", path=str(path), reason=str(error))
+                is_unread = True
+            else:
+                seen, is_unread = stamp, False
+                on_faults(faults)
         await asyncio.sleep(POLL_INTERVAL_MS / 1_000)
 
 

@@ -38,10 +38,15 @@ def on_undrain_asked(context: Context, event: UndrainAsked) -> Iterator[Work]:
 
 def on_time_passed(context: Context) -> Iterator[Work]:
     """What nobody else could lead when a drain was granted, somebody may lead by now. A partition is decided once,
-    however many of its replicas drain."""
+    however many of its replicas drain. And a drain goes whose end did not stand when its registration was over: the
+    broker's next life would be taken for draining."""
     seen: set[tuple[str, int]] = set()
     for broker_id, drain in sorted(context.cluster.duties.drains.items()):
-        if broker_id in context.cluster.live_ids:
+        broker = context.cluster.brokers.get(broker_id)
+        if broker is None or broker.epoch != drain.epoch:
+            run = partial(ended_with, context, broker_id, "registration over")
+            yield Work(broker_subject(broker_id), run)
+        else:
             yield from _left(context, DrainAsked(broker_id, is_shutdown=drain.is_shutdown), seen)
 
 

@@ -215,6 +215,19 @@ async def test_a_partition_that_is_held_back_is_not_fetched_until_it_is_released
     assert peer.node.broker.replicas.told[KEYS[3]].leader == 3
 
 
+async def test_a_file_that_cannot_be_read_now_is_read_again(tmp_path: Path) -> None:
+    """No files were left to open, and the broker ended (chaos SEED=47.22). A folder can be seen and not read, too."""
+    path, seen = tmp_path / "faults.json", list[Faults]()
+    path.mkdir()
+    watching = asyncio.ensure_future(watch_faults(path, seen.append))
+    await asyncio.sleep(0)
+    assert not watching.done()
+    path.rmdir()
+    write_faults(path, BROKEN_1)
+    await eventually(lambda: seen[-1:] == [BROKEN_1])
+    watching.cancel()
+
+
 async def test_the_file_is_watched_and_what_makes_no_sense_is_passed_over(tmp_path: Path) -> None:
     path, seen = tmp_path / "faults.json", list[Faults]()
     watching = asyncio.ensure_future(watch_faults(path, seen.append))

@@ -105,8 +105,8 @@ def s30_what_was_refused_was_not_done(history: History, known: Known) -> Iterato
             is_new = is_done(after.data) and not is_done(before.data)
             if isinstance(call.detail, DrainAsked) and _asked_to_stop(history, call.detail.broker_id, after.at_ms):
                 continue  # a broker that stops asks for its own drain
-            if isinstance(call.detail, GrowTopicAsked) and _is_going(known, call.detail.name, call):
-                continue  # it grew, and before its new partitions were led it was to be deleted
+            if isinstance(call.detail, CreateTopicAsked | GrowTopicAsked) and _is_going(known, call.detail.name, call):
+                continue  # it was made or grew, and before that was led it was to be deleted
             if isinstance(call.detail, DrainAsked) and meanwhile[-1][1].data is None:
                 continue  # granted, and over when the broker went, before the answer
             if isinstance(call.detail, ConfigAsked) and after.data is None:

@@ -13,9 +13,11 @@ from typing import Any, Final
 
 from tests.faults.checker.history import SLACK_MS, History, Rpc
 from tests.faults.checker.known import Known, RunRule, Written
+from tests.faults.checker.replay import topic_of
 from tests.faults.checker.writers import Wrong
 
 REMOVED: Final = -2
+_NEVER: Final = 1 << 62
 RPC_TIMEOUT_MS: Final = 30_000
 #: faults after which moments cannot be compared, or requests are older than any time-out
 TAMPERED: Final = ("jump clock", "slow link", "double", "silence")
@@ -192,7 +194,8 @@ def s34_lines_say_what_was_written(history: History, known: Known) -> Iterator[W
 
 
 def _must_be_recorded(one: Written, known: Known, last_epoch: int, seen: set[int]) -> bool:
-    """Not what its writer had no time to write down, if it was gone before a successor could find it."""
+    """Not what its writer had no time to write down, if it was gone before a successor could find it, or made no sense
+    to that one."""
     epoch = one.state.controller_epoch
     later = [claim for claim in known.claims if claim[0] > epoch]
     if not later:
@@ -200,6 +203,10 @@ def _must_be_recorded(one: Written, known: Known, last_epoch: int, seen: set[int
     ends_at = next((each for each in known.written if each.key == one.key and each.zxid > one.zxid), None)
     next_loaded = next((claim for claim in later if claim[0] in seen), None)
     if next_loaded is None or known.is_gone_since(one):
+        return False
+    until = min((zxid for number, _, zxid, _ in later if number > next_loaded[0]), default=_NEVER)
+    topics = known.standing(f"/brokers/topics/{one.key[0]}", next_loaded[2], until)
+    if any(value.data is not None and topic_of(value.data, 0) is None for value in topics):
         return False
     return ends_at is None or ends_at.state.controller_epoch != epoch or ends_at.zxid > next_loaded[2]
 
