@@ -43,8 +43,9 @@ def lines_of(folder: Path) -> list[dict[str, Any]]:
 
 
 def json_lines(path: Path) -> list[dict[str, Any]]:
-    """The last one may be in the making, or torn by a kill."""
-    said = [json_of(raw) for raw in path.read_bytes().splitlines()] if path.exists() else []
+    """The last one may be in the making, or torn by a kill; where a fault put a folder in the file's place, there are
+    none."""
+    said = [json_of(raw) for raw in path.read_bytes().splitlines()] if path.is_file() else []
     return [line for line in said if isinstance(line, dict)]
 
 
