@@ -87,5 +87,12 @@ async def test_a_state_changed_by_another_hand_and_announced_is_taken_in(cluster
 
     await until(are_removed, "the notifications are removed")
     await until(cluster.is_agreed, "every broker was told")
-    assert await cluster.state_znodes("orders", [0]) == {0: (shrunk, version + 1)}
-    assert [(await broker.told())["orders", 0].isr for broker in cluster.running] == [(1, 3)] * 3
+    # the leader hears of it with everybody else, and asks for who fetches from it all the time
+    grown = shrunk | {"isr": [1, 3, 2]}
+    await until(lambda: has_state(cluster, (grown, version + 2)), "its leader takes it in, too")
+    await until(cluster.is_agreed, "every broker was told")
+    assert [(await broker.told())["orders", 0].isr for broker in cluster.running] == [(1, 3, 2)] * 3
+
+
+async def has_state(cluster: Cluster, wanted: tuple[Any, int]) -> bool:
+    return await cluster.state_znodes("orders", [0]) == {0: wanted}

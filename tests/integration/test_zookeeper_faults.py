@@ -179,7 +179,8 @@ async def expire_by(broker: Broker, session: int, ensemble: Ensemble, leader: Zo
     log = leader.data_dir / "zookeeper.log"
     await until(lambda: f"Expiring session {session:#x}" in log.read_text(), "the session expires")
     broker.proxies[ensemble.servers.index(leader)].heal()
-    await until(lambda: any(one["state"] == "lost" for one in broker.log("session.changed")), "the broker is told")
+    told = {"session": f"{session:#x}", "state": "lost"}
+    await until(lambda: any(told.items() <= one.items() for one in broker.log("session.changed")), "the broker is told")
 
 
 async def forget_the_end(ensemble: Ensemble, leader: ZooKeeperServer) -> None:
