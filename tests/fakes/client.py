@@ -226,8 +226,6 @@ class FakeClient:
             async with self._line:
                 if self._server.on_request is not None:
                     await self._server.on_request(self, name)
-                    if fault is None:  # it may ask for one for this very request
-                        fault, self._fault = self._fault, None
                 if not self._server.has_session(self):
                     self.disconnect()
                     self.lose()

@@ -139,13 +139,12 @@ async def test_of_a_transaction_whose_answer_was_lost_what_was_overwritten_is_kn
     cluster = a_belief(2)
     await store.commit(cluster, [a_change(0), a_change(1)], cluster.apply)
 
-    async def lose_the_answer(client: FakeClient, call: str) -> None:
-        if client is zk and call == "transact":
-            client.lose_next_answer()
-        elif client is zk and call == "sync":  # now it looks what landed
+    async def write_nonsense(client: FakeClient, call: str) -> None:
+        if client is zk and call == "sync":  # now it looks what landed
             await other.set("/brokers/topics/orders/partitions/1/state", b"nonsense", -1)
 
-    server.on_request = lose_the_answer
+    server.on_request = write_nonsense
+    zk.lose_next_answer()
     known = PartitionStatus.ONLINE
     changes = [StateDecided("orders", one, Leadership(2, 1, (2,), 1), known, known, "test") for one in (0, 1)]
     result = await store.commit(cluster, changes, nothing_more)
@@ -158,7 +157,8 @@ async def test_a_claim_whose_answer_was_lost_is_known_to_be_ours() -> None:
     await zk.create("/controller_epoch", b"4")
 
     async def lose_the_claims_answer(client: FakeClient, call: str) -> None:
-        if call == "transact":
+        if call == "get":  # the transaction is next
+            server.on_request = None
             client.lose_next_answer()
 
     server.on_request = lose_the_claims_answer
