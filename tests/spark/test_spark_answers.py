@@ -150,3 +150,15 @@ def test_of_kafka_before_2_6_who_did_what_and_how_long_it_took_is_the_same(spark
     assert (sides["0.10"], sides["3.9"]) == ({"broker"}, {"controller"})
     slowest = {one.cluster for one in expected["failovers"] if one.slowest is not None}  # type: ignore[attr-defined]
     assert slowest == {"0.8", "0.10", "1.1", "3.9"}
+
+
+@pytest.mark.java
+@pytest.mark.slow
+def test_what_is_kept_for_a_while_is_released(spark: SparkSession) -> None:
+    from sparkjobs.spark.frames import released
+
+    with released() as keep:
+        frame = keep(spark.range(3))
+        assert frame.count() == 3
+        assert frame.storageLevel.useMemory
+    assert not frame.storageLevel.useMemory
