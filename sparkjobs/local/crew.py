@@ -6,6 +6,7 @@ standard error, and its caller gets a `CrewError`. `Alone` is the same without p
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -134,6 +135,7 @@ def _serve(questions: Connection, others: Sequence[Connection]) -> None:
     for other in others:
         other.close()
     _keep_freed_memory()
+    gc.disable()  # rows and events hold no circles; to look for some among all of them costs a twentieth of the work
     kept: Kept = {}
     while True:
         try:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 from zipfile import ZipFile
 
 from sparkjobs.files import BLOCK_BYTES
+from sparkjobs.spark.archive import options_to_use
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,6 +33,7 @@ REQUIRED: Final = {
     "spark.sql.files.ignoreMissingFiles": "true",
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
 }
+JAVA_OPTIONS: Final = "spark.driver.defaultJavaOptions"
 #: a heap that stays as small as what is in it, and grows up to its limit only for what is needed: by itself Java takes
 #: all that it may before it looks for what it could let go. And a query whose thread is gone is waited for in vain
 _JAVA: Final = (
@@ -53,7 +55,7 @@ PREFERRED: Final = {
     "spark.driver.memory": "1g",
     # what each table takes at least that a plan joins with, however small it is; by itself an eightieth of the heap
     "spark.buffer.pageSize": "1m",
-    "spark.driver.defaultJavaOptions": _JAVA,
+    JAVA_OPTIONS: _JAVA,
 }
 #: on one machine, besides; a cluster has more cores, and Spark puts small partitions together by itself
 OF_ONE_MACHINE: Final = {"spark.sql.shuffle.partitions": "4"}
@@ -101,6 +103,7 @@ def settings_for(master: str | None, told: Mapping[str, str]) -> dict[str, str]:
     """`told`: what spark-submit has said."""
     where = master or told.get("spark.master", "local")
     preferred = PREFERRED | (OF_ONE_MACHINE if where.startswith("local") else {})
+    preferred |= {JAVA_OPTIONS: f"{_JAVA} {options_to_use()}".rstrip()}
     return {name: told.get(name, value) for name, value in preferred.items()} | REQUIRED | _reachable(master)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 import sys
@@ -42,7 +43,7 @@ OF_REAL_BROKERS = {"controller", "takeover", "handback"}
 #: of `sparkjobs`, handed on to them as a process of their own
 OF_THE_JOBS = {"report", "logs"}
 #: those that start Spark
-OF_SPARK = {"logs ingest", "logs stream"}
+OF_SPARK = {"logs ingest", "logs stream", "logs warmup"}
 KLAMM = str(Path(sys.executable).with_name("klamm"))
 PLAN = '{"version":1,"partitions":[{"topic":"orders","partition":0,"replicas":[2,1,3]}]}'
 
@@ -95,6 +96,7 @@ def test_the_example_of_every_job_runs_as_it_stands(name: str, command: click.Co
 
     def done(*words: str) -> str:
         told = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 400}
+        told["env"] = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
         process = subprocess.run([KLAMM, *words], check=False, **told)
         assert process.returncode == 0, f"{words}: {process.stdout}{process.stderr}"
         return process.stdout
