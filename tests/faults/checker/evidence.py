@@ -15,6 +15,8 @@ from brokerstub.lab.zookeeper import ZooKeeperServer
 from tests.faults.checker.history import Fault, History, Rpc, from_operations, json_of
 
 LOG = "state-change.log"
+#: what a process logs when a term of its own is over
+TERM_OVER = ("term.ended", "term.failed")
 
 
 def history_of(
