@@ -151,9 +151,12 @@ class Fault(NamedTuple):
     lasts_ms: int = 0
 
 
+LateWhat = Literal["loop", "inbox"]
+
+
 class Lag(NamedTuple):
-    """That a process was late by more than a second, by its own measure: its event loop, or who took from its inbox what
-    had come to it. It was so within a time that ended at `at_ms`."""
+    """That a process was late by more than a second, by its own measure, within a time that ended at `at_ms`: its event
+    loop to wake a sleeper, or a turn to take what had come to its inbox."""
 
     at_ms: int
     broker_id: int
@@ -162,7 +165,7 @@ class Lag(NamedTuple):
     was_held: bool = False
     #: how long it waited for a processor then, or somebody else did
     waited_ms: int = 0
-    what: Literal["loop", "inbox"] = "loop"
+    what: LateWhat = "loop"
     since_ms: int = 0
 
 

@@ -1,5 +1,8 @@
-"""The meters of a simulated process, which note when something waited too long in its inbox: in virtual time, where only
-faults, and who waits for somebody, make it late. They measure as those that they stand for, and judge nothing."""
+"""What is late in virtual time, where only faults, and who waits for somebody, make it so.
+
+The meters of a simulated process measure as those that they stand for, and note what waited too long in its inbox. They
+judge nothing.
+"""
 
 from __future__ import annotations
 
