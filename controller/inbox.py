@@ -70,7 +70,7 @@ class Request(msgspec.Struct):
     deadline_s: float
     reply: asyncio.Future[Reply]
     #: when it came, or was put back
-    since_s: float
+    since_s: float = 0.0
     attempts: int = 0
     #: of the event that decides it, as soon as there is one
     event_id: str = ""
