@@ -17,14 +17,11 @@ from tests.faults.checker.writers import Wrong
 FELT_FOR_MS: Final = 3_000
 #: who waited so long for a processor, within a few seconds, may be late by the machine
 STARVED_MS: Final = 300
-#: faults that make a process or its ZooKeeper stand still, or fall on the way between them; and those at a step, which
-#: do one of these to whoever reaches it
+#: faults that make a process or its ZooKeeper stand still, or fall on the way between them
 HOLDING: Final = frozenset({
     "freeze", "starve", "exhaust files", "cut", "silence", "lose answer", "lose request", "slow ZooKeeper",
     "late watches", "restart ZooKeeper", "restart ZooKeeper's leader", "restart a minority of ZooKeeper",
-    "restart a majority of ZooKeeper", "end ZooKeeper", "freeze ZooKeeper", "as it commits", "between commit and tell",
-    "while it tells", "as it claims", "between claim and load", "in the middle of a reassignment",
-    "in the middle of a deletion",
+    "restart a majority of ZooKeeper", "end ZooKeeper", "freeze ZooKeeper", "hit at a step",
 })  # fmt: skip
 
 
