@@ -8,7 +8,7 @@ when the queue is full, and every one that was taken gets an answer, also when t
 from __future__ import annotations
 
 import asyncio
-import time
+import math
 from collections import deque
 from collections.abc import Iterable
 
@@ -69,6 +69,8 @@ class Request(msgspec.Struct):
     event: Event
     deadline_s: float
     reply: asyncio.Future[Reply]
+    #: when it came, or was put back
+    since_s: float = 0.0
     attempts: int = 0
     #: of the event that decides it, as soon as there is one
     event_id: str = ""
@@ -98,7 +100,7 @@ class Inbox:
         self._requests: deque[Request] = deque()
         self._in_hand: Request | None = None  # taken last: the loop may be deciding on it
         self._arrived = asyncio.Event()
-        self._waiting_since: float | None = None
+        self._since_s = math.inf  # what became dirty and the facts: they wait for the same turn
         self._is_closed = False
 
     @property
@@ -107,7 +109,7 @@ class Inbox:
 
     def mark_dirty(self, paths: Iterable[str]) -> None:
         self._dirty.update(paths)
-        self._arrive()
+        self._arrive_for_all()
 
     def put(self, fact: SlotFact) -> None:
         """A broker's answer, or the clock."""
@@ -115,7 +117,7 @@ class Inbox:
         if isinstance(fact, StopReplicaAnswered | LeaderAndIsrAnswered):
             slot = (type(fact), fact.broker_id, fact.broker_epoch)
         self._slots[slot] = merged(self._slots[slot], fact) if slot in self._slots else fact
-        self._arrive()
+        self._arrive_for_all()
 
     async def ask(self, event: Event) -> Reply:
         """Queue a request and wait for its reply."""
@@ -124,21 +126,21 @@ class Inbox:
         if len(self._requests) >= self._limits.requests_queued:
             raise BusyError(f"{self._limits.requests_queued} requests are waiting already")
         loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + self._limits.request_deadline_ms / 1000
-        request = Request(event, deadline_s, loop.create_future())
+        now_s = loop.time()
+        request = Request(event, now_s + self._limits.request_deadline_ms / 1000, loop.create_future(), now_s)
         self._requests.append(request)
-        self._arrive()
+        self._arrived.set()
         return await request.reply
 
     def put_back(self, request: Request) -> None:
         """A conflict: first in line again, after what it met was read."""
+        request.since_s = asyncio.get_running_loop().time()
         self._requests.appendleft(request)
-        self._arrive()
+        self._arrived.set()
 
-    def _arrive(self) -> None:
-        """There is something to do, since now unless there was something already."""
-        if self._waiting_since is None:
-            self._waiting_since = time.monotonic()
+    def _arrive_for_all(self) -> None:
+        """There is something that the next turn takes all of, since now unless there was some already."""
+        self._since_s = min(self._since_s, asyncio.get_running_loop().time())
         self._arrived.set()
 
     async def take(self) -> Turn:
@@ -146,12 +148,13 @@ class Inbox:
         while not self._dirty and not self._slots and not self._requests:
             self._arrived.clear()
             await self._arrived.wait()
-        if self._waiting_since is not None:
-            self._meters.queued.add((time.monotonic() - self._waiting_since) * 1_000)
         dirty, self._dirty = frozenset(self._dirty), set()
         facts, self._slots = tuple(self._slots.values()), {}
         self._in_hand = self._next_request()
-        self._waiting_since = time.monotonic() if self._requests else None
+        oldest_s = min(self._since_s, math.inf if self._in_hand is None else self._in_hand.since_s)
+        self._since_s = math.inf
+        if oldest_s < math.inf:  # there were not only requests whose time was over
+            self._meters.turn_taken(asyncio.get_running_loop().time() - oldest_s)
         return Turn(dirty, facts, self._in_hand)
 
     def _next_request(self) -> Request | None:
@@ -162,7 +165,7 @@ class Inbox:
             if request.reply.done():
                 continue
             if now_s < request.deadline_s:
-                self._meters.request_taken(now_s - request.deadline_s + self._limits.request_deadline_ms / 1000)
+                self._meters.request_taken(now_s - request.since_s)
                 return request
             if request.attempts:  # part of it may stand
                 request.answer(

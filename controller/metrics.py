@@ -88,7 +88,7 @@ class Meters:
         self.controller_state = IDLE
         #: handling events, by Kafka's number of what they are
         self.handled = {number: Timings() for number in TIMERS}
-        #: how long the oldest thing in the inbox had waited when its turn came
+        #: how long the oldest thing in the inbox had waited when its turn came; `turn_wait_seconds` is the same
         self.queued = Timings()
         self.zookeeper_answers = Timings()
         #: of partitions and replicas, since the process began
@@ -114,6 +114,9 @@ class Meters:
         )
         self.request_wait_seconds = histogram(
             "klamm_request_wait_seconds", "How long a request waited in the inbox for its turn", buckets=_SECONDS
+        )
+        self.turn_wait_seconds = histogram(
+            "klamm_turn_wait_seconds", "How long the oldest of each turn had waited in the inbox", buckets=_SECONDS
         )
         self.loop_lag_seconds = histogram(
             "klamm_event_loop_lag_seconds", "How late the event loop was to wake a sleeper", buckets=_SECONDS
@@ -146,6 +149,10 @@ class Meters:
     def total(self, counter: Counter) -> int:
         """What a counter without labels has come to."""
         return int(next(iter(counter.collect())).samples[0].value)
+
+    def turn_taken(self, waited_s: float) -> None:
+        self.queued.add(waited_s * 1_000)
+        self.turn_wait_seconds.observe(waited_s)
 
     def request_taken(self, waited_s: float) -> None:
         self.request_wait_seconds.observe(waited_s)

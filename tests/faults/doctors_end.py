@@ -10,6 +10,8 @@ from tests.faults.checker.history import Call, History, Lag, Write
 from tests.faults.doctors import Doctor, added
 from tests.faults.doctors_calls import with_call
 
+LONG_AFTER_MS = 1 << 60
+
 
 def with_end(**said: Any) -> Doctor:
     def doctor(history: History) -> None:
@@ -28,8 +30,20 @@ def with_faults(**said: Any) -> Doctor:
     return doctor
 
 
+def with_the_first_term_going_on(history: History) -> None:
+    history.ended_ms = {1: LONG_AFTER_MS}
+
+
+def with_the_first_term_telling(history: History) -> None:
+    """Its requests left long after it was over."""
+    history.rpcs[:] = [one._replace(sent_ms=LONG_AFTER_MS) if one.controller_epoch == 1 else one
+                       for one in history.rpcs]  # fmt: skip
+
+
 BAD_END: dict[str, Doctor] = {
     "l01_at_rest_somebody_controls_and_does_what_is_asked": with_call("probe", outcome="unknown"),
+    "l11_nothing_waits_long_in_the_inbox": with_end(lags=[Lag(0, 1, 1, waited_ms=20, what="inbox")]),
+    "l11_the_end_of_a_term_waits_for_nothing": with_the_first_term_going_on,
     "l12_no_loop_stands_still": with_end(lags=[Lag(0, 1, 1, was_held=False, waited_ms=20)]),
     "l13_every_call_is_answered": lambda history: history.calls.append(Call("elect", "all", 0, None, None)),
     "l14_it_converges": with_end(converged_after_ms=None),
@@ -38,6 +52,7 @@ BAD_END: dict[str, Doctor] = {
     "no_process_met_a_bug": lambda history: history.bugs.append("term.failed"),
 }
 MORE_END: list[tuple[str, Doctor]] = [
+    ("l11_the_end_of_a_term_waits_for_nothing", with_the_first_term_telling),
     ("l14_it_converges", with_end(views={1: {}})),
     ("l15_the_seat_moves_only_for_a_reason", with_faults(broker_id=77)),
     ("l15_the_seat_moves_only_for_a_reason", with_faults(at_ms=0)),

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from controller.core.events import CreateTopicAsked, DeleteTopicAsked, Event, ReassignAsked
+from controller.core.writes import Delete
 from tests.faults.checker.history import json_of
 from tests.faults.simulate.cluster import SimCluster
 from tests.faults.simulate.member import Member
@@ -94,6 +95,11 @@ class Stage:
         zk = self.cluster.members[broker_id].zk
         assert zk is not None
         self.cluster.zookeeper.expire(zk.session_id)
+
+    def delete_seat(self) -> None:
+        """As an operator does."""
+        self.cluster.fault("delete /controller", can_move_seat=True)
+        self.cluster.zookeeper.commit(0, [Delete("/controller", -1)])
 
     def write(self, path: str, data: bytes) -> None:
         """As a tool does."""

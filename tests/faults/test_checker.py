@@ -6,7 +6,7 @@ from itertools import chain
 
 import pytest
 
-from tests.faults.checker.history import HistoryError
+from tests.faults.checker.history import Fault, HistoryError, Lag
 from tests.faults.checker.verdict import RUN_RULES, STEP_RULES, judge, report
 from tests.faults.doctors import BAD, MORE, Doctor, a_good_history, states_in, with_state, without
 from tests.faults.doctors_asked import BAD_ASKED
@@ -18,7 +18,7 @@ from tests.faults.doctors_calls import (
     with_a_value_gone_with_its_topic,
     with_an_unclean_choice,
 )
-from tests.faults.doctors_end import BAD_END, MORE_END
+from tests.faults.doctors_end import BAD_END, MORE_END, with_end
 from tests.faults.doctors_seat import BAD_SEAT, MORE_SEAT, with_an_operator
 from tests.faults.doctors_told import BAD_TOLD, MORE_TOLD
 
@@ -62,6 +62,15 @@ def test_a_value_may_go_with_its_topic_though_its_removal_was_refused() -> None:
     with_a_value_gone_with_its_topic(history)
     assert len(history.calls) > len(a_good_history().calls)
     assert judge(history) == []
+
+
+def test_who_was_held_up_may_be_late() -> None:
+    history = a_good_history()
+    end_ms = history.commits[-1].at_ms
+    late = Lag(end_ms, 1, 1, what="inbox", since_ms=end_ms - 1_500)
+    with_end(lags=[late, late._replace(broker_id=2)])(history)
+    history.faults.append(Fault(end_ms - 1_400, "freeze", broker_id=1))
+    assert [one.text.partition(":")[0] for one in judge(history)] == ["broker 2"]
 
 
 def test_a_finding_tells_the_story_of_its_partition() -> None:

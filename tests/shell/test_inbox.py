@@ -9,6 +9,8 @@ import pytest
 from controller.config import LIMITS
 from controller.core.events import LeaderAndIsrAnswered, StopReplicaAnswered, TermTold, TimePassed, UndrainAsked
 from controller.inbox import Inbox, NotControllerError, Reply
+from controller.metrics import Meters
+from tests.faults.simulate.loop import VirtualLoop
 
 P0, P1, P2 = ("a-id", 0), ("a-id", 1), ("b-id", 0)
 
@@ -36,6 +38,61 @@ async def test_a_turn_takes_all_paths_and_facts_and_one_request() -> None:
     assert (rest.dirty, rest.facts, rest.request.event, inbox.depth) == (set(), (), UndrainAsked(2), 0)
     rest.request.answer(Reply())
     assert await asyncio.gather(*asking) == [Reply(), Reply()]
+
+
+class Waits(Meters):
+    """How long each turn had waited, and each request."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.turns: list[float] = []
+        self.requests: list[float] = []
+
+    def turn_taken(self, waited_s: float) -> None:
+        self.turns.append(waited_s)
+
+    def request_taken(self, waited_s: float) -> None:
+        self.requests.append(waited_s)
+
+
+async def _elapse(seconds: float) -> None:
+    """In virtual time."""
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + seconds
+    while loop.time() < end_s:  # noqa: ASYNC110 - it is the time itself that is waited for
+        await asyncio.sleep(seconds)
+
+
+async def _waits_of_turns(meters: Meters) -> None:
+    inbox = Inbox(LIMITS, meters)
+    asking = [asyncio.ensure_future(inbox.ask(UndrainAsked(n))) for n in (1, 2)]
+    await _elapse(1)
+    inbox.mark_dirty(["/a"])
+    await _elapse(2)
+    first, second = await inbox.take(), await inbox.take()
+    assert second.request is not None
+    await _elapse(1)
+    inbox.put_back(second.request)
+    await _elapse(0.5)
+    await inbox.take()
+    inbox.put(TimePassed())
+    inbox.put(TimePassed())
+    await _elapse(0.25)
+    await inbox.take()
+    for turn in (first, second):
+        assert turn.request is not None
+        turn.request.answer(Reply())
+    await asyncio.gather(*asking)
+
+
+def test_a_turn_has_waited_as_long_as_the_oldest_that_it_takes_and_what_is_put_back_waits_anew() -> None:
+    loop, meters = VirtualLoop(), Waits()
+    try:
+        loop.run_until_complete(_waits_of_turns(meters))
+    finally:
+        loop.close()
+    assert meters.turns == [3, 3, 0.5, 0.25]
+    assert meters.requests == [3, 3, 0.5]
 
 
 async def test_a_fact_ends_the_wait() -> None:

@@ -216,6 +216,7 @@ async def test_what_a_controller_does_is_counted() -> None:
     assert value(samples, "kafka_controller_controllerstats_uncleanleaderelections_total") == 0
     assert value(samples, "klamm_event_duration_seconds_count", event="AlterPartitionAsked") == 2
     assert value(samples, "klamm_request_wait_seconds_count") == 2
+    assert value(samples, "klamm_turn_wait_seconds_count") == meters.queued.count > 2
     assert (value(samples, "klamm_transactions_total") or 0) >= 4
     assert value(samples, "klamm_transaction_writes_count") == value(samples, "klamm_transactions_total")
 

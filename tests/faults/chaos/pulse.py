@@ -1,6 +1,7 @@
-"""Whether the event loops of processes stood still (L12), by their own measure, and what else can explain it.
+"""Whether the event loops of processes stood still (L12), or things waited long in their inboxes (L11), by their own
+measure, and what else can explain it.
 
-A loop is late because of what it does itself, because a fault held its process, or because others had the processors.
+A process is late because of what it does itself, because a fault held it, or because others had the processors.
 The last of these the kernel tells, of each process, and our own lateness. It inflicts nothing and judges nothing.
 """
 
@@ -14,20 +15,22 @@ from typing import Final, NamedTuple
 
 from controller.http import ExchangeError
 from tests.faults.chaos.field import Field, elapse, is_stopped
-from tests.faults.checker.history import Lag
+from tests.faults.checker.history import Lag, LateWhat
 from tests.integration.cluster import Broker, now_ms
 
 LOOK_EVERY_S: Final = 3.0
 BLINK_S: Final = 0.1
 TIMEOUT_MS: Final = 2_000
-_BUCKET: Final = re.compile(rb'^klamm_event_loop_lag_seconds_bucket\{le="(1\.0|\+Inf)"\} (\S+)$', re.MULTILINE)
+_MEASURES: Final[dict[LateWhat, bytes]] = {"loop": b"klamm_event_loop_lag_seconds", "inbox": b"klamm_turn_wait_seconds"}
+_BUCKET: Final = rb'^%b_bucket\{le="(1\.0|\+Inf)"\} (\S+)$'
 
 
 class _Seen(NamedTuple):
     """A process as it was when it last answered."""
 
     pid: int
-    late_count: int
+    at_ms: int
+    late_counts: dict[LateWhat, int]
     waited_ms: int
     #: how late we have been ourselves, in all
     own_late_ms: float
@@ -66,20 +69,24 @@ class Pulse:
     async def _look_at(self, broker: Broker) -> None:
         pid = broker.row.pid
         was_held = pid in self._held_pids
-        late_count = await self._late_count_of(broker)
-        if pid is None or late_count is None or pid != broker.row.pid:
+        asked_ms, late_counts = now_ms(), await self._late_counts_of(broker)
+        if pid is None or late_counts is None or pid != broker.row.pid:
             return
         self.looks += 1
         self._held_pids.discard(pid)
         before = self._seen.get(broker.broker_id)
         if before is None or before.pid != pid:
-            before = _Seen(pid, 0, 0, self._own_late_ms, was_held)
-        now = self._seen[broker.broker_id] = _Seen(pid, late_count, waited_ms_of(pid), self._own_late_ms, was_held)
-        if late := now.late_count - before.late_count:
-            waited_ms = max(now.waited_ms - before.waited_ms, round(now.own_late_ms - before.own_late_ms))
-            self.lags.append(Lag(now_ms(), broker.broker_id, late, was_held or before.was_held, waited_ms))
+            since_ms = 0 if before is None else before.at_ms
+            before = _Seen(pid, since_ms, dict.fromkeys(late_counts, 0), 0, self._own_late_ms, was_held)
+        waited_ms = waited_ms_of(pid)
+        now = self._seen[broker.broker_id] = _Seen(pid, asked_ms, late_counts, waited_ms, self._own_late_ms, was_held)
+        is_held = was_held or before.was_held
+        starved_ms = max(now.waited_ms - before.waited_ms, round(now.own_late_ms - before.own_late_ms))
+        for what, count in late_counts.items():
+            if late := count - before.late_counts[what]:
+                self.lags.append(Lag(now_ms(), broker.broker_id, late, is_held, starved_ms, what, before.at_ms))
 
-    async def _late_count_of(self, broker: Broker) -> int | None:
+    async def _late_counts_of(self, broker: Broker) -> dict[LateWhat, int] | None:
         try:
             _, page = await self._field.cluster.http.get(f"{broker.url}/metrics", {}, TIMEOUT_MS)
         except (ExchangeError, TimeoutError):
@@ -87,10 +94,15 @@ class Pulse:
         return late_in(page)
 
 
-def late_in(page: bytes) -> int | None:
-    """How often a loop was late by more than a second; None when the page does not say."""
-    counts = {le: float(count) for le, count in _BUCKET.findall(page)}
-    return round(counts[b"+Inf"] - counts[b"1.0"]) if len(counts) == 2 else None
+def late_in(page: bytes) -> dict[LateWhat, int] | None:
+    """How often each was late by more than a second; None when the page does not say."""
+    late: dict[LateWhat, int] = {}
+    for what, name in _MEASURES.items():
+        counts = {le: float(count) for le, count in re.findall(_BUCKET % re.escape(name), page, re.MULTILINE)}
+        if len(counts) != 2:
+            return None
+        late[what] = round(counts[b"+Inf"] - counts[b"1.0"])
+    return late
 
 
 def waited_ms_of(pid: int) -> int:

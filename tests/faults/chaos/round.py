@@ -26,7 +26,7 @@ from tests.faults.chaos.pulse import Pulse
 from tests.faults.chaos.rest import end_of, unrest
 from tests.faults.chaos.schedule import WARM_S, Act, Schedule
 from tests.faults.chaos.traces import leaks_in, unaudited
-from tests.faults.checker.evidence import history_of
+from tests.faults.checker.evidence import ended_in, history_of
 from tests.faults.checker.history import End, History, HistoryError
 from tests.faults.checker.verdict import Finding, judge
 from tests.faults.operations import PROBE
@@ -171,6 +171,8 @@ class Round:
         known.rpcs = list(cluster.witness.completed(known.rpcs))
         known.heard, known.askings = cluster.witness.told, cluster.witness.askings
         known.sees, known.unfollowed = "ways", cluster.witness.unfollowed
+        known.ended_ms = {epoch: ms for one in cluster.brokers.values()
+                          for epoch, ms in ended_in(one.folder / "broker.log").items()}  # fmt: skip
         known.lost_lines = any(HARMS[one.kind].loses_lines for one in faults if one.kind in HARMS)
         known.bugs = [*self.bugs, *self.player.bugs, *_bugs_of(cluster), *_traces_of(cluster, known)]
         return known

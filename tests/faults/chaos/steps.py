@@ -20,6 +20,8 @@ from tests.faults.chaos.field import LOOK_EVERY_S, Field, Injury
 from tests.integration.cluster import Broker
 
 STEP_WAIT_S: Final = 10.0
+#: the kind of fault that says who reached a step, and for how long it was hit there
+HIT: Final = "hit at a step"
 MULTI, MULTI_READ = 14, 22
 
 #: what may happen to who reached the step; a kill more often than anything else
@@ -104,12 +106,20 @@ async def at_step(field: Field, step: Step, draw: Random) -> Injury | None:
         victim = await _who_reaches(field, step, traps, draw)
     finally:
         _disarm(field, [one for happened in traps.values() for one in happened])
-    injury = None if victim is None else await BLOWS[blow](field, victim)
-    if injury is None:
+    if victim is None:
         if first is not None:
             await first.heal()
         return None
-    return _joined(f"{step.name}: {blow}", injury, first)
+    hit = field.note(HIT, f"{step.name}: {blow} {victim.broker_id}", broker_id=victim.broker_id)
+    injury = await BLOWS[blow](field, victim)
+
+    async def heal() -> None:
+        await injury.heal()
+        field.settle(hit, has_missed=False)
+        if first is not None:
+            await first.heal()
+
+    return Injury(f"{step.name}: {blow}", injury.target, injury.has_hit, heal)
 
 
 async def _provoke(field: Field, draw: Random) -> None:
@@ -142,12 +152,3 @@ def _disarm(field: Field, traps: list[asyncio.Event]) -> None:
     for proxy in (*ways, *(proxy for broker in field.cluster.brokers.values() for proxy in broker.proxies)):
         if traps:
             proxy.disarm(*traps)
-
-
-def _joined(kind: str, injury: Injury, first: Injury | None) -> Injury:
-    async def heal() -> None:
-        await injury.heal()
-        if first is not None:
-            await first.heal()
-
-    return Injury(kind, injury.target, injury.has_hit, heal)

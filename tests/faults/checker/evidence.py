@@ -7,6 +7,7 @@ contract of the log says; whether something is missing for another reason, the r
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from brokerstub.lab.zookeeper import ZooKeeperServer
 from tests.faults.checker.history import Fault, History, Rpc, from_operations, json_of
 
 LOG = "state-change.log"
+#: what a process logs when a term of its own is over
+TERM_OVER = ("term.ended", "term.failed")
 
 
 def history_of(
@@ -47,6 +50,15 @@ def json_lines(path: Path) -> list[dict[str, Any]]:
     none."""
     said = [json_of(raw) for raw in path.read_bytes().splitlines()] if path.is_file() else []
     return [line for line in said if isinstance(line, dict)]
+
+
+def ended_in(log: Path) -> dict[int, int]:
+    """When which terms were over, as a process's own log says."""
+    return {
+        line["controller_epoch"]: round(datetime.fromisoformat(line["timestamp"]).timestamp() * 1_000)
+        for line in json_lines(log)
+        if line["event"] in TERM_OVER
+    }
 
 
 def rpc_of(line: dict[str, Any]) -> Rpc:

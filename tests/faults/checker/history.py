@@ -151,16 +151,22 @@ class Fault(NamedTuple):
     lasts_ms: int = 0
 
 
+LateWhat = Literal["loop", "inbox"]
+
+
 class Lag(NamedTuple):
-    """That a process's event loop was late by more than a second, within some seconds."""
+    """That a process was late by more than a second, by its own measure, within a time that ended at `at_ms`: its event
+    loop to wake a sleeper, or a turn to take what had come to its inbox."""
 
     at_ms: int
     broker_id: int
     late_count: int
     #: whether it was made to stand still, or to run hardly ever, about then
-    was_held: bool
+    was_held: bool = False
     #: how long it waited for a processor then, or somebody else did
-    waited_ms: int
+    waited_ms: int = 0
+    what: LateWhat = "loop"
+    since_ms: int = 0
 
 
 class End(msgspec.Struct):
@@ -195,6 +201,9 @@ class History(msgspec.Struct):
     #: what processes said of themselves: bugs, parked subjects
     bugs: list[str] = []
     session_timeout_ms: int = 4_000
+    #: when each term was over, as its process says, by epoch; and how long it may take for that after it lost the seat
+    ended_ms: dict[int, int] = {}
+    ends_within_ms: int = 1_000
     unclean_default: bool = False
     delete_enabled: bool = True
     #: leaders of a protocol level before AlterPartition write their ISRs themselves

@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 
 from controller.core.lines import Line
-from controller.metrics import Meters
-from tests.faults.checker.history import Asking, Call, End, Fault, History, Rpc, from_ops, json_of
+from tests.faults.checker.history import Asking, Call, End, Fault, History, Lag, Rpc, from_ops, json_of
 from tests.faults.simulate.client import SimClient
+from tests.faults.simulate.late import ENDS_WITHIN_MS
 from tests.faults.simulate.loop import Clock, Process, VirtualLoop
 from tests.faults.simulate.member import SESSION_TIMEOUT_MS, Member
 from tests.faults.simulate.network import Exchange, Network
@@ -37,7 +37,9 @@ class SimCluster:
         self.clock = Clock(loop)
         self.zookeeper = SimZooKeeper(self.clock)
         self.network = Network(loop, seed, lambda: (self.zookeeper.zxid, self.zookeeper.now_ms), self._witness)
-        self.meters = Meters()
+        self.lags: list[Lag] = []
+        #: when terms were over, by epoch
+        self.ended_ms: dict[int, int] = {}
         self.lines: list[Line] = []
         self.rpcs: list[Rpc] = []
         self.askings: list[Asking] = []
@@ -193,6 +195,8 @@ class SimCluster:
             faults=self.faults,
             bugs=self.bugs,
             session_timeout_ms=SESSION_TIMEOUT_MS,
+            ended_ms=self.ended_ms,
+            ends_within_ms=ENDS_WITHIN_MS,
             end=end,
         )
 

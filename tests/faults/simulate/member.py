@@ -38,6 +38,7 @@ from controller.term import first_cause
 from controller.tools import OnAnswer, Tools
 from controller.zk_model import SessionLostError, ZooKeeperError
 from tests.faults.simulate.client import SimClient
+from tests.faults.simulate.late import LateMeters
 from tests.faults.simulate.loop import Process
 from tests.faults.simulate.network import SimHttp
 
@@ -74,7 +75,7 @@ class Member:
         self.random = Random(own_seed)
         self.limits = replace(LIMITS, writes_per_transaction=Random(f"{own_seed} cut").choice(WRITES_PER_TRANSACTION))
         self.journal = SimJournal(cluster.lines)
-        self.door = Door(self.journal, cluster.meters)  # type: ignore[arg-type]
+        self.door = Door(self.journal, LateMeters(broker_id, cluster))  # type: ignore[arg-type]
         self.zk: SimClient | None = None
         self.broker: Broker | None = None
         self.sessions: set[int] = set()
@@ -177,7 +178,7 @@ class Member:
             limits=self.limits,
             now_ms=lambda: self.cluster.zookeeper.now_ms,
             entropy=self.random,
-            meters=self.cluster.meters,
+            meters=self.door.meters,
             balance_interval_s=balance_s,
             clock=loop.time,
         )

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import structlog
 
+from tests.faults.checker.evidence import TERM_OVER
 from tests.faults.checker.history import End, History
 from tests.faults.checker.verdict import Finding, judge
 from tests.faults.operations import PROBE
@@ -74,6 +75,8 @@ def _cluster_in(loop: VirtualLoop, seed: str, folder: Path, brokers: int, balanc
     cluster: SimCluster = loop.run_until_complete(make())
 
     def remember(logger: object, method: str, event: dict[str, Any]) -> Any:
+        if event.get("event") in TERM_OVER:
+            cluster.ended_ms[event["controller_epoch"]] = cluster.zookeeper.now_ms
         if event.get("event") in _BUGS:
             trace = structlog.processors.format_exc_info(logger, method, dict(event)).get("exception", "")
             cluster.bugs.append(f"{event['event']}: {event.get('trouble', '')} {trace[-1500:]}")
@@ -81,7 +84,7 @@ def _cluster_in(loop: VirtualLoop, seed: str, folder: Path, brokers: int, balanc
 
     structlog.configure(
         processors=[remember],
-        wrapper_class=structlog.make_filtering_bound_logger(40),
+        wrapper_class=structlog.make_filtering_bound_logger(30),
         cache_logger_on_first_use=False,
     )
     return cluster
@@ -110,4 +113,4 @@ async def _play(cluster: SimCluster, seed: str, play: Play) -> End:
         cluster.bugs += [f"no rest: {one}" for one in cluster.unrest()][:5]
     cluster.bugs += [f"parked: {one.reason}" for one in cluster.lines if one.target == "parked"]
     views = {i: cluster.view_of(m) for i, m in cluster.members.items() if m.broker is not None}
-    return End(views, cluster.active_ids, cluster.strays(), rested_ms, round(REST_S * 1000))
+    return End(views, cluster.active_ids, cluster.strays(), rested_ms, round(REST_S * 1000), cluster.lags)
