@@ -15,6 +15,7 @@ import msgspec
 
 from brokerstub.lab.txnlog import Operation
 from controller.core.writes import Check, Create, Delete, Op, Set
+from tests.faults.checker.readings import Reading
 
 ANY_VERSION = -1
 NOBODY = 0
@@ -47,6 +48,8 @@ class Commit(NamedTuple):
     session: int
     at_ms: int
     writes: tuple[Write, ...]
+    #: when its request left, as readings are stamped; in a simulation only
+    sent_ms: float | None = None
 
 
 class Row(NamedTuple):
@@ -174,6 +177,8 @@ class End(msgspec.Struct):
     converged_after_ms: int | None = None
     allowed_ms: int = 0
     lags: list[Lag] = []
+    #: 0: with the last commit
+    at_ms: int = 0
 
 
 class History(msgspec.Struct):
@@ -184,6 +189,8 @@ class History(msgspec.Struct):
     #: the same, of those that were seen on their way, whether their lines were lost or not
     heard: list[Rpc] = []
     askings: list[Asking] = []
+    #: what sessions read, in the order in which they heard it; None: that is not known
+    readings: list[Reading] | None = None
     #: what brokers and controllers said to each other: only their own lines, all of it, or all but what a broker said
     #: to itself and what went by ways that could not be followed: (sender, receiver)
     sees: Literal["lines", "ways", "all"] = "lines"
@@ -262,7 +269,7 @@ def _writes_of(one: Operation) -> Iterator[Write]:
             yield from (Write("delete", path) for path in one.paths)
 
 
-def from_ops(zxid: int, session: int, at_ms: int, ops: Sequence[Op]) -> Commit:
+def from_ops(zxid: int, session: int, at_ms: int, ops: Sequence[Op], sent_ms: float | None = None) -> Commit:
     """A commit of the fake ZooKeeper."""
     writes: list[Write] = []
     for op in ops:
@@ -275,7 +282,7 @@ def from_ops(zxid: int, session: int, at_ms: int, ops: Sequence[Op]) -> Commit:
                 writes.append(Write("delete", path, expected=version))
             case Check(path=path, version=version):
                 writes.append(Write("check", path, expected=version))
-    return Commit(zxid, session, at_ms, tuple(writes))
+    return Commit(zxid, session, at_ms, tuple(writes), sent_ms)
 
 
 def json_of(data: bytes) -> Any:

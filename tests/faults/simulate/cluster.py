@@ -181,13 +181,18 @@ class SimCluster:
         return trace.hexdigest()
 
     def history(self, end: End | None) -> History:
-        commits = [from_ops(one.zxid, one.session_id, one.at_ms, one.ops) for one in self.zookeeper.history]
+        sent_ms = self.zookeeper.ledger.sent_ms
+        commits = [
+            from_ops(one.zxid, one.session_id, one.at_ms, one.ops, sent_ms.get(one.zxid))
+            for one in self.zookeeper.history
+        ]
         return History(
             commits=commits,
             rpcs=self.rpcs,
             heard=self.rpcs,
             sees="all",
             askings=self.askings,
+            readings=self.zookeeper.ledger.readings,
             lines=[msgspec.to_builtins(one) for one in self.lines],
             calls=self.calls,
             faults=self.faults,

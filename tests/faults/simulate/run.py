@@ -110,4 +110,5 @@ async def _play(cluster: SimCluster, seed: str, play: Play) -> End:
         cluster.bugs += [f"no rest: {one}" for one in cluster.unrest()][:5]
     cluster.bugs += [f"parked: {one.reason}" for one in cluster.lines if one.target == "parked"]
     views = {i: cluster.view_of(m) for i, m in cluster.members.items() if m.broker is not None}
-    return End(views, cluster.active_ids, cluster.strays(), rested_ms, round(REST_S * 1000))
+    allowed_ms, now_ms = round(REST_S * 1000), cluster.zookeeper.now_ms
+    return End(views, cluster.active_ids, cluster.strays(), rested_ms, allowed_ms, at_ms=now_ms)
