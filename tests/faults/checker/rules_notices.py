@@ -14,6 +14,7 @@ from tests.faults.checker.history import History, json_of
 from tests.faults.checker.known import Known, RunRule, Tenure, Value
 from tests.faults.checker.readings import Kind, Readings
 from tests.faults.checker.replay import Key, Registration, topic_of
+from tests.faults.checker.rules_lists import LEAD
 from tests.faults.checker.writers import Wrong
 
 ISR_CHANGES: Final = "/isr_change_notification/"
@@ -118,7 +119,7 @@ def _asked_of(history: History, known: Known, here: Registration, one: Removal) 
     return {
         (row.topic_id, row.partition)
         for rpc in history.heard
-        if (rpc.kind, rpc.broker_id, rpc.broker_epoch) == ("leader-and-isr", here.broker_id, here.epoch)
+        if (rpc.kind, rpc.broker_id, rpc.broker_epoch, rpc.error_code) == (LEAD, here.broker_id, here.epoch, 0)
         and rpc.controller_epoch >= one.tenure.epoch
         and (known.zxid_known_to(rpc) or 0) >= one.made.zxid
         for row in rpc.rows or ()
