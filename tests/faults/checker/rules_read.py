@@ -22,6 +22,8 @@ _LISTS: Final = (
 )  # fmt: skip
 _NODES: Final = (SEAT, "/admin/reassign_partitions", "/admin/preferred_replica_election")
 _BELOW: Final = re.compile(r"/brokers/(ids|topics)/[^/]+")
+#: of watches that fire with the znode itself
+_KINDS: Final[tuple[Kind, ...]] = ("data", "watch", "stat")
 #: by which readings a change shows; that a znode is gone, any of them tells
 _SHOWN_BY: Final[dict[Kind, tuple[Kind, ...]]] = {
     "data": ("data",),
@@ -102,14 +104,14 @@ def _changes(history: History, tenure: Tenure, readings: Readings) -> Iterator[C
 
 def _seen_by(session: int, commit: Commit, write: Write, gone_zxid: int | None, readings: Readings) -> Iterator[Change]:
     """What this session watches of it, or should."""
-    path, parent, watched = write.path, write.path.rpartition("/")[0], readings.watched
-    moment = commit.zxid, commit.at_ms
-    kinds = [kind for kind in ("data", "watch", "stat") if (session, kind, path) in watched]
-    if path in _NODES or _BELOW.fullmatch(path) or kinds not in ([], ["stat"]):
-        yield Change("data", path, *moment, write.kind == "delete", gone_zxid)
-    elif kinds:
-        yield Change("stat", path, *moment, write.kind == "delete", gone_zxid)
-    if write.kind != "set" and (parent in _LISTS or (session, "list", parent) in watched):
+    path, parent = write.path, write.path.rpartition("/")[0]
+    moment, is_gone = (commit.zxid, commit.at_ms), write.kind == "delete"
+    armed = {kind for kind in _KINDS if (session, kind, path) in readings.watched}
+    if path in _NODES or _BELOW.fullmatch(path) or armed & {"data", "watch"}:
+        yield Change("data", path, *moment, is_gone, gone_zxid)
+    elif "stat" in armed:
+        yield Change("stat", path, *moment, is_gone, gone_zxid)
+    if write.kind != "set" and (parent in _LISTS or (session, "list", parent) in readings.watched):
         yield Change("list", parent, *moment)
 
 
