@@ -252,7 +252,7 @@ class SimClient(FakeClient):
             return
         self.calls.append(name)
         newly, zxid = self._watches.begin(), self._server.zxid
-        self._looks = looks = []
+        looks = self._looks = list[Look]()
         value, refused = None, None
         try:
             value = act()
