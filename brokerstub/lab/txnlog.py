@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import struct
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -65,8 +67,9 @@ def history(data_dir: Path) -> Iterator[Operation]:
 
 
 def longest_history(data_dirs: Iterable[Path]) -> list[Operation]:
-    """Of the servers of an ensemble, the one with most in its logs: one that was away may have been given a snapshot in
-    place of what it missed, before an epoch or within it."""
+    """Of the servers of an ensemble, the one with most in its logs of what most of them have: one that was away may
+    have been given a snapshot in place of what it missed, before an epoch or within it, and one that led may have
+    written what nobody else had before it lost the lead, and what never happened."""
     found: list[list[Operation]] = []
     gaps: list[TransactionLogError] = []
     for each in data_dirs:
@@ -76,7 +79,10 @@ def longest_history(data_dirs: Iterable[Path]) -> list[Operation]:
             gaps.append(error)
     if not found:
         raise TransactionLogError(f"no server's log is whole: {'; '.join(map(str, gaps))}")
-    return max(found, key=lambda operations: len({one.zxid for one in operations}))
+    written = [{one.zxid for one in operations} for operations in found]
+    holders = Counter(chain.from_iterable(written))
+    agreed = {zxid for zxid, count in holders.items() if count > len(found) // 2}
+    return max(zip(written, found, strict=True), key=lambda log: (len(log[0] & agreed), len(log[0])))[1]
 
 
 def _is_next(last_zxid: int, zxid: int) -> bool:

@@ -14,8 +14,9 @@ from pathlib import Path
 from brokerstub.lab.txnlog import TransactionLogError
 from brokerstub.lab.txnlog import history as operations_of
 from tests.docker.cluster import SERVERS, SESSION_TIMEOUT_S, Cluster
+from tests.faults.checker.commits import from_operations
 from tests.faults.checker.evidence import lines_of, rpc_of
-from tests.faults.checker.history import Commit, History, HistoryError, from_operations
+from tests.faults.checker.history import Commit, History, HistoryError
 from tests.faults.checker.verdict import judge, report
 from tests.integration.judging import bugs_among
 

@@ -111,13 +111,7 @@ class FakeClient:
         return await self._ask("exists", act)
 
     async def children(self, path: str, *, watch: bool = False) -> Children | None:
-        def act() -> Children | None:
-            found = self._children(path)
-            if watch and found is not None:
-                self._watches.on_list(self._path(path))
-            return found
-
-        return await self._ask("children", act)
+        return await self._ask("children", lambda: self._children(path, watch))
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
         return await self._ask("get_many", lambda: [self._node(path, False) for path in paths])
@@ -126,7 +120,7 @@ class FakeClient:
         return await self._ask("brief_many", lambda: [brief_of(self._node(path, False)) for path in paths])
 
     async def children_many(self, paths: Sequence[str]) -> list[Children | None]:
-        return await self._ask("children_many", lambda: [self._children(path) for path in paths])
+        return await self._ask("children_many", lambda: [self._children(path, False) for path in paths])
 
     async def watch_many(self, present: Sequence[str], absent: Sequence[str], zxid: int) -> None:
         here, missing = [self._path(path) for path in present], [self._path(path) for path in absent]
@@ -265,8 +259,11 @@ class FakeClient:
             self._watches.on_read(server_path, is_there=node is not None)
         return None if node is None else Node(node.data, node.stat, self._server.zxid)
 
-    def _children(self, path: str) -> Children | None:
-        node = self._server.tree.nodes.get(self._path(path))
+    def _children(self, path: str, watch: bool) -> Children | None:
+        server_path = self._path(path)
+        node = self._server.tree.nodes.get(server_path)
+        if watch and node is not None:
+            self._watches.on_list(server_path)
         return None if node is None else Children(tuple(node.children), node.stat, self._server.zxid)
 
     def _stat(self, path: str) -> Stat:

@@ -18,7 +18,7 @@ from tests.fakes.tree import Tree
 
 __all__ = ["Commit", "FakeClient", "FakeClock", "FakeZooKeeper"]
 
-_EPOCH_MS = 1_700_000_000_000  # wall-clock time when the fake clock says 0
+EPOCH_MS = 1_700_000_000_000  # wall-clock time when the fake clock says 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +57,7 @@ class FakeZooKeeper:
 
     @property
     def now_ms(self) -> int:
-        return _EPOCH_MS + round(self.clock() * 1000)
+        return EPOCH_MS + round(self.clock() * 1000)
 
     async def connect(
         self,

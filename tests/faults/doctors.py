@@ -15,9 +15,11 @@ from tests.faults.story import Stage, staged
 
 Doctor = Callable[[History], Any]
 
+ANNOUNCED = b'{"version":1,"partitions":[{"topic":"orders","partition":0},{"topic":"nowhere","partition":7}]}'
+
 
 async def a_life(stage: Stage) -> None:
-    """A topic, a leader that dies and returns, a reassignment, a deletion, a move of the seat."""
+    """A topic, a leader that dies and returns, a reassignment, a deletion, a move of the seat, announcements."""
     await stage.create("orders", {0: (1, 2, 3), 1: (2, 3, 1)})
     await stage.create("moving", {0: (1, 2)})
     await stage.create("doomed", {0: (3, 1)})
@@ -32,6 +34,9 @@ async def a_life(stage: Stage) -> None:
     await stage.rest()
     await stage.delete("doomed")
     await stage.rest()
+    stage.write("/isr_change_notification/isr_change_0000000000", ANNOUNCED)
+    stage.write("/log_dir_event_notification/log_dir_event_0000000000", b'{"version":1,"broker":2,"event":1}')
+    await stage.rest()
 
 
 @cache
@@ -44,7 +49,7 @@ def good_bytes() -> History:
 def a_good_history() -> History:
     """A copy to be doctored."""
     good = good_bytes()
-    names = ("commits", "rpcs", "heard", "askings", "lines", "calls", "faults", "bugs")
+    names = ("commits", "rpcs", "heard", "askings", "readings", "lines", "calls", "faults", "bugs")
     lists = {name: list(getattr(good, name)) for name in names}
     return msgspec.structs.replace(good, **lists)
 

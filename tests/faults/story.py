@@ -11,9 +11,11 @@ from typing import Any
 from controller.core.events import CreateTopicAsked, DeleteTopicAsked, Event, ReassignAsked
 from controller.core.writes import Delete
 from tests.faults.checker.history import json_of
+from tests.faults.simulate.client import SimClient
 from tests.faults.simulate.cluster import SimCluster
 from tests.faults.simulate.member import Member
 from tests.faults.simulate.player import Player, pause
+from tests.faults.simulate.rest import come_to_rest, unrest
 from tests.faults.simulate.run import Outcome, run
 
 DEADLINE_S = 60.0
@@ -36,7 +38,7 @@ class Stage:
         return answer
 
     async def rest(self) -> None:
-        assert await self.cluster.come_to_rest(DEADLINE_S) is not None, list(self.cluster.unrest())
+        assert await come_to_rest(self.cluster, DEADLINE_S) is not None, list(unrest(self.cluster))
 
     async def pause(self, seconds: float) -> None:
         await pause(self.cluster, seconds)
@@ -92,9 +94,21 @@ class Stage:
 
     def expire(self, broker_id: int) -> None:
         self.cluster.fault("expire", broker_id, can_move_seat=True)
-        zk = self.cluster.members[broker_id].zk
-        assert zk is not None
-        self.cluster.zookeeper.expire(zk.session_id)
+        self.cluster.zookeeper.expire(self._client_of(broker_id).session_id)
+
+    def slow(self, broker_id: int, least_s: float, most_s: float) -> None:
+        """ZooKeeper takes so long for what this broker asks, until `no_longer_slow`."""
+        self.cluster.fault("slow ZooKeeper", broker_id, lasts_s=DEADLINE_S)
+        self._client_of(broker_id).latency_s = (least_s, most_s)
+
+    def no_longer_slow(self, broker_id: int) -> None:
+        client = self._client_of(broker_id)
+        client.latency_s = type(client).latency_s
+
+    def _client_of(self, broker_id: int) -> SimClient:
+        client = self.cluster.members[broker_id].zk
+        assert client is not None, f"broker {broker_id} has no session"
+        return client
 
     def delete_seat(self) -> None:
         """As an operator does."""

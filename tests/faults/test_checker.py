@@ -19,11 +19,12 @@ from tests.faults.doctors_calls import (
     with_an_unclean_choice,
 )
 from tests.faults.doctors_end import BAD_END, MORE_END, with_end
+from tests.faults.doctors_read import BAD_READ, HARMLESS, MORE_READ
 from tests.faults.doctors_seat import BAD_SEAT, MORE_SEAT, with_an_operator
 from tests.faults.doctors_told import BAD_TOLD, MORE_TOLD
 
-DOCTORS = (BAD, BAD_TOLD, BAD_SEAT, BAD_ASKED, BAD_ASKINGS, BAD_CALLS, BAD_END)
-MANY_MORE = (MORE, MORE_TOLD, MORE_SEAT, MORE_ASKINGS, MORE_CALLS, MORE_END)
+DOCTORS = (BAD, BAD_TOLD, BAD_SEAT, BAD_ASKED, BAD_ASKINGS, BAD_CALLS, BAD_END, BAD_READ)
+MANY_MORE = (MORE, MORE_TOLD, MORE_SEAT, MORE_ASKINGS, MORE_CALLS, MORE_END, MORE_READ)
 CASES = [*chain(*(one.items() for one in DOCTORS)), *chain(*MANY_MORE)]
 
 
@@ -71,6 +72,13 @@ def test_who_was_held_up_may_be_late() -> None:
     with_end(lags=[late, late._replace(broker_id=2)])(history)
     history.faults.append(Fault(end_ms - 1_400, "freeze", broker_id=1))
     assert [one.text.partition(":")[0] for one in judge(history)] == ["broker 2"]
+
+
+@pytest.mark.parametrize("doctor", HARMLESS)
+def test_what_makes_no_sense_announces_nothing(doctor: Doctor) -> None:
+    history = a_good_history()
+    doctor(history)
+    assert not any(one.rule.startswith("s31") for one in judge(history))
 
 
 def test_a_finding_tells_the_story_of_its_partition() -> None:

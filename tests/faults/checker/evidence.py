@@ -13,7 +13,8 @@ from typing import Any
 
 from brokerstub.lab.txnlog import longest_history
 from brokerstub.lab.zookeeper import ZooKeeperServer
-from tests.faults.checker.history import Fault, History, Rpc, from_operations, json_of
+from tests.faults.checker.commits import from_operations
+from tests.faults.checker.history import Fault, History, Rpc, json_of
 
 LOG = "state-change.log"
 #: what a process logs when a term of its own is over

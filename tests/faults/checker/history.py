@@ -7,14 +7,11 @@ fit onto each other because something between them is missing. It judges nothing
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from brokerstub.lab.txnlog import Operation
-from controller.core.writes import Check, Create, Delete, Op, Set
+from tests.faults.checker.readings import Reading
 
 ANY_VERSION = -1
 NOBODY = 0
@@ -47,6 +44,8 @@ class Commit(NamedTuple):
     session: int
     at_ms: int
     writes: tuple[Write, ...]
+    #: when its request left, as readings are stamped; in a simulation only
+    sent_ms: float | None = None
 
 
 class Row(NamedTuple):
@@ -180,6 +179,8 @@ class End(msgspec.Struct):
     converged_after_ms: int | None = None
     allowed_ms: int = 0
     lags: list[Lag] = []
+    #: 0: with the last commit
+    at_ms: int = 0
 
 
 class History(msgspec.Struct):
@@ -190,6 +191,8 @@ class History(msgspec.Struct):
     #: the same, of those that were seen on their way, whether their lines were lost or not
     heard: list[Rpc] = []
     askings: list[Asking] = []
+    #: what sessions read, in the order in which they heard it; None: that is not known
+    readings: list[Reading] | None = None
     #: what brokers and controllers said to each other: only their own lines, all of it, or all but what a broker said
     #: to itself and what went by ways that could not be followed: (sender, receiver)
     sees: Literal["lines", "ways", "all"] = "lines"
@@ -240,51 +243,6 @@ class History(msgspec.Struct):
             is_heard = (line["kind"], line.get("target")) == ("controller", "acknowledged")
             if is_heard and line["controller_epoch"] not in heard:
                 raise HistoryError(f"epoch {line['controller_epoch']} was heard, and no request of it is known")
-
-
-def from_operations(operations: Iterable[Operation], chroot: str = "") -> list[Commit]:
-    """ZooKeeper's transaction log below a chroot as commits; what was refused, and sessions' beginnings, are none."""
-    commits = []
-    for zxid, group in groupby(operations, key=lambda one: one.zxid):
-        writes: list[Write] = []
-        session = at_ms = 0
-        for one in group:
-            session, at_ms = one.session, one.at_ms
-            below = (each for each in _writes_of(one) if each.path.startswith(f"{chroot}/"))
-            writes += (each._replace(path=each.path.removeprefix(chroot)) for each in below)
-        if writes:
-            commits.append(Commit(zxid, session, at_ms, tuple(writes)))
-    return commits
-
-
-def _writes_of(one: Operation) -> Iterator[Write]:
-    match one.kind:
-        case "create":
-            yield Write("create", one.path or "", one.data or b"", 0, is_ephemeral=bool(one.ephemeral_owner))
-        case "set":
-            yield Write("set", one.path or "", one.data or b"", one.version)
-        case "delete":
-            yield Write("delete", one.path or "")
-        case "check":
-            yield Write("check", one.path or "", expected=None if one.version is None else one.version - 1)
-        case "close":
-            yield from (Write("delete", path) for path in one.paths)
-
-
-def from_ops(zxid: int, session: int, at_ms: int, ops: Sequence[Op]) -> Commit:
-    """A commit of the fake ZooKeeper."""
-    writes: list[Write] = []
-    for op in ops:
-        match op:
-            case Create(path=path, data=data, ephemeral=ephemeral):
-                writes.append(Write("create", path, data, 0, is_ephemeral=ephemeral))
-            case Set(path=path, data=data, version=version):
-                writes.append(Write("set", path, data, None if version < 0 else version + 1, version))
-            case Delete(path=path, version=version):
-                writes.append(Write("delete", path, expected=version))
-            case Check(path=path, version=version):
-                writes.append(Write("check", path, expected=version))
-    return Commit(zxid, session, at_ms, tuple(writes))
 
 
 def json_of(data: bytes) -> Any:

@@ -16,7 +16,8 @@ from tests.faults.checker.writers import Wrong, is_by_controller
 
 #: what operations show in, and tools ask by: everything that ever stood there is kept
 _KEPT: Final = re.compile(
-    r"/(brokers/topics|admin/delete_topics|config/topics|klamm/draining)/[^/]+|/admin/reassign_partitions"
+    r"/(brokers/topics|admin/delete_topics|config/(topics|brokers|changes)|klamm/draining)/[^/]+"
+    r"|/(isr_change|log_dir_event)_notification/[^/]+|/admin/reassign_partitions"
 )
 
 
@@ -27,6 +28,18 @@ class Value(NamedTuple):
     data: bytes | None
     by_controller: bool = False
     zxid: int = 0
+
+
+class Tenure(msgspec.Struct):
+    """One stretch of the seat in one session's hands: `zxid` is the claim's. Until None: it never ended."""
+
+    session: int
+    broker_id: int
+    epoch: int
+    zxid: int
+    at_ms: int
+    until_zxid: int | None = None
+    until_ms: int | None = None
 
 
 class Written(msgspec.Struct, frozen=True):
@@ -74,9 +87,7 @@ class Known(msgspec.Struct):
     world: World
     unclean_default: bool = False
     written: list[Written] = []
-    claims: list[tuple[int, int, int, int]] = []  # epoch, broker id, zxid, ms
-    #: how each tenure ended: who held the seat, and when it was lost
-    vacated: list[tuple[int, int]] = []
+    tenures: list[Tenure] = []
     deleted: dict[str, Deleted] = {}  # by topic id; what makes no sense any more is not among them
     registrations: list[Registration] = []
     #: when a partition's state went, each time
@@ -91,15 +102,30 @@ class Known(msgspec.Struct):
     #: when which commit was made, in order
     moments: list[tuple[int, int]] = []
 
+    @property
+    def claims(self) -> list[tuple[int, int, int, int]]:
+        """Epoch, broker id, zxid and moment of each."""
+        return [(one.epoch, one.broker_id, one.zxid, one.at_ms) for one in self.tenures]
+
+    @property
+    def vacated(self) -> list[tuple[int, int]]:
+        """How each tenure ended: who held the seat, and when it was lost."""
+        return [(one.broker_id, one.until_ms) for one in self.tenures if one.until_ms is not None]
+
+    def tenure_at(self, zxid: int) -> Tenure | None:
+        """Whose the seat was when this was committed, or was lost by it."""
+        held = (one for one in reversed(self.tenures) if one.zxid <= zxid)
+        return next((one for one in held if one.until_zxid is None or zxid <= one.until_zxid), None)
+
     def note(self, step: Step, world: World) -> None:
         self.world = world
         commit = step.commit
         self.moments.append((commit.at_ms, commit.zxid))
-        if step.seat_before is not None and step.seat_after != step.seat_before:
-            self.vacated.append((world.sessions.get(step.seat_before, -1), commit.at_ms))
+        if self.tenures and step.seat_before is not None and step.seat_after != step.seat_before:
+            self.tenures[-1].until_zxid, self.tenures[-1].until_ms = commit.zxid, commit.at_ms
         if step.is_claim and step.seat_after is not None:
             who = world.sessions.get(step.seat_after, -1)
-            self.claims.append((step.epoch_after or 0, who, commit.zxid, commit.at_ms))
+            self.tenures.append(Tenure(step.seat_after, who, step.epoch_after or 0, commit.zxid, commit.at_ms))
         for one in step.states:
             if one.after is not None:
                 by = is_by_controller(step)

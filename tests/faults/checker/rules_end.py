@@ -104,7 +104,8 @@ def l06_l08_no_intent_is_left(history: History, known: Known) -> Iterator[Wrong]
     if history.end is None:
         return
     pending = re.compile(
-        r"/admin/(delete_topics/.+|reassign_partitions|preferred_replica_election)|/isr_change_not.*/.+"
+        r"/admin/(delete_topics/.+|reassign_partitions|preferred_replica_election)"
+        r"|/(isr_change|log_dir_event)_notification/.+"
     )
     for path in sorted(known.world.nodes):
         if pending.fullmatch(path):

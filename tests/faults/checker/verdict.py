@@ -11,6 +11,8 @@ from tests.faults.checker import (
     rules_calls,
     rules_end,
     rules_lists,
+    rules_notices,
+    rules_read,
     rules_seat,
     rules_stops,
     rules_told,
@@ -27,6 +29,8 @@ RUN_RULES: Final = (
     *rules_stops.RULES,
     *rules_asked.RULES,
     *rules_askings.RULES,
+    *rules_read.RULES,
+    *rules_notices.RULES,
     *rules_calls.RULES,
     *rules_end.RULES,
 )

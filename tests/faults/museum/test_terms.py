@@ -15,13 +15,12 @@ async def test_m01_an_old_controller_still_writes(stage: Stage) -> None:
     await stage.create("orders", {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2)})
     await stage.rest()
     old, victim = stage.controller, stage.others[0]
-    assert old.zk is not None
-    old.zk.latency_s = (0.3, 0.4)
+    stage.slow(old.broker_id, 0.3, 0.4)
     stage.expire(victim)
     stage.cluster.fault("delete /controller", can_move_seat=True)
     stage.cluster.zookeeper.commit(0, [Delete("/controller", -1)])
     await stage.pause(3.0)
-    old.zk.latency_s = type(old.zk).latency_s
+    stage.no_longer_slow(old.broker_id)
     await stage.rest()
 
 
@@ -31,8 +30,7 @@ async def test_m05_who_was_deposed_does_nothing_with_what_was_queued(stage: Stag
     await stage.create("orders", {0: (1, 2, 3)})
     await stage.rest()
     old, path = stage.controller, "/brokers/topics/orders"
-    assert old.zk is not None
-    old.zk.latency_s = (0.05, 0.05)
+    stage.slow(old.broker_id, 0.05, 0.05)
     stage.cluster.fault("delete /controller", can_move_seat=True)
     stage.cluster.zookeeper.commit(0, [Delete("/controller", -1)])
     await stage.until(lambda: stage.cluster.seat_id not in (None, old.broker_id), "another has the seat")
@@ -45,7 +43,7 @@ async def test_m05_who_was_deposed_does_nothing_with_what_was_queued(stage: Stag
         stage.cluster.zookeeper.commit(0, [Set(path, data, -1)])
         await stage.pause(0.02)
     assert old.zk.calls.count("get_many") == before
-    old.zk.latency_s = type(old.zk).latency_s
+    stage.no_longer_slow(old.broker_id)
     await stage.rest()
 
 
@@ -54,8 +52,7 @@ async def test_m06_an_error_ends_the_acting_before_the_seat_is_released(stage: S
     """A bug shows itself with requests queued: when the seat is vacant, nobody acts as the controller any more."""
     await stage.rest()
     old = stage.controller
-    assert old.zk is not None
-    old.zk.latency_s = (0.3, 0.4)
+    stage.slow(old.broker_id, 0.3, 0.4)
     recorded = old.journal.accept
 
     def fail(lines: object) -> None:
@@ -68,7 +65,7 @@ async def test_m06_an_error_ends_the_acting_before_the_seat_is_released(stage: S
     await stage.until(lambda: stage.cluster.seat_id != old.broker_id, "the seat is released")
     assert not old.door.is_active
     old.journal.accept = recorded  # type: ignore[method-assign]
-    old.zk.latency_s = type(old.zk).latency_s
+    stage.no_longer_slow(old.broker_id)
     await stage.player.finish()
     assert [one for one in stage.cluster.bugs if ON_PURPOSE in one]
     stage.cluster.bugs[:] = [one for one in stage.cluster.bugs if ON_PURPOSE not in one]
@@ -119,8 +116,7 @@ async def test_m16_topics_are_made_while_a_controller_loads(stage: Stage) -> Non
     await stage.create("orders", {0: (1, 2, 3)})
     await stage.rest()
     for member in stage.cluster.members.values():
-        assert member.zk is not None
-        member.zk.latency_s = (0.02, 0.02)
+        stage.slow(member.broker_id, 0.02, 0.02)
     old = stage.controller
     stage.kill(old.broker_id)
     stage.cluster.zookeeper.expire(old.zk.session_id if old.zk else 0)
@@ -151,8 +147,7 @@ async def _expired_while_it_rebalances(stage: Stage) -> None:
     await stage.until(lambda: all(stage.leads(other, "orders", number)() for number in range(6)), "another leads")
     stage.start(first)
     await stage.until(lambda: all(len(_isr(stage, number)) == 3 for number in range(6)), "it is in sync again")
-    assert controller.zk is not None
-    controller.zk.latency_s = (0.4, 0.5)
+    stage.slow(controller.broker_id, 0.4, 0.5)
     await stage.until(stage.leads(first, "orders"), "the rebalance has been written")
     assert not any(one.reason == "leader imbalance" for one in stage.cluster.lines), "it is over already"
     begun_s = stage.cluster.loop.time()
@@ -191,15 +186,14 @@ async def test_m36_who_waits_for_a_lost_controller_is_answered(stage: Stage) -> 
     """Calls are queued when the seat goes."""
     await stage.rest()
     old = stage.controller
-    assert old.zk is not None
-    old.zk.latency_s = (0.3, 0.5)
+    stage.slow(old.broker_id, 0.3, 0.5)
     for number in range(8):
         stage.player.begin("create-topic", f"t{number}", CreateTopicAsked(f"t{number}", 1, 3))
     await stage.pause(0.2)
     stage.cluster.fault("delete /controller", can_move_seat=True)
     stage.cluster.zookeeper.commit(0, [Delete("/controller", -1)])
     await stage.pause(5.0)
-    old.zk.latency_s = type(old.zk).latency_s
+    stage.no_longer_slow(old.broker_id)
     await stage.player.finish()
     assert all(one.ended_ms is not None for one in stage.cluster.calls)
     waited_ms = [(one.ended_ms or 0) - one.begun_ms for one in stage.cluster.calls]

@@ -10,12 +10,15 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 from typing import TypeVar
 
 from controller import zk_codec as codec
 from controller.zk_model import (
+    Children,
     Guard,
+    Node,
     NotSentError,
     OutcomeUnknownError,
     RefusedError,
@@ -24,6 +27,7 @@ from controller.zk_model import (
     WatchEvent,
 )
 from tests.fakes.client import FakeClient
+from tests.faults.simulate.ledger import Ledger, Look
 from tests.faults.simulate.loop import Process, VirtualLoop, nobody
 
 T = TypeVar("T")
@@ -45,13 +49,15 @@ class SimClient(FakeClient):
     _up_at = 0.0
     _down_at = 0.0
 
-    def open(self, process: Process, random: Random) -> None:
-        self.process, self.random = process, random
+    def open(self, process: Process, random: Random, ledger: Ledger) -> None:
+        self.process, self.random, self._ledger = process, random, ledger
         self._loop: VirtualLoop = process._loop
         self._waiting: dict[asyncio.Future[object], None] = {}
         #: what requests armed at the server whose answers are still on their way
         self._unanswered: dict[asyncio.Future[object], list[str]] = {}
         self._undelivered: list[tuple[WatchEvent, bool, bool, bool]] = []
+        #: what the request in hand looks at
+        self._looks: list[Look] = []
         self._held: list[tuple[Callable[..., None], int, Callable[..., object], tuple[object, ...]]] = []
 
     @property
@@ -204,6 +210,19 @@ class SimClient(FakeClient):
                 self._server.expire(self.session_id)
             self.lose()
 
+    async def watch_many(self, present: Sequence[str], absent: Sequence[str], zxid: int) -> None:
+        await super().watch_many(present, absent, zxid)
+        armed = [Look(path, is_watched=True) for path in (*present, *absent)]
+        self._ledger.heard(self.session_id, "watch_many", armed, zxid, self._loop.time())
+
+    def _node(self, path: str, watch: bool) -> Node | None:
+        self._looks.append(Look(path, watch))
+        return super()._node(path, watch)
+
+    def _children(self, path: str, watch: bool) -> Children | None:
+        self._looks.append(Look(path, watch))
+        return super()._children(path, watch)
+
     async def _ask(self, name: str, act: Callable[[], T], *, guard: Guard | None = None, size: int = 0) -> T:
         if self.state.name == "LOST":
             raise SessionLostError("the session is gone")
@@ -232,26 +251,37 @@ class SimClient(FakeClient):
             self._break_now()
             return
         self.calls.append(name)
-        newly = self._watches.begin()
+        newly, zxid = self._watches.begin(), self._server.zxid
+        looks = self._looks = list[Look]()
         value, refused = None, None
         try:
             value = act()
         except RefusedError as error:
             refused = error
+        if self._server.zxid > zxid:
+            self._ledger.sent(self._server.zxid, sent_at)
         self._unanswered[answer] = newly  # type: ignore[index]
         if fault == "answer":
             self._break_now()
         else:
-            self._down(self._answered, answer, value, refused, self._server.zxid, sent_at)
+            enter = partial(self._ledger.heard, self.session_id, name, looks, self._server.zxid)
+            self._down(self._answered, answer, value, refused, self._server.zxid, sent_at, enter)
 
     def _answered(
-        self, answer: asyncio.Future[T], value: T, error: Exception | None, zxid: int, sent_at: float
+        self,
+        answer: asyncio.Future[T],
+        value: T,
+        error: Exception | None,
+        zxid: int,
+        sent_at: float,
+        enter: Callable[[float], None],
     ) -> None:
         self._answered_at = max(self._answered_at, sent_at)
         self._zxid = max(self._zxid, zxid)
         self._unanswered.pop(answer, None)  # type: ignore[arg-type]
         if answer.done():
             return
+        enter(self._loop.time())
         if error is None:
             answer.set_result(value)
         else:

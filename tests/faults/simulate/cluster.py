@@ -1,7 +1,7 @@
 """A simulated cluster: members, ZooKeeper and network, and what is remembered of them for the checker.
 
-It owns what can be done to it (faults and operations, by name) and the question whether it has come to rest. Which of
-these happens when, `schedule.py` draws.
+It owns what can be done to it (faults and operations, by name). Which of these happens when, `schedule.py` draws;
+whether it has come to rest, `rest.py` says.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -17,7 +17,8 @@ from typing import Any
 import msgspec
 
 from controller.core.lines import Line
-from tests.faults.checker.history import Asking, Call, End, Fault, History, Lag, Rpc, from_ops, json_of
+from tests.faults.checker.commits import from_ops
+from tests.faults.checker.history import Asking, Call, End, Fault, History, Lag, Rpc, json_of
 from tests.faults.simulate.client import SimClient
 from tests.faults.simulate.late import ENDS_WITHIN_MS
 from tests.faults.simulate.loop import Clock, Process, VirtualLoop
@@ -25,8 +26,6 @@ from tests.faults.simulate.member import SESSION_TIMEOUT_MS, Member
 from tests.faults.simulate.network import Exchange, Network
 from tests.faults.simulate.told import ASKED, TOLD, asking_of, rpc_of
 from tests.faults.simulate.zookeeper import TICK_S, SimZooKeeper
-
-REST_POLL_S = 0.25
 
 
 class SimCluster:
@@ -183,13 +182,18 @@ class SimCluster:
         return trace.hexdigest()
 
     def history(self, end: End | None) -> History:
-        commits = [from_ops(one.zxid, one.session_id, one.at_ms, one.ops) for one in self.zookeeper.history]
+        sent_ms = self.zookeeper.ledger.sent_ms
+        commits = [
+            from_ops(one.zxid, one.session_id, one.at_ms, one.ops, sent_ms.get(one.zxid))
+            for one in self.zookeeper.history
+        ]
         return History(
             commits=commits,
             rpcs=self.rpcs,
             heard=self.rpcs,
             sees="all",
             askings=self.askings,
+            readings=self.zookeeper.ledger.readings,
             lines=[msgspec.to_builtins(one) for one in self.lines],
             calls=self.calls,
             faults=self.faults,
@@ -224,63 +228,6 @@ class SimCluster:
         if not said or said.get("topic_id") != replica.topic_id:
             return False
         return broker_id in said["partitions"].get(str(replica.partition), ())
-
-    # ------------------------------------------------------------------ rest
-
-    def unrest(self) -> Iterator[str]:
-        """What is not as it should be in the end."""
-        if len(self.active_ids) != 1:
-            yield f"active: {self.active_ids}"
-        states: dict[tuple[str, int], Any] = {}
-        for topic in self.zookeeper.tree.nodes["/brokers/topics"].children:
-            yield from self._unrest_of(topic, states)
-        for parent in ("/admin/delete_topics", "/isr_change_notification", "/log_dir_event_notification"):
-            node = self.zookeeper.tree.nodes.get(parent)
-            yield from (f"{parent}/{name}" for name in (node.children if node else ()))
-        for path in ("/admin/reassign_partitions", "/admin/preferred_replica_election"):
-            if self.zookeeper.read(path) is not None:
-                yield path
-        for broker_id in self.broker_ids:
-            member = self.members.get(broker_id)
-            if member is None or member.broker is None or not self._is_registered(member):
-                yield f"broker {broker_id} is not there"
-            elif self.view_of(member) != states:
-                yield f"broker {broker_id} was told otherwise"
-        yield from (f"broker {one} holds {names}" for one, names in self.strays().items())
-
-    def _is_registered(self, member: Member) -> bool:
-        node = self.zookeeper.tree.nodes.get(f"/brokers/ids/{member.broker_id}")
-        is_own = node is not None and member.zk is not None and node.owner == member.zk.session_id
-        return is_own and node is not None and member.broker is not None and member.broker.broker_epoch == node.czxid
-
-    def _unrest_of(self, topic: str, states: dict[tuple[str, int], Any]) -> Iterator[str]:
-        said = json_of(self.zookeeper.read(f"/brokers/topics/{topic}") or b"")
-        if said is None:
-            return
-        if said.get("adding_replicas") or said.get("removing_replicas"):
-            yield f"{topic} is being reassigned"
-        for number, replicas in said["partitions"].items():
-            path = f"/brokers/topics/{topic}/partitions/{number}/state"
-            node = self.zookeeper.tree.nodes.get(path)
-            if node is None:
-                yield f"{topic}-{number} was never led"
-                continue
-            state = json_of(node.data)
-            key = (topic, int(number))
-            states[key] = (state["leader"], state["leader_epoch"], tuple(state["isr"]), node.version)
-            if state["leader"] < 0 or set(state["isr"]) != set(replicas):
-                yield f"{topic}-{number} has ISR {state['isr']} of {replicas}, leader {state['leader']}"
-
-    async def come_to_rest(self, within_s: float) -> int | None:
-        """Milliseconds until everything was as it should be; None when it never was."""
-        begun_s = self.loop.time()
-        while self.loop.time() - begun_s < within_s:
-            for broker_id in self.broker_ids:  # who was being stopped when everything was healed
-                self.start(broker_id)
-            if next(self.unrest(), None) is None:
-                return round((self.loop.time() - begun_s) * 1000)
-            await asyncio.sleep(REST_POLL_S)
-        return None
 
     async def bury(self) -> None:
         """End every task, of the living and of the dead: nothing they still do is heard."""

@@ -19,6 +19,7 @@ from tests.faults.operations import PROBE
 from tests.faults.simulate.cluster import SimCluster
 from tests.faults.simulate.loop import StuckError, VirtualLoop
 from tests.faults.simulate.player import Player, pause
+from tests.faults.simulate.rest import come_to_rest, unrest
 from tests.faults.simulate.schedule import play_schedule
 
 #: virtual seconds: D14, with the waits of every back-off on the way
@@ -93,24 +94,25 @@ def _cluster_in(loop: VirtualLoop, seed: str, folder: Path, brokers: int, balanc
 async def _is_probed(cluster: SimCluster, seed: str) -> bool:
     """Ask for something when what fell last has been noticed by everybody; then all has to be at rest again."""
     await pause(cluster, NOTICED_S)
-    await cluster.come_to_rest(REST_S)
+    await come_to_rest(cluster, REST_S)
     await Player(cluster, seed).ask(*PROBE)
-    return await cluster.come_to_rest(REST_S) is not None
+    return await come_to_rest(cluster, REST_S) is not None
 
 
 async def _play(cluster: SimCluster, seed: str, play: Play) -> End:
     for broker_id in cluster.broker_ids:
         cluster.start(broker_id)
     try:
-        await cluster.come_to_rest(FIRST_S)
+        await come_to_rest(cluster, FIRST_S)
         await play(cluster, seed)
-        rested_ms = await cluster.come_to_rest(REST_S)
+        rested_ms = await come_to_rest(cluster, REST_S)
         if rested_ms is not None and not await _is_probed(cluster, seed):
             rested_ms = None
     except StuckError:
         rested_ms = None
     if rested_ms is None:
-        cluster.bugs += [f"no rest: {one}" for one in cluster.unrest()][:5]
+        cluster.bugs += [f"no rest: {one}" for one in unrest(cluster)][:5]
     cluster.bugs += [f"parked: {one.reason}" for one in cluster.lines if one.target == "parked"]
     views = {i: cluster.view_of(m) for i, m in cluster.members.items() if m.broker is not None}
-    return End(views, cluster.active_ids, cluster.strays(), rested_ms, round(REST_S * 1000), cluster.lags)
+    allowed_ms, now_ms = round(REST_S * 1000), cluster.zookeeper.now_ms
+    return End(views, cluster.active_ids, cluster.strays(), rested_ms, allowed_ms, cluster.lags, at_ms=now_ms)

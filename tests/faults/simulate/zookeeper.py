@@ -11,6 +11,7 @@ from controller.core.writes import Delete
 from tests.fakes.client import FakeClient
 from tests.fakes.zookeeper import FakeZooKeeper
 from tests.faults.simulate.client import SimClient
+from tests.faults.simulate.ledger import Ledger
 from tests.faults.simulate.loop import Clock, Process
 
 TICK_S = 0.5
@@ -21,6 +22,7 @@ class SimZooKeeper(FakeZooKeeper):
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(clock)  # type: ignore[arg-type]
+        self.ledger = Ledger()
 
     def connect_for(
         self,
@@ -34,7 +36,7 @@ class SimZooKeeper(FakeZooKeeper):
     ) -> SimClient:
         session_id, password = self.session_for(resume, session_timeout_ms)
         client = SimClient(self, session_id, password, session_timeout_ms, chroot, max_in_flight_requests)
-        client.open(process, random)
+        client.open(process, random, self.ledger)
         self.clients.append(client)
         return client
 

@@ -1,0 +1,133 @@
+"""Rules about what controllers read: nothing older than before, and every change that they rely on hearing of.
+
+What was read only a simulation knows (`History.readings`); of other runs these rules say nothing. Where it is known, a
+controller of which no reading is known has missed everything, and is found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from tests.faults.checker.history import Commit, History, Write
+from tests.faults.checker.known import Known, RunRule, Tenure
+from tests.faults.checker.readings import Kind, Readings
+from tests.faults.checker.writers import SEAT, Wrong
+
+#: what every controller relies upon hearing of, watched or not: Kafka's watches, one for one
+_LISTS: Final = (
+    "/brokers/ids", "/brokers/topics", "/admin/delete_topics", "/config/changes", "/isr_change_notification",
+    "/log_dir_event_notification",
+)  # fmt: skip
+_NODES: Final = (SEAT, "/admin/reassign_partitions", "/admin/preferred_replica_election")
+_BELOW: Final = re.compile(r"/brokers/(ids|topics)/[^/]+")
+#: of watches that fire with the znode itself
+_KINDS: Final[tuple[Kind, ...]] = ("data", "watch", "stat")
+#: by which readings a change shows; that a znode is gone, any of them tells
+_SHOWN_BY: Final[dict[Kind, tuple[Kind, ...]]] = {
+    "data": ("data",),
+    "list": ("list",),
+    "stat": ("stat", "data", "list"),
+}
+#: a silence that a session survives, and what waits meanwhile: 5.7 s was the longest of 100,000
+READ_WITHIN_MS: Final = 10_000
+#: when everything rests; 0.06 s was the longest
+READ_AT_REST_MS: Final = 200
+
+
+class Change(NamedTuple):
+    """What a reading of this kind shows otherwise since a commit. `gone_zxid`: when the znode next went, which whoever
+    lists its parent since then sees, too."""
+
+    kind: Kind
+    path: str
+    zxid: int
+    at_ms: int
+    is_gone: bool = False
+    gone_zxid: int | None = None
+
+
+def s32_nothing_is_read_older_than_before(history: History, known: Known) -> Iterator[Wrong]:
+    """By the same session, over every reconnect."""
+    newest: dict[int, int] = {}
+    for one in history.readings or ():
+        before = newest.get(one.session, 0)
+        if one.kind == "watch":
+            continue  # it shows nothing: it is as of an earlier reading
+        if one.zxid < before:
+            yield None, f"session {one.session:#x} read {one.paths[0]} as of {one.zxid:#x} after {before:#x}"
+        newest[one.session] = max(one.zxid, before)
+
+
+def s32_controllers_read_every_change_that_they_rely_on(history: History, known: Known) -> Iterator[Wrong]:
+    """Soon after it, or after they had loaded, and by the end of the run at the latest, unless the seat was lost until
+    then. The claim makes all of it new."""
+    if history.readings is None:
+        return
+    readings, end_ms = Readings(history.readings), _end_ms(history)
+    loaded_ms = {
+        line["controller_epoch"]: line["at_ms"]
+        for line in history.lines
+        if (line["kind"], line.get("target")) == ("controller", "loaded")
+    }
+    for tenure in known.tenures:
+        if tenure.epoch not in loaded_ms:
+            continue
+        until_ms = end_ms if tenure.until_ms is None else tenure.until_ms
+        for change in _changes(history, tenure, readings):
+            since_ms = max(change.at_ms, loaded_ms[tenure.epoch])
+            due_ms = min(since_ms + READ_WITHIN_MS, max(since_ms + READ_AT_REST_MS, end_ms))
+            heard_ms = min(_shown(change, tenure.session, readings), default=None)
+            if due_ms <= until_ms and (heard_ms is None or heard_ms > due_ms):
+                said = "never" if heard_ms is None else f"{heard_ms - change.at_ms:.0f} ms later"
+                text = f"{change.path} ({change.kind}) changed at {change.zxid:#x}"
+                yield None, f"{text}, which the controller of epoch {tenure.epoch} read {said}"
+
+
+def _changes(history: History, tenure: Tenure, readings: Readings) -> Iterator[Change]:
+    """That this controller has to hear of, the latest first."""
+    gone: dict[str, int] = {}
+    for commit in reversed(history.commits):
+        if tenure.until_zxid is not None and commit.zxid >= tenure.until_zxid:
+            continue
+        if commit.zxid <= tenure.zxid:
+            break
+        for write in commit.writes:
+            if write.kind == "delete":
+                gone[write.path] = commit.zxid
+            if write.kind != "check":
+                yield from _seen_by(tenure.session, commit, write, gone.get(write.path), readings)
+    yield from (Change("data", path, tenure.zxid, tenure.at_ms) for path in _NODES)
+    yield from (Change("list", path, tenure.zxid, tenure.at_ms) for path in _LISTS)
+
+
+def _seen_by(session: int, commit: Commit, write: Write, gone_zxid: int | None, readings: Readings) -> Iterator[Change]:
+    """What this session watches of it, or should."""
+    path, parent = write.path, write.path.rpartition("/")[0]
+    moment, is_gone = (commit.zxid, commit.at_ms), write.kind == "delete"
+    armed = {kind for kind in _KINDS if (session, kind, path) in readings.watched}
+    if path in _NODES or _BELOW.fullmatch(path) or armed & {"data", "watch"}:
+        yield Change("data", path, *moment, is_gone, gone_zxid)
+    elif "stat" in armed:
+        yield Change("stat", path, *moment, is_gone, gone_zxid)
+    if write.kind != "set" and (parent in _LISTS or (session, "list", parent) in readings.watched):
+        yield Change("list", parent, *moment)
+
+
+def _shown(change: Change, session: int, readings: Readings) -> Iterator[float]:
+    """When it was first read, one way or another."""
+    ways = [(kind, change.path, change.zxid) for kind in _SHOWN_BY["stat" if change.is_gone else change.kind]]
+    if change.gone_zxid is not None:
+        ways.append(("list", change.path.rpartition("/")[0], change.gone_zxid))
+    for kind, path, zxid in ways:
+        yield from (one.at_ms for one in readings.since(session, kind, path, zxid)[:1])
+
+
+def _end_ms(history: History) -> int:
+    return max(history.commits[-1].at_ms, 0 if history.end is None else history.end.at_ms)
+
+
+RULES: Final[tuple[RunRule, ...]] = tuple(
+    value for name, value in sorted(globals().items()) if re.match(r"s\d\d_", name)
+)

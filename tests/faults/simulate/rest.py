@@ -1,0 +1,74 @@
+"""Whether a simulated cluster has come to rest, and what is not as it should be. It changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from tests.faults.checker.history import json_of
+
+if TYPE_CHECKING:
+    from tests.faults.simulate.cluster import SimCluster
+    from tests.faults.simulate.member import Member
+
+REST_POLL_S = 0.25
+
+
+def unrest(cluster: SimCluster) -> Iterator[str]:
+    """What is not as it should be in the end."""
+    if len(cluster.active_ids) != 1:
+        yield f"active: {cluster.active_ids}"
+    states: dict[tuple[str, int], Any] = {}
+    for topic in cluster.zookeeper.tree.nodes["/brokers/topics"].children:
+        yield from _unrest_of(cluster, topic, states)
+    for parent in ("/admin/delete_topics", "/isr_change_notification", "/log_dir_event_notification"):
+        node = cluster.zookeeper.tree.nodes.get(parent)
+        yield from (f"{parent}/{name}" for name in (node.children if node else ()))
+    for path in ("/admin/reassign_partitions", "/admin/preferred_replica_election"):
+        if cluster.zookeeper.read(path) is not None:
+            yield path
+    for broker_id in cluster.broker_ids:
+        member = cluster.members.get(broker_id)
+        if member is None or member.broker is None or not _is_registered(cluster, member):
+            yield f"broker {broker_id} is not there"
+        elif cluster.view_of(member) != states:
+            yield f"broker {broker_id} was told otherwise"
+    yield from (f"broker {one} holds {names}" for one, names in cluster.strays().items())
+
+
+def _is_registered(cluster: SimCluster, member: Member) -> bool:
+    node = cluster.zookeeper.tree.nodes.get(f"/brokers/ids/{member.broker_id}")
+    is_own = node is not None and member.zk is not None and node.owner == member.zk.session_id
+    return is_own and node is not None and member.broker is not None and member.broker.broker_epoch == node.czxid
+
+
+def _unrest_of(cluster: SimCluster, topic: str, states: dict[tuple[str, int], Any]) -> Iterator[str]:
+    said = json_of(cluster.zookeeper.read(f"/brokers/topics/{topic}") or b"")
+    if said is None:
+        return
+    if said.get("adding_replicas") or said.get("removing_replicas"):
+        yield f"{topic} is being reassigned"
+    for number, replicas in said["partitions"].items():
+        path = f"/brokers/topics/{topic}/partitions/{number}/state"
+        node = cluster.zookeeper.tree.nodes.get(path)
+        if node is None:
+            yield f"{topic}-{number} was never led"
+            continue
+        state = json_of(node.data)
+        key = (topic, int(number))
+        states[key] = (state["leader"], state["leader_epoch"], tuple(state["isr"]), node.version)
+        if state["leader"] < 0 or set(state["isr"]) != set(replicas):
+            yield f"{topic}-{number} has ISR {state['isr']} of {replicas}, leader {state['leader']}"
+
+
+async def come_to_rest(cluster: SimCluster, within_s: float) -> int | None:
+    """Milliseconds until everything was as it should be; None when it never was."""
+    begun_s = cluster.loop.time()
+    while cluster.loop.time() - begun_s < within_s:
+        for broker_id in cluster.broker_ids:  # who was being stopped when everything was healed
+            cluster.start(broker_id)
+        if next(unrest(cluster), None) is None:
+            return round((cluster.loop.time() - begun_s) * 1000)
+        await asyncio.sleep(REST_POLL_S)
+    return None
