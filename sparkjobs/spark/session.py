@@ -55,6 +55,8 @@ PREFERRED: Final = {
     "spark.driver.memory": "1g",
     # what each table takes at least that a plan joins with, however small it is; by itself an eightieth of the heap
     "spark.buffer.pageSize": "1m",
+    # a batch ends by its rows; to ask every row anew how large the batch has become takes a quarter of the time
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     JAVA_OPTIONS: _JAVA,
 }
 #: on one machine, besides; a cluster has more cores, and Spark puts small partitions together by itself
