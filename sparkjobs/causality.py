@@ -22,10 +22,10 @@ from typing import Final, NamedTuple
 
 from sparkjobs.schemas import SilverEvent
 
+#: how brokers answer an election
+STARTS: Final = frozenset({"leader_started", "follower_started"})
 #: what the pairs are made of
-OF_PAIRS: Final = frozenset(
-    {"partition_changed", "leader_started", "follower_started", "registering", "registered", "broker_epochs"}
-)
+OF_PAIRS: Final = STARTS | {"partition_changed", "registering", "registered", "broker_epochs"}
 #: and, of lines that name their cause
 OF_CAUSES: Final = frozenset({"broker_changed", "request_done", "controller_reported"})
 HOUR_MS: Final = 3_600_000
@@ -58,13 +58,13 @@ class Gaps:
         self.by_hour: dict[int, dict[tuple[int, int], int]] = {}
         self.samples: defaultdict[int, int] = defaultdict(int)
 
-    def see(self, earlier: int, later: int, gap_ms: int, at_ms: int) -> None:
-        """`at_ms`: when, by the clock of the earlier one."""
+    def see(self, earlier: int, later: int, gap_ms: int, at_ms: int, samples: int = 1) -> None:
+        """`at_ms`: when, by the clock of the earlier one; `samples`: of so many the least gap."""
         if earlier != later:
             least = self.by_hour.setdefault(at_ms // HOUR_MS * HOUR_MS, {})
             least[earlier, later] = min(gap_ms, least.get((earlier, later), gap_ms))
-            self.samples[earlier] += 1
-            self.samples[later] += 1
+            self.samples[earlier] += samples
+            self.samples[later] += samples
 
     def join(self, other: Gaps) -> None:
         """What others saw of the same cluster."""
@@ -101,7 +101,7 @@ def _see_elections(events: Iterable[SilverEvent], gaps: Gaps) -> None:
         key = (event.topic, event.partition, event.leader_epoch)
         if event.event == "partition_changed" and event.to_state == "OnlinePartition":
             said[key].append((event.broker, event.ts_utc))
-        elif event.event in ("leader_started", "follower_started"):
+        elif event.event in STARTS:
             done[key].setdefault(event.broker, event.ts_utc)
     for key, elections in said.items():
         if len(elections) == 1:

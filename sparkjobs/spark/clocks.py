@@ -19,7 +19,7 @@ from sparkjobs import unnumbered
 from sparkjobs.answers import receipts
 from sparkjobs.answers.spark import one_by_one
 from sparkjobs.arrow import READ, arrow_type, events_in
-from sparkjobs.causality import HOUR_MS, OF_CAUSES, OF_PAIRS, Gaps, gaps_in
+from sparkjobs.causality import HOUR_MS, OF_CAUSES, OF_PAIRS, STARTS, Gaps, gaps_in
 from sparkjobs.schemas import SilverSkew
 from sparkjobs.skew import BEST_SHARE, LEAST_TRIPS, Ahead, AheadOf, applied_ms, left_ms, rows_for
 from sparkjobs.spark.frames import frame_of
@@ -29,6 +29,9 @@ _TRIP: Final = {
     **{"cluster": "string", "controller": "int", "to": "int"},
     **{"at_ms": "bigint", "offset_ms": "bigint", "err_ms": "bigint"},
 }
+_ELECTION: Final = ("topic", "partition", "leader_epoch")
+#: what gaps are seen between, without elections
+_FEW: Final = OF_PAIRS - STARTS - {"partition_changed"}
 _NAMED: Final = ("cluster", "to", "topic", "partition", "leader_epoch", "controller_epoch")
 
 
@@ -44,19 +47,37 @@ def skew_of(events: DataFrame) -> list[SilverSkew]:
     ahead = _ahead_of(trips.unionByName(unnumbered_trips_in(events)) if has_unnumbered else trips)
 
     def gaps_of(cluster: str) -> Gaps:
-        is_election = F.col("event") == "partition_changed"
-        is_of_pair = F.col("event").isin(*OF_PAIRS) | (F.col("event").isin(*OF_CAUSES) & F.col("cause_id").isNotNull())
-        of_pairs = events.filter((F.col("cluster") == cluster) & is_of_pair)
-        if of_pairs.filter(~is_election).isEmpty():
-            return Gaps()  # elections alone prove nothing, and there may be many
-        of_pairs = of_pairs.filter(~is_election | (F.col("to_state") == "OnlinePartition"))
-        return gaps_in(one_by_one(of_pairs, OF_PAIRS | OF_CAUSES))
+        of_cluster = events.filter(F.col("cluster") == cluster)
+        is_of_pair = F.col("event").isin(*_FEW) | (F.col("event").isin(*OF_CAUSES) & F.col("cause_id").isNotNull())
+        gaps = gaps_in(one_by_one(of_cluster.filter(is_of_pair), _FEW | OF_CAUSES))
+        gaps.join(_election_gaps(of_cluster))
+        return gaps
 
     return [
         row
         for cluster in sorted(heard)
         for row in rows_for(cluster, ahead.get(cluster, {}), heard[cluster], partial(gaps_of, cluster))
     ]
+
+
+def _election_gaps(events: DataFrame) -> Gaps:
+    """As `causality` has them of elections and of the brokers that begin by them: there may be one for every partition
+    each time that a broker goes, so they are put together where they lie."""
+    begun = events.filter(F.col("event").isin(*STARTS)).dropna(subset=[*_ELECTION, "broker"])
+    gaps = Gaps()
+    if begun.isEmpty():
+        return gaps  # elections that no broker answers prove nothing
+    is_election = (F.col("event") == "partition_changed") & (F.col("to_state") == "OnlinePartition")
+    said = events.filter(is_election).dropna(subset=[*_ELECTION, "broker"]).groupBy(*_ELECTION)
+    once = said.agg(F.count("*").alias("times"), F.min("broker").alias("controller"), F.min("ts_utc").alias("at_ms"))
+    done = begun.groupBy(*_ELECTION, "broker").agg(F.min("ts_utc").alias("done_ms"))
+    pairs = once.filter("times = 1").join(done, list(_ELECTION)).filter("controller <> broker")
+    least = pairs.groupBy(_hour("at_ms"), "controller", "broker").agg(
+        F.min(F.col("done_ms") - F.col("at_ms")), F.count("*")
+    )
+    for hour, controller, broker, gap_ms, samples in least.collect():
+        gaps.see(controller, broker, gap_ms, hour, samples)
+    return gaps
 
 
 def _hour(name: str) -> Column:
