@@ -53,6 +53,8 @@ PREFERRED: Final = {
     "spark.ui.retainedTasks": "200",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "1g",
+    # of the heap for what is sorted, joined and kept; what does not fit goes to files
+    "spark.memory.fraction": "0.3",
     # what each table takes at least that a plan joins with, however small it is; by itself an eightieth of the heap
     "spark.buffer.pageSize": "1m",
     # a batch ends by its rows; to ask every row anew how large the batch has become takes a quarter of the time

@@ -6,6 +6,7 @@ A file is there under its name when all of it is; a task that is tried again wri
 
 from __future__ import annotations
 
+import ctypes
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -95,4 +96,13 @@ def _write(batches: Iterable[Any], files: Sequence[BronzeFile], bases: Bases, fo
         if waiting:
             writer.write_table(pa.Table.from_batches(waiting))
     unfinished.replace(unfinished.with_name(name))
+    _give_back_memory()
     yield pa.RecordBatch.from_pydict({"name": [name]})
+
+
+def _give_back_memory() -> None:
+    """A worker waits a minute for its next task, and what comes after the staging needs the room that it took."""
+    pa.default_memory_pool().release_unused()
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "malloc_trim"):  # the C library of GNU, not every other
+        libc.malloc_trim(0)
