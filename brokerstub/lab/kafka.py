@@ -42,12 +42,17 @@ class KafkaError(Exception):
 
 
 async def jars(directory: Path, version: str = VERSION) -> Path:
-    """Kafka's jars below `directory`; fetched by Maven once. Its own tools come with the newest version."""
-    # absolute: Maven takes what is relative as relative to the pom
-    found = directory.resolve() / ("jars" if version == VERSION else f"jars-{version}")
+    """Kafka's jars below `directory`. Its own tools come with the newest version."""
+    if version != VERSION:
+        return await fetched(directory, f"jars-{version}", [("org.apache.kafka", "kafka_2.13", version), _SLF4J])
+    kafka = [("org.apache.kafka", name, version) for name in ("kafka_2.13", "kafka-tools")]
+    return await fetched(directory, "jars", [*kafka, _SLF4J])
+
+
+async def fetched(directory: Path, name: str, artifacts: Iterable[tuple[str, str, str]]) -> Path:
+    """A folder of these jars (group, name, version) and of what they need; by Maven, once."""
+    found = directory.resolve() / name  # absolute: Maven takes what is relative as relative to the pom
     done = found / ".done"
-    artifacts = [("org.apache.kafka", "kafka_2.13", version), _SLF4J]
-    artifacts += [("org.apache.kafka", "kafka-tools", version)] if version == VERSION else []
     if done.exists():
         return found
     if shutil.which("mvn") is None:
@@ -65,7 +70,7 @@ async def jars(directory: Path, version: str = VERSION) -> Path:
     command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
     code, output = await _run([*command, "-DincludeScope=runtime", f"-DoutputDirectory={found}"], MAVEN_TIMEOUT_S)
     if code != 0:
-        raise KafkaError(f"Maven could not fetch Kafka {version}: {output[-2_000:]}")
+        raise KafkaError(f"Maven could not fetch {name}: {output[-2_000:]}")
     done.touch()
     return found
 
@@ -85,6 +90,8 @@ class KafkaBroker:
     properties: dict[str, str] = field(default_factory=dict)
     session_timeout_ms: int = 4_000
     security: str = "PLAINTEXT"
+    #: what its log4j is told, in place of ours
+    log4j: str | None = None
     _child: Child | None = field(default=None, init=False, repr=False)
 
     @property
@@ -127,7 +134,7 @@ class KafkaBroker:
         }
         configuration = self.directory / "server.properties"
         configuration.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
-        (self.directory / "log4j.properties").write_text(_LOG4J.format(stream="out"))
+        (self.directory / "log4j.properties").write_text(self.log4j or _LOG4J.format(stream="out"))
         command = [*java_command(self.jars, self.directory / "log4j.properties", "320m"), "kafka.Kafka"]
         self._child = await launched([*command, str(configuration)], self.directory / "kafka.log")
 

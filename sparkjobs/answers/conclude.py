@@ -127,7 +127,9 @@ def _terms(tallies: Sequence[Tally], events: Sequence[SilverEvent]) -> list[Term
     # epoch: who spoke first under it, first, last, place of the first
     spans: dict[int, tuple[int, int, int, Place]] = {}
     for one in tallies:
-        if one.role != "controller" or one.controller_epoch is None or one.is_found or one.broker is None:
+        if one.role != "controller" or one.is_found or one.broker is None:
+            continue
+        if not one.controller_epoch:  # 0: who resigned, and still speaks
             continue
         holder, first_ms, last_ms, place = spans.get(
             one.controller_epoch, (one.broker, one.first_ms, one.last_ms, one.first)

@@ -95,7 +95,7 @@ def _acks(seen: _Seen) -> tuple[str, str]:
     if "follower_started" in seen.events or (seen.is_ours and "request_done" in seen.events):
         return "exact", "brokers' own lines"
     if seen.has_receipts:
-        return "exact", "TRACE: brokers' own lines say which requests they did, and of what leader epoch these were"
+        return "exact", "TRACE: brokers' own lines say which requests they did, since 0.8.1 of what leader epoch"
     if "leader_started" in seen.events:
         return "partial", "only new leaders say at which leader epoch they began"
     if "request_done" in seen.events:
@@ -107,7 +107,7 @@ def _isrs(seen: _Seen) -> tuple[str, str]:
     if seen.is_ours:
         return "exact", "changes have lines"
     if not seen.has_states:
-        return "partial", "before 2.6 versions of states are printed with elections only, before 0.10 not at all"
+        return "partial", "before 2.6 versions of states are printed with elections only, before 1.1 not at all"
     if "isr_changed" in seen.events and seen.has_server_log:
         return "exact", "changes have lines"
     return "partial", "no server.log: what leaders asked for is seen only with the next election"

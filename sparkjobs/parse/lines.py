@@ -16,7 +16,7 @@ from sparkjobs.parse.layouts import Layout, layout_for
 from sparkjobs.parse.moments import LAST_MS, day_of, millis_of
 from sparkjobs.parse.ours import row_of_ours
 from sparkjobs.parse.patterns import Shape
-from sparkjobs.parse.shapes import API_NAMES, KEY_LENGTH, RECOVERY_NAMES, REFUSALS, STATE_NAMES, UNLISTED, route
+from sparkjobs.parse.shapes import API_NAMES, KEY_LENGTH, RECOVERY_NAMES, STATE_NAMES, UNLISTED, refusal_in, route
 from sparkjobs.parse.wrappers import second_line, unwrapper
 from sparkjobs.schemas import LINE_KEPT, LINE_LIMIT, BronzeFile, SilverEvent
 
@@ -288,7 +288,7 @@ def in_words(row: dict[str, Any]) -> dict[str, Any]:
     if "n_more" in row:
         row["n_partitions"] += row.pop("n_more")
     if row["event"] == "request_ignored" and "error" not in row:
-        row["error"] = next(error for words, error in REFUSALS if words in row.get("reason", ""))
+        row["error"] = refusal_in(row.get("reason", ""))
     if row["event"] == "response_received" and row.get("error") == "0":
         del row["error"]
     return row

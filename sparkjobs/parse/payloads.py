@@ -60,9 +60,9 @@ FRAGMENTS: Final[dict[str, str]] = {
     "ASSIGNMENT": rf"ReplicaAssignment\(replicas=(?<replicas>{_INTS}), addingReplicas=(?<added>{_INTS}), "
     rf"removingReplicas=(?<removed>{_INTS})\)",
     "LIST": rf"(?:[A-Z]\w*)?[\[(]?(?<replicas>{_INTS})[\])]?",
-    # host:port (id: 3 rack: null), id:3,host:h,port:9092, or host:port:3
-    "PEER": r"(?:\S* ?\(id: (?<peer_broker>\d+) rack: [^)]*\)|id:(?<peer_broker>\d+),host:.*|"
-    r"[^ ,]+:(?<peer_broker>\d+))",
+    # host:port (id: 3 rack: null), Node(3, host, port), id:3,host:h,port:9092, or host:port:3
+    "PEER": r"(?:\S* ?\(id: (?<peer_broker>\d+) rack: [^)]*\)|Node\((?<peer_broker>\d+), [^)]*\)|"
+    r"id:(?<peer_broker>\d+),host:.*|[^ ,]+:(?<peer_broker>\d+))",
     "FROM_TO": r"from (?<from_state>\w+) to (?<to_state>\w+)",
     # the last: the others are made of it
     "INTS": r"(?:\d{1,9}(?:, ?\d{1,9})*)?",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from typing import Final
 
@@ -40,7 +41,7 @@ API_NAMES: Final = {
     "STOP_REPLICA": "StopReplica",
 }
 #: why a broker ignored a request: the first words found in what it says
-REFUSALS: Final = (
+_REFUSALS: Final = (
     ("controller epoch", "stale_controller_epoch"),
     ("matches the current leader epoch", "same_leader_epoch"),
     ("leader epoch", "stale_leader_epoch"),
@@ -48,6 +49,16 @@ REFUSALS: Final = (
     ("offline", "offline_directory"),
     ("", "refused"),
 )
+
+#: of a request, and of who ignores it
+_LEADER_EPOCHS: Final = re.compile(r"leader epoch (\d+)\b.*leader epoch (?:is )?(\d+)", re.ASCII)
+
+
+def refusal_in(reason: str) -> str:
+    """What a broker knows already is old to it, too, or not higher: the numbers tell."""
+    error = next(error for words, error in _REFUSALS if words in reason)
+    epochs = _LEADER_EPOCHS.search(reason) if error == "stale_leader_epoch" else None
+    return "same_leader_epoch" if epochs is not None and epochs[1] == epochs[2] else error
 
 
 def _by_first_word() -> dict[str, tuple[tuple[str, str, Shape], ...]]:

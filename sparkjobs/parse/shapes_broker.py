@@ -35,6 +35,13 @@ BROKER_SHAPES: Final[tuple[Shape, ...]] = (
         r"(?<controller>\d+) epoch (?<controller_epoch>\d+) with {ID}",
     ),
     _b(
+        "uncached.topic",
+        "metadata_deleted",
+        api="UpdateMetadata",
+        pattern=r"deleted partitions for topic (?<topic>[\w.-]+) from metadata cache in response to UpdateMetadata "
+        r"request +sent by controller (?<controller>\d+) epoch (?<controller_epoch>\d+) with {ID}",
+    ),
+    _b(
         "received.unavailable",
         "request_ignored",
         api="LeaderAndIsr",
@@ -43,6 +50,14 @@ BROKER_SHAPES: Final[tuple[Shape, ...]] = (
         pattern=r"received LeaderAndIsrRequest with {ID} {BY} for partition {T} .*?cannot become follower since "
         r"the new "
         r"leader (?<leader>-?\d+) is unavailable\.?",
+    ),
+    _b(
+        "started.0_8_0",
+        "request_started",
+        api="LeaderAndIsr",
+        anchor="received leaderandisr request",
+        mark=" starting the become-",
+        pattern=rf"received {_REQUEST} starting the {_TO} transition for partition {{T}}",
     ),
     _b(
         "received",
@@ -67,6 +82,20 @@ BROKER_SHAPES: Final[tuple[Shape, ...]] = (
         r"(?<controller_epoch>\d+)\. Latest known controller epoch is \d+",
     ),
     _b(
+        "received.0_8_0",
+        "request_received",
+        api="LeaderAndIsr",
+        anchor="handling leaderandisr request",
+        mark=" received from controller ",
+        pattern=r"handling LeaderAndIsr request {ID} received {BY} for partition {T}",
+    ),
+    _b(
+        "done.0_8_0",
+        "request_done",
+        api="LeaderAndIsr",
+        pattern=r"handled LeaderAndIsr request {ID} received {BY} for partition {T}",
+    ),
+    _b(
         "started",
         "request_started",
         api="LeaderAndIsr",
@@ -78,6 +107,12 @@ BROKER_SHAPES: Final[tuple[Shape, ...]] = (
         "request_done",
         api="LeaderAndIsr",
         pattern=rf"completed {_REQUEST} for the {_TO} transition for partition {{T}}(?: with leader (?<leader>-?\d+))?",
+    ),
+    _b(
+        "step.completed",
+        "request_step",
+        reason="completed",
+        pattern=rf"completed (?:the )?{_TO} transition for partition {{T}}",
     ),
     _b(
         "done.batch",
@@ -92,6 +127,38 @@ BROKER_SHAPES: Final[tuple[Shape, ...]] = (
         anchor="ignoring leaderandisr request",
         pattern=r"ignoring LeaderAndIsr request (?:{BY} with {ID}(?: epoch (?<controller_epoch>-?\d+))?|with {ID} {BY})"
         r"(?: for partition {T})? (?<reason>(?:since|as) .*)",
+    ),
+    _b(
+        "ignored.0_8_1",
+        "request_ignored",
+        api="LeaderAndIsr",
+        pattern=r"received invalid LeaderAndIsr request with {ID} {BY} (?<reason>with an older leader epoch \d+ for "
+        r"partition {T}, current leader epoch is \d+)",
+    ),
+    _b(
+        "ignored.unavailable",
+        "request_ignored",
+        api="LeaderAndIsr",
+        error="leader_unavailable",
+        anchor="ignored the become",
+        mark=" cannot be found in live ",
+        pattern=rf"ignored the {_TO} state change with {{ID}} controller (?<controller>\d+) epoch "
+        r"(?<controller_epoch>\d+) for partition Topic: (?<topic>[\w.-]+); Partition: (?<partition>\d+);.* since the "
+        r"designated leader (?<leader>-?\d+) cannot be found in live .*",
+    ),
+    _b(
+        "ignored.stopping",
+        "request_ignored",
+        api="LeaderAndIsr",
+        anchor="ignored the become",
+        pattern=rf"ignored the {_TO} state change with {{ID}} {{BY}} (?:for partition {{T}} )?(?<reason>since .*)",
+    ),
+    _b(
+        "ignored.0_8_0",
+        "request_ignored",
+        api="LeaderAndIsr",
+        anchor="discarded the become",
+        pattern=rf"discarded the {_TO} request with {{ID}} {{BY}} for partition {{T}} (?<reason>since .*)",
     ),
     _b(
         "leader",
@@ -121,14 +188,14 @@ BROKER_SHAPES: Final[tuple[Shape, ...]] = (
         "stop.started.old",
         "request_started",
         api="StopReplica",
-        pattern=r"handling stop replica \(delete=\w+\) for partition {T}",
+        pattern=r"handling stop replica (?:\(delete=\w+\) )?for partition {T}",
     ),
     _b(
         "stop.done",
         "request_done",
         api="StopReplica",
         anchor="finished handling stop",
-        pattern=r"finished handling stop replica \(delete=\w+\) for partition {T}",
+        pattern=r"finished handling stop replica (?:\(delete=\w+\) )?for partition {T}",
     ),
     _b(
         "stop.ignored.old",
@@ -153,7 +220,7 @@ BROKER_SHAPES: Final[tuple[Shape, ...]] = (
         pattern=rf"stopped fetchers as part of (?:LeaderAndIsr request {{ID}} {{BY}} as part of the )?{_TO} "
         r"(?:transition|request)(?: {BY} with {ID})?"
         r"(?: \(last update controller epoch -?\d+\))? for (?:partition {T}|(?<n_partitions>\d+) partitions)"
-        r"(?: with leader (?<leader>-?\d+))?",
+        r"(?: with leader (?<leader>-?\d+))?(?: \(last update controller epoch -?\d+\))?",
     ),
     _b(
         "step.truncated",
@@ -181,6 +248,13 @@ BROKER_SHAPES: Final[tuple[Shape, ...]] = (
         "request_step",
         reason="was recovering",
         pattern=r"the topic partition {T} was marked as RECOVERING.*",
+    ),
+    _b(
+        "step.aborted",
+        "request_step",
+        reason="aborted",
+        anchor="aborted the become",
+        pattern=rf"aborted the {_TO} state change with {{ID}} {{BY}} for partition {{T}} new leader (?<leader>-?\d+)",
     ),
     _b("step.updated", "request_step", anchor="updated replica", pattern=r"updated replica (?<reason>.*)"),
 )

@@ -39,7 +39,8 @@ CONTROLLER_SHAPES: Final[tuple[Shape, ...]] = (
     _c(
         "replica.failed",
         "replica_change_failed",
-        pattern=r"initiated state change of replica (?<peer_broker>\d+) for partition {T} {FROM_TO} failed.*",
+        pattern=r"initiated state change of replica (?<peer_broker>\d+) for partition {T} "
+        r"(?:from (?<from_state>\w+) )?to (?<to_state>\w+) failed.*",
     ),
     _c(
         "partition.failed.old",
@@ -62,7 +63,7 @@ CONTROLLER_SHAPES: Final[tuple[Shape, ...]] = (
         "send.leader",
         "request_sent",
         api="LeaderAndIsr",
-        pattern=rf"sending {_TO} LeaderAndIsr request {{ASKED}} (?:with {{ID}} )?to broker (?<peer_broker>\d+) "
+        pattern=rf"sending {_TO} LeaderAndIsr request (?:{{ASKED}} )?(?:with {{ID}} )?to broker (?<peer_broker>-?\d+) "
         r"for partition {T}",
     ),
     _c(
@@ -85,7 +86,7 @@ CONTROLLER_SHAPES: Final[tuple[Shape, ...]] = (
         "send.metadata",
         "request_sent",
         api="UpdateMetadata",
-        pattern=r"sending UpdateMetadata request {ASKED} (?:with {ID} )?to (?:brokers {BROKERS}|"
+        pattern=r"sending UpdateMetadata request (?:{ASKED} )?(?:with {ID} )?to (?:brokers {BROKERS}|"
         r"broker (?<peer_broker>\d+)) for partition {T}",
     ),
     _c(

@@ -83,13 +83,13 @@ TENURE_SHAPES: Final[tuple[Shape, ...]] = (
     _c("failover.done", "failover_done", pattern=r"starting the controller scheduler"),
     _c("failover.done.old", "failover_done", pattern=r"controller startup complete.*"),
     _c("resigning", "failover_step", pattern=r"resigning", reason="resigning"),
-    _c("resigned", "controller_resigned", pattern=r"resigned"),
     _c(
         "resigned.old",
         "controller_resigned",
         anchor="resigned as the controller",
         pattern=r"resigned as the controller.*",
     ),
+    _c("resigned", "controller_resigned", pattern=r"resigned"),
     _c(
         "moved",
         "controller_moved",
@@ -111,6 +111,12 @@ _LOST: Final = (
 
 SERVER_SHAPES: Final[tuple[Shape, ...]] = (
     *(_s(shape_id, "zookeeper_lost", anchor=anchor, pattern=pattern) for shape_id, anchor, pattern in _LOST),
+    _s(
+        "session.expired.old",
+        "session_expired",
+        anchor="zookeeper state changed (expired",
+        pattern=r"zookeeper state changed \(Expired\)",
+    ),
     _s("registering", "registering", anchor="creating /brokers/ids/", pattern=r"creating /brokers/ids/\d+ .*"),
     _s(
         "isr.shrinking",

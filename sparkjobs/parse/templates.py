@@ -63,6 +63,10 @@ class Template(NamedTuple):
         )
 
 
+#: events of which the numbers in a column stand for a word
+_WORDED: Final = {"response_received": "error", "request_ignored": "reason"}
+
+
 def template_for(reader: LineReader, line: str) -> Template | None:
     """Of the form of this line; None where each line has to be read by itself."""
     file = reader.file
@@ -108,7 +112,7 @@ def _fill(template: Template, reader: LineReader, said: Said, message: str) -> b
             of_kind[slot] = span
         row[slot] = int(text) if is_number else text
     varying = {*template.numbers, *template.lists, *template.texts}
-    if not varying.isdisjoint(WORD_SLOTS) or (row["event"] == "response_received" and "error" in varying):
+    if not varying.isdisjoint(WORD_SLOTS) or _WORDED.get(row["event"]) in varying:
         return False
     row = in_words(row) if said.shape.has_words else row
     same.update({slot: value for slot, value in row.items() if slot not in varying})

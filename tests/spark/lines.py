@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from sparkjobs.parse.layouts import STOCK
 from sparkjobs.schemas import BronzeFile
+from tests.spark.lines_older import OLDER
 
 TS: Final = "2026-11-18 07:49:10,504"
 TS_MS: Final = 1_794_988_150_504
@@ -255,6 +256,7 @@ MESSAGES: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
         "kafka.controller.KafkaController",
         {"event": "other", "role": "server", "broker": 1},
     ),
+    *OLDER,
 )
 
 

@@ -197,3 +197,13 @@ def test_an_event_that_a_shipper_put_together_with_its_trace_is_the_event() -> N
     assert isinstance(event, SilverEvent)
     assert (event.event, event.to_state) == ("partition_changed", "OfflinePartition")
     assert event.trace == "java.lang.IllegalStateException: no"
+
+
+def test_no_shape_is_hidden_behind_an_earlier_one() -> None:
+    hidden = [
+        (later.shape_id, earlier.shape_id)
+        for place, later in enumerate(SHAPES)
+        for earlier in SHAPES[:place]
+        if not earlier.mark and f"{later.anchor} ".startswith(f"{earlier.anchor} ")
+    ]
+    assert hidden == []
