@@ -24,6 +24,7 @@ from aiozk.exc import NoNode
 from brokerstub.lab.kafka import HOST, KafkaBroker, fetched
 from brokerstub.lab.txnlog import Operation, history
 from brokerstub.lab.zookeeper import ZooKeeperServer, free_port
+from tests.faults.chaos.field import elapse
 
 #: as Kafka's own, but for what its fetchers say of a leader that is away, thousands of times a second before 0.9
 _LOG4J: Final = """\
@@ -128,15 +129,15 @@ class Recorder:
         await self._until(self._all_led, "everything is led")
         for how in (self._kill, self._freeze, self._stop):
             for is_controller in (False, True):
-                await asyncio.sleep(CALM_S)
+                await elapse(CALM_S)
                 seat = json.loads(await self.client.get_data("/controller"))["brokerid"]
                 await how(self.brokers[seat if is_controller else min({*_BROKERS} - {seat})])
                 await self._until(self._all_there, "all are back")
                 await self._until(self._all_led, "everything is led again")
-        await asyncio.sleep(CALM_S)
+        await elapse(CALM_S)
         if not self.version.startswith("0.8.0"):  # which could not delete
             await self._delete("pay_0.x")
-            await asyncio.sleep(CALM_S)
+            await elapse(CALM_S)
         self._note("end")
         for broker in self.brokers.values():
             await broker.stop()
@@ -156,22 +157,22 @@ class Recorder:
     async def _kill(self, broker: KafkaBroker) -> None:
         self._note("kill", broker=broker.broker_id)
         await broker.kill()
-        await asyncio.sleep(AWAY_S)
+        await elapse(AWAY_S)
         await self._start(broker)
 
     async def _freeze(self, broker: KafkaBroker) -> None:
         self._note("freeze", broker=broker.broker_id)
         broker.send(Signals.SIGSTOP)
-        await asyncio.sleep(AWAY_S)
+        await elapse(AWAY_S)
         self._note("thaw", broker=broker.broker_id)
         broker.send(Signals.SIGCONT)
-        await asyncio.sleep(CALM_S)  # it may still be registered as before
+        await elapse(CALM_S)  # it may still be registered as before
 
     async def _stop(self, broker: KafkaBroker) -> None:
         self._note("stop", broker=broker.broker_id)
         await broker.stop()
         self._note("stopped", broker=broker.broker_id)
-        await asyncio.sleep(AWAY_S / 2)
+        await elapse(AWAY_S / 2)
         await self._start(broker)
 
     async def _start(self, broker: KafkaBroker) -> None:
