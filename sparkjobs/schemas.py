@@ -80,7 +80,7 @@ class SilverEvent(Row, kw_only=True, frozen=True):
     leader: int | None = None
     leader_epoch: int | None = None
     isr: Ints | None = None
-    replicas: Ints | None = None  # the assignment; of brokers_changed: all who live
+    replicas: Ints | None = None  # the assignment; of brokers_changed, brokers_met: all who live
     added: Ints | None = None  # of brokers_changed: who came; otherwise: replicas being added
     removed: Ints | None = None  # of brokers_changed: who went; otherwise: replicas being removed, or offline
     version: Long | None = None  # of the state znode

@@ -1,20 +1,18 @@
-"""How the facts about a cluster are concluded: terms from claims and epochs, losses from what controllers say or miss.
+"""How the facts about a cluster are concluded: terms from claims and epochs, times from what brokers say of themselves.
 
 Pure, and in no order of clocks where an epoch says better.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from typing import Final
 
 from sparkjobs.answers.facts import (
     CLUSTER_EVENTS,
     GOODBYES,
     Asked,
     Facts,
-    Loss,
     Place,
     Tally,
     Term,
@@ -22,6 +20,7 @@ from sparkjobs.answers.facts import (
     in_order,
     is_answer,
 )
+from sparkjobs.answers.losses import losses_in
 from sparkjobs.answers.phases import CLAIMED, DONE, READY, is_said, steps_in
 from sparkjobs.answers.silence import again_in, is_goodbye
 from sparkjobs.answers.zookeeper import gaps_of
@@ -47,7 +46,7 @@ def facts_for(cluster: str, tallies: Sequence[Tally], events: Iterable[SilverEve
         first_ms=min((one.first_ms for one in tallies), default=0),
         last_ms=max((one.last_ms for one in tallies), default=0),
         terms=terms,
-        losses=_losses(tallies, terms, known),
+        losses=losses_in(tallies, terms, known),
         deletions=deletions,
         deleted=deleted,
         gaps=sorted(gaps_of(known)),
@@ -147,6 +146,15 @@ def _terms(tallies: Sequence[Tally], events: Sequence[SilverEvent]) -> list[Term
     return [_with_its_course(term, bare[index + 1 : index + 2], events) for index, term in enumerate(bare)]
 
 
+#: what a holder says of the end of its term, and how it then ended
+_ENDS: Final = {
+    "session_expired": "expired",
+    "controller_moved": "deposed",
+    "controller_resigned": "deposed",
+    **dict.fromkeys(GOODBYES, "stopped"),
+}
+
+
 def _with_its_course(term: Term, following: Sequence[Term], events: Sequence[SilverEvent]) -> Term:
     """When it was ready and done, and how it ended. A holder may learn of its end only after the next one began."""
     again_ms = next((e.ts_adj for e in events if _is_new_life(e, term)), None)
@@ -157,16 +165,13 @@ def _with_its_course(term: Term, following: Sequence[Term], events: Sequence[Sil
         return next((e.ts_adj for e in own if e.event in names), None)
 
     ready_ms, done_ms = _said_ms(own, term, READY), _said_ms(own, term, DONE)
-    goodbye_ms = first("controller_resigned", "controller_moved", "session_expired", *GOODBYES)
-    why = None
-    if first(*GOODBYES) is not None and (not following or first(*GOODBYES) <= following[0].from_ms):  # type: ignore[operator]
-        why = "stopped"
-    elif first("session_expired") is not None:
-        why = "expired"
-    elif first("controller_moved", "controller_resigned") is not None:
-        why = "deposed"
-    elif following:
-        why = "lost"
+    goodbye_ms = first(*_ENDS)
+    stopped_ms = first(*GOODBYES)
+    if stopped_ms is not None and (not following or stopped_ms <= following[0].from_ms):
+        why: str | None = "stopped"
+    else:  # what was said first: the rest may be of what happened later to who is no controller any more
+        ended = next((_ENDS[e.event] for e in own if e.event in _ENDS and e.event not in GOODBYES), None)
+        why = ended or ("lost" if following else None)
     return Term(
         term.controller_epoch,
         term.broker,
@@ -193,85 +198,3 @@ def _is_new_life(event: SilverEvent, term: Term) -> bool:
     is_later = event.controller_epoch is not None and event.controller_epoch > term.controller_epoch
     is_claim = event.event == "controller_elected" or is_said(event, CLAIMED)
     return is_its and (event.event == "server_starting" or (is_claim and is_later))
-
-
-def _losses(tallies: Sequence[Tally], terms: Sequence[Term], events: Sequence[SilverEvent]) -> list[Loss]:
-    """One for each time that a broker went, the first that was said of it."""
-    said = [*_losses_said(events, terms), *_losses_found_at_takeover(tallies, terms, events)]
-    kept: list[Loss] = []
-    for loss in sorted(said, key=lambda loss: (loss.detected_ms, loss.broker, loss.evidence)):
-        before = next((one for one in reversed(kept) if one.broker == loss.broker), None)
-        if before is None or _came_between(loss.broker, before.detected_ms, loss.detected_ms, events):
-            kept.append(replace(loss, silent_from_ms=_silent_from_ms(loss, events)))
-    return kept
-
-
-def _silent_from_ms(loss: Loss, events: Sequence[SilverEvent]) -> int:
-    """A broker that began anew but had not registered yet when its loss was noticed was lost in its life before."""
-    own = [event for event in events if event.broker == loss.broker and event.ts_adj < loss.detected_ms]
-    start_ms = next((event.ts_adj for event in reversed(own) if event.event == "server_starting"), None)
-    if start_ms is None or any(event.event == "registered" and event.ts_adj >= start_ms for event in own):
-        return loss.detected_ms
-    return start_ms
-
-
-def _came_between(broker: int, after_ms: int, before_ms: int, events: Sequence[SilverEvent]) -> bool:
-    """Whether somebody, or the broker itself, says that it was back between the two moments."""
-    for event in events:
-        if after_ms < event.ts_adj < before_ms:
-            if event.event == "brokers_changed" and broker in (event.added or ()):
-                return True
-            if event.event == "broker_changed" and (event.peer_broker, event.to_state) == (broker, "live"):
-                return True
-            if event.broker == broker and event.event in ("server_starting", "controller_elected"):
-                return True
-    return False
-
-
-def _losses_said(events: Sequence[SilverEvent], terms: Sequence[Term]) -> list[Loss]:
-    found = []
-    for event in events:
-        gone: tuple[int, ...] = ()
-        if event.event == "brokers_changed":
-            gone = event.removed or ()
-        elif event.event == "broker_changed" and event.to_state == "gone" and event.peer_broker is not None:
-            gone = (event.peer_broker,)
-        holding = next((t for t in reversed(terms) if t.broker == event.broker and t.from_ms <= event.ts_adj), None)
-        epoch = event.controller_epoch if holding is None else holding.controller_epoch
-        place = Place(event.file_id, event.line_no)
-        found += [Loss(broker, event.ts_adj, epoch, event.broker, "exact", place) for broker in gone]
-    return found
-
-
-def _losses_found_at_takeover(
-    tallies: Sequence[Tally], terms: Sequence[Term], events: Sequence[SilverEvent]
-) -> list[Loss]:
-    """Who went while there was no controller is never said to be gone: the next one just does not meet it."""
-    found = []
-    for before, term in itertools.pairwise(terms):
-        taken_out = {
-            one.peer_broker: one.first
-            for one in tallies
-            if one.controller_epoch == term.controller_epoch and one.peer_broker is not None
-            if one.first_ms <= (term.ready_ms or term.from_ms)
-        }
-        met = {
-            event.peer_broker
-            for event in events
-            if event.event == "broker_changed" and event.reason == "term started"
-            if event.controller_epoch == term.controller_epoch
-        }
-        known = {
-            event.peer_broker
-            for event in events
-            if event.event == "broker_changed" and event.controller_epoch == before.controller_epoch
-        }
-        gone = dict(taken_out) | {broker: term.place for broker in (known - met if met else ()) if broker is not None}
-        if before.broker != term.broker and before.why_ended in ("lost", "expired", "stopped"):
-            gone.setdefault(before.broker, term.place)
-        for broker, place in gone.items():
-            if broker is not None and broker != term.broker:
-                seat = broker == before.broker and before.why_ended in ("lost", "expired", "stopped")
-                epoch, holder = term.controller_epoch, term.broker
-                found.append(Loss(broker, term.from_ms, epoch, holder, "inferred", place, was_controller=seat))
-    return found

@@ -32,6 +32,7 @@ CLUSTER_EVENTS: Final = frozenset(
         "session_established",
         "zookeeper_lost",
         "brokers_changed",
+        "brokers_met",
         "broker_changed",
         "server_starting",
         "registered",

@@ -50,6 +50,12 @@ TENURE_SHAPES: Final[tuple[Shape, ...]] = (
     _c("failover.started.old", "failover_started", pattern=r"starting become controller state transition"),
     _c("failover.handlers", "failover_started", pattern=r"registering handlers", reason="registering handlers"),
     _c("failover.context", "failover_step", pattern=r"initializing controller context", reason="loading"),
+    _c(
+        "failover.brokers",
+        "brokers_met",
+        anchor="currently active brokers in",
+        pattern=r"currently active brokers in the cluster: {LIST}",
+    ),
     _c("failover.deletions", "failover_step", pattern=r"fetching topic deletions in progress", reason="deletions"),
     _c("failover.metadata", "failover_step", pattern=r"sending update metadata request", reason="telling"),
     _c("failover.replicas", "failover_step", pattern=r"initializing replica state", reason="replica states"),

@@ -51,6 +51,7 @@ EVENTS: Final[dict[str, str]] = {
     "session_established": "broker",
     "zookeeper_lost": "broker: its connection to ZooKeeper broke, or could not be made",
     "brokers_changed": "added, removed, replicas (all who live)",
+    "brokers_met": "replicas (all who live), as a controller takes over",
     "broker_epochs": "reason: the registration of each live broker that this controller knows",
     "broker_failed": "removed",
     "broker_started": "added",
