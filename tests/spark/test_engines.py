@@ -126,3 +126,13 @@ def test_spark_and_a_stream_have_that_digest_too(spark: SparkSession, tmp_path: 
         watched.run_once()
     digests["stream"] = digest_of(watched.finish(survey(logs, "c", Zones())))
     assert len(set(digests.values())) == 1, digests
+
+
+@pytest.mark.java
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("version", ["0.8.0", "0.9.0.1", "1.0.2"])
+def test_of_older_kafka_both_say_the_same(spark: SparkSession, version: str, tmp_path: Path) -> None:
+    folder = Path(__file__).parents[1] / "data" / "kafka-older" / version
+    found = by_spark(spark, folder, Zones(), tmp_path / "staging")
+    assert digest_of(found) == digest_of(by_local(folder, Zones()))

@@ -67,7 +67,7 @@ def assert_equal(files: list[BronzeFile]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recording", ["kafka-3.9.1", "kafka-3.9.1-info"])
+@pytest.mark.parametrize("recording", ["kafka-3.9.1", "kafka-3.9.1-info", "kafka-older/0.8.0", "kafka-older/1.0.2"])
 def test_of_a_real_cluster_it_concludes_the_same(recording: str) -> None:
     assert_equal(surveyed(RECORDED / recording))
 
