@@ -91,9 +91,9 @@ class Bench:
     def _cold(self) -> Took:
         """By a process that has not begun."""
         with ProcessPoolExecutor(1, get_context("spawn")) as process_of_its_own:
-            took, answer = process_of_its_own.submit(_asked_cold, self.folder).result()
+            s, cpu_s, answer = process_of_its_own.submit(peers.spark_cold, self.folder).result()
         assert answer == self.expected, (answer, self.expected)
-        return took
+        return Took(s, cpu_s)
 
     def _asked(self, question: Callable[[], tuple[int, int]]) -> Took:
         took, answer = timed(question)
@@ -146,12 +146,6 @@ class Bench:
 
 
 PARTS: Final = {"windows": Bench.windows, "parse": Bench.parse, "report": Bench.report, "memory": Bench.memory}
-
-
-def _asked_cold(folder: Path) -> tuple[Took, tuple[int, int]]:
-    from sparkjobs.spark.session import session_for
-
-    return timed(lambda: peers.spark_sql(session_for("local[2]"), folder))
 
 
 def timed(question: Callable[[], Any]) -> tuple[Took, Any]:

@@ -6,10 +6,14 @@ in one file. Each function starts from raw text, but for the last, and returns (
 
 from __future__ import annotations
 
+import os
 import re
+import time
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from tests.bench.spark import process
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -101,6 +105,15 @@ def spark_sql(spark: SparkSession, folder: Path) -> tuple[int, int]:
         .withColumn("at_ms", F.unix_millis(F.to_timestamp("ts", "yyyy-MM-dd HH:mm:ss,SSS")))
     )
     return _windows_of(parsed, ("file", "name"), "is", ("at_ms",))
+
+
+def spark_cold(folder: Path) -> tuple[float, float, tuple[int, int]]:
+    """The same in a process that has nothing yet: seconds by the clock and of CPU until the answer, and the answer."""
+    from sparkjobs.spark.session import session_for
+
+    start, cpu_s = time.perf_counter(), process.family_cpu_s(os.getpid())
+    answer = spark_sql(session_for("local[2]"), folder)
+    return time.perf_counter() - start, process.family_cpu_s(os.getpid()) - cpu_s, answer
 
 
 def spark_silver(spark: SparkSession, out: Path) -> tuple[int, int]:
