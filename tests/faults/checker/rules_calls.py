@@ -76,13 +76,15 @@ def _drained_by(data: bytes | None) -> str | None:
 
 
 def s30_what_was_granted_was_done(history: History, known: Known) -> Iterator[Wrong]:
-    """While it was asked for, or it stood already."""
+    """While it was asked for, or it stood already, as far as a controller can know: it may have been cut off from
+    ZooKeeper for as long as a session, and see what a tool wrote over it only then."""
     for call in history.calls:
         wish = _wish_of(call.detail)
         if call.outcome != "ok" or wish is None:
             continue
         path, is_done = wish
-        window = call.begun_ms - SLACK_MS, (call.ended_ms or FOREVER_MS) + SLACK_MS
+        since_ms = call.begun_ms - history.session_timeout_ms - SLACK_MS
+        window = since_ms, (call.ended_ms or FOREVER_MS) + SLACK_MS
         if isinstance(call.detail, DeleteTopicAsked):  # that there is none is what was wanted
             topic = known.stood(f"/brokers/topics/{call.detail.name}", *window)
             if any(one.data is None for one in topic):
