@@ -107,7 +107,7 @@ def _isrs(seen: _Seen) -> tuple[str, str]:
     if seen.is_ours:
         return "exact", "changes have lines"
     if not seen.has_states:
-        return "partial", "before 2.6 versions of states are printed with elections only, before 1.1 not at all"
+        return "partial", "before 2.6 versions of states are printed with elections only, before 1.0 not at all"
     if "isr_changed" in seen.events and seen.has_server_log:
         return "exact", "changes have lines"
     return "partial", "no server.log: what leaders asked for is seen only with the next election"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.faults.chaos.harms import HARMS
 from tests.faults.chaos.steps import HIT
-from tests.faults.checker.rules_end import HOLDING
+from tests.faults.checker.holding import HOLDING
 from tests.faults.simulate.harms import FAULTS
 from tests.faults.simulate.late import ENDS_WITHIN_MS
 from tests.faults.story import Stage, staged

@@ -235,3 +235,17 @@ def _die(kept: Kept, given: int) -> int:
 def test_a_member_of_the_crew_that_dies_is_told_of() -> None:
     with crew_of(2) as crew, pytest.raises(CrewError):
         crew.each(_die, [1, 2])
+
+
+def test_whether_a_request_was_known_already_is_asked_of_each_line(tmp_path: Path) -> None:
+    """Lines of one form, of which the numbers tell."""
+    lines = [
+        f"[2026-11-18 07:49:{second:02},000] WARN [Broker id=2] Ignoring LeaderAndIsr request from controller 3 with "
+        "correlation id 1 epoch 3 for partition p-2 since its associated leader epoch 2 is not higher than the current "
+        f"leader epoch {2 + second % 2} (state.change.logger)\n"
+        for second in range(40)
+    ]
+    (tmp_path / "state-change.log").write_text("".join(lines))
+    files = surveyed(tmp_path)
+    assert_equal(files)
+    assert [one.times for one in quick.conclude(files).answers["zombies"]] == [20]

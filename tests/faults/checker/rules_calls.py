@@ -19,6 +19,7 @@ from controller.core.events import (
     UndrainAsked,
 )
 from tests.faults.checker.history import SLACK_MS, STOP, Call, History, json_of
+from tests.faults.checker.holding import is_held
 from tests.faults.checker.known import Known, RunRule
 from tests.faults.checker.replay import Key, target_of, topic_of
 from tests.faults.checker.writers import REQUEST_NODES, Wrong
@@ -76,14 +77,17 @@ def _drained_by(data: bytes | None) -> str | None:
 
 
 def s30_what_was_granted_was_done(history: History, known: Known) -> Iterator[Wrong]:
-    """While it was asked for, or it stood already, as far as a controller can know: it may have been cut off from
-    ZooKeeper for as long as a session, and see what a tool wrote over it only then."""
+    """While it was asked for, or it stood already. Of what a tool wrote over it lately a controller cannot know that
+    is cut off from ZooKeeper, for as long as its session lives."""
     for call in history.calls:
         wish = _wish_of(call.detail)
         if call.outcome != "ok" or wish is None:
             continue
         path, is_done = wish
-        since_ms = call.begun_ms - history.session_timeout_ms - SLACK_MS
+        since_ms = call.begun_ms - SLACK_MS
+        holder_id = next((one.broker_id for one in reversed(known.tenures) if one.at_ms <= call.begun_ms), None)
+        if holder_id is not None and is_held(history, holder_id, since_ms, call.begun_ms):
+            since_ms -= history.session_timeout_ms
         window = since_ms, (call.ended_ms or FOREVER_MS) + SLACK_MS
         if isinstance(call.detail, DeleteTopicAsked):  # that there is none is what was wanted
             topic = known.stood(f"/brokers/topics/{call.detail.name}", *window)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tests.faults.checker.history import SLACK_MS, STOP, STOPS_WITHIN_MS, Fault, History, Lag
+from tests.faults.checker.holding import is_held
 from tests.faults.checker.known import Known, RunRule
 from tests.faults.checker.writers import Wrong
 
@@ -17,12 +18,6 @@ from tests.faults.checker.writers import Wrong
 FELT_FOR_MS: Final = 3_000
 #: who waited so long for a processor, within a few seconds, may be late by the machine
 STARVED_MS: Final = 300
-#: faults that make a process or its ZooKeeper stand still, or fall on the way between them
-HOLDING: Final = frozenset({
-    "freeze", "starve", "exhaust files", "cut", "silence", "lose answer", "lose request", "slow ZooKeeper",
-    "late watches", "restart ZooKeeper", "restart ZooKeeper's leader", "restart a minority of ZooKeeper",
-    "restart a majority of ZooKeeper", "end ZooKeeper", "freeze ZooKeeper", "hit at a step",
-})  # fmt: skip
 
 
 def l01_at_rest_somebody_controls_and_does_what_is_asked(history: History, known: Known) -> Iterator[Wrong]:
@@ -34,7 +29,7 @@ def l01_at_rest_somebody_controls_and_does_what_is_asked(history: History, known
 def l11_nothing_waits_long_in_the_inbox(history: History, known: Known) -> Iterator[Wrong]:
     """For more than a second, whatever others do: a turn asks nobody but ZooKeeper."""
     for lag in _lags(history, "inbox"):
-        if not _is_held(history, lag.broker_id, lag.since_ms, lag.at_ms):
+        if not is_held(history, lag.broker_id, lag.since_ms, lag.at_ms):
             yield None, f"broker {lag.broker_id}: something waited in its inbox for over a second before {lag.at_ms}"
 
 
@@ -44,7 +39,7 @@ def l11_the_end_of_a_term_waits_for_nothing(history: History, known: Known) -> I
         late_ms = lost_ms + history.ends_within_ms
         sent = [one.sent_ms or 0 for one in history.rpcs if one.controller_epoch == epoch and history.sees == "all"]
         last_ms = max([history.ended_ms.get(epoch, 0), *sent])
-        if last_ms > late_ms and not _is_held(history, holder_id, lost_ms, late_ms):
+        if last_ms > late_ms and not is_held(history, holder_id, lost_ms, late_ms):
             yield None, f"broker {holder_id} acted in epoch {epoch} until {last_ms - lost_ms} ms after it lost the seat"
 
 
@@ -59,18 +54,6 @@ def _lags(history: History, what: str) -> Iterator[Lag]:
     for lag in history.end.lags if history.end is not None else ():
         if lag.what == what and not lag.was_held and lag.waited_ms < STARVED_MS:
             yield lag
-
-
-def _is_held(history: History, broker_id: int, since_ms: int, until_ms: int) -> bool:
-    """Whether a fault explains that a process, or ZooKeeper for it, was slow then. What was lost on the way may be
-    missed for a session time-out."""
-    return any(
-        one.kind in HOLDING
-        and one.broker_id in (None, broker_id)
-        and one.at_ms - SLACK_MS <= until_ms
-        and since_ms <= one.at_ms + one.lasts_ms + history.session_timeout_ms
-        for one in history.faults
-    )
 
 
 def l13_every_call_is_answered(history: History, known: Known) -> Iterator[Wrong]:

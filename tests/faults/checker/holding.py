@@ -1,0 +1,26 @@
+"""Which faults make a process, or ZooKeeper for it, slow or deaf, and so excuse what it does late or cannot know."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.faults.checker.history import SLACK_MS, History
+
+#: faults that make a process or its ZooKeeper stand still, or fall on the way between them
+HOLDING: Final = frozenset({
+    "freeze", "starve", "exhaust files", "cut", "silence", "lose answer", "lose request", "slow ZooKeeper",
+    "late watches", "restart ZooKeeper", "restart ZooKeeper's leader", "restart a minority of ZooKeeper",
+    "restart a majority of ZooKeeper", "end ZooKeeper", "freeze ZooKeeper", "hit at a step",
+})  # fmt: skip
+
+
+def is_held(history: History, broker_id: int, since_ms: int, until_ms: int) -> bool:
+    """Whether a fault explains that a process, or ZooKeeper for it, was slow then. What was lost on the way may be
+    missed for a session time-out."""
+    return any(
+        one.kind in HOLDING
+        and one.broker_id in (None, broker_id)
+        and one.at_ms - SLACK_MS <= until_ms
+        and since_ms <= one.at_ms + one.lasts_ms + history.session_timeout_ms
+        for one in history.faults
+    )
