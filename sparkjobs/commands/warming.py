@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from sparkjobs.answers.slo import DEFAULT_TARGET
 from sparkjobs.bundle import bundle_of
 from sparkjobs.commands.answering import answered
 from sparkjobs.commands.shared import example
 from sparkjobs.spark import archive
-from sparkjobs.spark.session import JAVA_OPTIONS, PREFERRED, NoSparkError, is_submitted, session_for
+from sparkjobs.spark.session import JAVA, JAVA_OPTIONS, NoSparkError, is_submitted, session_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,8 +52,8 @@ def warmup() -> None:
 
 
 def _report(java_options: str) -> SparkSession:
-    spark = session_for("local[2]", {JAVA_OPTIONS: f"{PREFERRED[JAVA_OPTIONS]} {java_options}"})
+    spark = session_for("local[2]", {JAVA_OPTIONS: f"{JAVA} {java_options}"})
     with TemporaryDirectory(prefix="klamm-") as folder:
         (Path(folder) / "state-change.log").write_text(_LOG, encoding="utf-8")
-        answered(bundle_of([folder], "kafka", (), None), "spark", "local[2]", 99.95, Path(folder) / "out")
+        answered(bundle_of([folder], "kafka", (), None), "spark", "local[2]", DEFAULT_TARGET, Path(folder) / "out")
     return spark

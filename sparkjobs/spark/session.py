@@ -36,7 +36,7 @@ REQUIRED: Final = {
 JAVA_OPTIONS: Final = "spark.driver.defaultJavaOptions"
 #: a heap that stays as small as what is in it, and grows up to its limit only for what is needed: by itself Java takes
 #: all that it may before it looks for what it could let go. And a query whose thread is gone is waited for in vain
-_JAVA: Final = (
+JAVA: Final = (
     "-XX:+UseSerialGC -Xmn96m -XX:MinHeapFreeRatio=5 -XX:MaxHeapFreeRatio=15 -XX:ReservedCodeCacheSize=128m "
     "-XX:+ExitOnOutOfMemoryError"
 )
@@ -59,7 +59,6 @@ PREFERRED: Final = {
     "spark.buffer.pageSize": "1m",
     # a batch ends by its rows; to ask every row anew how large the batch has become takes a quarter of the time
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
-    JAVA_OPTIONS: _JAVA,
 }
 #: on one machine, besides; a cluster has more cores, and Spark puts small partitions together by itself
 OF_ONE_MACHINE: Final = {"spark.sql.shuffle.partitions": "4"}
@@ -107,7 +106,7 @@ def settings_for(master: str | None, told: Mapping[str, str]) -> dict[str, str]:
     """`told`: what spark-submit has said."""
     where = master or told.get("spark.master", "local")
     preferred = PREFERRED | (OF_ONE_MACHINE if where.startswith("local") else {})
-    preferred |= {JAVA_OPTIONS: f"{_JAVA} {options_to_use()}".rstrip()}
+    preferred |= {JAVA_OPTIONS: f"{JAVA} {options_to_use()}".rstrip()}
     return {name: told.get(name, value) for name, value in preferred.items()} | REQUIRED | _reachable(master)
 
 

@@ -16,7 +16,7 @@ from sparkjobs.answers.local import Answers, answers_for
 from sparkjobs.bundle import Bundle, silver_of
 from sparkjobs.files import Zones, find_logs, survey
 from tests.recordings import Recording
-from tests.spark.truth import Stood, leaderless, seats_of, states_of
+from tests.spark.truth import at_moments, leaderless, seats_of, states_of
 
 pytestmark = pytest.mark.slow
 
@@ -102,20 +102,10 @@ def test_every_stretch_without_a_leader_is_an_outage_unless_the_topic_was_being_
 
 
 def test_at_every_moment_the_leader_is_that_of_zookeeper(cluster: Known) -> None:
-    truth: dict[tuple[str, int], list[Stood]] = defaultdict(list)
-    for state in cluster.states:
-        truth[state.topic, state.partition].append(state)
-    told: dict[tuple[str, int], list[Any]] = defaultdict(list)
-    for row in cluster.rows("isr_timeline"):
-        told[row.topic, row.partition].append(row)
     compared = 0
-    for key, states in truth.items():
-        for moment in range(states[0].at_ms, states[-1].at_ms + 1_000, 97):
-            stood = [state for state in states if state.at_ms <= moment][-1]
-            row = next((r for r in told[key] if r.from_ms <= moment and (r.to_ms is None or moment < r.to_ms)), None)
-            if moment - stood.at_ms > LAG_MS and row is not None:
-                assert (row.leader, row.leader_epoch) == (stood.leader, stood.leader_epoch), (key, moment)
-                compared += 1
+    for row, stood in at_moments(cluster.rows("isr_timeline"), cluster.states, LAG_MS):
+        assert (row.leader, row.leader_epoch) == (stood.leader, stood.leader_epoch), (row, stood)
+        compared += 1
     assert (compared > 5_000) is not cluster.version.startswith(BEFORE_VERSIONS)
 
 

@@ -15,7 +15,7 @@ from sparkjobs.files import Zones, find_logs, survey
 from sparkjobs.local.ingest import ingest
 from sparkjobs.schemas import SilverEvent
 from tests.recordings import Recording
-from tests.spark.truth import Seat, Stood, leaderless, seats_of, states_of
+from tests.spark.truth import Seat, Stood, at_moments, leaderless, seats_of, states_of
 
 pytestmark = pytest.mark.slow
 
@@ -79,21 +79,10 @@ def test_every_version_of_every_state_has_one_row_that_says_the_same(cluster: Kn
 
 def test_at_every_moment_leader_and_isr_are_those_of_zookeeper_within_the_bounds(cluster: Known) -> None:
     """Between a write and the first line that knows it, the row before is still the answer."""
-    truth: dict[tuple[str, int], list[Stood]] = defaultdict(list)
-    for state in cluster.states:
-        truth[state.topic, state.partition].append(state)
-    told: dict[tuple[str, int], list[Any]] = defaultdict(list)
-    for row in cluster.rows("isr_timeline"):
-        told[row.topic, row.partition].append(row)
     compared = 0
-    for key, states in truth.items():
-        for moment in range(states[0].at_ms, states[-1].at_ms + 1_000, 97):
-            stood = [state for state in states if state.at_ms <= moment][-1]
-            row = next((r for r in told[key] if r.from_ms <= moment and (r.to_ms is None or moment < r.to_ms)), None)
-            if moment - stood.at_ms <= LAG_MS or row is None:
-                continue
-            assert (row.leader, row.isr, row.leader_epoch) == (stood.leader, stood.isr, stood.leader_epoch)
-            compared += 1
+    for row, stood in at_moments(cluster.rows("isr_timeline"), cluster.states, LAG_MS):
+        assert (row.leader, row.isr, row.leader_epoch) == (stood.leader, stood.isr, stood.leader_epoch)
+        compared += 1
     assert compared > 50_000
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -92,3 +92,20 @@ def leaderless(states: Iterable[Stood]) -> list[tuple[str, int, int, int | None]
         elif key in since:
             found.append((*key, since.pop(key), state.at_ms))
     return found + [(*key, at_ms, None) for key, at_ms in since.items()]
+
+
+def at_moments(rows: Iterable[Any], states: Iterable[Stood], lag_ms: int) -> Iterator[tuple[Any, Stood]]:
+    """What the answer `isr_timeline` says of each partition and what stood in ZooKeeper, ten times a second; not while
+    a write may have no line yet."""
+    truth: dict[tuple[str, int], list[Stood]] = defaultdict(list)
+    for state in states:
+        truth[state.topic, state.partition].append(state)
+    told: dict[tuple[str, int], list[Any]] = defaultdict(list)
+    for row in rows:
+        told[row.topic, row.partition].append(row)
+    for key, its in truth.items():
+        for moment in range(its[0].at_ms, its[-1].at_ms + 1_000, 97):
+            stood = [state for state in its if state.at_ms <= moment][-1]
+            row = next((r for r in told[key] if r.from_ms <= moment and (r.to_ms is None or moment < r.to_ms)), None)
+            if moment - stood.at_ms > lag_ms and row is not None:
+                yield row, stood
