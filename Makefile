@@ -6,8 +6,15 @@ BIN = .venv/bin
 INSTALLED = .venv/.installed
 PIP_INSTALL = $(BIN)/pip install --quiet --disable-pip-version-check
 PYTEST = $(BIN)/python -m pytest -q
-# Tests that start servers or take seconds run one after the other: they judge times.
-ALONE = java or slow or docker or chromium or maven or long
+# Two at a time: each has ports and folders of its own.
+BOTH = $(PYTEST) -n 2 --dist worksteal
+# what starts servers, or takes seconds
+SERVERS = java or slow or docker or chromium or maven or long
+# each stage runs whatever became of those before it; the last lines name what failed
+STAGES = $(BIN)/python -m tests.stages
+TEST = test-fast test-servers
+REST = test-long test-spark "simulate SEEDS=300 START=1" "simulate SEEDS=300" "chaos MINUTES=2 SEED=1" \
+	"chaos MINUTES=2" museum mutants spec kafka-test test-containers
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' Makefile
@@ -19,41 +26,45 @@ down: ## end it; data and logs stay under var/
 	@if [ -x $(BIN)/klamm ]; then $(BIN)/klamm down; else echo "nothing runs: there is no .venv yet"; fi
 
 kafka-up: $(INSTALLED) java ## real Kafka brokers under our controller, with the rates of a producer and a consumer
-	@$(BIN)/python -m brokerstub.lab.real
+	@$(BIN)/python -m brokerstub.lab.kafka_demo
 
 kafka-down: $(INSTALLED) ## end it, from another terminal
 	@$(BIN)/klamm down --var var/kafka
 
-kafka-test: $(INSTALLED) java ## the tests with real Kafka brokers, in ten minutes; Maven fetches them
-	@$(PYTEST) tests/kafka
+kafka-test: $(INSTALLED) java ## the tests with what Maven fetches: real Kafka brokers, Kafka's tools, TLC; ten minutes
+	@$(PYTEST) -m maven tests
 
 kafka-soak: $(INSTALLED) java ## real brokers under random faults, nothing lost: MINUTES=10 SEED=
-	@$(BIN)/python -m tests.kafka.soak --minutes $${MINUTES:-10} $${SEED:+--seed $$SEED}
+	@$(BIN)/python -m tests.real_brokers.soak --minutes $${MINUTES:-10} $${SEED:+--seed $$SEED}
 
 .PHONY: kafka-up kafka-down kafka-test kafka-soak
 
 test: java ## every test that fits into ten minutes together
-	@KLAMM_HYPOTHESIS=full $(PYTEST) -n 2 --dist worksteal -m "not ($(ALONE))"
-	@KLAMM_HYPOTHESIS=full $(PYTEST) -m "(java or slow or chromium) and not (maven or docker or long)"
+	@$(STAGES) $(TEST)
+
+test-fast: $(INSTALLED)
+	@KLAMM_HYPOTHESIS=full $(BOTH) -m "not ($(SERVERS))"
+
+test-servers: java
+	@KLAMM_HYPOTHESIS=full $(BOTH) -m "(java or slow or chromium) and not (maven or docker or long)"
 
 test-long: java ## what takes more than 20 seconds, but for Spark
-	@KLAMM_HYPOTHESIS=full $(PYTEST) -m "long and not (docker or maven)" --ignore tests/spark
+	@KLAMM_HYPOTHESIS=full $(BOTH) -m "long and not (docker or maven)" --ignore tests/spark
 
 test-spark: java ## Spark at length
 	@$(PYTEST) -m long tests/spark
 
-test-faults: java ## simulated and real faults, judged, each with a fixed and a fresh seed
-	@$(MAKE) simulate SEEDS=300 START=1
-	@$(MAKE) simulate SEEDS=300
-	@$(MAKE) chaos MINUTES=2 SEED=1
-	@$(MAKE) chaos MINUTES=2
-
 test-containers: $(INSTALLED)
 	@case "$$KLAMM_REQUIRE" in *docker*) $(MAKE) docker-test ;; *) $(PYTEST) -m docker tests/docker ;; esac
 
-test-rest: test-long test-spark test-faults museum mutants kafka-test test-containers ## what takes longer: Spark at length, faults, museum, mutants, real Kafka brokers, containers
+test-rest: java ## what takes longer: Spark at length, faults, museum, mutants, real Kafka brokers, containers
+	@$(STAGES) $(REST)
 
-test-all: test test-rest ## all tests; KLAMM_REQUIRE=docker,chromium,java,maven allows no skip
+test-all: java ## all tests; KLAMM_REQUIRE=docker,chromium,java,maven allows no skip
+	@$(STAGES) $(TEST) $(REST)
+
+ci: java
+	@$(STAGES) lint $(TEST) $(REST)
 
 lint: $(INSTALLED) ## format, lint and types
 	@$(BIN)/ruff format --quiet --check .
@@ -61,7 +72,7 @@ lint: $(INSTALLED) ## format, lint and types
 	@$(BIN)/mypy --no-error-summary
 
 check: lint ## format, lint, types and the fast tests, in a minute
-	@$(PYTEST) -n 2 --dist worksteal -m "not ($(ALONE))"
+	@$(BOTH) -m "not ($(SERVERS))"
 
 docker-up: ## a cluster in containers: three ZooKeeper servers and three brokers
 	@deploy/docker.sh up
@@ -78,6 +89,8 @@ bench: $(INSTALLED) java ## how long the controller takes, on a real ZooKeeper: 
 	@$(BIN)/python -m tests.bench --topics 1000 --partitions 100
 	@$(BIN)/python -m tests.bench --topics 10000 --partitions 1 --row failover
 	@$(BIN)/python -m tests.bench --topics 100000 --partitions 1 --row failover --rounds 1
+	@$(BIN)/python -m tests.bench --topics 1 --partitions 25000 --row failover --row "broker death"
+	@$(BIN)/python -m tests.bench --topics 20000 --partitions 1 --row failover --row "broker death"
 	@$(BIN)/python -m tests.bench.scaling
 
 bench-large: $(INSTALLED) java ## the same with 1,000,000 partitions and 2,000,000, each row once; needs 12 GB and five minutes
@@ -87,6 +100,8 @@ bench-large: $(INSTALLED) java ## the same with 1,000,000 partitions and 2,000,0
 bench-kafka: $(INSTALLED) java ## the same beside Apache Kafka's controller, in turns on the same ZooKeeper; needs Maven
 	@$(BIN)/python -m tests.bench --kafka --topics 100 --partitions 100
 	@$(BIN)/python -m tests.bench --kafka --topics 1000 --partitions 100
+	@$(BIN)/python -m tests.bench --kafka --topics 1 --partitions 25000 --row failover --row "broker death"
+	@$(BIN)/python -m tests.bench --kafka --topics 20000 --partitions 1 --row failover --row "broker death"
 
 bench-spark: java ## the Spark jobs beside DuckDB, Polars and a plain loop, on the same lines; the report; memory
 	@$(BIN)/python -m tests.bench.spark
@@ -96,9 +111,9 @@ SEEDS = 1000
 simulate: $(INSTALLED) ## random schedules of faults in virtual time: SEEDS=1000, or one again: SEED=7
 	@$(BIN)/python -m tests.faults.simulate $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) $(if $(START),--start $(START)))
 
-# SEED=7: its rounds are 7.1, 7.2, ...; SEED=7.2: that round again
+# SEED=7: its rounds are 7.1, 7.2, ...; SEED=7.2: that round again; SPEC=1: held against the specification, too
 chaos: $(INSTALLED) java ## random faults on real processes and a real ZooKeeper, judged: MINUTES=5 SEED=
-	@$(BIN)/python -m tests.faults.chaos --minutes $${MINUTES:-5} $${SEED:+--seed $$SEED}
+	@$(BIN)/python -m tests.faults.chaos --minutes $${MINUTES:-5} $${SEED:+--seed $$SEED} $${SPEC:+--spec}
 
 museum: $(INSTALLED) ## bugs that Kafka's controllers had, played against ours, each beside a mutant that fails
 	@$(BIN)/python -m tests.faults.museum
@@ -106,7 +121,15 @@ museum: $(INSTALLED) ## bugs that Kafka's controllers had, played against ours, 
 mutants: $(INSTALLED) ## deliberate bugs in a copy of the tree, each caught by a rule or a test
 	@$(BIN)/python -m tests.faults.mutants
 
-tables: $(INSTALLED) ## the state tables into controller/DESIGN.md
+# DEPTH=1: each model with one failure, wish and change more
+spec: $(INSTALLED) java ## the specification in TLA+: models, broken specifications, traces; Maven fetches TLC
+	@$(BIN)/python -m tests.spec $(if $(DEPTH),--depth $(DEPTH) --only models)
+
+# REV=HEAD~1: the commit to compare with
+compare: $(INSTALLED) ## what this commit does beside what another did, byte by byte: schedules, transcripts, formats, reports
+	@$(BIN)/python -m tests.compare $${REV:-HEAD~1}
+
+tables: $(INSTALLED) ## the state tables into docs/state-machines.md
 	@$(BIN)/python -m tests.tables
 
 # What fails here is said again by what needs it: `klamm up` ends with what to install, tests are skipped.
@@ -127,5 +150,6 @@ $(INSTALLED): requirements.lock pyproject.toml
 	@$(PIP_INSTALL) --no-deps -e .
 	@touch $(INSTALLED)
 
-.PHONY: help up down test test-rest test-all test-long test-spark test-faults test-containers lint check docker-up \
-	docker-down docker-test bench bench-kafka bench-large bench-spark simulate chaos museum mutants tables java
+.PHONY: help up down test test-fast test-servers test-long test-spark test-containers test-rest test-all ci lint check \
+	docker-up docker-down docker-test bench bench-kafka bench-large bench-spark simulate chaos museum mutants spec compare \
+	tables java

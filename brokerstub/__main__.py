@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from brokerstub.process import run_broker
-from controller.config import ConfigError, load_broker_config
+from controller.base.config import ConfigError, load_broker_config
 
 
 def main() -> int:

@@ -18,12 +18,12 @@ import structlog
 from brokerstub.fetch import Poster
 from brokerstub.isr import IsrKeeper, Question
 from brokerstub.metadata import MetadataCache
-from controller import wire
-from controller.config import Limits
+from controller.base.config import Limits
 from controller.core.codes import Code
-from controller.http import ExchangeError
-from controller.signing import Incarnation, Signer
-from controller.wire import AlterPartitionAnswer
+from controller.wire import bodies
+from controller.wire.bodies import AlterPartitionAnswer
+from controller.wire.client import ExchangeError
+from controller.wire.signing import Incarnation, Signer
 
 log = structlog.get_logger()
 
@@ -111,19 +111,19 @@ class Asker:
         """One attempt; None when it is not known to have been answered by the active controller."""
         if aim.address is None:
             return None
-        url, timeout_ms = aim.address + wire.ALTER_PARTITION, self._limits.rpc_timeout_ms
+        url, timeout_ms = aim.address + bodies.ALTER_PARTITION, self._limits.rpc_timeout_ms
         headers = self._signer.headers_for(
             "POST",
             url,
             question.body,
             sender=Incarnation(self._metadata.own_broker_id, aim.broker_epoch),
             receiver=aim.controller,
-            more={wire.CONTROLLER_EPOCH: str(aim.controller_epoch)},
+            more={bodies.CONTROLLER_EPOCH: str(aim.controller_epoch)},
         )
         try:
             async with asyncio.timeout(None) as self._attempt:
                 status, body = await self._http.post(url, question.body, headers, timeout_ms)
-            answer = wire.decode(body, AlterPartitionAnswer) if status == 200 else None
+            answer = bodies.decode(body, AlterPartitionAnswer) if status == 200 else None
         except (ExchangeError, TimeoutError, msgspec.MsgspecError) as error:
             log.debug("alter_partition.unanswered", address=aim.address, reason=str(error) or "overtaken")
             return None

@@ -7,33 +7,40 @@ concerns metadata, replicas, sessions or ISRs is decided in their modules. It ne
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Final
 
+import msgspec
 import structlog
 
 from brokerstub.asker import Asker
-from brokerstub.direct import DirectAsker, writes_directly
 from brokerstub.faults import NO_FAULTS, Faults, watch_faults
+from brokerstub.feeds import Feeds
 from brokerstub.fetch import Fetcher, Poster
-from brokerstub.heads import Heads, NotReadyError
 from brokerstub.isr import IsrKeeper
+from brokerstub.isr_written_directly import DirectIsrWriter, writes_directly
+from brokerstub.knowledge import described
+from brokerstub.listeners import keeps_records
 from brokerstub.log_dirs import LogDirs
+from brokerstub.logs import Logs, Lost
 from brokerstub.metadata import MetadataCache, rows_in
-from brokerstub.notices import Notices
-from brokerstub.parts import OutOfOrderError, Parts, pieces
-from brokerstub.replicas import Change, Key, Replicas, Taken
+from brokerstub.multipart_lists import MultipartList, OutOfOrderError, pieces
+from brokerstub.notifications import Notifications
+from brokerstub.replicas import Change, Replicas, Taken
 from brokerstub.sessions import Sessions
-from controller.clock import jump
-from controller.config import LIMITS, BrokerConfig, Limits
+from controller.base.clock import jump
+from controller.base.config import LIMITS, BrokerConfig, Limits
 from controller.core.codes import Code
-from controller.core.topics import draw_topic_id
-from controller.signing import Incarnation, Signer
-from controller.wire import (
+from controller.core.decide.topic_ids import draw_topic_id
+from controller.core.model import TopicIdPartition
+from controller.wire.bodies import (
     Answer,
+    DescribeTopicsAnswer,
+    DescribeTopicsRequest,
     FetchAnswer,
     FetchRequest,
     Refusal,
@@ -42,8 +49,35 @@ from controller.wire import (
     TopicRows,
     UndecodedStatesRequest,
 )
-from controller.zk_model import ZooKeeper
+from controller.wire.signing import Incarnation, Signer
+from controller.zookeeper.port import ZooKeeper
 
+_EVENT_ID: Final = re.compile(r"([0-9]{1,19})-([0-9]{1,19})")
+
+
+class NotReadyError(Exception):
+    """Not registered yet, or not as the incarnation the request is for: the same request may succeed soon."""
+
+
+class ControllerHeaders(msgspec.Struct, frozen=True):
+    """The headers."""
+
+    controller_id: int
+    controller_epoch: int
+    broker_epoch: int
+    event_id: str | None = None
+    #: the number of the attempt among all of its sender's; 0 of who does not count
+    sequence: int = 0
+
+    @property
+    def place(self) -> tuple[int, int, int] | None:
+        """Where the request stands in the order of what controllers tell; None when it does not say."""
+        match = _EVENT_ID.fullmatch(self.event_id or "")
+        return None if match is None else (int(match[1]), int(match[2]), self.sequence)
+
+
+#: each is a folder and a file; others have their turn in between
+LOGS_OPENED_AT_ONCE: Final = 200
 #: of strays set aside by one list, so many are named in the log
 STRAYS_LISTED: Final = 100
 
@@ -85,18 +119,29 @@ class Broker:
             broker_id, dirs.found, lambda: draw_topic_id(entropy), directories=dirs.indexes, broken=dirs.broken
         )
         self.sessions = Sessions(self._leader_epoch_of, lambda: entropy.randrange(1, 1 << 31))
+        self.on_lost: Callable[[Lost], None] = _said_nowhere
+        """What is told of records that had to go."""
+        self.logs = self._logs_for(config) if keeps_records(config) else None
         self.isr = IsrKeeper(
-            self.replicas, self.sessions, self.metadata.broker, lag_ms=lag_ms, partitions_max=limits.partitions_per_rpc
+            self.replicas,
+            self.sessions,
+            self.metadata.broker,
+            lag_ms=lag_ms,
+            partitions_max=limits.partitions_per_rpc,
+            logs=self.logs,
         )
-        self.notices = Notices(config, clock_ms)
-        self._fetcher = Fetcher(http, self.metadata, self._log_id_of, interval_ms, self._is_held_back, signer)
+        self._feeds = None if self.logs is None else Feeds(self.logs, self.sessions, clock_ms, self._on_outsider)
+        self.notifications = Notifications(config, clock_ms)
+        self._fetcher = Fetcher(
+            http, self.metadata, self._log_id_of, interval_ms, self._is_held_back, signer, self.logs
+        )
         tick_ms = max(1, min(interval_ms, lag_ms // 2))
         asker: Callable[..., Asker] = Asker
         if writes_directly(config.inter_broker_protocol_version):
-            asker = partial(DirectAsker, replicas=self.replicas, notices=self.notices)
+            asker = partial(DirectIsrWriter, replicas=self.replicas, notifications=self.notifications)
         asker = partial(asker, http, self.isr, self.metadata, clock_ms=clock_ms, entropy=entropy)
         self._asker = asker(tick_ms=tick_ms, limits=limits, signer=signer)
-        self._leaderships: Parts[StatesRequest] = Parts()
+        self._leaderships: MultipartList[StatesRequest] = MultipartList()
         self._one_at_a_time = asyncio.Lock()
         self._disk_error: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -107,13 +152,17 @@ class Broker:
     def begin(self, broker_epoch: int, zk: ZooKeeper | None = None) -> None:
         """Registered, under this session: a new incarnation. It keeps its disk and the highest controller epoch, and
         nothing else."""
-        self.notices.begin(zk)
+        self.notifications.begin(zk)
+        if self.logs is not None:
+            self.logs.begin(broker_epoch, zk)
         if broker_epoch == self.broker_epoch:
             return
         self.broker_epoch = broker_epoch
         self._newest = (-1, -1, -1)
         self.replicas.begin()
         self.sessions.begin()
+        if self._feeds is not None:
+            self._feeds.begin()
         self.isr.begin(broker_epoch)
         self._fetcher.begin(broker_epoch)
         self._asker.begin(broker_epoch)
@@ -124,12 +173,16 @@ class Broker:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._fetcher.run())
             tasks.create_task(self._asker.run())
-            tasks.create_task(self.notices.run())
+            tasks.create_task(self.notifications.run())
+            if self.logs is not None:
+                tasks.create_task(self.logs.run())
             if self._faults_path is not None:
                 tasks.create_task(watch_faults(self._faults_path, self.on_faults))
             await self._disk_error
 
     def close(self) -> None:
+        if self.logs is not None:
+            self.logs.close()
         self._dirs.close()
 
     def on_faults(self, faults: Faults) -> None:
@@ -148,12 +201,12 @@ class Broker:
                 changes.append(Change(key, row if name in faults.held else None, row))
         self._fetcher.on_changes(changes)
 
-    async def on_leader_and_isr(self, heads: Heads, request: StatesRequest) -> Answer:
+    async def on_leader_and_isr(self, headers: ControllerHeaders, request: StatesRequest) -> Answer:
         async with self._one_at_a_time:
-            if code := self._fence(heads):
-                return Answer(code)
+            if code := self._fence(headers):
+                return self._refusal(code)
             try:
-                bodies, is_whole = self._leaderships.take(request, heads.controller_epoch)
+                bodies, is_whole = self._leaderships.take(request, headers.controller_epoch)
             except OutOfOrderError as error:
                 log.warning("leader_and_isr.refused", reason=str(error))
                 return Answer(Code.INVALID_REQUEST)
@@ -161,22 +214,22 @@ class Broker:
             if is_whole:
                 self._set_aside(topics)
             refused: list[Refusal] = []
-            for piece in pieces(topics, self._limits.partitions_per_rpc):
-                if code := self._fence(heads):  # the incarnation may have ended between two pieces
-                    return Answer(code)
+            for piece in pieces(topics, self._limits.partitions_per_rpc if self.logs is None else LOGS_OPENED_AT_ONCE):
+                if code := self._fence(headers):  # the incarnation may have ended between two pieces
+                    return self._refusal(code)
                 taken = self.replicas.take_rows(piece)
                 self._settle(taken)
                 refused += taken.refused
                 await asyncio.sleep(0)
             return Answer(Code.NONE, refused)
 
-    async def on_update_metadata(self, heads: Heads, request: UndecodedStatesRequest) -> Answer:
+    async def on_update_metadata(self, headers: ControllerHeaders, request: UndecodedStatesRequest) -> Answer:
         async with self._one_at_a_time:
-            if code := self._fence(heads):
-                return Answer(code)
+            if code := self._fence(headers):
+                return self._refusal(code)
             before = {entry.id: entry for entry in self.metadata.brokers}
             try:
-                self.metadata.take(request, heads.controller_id, heads.controller_epoch)
+                self.metadata.take(request, headers.controller_id, headers.controller_epoch)
             except OutOfOrderError as error:
                 log.warning("update_metadata.refused", reason=str(error))
                 return Answer(Code.INVALID_REQUEST)
@@ -190,13 +243,26 @@ class Broker:
             self._asker.wake()
             return Answer()
 
-    async def on_stop_replica(self, heads: Heads, request: StopReplicaRequest) -> Answer:
+    async def on_stop_replica(self, headers: ControllerHeaders, request: StopReplicaRequest) -> Answer:
         async with self._one_at_a_time:
-            if code := self._fence(heads):
-                return Answer(code)
+            if code := self._fence(headers):
+                return self._refusal(code)
             taken = self.replicas.take_stops(request.topics)
             self._settle(taken)
             return Answer(Code.NONE, taken.refused)
+
+    async def on_describe_topics(
+        self, headers: ControllerHeaders, request: DescribeTopicsRequest
+    ) -> DescribeTopicsAnswer:
+        """In its turn among the controller's other requests: the answer is as of those before it."""
+        async with self._one_at_a_time:
+            if code := self._fence(headers):
+                return DescribeTopicsAnswer(code)
+            topics = []
+            for topic in described(request.topics, self.metadata, self.replicas):
+                topics.append(topic)
+                await asyncio.sleep(0)
+            return DescribeTopicsAnswer(Code.NONE, topics=topics)
 
     def on_fetch(self, follower_id: int, follower_epoch: int, request: FetchRequest) -> FetchAnswer:
         if self.broker_epoch is None:
@@ -211,22 +277,35 @@ class Broker:
             self._asker.wake()
         return answer
 
-    def _fence(self, heads: Heads) -> Code:
+    async def on_fetch_records(
+        self, follower_id: int, follower_epoch: int, request: FetchRequest
+    ) -> tuple[FetchAnswer, list[bytes]]:
+        """As `on_fetch`, with what there is for the follower, which may wait for it."""
+        answer = self.on_fetch(follower_id, follower_epoch, request)
+        if self._feeds is None or answer.error_code != Code.NONE:
+            return answer, []
+        return await self._feeds.feed(follower_id, follower_epoch, request, answer)
+
+    def _fence(self, headers: ControllerHeaders) -> Code:
         """Code.NONE for a request that may be applied; the highest controller epoch is then the request's."""
-        if self.broker_epoch is None or heads.broker_epoch > self.broker_epoch:
+        if self.broker_epoch is None or headers.broker_epoch > self.broker_epoch:
             # The controller saw our registration before its answer reached us. `begin` will start us from nothing.
-            raise NotReadyError(f"not registered with broker epoch {heads.broker_epoch}")
-        if heads.broker_epoch < self.broker_epoch:
+            raise NotReadyError(f"not registered with broker epoch {headers.broker_epoch}")
+        if headers.broker_epoch < self.broker_epoch:
             return Code.STALE_BROKER_EPOCH
-        if heads.controller_epoch < self.controller_epoch:
+        if headers.controller_epoch < self.controller_epoch:
             return Code.STALE_CONTROLLER_EPOCH
-        if (place := heads.place) is not None:
+        if (place := headers.place) is not None:
             if place < self._newest:
                 # A request that its sender gave up, then sent anew with what was decided meanwhile; it came late.
                 return Code.INVALID_REQUEST
             self._newest = place
-        self.controller_epoch = heads.controller_epoch
+        self.controller_epoch = headers.controller_epoch
         return Code.NONE
+
+    def _refusal(self, code: Code) -> Answer:
+        """Who was too late is told whom this broker obeys, so that the next one is not."""
+        return Answer(code, controller_epoch=self.controller_epoch if code is Code.STALE_CONTROLLER_EPOCH else -1)
 
     def _set_aside(self, topics: list[Sequence[TopicRows]]) -> None:
         """A full list comes: what is on disk and not in it."""
@@ -245,6 +324,9 @@ class Broker:
         self._check_disks()
         failed = self._dirs.write(taken, self.replicas.within)
         self._pass_on(taken.changes)
+        if self.logs is not None:
+            for replica in taken.deleted:
+                self.logs.delete(replica)
         for directory in failed:
             self._fail(directory)
             lost = [one for one in (*taken.written, *taken.deleted) if one.directory == directory]
@@ -257,8 +339,12 @@ class Broker:
 
     def _fail(self, directory: int) -> None:
         """What it had is neither led nor followed any more, and the controller is to ask."""
+        if directory in self._dirs.broken:
+            return
         self._pass_on(self.replicas.fail(directory).changes)
-        self.notices.on_log_dir()
+        if self.logs is not None:
+            self.logs.fail(directory)
+        self.notifications.on_log_dir()
         try:
             self._dirs.fail(directory)
         except OSError as error:
@@ -274,22 +360,47 @@ class Broker:
             log.warning("log_dir.unusable", directory=directory, reason=str(error))
             return
         self._settle(taken)
-        self.notices.on_log_dir()
+        self.notifications.on_log_dir()
         log.info("log_dir.mended", directory=directory)
 
     def _pass_on(self, changes: Sequence[Change]) -> None:
         now_ms = self._clock_ms()
         for change in changes:
+            if self.logs is not None:
+                self.logs.on_change(change)
             self.isr.on_change(change, now_ms)
+        if self._feeds is not None and any(change.is_new_leadership for change in changes):
+            self._feeds.wake_all()
         self._fetcher.on_changes(changes)
         self._asker.wake()
 
-    def _is_held_back(self, key: Key) -> bool:
+    def _logs_for(self, config: BrokerConfig) -> Logs:
+        return Logs(
+            config,
+            self.replicas,
+            clock_ms=self._clock_ms,
+            wall_clock_ms=self._wall_clock_ms,
+            on_disk_error=self._fail,
+            on_lost=self._pass_on_lost,
+        )
+
+    def _pass_on_lost(self, lost: Lost) -> None:
+        self.on_lost(lost)
+
+    def _on_outsider(self, key: TopicIdPartition) -> None:
+        self.isr.on_outsider(key)
+        self._asker.wake()
+
+    def _is_held_back(self, key: TopicIdPartition) -> bool:
         return self.replicas.held[key].name in self._faults.held
 
-    def _leader_epoch_of(self, key: Key) -> int | None:
+    def _leader_epoch_of(self, key: TopicIdPartition) -> int | None:
         row = self.replicas.led(key)
         return None if row is None else row.leader_epoch
 
-    def _log_id_of(self, key: Key) -> str:
+    def _log_id_of(self, key: TopicIdPartition) -> str:
         return self.replicas.held[key].log_id
+
+
+def _said_nowhere(lost: Lost) -> None:
+    log.warning("records.truncated", topic=lost.topic, partition=lost.partition, start=lost.start, end=lost.end)

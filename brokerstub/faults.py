@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 import structlog
 
-from brokerstub.identity import write_atomically
-from controller import wire
+from controller.base.files import write_atomically
+from controller.wire import bodies
 
 POLL_INTERVAL_MS: Final = 100
 
@@ -40,7 +40,7 @@ NO_FAULTS: Final = Faults()
 def read_faults(path: Path) -> Faults:
     """What the file says; no file, no faults. What makes no sense is msgspec.MsgspecError."""
     try:
-        return wire.decode(path.read_bytes(), Faults)
+        return bodies.decode(path.read_bytes(), Faults)
     except FileNotFoundError:
         return NO_FAULTS
 

@@ -1,7 +1,8 @@
 """The follower's side of fetching: one request per leader broker and interval, in sessions that say only what changed.
 
-A stub fetches no records: what counts is that the leader hears from it, and about which partitions. There is one task
-per leader; all of them end with `run`. It learns whom to follow from `on_change`, and never decides that itself.
+Without records, what counts is that the leader hears from it, and about which partitions. With records a request says
+where each log ends, and waits at the leader until there is more. There is one task per leader; all of them end with
+`run`. It learns whom to follow from `on_change`, and never decides that itself.
 """
 
 from __future__ import annotations
@@ -14,24 +15,36 @@ from typing import Final, Protocol
 import msgspec
 import structlog
 
+from brokerstub.logs import Logs
 from brokerstub.metadata import MetadataCache
-from brokerstub.replicas import Change, Key
-from controller import wire
-from controller.config import LIMITS
+from brokerstub.records.epochs import EpochEnd
+from brokerstub.records.errors import RecordsError
+from brokerstub.records.replication import Fetch, Fetched
+from brokerstub.replicas import Change
+from controller.base.config import LIMITS
 from controller.core.codes import Code
-from controller.core.model import NO_LEADER
-from controller.http import ExchangeError
-from controller.signing import Incarnation, Signer
-from controller.wire import FetchAnswer, FetchRequest, FetchRow, FetchTopic, ForgottenTopic
+from controller.core.model import NO_LEADER, TopicIdPartition
+from controller.wire import bodies
+from controller.wire.bodies import (
+    FetchAnswer,
+    FetchRequest,
+    FetchRow,
+    FetchTopic,
+    ForgottenTopic,
+)
+from controller.wire.client import ExchangeError
+from controller.wire.signing import Incarnation, Signer
 
 #: shorter than any sensible `replica.lag.time.max.ms`: one lost answer must not cost a place in the ISR
 FETCH_TIMEOUT_MS: Final = 5_000
+#: what to ask of a partition's leader, by where its log ends; None without records
+QuestionOf = Callable[[TopicIdPartition], Fetch | None]
 
 log = structlog.get_logger()
 
 
 class Poster(Protocol):
-    """What `controller.http.HttpClient` offers."""
+    """What `controller.wire.client.HttpClient` offers."""
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], timeout_ms: int) -> tuple[int, bytes]: ...
 
@@ -41,14 +54,16 @@ class Following:
 
     def __init__(self, leader_id: int, partitions_max: int = LIMITS.partitions_per_rpc) -> None:
         self.leader_id = leader_id
-        self.wanted: dict[Key, FetchRow] = {}
+        self.wanted: dict[TopicIdPartition, FetchRow] = {}
         self.woken = asyncio.Event()
         self._partitions_max = partitions_max
-        self._unsaid: dict[Key, None] = {}
+        self._unsaid: dict[TopicIdPartition, None] = {}
         """Wanted or no longer wanted, and the leader was not told."""
-        self._sent: list[Key] = []
+        self._sent: list[TopicIdPartition] = []
         self._session = 0
         self._sequence = 0
+        self._listed: dict[TopicIdPartition, Fetch] = {}
+        """What the leader was asked for last, of who keeps records."""
 
     @property
     def has_news(self) -> bool:
@@ -58,11 +73,21 @@ class Following:
         self.wanted[topic_id, row.partition] = row
         self._unsaid[topic_id, row.partition] = None
 
-    def unwant(self, key: Key) -> None:
+    def unwant(self, key: TopicIdPartition) -> None:
         if self.wanted.pop(key, None) is not None:
             self._unsaid[key] = None
 
-    def request(self) -> FetchRequest:
+    def listed(self, key: TopicIdPartition) -> Fetch | None:
+        """What was asked for last."""
+        return self._listed.get(key)
+
+    def relist(self, key: TopicIdPartition) -> Fetch | None:
+        """Its records came: what was asked for them. The next request says where its log ends then."""
+        if key in self.wanted:
+            self._unsaid[key] = None
+        return self._listed.pop(key, None)
+
+    def request(self, question_of: QuestionOf = lambda _: None, wait_ms: int = 0) -> FetchRequest:
         """The next request; news beyond its limit wait for the one after it."""
         self._sent = list(islice(self._unsaid, self._partitions_max))
         listed: dict[str, list[FetchRow]] = {}
@@ -70,14 +95,21 @@ class Following:
         for key in self._sent:
             del self._unsaid[key]
             if key in self.wanted:
-                listed.setdefault(key[0], []).append(self.wanted[key])
+                row = self.wanted[key]
+                question = question_of(key)
+                if question is not None and question.leader_epoch == row.leader_epoch:
+                    self._listed[key] = question
+                    row = FetchRow(row.partition, row.leader_epoch, row.log_id, question.offset, question.last_epoch)
+                listed.setdefault(key[0], []).append(row)
             else:
+                self._listed.pop(key, None)
                 forgotten.setdefault(key[0], []).append(key[1])
         return FetchRequest(
             self._session,
             self._sequence,
             [FetchTopic(topic_id, rows) for topic_id, rows in listed.items()],
             [ForgottenTopic(topic_id, numbers) for topic_id, numbers in forgotten.items()],
+            0 if self._unsaid else wait_ms,
         )
 
     def on_answer(self, answer: FetchAnswer) -> bool:
@@ -103,13 +135,15 @@ class Fetcher:
         self,
         http: Poster,
         metadata: MetadataCache,
-        log_id_of: Callable[[Key], str],
+        log_id_of: Callable[[TopicIdPartition], str],
         interval_ms: int,
-        is_held_back: Callable[[Key], bool] = lambda _: False,
+        is_held_back: Callable[[TopicIdPartition], bool] = lambda _: False,
         signer: Signer | None = None,
+        logs: Logs | None = None,
     ) -> None:
         self._http = http
         self._metadata = metadata
+        self._logs = logs
         self._signer = signer or Signer()
         self._log_id_of = log_id_of
         self._is_held_back = is_held_back
@@ -159,10 +193,10 @@ class Fetcher:
                 while self._new:
                     tasks.create_task(self._follow(self._new.pop()))
 
-    def _is_followed(self, key: Key, row: wire.PartitionRow) -> bool:
+    def _is_followed(self, key: TopicIdPartition, row: bodies.PartitionRow) -> bool:
         return row.leader not in (NO_LEADER, self._broker_id) and not self._is_held_back(key)
 
-    def _want(self, key: Key, row: wire.PartitionRow) -> None:
+    def _want(self, key: TopicIdPartition, row: bodies.PartitionRow) -> None:
         following = self._followings.get(row.leader)
         if following is None:
             following = self._followings[row.leader] = Following(row.leader)
@@ -179,8 +213,9 @@ class Fetcher:
     async def _follow(self, following: Following) -> None:
         while self._is_current(following):
             following.woken.clear()
-            may_go_on = await self._fetch(following)
-            if may_go_on and following.has_news:
+            may_go_on, has_waited = await self._fetch(following)
+            if has_waited or (may_go_on and following.has_news):
+                await asyncio.sleep(0)
                 continue
             try:
                 async with asyncio.timeout(self._interval_ms / 1_000):
@@ -188,26 +223,58 @@ class Fetcher:
             except TimeoutError:
                 continue
 
-    async def _fetch(self, following: Following) -> bool:
-        """One request; whether another may follow at once."""
+    async def _fetch(self, following: Following) -> tuple[bool, bool]:
+        """One request. Whether what is left to say may follow at once, and whether the next may in any case: the leader
+        lets it wait."""
         address = self._metadata.address_of(following.leader_id)
         if address is None:
-            return False
-        url, body = address + wire.FETCH, wire.encode(following.request())
+            return False, False
+        wait_ms = max(1, min(self._interval_ms, FETCH_TIMEOUT_MS // 2))
+        request = following.request() if self._logs is None else following.request(self._logs.question, wait_ms)
+        url, body = address + bodies.FETCH, bodies.encode(request)
         headers = self._signer.headers_for(
             "POST",
             url,
             body,
             sender=Incarnation(self._broker_id, self._broker_epoch),
             receiver=self._metadata.incarnation(following.leader_id),
-            more={wire.CONTROLLER_EPOCH: str(self._metadata.controller_epoch)},
+            more={bodies.CONTROLLER_EPOCH: str(self._metadata.controller_epoch)},
         )
         try:
             status, answer = await self._http.post(url, body, headers, FETCH_TIMEOUT_MS)
             if status == 200:
-                return following.on_answer(wire.decode(answer, FetchAnswer))
+                said, batches = bodies.batches_of(answer)
+                may_go_on = following.on_answer(said)
+                if self._logs is None or not self._is_current(following):
+                    return may_go_on, False
+                are_taken = self._take(following, self._logs, said, batches)
+                return may_go_on and are_taken, said.is_fed and may_go_on and are_taken
             log.debug("fetch.failed", leader=following.leader_id, status=status)
         except (ExchangeError, msgspec.MsgspecError) as error:
             log.debug("fetch.failed", leader=following.leader_id, reason=str(error))
         following.on_no_answer()
-        return False
+        return False, False
+
+    def _take(self, following: Following, logs: Logs, said: FetchAnswer, batches: list[bytes]) -> bool:
+        """Whether all of it could be taken in; what could not is asked for again, and not at once."""
+        are_taken = True
+        for row, data in zip(said.records, batches, strict=True):
+            key = row.topic_id, row.partition
+            has_parted = row.parting_epoch >= 0
+            answer = Fetched(
+                data,
+                row.high_watermark,
+                row.start_offset,
+                row.end_offset,
+                EpochEnd(row.parting_epoch, row.parting_offset) if has_parted else None,
+                row.is_out_of_range,
+            )
+            asked = following.relist(key) if data or has_parted or row.is_out_of_range else following.listed(key)
+            if asked is None or asked.leader_epoch != row.leader_epoch:
+                continue
+            try:
+                logs.take(key, asked, answer)
+            except RecordsError as error:
+                are_taken = False
+                log.warning("fetched.refused", leader=following.leader_id, partition=key, reason=str(error))
+        return are_taken

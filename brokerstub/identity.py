@@ -15,7 +15,8 @@ from typing import Annotated
 import msgspec
 import structlog
 
-from controller import wire
+from controller.base.files import write_atomically
+from controller.wire import bodies
 
 log = structlog.get_logger()
 
@@ -67,7 +68,7 @@ class DataDirectory:
         except FileNotFoundError:
             return None
         try:
-            return wire.decode(data, SavedSession)
+            return bodies.decode(data, SavedSession)
         except msgspec.MsgspecError as error:
             # Somebody has been editing: as good as none, and the wait for a foreign owner covers that.
             log.warning("session_file.ignored", path=str(self._session_path), reason=str(error))
@@ -79,19 +80,3 @@ class DataDirectory:
     @property
     def _session_path(self) -> Path:
         return self.path / "session"
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replace a file (0600) so that a reader, also after a power cut, finds the old content or the new one."""
-    part = path.with_name(path.name + ".part")
-    part.unlink(missing_ok=True)
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    part.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)

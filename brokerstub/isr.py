@@ -14,13 +14,14 @@ from typing import Final
 
 import msgspec
 
-from brokerstub.replicas import Change, Key, Replicas
+from brokerstub.logs import Logs
+from brokerstub.replicas import Change, Replicas
 from brokerstub.sessions import Moved, Sessions
-from controller import wire
-from controller.config import LIMITS
-from controller.core.model import RECOVERED
+from controller.base.config import LIMITS
+from controller.core.model import RECOVERED, TopicIdPartition
 from controller.core.model import Replicas as ReplicaIds
-from controller.wire import (
+from controller.wire import bodies
+from controller.wire.bodies import (
     AlteredTopic,
     AlterPartitionRequest,
     AlterRow,
@@ -38,7 +39,7 @@ class Question(msgspec.Struct, eq=False):
     """An AlterPartition request, as encoded once, and the partitions whose answer still matters."""
 
     body: bytes
-    open_keys: set[Key]
+    open_keys: set[TopicIdPartition]
 
 
 class IsrKeeper:
@@ -52,18 +53,21 @@ class IsrKeeper:
         *,
         lag_ms: int,
         partitions_max: int = LIMITS.partitions_per_rpc,
+        logs: Logs | None = None,
     ) -> None:
+        """With `logs`, a follower is in sync when it also has what the leader had."""
+        self._logs = logs
         self._replicas = replicas
         self._sessions = sessions
         self._broker_of = broker_of
         self._lag_ms = lag_ms
         self._partitions_max = partitions_max
         self._broker_epoch = -1
-        self._absent_since: dict[Key, dict[int, int]] = {}
+        self._absent_since: dict[TopicIdPartition, dict[int, int]] = {}
         """Members of the ISR that are not caught up, and when they last were."""
-        self._due: list[tuple[int, Key]] = []
+        self._due: list[tuple[int, TopicIdPartition]] = []
         """A heap of times at which a partition is to be looked at; it may turn out to be for nothing."""
-        self._unsettled: dict[Key, None] = {}
+        self._unsettled: dict[TopicIdPartition, None] = {}
         """To be looked at now, in the order they came up."""
         self.question: Question | None = None
 
@@ -92,6 +96,8 @@ class IsrKeeper:
         before = self._absent_since.get(key, {})
         absent_ids = [m for m in row.isr if m != row.leader and not self._sessions.is_counting(key, m)]
         self._absent_since[key] = {m: before.get(m, now_ms) for m in absent_ids}
+        if self._logs is not None:
+            self._logs.stands(key, row)
         if absent_ids:
             heapq.heappush(self._due, (now_ms + self._lag_ms + 1, key))
         self._unsettled[key] = None
@@ -123,8 +129,14 @@ class IsrKeeper:
             )
             self._unsettled.update(dict.fromkeys(waiting))
 
+    def on_outsider(self, key: TopicIdPartition) -> None:
+        """A follower that is not in the ISR has fetched records."""
+        self._unsettled[key] = None
+
     def on_tick(self, now_ms: int) -> None:
         """Time has passed."""
+        if self._logs is not None:
+            self._unsettled.update(dict.fromkeys(self._logs.lagging()))
         self.on_moved(self._sessions.drop_silent(now_ms - self._lag_ms), now_ms)
         while self._due and self._due[0][0] <= now_ms:
             self._unsettled[heapq.heappop(self._due)[1]] = None
@@ -144,9 +156,11 @@ class IsrKeeper:
                         AlterRow(key[1], row.leader_epoch, row.version, RECOVERED, members)
                     )
                     keys.add(key)
+                    if self._logs is not None:
+                        self._logs.ask(key, wish)
             if keys:
                 request = AlterPartitionRequest([AlterTopic(topic_id, asked) for topic_id, asked in rows.items()])
-                self.question = Question(wire.encode(request), keys)
+                self.question = Question(bodies.encode(request), keys)
         return self.question
 
     def take_answer(self, topics: Iterable[AlteredTopic], now_ms: int) -> None:
@@ -162,23 +176,28 @@ class IsrKeeper:
                     self.on_change(change, now_ms)
         # Refused and nothing new learnt, or not answered for.
         for key in question.open_keys:
+            if self._logs is not None:
+                self._logs.ask(key, ())
             heapq.heappush(self._due, (now_ms + REFUSED_AGAIN_MS, key))
 
-    def _close(self, key: Key) -> None:
+    def _close(self, key: TopicIdPartition) -> None:
         """A new leadership ends what was asked under the old one."""
         if self.question is not None:
             self.question.open_keys.discard(key)
             if not self.question.open_keys:
                 self.question = None
 
-    def _wish(self, key: Key, row: PartitionRow, now_ms: int) -> ReplicaIds:
+    def _wish(self, key: TopicIdPartition, row: PartitionRow, now_ms: int) -> ReplicaIds:
         """The ISR as it should be: the order of who stays is kept."""
         absent = self._absent_since[key]
         stay = [m for m in row.isr if m in row.replicas and not now_ms - absent.get(m, now_ms) > self._lag_ms]
         back = [
             m for m in row.replicas if m not in row.isr and self._sessions.is_counting(key, m) and self._is_eligible(m)
         ]
-        return (*stay, *back)
+        if self._logs is None:
+            return (*stay, *back)
+        wish = self._logs.wish(key, now_ms, lambda m, epoch: m in back and epoch == self._epoch_of(m))
+        return row.isr if wish is None else tuple(m for m in wish if m in stay or m in back)
 
     def _is_eligible(self, broker_id: int) -> bool:
         """Live as far as we know, and with the incarnation that fetches from us."""

@@ -12,11 +12,10 @@ from contextlib import suppress
 import msgspec
 import structlog
 
-from brokerstub.parts import Parts
-from controller.api.view import TopicView
+from brokerstub.multipart_lists import MultipartList
+from controller.api.ports import TopicView
 from controller.core.model import LEADER_REMOVED
-from controller.signing import Incarnation
-from controller.wire import (
+from controller.wire.bodies import (
     HTTP_LISTENER,
     BrokerEntry,
     PartitionRow,
@@ -24,6 +23,7 @@ from controller.wire import (
     UndecodedTopicRows,
     address_of,
 )
+from controller.wire.signing import Incarnation
 
 log = structlog.get_logger()
 
@@ -76,7 +76,7 @@ class _Topic:
 
 
 class MetadataCache:
-    """The cluster as told; a `controller.api.view.ClusterView`."""
+    """The cluster as told; a `controller.api.ports.ClusterView`."""
 
     def __init__(self, cluster_id: str, own_broker_id: int, listener: str = HTTP_LISTENER) -> None:
         self._listener = listener
@@ -88,7 +88,7 @@ class MetadataCache:
         self._brokers: dict[int, BrokerEntry] = {}
         self._topics: dict[str, _Topic] = {}
         self._names: tuple[str, ...] | None = ()
-        self._parts: Parts[UndecodedStatesRequest] = Parts()
+        self._parts: MultipartList[UndecodedStatesRequest] = MultipartList()
 
     @property
     def is_led_by_kafka(self) -> bool:

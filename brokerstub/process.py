@@ -1,6 +1,6 @@
 """One broker process: its directories, its signals, and its exit code.
 
-SIGTERM and Ctrl-C begin a controlled shutdown, a second one ends it. What the process is made of is in `life.py`.
+SIGTERM and Ctrl-C begin a controlled shutdown, a second one ends it. What the process is made of is in `runtime.py`.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from typing import Any, Final
 import structlog
 
 from brokerstub.identity import DataDirectory, DirectoryLockedError
-from brokerstub.life import Life
-from brokerstub.registration import DuplicateBrokerError, endpoint_parts
-from controller import log as process_log
-from controller.config import BrokerConfig, ConfigError
-from controller.exposure import check_exposure
-from controller.secrets import Secrets, secrets_from
-from controller.term import first_cause
-from controller.zk_model import ZooKeeperError
+from brokerstub.listeners import check_listeners, listeners_in
+from brokerstub.registration import DuplicateBrokerError
+from brokerstub.runtime import Runtime
+from controller.base import log as process_log
+from controller.base.config import BrokerConfig, ConfigError
+from controller.security.exposure import check_exposure
+from controller.security.secrets import Secrets, secrets_from
+from controller.term.term import first_cause
+from controller.zookeeper.port import ZooKeeperError
 
 #: what accept(2) says then
 OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
@@ -39,7 +40,8 @@ def run_broker(config: BrokerConfig, *, is_insecure: bool = False) -> int:
     exit_code = 1
     try:
         secrets = secrets_from(os.environ)
-        hosts = [endpoint_parts(part.strip())[1] for part in config.listeners.split(",")]
+        check_listeners(config, is_insecure=is_insecure)
+        hosts = [one.host for one in listeners_in(config.listeners) if not one.speaks_kafka]
         check_exposure(hosts, secrets, is_insecure=is_insecure)
         exit_code = asyncio.run(_run(config, secrets))
     except* (DirectoryLockedError, DuplicateBrokerError, ConfigError, ZooKeeperError, OSError) as errors:
@@ -59,9 +61,9 @@ async def _run(config: BrokerConfig, secrets: Secrets) -> int:
         loop.add_signal_handler(number, on_signal)
     with ExitStack() as opened:
         directories = [opened.enter_context(closing(DataDirectory(path))) for path in config.log_directories]
-        life = Life(config, directories[0], secrets)
-        living = asyncio.create_task(life.live())
-        farewell = asyncio.create_task(_farewell(life, stopping, hurrying))
+        runtime = Runtime(config, directories[0], secrets)
+        living = asyncio.create_task(runtime.live())
+        farewell = asyncio.create_task(_farewell(runtime, stopping, hurrying))
         try:
             await asyncio.wait((living, farewell), return_when=asyncio.FIRST_COMPLETED)
             if living.done():
@@ -90,12 +92,12 @@ class Complaints:
             log.error("connections.refused", reason=str(error))
 
 
-async def _farewell(life: Life, stopping: asyncio.Event, hurrying: asyncio.Event) -> None:
+async def _farewell(runtime: Runtime, stopping: asyncio.Event, hurrying: asyncio.Event) -> None:
     """Return when the process may end: after a controlled shutdown, or at the second signal."""
     await stopping.wait()
-    log.info("broker.stopping", broker_id=life.config.broker_id)
+    log.info("broker.stopping", broker_id=runtime.config.broker_id)
     async with asyncio.TaskGroup() as group:
-        handing_over = group.create_task(life.hand_over())
+        handing_over = group.create_task(runtime.hand_over())
         hurry = group.create_task(hurrying.wait())
         await asyncio.wait((handing_over, hurry), return_when=asyncio.FIRST_COMPLETED)
         handing_over.cancel()

@@ -1,5 +1,5 @@
-"""What a broker process itself writes to ZooKeeper to take part: Kafka's top-level paths, `/cluster/id`, `/feature`,
-a generated broker id, and its registration.
+"""What a broker process itself writes to ZooKeeper to take part: `/cluster/id`, `/feature`, a generated broker id, and
+its registration. Kafka's top-level paths are there before (`controller/zookeeper/layout.py`).
 
 Whose a registration is, its owner session says, never its content. It deletes no node that another session owns,
 except an earlier session of this same process; a broker that leaves just ends its session.
@@ -8,7 +8,7 @@ except an earlier session of this same process; a broker that leaves just ends i
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Container
+from collections.abc import AsyncIterator, Callable, Container, Sequence
 from contextlib import asynccontextmanager, suppress
 from random import Random
 from typing import Final
@@ -16,18 +16,20 @@ from typing import Final
 import msgspec
 import structlog
 
-from controller.config import BrokerConfig, ConfigError
-from controller.core.formats import BrokerZnode, ClusterIdZnode, FeatureZnode, decode
-from controller.core.topics import draw_topic_id
-from controller.core.writes import Create
-from controller.core.znodes import broker_path
-from controller.wire import scheme_of
-from controller.zk_model import (
+from brokerstub.listeners import Listener, advertised
+from controller.base.config import BrokerConfig
+from controller.core.decide.topic_ids import draw_topic_id
+from controller.core.formats import BrokerZnode, ClusterIdZnode, FeatureZnode, FormatError, decode
+from controller.core.project.znodes import CLUSTER_ID, broker_path
+from controller.wire.bodies import scheme_of
+from controller.zookeeper.layout import SEQUENCE_PATH, ensure_paths
+from controller.zookeeper.port import (
     BadVersionError,
     NodeExistsError,
     NoNodeError,
     NotSentError,
     OutcomeUnknownError,
+    RefusedError,
     SessionState,
     WatchEvent,
     ZooKeeper,
@@ -35,35 +37,15 @@ from controller.zk_model import (
 
 log = structlog.get_logger()
 
-CLUSTER_ID_PATH: Final = "/cluster/id"
 FEATURE_PATH: Final = "/feature"
-#: only its version matters
-SEQUENCE_PATH: Final = "/brokers/seqid"
-#: parents first; Kafka's own (reference, section 1), then ours
-TOP_LEVEL_PATHS: Final = (
-    "/consumers",
-    "/brokers",
-    "/brokers/ids",
-    "/brokers/topics",
-    "/brokers/seqid",
-    "/config",
-    "/config/changes",
-    "/config/topics",
-    "/config/clients",
-    "/config/users",
-    "/config/brokers",
-    "/config/ips",
-    "/admin",
-    "/admin/delete_topics",
-    "/isr_change_notification",
-    "/latest_producer_id_block",
-    "/log_dir_event_notification",
-    "/cluster",
-    "/klamm",
-)
 #: a foreign owner of our id has this many session time-outs to go: a new leader of ZooKeeper gives each session a whole
 #: one anew
 PATIENCE_IN_SESSION_TIMEOUTS: Final = 2.5
+#: as long as a session may last where an operator allows long ones; ZooKeeper's default allows 40 s
+PATIENCE_WITH_OURSELVES_MS: Final = 150_000
+#: what keeps us from registering is tried again after so long
+REFUSED_MIN_S, REFUSED_MAX_S = 0.25, 5.0
+MEND_REGISTRATION: Final = "allow brokers to create and delete below /brokers/ids; it is tried again until it works"
 
 
 class DuplicateBrokerError(Exception):
@@ -76,29 +58,14 @@ class DuplicateBrokerError(Exception):
         )
 
 
-async def ensure_paths(zk: ZooKeeper) -> None:
-    """All top-level paths exist: one read, and one transaction when some are missing."""
-    async with _told_of_changes(zk) as changed:
-        while True:
-            try:
-                nodes = await zk.get_many(TOP_LEVEL_PATHS)
-                missing = [path for path, node in zip(TOP_LEVEL_PATHS, nodes, strict=True) if node is None]
-                if not missing:
-                    return
-                # Refused when another process makes some of them at the same time: read again either way.
-                await zk.transact([Create(path, b"") for path in missing])
-            except (NotSentError, OutcomeUnknownError):
-                await _connected(zk, changed)
-
-
 async def cluster_id(zk: ZooKeeper, entropy: Random) -> str:
     """The id of the cluster, given by the first process. The top-level paths must exist."""
     async with _told_of_changes(zk) as changed:
         while True:
             try:
-                if node := await zk.get(CLUSTER_ID_PATH):
+                if node := await zk.get(CLUSTER_ID):
                     return decode(node.data, ClusterIdZnode).id
-                await zk.create(CLUSTER_ID_PATH, msgspec.json.encode(ClusterIdZnode(draw_topic_id(entropy))))
+                await zk.create(CLUSTER_ID, msgspec.json.encode(ClusterIdZnode(draw_topic_id(entropy))))
             except NodeExistsError:
                 continue
             except (NotSentError, OutcomeUnknownError):
@@ -129,22 +96,28 @@ async def generated_broker_id(zk: ZooKeeper, reserved_max: int) -> int:
                 await _connected(zk, changed)
 
 
-def registration_for(config: BrokerConfig, now_ms: int) -> bytes:
+def registration_for(config: BrokerConfig, wall_ms: int) -> bytes:
     """A broker's registration, version 5. Built anew each time: listeners and rack may have changed."""
-    endpoints = tuple(part.strip() for part in (config.advertised_listeners or config.listeners).split(","))
-    _, host, port = endpoint_parts(endpoints[0])
+    listeners = advertised(config)
+    by_http = [one for one in listeners if not one.speaks_kafka]
+    shown = [one for one in listeners if one.speaks_kafka] or _named_as_kafkas(by_http)
     znode = BrokerZnode(
-        host=host,
-        port=port,
-        endpoints=endpoints,
+        host=shown[0].host,
+        port=shown[0].port,
+        endpoints=tuple(map(str, shown)),
         rack=msgspec.UNSET if config.broker_rack is None else config.broker_rack,
-        listener_security_protocol_map={
-            name: "SSL" if scheme_of(name) == "https" else "PLAINTEXT" for name, _, _ in map(endpoint_parts, endpoints)
-        },
+        listener_security_protocol_map={one.name: one.name for one in shown},
         features={},
-        timestamp=str(now_ms),
+        timestamp=str(wall_ms),
+        klamm_endpoints=tuple(map(str, by_http)),
     )
     return msgspec.json.encode(znode)
+
+
+def _named_as_kafkas(by_http: Sequence[Listener]) -> list[Listener]:
+    """Tools of Kafka 0.9 read a listener's name as its security protocol: the first address of each is shown."""
+    named = [one._replace(name="SSL" if scheme_of(one.name) == "https" else "PLAINTEXT") for one in by_http]
+    return list({one.name: one for one in reversed(named)}.values())[::-1]
 
 
 async def register(
@@ -155,11 +128,11 @@ async def register(
     earlier_session_ids: Container[int] = (),
     patience_ms: int | None = None,
 ) -> int:
-    """Register under this session; the broker epoch. Waits for a foreign owner to go, then DuplicateBrokerError. The
-    wait begins anew with each connection: while ZooKeeper was away it ended no session, and a new leader gives each a
-    whole time-out again."""
-    if patience_ms is None:
-        patience_ms = int(PATIENCE_IN_SESSION_TIMEOUTS * zk.session_timeout_ms)
+    """Register under this session; the broker epoch. Parents that are gone are made again, and what ZooKeeper refuses
+    is tried again. Waits for a foreign owner to go, then DuplicateBrokerError; longer for one at our own address, which
+    is an earlier life of ours, with a session time-out that nobody knows. That wait begins anew with each connection:
+    while ZooKeeper was away it ended no session, and a new leader gives each a whole time-out again."""
+    usual_ms = int(PATIENCE_IN_SESSION_TIMEOUTS * zk.session_timeout_ms) if patience_ms is None else patience_ms
     path, now = broker_path(broker_id), asyncio.get_running_loop().time
     deadline: float | None = None
 
@@ -167,13 +140,27 @@ async def register(
         nonlocal deadline
         deadline = None if state is SessionState.SUSPENDED else deadline
 
+    refusal, pause_s, waits_ms = "", REFUSED_MIN_S, usual_ms
     async with _told_of_changes(zk, path, on_state) as changed:
         while True:
             changed.clear()
             try:
                 broker_epoch, owner = await _try_to_register(zk, path, data_now, earlier_session_ids)
+                is_over = owner is not None and deadline is not None and now() >= deadline
+                is_ours = is_over and waits_ms == usual_ms and await _is_at_our_address(zk, path, data_now())
             except (NotSentError, OutcomeUnknownError):
                 await _connected(zk, changed)
+                continue
+            except RefusedError as error:
+                if isinstance(error, NoNodeError) and await ensure_paths(zk):
+                    continue
+                if refusal != str(error):
+                    refusal, pause_s = str(error), REFUSED_MIN_S
+                    log.error("registration.refused", broker_id=broker_id, reason=refusal, mend=MEND_REGISTRATION)
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(pause_s):
+                        await changed.wait()
+                pause_s = min(2 * pause_s, REFUSED_MAX_S)
                 continue
             if broker_epoch is not None:
                 log.info("broker.registered", broker_id=broker_id, broker_epoch=broker_epoch)
@@ -181,14 +168,28 @@ async def register(
             if owner is None:
                 continue
             if deadline is None:
-                log.warning("registration.delayed", broker_id=broker_id, owner=hex(owner), patience_ms=patience_ms)
-                deadline = now() + patience_ms / 1_000
-            elif now() >= deadline:
-                raise DuplicateBrokerError(broker_id, owner, patience_ms)
+                log.warning("registration.delayed", broker_id=broker_id, owner=hex(owner), patience_ms=waits_ms)
+                deadline = now() + waits_ms / 1_000
+            elif is_ours:
+                waits_ms = max(usual_ms, PATIENCE_WITH_OURSELVES_MS)
+                log.warning("registration.delayed", broker_id=broker_id, owner=hex(owner), patience_ms=waits_ms)
+                deadline += (waits_ms - usual_ms) / 1_000
+            elif is_over:
+                raise DuplicateBrokerError(broker_id, owner, waits_ms)
             # When the time is over it is read once more, so that no answer is judged by an old reading.
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(deadline):
                     await changed.wait()
+
+
+async def _is_at_our_address(zk: ZooKeeper, path: str, own: bytes) -> bool:
+    """Whether the registration names our own addresses: no other live process can listen there."""
+    node = await zk.get(path)
+    try:
+        endpoints = () if node is None else decode(node.data, BrokerZnode).endpoints
+        return endpoints != () and endpoints == decode(own, BrokerZnode).endpoints
+    except FormatError:
+        return False
 
 
 async def _try_to_register(
@@ -243,12 +244,3 @@ async def _connected(zk: ZooKeeper, changed: asyncio.Event) -> None:
     while zk.state is SessionState.SUSPENDED:
         changed.clear()
         await changed.wait()
-
-
-def endpoint_parts(endpoint: str) -> tuple[str, str, int]:
-    """Name, host and port of `NAME://host:port`."""
-    name, separator, address = endpoint.partition("://")
-    host, colon, port = address.rpartition(":")
-    if not (name and separator and host and colon and port.isdecimal()):
-        raise ConfigError(f"{endpoint!r} is no listener: write it like HTTP://127.0.0.1:8081")
-    return name, host.strip("[]"), int(port)

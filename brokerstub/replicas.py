@@ -1,12 +1,11 @@
 """What this broker was told about its own replicas, and which replicas its disk has. Pure: no clock, no I/O.
 
 `told` belongs to one incarnation and starts empty; `held` outlives incarnations, and restarts by way of
-`replica_log.py`. Each method returns what changed; whoever calls it writes the disk and tells the fetchers.
+`log_dirs.py`. Each method returns what changed; whoever calls it writes the disk and tells the fetchers.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import chain
 from typing import Final
@@ -14,11 +13,15 @@ from typing import Final
 import msgspec
 
 from controller.core.codes import Code
-from controller.core.model import LEADER_REMOVED
-from controller.wire import AlteredRow, PartitionRow, Refusal, StopRow, TopicRows, TopicStops
-
-#: topic id and partition
-Key = tuple[str, int]
+from controller.core.model import LEADER_EPOCH_MAX, LEADER_REMOVED, TopicIdPartition
+from controller.wire.bodies import (
+    AlteredRow,
+    PartitionRow,
+    Refusal,
+    StopRow,
+    TopicRows,
+    TopicStops,
+)
 
 #: a log's history of leader epochs is cut to this
 LEADER_EPOCHS_KEPT: Final = 16
@@ -36,7 +39,7 @@ class SetAside(msgspec.Struct, frozen=True, gc=False):
 
 
 class Replica(msgspec.Struct, frozen=True, gc=False):
-    """One replica on disk. A stub keeps no records: the log id stands for the log, drawn when it was created."""
+    """One replica on disk. The log id stands for its log, drawn when it was created; its records are for `logs.py`."""
 
     topic: str
     topic_id: str
@@ -49,7 +52,7 @@ class Replica(msgspec.Struct, frozen=True, gc=False):
     stray: SetAside | None = None
 
     @property
-    def key(self) -> Key:
+    def key(self) -> TopicIdPartition:
         return self.topic_id, self.partition
 
     @property
@@ -60,7 +63,7 @@ class Replica(msgspec.Struct, frozen=True, gc=False):
 class Change(msgspec.Struct, frozen=True, gc=False):
     """One partition's row before and after; None: not told of it."""
 
-    key: Key
+    key: TopicIdPartition
     before: PartitionRow | None
     after: PartitionRow | None
 
@@ -92,13 +95,13 @@ class Replicas:
         broken: Iterable[int] = (),
     ) -> None:
         self.broker_id = broker_id
-        self.told: dict[Key, PartitionRow] = {}
-        self.held: dict[Key, Replica] = {}
-        self.strays: dict[Key, Replica] = {}
+        self.told: dict[TopicIdPartition, PartitionRow] = {}
+        self.held: dict[TopicIdPartition, Replica] = {}
+        self.strays: dict[TopicIdPartition, Replica] = {}
         self._draw_log_id = draw_log_id
         self._topic_ids: dict[tuple[str, int], str] = {}
         #: up to which leader epoch a replica was deleted: a request that comes late, or twice, must not bring it back
-        self._deleted: dict[Key, int] = {}
+        self._deleted: dict[TopicIdPartition, int] = {}
         #: replicas in each log directory
         self._load = dict.fromkeys(directories, 0)
         self._broken = set(broken)
@@ -111,7 +114,7 @@ class Replicas:
         self.told.clear()
         self._deleted.clear()
 
-    def led(self, key: Key) -> PartitionRow | None:
+    def led(self, key: TopicIdPartition) -> PartitionRow | None:
         """The partition's row, if this broker leads it."""
         row = self.told.get(key)
         return row if row is not None and row.leader == self.broker_id else None
@@ -126,7 +129,9 @@ class Replicas:
         lost = [key for key in self.told if (replica := self.held.get(key)) and replica.directory == directory]
         return Taken(changes=[Change(key, self.told.pop(key), None) for key in lost])
 
-    def mend(self, directory: int, found: Iterable[Replica], now_ms: int, own: Collection[Key] | None = None) -> Taken:
+    def mend(
+        self, directory: int, found: Iterable[Replica], now_ms: int, own: Collection[TopicIdPartition] | None = None
+    ) -> Taken:
         """A log directory is back with these replicas. The controller will tell which of them count; `own`: those of
         which it told already that they are this broker's. The others were taken away while nobody could delete them,
         and it will not say so again."""
@@ -169,7 +174,9 @@ class Replicas:
             for row in topic.partitions:
                 code = self._take_row(topic, row, taken)
                 if code is not Code.NONE:
-                    taken.refused.append(Refusal(topic.topic_id, row.partition, code))
+                    is_stale = code is Code.STALE_CONTROLLER_EPOCH  # as Kafka's brokers say of a leader epoch
+                    heard = self._heard_of((topic.topic_id, row.partition)) if is_stale else -1
+                    taken.refused.append(Refusal(topic.topic_id, row.partition, code, heard))
         return taken
 
     def take_stops(self, topics: Iterable[TopicStops]) -> Taken:
@@ -209,8 +216,10 @@ class Replicas:
             return Code.KAFKA_STORAGE_ERROR
         if self._topic_ids.get((topic.topic, row.partition), topic.topic_id) != topic.topic_id:
             return Code.INCONSISTENT_TOPIC_ID
-        if row.leader_epoch < max(_leader_epoch_of(known, on_disk), self._deleted.get(key, -1)):
+        if row.leader_epoch < self._heard_of(key):
             return Code.STALE_CONTROLLER_EPOCH
+        if known is not None and row.leader_epoch == known.leader_epoch and row.leader != known.leader:
+            return Code.STALE_CONTROLLER_EPOCH  # its state was lost and begun anew: nobody leads twice in one epoch
         if self.broker_id not in row.replicas:
             return Code.UNKNOWN_TOPIC_OR_PARTITION
         if on_disk is None and self._broken and not row.is_new:
@@ -242,7 +251,7 @@ class Replicas:
             taken.written.append(replica)
         self._topic_ids[replica.name] = topic.topic_id
 
-    def _take_stop(self, key: Key, stop: StopRow, taken: Taken) -> Code:
+    def _take_stop(self, key: TopicIdPartition, stop: StopRow, taken: Taken) -> Code:
         known, on_disk = self.told.get(key), self.held.get(key) or self.strays.get(key)
         if on_disk is not None and on_disk.directory in self._broken:
             return Code.KAFKA_STORAGE_ERROR
@@ -252,13 +261,18 @@ class Replicas:
             taken.changes.append(Change(key, self.told.pop(key), None))
         if stop.delete:
             last_epoch = max(stop.leader_epoch, _leader_epoch_of(known, on_disk))
-            self._deleted[key] = sys.maxsize if stop.leader_epoch == TOPIC_DELETED else last_epoch
+            self._deleted[key] = LEADER_EPOCH_MAX if stop.leader_epoch == TOPIC_DELETED else last_epoch
             if len(self._deleted) > DELETED_KEPT:
                 del self._deleted[next(iter(self._deleted))]
         if stop.delete and on_disk is not None:
             self._drop(key)
             taken.deleted.append(on_disk)
         return Code.NONE
+
+    def _heard_of(self, key: TopicIdPartition) -> int:
+        """The highest leader epoch of a replica that is here, or was until it was deleted."""
+        on_disk = self.held.get(key) or self.strays.get(key)
+        return max(_leader_epoch_of(self.told.get(key), on_disk), self._deleted.get(key, -1))
 
     def _least_loaded(self) -> int:
         return min(self._load.keys() - self._broken, key=lambda index: (self._load[index], index))
@@ -273,7 +287,7 @@ class Replicas:
         self._load[replica.directory] += 1
         return replica
 
-    def _drop(self, key: Key) -> None:
+    def _drop(self, key: TopicIdPartition) -> None:
         replica = self.held.pop(key, None) or self.strays.pop(key, None)
         if replica is not None:
             self._load[replica.directory] -= 1

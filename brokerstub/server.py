@@ -13,27 +13,39 @@ from typing import Final, TypeVar
 import msgspec
 from aiohttp import hdrs, web
 
-from brokerstub.broker import Broker
-from brokerstub.heads import Heads, NotReadyError
-from brokerstub.registration import endpoint_parts
-from controller import wire
-from controller.api.app import build_app
+from brokerstub.broker import Broker, ControllerHeaders, NotReadyError
+from brokerstub.listeners import advertised, listeners_in
+from brokerstub.logs import Lost
 from controller.api.bodies import read_body
-from controller.api.connections import Connections, Site
+from controller.api.middleware.connections import Connections, Site
+from controller.api.ports import ControllerDoor
 from controller.api.problems import ProblemError, invalid, unavailable
-from controller.api.view import ControllerDoor
-from controller.config import LIMITS, BrokerConfig
+from controller.api.serve.app import build_app
+from controller.api.v1.rpc import sender_of
+from controller.base.config import LIMITS, BrokerConfig
+from controller.base.open_files import allow_files, limits_within
 from controller.core.codes import Code
-from controller.core.lines import Line
-from controller.secrets import Secrets
-from controller.signing import Signer
-from controller.tls import server_context_for
-from controller.wire import Answer, FetchRequest, StatesRequest, StopReplicaRequest, UndecodedStatesRequest, scheme_of
+from controller.core.project.lines import Line
+from controller.security.secrets import Secrets
+from controller.security.tls import server_context_for
+from controller.wire import bodies
+from controller.wire.bodies import (
+    Answer,
+    DescribeTopicsRequest,
+    FetchRequest,
+    StatesRequest,
+    StopReplicaRequest,
+    UndecodedStatesRequest,
+    scheme_of,
+)
+from controller.wire.signing import Signer
 
 #: a broker that is just registering will know within this
 RETRY_AFTER_MS: Final = 1_000
 #: of a number in a header: 64 bits
-DIGITS_MAX: Final = 19
+
+#: JSON, a line feed, and raw batches
+RECORDS: Final = "application/vnd.klamm.records"
 
 Record = Callable[[Sequence[Line]], None]
 Request = TypeVar("Request")
@@ -42,10 +54,10 @@ Request = TypeVar("Request")
 async def serve(
     config: BrokerConfig, server: BrokerServer, door: ControllerDoor, secrets: Secrets, signer: Signer
 ) -> web.AppRunner:
-    """Listen on every listener: the broker's RPCs and the API in one application."""
-    listeners = [endpoint_parts(part.strip()) for part in config.listeners.split(",")]
-    advertised = [endpoint_parts(part.strip()) for part in (config.advertised_listeners or "").split(",") if part]
-    hosts = [f"{name}:{port}" for _, host, port in (*listeners, *advertised) for name in (host, "localhost")]
+    """Listen on every listener that speaks HTTP: the broker's RPCs and the API in one application."""
+    listeners = [one for one in listeners_in(config.listeners) if not one.speaks_kafka]
+    known = [one for one in (*listeners, *advertised(config)) if not one.speaks_kafka]
+    hosts = [f"{name}:{one.port}" for one in known for name in (one.host, "localhost")]
     broker = server.broker
     app = build_app(
         broker.metadata,
@@ -57,7 +69,7 @@ async def serve(
         signer=signer,
     )
     server.add_routes(app)
-    runner, connections = web.AppRunner(app, access_log=None), Connections()
+    runner, connections = web.AppRunner(app, access_log=None), Connections(limits_within(allow_files()))
     await runner.setup()
     for name, host, port in listeners:
         tls = server_context_for(config) if scheme_of(name) == "https" else None
@@ -72,12 +84,41 @@ class BrokerServer:
         self.broker = broker
         self._record = record
         self._wall_clock_ms = wall_clock_ms
+        broker.on_lost = self._on_lost
+
+    def _on_lost(self, lost: Lost) -> None:
+        """In the state-change log: what had to go, and what of it had been committed."""
+        told = self.broker.metadata
+        records = _counted(lost.end - lost.start, "record")
+        self._record(
+            [
+                Line(
+                    at_ms=self._wall_clock_ms(),
+                    cluster_id=told.cluster_id,
+                    controller_id=told.controller_id,
+                    controller_epoch=told.controller_epoch,
+                    kind="truncation",
+                    broker_id=self.broker.broker_id,
+                    broker_epoch=self.broker.broker_epoch,
+                    topic=lost.topic,
+                    topic_id=lost.topic_id,
+                    partition=lost.partition,
+                    leader=lost.leader,
+                    leader_epoch=lost.leader_epoch,
+                    reason=f"offsets {lost.start} to {lost.end - 1}: {records} that leader {lost.leader} does not have,"
+                    f" {lost.committed} of them committed",
+                    records=lost.end - lost.start,
+                    records_lost=lost.committed,
+                )
+            ]
+        )
 
     def add_routes(self, app: web.Application) -> None:
-        app.router.add_post(wire.LEADER_AND_ISR, self.on_leader_and_isr)
-        app.router.add_post(wire.UPDATE_METADATA, self.on_update_metadata)
-        app.router.add_post(wire.STOP_REPLICA, self.on_stop_replica)
-        app.router.add_post(wire.FETCH, self.on_fetch)
+        app.router.add_post(bodies.LEADER_AND_ISR, self.on_leader_and_isr)
+        app.router.add_post(bodies.UPDATE_METADATA, self.on_update_metadata)
+        app.router.add_post(bodies.STOP_REPLICA, self.on_stop_replica)
+        app.router.add_post(bodies.DESCRIBE_TOPICS, self.on_describe_topics)
+        app.router.add_post(bodies.FETCH, self.on_fetch)
 
     async def on_leader_and_isr(self, request: web.Request) -> web.Response:
         return await self._obey(request, StatesRequest, self.broker.on_leader_and_isr, _about_rows)
@@ -88,56 +129,57 @@ class BrokerServer:
     async def on_stop_replica(self, request: web.Request) -> web.Response:
         return await self._obey(request, StopReplicaRequest, self.broker.on_stop_replica, _about_stops)
 
+    async def on_describe_topics(self, request: web.Request) -> web.Response:
+        return await self._obey(request, DescribeTopicsRequest, self.broker.on_describe_topics, _about_names)
+
     async def on_fetch(self, request: web.Request) -> web.Response:
-        follower_id, follower_epoch = _sender_of(request)
+        follower_id, follower_epoch = sender_of(request)
         body = await _body_of(request, FetchRequest)
         try:
-            return _json(self.broker.on_fetch(follower_id, follower_epoch, body))
+            answer, batches = await self.broker.on_fetch_records(follower_id, follower_epoch, body)
         except NotReadyError as error:
             raise _not_ready(error) from error
+        if not answer.records:
+            return _json(answer)
+        return web.Response(body=bodies.with_batches(answer, batches), headers={hdrs.CONTENT_TYPE: RECORDS})
 
     async def _obey(
         self,
         request: web.Request,
         kind: type[Request],
-        handler: Callable[[Heads, Request], Awaitable[Answer]],
+        handler: Callable[[ControllerHeaders, Request], Awaitable[Answer]],
         about: Callable[[Request], str],
     ) -> web.Response:
         """One request of a controller, from its bytes to its line in the log."""
         start = time.perf_counter()
-        heads = _heads_of(request)
+        headers = _headers_of(request)
         body = await _body_of(request, kind)
         try:
-            answer = await handler(heads, body)
+            answer = await handler(headers, body)
         except NotReadyError as error:
             raise _not_ready(error) from error
         except msgspec.MsgspecError as error:
             raise invalid(f"the body: {error}") from error
         took_ms = round((time.perf_counter() - start) * 1_000, 3)
-        self._record([self._line(heads, f"{request.path.rpartition('/')[2]}: {about(body)}", answer, took_ms)])
+        self._record([self._line(headers, f"{request.path.rpartition('/')[2]}: {about(body)}", answer, took_ms)])
         return _json(answer)
 
-    def _line(self, heads: Heads, reason: str, answer: Answer, took_ms: float) -> Line:
+    def _line(self, headers: ControllerHeaders, reason: str, answer: Answer, took_ms: float) -> Line:
         if answer.partitions:
             reason += f", {len(answer.partitions)} refused"
         return Line(
             at_ms=self._wall_clock_ms(),
             cluster_id=self.broker.metadata.cluster_id,
-            controller_id=heads.controller_id,
-            controller_epoch=heads.controller_epoch,
+            controller_id=headers.controller_id,
+            controller_epoch=headers.controller_epoch,
             kind="rpc",
-            event_id=heads.event_id,
+            event_id=headers.event_id,
             broker_id=self.broker.broker_id,
-            broker_epoch=heads.broker_epoch,
+            broker_epoch=headers.broker_epoch,
             reason=reason,
             error_code=int(answer.error_code),
             took_ms=took_ms,
         )
-
-
-def add_routes(app: web.Application, broker: Broker, record: Record, wall_clock_ms: Callable[[], int]) -> None:
-    """Serve this broker's RPCs. The application converts `ProblemError` (`controller.api.problems.problems`)."""
-    BrokerServer(broker, record, wall_clock_ms).add_routes(app)
 
 
 def _about_rows(request: StatesRequest) -> str:
@@ -153,6 +195,10 @@ def _about_stops(request: StopReplicaRequest) -> str:
     return f"{_counted(len(stops), 'partition')}, {sum(stop.delete for stop in stops)} to be deleted"
 
 
+def _about_names(request: DescribeTopicsRequest) -> str:
+    return _counted(len(request.topics), "topic")
+
+
 def _part_of(request: StatesRequest | UndecodedStatesRequest) -> str:
     return f", part {request.part} of {request.parts} of a full list" if request.full else ""
 
@@ -161,34 +207,28 @@ def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _heads_of(request: web.Request) -> Heads:
-    return Heads(
-        controller_id=_number(request, wire.CONTROLLER_ID),
-        controller_epoch=_number(request, wire.CONTROLLER_EPOCH),
-        broker_epoch=_number(request, wire.BROKER_EPOCH),
-        event_id=request.headers.get(wire.EVENT_ID),
-        sequence=_number(request, wire.SEQUENCE) if wire.SEQUENCE in request.headers else 0,
+def _headers_of(request: web.Request) -> ControllerHeaders:
+    return ControllerHeaders(
+        controller_id=_number(request, bodies.CONTROLLER_ID),
+        controller_epoch=_number(request, bodies.CONTROLLER_EPOCH),
+        broker_epoch=_number(request, bodies.BROKER_EPOCH),
+        event_id=request.headers.get(bodies.EVENT_ID),
+        sequence=_number(request, bodies.SEQUENCE) if bodies.SEQUENCE in request.headers else 0,
     )
 
 
 def _number(request: web.Request, header: str) -> int:
     text = request.headers.get(header, "")
-    if not (text.isascii() and text.isdecimal() and len(text) <= DIGITS_MAX):
+    number = bodies.number_in(text)
+    if number is None:
         raise invalid(f"the header {header} must be a number, not {text!r}")
-    return int(text)
-
-
-def _sender_of(request: web.Request) -> tuple[int, int]:
-    parts = request.headers.get(wire.SENDER, "").split(" ")
-    if len(parts) != 2 or not all(one.isascii() and one.isdecimal() and len(one) <= DIGITS_MAX for one in parts):
-        raise invalid(f"the header {wire.SENDER} must be `<broker id> <broker epoch>`")
-    return int(parts[0]), int(parts[1])
+    return number
 
 
 async def _body_of(request: web.Request, kind: type[Request]) -> Request:
     data = await read_body(request, LIMITS.rpc_body_max_bytes)
     try:
-        return wire.decode(data, kind)
+        return bodies.decode(data, kind)
     except msgspec.MsgspecError as error:
         raise invalid(f"the body: {error}") from error
 
@@ -198,4 +238,4 @@ def _not_ready(error: NotReadyError) -> ProblemError:
 
 
 def _json(answer: object) -> web.Response:
-    return web.Response(body=wire.encode(answer), headers={hdrs.CONTENT_TYPE: "application/json"})
+    return web.Response(body=bodies.encode(answer), headers={hdrs.CONTENT_TYPE: "application/json"})

@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 
-from brokerstub.replicas import Key
 from controller.core.codes import Code
-from controller.wire import FetchAnswer, FetchRequest, Refusal
+from controller.core.model import TopicIdPartition
+from controller.wire.bodies import FetchAnswer, FetchRequest, Refusal
 
 SESSIONS_MAX: Final = 1_000
 
@@ -27,21 +27,21 @@ class Session(msgspec.Struct):
     fetched_ms: int
     sequence: int = 0
     #: partition -> leader epoch listed
-    entries: dict[Key, int] = {}
+    entries: dict[TopicIdPartition, int] = {}
     #: entries that do not count, with the reason
-    refused: dict[Key, Code] = {}
+    refused: dict[TopicIdPartition, Code] = {}
 
-    def is_counting(self, key: Key) -> bool:
+    def is_counting(self, key: TopicIdPartition) -> bool:
         return key in self.entries and key not in self.refused
 
-    def counting(self) -> Iterator[Key]:
+    def counting(self) -> Iterator[TopicIdPartition]:
         return (key for key in self.entries if key not in self.refused)
 
 
 class Moved(msgspec.Struct, frozen=True):
     """An entry that began to count or ceased to; in the latter case, when the follower was last caught up."""
 
-    key: Key
+    key: TopicIdPartition
     follower_id: int
     caught_up_ms: int
 
@@ -49,7 +49,9 @@ class Moved(msgspec.Struct, frozen=True):
 class Sessions:
     """All sessions with this leader. `leader_epoch_of` says with which epoch it leads a partition, if it does."""
 
-    def __init__(self, leader_epoch_of: Callable[[Key], int | None], draw_session_id: Callable[[], int]) -> None:
+    def __init__(
+        self, leader_epoch_of: Callable[[TopicIdPartition], int | None], draw_session_id: Callable[[], int]
+    ) -> None:
         self._leader_epoch_of = leader_epoch_of
         self._draw_session_id = draw_session_id
         self._by_follower: dict[int, Session] = {}
@@ -61,7 +63,7 @@ class Sessions:
     def of(self, follower_id: int) -> Session | None:
         return self._by_follower.get(follower_id)
 
-    def is_counting(self, key: Key, follower_id: int) -> bool:
+    def is_counting(self, key: TopicIdPartition, follower_id: int) -> bool:
         session = self._by_follower.get(follower_id)
         return session is not None and session.is_counting(key)
 
@@ -91,7 +93,7 @@ class Sessions:
         refused = [Refusal(topic_id, partition, code) for (topic_id, partition), code in session.refused.items()]
         return FetchAnswer(Code.NONE, session.session_id, refused), moved
 
-    def judge_again(self, key: Key) -> list[Moved]:
+    def judge_again(self, key: TopicIdPartition) -> list[Moved]:
         """The leader epoch we lead this partition with has changed."""
         moved: list[Moved] = []
         for session in self._by_follower.values():
@@ -124,7 +126,7 @@ class Sessions:
         del self._by_follower[session.follower_id]
         return [Moved(key, session.follower_id, session.fetched_ms) for key in session.counting()]
 
-    def _set(self, session: Session, key: Key, leader_epoch: int | None, moved: list[Moved]) -> None:
+    def _set(self, session: Session, key: TopicIdPartition, leader_epoch: int | None, moved: list[Moved]) -> None:
         """List a partition, or (None) forget it."""
         was_counting = session.is_counting(key)
         session.entries.pop(key, None)
@@ -137,7 +139,7 @@ class Sessions:
         if session.is_counting(key) != was_counting:
             moved.append(Moved(key, session.follower_id, session.fetched_ms))
 
-    def _judge(self, key: Key, leader_epoch: int) -> Code:
+    def _judge(self, key: TopicIdPartition, leader_epoch: int) -> Code:
         ours = self._leader_epoch_of(key)
         if ours is None:
             return Code.NOT_LEADER_OR_FOLLOWER

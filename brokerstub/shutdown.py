@@ -14,12 +14,12 @@ import msgspec
 import structlog
 
 from brokerstub.fetch import Poster
-from controller import wire
-from controller.config import BrokerConfig
+from controller.base.config import BrokerConfig
 from controller.core.codes import Code
-from controller.http import ExchangeError
-from controller.signing import Incarnation, Signer
-from controller.wire import ControlledShutdownAnswer
+from controller.wire import bodies
+from controller.wire.bodies import ControlledShutdownAnswer
+from controller.wire.client import ExchangeError
+from controller.wire.signing import Incarnation, Signer
 
 log = structlog.get_logger()
 
@@ -50,8 +50,8 @@ async def hand_over(
         if controller is None:
             reason = "no controller is known"
             continue
-        address, url = controller.address, controller.address + wire.CONTROLLED_SHUTDOWN
-        epoch = {wire.CONTROLLER_EPOCH: str(controller.controller_epoch)}
+        address, url = controller.address, controller.address + bodies.CONTROLLED_SHUTDOWN
+        epoch = {bodies.CONTROLLER_EPOCH: str(controller.controller_epoch)}
         headers = signer.headers_for("POST", url, b"{}", sender=own, receiver=controller.incarnation, more=epoch)
         try:
             status, body = await http.post(url, b"{}", headers, timeout_ms)
@@ -69,7 +69,7 @@ def _obstacle_in(status: int, body: bytes) -> str:
     """Why the broker should not stop yet; empty when it may."""
     if status != 200:
         return f"the controller answered {status}"
-    answer = wire.decode(body, ControlledShutdownAnswer)
+    answer = bodies.decode(body, ControlledShutdownAnswer)
     if answer.error_code != Code.NONE:
         return f"the controller answered with code {answer.error_code}"
     if answer.remaining:

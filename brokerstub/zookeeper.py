@@ -13,11 +13,11 @@ from typing import TypedDict
 import structlog
 
 from brokerstub.identity import DataDirectory
-from controller.config import BrokerConfig, ConfigError
-from controller.core.znodes import broker_path
-from controller.zk import ZooKeeperClient, connect, parse_connect
-from controller.zk_model import (
-    NodeExistsError,
+from controller.base.config import BrokerConfig, ConfigError
+from controller.core.project.znodes import broker_path
+from controller.zookeeper.client import ZooKeeperClient, connect, parse_connect
+from controller.zookeeper.layout import ensure_chroot
+from controller.zookeeper.port import (
     NotSentError,
     OutcomeUnknownError,
     SessionLostError,
@@ -103,7 +103,7 @@ class Sessions:
             root = await connect(
                 servers, session_timeout_ms=timeout_ms, connect_timeout_ms=connect_timeout_ms, **self._identity
             )
-            await _ensure_chroot(root, chroot)
+            await ensure_chroot(root, chroot)
             await root.close()
         return await connect(
             servers,
@@ -113,25 +113,6 @@ class Sessions:
             **self._identity,
             resume=resume,
         )
-
-
-async def _ensure_chroot(zk: ZooKeeperClient, chroot: str) -> None:
-    parts = chroot.strip("/").split("/")
-    for depth in range(1, len(parts) + 1):
-        await _ensure(zk, "/" + "/".join(parts[:depth]))
-
-
-async def _ensure(zk: ZooKeeperClient, path: str) -> None:
-    """It exists, whoever made it; looked up again when the connection broke meanwhile."""
-    while True:
-        try:
-            if (await zk.exists(path)).stat is None:
-                await zk.create(path, b"")
-            return
-        except NodeExistsError:
-            return
-        except (NotSentError, OutcomeUnknownError):
-            await connected(zk)
 
 
 async def end_when_unregistered(zk: ZooKeeperClient, broker_id: int) -> None:

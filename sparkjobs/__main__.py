@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparkjobs.cli import main
+from sparkjobs.commands.cli import main
 
 if __name__ == "__main__":
     main()

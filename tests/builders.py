@@ -15,15 +15,30 @@ from typing import Any
 
 import msgspec
 
-from controller.core.changes import BrokerLive, Change, Committed, Refused, StateDecided
-from controller.core.cluster import Cluster
-from controller.core.decide import decide
-from controller.core.events import BrokersSeen, Event, IsrWish, StateFact, TopicFact
+from controller.core.belief.cluster import Cluster
+from controller.core.belief.kept_states import Move
+from controller.core.causes import Cause
+from controller.core.changes.cluster import (
+    BrokerLive,
+    BrokerMissing,
+    Change,
+    Committed,
+    Refused,
+    StateDecided,
+)
+from controller.core.decide.dispatch import decide
+from controller.core.events import BrokersSeen, Event, IsrWish, KnownId, StateFact, TopicFact, TopicsDescribed
 from controller.core.formats import encode_state, encode_topic, known_broker_for
-from controller.core.lines import Line, Stamp, lines_for
 from controller.core.model import Assignment, Broker, Leadership, Partition
-from controller.core.requests import Telling, requests_for
-from controller.core.znodes import Write, partitions_path, state_path, topic_path, writes_for
+from controller.core.project.lines import Line, Stamp, lines_for
+from controller.core.project.requests import Telling, requests_for
+from controller.core.project.znodes import (
+    Write,
+    partitions_path,
+    state_path,
+    topic_path,
+    writes_for,
+)
 from tests.core.model_zookeeper import ModelZooKeeper, Node
 
 EPOCH = 7
@@ -111,8 +126,10 @@ def a_cluster(
             if state is not None:
                 found.append(StateFact(name, number, state, version, LOADED))
     cluster = Cluster(controller_id=1, controller_epoch=EPOCH, unclean_default=unclean)
-    cluster.load(facts, found)
-    cluster.apply(Committed(BrokerLive(broker, "literal")) for broker in brokers(*live).values())
+    present = brokers(*live)
+    cluster.load(facts, found, live_ids=present)
+    cluster.apply(Committed(BrokerLive(broker, "literal", Cause.FOUND)) for broker in present.values())
+    cluster.apply(Committed(BrokerMissing(one, Cause.FOUND)) for one in cluster.hosted.keys() - present.keys())
     return noted(cluster)
 
 
@@ -147,6 +164,7 @@ class Settled(msgspec.Struct):
     writes: list[list[Write]] = []
     tellings: list[Telling] = []
     lines_by_step: list[list[Line]] = []
+    moves: list[Move] = []
 
     @property
     def lines(self) -> list[Line]:
@@ -196,7 +214,7 @@ def settle(
     for step in settled.steps:
         done = len(model.log)
         committed = commit(cluster, model, step, settled.conflicts)
-        cluster.apply(committed)
+        settled.moves.extend(cluster.apply(committed))
         settled.committed.extend(committed)
         settled.writes.append(model.log[done:])
         settled.tellings.append(requests_for(cluster, committed))
@@ -222,6 +240,25 @@ def commit(
         else:
             conflicts.append(change)
     return committed
+
+
+def knowing(broker: Broker, **ids: str | tuple[str, ...]) -> TopicsDescribed:
+    """A broker's answer: the ids that it knows by topic, none where it says ""."""
+    known = {name: (one,) if isinstance(one, str) else one for name, one in ids.items()}
+    topics = {
+        name: tuple(KnownId(one, is_told=True, is_held=True) for one in several if one)
+        for name, several in known.items()
+    }
+    return TopicsDescribed(broker.broker_id, broker.epoch, topics)
+
+
+def asked_of(settled: Settled) -> dict[int, list[str]]:
+    """Who is asked about which topics."""
+    asked: dict[int, list[str]] = {}
+    for telling in settled.tellings:
+        for broker_id, names in telling.questions.items():
+            asked.setdefault(broker_id, []).extend(names)
+    return dict(sorted(asked.items()))
 
 
 def believed(cluster: Cluster) -> dict[str, Partition]:

@@ -8,12 +8,14 @@ import shutil
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import structlog
 from hypothesis import settings
 
 from brokerstub.lab.java import JavaMissingError, find_java
+from tests.stages import FAILED_FILE
 
 settings.register_profile("check", max_examples=500, deadline=None, derandomize=False, database=None, print_blob=True)
 settings.register_profile("full", settings.get_profile("check"), max_examples=1_500)
@@ -26,6 +28,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 
 TOOLS = ("java", "docker", "chromium", "maven")
+FAILED_TOLD = os.environ.pop(FAILED_FILE, None)  # what the tests start is not this session
 REQUIRED = {name.strip() for name in os.environ.get("KLAMM_REQUIRE", "").split(",")} - {""}
 
 
@@ -62,6 +65,15 @@ def _reason_without_docker() -> str | None:
 def pytest_configure() -> None:
     if unknown := REQUIRED - set(TOOLS):
         raise pytest.UsageError(f"KLAMM_REQUIRE knows {', '.join(TOOLS)}; not {', '.join(sorted(unknown))}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Who runs several sessions says at the end what failed in any of them."""
+    if FAILED_TOLD is None:
+        return
+    failed = [report.nodeid for kind in ("failed", "error") for report in terminalreporter.stats.get(kind, [])]
+    with Path(FAILED_TOLD).open("a", encoding="utf-8") as file:
+        file.writelines(f"{name}\n" for name in failed)
 
 
 @pytest.hookimpl(tryfirst=True)  # before any fixture that needs the tool

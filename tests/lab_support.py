@@ -1,50 +1,37 @@
-"""What tests of the lab share: a stand-in for a broker, a stand-in for ZooKeeper's port, a supervisor to talk to.
-
-Run as a script this is the stand-in broker: it serves `/readyz` and obeys SIGTERM.
-"""
+"""What tests of the lab share: a stand-in for a broker, a stand-in for ZooKeeper's port, a supervisor to talk to."""
 
 from __future__ import annotations
 
 import http.client
 import json
-import os
 import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-STANDIN = f"{sys.executable} {Path(__file__).resolve()}"
-DEADLINE_S = 20
+from brokerstub.lab.ports import free_ports
+from brokerstub.lab.settings import read_lab_file
+from tests.waiting import DEADLINE_S, waited_for
 
-
-def until(is_so: Callable[[], Any], what: str) -> Any:
-    """The first true answer; fails when there is none in time."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not (answer := is_so()):
-        assert time.monotonic() < deadline, what
-        time.sleep(0.01)
-    return answer
+STANDIN = f"{sys.executable} {Path(__file__).resolve().with_name('standin.py')}"
 
 
 def free_port_base(brokers: int) -> int:
-    from brokerstub.lab.zookeeper import free_port, is_free  # the script below needs none of ours
-
-    while True:
-        base = free_port()
-        if all(is_free(port) for port in range(base, base + brokers + 1)):
-            return base
+    """A port for a supervisor, with those of its brokers right after it."""
+    return free_ports(brokers + 1)
 
 
 @contextmanager
 def listening() -> Iterator[socket.socket]:
-    """A port that accepts connections and says nothing: enough to pass for a ZooKeeper that nobody asks."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    """A port that accepts connections and says nothing: enough to pass for a ZooKeeper that nobody asks. Those beside
+    it are free: a lab may be told to begin there."""
+    from brokerstub.lab.ports import free_ports
+
+    with socket.create_server(("127.0.0.1", free_ports(4) + 1)) as listener:
         yield listener
 
 
@@ -80,13 +67,11 @@ class LabProcess:
 
     def started(self) -> LabProcess:
         """Wait until every broker was launched."""
-        until(lambda: self.process.poll() is not None or self._is_started(), "no lab")
+        waited_for(lambda: self.process.poll() is not None or self._is_started(), "no lab")
         assert self.process.poll() is None, self.process.communicate()[1].decode()
         return self
 
     def _is_started(self) -> bool:
-        from brokerstub.lab.settings import read_lab_file
-
         lab_file = read_lab_file(self.var)
         return lab_file is not None and lab_file.pid == self.process.pid and None not in map(pid_of, self.brokers())
 
@@ -121,26 +106,3 @@ class LabProcess:
         self.process.send_signal(number)
         self.process.communicate(timeout=DEADLINE_S)
         return self.process.returncode
-
-
-class _StandIn(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(200)
-        self.end_headers()
-        status = "ready" if self.path == "/readyz" else os.environ.get("STANDIN_HEALTH", "green")
-        self.wfile.write(json.dumps({"status": status, "reasons": ["said the stand-in"]}).encode())
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Quiet."""
-
-
-def stand_in(properties: Path) -> None:
-    pairs = dict(line.split("=", 1) for line in properties.read_text().splitlines() if line[0] != "#")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    with ThreadingHTTPServer(("127.0.0.1", int(pairs["listeners"].rpartition(":")[2])), _StandIn) as server:
-        print("stand-in listens", flush=True)  # noqa: T201 (for its log)
-        server.serve_forever()
-
-
-if __name__ == "__main__":
-    stand_in(Path(sys.argv[sys.argv.index("--config") + 1]))

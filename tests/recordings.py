@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from controller.core.znodes import CONTROLLER_EPOCH
-from controller.zk_model import Stat
+from controller.core.project.znodes import CONTROLLER_EPOCH
+from controller.zookeeper.port import Stat
 
 
 class Write(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Prints the tables of `controller/core/states.py` into the marked region of `controller/DESIGN.md`.
+"""Prints the tables of `controller/core/states.py` into the marked region of `docs/state-machines.md`.
 
 `python -m tests.tables` rewrites the page; with `--check` it only says whether the page is current.
 """
@@ -17,7 +17,7 @@ from controller.core.states import (
     ReplicaStatus,
 )
 
-PAGE = Path(__file__).parents[1] / "controller" / "DESIGN.md"
+PAGE = Path(__file__).parents[1] / "docs" / "state-machines.md"
 BEGIN, END = "<!-- tables -->", "<!-- /tables -->"
 
 Moves = Mapping[tuple[PartitionStatus, PartitionStatus], Cost] | Mapping[tuple[ReplicaStatus, ReplicaStatus], Cost]

@@ -19,12 +19,14 @@ from brokerstub.faults import read_faults, write_faults
 from brokerstub.lab.bodies import ProcessRow, State
 from brokerstub.lab.child import Child, launched
 from brokerstub.lab.peers import Peers
-from brokerstub.lab.settings import HOST, LabError, LabSettings, write_atomically
+from brokerstub.lab.ports import is_free
+from brokerstub.lab.settings import HOST, LabError, LabSettings
 from brokerstub.lab.zk_proxy import ZooKeeperProxy
-from brokerstub.lab.zookeeper import is_free
-from controller.zk import parse_connect
+from controller.base.files import write_atomically
+from controller.zookeeper.client import parse_connect
 
-STOP_TIMEOUT_MS = 15_000
+#: less than whoever ends a lab waits for it
+STOP_TIMEOUT_MS = 30_000
 
 #: a lab's brokers do in half a second what a real one is given time for
 IMPATIENT_PROPERTIES = {
@@ -52,6 +54,7 @@ class LabBroker:
     def __init__(self, broker_id: int, settings: LabSettings, peers: Peers) -> None:
         self.broker_id = broker_id
         self.port = settings.port_base + broker_id
+        self.kafka_port = settings.kafka_port(broker_id)
         self.folder = settings.var / f"broker-{broker_id}"
         self._settings = settings
         servers, self._chroot = servers_for(settings)
@@ -90,12 +93,14 @@ class LabBroker:
         )
 
     def check_port(self) -> None:
-        if not is_free(self.port):
-            raise LabError(
-                f"port {self.port} on {HOST}, for broker {self.broker_id}, is in use: stop what listens there, or "
-                "choose other ports (--port-base)",
-                "PORT_IN_USE",
-            )
+        """Both, if it serves Kafka's clients."""
+        for port, choice in ((self.port, "--port-base"), (self.kafka_port, "--kafka-port-base, or --no-records")):
+            if port is not None and not is_free(port):
+                raise LabError(
+                    f"port {port} on {HOST}, for broker {self.broker_id}, is in use: stop what listens there, or "
+                    f"choose other ports ({choice})",
+                    "PORT_IN_USE",
+                )
 
     async def open(self) -> None:
         """Start the proxies; they stay for the life of the lab."""
@@ -269,7 +274,8 @@ class LabBroker:
     def _write_properties(self) -> None:
         properties: dict[str, object] = {
             "broker.id": self.broker_id,
-            "listeners": f"HTTP://{HOST}:{self.port}",
+            "listeners": f"HTTP://{HOST}:{self.port}"
+            + ("" if self.kafka_port is None else f",PLAINTEXT://{HOST}:{self.kafka_port}"),
             "log.dirs": ",".join(map(str, self._log_dirs)),
             "zookeeper.connect": ",".join(proxy.address for proxy in self._proxies) + self._chroot,
             "zookeeper.session.timeout.ms": self._settings.session_timeout_ms,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from typing import Literal
+from typing import Final, Literal
 
 import structlog
 
@@ -17,8 +17,10 @@ Direction = Literal["up", "down"]  # up: from the client to the server
 
 HOST = "127.0.0.1"
 CHUNK_BYTES = 64 * 1024
-
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+#: of the event loop: a connection that was accepted just before the end gets its task, its protocol, an abort, and then
+#: its socket is closed
+_ROUNDS_TO_ACCEPT_AND_ABORT: Final = 5
 
 log = structlog.get_logger()
 
@@ -94,7 +96,8 @@ class Proxy:
         if tasks:
             await asyncio.wait(tasks)
         await server.wait_closed()
-        await asyncio.sleep(0)  # an aborted transport closes its socket in the loop's next round
+        for _ in range(_ROUNDS_TO_ACCEPT_AND_ABORT):
+            await asyncio.sleep(0)
 
     def cut(self) -> None:
         """Connections are reset, new ones too, at once."""

@@ -27,8 +27,8 @@ from brokerstub.lab.settings import (
     owner_pid,
     read_lab_file,
 )
-from controller import wire
-from controller.http import ExchangeError, HttpClient
+from controller.wire import bodies
+from controller.wire.client import ExchangeError, HttpClient
 
 PROBE_TIMEOUT_MS = 1_000
 ORDER_TIMEOUT_MS = 30_000
@@ -79,8 +79,9 @@ def order(var: Path, verb: str, wanted: Order) -> Done:
 def start(settings: LabSettings, timeout_ms: int, tell: Callable[[str], None]) -> None:
     """Start a lab in the background and wait until it is healthy. When that fails nothing is left running, except of a
     lab whose cluster is merely not healthy (UnhealthyError)."""
-    settings.var.mkdir(parents=True, exist_ok=True)
+    settings.var.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (settings.var / "lab.log").open("ab") as log:
+        os.fchmod(log.fileno(), 0o600)
         start_bytes = log.tell()
         supervisor = subprocess.Popen(
             settings.command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -196,7 +197,7 @@ async def _verdict(client: HttpClient, url: str, path: str) -> Verdict:
     try:
         headers = lab_secrets().authorization(is_write=False)
         _, body = await client.get(f"{url}/{path}", headers, PROBE_TIMEOUT_MS)
-        return wire.decode(body, Verdict)
+        return bodies.decode(body, Verdict)
     except (ExchangeError, msgspec.DecodeError) as error:
         return Verdict("unknown", [str(error)])
 
@@ -227,6 +228,6 @@ async def _answer_with(client: HttpClient, lab: LabFile, path: str, body: Order 
 
 def _said(answer: bytes, type_: type[T]) -> T:
     try:
-        return wire.decode(answer, type_)
+        return bodies.decode(answer, type_)
     except msgspec.DecodeError as error:
         raise LabError(f"what answers there is no supervisor of ours: {error}") from None

@@ -17,16 +17,16 @@ from aiohttp.typedefs import Handler
 
 from brokerstub.lab.bodies import Done, Order, Processes, ProcessRow
 from brokerstub.lab.settings import HOST, LabError
-from controller import wire
-from controller.api.access import Gate, nobody
-from controller.api.audit import audit_for
 from controller.api.bodies import read_body
-from controller.api.connections import Connections, Site
+from controller.api.middleware.access import Gate, nobody
+from controller.api.middleware.audit import audit_for
+from controller.api.middleware.connections import Connections, Site
+from controller.api.middleware.origin import guard_for
 from controller.api.problems import ProblemError, invalid, problems, refusal_for
-from controller.api.security import guard_for
-from controller.config import LIMITS, Limits
+from controller.base.config import LIMITS, Limits
 from controller.core.codes import Code
-from controller.secrets import Secrets
+from controller.security.secrets import Secrets
+from controller.wire import bodies
 
 BODY_MAX_BYTES = 4 * 1024
 FREEZE_MAX_MS = 3_600_000
@@ -142,7 +142,7 @@ def _answer(body: msgspec.Struct, status: int = 200) -> web.Response:
 
 def _order_of(body: bytes, verb: str) -> Order:
     try:
-        order = wire.decode(body, Order)
+        order = bodies.decode(body, Order)
     except msgspec.DecodeError as error:
         raise invalid(str(error)) from None
     if order.for_ms is not None and not (verb == "freeze" and 1 <= order.for_ms <= FREEZE_MAX_MS):

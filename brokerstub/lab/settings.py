@@ -15,9 +15,10 @@ from pathlib import Path
 
 import msgspec
 
-from controller import wire
-from controller.config import ConfigError, parse_properties
-from controller.secrets import Secrets, secrets_from
+from controller.base.config import ConfigError, parse_properties
+from controller.base.files import write_atomically
+from controller.security.secrets import Secrets, secrets_from, trusted_bytes
+from controller.wire import bodies
 
 HOST = "127.0.0.1"
 BROKERS_MAX = 99
@@ -46,6 +47,8 @@ class LabSettings(msgspec.Struct, frozen=True, kw_only=True):
     var: Path
     brokers: int = 3
     port_base: int = 8080
+    #: broker N serves Kafka's clients on this plus N; None: brokers keep no records
+    kafka_port_base: int | None = None
     #: a connect string; None for an embedded one on `zookeeper_port`
     zookeeper: str | None = None
     zookeeper_port: int = 2181
@@ -64,6 +67,16 @@ class LabSettings(msgspec.Struct, frozen=True, kw_only=True):
         """Of each broker, by its id."""
         return {number: self.port_base + number for number in range(1, self.brokers + 1)}
 
+    def kafka_port(self, broker_id: int) -> int | None:
+        """For Kafka's clients; None without records."""
+        return None if self.kafka_port_base is None else self.kafka_port_base + broker_id
+
+    @property
+    def bootstrap_servers(self) -> str | None:
+        """What Kafka's clients are configured with."""
+        ports = [port for number in self.ports if (port := self.kafka_port(number)) is not None]
+        return ",".join(f"{HOST}:{port}" for port in ports) or None
+
     @property
     def command(self) -> list[str]:
         """What runs a supervisor with these settings."""
@@ -71,6 +84,7 @@ class LabSettings(msgspec.Struct, frozen=True, kw_only=True):
             "--var": self.var,
             "--brokers": self.brokers,
             "--port-base": self.port_base,
+            "--kafka-port-base": self.kafka_port_base,
             "--zookeeper-port": self.zookeeper_port,
             "--session-timeout-ms": self.session_timeout_ms,
             "--zookeeper": self.zookeeper,
@@ -89,6 +103,7 @@ class LabFile(msgspec.Struct, frozen=True):
     brokers: dict[str, str]
     zookeeper: str
     zookeeper_pid: int | None
+    bootstrap_servers: str | None = None
 
     @property
     def supervisor(self) -> str:
@@ -119,22 +134,17 @@ def lab_secrets() -> Secrets:
         raise LabError(str(error), "INVALID_CONFIG") from None
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """A reader sees the old file or the new one, never half of it."""
-    temporary = path.with_name(f"{path.name}.new")
-    temporary.write_bytes(content)
-    temporary.replace(path)
-
-
 def write_lab_file(var: Path, lab_file: LabFile) -> None:
     write_atomically(var / "lab.json", msgspec.json.format(msgspec.json.encode(lab_file)) + b"\n")
 
 
 def read_lab_file(var: Path) -> LabFile | None:
     try:
-        return wire.decode((var / "lab.json").read_bytes(), LabFile)
+        return bodies.decode(trusted_bytes(var / "lab.json"), LabFile)
     except FileNotFoundError:
         return None
+    except ConfigError as error:
+        raise LabError(str(error)) from None
     except msgspec.DecodeError as error:
         raise LabError(f"{var / 'lab.json'} is damaged ({error}): remove it, and `klamm up` writes it anew") from None
 
@@ -142,7 +152,7 @@ def read_lab_file(var: Path) -> LabFile | None:
 @contextlib.contextmanager
 def sole_owner(var: Path) -> Iterator[None]:
     """Hold the directory's lock: one supervisor per directory. The kernel lets go of it however the holder ends."""
-    var.mkdir(parents=True, exist_ok=True)
+    var.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (var / "lab.lock").open("a+") as lock:
         deadline = time.monotonic() + LOCK_PATIENCE_MS / 1000  # `owner_pid` takes it too, for an instant
         while not _has_locked(lock.fileno(), fcntl.LOCK_EX):

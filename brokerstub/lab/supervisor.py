@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import resource
 import signal
 from contextlib import AsyncExitStack
 
@@ -29,10 +28,10 @@ from brokerstub.lab.settings import (
     write_lab_file,
 )
 from brokerstub.lab.zookeeper import ZooKeeperServer
+from controller.base.open_files import allow_files
 
 REACH_TIMEOUT_MS = 3_000
 TICK_TIME_MS = 500
-FILES_MAX = 65_536
 
 log = structlog.get_logger()
 
@@ -123,13 +122,13 @@ class Supervisor:
         urls = {str(number): broker.url for number, broker in self.brokers.items()}
         pid = self.zookeeper.pid if self.zookeeper is not None else None
         address = self.settings.connect_string
-        write_lab_file(self.settings.var, LabFile(os.getpid(), self.settings.port_base, urls, address, pid))
+        lab = LabFile(os.getpid(), self.settings.port_base, urls, address, pid, self.settings.bootstrap_servers)
+        write_lab_file(self.settings.var, lab)
 
 
 def run_lab(settings: LabSettings) -> None:
     """Run a lab in this process until it is told to end."""
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)  # many brokers have many ways between them
-    resource.setrlimit(resource.RLIMIT_NOFILE, (FILES_MAX if most < 0 else min(most, FILES_MAX), most))
+    allow_files()  # many brokers have many ways between them
     with sole_owner(settings.var):
         (settings.var / "lab.json").unlink(missing_ok=True)  # of a supervisor that was killed
         asyncio.run(Supervisor(settings).run())

@@ -10,9 +10,7 @@ import asyncio
 import contextlib
 import importlib.util
 import os
-import random
 import signal
-import socket
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
@@ -21,8 +19,8 @@ from pathlib import Path
 
 from brokerstub.lab.child import Child, launched
 from brokerstub.lab.java import find_java
+from brokerstub.lab.ports import HOST, free_port, is_free
 
-HOST = "127.0.0.1"
 POLL_INTERVAL_MS = 20
 STOP_TIMEOUT_MS = 5_000
 PROBE_TIMEOUT_MS = 1_000
@@ -56,22 +54,6 @@ def java_command(main_class: str, *arguments: str, options: Iterable[str] = _JVM
     folder = Path(spec.origin).parent / "jars"
     jars = [str(jar) for name in _JARS for jar in sorted(folder.glob(f"{name}*.jar"))]
     return [find_java(), *options, "-cp", os.pathsep.join(jars), main_class, *arguments]
-
-
-def is_free(port: int) -> bool:
-    with socket.socket() as probe, contextlib.suppress(OSError):
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind((HOST, port))
-        return True
-    return False
-
-
-def free_port() -> int:
-    """A port that nobody uses now, below those that systems give to outgoing connections."""
-    # One of those could be taken while its server is down, even by a client that tries to reach it.
-    while not is_free(port := random.randrange(20_000, 32_000)):
-        pass
-    return port
 
 
 @dataclass(eq=False)
@@ -224,9 +206,7 @@ class Ensemble:
     """Servers that vote; server ids count from 1."""
 
     def __init__(self, data_dir: Path, size: int = 3, *, tick_time_ms: int = 500, fsync: bool = True) -> None:
-        ports: set[int] = set()
-        while len(ports) < 3 * size:
-            ports.add(free_port())
+        ports = [free_port() for _ in range(3 * size)]
         peers = {server_id: (ports.pop(), ports.pop()) for server_id in range(1, size + 1)}
         member = partial(ZooKeeperServer, tick_time_ms=tick_time_ms, peers=peers, heap_mb=256, fsync=fsync)
         self.servers = [member(data_dir / str(id_), ports.pop(), server_id=id_) for id_ in peers]

@@ -24,13 +24,19 @@ from controller.api.counts import (
     state_of,
     verdict_for,
 )
+from controller.api.ports import ClusterView, ControllerDoor, TopicView
 from controller.api.problems import ProblemError, invalid
-from controller.api.troubles import troubles_of
-from controller.api.view import ClusterView, ControllerDoor, TopicView
-from controller.config import LIMITS
+from controller.api.warnings import warnings_of
+from controller.base.config import LIMITS
+from controller.core.belief.cluster import Cluster
 from controller.core.events import CreateTopicAsked
 from controller.core.model import Int32, Replicas
-from controller.wire import HTTP_LISTENER, BrokerEntry, PartitionRow, address_of
+from controller.wire.bodies import (
+    HTTP_LISTENER,
+    BrokerEntry,
+    PartitionRow,
+    address_of,
+)
 
 #: the whole body, once it was read: it is read once, whoever needs it first
 _RAW_BODY: Final = web.RequestKey("raw body", bytes)
@@ -118,6 +124,8 @@ class BrokerBody(msgspec.Struct, frozen=True):
     leaders: int
     replicas: int
     endpoints: Sequence[str]
+    #: of how many partitions it refuses what it is told; known to the active controller only
+    refused: int | None
 
 
 class TopicBody(msgspec.Struct, frozen=True):
@@ -153,7 +161,7 @@ def controller_body(view: ClusterView, door: ControllerDoor) -> ControllerBody:
         since = None if door.since_ms is None else datetime.fromtimestamp(door.since_ms / 1_000, UTC)
         since_text = None if since is None else since.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         return ControllerBody(view.own_broker_id, door.controller_epoch, since_text, door.phase, "klamm")
-    if door.seat is None:
+    if door.seat is None or door.seat_trouble is not None:
         return ControllerBody(-1, view.controller_epoch, None, "vacant", None)
     holder_id = door.seat[0]
     has_told = holder_id == view.controller_id >= 0
@@ -161,7 +169,7 @@ def controller_body(view: ClusterView, door: ControllerDoor) -> ControllerBody:
     return ControllerBody(holder_id, view.controller_epoch, None, "active" if has_told else "loading", kind)
 
 
-def cluster_body(view: ClusterView, door: ControllerDoor, summary: Summary) -> ClusterBody:
+def cluster_body(view: ClusterView, door: ControllerDoor, summary: Summary, health: Verdict) -> ClusterBody:
     states = [broker.state for broker in view.brokers]
     counts = ClusterCounts(
         brokers_live=states.count("live"),
@@ -170,17 +178,17 @@ def cluster_body(view: ClusterView, door: ControllerDoor, summary: Summary) -> C
         topics=summary.topics,
         **msgspec.structs.asdict(summary.counts),
     )
-    return ClusterBody(view.cluster_id, controller_body(view, door), counts, health_of(view, door, summary))
+    return ClusterBody(view.cluster_id, controller_body(view, door), counts, health)
 
 
-def health_of(view: ClusterView, door: ControllerDoor, summary: Summary) -> Verdict:
-    """The verdict of this process upon the cluster."""
+def own_verdict(view: ClusterView, door: ControllerDoor, summary: Summary) -> Verdict:
+    """By what this process knows; on a standby that says nothing of whether anybody decides."""
     phase = controller_body(view, door).phase
-    troubles = troubles_of(view, door, summary)
-    return verdict_for(phase, view.brokers, summary.counts, is_cut_off=not door.is_registered, troubles=troubles)
+    warnings = warnings_of(view, door, summary)
+    return verdict_for(phase, view.brokers, summary.counts, is_cut_off=not door.is_registered, warnings=warnings)
 
 
-def broker_body(broker: BrokerEntry, summary: Summary, listener: str) -> BrokerBody:
+def broker_body(broker: BrokerEntry, summary: Summary, listener: str, believed: Cluster | None) -> BrokerBody:
     """With the address of that listener; a broker without it is listed under its first."""
     address = urlsplit(address_of(broker.endpoints, listener) or next(iter(broker.endpoints), ""))
     return BrokerBody(
@@ -193,6 +201,7 @@ def broker_body(broker: BrokerEntry, summary: Summary, listener: str) -> BrokerB
         leaders=summary.leaders[broker.id],
         replicas=summary.replicas[broker.id],
         endpoints=broker.endpoints,
+        refused=None if believed is None else believed.duties.refused_by(broker.id),
     )
 
 
@@ -206,10 +215,26 @@ def listener_asked(request: web.Request, view: ClusterView) -> str:
     return HTTP_LISTENER
 
 
+class TopicCount:
+    """A topic in numbers, counted piece by piece."""
+
+    def __init__(self) -> None:
+        self._counts = Counts()
+        self._factor = 0
+
+    def add(self, rows: Sequence[PartitionRow], live_ids: Collection[int]) -> None:
+        add_to(self._counts, rows, live_ids)
+        self._factor = max([self._factor, *(len(row.replicas) - len(row.adding) for row in rows)])
+
+    def body(self, topic: TopicView) -> TopicBody:
+        counts = msgspec.structs.asdict(self._counts)
+        return TopicBody(topic.topic, topic.topic_id, replication_factor=self._factor, **counts)
+
+
 def topic_body(topic: TopicView, brokers: Iterable[BrokerEntry]) -> TopicBody:
-    counts = add_to(Counts(), topic.partitions, live_ids_of(brokers))
-    factor = max((len(row.replicas) - len(row.adding) for row in topic.partitions), default=0)
-    return TopicBody(topic.topic, topic.topic_id, replication_factor=factor, **msgspec.structs.asdict(counts))
+    count = TopicCount()
+    count.add(topic.partitions, live_ids_of(brokers))
+    return count.body(topic)
 
 
 def partition_body(topic: str, row: PartitionRow, live_ids: Collection[int]) -> PartitionBody:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from enum import StrEnum
+from typing import Final
 
 import msgspec
 
-from controller.api.view import TopicView
-from controller.wire import BrokerEntry, PartitionRow
+from controller.wire.bodies import BrokerEntry, PartitionRow
 
 GONE = "gone"
 
@@ -91,12 +91,14 @@ class Summary(msgspec.Struct):
     #: of partitions that are led, by topic: how many have an ISR of this size
     isr_sizes: dict[str, Counter[int]] = msgspec.field(default_factory=dict)
 
-    def take(self, topic: TopicView, live_ids: Collection[int]) -> None:
-        """Count one more topic."""
-        self.topics += 1
-        add_to(self.counts, topic.partitions, live_ids)
-        self.isr_sizes[topic.topic] = Counter(len(row.isr) for row in topic.partitions if row.leader in live_ids)
-        for row in topic.partitions:
+    def take(self, topic: str, rows: Sequence[PartitionRow], live_ids: Collection[int]) -> None:
+        """Count these partitions of a topic too; there may be more of them."""
+        if topic not in self.isr_sizes:
+            self.topics += 1
+            self.isr_sizes[topic] = Counter()
+        add_to(self.counts, rows, live_ids)
+        self.isr_sizes[topic].update(len(row.isr) for row in rows if row.leader in live_ids)
+        for row in rows:
             self.replicas.update(row.replicas)
             if row.leader in live_ids:
                 self.leaders[row.leader] += 1
@@ -118,8 +120,12 @@ def add_to(counts: Counts, rows: Iterable[PartitionRow], live_ids: Collection[in
     return counts
 
 
+CUT_OFF: Final = "this broker is cut off from ZooKeeper: what it says may be old"
+GREEN, YELLOW, RED, UNKNOWN = "green", "yellow", "red", "unknown"
+
+
 class Verdict(msgspec.Struct, frozen=True):
-    """green, yellow or red, and why."""
+    """green, yellow, red or, without a controller, unknown; and why."""
 
     status: str
     reasons: Sequence[str]
@@ -131,18 +137,16 @@ def verdict_for(
     counts: Counts,
     *,
     is_cut_off: bool = False,
-    troubles: Sequence[str] = (),
+    warnings: Sequence[str] = (),
 ) -> Verdict:
-    """Red: partitions cannot be used, or nobody decides. Yellow: it works, but one more fault may hurt, or something
-    is left undone (`troubles`)."""
+    """By the figures of this process. Red: partitions cannot be used. Yellow: it works, but one more fault may hurt, or
+    something is left undone (`warnings`). Whether anybody decides is not asked here (`api/routing/health.py`)."""
     red, yellow = [], []
     if is_cut_off:
-        yellow.append("this broker is cut off from ZooKeeper: what it says may be old")
+        yellow.append(CUT_OFF)
     if not brokers:
         red.append("this broker was not told of the cluster yet")
-    if phase == "vacant":
-        red.append("there is no controller")
-    elif phase != "active":
+    if phase == "loading":
         yellow.append("a new controller is taking over")
     if counts.offline:
         red.append(f"{_share(counts.offline, counts.partitions)} offline")
@@ -151,8 +155,8 @@ def verdict_for(
     gone = [str(broker.id) for broker in brokers if broker.state == GONE]
     if gone:
         yellow.append(f"broker {gone[0]} is gone" if len(gone) == 1 else f"brokers {', '.join(gone)} are gone")
-    yellow += troubles
-    return Verdict("red" if red else "yellow" if yellow else "green", red + yellow)
+    yellow += warnings
+    return Verdict(RED if red else YELLOW if yellow else GREEN, red + yellow)
 
 
 def _share(number: int, whole: int) -> str:

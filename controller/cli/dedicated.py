@@ -41,7 +41,12 @@ def register(group: click.Group) -> None:
 )
 @click.option("--protocol", default="3.9", show_default=True, help="The brokers' inter.broker.protocol.version.")
 @click.option("--listener-name", help="Their listener to speak to, if not the first one that can be spoken to.")
-@click.option("--prefer", is_flag=True, help="Take the seat from a broker that got it while all of ours were away.")
+@click.option(
+    "--prefer/--no-prefer",
+    default=None,
+    help="Take the seat from a broker that got it while none of ours had it: always, or never.  "
+    "[default: once one of ours was seen to have it]",
+)
 @click.option("--insecure", is_flag=True, help="Listen beyond loopback, though nobody is asked for credentials.")
 @click.option("--no-authorizer", is_flag=True, help="Brokers have none, though one has left an empty /kafka-acl.")
 @click.option("--data-dir", type=click.Path(file_okay=False, path_type=Path), default=Path("var/controller"))
@@ -57,7 +62,7 @@ def controller(
     listen: str,
     protocol: str,
     listener_name: str | None,
-    prefer: bool,
+    prefer: bool | None,
     insecure: bool,
     no_authorizer: bool,
     data_dir: Path,
@@ -69,10 +74,10 @@ def controller(
     It claims the seat when it is vacant, as brokers do; `klamm takeover` claims it from a broker that is active.
     Brokers go on racing for the seat behind it: if it is gone, one of them is the controller again.
     """
-    from controller.config import ConfigError  # noqa: PLC0415
+    from controller.base.config import ConfigError  # noqa: PLC0415
+    from controller.kafka.cluster.settings import config_for  # noqa: PLC0415
     from controller.kafka.process import run_controller  # noqa: PLC0415
-    from controller.kafka.settings import config_for  # noqa: PLC0415
-    from controller.secrets import secrets_from  # noqa: PLC0415
+    from controller.security.secrets import secrets_from  # noqa: PLC0415
 
     try:
         settings = config_for(

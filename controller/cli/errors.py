@@ -16,7 +16,7 @@ class CliError(click.ClickException):
     exit_code = 1
 
     def show(self, file: IO[Any] | None = None) -> None:
-        from controller.log import printable  # noqa: PLC0415
+        from controller.base.log import printable  # noqa: PLC0415
 
         click.echo(f"klamm: {printable(' '.join(self.format_message().split()))}", file=file, err=file is None)
 

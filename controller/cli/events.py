@@ -90,6 +90,7 @@ def text_of(line: Item) -> str:
         else []
     )
     facts += [line["reason"]] if "reason" in line else []
+    facts += [" ".join(f"{topic}-{said}" for topic, said in line["partitions"].items())] if "partitions" in line else []
     return (
         f"{at}  {line.get('event_id', '-'):>8}  {about:<28}  {move}{'; ' if facts and move else ''}{'; '.join(facts)}"
     )

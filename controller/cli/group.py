@@ -19,7 +19,6 @@ MODULES: Final = (
     "dedicated",
     "status",
     "topics",
-    "deletions",
     "partitions",
     "brokers",
     "configs",

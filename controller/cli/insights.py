@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import click
 
+from controller.cli.logs import AsOf
 from controller.cli.options import example, output_option, partition_of, show_repeatedly, url_option, watch_option
 from controller.cli.output import Column, Item, emit_document, emit_items
 
@@ -38,13 +39,21 @@ def _phases_text(phases: Item) -> str:
     return ", ".join(f"{phase} {took_ms:.1f}" for phase, took_ms in phases.items()) or "-"
 
 
-@click.command(short_help="Why a partition is led as it is.", epilog=example("klamm explain orders-0"))
+@click.command(
+    cls=AsOf,
+    jobs_name="explain",
+    short_help="Why a partition is led as it is.",
+    epilog=example("klamm explain orders-0"),
+)
 @click.argument("partition", metavar="TOPIC-PARTITION", callback=partition_of)
 @url_option
 @output_option
 @watch_option
 def explain(partition: tuple[str, int], url: str | None, output: str, watch: bool) -> None:
-    """Tell a partition's story: who led when and why, who was eligible and who was not."""
+    """Tell a partition's story: who led when and why, who was eligible and who was not.
+
+    With --at TIME RECORDS...: as of that time, from ZooKeeper's or KRaft's own files (explain --at end --help).
+    """
     from controller.cli.remote import ask_cluster  # noqa: PLC0415
 
     topic, number = partition
@@ -62,12 +71,15 @@ def what_if() -> None:
     """What would happen, decided by the same code; nothing is written."""
 
 
-@what_if.command(epilog=example("klamm what-if kill 2 3"))
+@what_if.command(cls=AsOf, jobs_name="what-if kill", epilog=example("klamm what-if kill 2 3"))
 @click.argument("brokers", metavar="N...", type=click.IntRange(0), nargs=-1, required=True)
 @url_option
 @output_option
 def kill(brokers: tuple[int, ...], url: str | None, output: str) -> None:
-    """If these brokers died now, all at once: which partitions would move, and which would go offline?"""
+    """If these brokers died now, all at once: which partitions would move, and which would go offline?
+
+    With --at TIME RECORDS...: at that time, from ZooKeeper's or KRaft's own files (what-if kill --at end --help).
+    """
     from controller.cli.remote import READ_TIMEOUT_MS, ask_cluster  # noqa: PLC0415
 
     async def question(remote: Remote) -> Any:

@@ -81,6 +81,14 @@ def _explained() -> Iterator[None]:
 @click.command(short_help="A local cluster: ZooKeeper and brokers.", epilog=example("klamm up --brokers 3"))
 @click.option("--brokers", type=click.IntRange(1, 99), default=3, show_default=True)
 @click.option("--port-base", type=click.IntRange(1, 65_000), default=8080, show_default=True, help="Broker N: plus N.")
+@click.option("--no-records", is_flag=True, help="Brokers keep no records: cheap at 100,000 partitions.")
+@click.option(
+    "--kafka-port-base",
+    type=click.IntRange(1, 65_000),
+    default=9090,
+    show_default=True,
+    help="Broker N serves Kafka's clients on this plus N.",
+)
 @click.option("--zookeeper", metavar="HOST:PORT/CHROOT", help="Use this ZooKeeper instead of an embedded one.")
 @click.option("--zookeeper-port", type=click.IntRange(1, 65_535), default=2181, show_default=True)
 @click.option("--session-timeout-ms", type=click.IntRange(1_000, 60_000), default=4_000, show_default=True)
@@ -88,7 +96,9 @@ def _explained() -> Iterator[None]:
 @click.option("--timeout", "timeout_ms", type=Duration(), default="60s", show_default=True, help="To become healthy.")
 @click.option("--broker-command", hidden=True, help="What runs as a broker, for tests.")
 @var_option
-def up(properties: tuple[str, ...], timeout_ms: int, var: Path, **settings: Any) -> None:
+def up(
+    properties: tuple[str, ...], timeout_ms: int, var: Path, no_records: bool, kafka_port_base: int, **settings: Any
+) -> None:
     """Start a cluster on this machine and wait until it is healthy. When one runs already, nothing changes."""
     from brokerstub.lab import remote  # noqa: PLC0415
     from brokerstub.lab.settings import LabSettings, owner_pid, properties_for, read_lab_file  # noqa: PLC0415
@@ -98,16 +108,22 @@ def up(properties: tuple[str, ...], timeout_ms: int, var: Path, **settings: Any)
             click.echo(f"A lab runs in {var} already (process {pid}); nothing was changed.")
             if (found := read_lab_file(var)) is not None:
                 click.echo(f"The dashboard: {found.front_door}")
+                if found.bootstrap_servers is not None:
+                    click.echo(f"Bootstrap servers: {found.bootstrap_servers}")
             return
         started = time.monotonic()
 
         def tell(news: str) -> None:
             click.echo(f"{time.monotonic() - started:5.1f} s  {news}")
 
+        settings["kafka_port_base"] = None if no_records else kafka_port_base
         lab = LabSettings(var=var.resolve(), properties=properties_for(properties), **settings)
         remote.start(lab, timeout_ms, tell)
         tell(f"healthy: {lab.brokers} brokers on a ZooKeeper at {lab.connect_string}")
-        click.echo(f"\nThe dashboard: {remote.found(var).front_door}\n\nTry next:")
+        click.echo(f"\nThe dashboard: {remote.found(var).front_door}")
+        if lab.bootstrap_servers is not None:
+            click.echo(f"Bootstrap servers, for Kafka's clients: {lab.bootstrap_servers}")
+        click.echo("\nTry next:")
     name = _own_name()
     width = max(len(words) for words, _ in TRY_NEXT)
     for words, purpose in TRY_NEXT:

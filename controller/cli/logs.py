@@ -1,4 +1,4 @@
-"""`klamm logs …` and `klamm report`: handed on, as they stand, to the jobs of `sparkjobs`.
+"""`klamm logs`, `klamm report`, `klamm diff` and what is asked `--at` a time: handed on, as they stand, to `sparkjobs`.
 
 They run in this process's place: the jobs import nothing of the controller, nor it of them.
 """
@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from importlib.util import find_spec
+from typing import Any
 
 import click
 
@@ -17,7 +19,7 @@ _AS_TYPED = {"ignore_unknown_options": True, "allow_extra_args": True, "help_opt
 
 
 def register(group: click.Group) -> None:
-    for command in (report, logs):
+    for command in (report, logs, diff):
         group.add_command(command)
 
 
@@ -25,18 +27,39 @@ def register(group: click.Group) -> None:
 @click.argument("words", metavar="LOGS... --out DIR", nargs=-1, type=click.UNPROCESSED)
 def report(words: tuple[str, ...]) -> None:
     """Everything that state-change logs tell, on one page."""
-    _hand_on("report", words)
+    hand_on("report", words)
 
 
 @click.command(short_help="Its single steps: ingest, merge, doctor, explain, ...", context_settings=_AS_TYPED)
 @click.argument("words", metavar="COMMAND LOGS...", nargs=-1, type=click.UNPROCESSED)
 def logs(words: tuple[str, ...]) -> None:
     """State-change logs, ours or Apache Kafka's: understand, merge, judge."""
-    _hand_on("logs", words)
+    hand_on("logs", words)
 
 
-def _hand_on(command: str, words: tuple[str, ...]) -> None:
+@click.command(short_help="What differs between two times, from records.", context_settings=_AS_TYPED)
+@click.argument("words", metavar="TIME TIME RECORDS...", nargs=-1, type=click.UNPROCESSED)
+def diff(words: tuple[str, ...]) -> None:
+    """What differs between two moments, from ZooKeeper's transaction logs or KRaft's metadata log."""
+    hand_on("diff", words)
+
+
+class AsOf(click.Command):
+    """A command about the running cluster that is handed on when it is asked `--at` a time: records answer then."""
+
+    def __init__(self, *args: Any, jobs_name: str, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.jobs_name = jobs_name
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if any(word == "--at" or word.startswith("--at=") for word in args):
+            hand_on(self.jobs_name, args)
+        return super().parse_args(ctx, args)
+
+
+def hand_on(command: str, words: Sequence[str]) -> None:
+    """Replaces this process by the job, with the words as they were typed."""
     if find_spec("sparkjobs") is None:
         raise CliError("the jobs are not installed here: install klamm as a whole, not only its broker")
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-m", "sparkjobs", command, *words])
+    os.execv(sys.executable, [sys.executable, "-m", "sparkjobs", *command.split(), *words])

@@ -20,7 +20,9 @@ Item = Mapping[str, Any]
 
 _STYLES: Final = {
     **dict.fromkeys(("green", "healthy", "online", "live", "active", "running"), "green"),
-    **dict.fromkeys(("yellow", "under-replicated", "not-preferred", "draining", "loading", "frozen", "cut"), "yellow"),
+    **dict.fromkeys(
+        ("yellow", "under-replicated", "not-preferred", "draining", "loading", "frozen", "cut", "unknown"), "yellow"
+    ),
     **dict.fromkeys(("red", "offline", "gone", "vacant", "silent", "killed", "exited", "none"), "red"),
 }
 
@@ -116,7 +118,7 @@ def print_table(columns: Sequence[Column], items: Iterable[Item], *, is_wide: bo
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    from controller.log import printable  # noqa: PLC0415
+    from controller.base.log import printable  # noqa: PLC0415
 
     shown = [column for column in columns if is_wide or not column.is_wide]
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
@@ -133,7 +135,7 @@ def print_facts(facts: Iterable[tuple[str, str, str]]) -> None:
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    from controller.log import printable  # noqa: PLC0415
+    from controller.base.log import printable  # noqa: PLC0415
 
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), show_header=False)
     for title, value, style in facts:

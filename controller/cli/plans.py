@@ -11,7 +11,7 @@ import msgspec
 
 from controller.cli.errors import CliError, WrongUsageError
 from controller.cli.output import Item
-from controller.core.placement import Place, place_at_random, placement_trouble
+from controller.core.decide.placement import Place, place_at_random, placement_trouble
 
 
 class PlannedPartition(msgspec.Struct, frozen=True):

@@ -101,7 +101,7 @@ def generate(
     """Print a plan, in Kafka's JSON: topics laid out over brokers as new ones would be. Nothing is changed."""
     from controller.cli.plans import as_document, plan_for, topics_in  # noqa: PLC0415
     from controller.cli.remote import ask_cluster  # noqa: PLC0415
-    from controller.core.placement import Place  # noqa: PLC0415
+    from controller.core.decide.placement import Place  # noqa: PLC0415
 
     wanted = sorted({*names, *(topics_in(file.read(), file.name) if file is not None else ())})
     if not wanted:

@@ -1,7 +1,8 @@
 """A command's way to the cluster: finds a broker that knows, asks it, and follows it to the controller.
 
-It believes a redirect only to an address that the cluster itself lists, and gives its token to no other; it sends
-again only what may be sent twice.
+It gives its token to the addresses that it was given, and to no other: with a token it asks a broker to pass requests
+on. Without, it follows a redirect to an address that the cluster itself lists. It sends again only what may be sent
+twice.
 """
 
 from __future__ import annotations
@@ -16,12 +17,18 @@ from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
-from controller import wire
+from controller.base.config import ConfigError
 from controller.cli.errors import RefusedError, UnreachableClusterError, WrongUsageError
-from controller.config import ConfigError
-from controller.http import ExchangeError, HttpClient, NoAnswerError, UnreachableError
-from controller.secrets import NO_SECRETS, Secrets, secrets_from
-from controller.tls import OWN, TRUST, client_context_from
+from controller.security.exposure import is_loopback_url
+from controller.security.secrets import NO_SECRETS, Secrets, secrets_from, trusted_bytes
+from controller.security.tls import OWN, TRUST, client_context_from
+from controller.wire import bodies
+from controller.wire.client import (
+    ExchangeError,
+    HttpClient,
+    NoAnswerError,
+    UnreachableError,
+)
 
 PROBE_TIMEOUT_MS: Final = 1_000
 READ_TIMEOUT_MS: Final = 10_000
@@ -49,13 +56,20 @@ def urls_for(url: str | None) -> Sequence[str]:
 
 
 def lab_addresses() -> Mapping[str, str]:
-    """Of the local cluster's processes, by name; none where there is no local cluster."""
+    """Of the local cluster's processes, by name; none where there is no local cluster. Tokens are sent there, so
+    nobody else may have written them, and they lead nowhere but here."""
     lab = Path(os.environ.get("KLAMM_VAR", "var")) / "lab.json"
     try:
-        brokers = wire.decode(lab.read_bytes(), dict[str, Any])["brokers"]
-        return {str(name): str(address).rstrip("/") for name, address in brokers.items()}
+        brokers = bodies.decode(trusted_bytes(lab), dict[str, Any])["brokers"]
+        found = {str(name): str(address).rstrip("/") for name, address in brokers.items()}
+    except ConfigError as error:
+        raise WrongUsageError(f"{error}; name a broker with --url") from None
     except (OSError, msgspec.DecodeError, KeyError, TypeError, AttributeError):
         return {}
+    for address in found.values():
+        if not is_loopback_url(address):
+            raise WrongUsageError(f"{lab} names {address}, which is not on this machine; name a broker with --url")
+    return found
 
 
 def ask_cluster(url: str | None, question: Callable[[Remote], Awaitable[_T]]) -> _T:
@@ -157,7 +171,10 @@ class Remote:
         if "host" not in broker:
             passed_on: dict[str, Any] = (await self.get("/v1/cluster"))["controller"]
             return passed_on
-        said, _ = await self._controller_at(f"{self._scheme}://{broker['host']}:{broker['port']}")
+        url = f"{self._scheme}://{broker['host']}:{broker['port']}"
+        said, trouble = await self._controller_at(url)
+        if said is None and "(AUTHENTICATION_REQUIRED)" in trouble and not self._may_tell(url):
+            return told  # it answers, and says no more without a token
         return {**told, "phase": "silent"} if said is None else said
 
     async def items(self, path: str, query: Mapping[str, object] | None = None) -> list[Any]:
@@ -230,12 +247,20 @@ class Remote:
         }
         if base not in listed:
             raise UnreachableClusterError(f"will not follow a redirect to {base}: /v1/brokers does not list it")
+        if not self._may_tell(base):
+            raise UnreachableClusterError(f"will not follow a redirect to {base} with a token; name it with --url")
         return base
 
     @property
     def _scheme(self) -> str:
         """Of the broker that we ask: it names the others' addresses by the same kind of listener."""
         return urlsplit(self._home or "").scheme
+
+    def _may_tell(self, url: str) -> bool:
+        """Whether the address may be given our token, if we have any: whoever writes to ZooKeeper registers what he
+        likes."""
+        is_named = any(url == one or url.startswith(f"{one}/") for one in self._urls)
+        return is_named or not (self._secrets.api_tokens or self._secrets.read_tokens)
 
     async def _probe(self, url: str) -> Probe:
         said, trouble = await self._controller_at(url)
@@ -258,12 +283,14 @@ class Remote:
         return body, ""
 
     async def _exchange(self, method: str, url: str, body: bytes | None, timeout_ms: int) -> tuple[int, Any]:
-        """One request, with our token: `url` was named to us, or is listed by a broker that was."""
+        """One request, with our token where that may go; who gets it passes on what others have to answer."""
         headers = {} if body is None else {"Content-Type": "application/json"}
-        headers |= self._secrets.authorization(is_write=body is not None)
+        authorization = self._secrets.authorization(is_write=body is not None) if self._may_tell(url) else {}
+        if authorization:
+            headers |= {**authorization, bodies.FORWARD: "1"}
         try:
             answer = await self._client.send(method, url, body or b"", headers, timeout_ms)
-            return answer.status, wire.decode(answer.body, object)
+            return answer.status, bodies.decode(answer.body, object)
         except (UnreachableError, NoAnswerError) as error:
             raise UnreachableClusterError(f"no answer from the cluster: {error}; `klamm ps` shows what runs") from None
         except msgspec.DecodeError:
@@ -276,7 +303,7 @@ def frame_of(block: bytes) -> Frame | None:
     if b"data" not in fields:
         return None
     try:
-        return Frame(fields[b"id"].decode(), fields[b"event"].decode(), wire.decode(fields[b"data"], dict[str, Any]))
+        return Frame(fields[b"id"].decode(), fields[b"event"].decode(), bodies.decode(fields[b"data"], dict[str, Any]))
     except (KeyError, ValueError):
         raise UnreachableClusterError("the events that come are none of a broker of ours") from None
 

@@ -34,7 +34,12 @@ def register(group: click.Group) -> None:
 @click.option("--insecure", is_flag=True, envvar="KLAMM_INSECURE", help="Listen where others reach it, guarded or not.")
 def run(config: Path, overrides: tuple[str, ...], insecure: bool) -> None:
     """Run one broker from Kafka's server.properties until SIGTERM or Ctrl-C."""
-    from controller.config import ConfigError, broker_config_for, parse_properties, read_properties  # noqa: PLC0415
+    from controller.base.config import (  # noqa: PLC0415
+        ConfigError,
+        broker_config_for,
+        parse_properties,
+        read_properties,
+    )
 
     try:
         properties = {**read_properties(config), **parse_properties("\n".join(overrides))}

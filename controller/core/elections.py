@@ -14,6 +14,9 @@ from collections.abc import Set as AbstractSet
 from controller.core.model import FIRST_LEADER_EPOCH, NO_LEADER, RECOVERING, Leadership, Replicas
 from controller.core.states import PartitionStatus
 
+#: looked up once: each decision about a partition asks
+_NEW, _ONLINE, _OFFLINE = PartitionStatus.NEW, PartitionStatus.ONLINE, PartitionStatus.OFFLINE
+
 
 def first_leadership(
     replicas: Replicas,
@@ -22,10 +25,13 @@ def first_leadership(
     *,
     draining: AbstractSet[int] = frozenset(),
     leaving: AbstractSet[int] = frozenset(),
+    adding: Replicas = (),
 ) -> Leadership | None:
     """Of a new partition: the first online replica leads all online ones. None when nobody is online. Who drains leads,
-    and who leaves is in sync, only if there is nobody else."""
-    there = tuple(broker_id for broker_id in replicas if broker_id in online)
+    and who leaves is in sync, only if there is nobody else. Who is being added is neither as long as others are
+    assigned, online or not: its state was lost, and the others may hold data."""
+    full = tuple(broker_id for broker_id in replicas if broker_id not in adding) or replicas
+    there = tuple(broker_id for broker_id in full if broker_id in online)
     isr = tuple(broker_id for broker_id in there if broker_id not in leaving) or there
     if not isr:
         return None
@@ -151,8 +157,8 @@ def is_unclean(before: Leadership | None, after: Leadership) -> bool:
 def status_of(state: Leadership | None, live_ids: AbstractSet[int]) -> PartitionStatus:
     """A partition's state, derived: new until first led, online while its leader lives."""
     if state is None:
-        return PartitionStatus.NEW
-    return PartitionStatus.ONLINE if state.leader in live_ids else PartitionStatus.OFFLINE
+        return _NEW
+    return _ONLINE if state.leader in live_ids else _OFFLINE
 
 
 def with_isr(state: Leadership, isr: Replicas, recovery: int, controller_epoch: int) -> Leadership:

@@ -147,6 +147,46 @@ class LeaderAndIsrAnswered(msgspec.Struct, frozen=True):
     failed: frozenset[tuple[str, int]] = frozenset()
 
 
+class KnownId(msgspec.Struct, frozen=True):
+    """A topic id that a broker knows for a name (empty: a topic without an id). `is_told`: its metadata says so;
+    `is_held`: replicas on its disks do. Neither: only replicas that it set aside do."""
+
+    topic_id: str
+    is_told: bool
+    is_held: bool
+    #: per partition the highest that it has heard of
+    leader_epochs: Mapping[int, int] = {}
+
+
+class TopicsDescribed(msgspec.Struct, frozen=True):
+    """A broker incarnation said what it knows of the topics that it was asked about: nothing, or ids."""
+
+    broker_id: int
+    broker_epoch: int
+    topics: Mapping[str, Sequence[KnownId]]
+
+
+class ToldRefused(msgspec.Struct, frozen=True, gc=False):
+    """What a broker refused of one replica, or of a whole request about none."""
+
+    request: str  # LeaderAndIsr, UpdateMetadata, StopReplica
+    code: int
+    #: the leader epoch that it was told
+    told_epoch: int = -1
+    #: the highest one that it has heard of, if it said so
+    known_epoch: int = -1
+
+
+class RefusalsAnswered(msgspec.Struct, frozen=True):
+    """A broker incarnation refused what it was told, by topic id and partition ("" and -1: the whole metadata), or took
+    at last what it had refused."""
+
+    broker_id: int
+    broker_epoch: int
+    refused: Mapping[tuple[str, int], ToldRefused]
+    obeyed: frozenset[tuple[str, int]] = frozenset()
+
+
 class LogDirsSeen(msgspec.Struct, frozen=True):
     """Brokers that announced the loss of a log directory, and the nodes that did so."""
 
@@ -266,6 +306,8 @@ Fact = (
     | DeletionsSeen
     | StopReplicaAnswered
     | LeaderAndIsrAnswered
+    | TopicsDescribed
+    | RefusalsAnswered
     | LogDirsSeen
     | ElectionNodeSeen
     | ReassignNodeSeen
@@ -275,7 +317,7 @@ Fact = (
     | TermTold
     | TimePassed
 )
-Request = (
+RequestEvent = (
     AlterPartitionAsked
     | CreateTopicAsked
     | GrowTopicAsked
@@ -288,4 +330,4 @@ Request = (
     | ConfigAsked
     | ProducerIdsAsked
 )
-Event = Fact | Request
+Event = Fact | RequestEvent

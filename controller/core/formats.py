@@ -1,19 +1,21 @@
 """The JSON inside Kafka's znodes: a type for each, read in every version, written as Kafka 3.9 writes it.
 
-Reference: kafka-controller.md, section 1. Readers do not check `version` (Kafka's do not either), accept any key
+Readers do not check `version` (Kafka's do not either), accept any key
 order, and take what is missing as empty. Fields are in the order in which Kafka writes them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 
+from controller.core.bitset import PARTITION_MAX
 from controller.core.model import NO_LEADER, RECOVERED, Assignment, Broker, Int32, Leadership, Replicas
-from controller.core.numbers import NUMBER_MAX
 
+EPOCH_MAX: Final = 2**31 - 1
+_EPOCH_DIGITS: Final = len(str(EPOCH_MAX))
 #: sixteen bytes, as Kafka writes them
 TOPIC_ID: Final = r"^([A-Za-z0-9_-]{22})?\Z"
 
@@ -32,7 +34,8 @@ class ControllerZnode(msgspec.Struct, frozen=True):
 
 
 class BrokerZnode(msgspec.Struct, frozen=True):
-    """`/brokers/ids/N`, version 1 to 5."""
+    """`/brokers/ids/N`, version 1 to 5. `klamm_endpoints` is ours: the HTTP listeners of a stub broker. Kafka's tools
+    parse whatever is in `endpoints`, `host`, `port` and the map; what they do not know stands beside them."""
 
     host: str | None = None
     port: Int32 = -1
@@ -43,6 +46,7 @@ class BrokerZnode(msgspec.Struct, frozen=True):
     jmx_port: int = -1
     timestamp: str | msgspec.UnsetType = msgspec.UNSET
     version: int = 5
+    klamm_endpoints: tuple[str, ...] | msgspec.UnsetType = msgspec.UNSET
 
 
 class TopicZnode(msgspec.Struct, frozen=True):
@@ -195,11 +199,11 @@ def decode(data: bytes, kind: type[_T]) -> _T:
 
 
 def decode_epoch(data: bytes) -> int:
-    """`/controller_epoch`: a plain decimal, not JSON."""
-    try:
-        return int(data)
-    except ValueError:
-        raise FormatError(f"not an epoch: {data[:40]!r}") from None
+    """`/controller_epoch`: a plain decimal, not JSON, that fits into 32 bits as everywhere else in Kafka."""
+    digits = data.strip()
+    if not (digits.isdigit() and len(digits) <= _EPOCH_DIGITS and int(digits) <= EPOCH_MAX):
+        raise FormatError(f"not an epoch: {data[:40]!r}")
+    return int(digits)
 
 
 def decode_state(data: bytes, placed: Mapping[Replicas, Assignment] | None = None) -> Leadership:
@@ -237,8 +241,10 @@ def decode_topic(data: bytes, placed: dict[Replicas, Assignment] | None = None) 
         assignment[number] = one
     for number in (adding.keys() | removing.keys()) & assignment.keys() if adding or removing else ():
         assignment[number] = Assignment(assignment[number].replicas, adding.get(number, ()), removing.get(number, ()))
-    if assignment and not 0 <= min(assignment) <= max(assignment) <= NUMBER_MAX:
-        raise FormatError(f"partitions are numbered from 0 to {NUMBER_MAX}, not {min(assignment)} to {max(assignment)}")
+    if assignment and not 0 <= min(assignment) <= max(assignment) <= PARTITION_MAX:
+        raise FormatError(
+            f"partitions are numbered from 0 to {PARTITION_MAX}, not {min(assignment)} to {max(assignment)}"
+        )
     return znode.topic_id or None, assignment
 
 
@@ -279,10 +285,19 @@ def decode_producer_ids(data: bytes) -> int:
 
 def decode_broker(data: bytes, broker_id: int, epoch: int) -> Broker:
     znode = decode(data, BrokerZnode)
+    if not znode.endpoints and znode.host is None:
+        raise FormatError("not a BrokerZnode: it has neither endpoints nor a host")
+    own = znode.klamm_endpoints or ()
     return Broker(
-        broker_id, epoch, znode.host, znode.port, znode.endpoints, znode.rack or None,
+        broker_id, epoch, znode.host, znode.port, (*own, *_others(znode.endpoints, own)), znode.rack or None,
         znode.listener_security_protocol_map or {}, znode.features or {},
     )  # fmt: skip
+
+
+def _others(endpoints: tuple[str, ...], own: tuple[str, ...]) -> tuple[str, ...]:
+    """A stub without a listener of Kafka's registers its HTTP address under a name that Kafka's tools know, too."""
+    addresses = {one.partition("://")[2] for one in own}
+    return tuple(one for one in endpoints if one.partition("://")[2] not in addresses)
 
 
 def known_broker_for(broker: Broker) -> KnownBrokerZnode:
@@ -291,8 +306,3 @@ def known_broker_for(broker: Broker) -> KnownBrokerZnode:
 
 def known_broker_in(znode: KnownBrokerZnode, broker_id: int) -> Broker:
     return Broker(broker_id, znode.broker_epoch, znode.host, znode.port, znode.endpoints, znode.rack)
-
-
-def generic(data: bytes) -> Any:
-    """The JSON as plain values, for comparing what is equal whatever the key order."""
-    return decode(data, object)

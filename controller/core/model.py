@@ -21,6 +21,13 @@ RECOVERING = 1
 #: what Kafka's protocol has room for: anything larger, wherever it was read, could be told to no broker
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Replicas = tuple[Int32, ...]
+LEADER_EPOCH_MAX = 2**31 - 1
+
+
+#: topic and partition, where only a key is needed
+PartitionKey = tuple[str, int]
+#: topic id and partition: a replica of the broker concerned, whatever topic has the name by now
+TopicIdPartition = tuple[str, int]
 
 
 class TopicPartition(NamedTuple):
@@ -76,6 +83,19 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
     removing: Replicas = ()
 
 
+class BrokerRefusal(msgspec.Struct, frozen=True, gc=False):
+    """What a broker refuses of what it was told, and what was done about it."""
+
+    request: str  # LeaderAndIsr, UpdateMetadata, StopReplica
+    code: int
+    #: the leader epoch that it refused last, and the highest one that it knows (-1: it did not say)
+    told_epoch: int
+    known_epoch: int
+    #: how often it was decided or told anew because of this, and when last, by the term's clock
+    tries: int
+    tried_ms: int
+
+
 class Topic(msgspec.Struct):
     """A topic as believed. Only `Cluster.apply` changes it; `partitions` keeps the order of their numbers."""
 
@@ -85,3 +105,11 @@ class Topic(msgspec.Struct):
     czxid: int
     zxid: int
     partitions: dict[int, Partition]
+
+
+def assignment_of(topic: Topic) -> dict[int, Assignment]:
+    """All of a topic, as its znode has it."""
+    return {
+        number: Assignment(partition.replicas, partition.adding, partition.removing)
+        for number, partition in topic.partitions.items()
+    }

@@ -1,19 +1,20 @@
-"""The two state machines, as tables: every legal move and what it costs. A pair that is missing is a bug.
+"""The two state machines, as tables: every legal move and what it may cost. A pair that is missing is a bug.
 
 Rules for editors:
 
-1. Every rule about which move is legal lives in this file. Handlers ask `partition_move` and `replica_move`.
-2. The state of a partition or replica is derived from what is believed (`Cluster`), never stored beside it, except
-   for the three deletion states. So a state cannot disagree with the facts it stands for.
-3. A move decided in one event is one move: where Kafka walks New, Online, Offline replica by replica, we decide
-   the final state. The tables are Kafka's own all the same (reference: kafka-controller.md, section 5).
+1. Every rule about which move is legal lives in this file. `decide` tries each move before anything is written.
+2. States are kept (`belief/kept_states.py`) and changed by moves only (`belief/moves.py`). A property holds them
+   against what can be derived from leaderships and registrations.
+3. What a change writes is one write, whatever its moves: a leader's death is Online, Offline, Online with one step of
+   the leader epoch. The tables are Kafka's own; two of their rows we never make (`NEVER_MADE`).
 
-`make tables` prints both tables into `controller/DESIGN.md`.
+`make tables` prints both tables into `docs/state-machines.md`.
 """
 
 from __future__ import annotations
 
 from enum import Enum
+from typing import Final
 
 import msgspec
 
@@ -44,10 +45,13 @@ class ReplicaStatus(Enum):
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """What a move costs: znodes written, and requests told (to whom is said in `core/requests.py`)."""
+    """What a move costs: znodes written, and requests told (to whom is said in `core/project/requests.py`)."""
 
     writes: tuple[str, ...] = ()
     requests: tuple[str, ...] = ()
+
+
+Status = PartitionStatus | ReplicaStatus
 
 
 class IllegalMoveError(Exception):
@@ -87,6 +91,10 @@ REPLICA_MOVES: dict[tuple[ReplicaStatus, ReplicaStatus], Cost] = {
 }
 
 
+#: Kafka's own rows for replicas that stay in their state while brokers are told of them again; here that is no move
+NEVER_MADE: Final = frozenset({(_R.ONLINE, _R.ONLINE), (_R.OFFLINE, _R.OFFLINE)})
+
+
 def partition_move(source: PartitionStatus, target: PartitionStatus) -> Cost:
     """The cost of a legal move of a partition."""
     try:
@@ -101,3 +109,8 @@ def replica_move(source: ReplicaStatus, target: ReplicaStatus) -> Cost:
         return REPLICA_MOVES[source, target]
     except KeyError:
         raise IllegalMoveError(f"no replica moves from {source.value} to {target.value}") from None
+
+
+def is_legal(source: Status, target: Status) -> bool:
+    """Whether the table of its machine has a move."""
+    return (source, target) in PARTITION_MOVES or (source, target) in REPLICA_MOVES

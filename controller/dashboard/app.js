@@ -24,7 +24,7 @@ const AFTER_MS = 1_200; // and once more, in case they did not
 const TICK_MS = 100;
 const SILENCE_MS = 3_000; // there is a beat each second: without, the controller does not answer
 
-const known = { cluster: null, brokers: [], seat: null, terms: [], machines: [], lab: null, isLab: true, tag: null, rows: [] };
+const known = { cluster: null, brokers: [], seat: null, terms: [], machines: [], refused: {}, lab: null, isLab: true, tag: null, rows: [] };
 let isLive = false; // somebody decides, and we hear it
 let beatAt = 0; // when the last beat was heard
 let timer = null;
@@ -60,7 +60,7 @@ const stream = new Stream({
     else {
       events.add(data);
       failovers.hear(data);
-      if (data.target === "claimed" && known.cluster !== null) {
+      if (data.target === "claimed" && !isLive && known.cluster !== null) {
         known.cluster.controller = { broker_id: data.broker_id, controller_epoch: data.controller_epoch, phase: "loading", kind: "klamm" };
         drawController();
       }
@@ -71,13 +71,14 @@ const stream = new Stream({
 });
 
 /** Once a second, of a controller that decides. */
-function onBeat({ controller, samples, machines: counted, terms }) {
+function onBeat({ controller, samples, machines: counted, terms, refused = {} }) {
   beatAt = performance.now();
   known.seat = controller;
   known.machines = counted;
+  known.refused = refused;
   known.terms = terms ?? known.terms;
   pulse.add(samples);
-  failovers.end();
+  failovers.decides(controller, known.terms);
   if (!isLive) {
     isLive = true;
     drawLive();
@@ -190,7 +191,6 @@ function draw(hasNewRows) {
   panels.numbers(cluster);
   panels.tools(cluster);
   panels.whatIf(known.brokers, tellWhatIf);
-  brokers(known.brokers, cluster.controller, known.lab, order);
   events.draw();
   const columns = JSON.stringify(known.brokers.map(({ id, state }) => [id, state]));
   if (hasNewRows || columns !== known.columns) grid.update(known.rows, known.brokers);
@@ -201,6 +201,7 @@ function draw(hasNewRows) {
 function drawBeat() {
   pulse.draw();
   if (known.machines.length > 0) machines(known.machines);
+  brokers(known.brokers.map((one) => ({ ...one, refused: known.refused[one.id] ?? 0 })), known.cluster.controller, known.lab, order);
 }
 
 /** Also ten times a second: ages and the stopwatch run, and silence is heard. */

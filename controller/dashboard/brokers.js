@@ -52,6 +52,7 @@ function card(one, isController, process, most, onOrder) {
     process !== null && process.state !== "running" ? h("span", { class: "tag lab" }, process.state) : null,
     process?.cut ? h("span", { class: "tag lab" }, "cut off") : null,
     broken ? h("span", { class: "tag lab" }, "bad disk") : null,
+    one.refused > 0 ? h("span", { class: "tag refusing", title: "partitions of which it refuses what it is told" }, `refuses ${count(one.refused)}`) : null,
   ];
   return h("article", { class: `card ${one.state}${isController ? " seat" : ""}`, "aria-label": `broker ${one.id}, ${one.state}` },
     h("header", null, h("h3", null, `Broker ${one.id}`), h("span", { class: "tags" }, tags)),

@@ -14,6 +14,7 @@ export class Events {
   }
 
   add(line) {
+    if (line.kind === "move") return; // the machines are drawn, and each write has a line of its own
     const what = isPhase(line) ? "phase" : line.target;
     const key = [line.controller_epoch, line.event_id, line.kind, what, line.reason, line.broker_id].join("|");
     const found = this.#groups.slice(0, 8).find((group) => group.key === key);
@@ -41,14 +42,13 @@ export class Events {
 
 function tone(line) {
   if (isPhase(line)) return "seat-line";
-  if (line.target === "gone" || line.target === "OfflinePartition" || line.target === "parked") return "bad";
+  if (line.target === "gone" || line.target === "OfflinePartition" || ["parked", "refused"].includes(line.target)) return "bad";
   if (line.target === "draining" || line.target === "deleting") return "warn";
   return line.kind === "broker" ? "good" : "";
 }
 
 const PARTITION_WORDS = { OnlinePartition: "", OfflinePartition: "offline", NewPartition: "new", NonExistentPartition: "gone" };
 
-const ASKED_BY_LEADER = /^leader \d+ asked$/;
 const REASONS = { found: "as the controller before left them" };
 
 function headline({ line, lines, count }) {
@@ -59,7 +59,7 @@ function headline({ line, lines, count }) {
     case "topic":
       return `Topic ${line.topic} ${line.target}`;
     case "partition": {
-      if (count > 1 && ASKED_BY_LEADER.test(line.reason)) return `In-sync sets of ${plural(count, "partition")} changed`;
+      if (count > 1 && line.cause === "isr_asked") return `In-sync sets of ${plural(count, "partition")} changed`;
       if (count > 1) return `${plural(count, "partition")} ${PARTITION_WORDS[line.target] || "changed"}`;
       const word = PARTITION_WORDS[line.target] ?? line.target;
       return word ? `${where} is ${word}` : `${where} is led by ${line.leader}, in sync ${lines[0].isr.join(", ")}`;
@@ -78,5 +78,5 @@ function detail({ line, lines, count }) {
   const names = lines.filter((one) => one.partition !== undefined).map((one) => `${one.topic}-${one.partition}`);
   const named = count > 1 && names.length > 0 ? names.join(", ") + (count > names.length ? ` and ${count - names.length} more` : "") : "";
   if (isPhase(line)) return `${line.target} ${took(line.took_ms)} after the seat was seen vacant`;
-  return [REASONS[line.reason] ?? line.reason, named].filter(Boolean).join(" · ");
+  return [REASONS[line.cause] ?? line.reason, named].filter(Boolean).join(" · ");
 }

@@ -23,7 +23,8 @@ export const isPhase = (line) => line.kind === "controller" && line.took_ms !== 
 
 export class Failovers {
   #awayAt = null; // since when nobody decides, as far as this page saw
-  #run = null; // the failover on the stopwatch, from its claim until a while after its end
+  #epoch = null; // of the controller that decided last, as far as this page heard
+  #run = null; // the failover on the stopwatch, from the first that is heard of it until a while after its end
   #noticedMs = new Map(); // epoch -> how long it took until the seat was seen vacant, of those that this page saw
   #decided = new Map(); // epoch -> what its first event decided, as far as the stream told
 
@@ -31,15 +32,26 @@ export class Failovers {
     $("phases").replaceChildren(...NAMES.map((phase) => h("li", null, h("i", { class: `dot ${phase}` }), phase)));
   }
 
-  /** The controller fell silent, so long ago; and it, or another one, decides again. */
+  /** The controller fell silent, so long ago. */
   begin(agoMs = 0) {
-    if (this.#awayAt !== null) return;
-    this.#awayAt = Date.now() - agoMs;
-    this.#run = null;
+    this.#awayAt ??= Date.now() - agoMs;
   }
 
+  /** Somebody decides of whom no beat is heard. */
   end() {
     this.#awayAt = null;
+  }
+
+  /** A beat of a controller: the one from before, or one that took over, whatever was heard of how. */
+  decides({ broker_id, controller_epoch }, terms) {
+    if (this.#epoch !== null) this.#takeOver(controller_epoch, broker_id);
+    if (this.#run?.epoch === controller_epoch) {
+      this.#run.silentMs ??= this.awayMs ?? 0;
+      const record = terms.find((term) => term.controller_epoch === controller_epoch);
+      if (record !== undefined) this.#learn(record.phases);
+    }
+    this.#epoch = Math.max(this.#epoch ?? controller_epoch, controller_epoch);
+    this.end();
   }
 
   get awayMs() {
@@ -54,13 +66,27 @@ export class Failovers {
   }
 
   #onPhase(epoch, { broker_id, target, took_ms }) {
-    if (target === "claimed" && this.#awayAt !== null) {
-      this.#noticedMs.set(epoch, Math.max(0, this.awayMs - took_ms));
-      this.#run = { epoch, broker_id, startedAt: this.#awayAt, phases: {}, until: Infinity };
-    }
+    if (target === "claimed" && (this.#epoch !== null || this.#awayAt !== null)) this.#takeOver(epoch, broker_id);
     if (this.#run?.epoch !== epoch) return;
-    this.#run.phases[target] = took_ms;
-    if (target === "acknowledged") this.#run.until = Date.now() + RESULT_SHOWN_MS;
+    if (this.#run.isWholeSeen && this.#awayAt === this.#run.startedAt) {
+      // a line may come late, and then this is too long: the one that came soonest says it best
+      this.#noticedMs.set(epoch, Math.max(0, Math.min(this.awayMs - took_ms, this.#noticedMs.get(epoch) ?? Infinity)));
+    }
+    this.#learn({ [target]: took_ms });
+  }
+
+  /** Of an epoch later than the one before; `silentMs` is null until the first beat. */
+  #takeOver(epoch, broker_id) {
+    if (epoch <= Math.max(this.#epoch ?? -1, this.#run?.epoch ?? -1)) return;
+    const now = Date.now();
+    const isWholeSeen = this.#epoch !== null && this.#awayAt !== null;
+    this.#run = { epoch, broker_id, startedAt: this.#awayAt ?? now, isWholeSeen, silentMs: null, phases: {}, newsAt: now };
+  }
+
+  #learn(phases) {
+    const run = this.#run;
+    if (Object.keys(phases).some((phase) => run.phases[phase] === undefined)) run.newsAt = Date.now();
+    Object.assign(run.phases, phases);
   }
 
   draw(terms) {
@@ -70,26 +96,38 @@ export class Failovers {
       listed.map((term) => this.#item(term, terms[terms.indexOf(term) - 1])));
   }
 
-  /** Silence first, then each phase as it is told, then what it came to. */
+  /** Silence first, then each phase as it is told, then what it came to; a silence of the same controller shows, and goes. */
   #stopwatch() {
-    const run = this.#run;
-    if (run === null ? this.#awayAt === null : Date.now() > run.until) {
+    const isSilent = this.#awayAt !== null && this.#awayAt !== this.#run?.startedAt;
+    const run = isSilent ? null : this.#run;
+    if (run === null ? !isSilent : !isAwaited(run) && Date.now() > run.newsAt + RESULT_SHOWN_MS) {
       show($("stopwatch"), null, () => []);
       return;
     }
-    const noticedMs = run === null ? null : this.#noticedMs.get(run.epoch);
-    const steps = run === null ? [] : [["noticed", noticedMs], ...stepsOf(run.phases)];
-    const isOver = run?.phases.acknowledged !== undefined;
-    const totalMs = isOver ? sumOf(steps) : Date.now() - (run?.startedAt ?? this.#awayAt);
-    const now = isOver ? undefined : NAMES.find((phase) => !steps.some(([name]) => name === phase));
-    const said = isOver ? `from silence to the last acknowledgement, by broker ${run.broker_id}`
-      : run === null ? "since the controller fell silent: waiting until ZooKeeper notices" : `broker ${run.broker_id} takes over, epoch ${run.epoch}`;
-    show($("stopwatch"), [steps, isOver, Math.floor(totalMs / TENTH_MS)], () => [
-      h("strong", { class: isOver ? null : "away" }, isOver ? took(totalMs) : `${(totalMs / 1000).toFixed(1)} s`), h("span", { class: "quiet" }, ` ${said}`),
-      isOver ? bar(steps) : bar([...steps, [now, Math.max(0, totalMs - sumOf(steps))]], "running"),
-      ...(steps.length > 1 ? [h("p", { class: "quiet" }, `of that since the seat was seen vacant: ${took(sumOf(steps.slice(1)))}`), bar(steps.slice(1))] : []),
-      h("ol", { class: "laps" }, NAMES.map((phase) => lap(phase, steps.find(([name]) => name === phase)?.[1], phase === now))),
+    const noticedMs = this.#noticedMs.get(run?.epoch);
+    const laps = lapsOf(run, noticedMs);
+    const [totalMs, said, isRunning] = this.#total(run, noticedMs);
+    const known = laps.filter(({ ms }) => ms !== null).map(({ phase, ms }) => [phase, ms]);
+    const since = known.filter(([phase]) => phase !== "noticed");
+    const now = laps.find(({ state }) => state === "now");
+    show($("stopwatch"), [laps, said, isRunning ? Math.floor(totalMs / TENTH_MS) : totalMs], () => [
+      h("strong", { class: isRunning ? "away" : null }, isRunning ? `${(totalMs / 1000).toFixed(1)} s` : took(totalMs)), h("span", { class: "quiet" }, ` ${said}`),
+      isRunning ? bar([...known, [now.phase, Math.max(0, totalMs - sumOf(known))]], "running") : bar(known),
+      ...(noticedMs !== undefined && since.length > 0 ? [h("p", { class: "quiet" }, `of that since the seat was seen vacant: ${took(Math.max(...Object.values(run.phases)))}`), bar(since)] : []),
+      h("ol", { class: "laps" }, laps.map(lap)),
     ]);
+  }
+
+  /** What the stopwatch says in large: how long, what that is, and whether it runs on. */
+  #total(run, noticedMs) {
+    const from = run === null ? this.#awayAt : run.startedAt;
+    if (run === null) return [Date.now() - from, `since ${this.#epoch === null ? "this page asks" : "the controller fell silent"}: waiting until ZooKeeper notices`, true];
+    const { acknowledged } = run.phases;
+    if (acknowledged !== undefined && noticedMs !== undefined) return [noticedMs + acknowledged, `from silence to the last acknowledgement, by broker ${run.broker_id}`, false];
+    if (acknowledged !== undefined) return [acknowledged, `from the vacant seat to the last acknowledgement, by broker ${run.broker_id}; when the seat became vacant was not seen from here`, false];
+    const who = `broker ${run.broker_id} takes over, epoch ${run.epoch}`;
+    if (isAwaited(run)) return [Date.now() - from, run.isWholeSeen ? who : `since this page heard of it: ${who}`, true];
+    return [run.silentMs, `of silence, then broker ${run.broker_id} decides, epoch ${run.epoch}; its phases were not heard here`, false];
   }
 
   #item(term, before) {
@@ -197,10 +235,26 @@ function scene(phase, term, before) {
     node(x.others, y.bottom, "all live brokers", phase === "acknowledged" ? "seat" : ""));
 }
 
-/** One phase on the stopwatch: over, running, or still to come. */
-function lap(phase, ms, isRunning) {
-  const state = ms !== undefined ? "over" : isRunning ? "now" : "to-come";
-  return h("li", { class: state }, h("i", { class: `dot ${phase}` }), `${phase} `, h("b", null, ms !== undefined ? took(ms) : isRunning ? "…" : ""));
+/** Whether more will be heard of a failover: not where all is acknowledged, nor where its lines passed this page by. */
+const isAwaited = ({ phases, silentMs }) => phases.acknowledged === undefined && (silentMs === null || phases.told !== undefined);
+
+/** Each phase on the stopwatch: over, running, or still to come. `ms` is null also where it is over and not known here. */
+function lapsOf(run, noticedMs) {
+  const phases = run?.phases ?? {};
+  const heard = NAMES.findLastIndex((phase) => phases[phase] !== undefined);
+  const begun = run === null ? -1 : run.silentMs === null ? 0 : NAMES.indexOf("told"); // who decides has told
+  const over = Math.max(heard, begun);
+  return NAMES.map((phase, index) => {
+    const before = index === 1 ? 0 : phases[NAMES[index - 1]];
+    const isKnown = phases[phase] !== undefined && before !== undefined;
+    const ms = index === 0 ? noticedMs ?? null : isKnown ? Math.max(0, phases[phase] - before) : null;
+    return { phase, ms, state: index <= over ? "over" : index === over + 1 ? "now" : "to-come" };
+  });
+}
+
+function lap({ phase, ms, state }) {
+  const said = { over: ms === null ? "unknown" : took(ms), now: "…", "to-come": "" }[state];
+  return h("li", { class: state }, h("i", { class: `dot ${phase}` }), `${phase} `, h("b", null, said));
 }
 
 function bar(steps, kind = "") {

@@ -3,7 +3,7 @@
 import { act } from "./actions.js";
 import { $, count, h, show, span } from "./dom.js";
 
-const VERDICTS = { green: "Healthy", yellow: "Degraded", red: "In trouble" };
+const VERDICTS = { green: "Healthy", yellow: "Degraded", red: "In trouble", unknown: "Unknown" };
 
 export function verdict(health) {
   show($("verdict"), health, ({ status, reasons }) => [

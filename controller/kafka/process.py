@@ -17,45 +17,48 @@ from typing import Final
 import structlog
 from aiohttp import web
 
-from controller import log as process_log
-from controller import wire
-from controller.api.app import build_app
-from controller.api.connections import Connections, Site
-from controller.api.view import NotControllerError
-from controller.claim import Claim, read_seat, release
-from controller.clock import wall_ms
-from controller.config import LIMITS, ConfigError
+from controller.api.middleware.connections import Connections, Site
+from controller.api.ports import NotControllerError
+from controller.api.serve.app import build_app
+from controller.base import log as process_log
+from controller.base.clock import wall_ms
+from controller.base.config import LIMITS, ConfigError
+from controller.base.open_files import allow_files, limits_within
 from controller.core import formats
-from controller.core.znodes import CLUSTER_ID
-from controller.daemon import Daemon
-from controller.dialects.kafka import KafkaDialect, OwnAddress
-from controller.dialects.kafka_access import SASL, TLS
-from controller.door import Door
-from controller.guard import TermGuard
-from controller.journal import Journal
-from controller.kafka.admin_apis import AdminApis
-from controller.kafka.broker_apis import BrokerApis
-from controller.kafka.check import Check, check
-from controller.kafka.login import Login
-from controller.kafka.lookout import Lookout
-from controller.kafka.own_configs import own_log_dirs, with_own_configs
-from controller.kafka.presence import Presence
-from controller.kafka.reasons import reasons_against
-from controller.kafka.relay import Relay
-from controller.kafka.seat import SeatApi
-from controller.kafka.server import API_VERSIONS, Api, KafkaServer
-from controller.kafka.settings import DedicatedConfig
-from controller.kafka.topic_apis import TopicApis
-from controller.kafka.users import ScramUsers
-from controller.kafka.view import BeliefView
-from controller.metrics import Meters
-from controller.outbox import Outboxes
-from controller.signing import Signer
-from controller.term import first_cause
-from controller.tools import OnAnswer, Tools, close_at_end
-from controller.wire import HTTP_LISTENER
-from controller.zk import ZooKeeperClient, connect, parse_connect
-from controller.zk_model import SessionLostError, ZooKeeperError
+from controller.core.project.znodes import CLUSTER_ID
+from controller.kafka.cluster.foreign_cluster import ForeignCluster
+from controller.kafka.cluster.ports import BeliefView
+from controller.kafka.cluster.presence import Presence
+from controller.kafka.cluster.settings import DedicatedConfig
+from controller.kafka.cluster.users import ScramUsers
+from controller.kafka.protocol.access import SASL, TLS
+from controller.kafka.server.admin_apis import AdminApis
+from controller.kafka.server.broker_apis import BrokerApis
+from controller.kafka.server.hosted import HOSTED
+from controller.kafka.server.listener import API_VERSIONS, Api, KafkaServer
+from controller.kafka.server.login import Login
+from controller.kafka.server.own_configs import own_log_dirs, with_own_configs
+from controller.kafka.server.relay import Relay
+from controller.kafka.server.topic_apis import TopicApis
+from controller.kafka.takeover.api import TakeoverApi
+from controller.kafka.takeover.preflight import Preflight, preflight
+from controller.kafka.takeover.vetoes import vetoes_against
+from controller.seat.claim import Claim, KnownEpochs, read_seat, release
+from controller.seat.guard import TermGuard
+from controller.statelog.journal import Journal
+from controller.statelog.metrics import Meters
+from controller.tell.dialects.kafka import KafkaDialect, OwnAddress
+from controller.tell.outbox import Outboxes
+from controller.term.daemon import Daemon
+from controller.term.handle import Door
+from controller.term.parts import OnAnswer, TermParts, close_at_end
+from controller.term.term import first_cause
+from controller.wire import bodies
+from controller.wire.bodies import HTTP_LISTENER
+from controller.wire.signing import Signer
+from controller.zookeeper.client import ZooKeeperClient, connect, parse_connect
+from controller.zookeeper.layout import ensure_chroot
+from controller.zookeeper.port import SessionLostError, ZooKeeperError
 
 FAREWELL_S: Final = 5.0
 
@@ -77,14 +80,15 @@ class Dedicated:
             f"{scheme}://{config.http.host}:{config.http.port}",
             config.broker.zookeeper_session_timeout_ms,
         )
-        self._lookout = Lookout(self._door, lambda: self._zk)
+        self._foreign_cluster = ForeignCluster(self._door, lambda: self._zk)
+        self._epochs = KnownEpochs()
         self._zk: ZooKeeperClient | None = None
-        self._tools: Tools | None = None
+        self._parts: TermParts | None = None
 
     async def live(self) -> None:
         zk = await self._connect()
         cluster_id = await _cluster_id(zk)
-        tools = self._tools = self._tools_for(cluster_id)
+        parts = self._parts = self._parts_for(cluster_id)
         relay = Relay(self._door, LIMITS, self._entropy, self._config.access)
         own = {
             **BrokerApis(self._door, LIMITS.partitions_per_rpc).table(),
@@ -95,16 +99,17 @@ class Dedicated:
                 factor=self._config.broker.default_replication_factor,
             ).table(),
             **own_log_dirs(self._config.directory.absolute()),
+            **HOSTED,
             API_VERSIONS: Api(0, 3, 3),
         }
         passer = with_own_configs(self._config.controller_id, relay.pass_on)
-        server = KafkaServer(own, relay.versions, passer, LIMITS)
+        server = KafkaServer(own, relay.versions, passer, limits_within(allow_files()))
         runner = await self._serve_http(cluster_id)
         try:
             await self._listen(server)
             async with asyncio.TaskGroup() as group:
                 group.create_task(relay.keep_versions())
-                await self._live_sessions(zk, tools)
+                await self._live_sessions(zk, parts)
         finally:
             await server.close()
             await runner.cleanup()
@@ -131,18 +136,18 @@ class Dedicated:
             tls = config.server_tls if protocol in TLS else None
             await server.start(address.host, address.port, tls=tls, login=login)
 
-    async def _live_sessions(self, zk: ZooKeeperClient, tools: Tools) -> None:
+    async def _live_sessions(self, zk: ZooKeeperClient, parts: TermParts) -> None:
         while True:
             try:
-                await self._live_session(zk, tools)
+                await self._live_session(zk, parts)
             except SessionLostError as error:
                 log.warning("session.ended", reason=str(error))
                 await zk.close()
                 zk = await self._connect_again()
 
-    async def _live_session(self, zk: ZooKeeperClient, tools: Tools) -> None:
+    async def _live_session(self, zk: ZooKeeperClient, parts: TermParts) -> None:
         self._zk = zk
-        daemon = Daemon(zk, self._config.controller_id, tools)
+        daemon = Daemon(zk, self._config.controller_id, parts)
         await self._presence.announce(zk)
         self._door.open_to(daemon)
         try:
@@ -150,12 +155,12 @@ class Dedicated:
         finally:
             self._door.open_to(None)
 
-    async def _connect(self) -> ZooKeeperClient:
+    async def _connect(self, chroot: str | None = None) -> ZooKeeperClient:
         broker = self._config.broker
-        servers, chroot = parse_connect(broker.zookeeper_connect)
+        servers, own_chroot = parse_connect(broker.zookeeper_connect)
         return await connect(
             servers,
-            chroot=chroot,
+            chroot=own_chroot if chroot is None else chroot,
             session_timeout_ms=broker.zookeeper_session_timeout_ms,
             connect_timeout_ms=broker.first_session_timeout_ms,
             auth=self._config.secrets.zookeeper_auth,
@@ -165,14 +170,25 @@ class Dedicated:
     async def _connect_again(self) -> ZooKeeperClient:
         while True:
             try:
+                await self._ensure_chroot()
                 return await self._connect()
             except ZooKeeperError as error:
                 log.warning("session.delayed", reason=str(error))
 
+    async def _ensure_chroot(self) -> None:
+        """It was there when this process began; whoever removed it since may have removed what it was below."""
+        chroot = parse_connect(self._config.broker.zookeeper_connect)[1]
+        if chroot:
+            root = await self._connect(chroot="")
+            try:
+                await ensure_chroot(root, chroot)
+            finally:
+                await root.close()
+
     async def _serve_http(self, cluster_id: str) -> web.AppRunner:
         config, address = self._config, self._config.http
         hosts = [f"{host}:{address.port}" for host in (address.host, "localhost")]
-        view = BeliefView(self._door, self._lookout, cluster_id, config.controller_id)
+        view = BeliefView(self._door, self._foreign_cluster, cluster_id, config.controller_id)
         app = build_app(
             view,
             self._door,
@@ -181,38 +197,39 @@ class Dedicated:
             secrets=config.secrets,
             own=self._presence.own,
             signer=Signer(config.secrets.rpc_secrets),
-            peers=self._lookout,
+            peers=self._foreign_cluster,
         )
-        app.add_routes(SeatApi(self._door, self._check).routes())
+        app.add_routes(TakeoverApi(self._door, self._check).routes())
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         tls = config.server_tls if config.is_https else None
-        await Site(runner, Connections(), address.host, address.port, tls).start()
+        await Site(runner, Connections(limits_within(allow_files())), address.host, address.port, tls).start()
         return runner
 
-    async def _check(self) -> Check:
-        if self._zk is None or self._tools is None:
+    async def _check(self) -> Preflight:
+        if self._zk is None or self._parts is None:
             raise NotControllerError("no session with ZooKeeper now")
         config = self._config
         seat = await read_seat(self._zk)
-        return await check(self._zk, config, seat, self._tools)
+        return await preflight(self._zk, config, seat, self._parts)
 
-    def _tools_for(self, cluster_id: str) -> Tools:
+    def _parts_for(self, cluster_id: str) -> TermParts:
         broker = self._config.broker
         interval_s = broker.leader_imbalance_check_interval_seconds
-        return Tools(
+        return TermParts(
             cluster_id=cluster_id,
             open_outboxes=self._open_outboxes,
             journal=self._journal,
             limits=LIMITS,
-            now_ms=wall_ms,
+            wall_ms=wall_ms,
             entropy=self._entropy,
             meters=self._door.meters,
             seat_changes=self._door.seat_changes,
-            is_ours=lambda registered: not wire.speaks_http(registered.endpoints),
+            epochs=self._epochs,
+            is_ours=lambda registered: not bodies.speaks_http(registered.endpoints),
             is_dedicated=True,
             is_preferred=self._config.is_preferred,
-            reasons_against=lambda zk: reasons_against(zk, self._config),
+            vetoes_against=lambda zk: vetoes_against(zk, self._config),
             unclean_default=broker.unclean_leader_election_enable,
             delete_enabled=broker.delete_topic_enable,
             imbalance_percentage=broker.leader_imbalance_per_broker_percentage,
@@ -242,6 +259,7 @@ class Dedicated:
             claim.controller_epoch,
             on_answer=on_answer,
             on_fenced=lambda: on_fenced("a broker obeys a later controller"),
+            on_epoch=self._epochs.note,
             entropy=self._entropy,
         )
 

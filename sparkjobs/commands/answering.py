@@ -10,20 +10,25 @@ from tempfile import gettempdir
 from typing import Any, Final, NamedTuple
 
 import click
+from click.core import ParameterSource
 
-from sparkjobs.answers.local import answers_for
-from sparkjobs.answers.slo import DEFAULT_TARGET
-from sparkjobs.bundle import Bundle
-from sparkjobs.cli import engine_options, input_options, lab_folder
-from sparkjobs.commands.shared import bundle_from, example, progress, read_locally, steps, table, write_tables
-from sparkjobs.gold import GOLD
-from sparkjobs.local.quotes import lines_at
+from sparkjobs.commands.cli import engine_options, input_options, lab_folder
+from sparkjobs.commands.inputs import LogInputs
+from sparkjobs.commands.shared import example, inputs_from, progress, read_locally, steps, table, write_tables
+from sparkjobs.engine.local.answers import answers_for
+from sparkjobs.engine.local.line_lookup import lines_at
+from sparkjobs.history.opened import answers_for_records
+from sparkjobs.input.files import SCHEME
+from sparkjobs.records.found import find_records
 from sparkjobs.report.accounting import Input
+from sparkjobs.report.certain import sentence_for
 from sparkjobs.report.drawing import lasting
 from sparkjobs.report.page import Quoting
 from sparkjobs.report.verdict import OF_VERDICT, verdict_for
 from sparkjobs.report.write import quoting_findings, write_report
-from sparkjobs.schemas import Row, SilverQuarantine
+from sparkjobs.rules.slo import DEFAULT_TARGET
+from sparkjobs.tables.gold import GOLD
+from sparkjobs.tables.silver import Row, SilverQuarantine
 
 #: lines in quarantine that a report may quote
 QUARANTINE_SHOWN: Final = 10_000
@@ -35,6 +40,10 @@ class Answered(NamedTuple):
     answers: Mapping[str, Sequence[Row]]
     read: Input
     quote: Quoting
+    made_by: str  # who concluded it
+
+
+_LOCALLY: Final = "Concluded by processes of one machine, without Spark."
 
 
 def register(logs: click.Group, top: click.Group) -> None:
@@ -44,7 +53,7 @@ def register(logs: click.Group, top: click.Group) -> None:
 
 
 def answered(
-    bundle: Bundle,
+    inputs: LogInputs,
     engine: str,
     master: str | None,
     target: float,
@@ -52,54 +61,57 @@ def answered(
     only: Collection[str] = tuple(GOLD),
 ) -> Answered:
     """By the engine that was asked for, or suits. `only`: tables that are asked for; the others may be missing."""
-    if master is None and bundle.engine(engine) == "local":
-        if bundle.is_quick:
-            return _answered_quickly(bundle, target, only)
-        silver = read_locally(bundle)
+    if master is None and inputs.engine(engine) == "local":
+        if inputs.is_concluded_in_columns:
+            return _concluded(inputs, target, only)
+        silver = read_locally(inputs)
         ingested = silver.ingested
         answers = answers_for(ingested.events, target)
         read = Input(ingested.counts, ingested.quarantine, silver.skew, ingested.files)
-        return Answered(answers, read, quoting_findings(ingested.files, answers, partial(lines_at, ingested.files)))
-    return _answered_by_spark(bundle, master, target, out or Path(gettempdir()))
+        quote = quoting_findings(ingested.files, answers, partial(lines_at, ingested.files))
+        return Answered(answers, read, quote, _LOCALLY)
+    return _answered_by_spark(inputs, master, target, out or Path(gettempdir()))
 
 
-def _answered_quickly(bundle: Bundle, target: float, only: Collection[str]) -> Answered:
-    from sparkjobs.local.quick import conclude  # noqa: PLC0415 - needs numpy
+def _concluded(inputs: LogInputs, target: float, only: Collection[str]) -> Answered:
+    from sparkjobs.engine.local.conclude import conclude  # noqa: PLC0415 - needs numpy
 
-    with progress("reading", bundle.size_bytes) as advance:
-        done = conclude(bundle.files, target, only, on_bytes=lambda size: advance(size, "reading"))
+    with progress("reading", inputs.size_bytes) as advance:
+        done = conclude(inputs.files, target, only, on_bytes=lambda size: advance(size, "reading"))
     is_whole = done.answers.keys() >= GOLD.keys()
     look_up = partial(lines_at, done.files)
     quote = quoting_findings(done.files, done.answers, look_up) if is_whole else lambda file_id, line_no: None
-    return Answered(done.answers, Input(done.counts, done.quarantine, done.skew, done.files), quote)
+    return Answered(done.answers, Input(done.counts, done.quarantine, done.skew, done.files), quote, _LOCALLY)
 
 
-def _answered_by_spark(bundle: Bundle, master: str | None, target: float, out: Path) -> Answered:
-    from sparkjobs.spark.session import session_for  # noqa: PLC0415
+def _answered_by_spark(inputs: LogInputs, master: str | None, target: float, out: Path) -> Answered:
+    from sparkjobs.engine.spark.session import session_for  # noqa: PLC0415
 
     spark = session_for(master)
-    from sparkjobs.answers import spark as by_spark  # noqa: PLC0415
-    from sparkjobs.spark import clocks  # noqa: PLC0415
-    from sparkjobs.spark.frames import released, rows_of  # noqa: PLC0415
-    from sparkjobs.spark.ingest import ingest, staging_below  # noqa: PLC0415
-    from sparkjobs.spark.quotes import lines_of  # noqa: PLC0415
+    from sparkjobs.engine.spark import answers as spark_answers  # noqa: PLC0415
+    from sparkjobs.engine.spark import clocks  # noqa: PLC0415
+    from sparkjobs.engine.spark.frames import released, rows_of  # noqa: PLC0415
+    from sparkjobs.engine.spark.ingest import ingest, staging_below  # noqa: PLC0415
+    from sparkjobs.engine.spark.line_lookup import lines_of  # noqa: PLC0415
 
     with (
         staging_below(out) as staging,
         released() as keep,
         steps("parsing", "clocks", "answers", "quotes") as step,
     ):
-        done = ingest(spark, bundle.files, staging, keep)
+        done = ingest(spark, inputs.files, staging, keep)
         step()
-        with by_spark.kept(done.events, is_scan=done.is_scan) as said:
+        with spark_answers.cached(done.events, is_scan=done.is_scan) as said:
             skew = clocks.skew_of(said)
             step()
-            answers = by_spark.answers_for(clocks.corrected(said, skew), target)
+            answers = spark_answers.answers_for(clocks.corrected(said, skew), target)
             step()
         quarantine = list(rows_of(done.quarantine.limit(QUARANTINE_SHOWN), SilverQuarantine))
         quote = quoting_findings(done.files, answers, partial(lines_of, done.events))
         step()
-    return Answered(answers, Input(done.counts, quarantine, skew, done.files), quote)
+    where = "one machine" if str(spark.sparkContext.master).startswith("local") else "a cluster"  # no host's name
+    made_by = f"Concluded by Spark {spark.version} on {where}."
+    return Answered(answers, Input(done.counts, quarantine, skew, done.files), quote, made_by)
 
 
 @click.command(
@@ -116,20 +128,38 @@ def _answered_by_spark(bundle: Bundle, master: str | None, target: float, out: P
     help="Folder of the report; the dashboard of a local cluster links the default one.",
 )
 @click.option("--target", type=click.FloatRange(0, 100), default=DEFAULT_TARGET, show_default=True, help="Per cent.")
-@click.option("--redact", is_flag=True, help="Replace hosts and addresses.")
+@click.option(
+    "--redact",
+    is_flag=True,
+    help="Replace whom it names: hosts, clients, users, racks, folders.",
+)
 def report(master: str | None, engine: str, out: Path, target: float, redact: bool, **given: Any) -> None:
     """Which partitions, since when, was data lost, who was controller, which broker first, is it over.
 
     Writes report.html (one file, opens offline), report.json, the tables, and a digest that equal inputs share. Exit
     code 1 when no line was understood.
     """
-    bundle = bundle_from(given, master)
-    done = answered(bundle, engine, master, target, out)
-    page = write_report(out, done.answers, done.quote, done.read, redact=redact)
-    click.echo(verdict_for(done.answers).sentence)
+    sources = find_records([*(name for name in given["named"] if not SCHEME.match(name)), *_of_the_lab()])
+    inputs = inputs_from(given, master, [one.path for one in sources])
+    if not inputs.files:  # records alone: they need no engine
+        engine, master = "local", None
+    done = answered(inputs, engine, master, target, out)
+    records = answers_for_records(sources, given["cluster"]) if sources else None
+    made_by = done.made_by if inputs.files else ""
+    page = write_report(out, done.answers, done.quote, done.read, made_by=made_by, redact=redact, records=records)
+    if records is None or inputs.files:
+        click.echo(verdict_for(done.answers).sentence)
+    if records is not None:
+        click.echo(f"Known for certain: {sentence_for(records)}")
     click.echo(f"{page}")
-    if not done.answers["broker_lives"]:
+    if not done.answers["broker_lives"] and not (records and records["record_partition_states"]):
         sys.exit(1)
+
+
+def _of_the_lab() -> list[str]:
+    """Where nothing was named, the lab's logs are read, and the history of its ZooKeeper with them."""
+    was_named = click.get_current_context().get_parameter_source("named") is ParameterSource.COMMANDLINE
+    return [] if was_named else [str(lab_folder() / "zookeeper" / "version-2")]
 
 
 @click.command(short_help="All answers as tables of JSON lines.", epilog=example("klamm logs analyze --out answers"))
@@ -150,7 +180,7 @@ def analyze(master: str | None, engine: str, out: Path, target: float, only: tup
     What is not asked for is not concluded, which takes less time.
     """
     wanted = {*only, *(OF_VERDICT if "verdict" in only else ())} & GOLD.keys() if only else GOLD.keys()
-    answers = answered(bundle_from(given, master), engine, master, target, out, only=wanted).answers
+    answers = answered(inputs_from(given, master), engine, master, target, out, only=wanted).answers
     answers = {name: rows for name, rows in answers.items() if name in wanted}
     write_tables(out, answers)
     if answers.keys() >= set(OF_VERDICT):
@@ -167,7 +197,7 @@ def analyze(master: str | None, engine: str, out: Path, target: float, only: tup
 @click.option("--target", type=click.FloatRange(0, 100), default=DEFAULT_TARGET, show_default=True, help="Per cent.")
 def slo(master: str | None, engine: str, target: float, **given: Any) -> None:
     """How much of the time each topic could be written to, and what is left of its error budget."""
-    rows: list[Any] = list(answered(bundle_from(given, master), engine, master, target).answers["slo_daily"])
+    rows: list[Any] = list(answered(inputs_from(given, master), engine, master, target).answers["slo_daily"])
     if not rows:
         raise click.ClickException("no line names a partition; `klamm logs doctor` shows what was read")
     table(_SLO_HEADS, [_slo_row(one) for one in rows])

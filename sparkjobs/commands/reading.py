@@ -9,17 +9,26 @@ from typing import Any
 
 import click
 
-from sparkjobs.answers.local import answers_for
-from sparkjobs.cli import engine_options, input_options
-from sparkjobs.commands.shared import Moment, bundle_from, example, moment_text, place_of, read_locally, table
-from sparkjobs.local.ingest import Ingested
-from sparkjobs.local.quotes import whole_events
+from sparkjobs.clocks.skew import zone_hint
+from sparkjobs.commands.cli import engine_options, input_options
+from sparkjobs.commands.shared import (
+    Moment,
+    example,
+    inputs_from,
+    moment_text,
+    place_of,
+    printable,
+    read_locally,
+    table,
+)
+from sparkjobs.engine.local.answers import answers_for
+from sparkjobs.engine.local.ingest import Ingested
+from sparkjobs.engine.local.line_lookup import whole_events
 from sparkjobs.parse.lines import zone_of
 from sparkjobs.parse.shapes import UNLISTED
 from sparkjobs.report.story import story_for
 from sparkjobs.report.write import quoting
-from sparkjobs.schemas import SilverEvent, SilverSkew
-from sparkjobs.skew import zone_hint
+from sparkjobs.tables.silver import SilverEvent, SilverSkew
 
 
 def register(logs: click.Group, top: click.Group) -> None:
@@ -36,15 +45,15 @@ def ingest(master: str | None, engine: str, out: Path, **given: Any) -> None:
 
     Contents that are there already are not read again.
     """
-    from sparkjobs.spark.session import session_for  # noqa: PLC0415
+    from sparkjobs.engine.spark.session import session_for  # noqa: PLC0415
 
     if engine == "local":
         raise click.UsageError("tables are written by Spark; --engine local is for the other commands")
-    bundle = bundle_from(given, master)
+    inputs = inputs_from(given, master)
     spark = session_for(master)
-    from sparkjobs.spark.tables import ingest_into  # noqa: PLC0415
+    from sparkjobs.engine.spark.tables import ingest_into  # noqa: PLC0415
 
-    counts = ingest_into(spark, bundle.files, out)
+    counts = ingest_into(spark, inputs.files, out)
     click.echo(
         f"{sum(one.lines for one in counts):,} lines of {len(counts)} files: "
         f"{sum(one.events for one in counts):,} events, {sum(one.continuations for one in counts):,} continuations, "
@@ -73,10 +82,10 @@ def merge(
     wanted = _numbers(partitions)
     if wanted and topic is None:
         raise click.UsageError("--partitions needs --topic")
-    bundle = bundle_from(given)
-    events = in_order(read_locally(bundle).ingested.events)
+    inputs = inputs_from(given)
+    events = in_order(read_locally(inputs).ingested.events)
     places = ((event.file_id, event.line_no) for event in events)
-    whole = whole_events(bundle.files, places, bundle.open_file)
+    whole = whole_events(inputs.files, places, inputs.open_file)
     for event in events:
         if topic is not None and (event.topic != topic or (wanted and event.partition not in wanted)):
             continue
@@ -84,7 +93,7 @@ def merge(
             continue
         lines = whole.get((event.file_id, event.line_no), (event.line,))
         for line_no, line in enumerate(lines, start=event.line_no):
-            click.echo((f"{place_of(bundle, event.file_id, line_no)}: " if where else "") + line)
+            click.echo((f"{place_of(inputs, event.file_id, line_no)}: " if where else "") + line)
 
 
 def in_order(events: list[SilverEvent]) -> list[SilverEvent]:
@@ -115,8 +124,8 @@ def doctor(**given: Any) -> None:
 
     Exit code 1 when a file could not be read, or lines of state-change logs were not understood.
     """
-    bundle = bundle_from(given)
-    silver = read_locally(bundle)
+    inputs = inputs_from(given)
+    silver = read_locally(inputs)
     ingested = silver.ingested
     by_file = {count.path: count for count in ingested.counts}
     rows = []
@@ -139,10 +148,10 @@ def doctor(**given: Any) -> None:
     troubles = [f"{file.paths[0]}: {file.trouble}" for file in ingested.files if file.trouble]
     reasons = Counter(row.reason for row in ingested.quarantine)
     for trouble in troubles:
-        click.echo(f"Not read: {trouble}")
+        click.echo(printable(f"Not read: {trouble}"))
     for reason, times in sorted(reasons.items()):
         first = next(row for row in ingested.quarantine if row.reason == reason)
-        place = place_of(bundle, first.file_id, first.line_no)
+        place = place_of(inputs, first.file_id, first.line_no)
         click.echo(f"In quarantine, {reason}: {times:,}, the first at {place}: {printable(first.line)[:120]}")
     if troubles or reasons.keys() & {"unknown_shape", "bad_timestamp"}:
         sys.exit(1)
@@ -168,12 +177,9 @@ def _say_zones(ingested: Ingested) -> None:
     for file in ingested.files:
         for broker in sorted(spoke.get(file.file_id, ())):
             if (zone := zone_of(file, broker)) != file.tz:
-                click.echo(f"In {file.paths[0]} broker {broker} speaks as well: its lines are read as {zone}.")
-
-
-def printable(line: str) -> str:
-    """Junk may hold what a terminal would obey."""
-    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in line)
+                click.echo(
+                    printable(f"In {file.paths[0]} broker {broker} speaks as well: its lines are read as {zone}.")
+                )
 
 
 def _say_clocks(skew: list[SilverSkew]) -> None:
@@ -215,8 +221,8 @@ def explain(which: str, at_ms: int | None, within_s: float, **given: Any) -> Non
     topic, _, number = which.rpartition("-")
     if not topic or not number.isdecimal():
         raise click.BadParameter(f"{which!r}; write it like orders-0", param_hint="TOPIC-PARTITION")
-    bundle = bundle_from(given)
-    events = in_order(read_locally(bundle).ingested.events)
+    inputs = inputs_from(given)
+    events = in_order(read_locally(inputs).ingested.events)
     own = [event for event in events if event.topic == topic and event.partition == int(number)]
     changes = [event for event in own if event.event in _TOLD]
     if not changes:
@@ -233,12 +239,12 @@ def explain(which: str, at_ms: int | None, within_s: float, **given: Any) -> Non
     ]
     before = [event for event in changes if event.ts_adj < at_ms - reach_ms]
     answers = answers_for(events)
-    for line in story_for(answers, topic, int(number), at_ms, quoting(bundle.files, events, answers)):
-        click.echo(line)
+    for line in story_for(answers, topic, int(number), at_ms, quoting(inputs.files, events, answers)):
+        click.echo(printable(line))
     click.echo(f"\nWhat all brokers wrote about it, {within_s:g} s before and after:")
     for event in [*before[-1:], *near]:
-        click.echo(f"{moment_text(event.ts_adj)}  {_words(event)}")
-        click.echo(f"    {place_of(bundle, event.file_id, event.line_no)}: {event.line[:300]}")
+        click.echo(printable(f"{moment_text(event.ts_adj)}  {_words(event)}"))
+        click.echo(f"    {place_of(inputs, event.file_id, event.line_no)}: {printable(event.line[:300])}")
 
 
 _TOLD = frozenset(

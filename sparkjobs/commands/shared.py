@@ -1,10 +1,10 @@
-"""What several commands share: reading a bundle with a progress bar, times as people write them."""
+"""What several commands share: reading logs with a progress bar, times as people write them."""
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,8 +13,13 @@ from typing import Any
 import click
 import msgspec
 
-from sparkjobs.answers.local import Answers
-from sparkjobs.bundle import Bundle, Silver, bundle_of, silver_of
+from sparkjobs.commands.inputs import (
+    LogInputs,
+    Silver,
+    inputs_of,
+    silver_of,
+)
+from sparkjobs.engine.local.answers import Answers
 from sparkjobs.parse.layouts import layout_for
 
 
@@ -33,10 +38,10 @@ def checked_layout(layout: str | None) -> str | None:
     return layout
 
 
-def bundle_from(given: dict[str, Any], master: str | None = None) -> Bundle:
-    """From the options that all commands take."""
+def inputs_from(given: dict[str, Any], master: str | None = None, records: Collection[str] = ()) -> LogInputs:
+    """From the options that all commands take. `records`: files among what was named that are no logs."""
     layout = checked_layout(given["layout"])
-    return bundle_of(given["named"], given["cluster"], given["zones"], layout, master)
+    return inputs_of(given["named"], given["cluster"], given["zones"], layout, master, records=records)
 
 
 #: told of what is done since, and of what is done now
@@ -58,10 +63,10 @@ def progress(what: str, total: float) -> Iterator[Advance]:
         yield lambda done, now: bar.update(task, advance=done, description=now)
 
 
-def read_locally(bundle: Bundle) -> Silver:
+def read_locally(inputs: LogInputs) -> Silver:
     """With a bar that grows by bytes."""
-    with progress("reading", bundle.size_bytes) as advance:
-        return silver_of(bundle, on_file=lambda file: advance(file.size_bytes, "reading"))
+    with progress("reading", inputs.size_bytes) as advance:
+        return silver_of(inputs, on_file=lambda file: advance(file.size_bytes, "reading"))
 
 
 @contextmanager
@@ -95,10 +100,15 @@ class Moment(click.ParamType[int]):
         return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000)
 
 
-def place_of(bundle: Bundle, file_id: str, line_no: int) -> str:
+def place_of(inputs: LogInputs, file_id: str, line_no: int) -> str:
     """`broker1/state-change.log.gz:120`."""
-    path = next((file.paths[0] for file in bundle.files if file.file_id == file_id), file_id[:12])
-    return f"{'/'.join(path.split('/')[-2:])}:{line_no}"
+    path = next((file.paths[0] for file in inputs.files if file.file_id == file_id), file_id[:12])
+    return printable(f"{'/'.join(path.split('/')[-2:])}:{line_no}")
+
+
+def printable(text: str) -> str:
+    """Files and lines may be called and hold what a terminal would obey."""
+    return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
 def write_tables(out: Path, answers: Answers) -> None:
@@ -110,7 +120,7 @@ def write_tables(out: Path, answers: Answers) -> None:
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Plain columns, as klamm's other lists."""
-    texts = [[*headers], *[["-" if cell is None else str(cell) for cell in row] for row in rows]]
+    texts = [[*headers], *[["-" if cell is None else printable(str(cell)) for cell in row] for row in rows]]
     widths = [max(len(row[column]) for row in texts) for column in range(len(headers))]
     for row in texts:
         click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

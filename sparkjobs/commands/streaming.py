@@ -7,10 +7,10 @@ from pathlib import Path
 
 import click
 
-from sparkjobs.bundle import zones_of
-from sparkjobs.cli import input_options
+from sparkjobs.commands.cli import input_options
+from sparkjobs.commands.inputs import zones_of
 from sparkjobs.commands.shared import checked_layout, example, write_tables
-from sparkjobs.files import NoLogsError, find_logs, survey
+from sparkjobs.input.files import NoLogsError, find_logs, survey
 
 
 def register(logs: click.Group, top: click.Group) -> None:
@@ -45,11 +45,11 @@ def stream(
     Ended and started again it goes on where it was. Ctrl-C ends it. With --end the last revisions and the tables are
     those of `klamm logs analyze` over the same logs.
     """
-    from sparkjobs.spark.session import session_for  # noqa: PLC0415
+    from sparkjobs.engine.spark.session import session_for  # noqa: PLC0415
 
     layout = checked_layout(layout)
     spark = session_for(master)
-    from sparkjobs.spark.stream import Stream  # noqa: PLC0415
+    from sparkjobs.engine.spark.stream import Stream  # noqa: PLC0415
 
     watched = Stream(spark, out, cluster, zones_of(zones), layout)
     shown = len(watched.alerts.read_text(encoding="utf-8").splitlines()) if watched.alerts.exists() else 0

@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from sparkjobs.answers.slo import DEFAULT_TARGET
-from sparkjobs.bundle import bundle_of
 from sparkjobs.commands.answering import answered
+from sparkjobs.commands.inputs import inputs_of
 from sparkjobs.commands.shared import example
-from sparkjobs.spark import archive
-from sparkjobs.spark.session import JAVA, JAVA_OPTIONS, NoSparkError, is_submitted, session_for
+from sparkjobs.engine.spark import class_cache
+from sparkjobs.engine.spark.session import (
+    JAVA,
+    JAVA_OPTIONS,
+    NoSparkError,
+    is_submitted,
+    session_for,
+)
+from sparkjobs.rules.slo import DEFAULT_TARGET
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,8 +51,8 @@ def warmup() -> None:
     if is_submitted():
         raise click.UsageError("warmup starts a Java of its own; run it without spark-submit")
     try:
-        path = archive.make(_report)
-    except archive.NotKeptError as error:
+        path = class_cache.make(_report)
+    except class_cache.NotCachedError as error:
         raise NoSparkError(str(error)) from error
     click.echo(f"{path}, {path.stat().st_size / 1e6:.0f} MB: Spark starts with it from now on")
 
@@ -55,5 +61,5 @@ def _report(java_options: str) -> SparkSession:
     spark = session_for("local[2]", {JAVA_OPTIONS: f"{JAVA} {java_options}"})
     with TemporaryDirectory(prefix="klamm-") as folder:
         (Path(folder) / "state-change.log").write_text(_LOG, encoding="utf-8")
-        answered(bundle_of([folder], "kafka", (), None), "spark", "local[2]", DEFAULT_TARGET, Path(folder) / "out")
+        answered(inputs_of([folder], "kafka", (), None), "spark", "local[2]", DEFAULT_TARGET, Path(folder) / "out")
     return spark

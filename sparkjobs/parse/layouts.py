@@ -2,14 +2,16 @@
 
 A layout is written as log4j writes it (`[%d] %p %m (%c)`), so a user can pass the one of their log4j.properties. It
 becomes a regular expression that Python and Java read alike. Which layout a file has is found by reading its first
-lines with each: the one that understands most wins, earlier ones at a tie. Data, and the compiler of that data.
+lines with each: the one that understands most wins, earlier ones at a tie. What a shipper put around each line is taken
+off here. Data, and the compiler of that data.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -157,3 +159,36 @@ def layout_for(pattern: str) -> Layout:
 def _literal(text: str) -> str:
     """Padding makes runs of blanks."""
     return re.sub(r"(?:\\? )+", " +", re.escape(text)) if text else ""
+
+
+def unwrapper(wrapper: str | None) -> Callable[[str], str | None]:
+    """What gives a line as it was written; None for one that was not wrapped so."""
+    if wrapper is None:
+        return lambda line: line.removesuffix("\r")
+    if wrapper == "json":
+        return _first_line
+    around = re.compile(WRAPPERS[wrapper], re.ASCII)
+    return lambda line: around.sub("", line.removesuffix("\r"), count=1)
+
+
+def _first_line(line: str) -> str | None:
+    """A line, or an event with its stack trace, of which the first line is the event."""
+    if not line.strip():
+        return line
+    text = _text_in(line)
+    return None if text is None else text.partition("\n")[0].removesuffix("\r")
+
+
+def second_line(line: str) -> str | None:
+    """Of JSON that holds several; None where there is but one, which costs no look inside."""
+    text = _text_in(line) if "\\n" in line else None
+    below = "" if text is None else text.partition("\n")[2]
+    return below.partition("\n")[0].removesuffix("\r") if below else None
+
+
+def _text_in(line: str) -> str | None:
+    try:
+        fields = msgspec.json.decode(line, type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError):
+        return None
+    return next((str(fields[name]) for name in JSON_FIELDS if isinstance(fields.get(name), str)), None)

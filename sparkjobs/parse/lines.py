@@ -12,13 +12,17 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
-from sparkjobs.parse.layouts import Layout, layout_for
-from sparkjobs.parse.moments import LAST_MS, day_of, millis_of
+from sparkjobs.parse.layouts import Layout, layout_for, second_line, unwrapper
+from sparkjobs.parse.moments import DAY_MS, LAST_MS, day_of, millis_of
 from sparkjobs.parse.ours import row_of_ours
 from sparkjobs.parse.patterns import Shape
 from sparkjobs.parse.shapes import API_NAMES, KEY_LENGTH, RECOVERY_NAMES, STATE_NAMES, UNLISTED, refusal_in, route
-from sparkjobs.parse.wrappers import second_line, unwrapper
-from sparkjobs.schemas import LINE_KEPT, LINE_LIMIT, BronzeFile, SilverEvent
+from sparkjobs.tables.silver import (
+    LINE_KEPT,
+    LINE_LIMIT,
+    BronzeFile,
+    SilverEvent,
+)
 
 #: what belongs to the event above: stack traces, indented dumps, closing brackets, nothing
 _CONTINUATION: Final = re.compile(r"\s|$|\S*(?:Exception|Error|Throwable)\b|Caused by:|Suppressed:|[)}\]]", re.ASCII)
@@ -150,7 +154,7 @@ class LineReader:
     ) -> SilverEvent:
         return SilverEvent(
             cluster=self.file.cluster,
-            dt=day_of(ts_utc // 86_400_000),
+            dt=day_of(ts_utc // DAY_MS),
             ts_raw=ts_raw,
             ts_utc=ts_utc,
             ts_adj=ts_utc,

@@ -13,6 +13,8 @@ from zoneinfo import ZoneInfo
 
 FIRST_MS: Final = 1_293_840_000_000  # 2011, when Kafka was published
 LAST_MS: Final = 4_102_444_800_000  # 2100
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 86_400_000
 
 _MONTHS = {
     **{"Jan": "01", "Feb": "02", "Mar": "03", "Apr": "04", "May": "05", "Jun": "06"},

@@ -37,6 +37,13 @@ class OurLine(msgspec.Struct, frozen=True, gc=False):
     broker_epoch: _Long | None = None
     took_ms: float | None = None
     error_code: _Int | None = None
+    cause: str | None = None
+    unclean: bool | None = None
+    records: _Long | None = None
+    records_lost: _Long | None = None
+    machine: str | None = None
+    partitions: dict[str, str] | None = None
+    part: _Int | None = None
 
 
 #: the event of a line by its kind; `rpc` lines are a broker's, all others a controller's

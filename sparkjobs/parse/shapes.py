@@ -19,7 +19,6 @@ SHAPES: Final[tuple[Shape, ...]] = (
     *TENURE_SHAPES,
     *SERVER_SHAPES,
 )
-BY_ID: Final[dict[str, Shape]] = {shape.shape_id: shape for shape in SHAPES}
 
 #: as long as the longest anchor
 KEY_LENGTH: Final = max(len(shape.anchor) for shape in SHAPES)

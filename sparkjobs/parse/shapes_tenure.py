@@ -102,9 +102,13 @@ TENURE_SHAPES: Final[tuple[Shape, ...]] = (
         anchor="controller moved to another broker",
         pattern=r"controller moved to another broker.*",
     ),
-    _c("session.expired", "session_expired", pattern=r"zk expired.*"),
+    _c("session.expired", "session_expired", anchor="zk expired", pattern=r"ZK expired.*"),
     _c("session.expired.new", "session_expired", pattern=r"session expired.*"),
-    _c("session.new", "session_established", pattern=r"session establishment complete on server .*"),
+    _c(
+        "session.new",
+        "session_established",
+        pattern=r"session establishment complete on server .*?(?:negotiated timeout = (?<elapsed_ms>\d+).*)?",
+    ),
 )
 
 #: what ZooKeeper's client says of its connection: 3.6 and later, earlier, and when nothing was heard

@@ -17,7 +17,7 @@ from sparkjobs.parse.lines import LineReader
 from sparkjobs.parse.moments import millis_of
 from sparkjobs.parse.ours import row_of_ours
 from sparkjobs.parse.shapes import UNLISTED
-from sparkjobs.schemas import BronzeFile, SilverEvent
+from sparkjobs.tables.silver import BronzeFile, SilverEvent
 
 SAMPLED: Final = 200
 _WRAPPED: Final = (None, *WRAPPERS, "json")

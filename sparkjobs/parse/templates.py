@@ -13,10 +13,10 @@ from typing import Any, Final, NamedTuple
 
 from sparkjobs.parse.layouts import WRAPPERS
 from sparkjobs.parse.lines import LineReader, Said, Span, event_id_of, groups_taken, in_words, ints_of
-from sparkjobs.parse.moments import day_of
+from sparkjobs.parse.moments import DAY_MS, day_of
 from sparkjobs.parse.patterns import WORD_SLOTS
 from sparkjobs.parse.shapes import UNLISTED
-from sparkjobs.schemas import LINE_KEPT, LINE_LIMIT, SilverEvent
+from sparkjobs.tables.silver import LINE_KEPT, LINE_LIMIT, SilverEvent
 
 #: makes all digits alike; bytes to bytes, so that a form is as long as its line
 ALIKE: Final = bytes.maketrans(b"123456789", b"000000000")
@@ -52,7 +52,7 @@ class Template(NamedTuple):
         ts_raw = line[self.ts : self.ts + 23]
         message = line[self.message[0] : self.message[1]]
         return SilverEvent(
-            dt=day_of(ts_utc // 86_400_000),
+            dt=day_of(ts_utc // DAY_MS),
             event_id=event_id_of(reader.file.cluster, values["broker"], ts_raw, message),
             ts_raw=ts_raw,
             ts_utc=ts_utc,

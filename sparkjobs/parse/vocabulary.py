@@ -48,7 +48,7 @@ EVENTS: Final[dict[str, str]] = {
     "controller_resigned": "broker",
     "controller_moved": "broker: it learned that it is no longer the one",
     "session_expired": "broker",
-    "session_established": "broker",
+    "session_established": "broker; elapsed_ms: the time-out that ZooKeeper granted, where the line says it",
     "zookeeper_lost": "broker: its connection to ZooKeeper broke, or could not be made",
     "brokers_changed": "added, removed, replicas (all who live)",
     "brokers_met": "replicas (all who live), as a controller takes over",

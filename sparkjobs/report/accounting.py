@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from sparkjobs.clocks.skew import zone_hint
 from sparkjobs.report.tables import row_of, table_of, worst
-from sparkjobs.schemas import BronzeFile, SilverCount, SilverQuarantine, SilverSkew
-from sparkjobs.skew import zone_hint
+from sparkjobs.tables.silver import (
+    BronzeFile,
+    SilverCount,
+    SilverQuarantine,
+    SilverSkew,
+)
 
 #: lines in quarantine that a page quotes
 _ODD_SHOWN = 50

@@ -15,13 +15,14 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Final
 
+from sparkjobs.parse.moments import DAY_MS
+
 LABEL_WIDTH: Final = 170
 WIDTH: Final = 1_080
 ROW: Final = 22
-_DAY_MS: Final = 86_400_000
 _STEPS_MS: Final = (
     *(1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 120_000, 300_000, 600_000, 1_800_000, 3_600_000),
-    *(7_200_000, 21_600_000, 43_200_000, 86_400_000, 604_800_000),
+    *(7_200_000, 21_600_000, 43_200_000, DAY_MS, 604_800_000),
 )
 
 
@@ -52,6 +53,11 @@ def counted(number: int, what: str) -> str:
     return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
+def named(what: str, numbers: Sequence[int]) -> str:
+    """Several of a kind, by their numbers: broker 1; brokers 1, 2."""
+    return f"{what if len(numbers) == 1 else what + 's'} {', '.join(map(str, numbers))}"
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """A stretch of time across a picture."""
@@ -63,7 +69,7 @@ class Span:
     @property
     def is_of_days(self) -> bool:
         """Whether a time of day may be that of another day."""
-        return self.from_ms // _DAY_MS != self.to_ms // _DAY_MS
+        return self.from_ms // DAY_MS != self.to_ms // DAY_MS
 
     def clock(self, at_ms: int | None) -> str:
         """A moment in it, as people read it."""
@@ -121,6 +127,24 @@ def picture(span: Span, rows: Sequence[str], marks: Iterable[str], words: str) -
 def framed(drawing: str) -> str:
     """On a narrow page a picture keeps its size and is moved under the finger."""
     return f'<div class="wide" tabindex="0">{drawing}</div>'
+
+
+def legend(kinds: Iterable[tuple[str, str]]) -> str:
+    """What the colours mean: classes with their words."""
+    keys = "".join(
+        f'<span><svg class="key" viewBox="0 0 12 12" aria-hidden="true">{_key(kind)}</svg> {escape(words)}</span>'
+        for kind, words in kinds
+    )
+    return f'<p class="legend">{keys}</p>' if keys else ""
+
+
+def _key(kind: str) -> str:
+    is_moment = kind.startswith("end ")
+    return (
+        f'<circle class="{kind}" cx="6" cy="6" r="5"/>'
+        if is_moment
+        else f'<rect class="{kind}" width="12" height="12"/>'
+    )
 
 
 def heat_map(cells: Sequence[Sequence[int]], palette: Sequence[tuple[int, int, int]]) -> str:

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sparkjobs.answers.local import Answers
-from sparkjobs.answers.operations import PREFERRED
-from sparkjobs.report.drawing import counted, lasting
+from sparkjobs.engine.local.answers import Answers
+from sparkjobs.report.drawing import counted, lasting, named
 from sparkjobs.report.moments import Clock, clock_for
+from sparkjobs.report.verdict import UNSEEN
+from sparkjobs.rules.operations import PREFERRED
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +58,23 @@ _PROOFS: Final = {"said": "A line says so.", "recovering": "The state says so.",
 
 
 def _open(answers: Answers) -> Iterator[Finding]:
-    groups: dict[tuple[int | None, str], list[Any]] = defaultdict(list)
+    groups: dict[tuple[int | None, str, str | None], list[Any]] = defaultdict(list)
     for one in _rows(answers, "partition_outages"):
         if one.open:
-            groups[one.first_broker, one.cause].append(one)
-    for (broker, cause), found in groups.items():
+            groups[one.first_broker, one.cause, one.unseen].append(one)
+    for (broker, cause, unseen), found in groups.items():
         names = ", ".join(f"{one.topic}-{one.partition}" for one in found[:8]) + (
             " and others" if len(found) > 8 else ""
         )
         who = "a broker that these logs do not name" if broker is None else f"broker {broker}"
-        words = f"{len(found)} partitions wait for {who} ({cause.replace('_', ' ')}): {names}"
-        first = min(found, key=lambda one: one.start_ms)
+        first, count = min(found, key=lambda one: one.start_ms), counted(len(found), "partition")
+        if unseen is not None:
+            words = f"{count} had no leader when last heard of: {names}. "
+            words += f"It may be over: {UNSEEN[unseen]}"
+            yield Finding(first.start_ms, 1, "not known", words, first.file_id, first.line_no)
+            continue
+        verb = "waits" if len(found) == 1 else "wait"
+        words = f"{count} {verb} for {who} ({cause.replace('_', ' ')}): {names}"
         yield Finding(first.start_ms, 0, "still offline", words, first.file_id, first.line_no)
 
 
@@ -83,20 +90,25 @@ def _brokers(answers: Answers, at: Clock) -> Iterator[Finding]:
         seat = ", the controller," if one.was_controller else ""
         words = f"Broker {one.broker}{seat} {how[one.how]}. "
         if one.last_seen_ms is not None:
-            words += f"Last heard {at(one.last_seen_ms)}, missed after {lasting(one.detected_ms - one.last_seen_ms)}. "
+            words += f"Last heard {at(one.last_seen_ms)}, missed {at(one.detected_ms)}"
+            words += f"; by its session's time-out it went about {at(one.went_about_ms)}" if one.went_about_ms else ""
+            words += ". "
         if one.moved:
             took = lasting(one.last_elected_ms - one.detected_ms)
-            words += f"{one.moved} partitions had other leaders {took} later"
+            words += f"{counted(one.moved, 'partition')} had {'another leader' if one.moved == 1 else 'other leaders'} "
+            words += f"{took} after it was missed"
             words += (
                 f"; broker {one.slowest} was the last to follow, {lasting(one.slowest_ms)} on" if one.slowest else ""
             )
             words += ". "
-        words += f"{one.left_offline} partitions stayed offline." if one.left_offline else ""
+        words += f"{counted(one.left_offline, 'partition')} stayed offline." if one.left_offline else ""
         weight = 2 if one.left_offline else 3
         yield Finding(one.detected_ms, weight, f"broker {one.how}", words.strip(), one.file_id, one.line_no)
     for one in _rows(answers, "flapping"):
         if one.what == "broker":
-            words = f"Broker {one.broker} came and went {one.transitions} times until {at(one.to_ms)}"
+            losses = [row for row in _rows(answers, "failovers") if row.broker == one.broker]
+            times = sum(one.from_ms <= row.detected_ms <= one.to_ms for row in losses)
+            words = f"Broker {one.broker} went {counted(times, 'time')} from {at(one.from_ms)} to {at(one.to_ms)}"
             yield Finding(one.from_ms, 3, "flapping", words)
 
 
@@ -108,39 +120,35 @@ def _controllers(answers: Answers, at: Clock) -> Iterator[Finding]:
             )
             yield Finding(one.to_ms or one.from_ms, 3, "controller deposed", words, one.file_id, one.line_no)
     for one in _rows(answers, "zombies"):
-        words = _ZOMBIES[one.kind].format(one=one, last=at(one.last_ms))
+        words = _ZOMBIES[one.kind].format(one=one, last=at(one.last_ms), times=counted(one.times, "time"))
         weight = 1 if one.kind.endswith("_obeyed") else 4
         yield Finding(one.first_ms, weight, "zombie", words, one.file_id, one.line_no)
 
 
 _ZOMBIES: Final = {
     "controller_refused": "Broker {one.witness} refused what the deposed controller {one.stale} sent "
-    "(epoch {one.controller_epoch}), {one.times} times",
+    "(epoch {one.controller_epoch}), {times}",
     "controller_obeyed": "Broker {one.witness} OBEYED what the deposed controller {one.stale} sent "
-    "(epoch {one.controller_epoch}), {one.times} times",
+    "(epoch {one.controller_epoch}), {times}",
     "controller_spoke": "Broker {one.stale} worked as controller epoch {one.controller_epoch} until {last}, "
     "after broker {one.witness} had taken over",
     "leader_refused": "Broker {one.witness} refused a stale leader epoch of controller {one.stale} "
-    "(epoch {one.controller_epoch}), {one.times} times",
+    "(epoch {one.controller_epoch}), {times}",
     "leader_obeyed": "Broker {one.witness} OBEYED a stale leader epoch of {one.topic}-{one.partition}",
-    "isr_refused": "Broker {one.stale} led on a stale version and was refused, {one.times} times",
+    "isr_refused": "Broker {one.stale} led on a stale version and was refused, {times}",
 }
 
 
 def _cluster(answers: Answers) -> Iterator[Finding]:
     for one in _rows(answers, "zookeeper_outages"):
         length = "to the end of the logs" if one.to_ms is None else f"for {lasting(one.to_ms - one.from_ms)}"
-        words = f"ZooKeeper was away {length}: brokers {_list(one.brokers)} lost it, "
-        words += f"and brokers {_list(one.expired)} their sessions" if one.expired else "and kept their sessions"
+        words = f"ZooKeeper was away {length}: {named('broker', one.brokers)} lost it, "
+        words += f"and {named('broker', one.expired)} their sessions" if one.expired else "and kept their sessions"
         yield Finding(one.from_ms, 3, "ZooKeeper away", words, one.file_id, one.line_no)
     for one in _rows(answers, "cluster_silences"):
         words = f"No broker lived for {lasting(one.to_ms - one.from_ms)}, until broker {one.first_back} came back. "
         words += "This time counts neither as available nor as unavailable"
         yield Finding(one.from_ms, 2, "cluster off", words)
-
-
-def _list(brokers: Sequence[int]) -> str:
-    return ", ".join(map(str, brokers))
 
 
 def _others(answers: Answers, at: Clock) -> Iterator[Finding]:
@@ -170,14 +178,16 @@ def _asked(answers: Answers) -> Iterator[Finding]:
     for one in _rows(answers, "leader_changes"):
         if one.why in _CREATED:
             done["creation", one.topic].append((one.at_ms, one.at_ms, one))
-        elif one.why in _ELECTED:
+        elif one.why in _ELECTED and one.leader != one.leader_before:
             done[PREFERRED, ""].append((one.at_ms, one.at_ms, one))
     for (kind, topic), rows in done.items():
         for group in _together(sorted(rows, key=_place_of)):
             begun_ms, ended_ms = group[0][0], max(row[1] for row in group)
             ones = [row[2] for row in group]
-            words = f"{_done_words(kind, topic, ones)} Done {lasting(ended_ms - begun_ms)} later."
-            yield Finding(begun_ms, 5, kind, words, ones[0].file_id, ones[0].line_no)
+            length = f" Done {lasting(ended_ms - begun_ms)} later." if ended_ms > begun_ms else ""
+            words = _done_words(kind, topic, ones) + length
+            is_growth = kind == "creation" and min(one.partition for one in ones) > 0
+            yield Finding(begun_ms, 5, "growth" if is_growth else kind, words, ones[0].file_id, ones[0].line_no)
 
 
 def _together(rows: Sequence[tuple[int, int, Any]]) -> Iterator[list[tuple[int, int, Any]]]:
@@ -199,16 +209,18 @@ def _place_of(row: tuple[int, int, Any]) -> tuple[int, int, str, int]:
 def _done_words(kind: str, topic: str, ones: Sequence[Any]) -> str:
     partitions = counted(len({(one.topic, one.partition) for one in ones}), "partition")
     if kind == "deletion":
-        return f"Topic {topic} was deleted."
+        waited = ", ".join(dict.fromkeys(one.why for one in ones if one.why))
+        return f"Topic {topic} was deleted{f' after it had waited: {waited[:200]}' if waited else ''}."
     if kind == "creation":
         numbers = sorted({one.partition for one in ones})
         return f"{topic}: {partitions} came into being, {numbers[0]} to {numbers[-1]}."
     if kind == PREFERRED:
         asked = [one for one in ones if one.topic is None]
         by = ", ".join(sorted({_ASKED_BY.get(one.why, one.why) for one in asked}))
-        moved = counted(len({(one.topic, one.partition) for one in ones if one.topic is not None}), "partition")
+        back = {(one.topic, one.partition) for one in ones if getattr(one, "leader_before", None) is not None}
+        moved = counted(len(back), "partition")
         words = f"First replicas were to lead again{f', asked for {by}' if by else ''}"
-        return f"{words}; {moved} went back to theirs." if len(asked) < len(ones) else f"{words}."
+        return f"{words}; {moved} went back to {'its own' if len(back) == 1 else 'theirs'}." if back else f"{words}."
     failed = sum(one.outcome != "done" for one in ones)
     return f"{partitions} of {topic} got other replicas{f', {failed} did not come to it' if failed else ''}."
 

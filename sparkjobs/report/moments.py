@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from sparkjobs.answers.local import Answers
+from sparkjobs.engine.local.answers import Answers
 from sparkjobs.report.drawing import Span, clock
 
 Clock = Callable[[int | None], str]
@@ -14,10 +14,16 @@ Clock = Callable[[int | None], str]
 
 def span_of(answers: Answers) -> Span | None:
     """From the first to the last thing that is known."""
-    lives: Sequence[Any] = answers["broker_lives"]
-    if not lives:
+    spans: Sequence[Any] = answers["log_spans"]
+    if not spans or not answers["broker_lives"]:
         return None
-    return Span(min(one.from_ms for one in lives), max(one.last_seen_ms for one in lives))
+    return Span(min(one.from_ms for one in spans), end_of(answers))
+
+
+def end_of(answers: Answers) -> int:
+    """When the last line was written."""
+    spans: Sequence[Any] = answers["log_spans"]
+    return max((one.to_ms for one in spans), default=0)
 
 
 def clock_for(answers: Answers) -> Clock:

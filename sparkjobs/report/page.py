@@ -6,20 +6,23 @@ line and where it stands, for the lines that prove something.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha256
 from html import escape
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
-from sparkjobs.answers.local import Answers
+from sparkjobs.engine.local.answers import Answers
 from sparkjobs.report import pictures
 from sparkjobs.report.accounting import Input, accounting
-from sparkjobs.report.drawing import clock, lasting
+from sparkjobs.report.drawing import clock, lasting, legend
 from sparkjobs.report.findings import Finding, findings_for
 from sparkjobs.report.moments import Clock, clock_for, span_of
 from sparkjobs.report.summary import summary_for
 from sparkjobs.report.tables import ROWS_SHOWN, row_of, table_of, worst
 from sparkjobs.report.verdict import verdict_for
+from sparkjobs.rules.coverage import ENDS
 
 
 class Quote(NamedTuple):
@@ -35,13 +38,14 @@ Quoting = Callable[[str, int], Quote | None]
 
 def page_for(answers: Answers, quote: Quoting, read: Input, made_by: str) -> str:
     """The whole page."""
-    span, at = span_of(answers), clock_for(answers)
+    span, at, findings = span_of(answers), clock_for(answers), findings_for(answers)
     clusters = ", ".join(sorted({row.cluster for rows in answers.values() for row in rows}))  # type: ignore[attr-defined]
     parts = [_verdict(answers)]
     if span is not None:
         parts += [
             _section("course", "What happened when", pictures.lanes(answers, span), _LANES),
-            _section("findings", "Findings", _findings(findings_for(answers), quote, at)),
+            _section("findings", "Findings, worst first", _grave(findings, quote, at)),
+            _section("timeline", "Timeline: all that happened, in its order", _timeline(findings, quote, at)),
             _section("partitions", "The worst partitions", pictures.partitions(answers, span), _PARTITIONS),
             _section("heat", "Where and when nobody led", pictures.heat(answers, span)),
             _section("failovers", "Failovers, phase by phase", pictures.waterfalls(answers)),
@@ -57,20 +61,31 @@ def page_for(answers: Answers, quote: Quoting, read: Input, made_by: str) -> str
     period = "" if span is None else f"{clock(span.from_ms, with_day=True)} to {clock(span.to_ms, with_day=True)} UTC"
     here = files("sparkjobs.report")
     style, script = (here.joinpath(name).read_text(encoding="utf-8") for name in ("style.css", "page.js"))
+    digest = b64encode(sha256(script.encode()).digest()).decode()
     links = " ".join(f'<a href="#{name}">{words}</a>' for name, words in _LINKS)
-    return (
+    page = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY} script-src \'sha256-{digest}\'">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>What happened: {escape(clusters)}</title><style>{style}</style></head><body>"
         f'<h1>What happened to {escape(clusters) or "nothing"}</h1><p class="soft">{period}. {escape(made_by)}</p>'
         f"<nav>{links}</nav>{''.join(parts)}<script>{script}</script></body></html>"
     )
+    return page.translate(_SHOWN)
 
 
-_TAKEOVERS: Final = "<p>What each new controller, with its epoch in brackets, did before it was one:</p>"
+#: whoever opens the file: its own styles and its own script, and nothing else of anybody
+_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none';"
+#: a log may hold characters that steer a terminal, or turn the direction of what follows
+_STEERING: Final = (*range(0x20), 0x7F, *range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_SHOWN: Final = {code: repr(chr(code))[1:-1] for code in _STEERING if chr(code) not in "\t\n\r"}
+_TAKEOVERS: Final = (
+    "<p>What each new controller, with its epoch in brackets, did before it was one. A block is a phase:</p>"
+)
 _LINKS: Final = (
     ("course", "when"),
     ("findings", "findings"),
+    ("timeline", "timeline"),
     ("partitions", "partitions"),
     ("failovers", "failovers"),
     ("controllers", "controllers"),
@@ -80,7 +95,7 @@ _LINKS: Final = (
 _LANES: Final = (
     ("seat0", "controller, by number"),
     ("life", "broker alive"),
-    ("end crashed", "it died"),
+    ("end crashed", "it died, or was lost"),
     ("end stopped", "it was stopped"),
     ("end expired", "it lost its session"),
     ("away", "ZooKeeper away"),
@@ -95,22 +110,8 @@ _PARTITIONS: Final = (
 )
 
 
-def _section(name: str, heading: str, body: str, legend: Iterable[tuple[str, str]] = ()) -> str:
-    keys = "".join(
-        f'<span><svg class="key" viewBox="0 0 12 12" aria-hidden="true">{_key(kind)}</svg> {escape(words)}</span>'
-        for kind, words in legend
-    )
-    keys = f'<p class="legend">{keys}</p>' if keys else ""
-    return f'<section id="{name}"><h2>{escape(heading)}</h2>{keys}{body}</section>'
-
-
-def _key(kind: str) -> str:
-    is_moment = kind.startswith("end ")
-    return (
-        f'<circle class="{kind}" cx="6" cy="6" r="5"/>'
-        if is_moment
-        else f'<rect class="{kind}" width="12" height="12"/>'
-    )
+def _section(name: str, heading: str, body: str, keys: Iterable[tuple[str, str]] = ()) -> str:
+    return f'<section id="{name}"><h2>{escape(heading)}</h2>{legend(keys)}{body}</section>'
 
 
 def _verdict(answers: Answers) -> str:
@@ -119,8 +120,21 @@ def _verdict(answers: Answers) -> str:
     asked = "".join(f"<dt>{escape(question)}</dt><dd>{escape(said)}</dd>" for question, said in summary_for(answers))
     return (
         f'<div class="verdict {verdict.mood}"><strong>{escape(verdict.sentence)}</strong>'
-        f'<dl class="asked">{asked}</dl><dl class="numbers">{numbers}</dl></div>'
+        f'<dl class="asked">{asked}</dl><dl class="numbers">{numbers}</dl>{_missing(answers)}</div>'
     )
+
+
+#: up to this weight a finding is one to look at; the rest explains the others
+_GRAVE: Final = 2
+
+
+def _grave(findings: Sequence[Finding], quote: Quoting, at: Clock) -> str:
+    found = [one for one in findings if one.weight <= _GRAVE]
+    return _findings(found, quote, at) if found else "<p>Nothing to look into: the timeline has all that happened.</p>"
+
+
+def _timeline(findings: Sequence[Finding], quote: Quoting, at: Clock) -> str:
+    return _findings(sorted(findings, key=lambda one: (one.at_ms, one.weight, one.words)), quote, at)
 
 
 def _findings(findings: Sequence[Finding], quote: Quoting, at: Clock) -> str:
@@ -251,6 +265,27 @@ def _slo(answers: Answers) -> str:
     ]
     heads = ("day", "topic", "partitions", "available", "offline", "as clients felt it, at most", "budget used", "met")
     return table_of(heads, rows, len(days))
+
+
+#: questions that the verdict and the answers beside it rest on
+_OF_FIRST_SCREEN: Final = ("start of an outage", ENDS, "who was controller", "crash or clean stop", "all brokers")
+
+
+def _missing(answers: Answers) -> str:
+    """What these logs cannot say of it, and why: beside the verdict that rests on it."""
+    known = [one for one in _rows(answers, "coverage") if one.grade in ("partial", "none")]
+    told = [one for question in _OF_FIRST_SCREEN for one in known if one.question == question]
+    if not told:
+        return ""
+    items = "".join(
+        f'<li><b>{escape(one.question)}</b>: <span class="{one.grade}">{_GRADES[one.grade]}</span>, '
+        f"{escape(one.why)}</li>"
+        for one in told[:ROWS_SHOWN]
+    )
+    return f'<p class="missing">What these logs do not say for certain:</p><ul class="missing">{items}</ul>'
+
+
+_GRADES: Final = {"partial": "in part", "none": "unknown"}
 
 
 def _coverage(answers: Answers) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any, Final, NamedTuple
 
-from sparkjobs.answers.local import Answers
+from sparkjobs.engine.local.answers import Answers
 from sparkjobs.report.drawing import (
     LABEL_WIDTH,
     ROW,
@@ -17,6 +17,7 @@ from sparkjobs.report.drawing import (
     heat_map,
     label,
     lasting,
+    legend,
     picture,
     title,
 )
@@ -25,6 +26,8 @@ from sparkjobs.report.moments import span_of
 WORST: Final = 40
 #: bars in a picture that a page can hold and a person can tell apart; its rows share them
 BARS: Final = 1_500
+#: how many phases have colours of their own
+PHASE_COLOURS: Final = 8
 #: brokers that have a row of their own
 LANES: Final = 60
 HEAT_COLUMNS: Final = 300
@@ -32,7 +35,7 @@ HEAT_ROWS: Final = 400
 #: amber to red; the first is "nothing"
 _HEAT: Final = [(0, 0, 0), *((255, 214 - step * 20, 90 - step * 6) for step in range(10))]
 _PHASES: Final = (
-    ("unnoticed", "last_seen_ms", "detected_ms", "from its last word until it was missed"),
+    ("unnoticed", "last_seen_ms", "detected_ms", "silent until it was missed: for part of it, it may have lived"),
     ("elected", "detected_ms", "last_elected_ms", "until the last of its partitions had another leader"),
     ("acked", "last_elected_ms", "last_acked_ms", "until every broker's own log follows it"),
 )
@@ -240,8 +243,8 @@ def waterfalls(answers: Answers) -> str:
         seat = " ♔" if one.was_controller else ""
         marks.append(label(row, f"{span.brief(one.detected_ms)} broker {one.broker}{seat}"))
     box = f'viewBox="0 0 {WIDTH} {len(found) * ROW}" role="img" aria-label="Failovers by phase"'
-    legend = "".join(f'<span><i class="{kind}"></i>{escape(words)}</span>' for kind, _, _, words in _PHASES)
-    return f'<p class="legend">{legend}<span>♔ it was the controller</span></p>' + framed(
+    keys = "".join(f'<span><i class="{kind}"></i>{escape(words)}</span>' for kind, _, _, words in _PHASES)
+    return f'<p class="legend">{keys}<span>♔ it was the controller</span></p>' + framed(
         f"<svg {box}>{''.join(marks)}</svg>"
     )
 
@@ -256,23 +259,25 @@ def takeovers(answers: Answers) -> str:
         return "<p>No line tells of a takeover.</p>"
     ends = {key: max(one.from_ms if one.to_ms is None else one.to_ms for one in phases) for key, phases in shown}
     longest = max(1, *(ends[key] - phases[0].from_ms for key, phases in shown))
-    width = WIDTH - LABEL_WIDTH - 160
+    width = WIDTH - LABEL_WIDTH - 320  # what stands behind the longest has room
+    names = list(dict.fromkeys(one.phase for _, phases in shown for one in phases))
+    kinds = {name: f"ph{number % PHASE_COLOURS}" for number, name in enumerate(names)}
     marks = []
     for row, (key, phases) in enumerate(shown):
         begun_ms = phases[0].from_ms
-        for number, one in enumerate(phases):
+        for one in phases:
             took_ms = (one.from_ms if one.to_ms is None else one.to_ms) - one.from_ms
             x = LABEL_WIDTH + (one.from_ms - begun_ms) / longest * width
             place = f'x="{x:.1f}" y="{row * ROW + 4}" width="{max(1.0, took_ms / longest * width):.1f}"'
             words = title(f"{one.phase}: {lasting(took_ms)}")
-            marks.append(f'<rect class="seat{number % 2}" {place} height="{ROW - 8}">{words}</rect>')
+            marks.append(f'<rect class="{kinds[one.phase]}" {place} height="{ROW - 8}">{words}</rect>')
         slowest = max(phases, key=lambda one: one.took_ms or 0.0)
         x = LABEL_WIDTH + (ends[key] - begun_ms) / longest * width + 8
         words = f"{lasting(ends[key] - begun_ms)}, most of it: {escape(slowest.phase)}"
         marks.append(f'<text class="note" x="{x:.1f}" y="{row * ROW + 15}">{words}</text>')
         marks.append(label(row, f"{span.brief(begun_ms)} broker {key[2]} ({key[1]})"))
     box = f'viewBox="0 0 {WIDTH} {len(shown) * ROW}" role="img" aria-label="Takeovers by phase"'
-    return framed(f"<svg {box}>{''.join(marks)}</svg>")
+    return legend((kinds[name], name) for name in names) + framed(f"<svg {box}>{''.join(marks)}</svg>")
 
 
 def _rows(answers: Answers, table: str) -> Sequence[Any]:

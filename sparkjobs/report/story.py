@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from sparkjobs.answers.local import Answers
+from sparkjobs.engine.local.answers import Answers
 from sparkjobs.report.drawing import clock, lasting
 from sparkjobs.report.moments import Clock, clock_for
 from sparkjobs.report.page import Quoting

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
-from sparkjobs.answers.local import Answers
-from sparkjobs.report.drawing import clock, counted, lasting
-from sparkjobs.report.moments import Clock, clock_for
-from sparkjobs.report.verdict import is_blind
+from sparkjobs.engine.local.answers import Answers
+from sparkjobs.report.drawing import clock, counted, lasting, named
+from sparkjobs.report.moments import Clock, clock_for, end_of
+from sparkjobs.report.verdict import UNSEEN, is_blind
 
+_HOW = {"stopped": "was stopped", "lost": "was lost", "expired": "lost its session", "unknown": "was lost"}
 #: names that a sentence lists before it says how many more there are
 LISTED = 3
 
@@ -20,7 +22,7 @@ def summary_for(answers: Answers) -> list[tuple[str, str]]:
     if not _rows(answers, "broker_lives"):
         return []
     at = clock_for(answers)
-    end_ms = max((one.last_seen_ms for one in _rows(answers, "broker_lives")), default=0)
+    end_ms = end_of(answers)
     return [
         ("Is it over?", _over(answers, end_ms, at)),
         ("Which partitions?", _which(answers, end_ms)),
@@ -34,10 +36,14 @@ def summary_for(answers: Answers) -> list[tuple[str, str]]:
 
 def _over(answers: Answers, end_ms: int, at: Clock) -> str:
     outages = _rows(answers, "partition_outages")
-    still = [one for one in outages if one.open]
+    still = [one for one in outages if one.open and one.unseen is None]
+    unseen = [one for one in outages if one.unseen is not None]
     if still:
         names = _listed(f"{one.topic}-{one.partition}" for one in still)
         return f"No: without a leader where the logs end ({at(end_ms)}): {names}"
+    if unseen:
+        names = _listed(f"{one.topic}-{one.partition}" for one in unseen)
+        return f"Not known: {UNSEEN[unseen[0].unseen]}. Without a leader when last heard of: {names}"
     if not outages and is_blind(answers):
         return "Not known: no line says whether a partition had a leader"
     if not outages:
@@ -46,13 +52,15 @@ def _over(answers: Answers, end_ms: int, at: Clock) -> str:
 
 
 def _which(answers: Answers, end_ms: int) -> str:
-    length: dict[str, int] = defaultdict(int)
+    length: dict[str, int] = {}  # of its longest outage: the same that the numbers above name the longest
     for one in _rows(answers, "partition_outages"):
-        length[f"{one.topic}-{one.partition}"] += (end_ms if one.end_ms is None else one.end_ms) - one.start_ms
+        name = f"{one.topic}-{one.partition}"
+        lasted_ms = 0 if one.unseen else (end_ms if one.end_ms is None else one.end_ms) - one.start_ms
+        length[name] = max(lasted_ms, length.get(name, 0))
     if not length:
         return "Not known" if is_blind(answers) else "None"
     worst = sorted(length, key=lambda name: (-length[name], name))
-    return f"{len(worst)}; worst {_listed(f'{name} ({lasting(length[name])})' for name in worst)}"
+    return f"{len(worst)}; longest without one {_listed(f'{name} ({lasting(length[name])})' for name in worst)}"
 
 
 def _since(answers: Answers) -> str:
@@ -81,9 +89,10 @@ def _controller(answers: Answers, at: Clock) -> str:
     last = tenures[-1]
     now = f"broker {last.broker} (epoch {last.controller_epoch}, since {at(last.from_ms)})"
     gaps = sum(one.gap_before_ms or 0 for one in tenures)
-    before = (
-        f"; {counted(len(tenures) - 1, 'term')} before it, nobody for {lasting(gaps)} in all" if tenures[1:] else ""
-    )
+    # who was lost had been silent before: how long it worked on in silence is not known
+    is_bound = any(one.gap_before_ms and before.to_lo_ms != before.to_hi_ms for before, one in pairwise(tenures))
+    nobody = f"nobody for {'at most ' if is_bound else ''}{lasting(gaps)} in all"
+    before = f"; {counted(len(tenures) - 1, 'term')} before it, {nobody}" if tenures[1:] else ""
     return f"In the end {now}{before}"
 
 
@@ -94,7 +103,9 @@ def _first(answers: Answers, at: Clock) -> str:
     first = min(lost, key=lambda one: (one.last_seen_ms or one.detected_ms, one.broker))
     seat = ", the controller," if first.was_controller else ""
     heard = f"last heard {at(first.last_seen_ms)}" if first.last_seen_ms is not None else "never heard here"
-    said = f"Broker {first.broker}{seat} {first.how}: {heard}, missed {at(first.detected_ms)}"
+    about = f", gone about {at(first.went_about_ms)}" if first.went_about_ms is not None else ""
+    how = _HOW.get(first.how, first.how)
+    said = f"Broker {first.broker}{seat} {how}: {heard}{about}, missed {at(first.detected_ms)}"
     if len(lost) == 1:
         return said
     times = ", ".join(f"{count} of broker {b}" for b, count in sorted(Counter(one.broker for one in lost).items()))
@@ -104,7 +115,7 @@ def _first(answers: Answers, at: Clock) -> str:
 def _flapped(answers: Answers) -> str:
     found = _rows(answers, "flapping")
     brokers = sorted({one.broker for one in found if one.what == "broker"})
-    said = [f"broker {', '.join(map(str, brokers))} came and went"] if brokers else []
+    said = [f"{named('broker', brokers)} came and went"] if brokers else []
     for what, name in (("leader", "leader"), ("isr", "ISR")):
         count = sum(one.what == what for one in found)
         said += [f"the {name} of {counted(count, 'partition')} would not stay"] if count else []

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sparkjobs.answers.coverage import ENDS, KRAFT
-from sparkjobs.answers.local import Answers
+from sparkjobs.engine.local.answers import Answers
 from sparkjobs.report.drawing import counted, lasting
+from sparkjobs.report.moments import end_of
+from sparkjobs.rules.coverage import ENDS, KRAFT
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +22,11 @@ class Verdict:
     numbers: Mapping[str, str]
 
 
+#: why it may be over though no line says so, and which file would say
+UNSEEN: Final = {
+    "deletion": "these logs would not say that a topic was deleted; the controller.log of every broker would",
+    "controller": "the last lines of the last controller are missing; its state-change.log would say",
+}
 #: tables that the verdict rests on
 OF_VERDICT: Final = (
     "partition_outages",
@@ -29,6 +35,7 @@ OF_VERDICT: Final = (
     "broker_lives",
     "zookeeper_outages",
     "failovers",
+    "log_spans",
     "coverage",
 )
 
@@ -37,10 +44,12 @@ def verdict_for(answers: Answers) -> Verdict:
     """Worst first: is it over? was data lost? how bad was it?"""
     outages: Sequence[Any] = answers["partition_outages"]
     unclean = len(answers["unclean_elections"])
-    still = [one for one in outages if one.open]
+    still = [one for one in outages if one.open and one.unseen is None]
+    unseen = [one for one in outages if one.unseen is not None]
     hit = {(one.cluster, one.topic, one.partition) for one in outages}
-    end_ms = max((one.last_seen_ms for one in _rows(answers, "broker_lives")), default=0)
-    lengths = [(one.end_ms if one.end_ms is not None else max(end_ms, one.start_ms)) - one.start_ms for one in outages]
+    end_ms = end_of(answers)
+    known = [one for one in outages if one.unseen is None]
+    lengths = [(one.end_ms if one.end_ms is not None else max(end_ms, one.start_ms)) - one.start_ms for one in known]
     felt = [one.end_ms - one.leader_last_seen_ms for one in outages if one.end_ms and one.leader_last_seen_ms]
     losses = Counter(one.how for one in _rows(answers, "failovers"))
     if not answers["broker_lives"]:
@@ -48,6 +57,12 @@ def verdict_for(answers: Answers) -> Verdict:
     elif still:
         mood = "bad"
         sentence = f"Not over: {counted(len(still), 'partition')} without a leader where the logs end."
+    elif unseen:
+        mood = "bad" if unclean else "worn"
+        count = counted(len(unseen), "partition")
+        sentence = f"Not known whether it is over: {count} had no leader when last heard of, "
+        sentence += f"and {UNSEEN[unseen[0].unseen]}."
+        sentence += f" Data may be lost: {counted(unclean, 'unclean election')}." if unclean else ""
     elif unclean:
         mood = "bad"
         sentence = f"Over, but data may be lost: {counted(unclean, 'unclean election')}."
@@ -72,7 +87,7 @@ def verdict_for(answers: Answers) -> Verdict:
             "outages": str(len(outages)),
             "without a leader, summed": lasting(sum(lengths)),
             "longest": lasting(max(lengths, default=None)),
-            "longest as clients felt it, at most": lasting(max(felt, default=None)),
+            "longest with the silence before it, at most": lasting(max(felt, default=None)),
             "controllers": str(len(answers["controller_tenures"])),
             "brokers lost": ", ".join(f"{count} {how}" for how, count in sorted(losses.items())) or "0",
             "starts known": ", ".join(f"{count} {grade}" for grade, count in sorted(evidence.items())) or "-",

@@ -13,23 +13,27 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
 
-from sparkjobs.answers.local import Answers
-from sparkjobs.gold import GOLD
-from sparkjobs.local.quotes import Place
+from sparkjobs.engine.local.answers import Answers
+from sparkjobs.engine.local.line_lookup import Place
 from sparkjobs.report.accounting import Input
+from sparkjobs.report.certain import Records, beside_logs, hidden, page_for_records
 from sparkjobs.report.findings import findings_for
 from sparkjobs.report.page import Quote, Quoting, page_for
-from sparkjobs.report.redact import Redactor, redacted, texts_in
+from sparkjobs.report.redact import Redactor, outline, redacted, texts_in
 from sparkjobs.report.summary import summary_for
 from sparkjobs.report.verdict import verdict_for
-from sparkjobs.schemas import BronzeFile, Row, SilverEvent
+from sparkjobs.tables.gold import GOLD
+from sparkjobs.tables.record import RECORD
+from sparkjobs.tables.silver import BronzeFile, Row, SilverEvent
 
 #: from here on a process of its own is worth its start
 _MANY_ROWS: Final = 20_000
+_NO_RECORDS: Final[Records] = MappingProxyType({})
 
 
 def quoting(files: Iterable[BronzeFile], events: Iterable[SilverEvent], answers: Answers) -> Quoting:
@@ -61,16 +65,31 @@ def _quoting(files: Iterable[BronzeFile], lines: Mapping[Place, str]) -> Quoting
 
 
 def write_report(
-    out: Path, answers: Answers, quote: Quoting, read: Input, *, made_by: str = "", redact: bool = False
+    out: Path,
+    answers: Answers,
+    quote: Quoting,
+    read: Input,
+    *,
+    made_by: str = "",
+    redact: bool = False,
+    records: Records | None = None,
 ) -> Path:
-    """`report.html`, `report.json`, `gold/*.parquet` and `digest.txt` under `out`; returns the page."""
+    """`report.html`, `report.json`, `gold/*.parquet` and `digest.txt` under `out`; returns the page. `records`: what is
+    known from the cluster's own records, if there are any."""
     out.mkdir(parents=True, exist_ok=True)
-    digest = digest_of(answers)
+    digest = digest_of({**answers, **(records or {})})
     if redact:
+        if records is not None:
+            hide = Redactor()
+            hide.learn(texts_in(records))
+            records = hidden(records, hide)
         answers, quote, read = _hidden(answers, quote, read)
-    with _beside(_write_gold, out / "gold", answers):
-        _put(out / "report.html", page_for(answers, quote, read, made_by).encode())
-        _put(out / "report.json", json_for(answers, quote, read, digest).encode())
+    with _beside(_write_gold, out / "gold", {**answers, **(records or {})}):
+        page = page_for(answers, quote, read, made_by)
+        if records is not None:
+            page = beside_logs(page, records) if read.files else page_for_records(records)
+        _put(out / "report.html", page.encode())
+        _put(out / "report.json", json_for(answers, quote, read, digest, records or {}).encode())
         _put(out / "digest.txt", f"{digest}\n".encode())
     return out / "report.html"
 
@@ -97,21 +116,21 @@ def _write_gold(gold: Path, answers: Answers) -> None:
     if find_spec("pyarrow") is not None:
         gold.mkdir(exist_ok=True)
         for name, rows in answers.items():
-            write_parquet(gold / f"{name}.parquet", GOLD[name], rows)
+            write_parquet(gold / f"{name}.parquet", (GOLD | RECORD)[name], rows)
 
 
 def _hidden(answers: Answers, quote: Quoting, read: Input) -> tuple[Answers, Quoting, Input]:
-    """All of it without hosts and addresses: what is never shown cannot be forgotten."""
+    """All of it without whom it names, and unread lines without words: what is never shown cannot be forgotten."""
     hide = Redactor()
     places = sorted({(row.file_id, row.line_no) for rows in answers.values() for row in rows if _has_place(row)})  # type: ignore[attr-defined]
     quotes = {place: said for place in places if (said := quote(*place)) is not None}
     hide.learn(said.text for said in quotes.values())
-    hide.learn(row.line for row in read.quarantine)
     hide.learn(texts_in(answers))
     hidden = {place: said._replace(path=hide.path(said.path), text=hide(said.text)) for place, said in quotes.items()}
     told = {name: redacted(rows, hide) for name, rows in answers.items()}
     files = [_hidden_file(file, hide) for file in read.files]
-    rest = Input(redacted(read.counts, hide), redacted(read.quarantine, hide), read.skew, files)
+    odd = [msgspec.structs.replace(row, line=outline(row.line)) for row in read.quarantine]
+    rest = Input(redacted(read.counts, hide), odd, read.skew, files)
     return told, lambda file_id, line_no: hidden.get((file_id, line_no)), rest
 
 
@@ -127,7 +146,9 @@ def _has_place(row: Row) -> bool:
     return "file_id" in row.__struct_fields__
 
 
-def json_for(answers: Answers, quote: Quoting, read: Input, digest: str) -> str:
+def json_for(
+    answers: Answers, quote: Quoting, read: Input, digest: str, records: Records = MappingProxyType({})
+) -> str:
     """All that is on the page, and all rows."""
     verdict = verdict_for(answers)
     findings = [
@@ -144,7 +165,7 @@ def json_for(answers: Answers, quote: Quoting, read: Input, digest: str) -> str:
         "verdict": {"mood": verdict.mood, "sentence": verdict.sentence, "numbers": dict(verdict.numbers)},
         "summary": dict(summary_for(answers)),
         "findings": findings,
-        "tables": dict(sorted(answers.items())),  # whichever engine found them, in whichever order
+        "tables": dict(sorted({**answers, **records}.items())),  # whichever engine found them, in whichever order
         "input": read._asdict(),
         "digest": digest,
     }
@@ -173,7 +194,7 @@ def write_parquet(path: Path, table: type[Row], rows: Sequence[Row]) -> None:
     import pyarrow as pa  # noqa: PLC0415 - half a second that explaining one partition need not wait for
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    from sparkjobs.arrow import batch_of  # noqa: PLC0415
+    from sparkjobs.tables.arrow import batch_of  # noqa: PLC0415
 
     half = path.with_suffix(".part")
     pq.write_table(pa.Table.from_batches([batch_of(table, rows)]), half, compression="zstd")

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from brokerstub.lab.kafka import KafkaError, jars
-from controller.term import first_cause
+from controller.term.term import first_cause
 from tests.bench import contender
 from tests.bench.acks import OverdueError, Row
 from tests.bench.contender import Contender
@@ -44,12 +44,15 @@ class Notes:
     def __init__(self) -> None:
         self.values: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self.told: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        self.cpu_s: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
 
     def take(self, rows: Measured, name: str) -> None:
         for row, measured in rows.items():
             if measured.acks:
                 self.told[row][name] = measured.bytes_told
             self.values[row][name].append(round(measured.seconds, 4))
+            if measured.cpu_s is not None:
+                self.cpu_s[row][name].append(round(measured.cpu_s, 3))
 
 
 async def bench(
@@ -79,7 +82,7 @@ async def bench(
                         notes.take(rows, name)
                 progress.advance(task)
             said = await contenders[0].report()
-            longest_hold_s = max([(await one.report())["longest_hold_s"] for one in contenders if one.is_ours])
+            reports = [await one.report() for one in contenders if one.is_ours]
     for row, value in (await _broker_side(topics, partitions)).items():
         notes.values[row][contender.OURS].append(round(value, 4))
     targets = {row: target_of(row, notes.values, topics * partitions) for row in list(notes.values)}
@@ -97,8 +100,9 @@ async def bench(
             if contender.KAFKA in by
         },
         "targets": {row: {"value": one[0], "why": one[1]} for row, one in targets.items() if one is not None},
+        "cpu_s": notes.cpu_s,
         "bytes_told": notes.told,
-        "longest_hold_s": round(longest_hold_s, 3),
+        **{name: round(max(one[name] for one in reports), 3) for name in ("longest_hold_s", "longest_hold_cpu_s")},
         "session_timeout_s": SESSION_TIMEOUT_MS / 1_000,
         "memory_bytes": said["memory_bytes"],
     }

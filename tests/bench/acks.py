@@ -30,10 +30,15 @@ class Ack(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A row as measured: seconds from its start to the last acknowledgement, and what was told in between."""
+    """A row as measured: seconds from its start to the last acknowledgement, and what was told in between.
+
+    `cpu_s` is the CPU time of the controller's process until it was idle again: other work on the machine adds little
+    to it.
+    """
 
     seconds: float
     acks: Sequence[Ack]
+    cpu_s: float | None = None
 
     @property
     def bytes_told(self) -> int:
@@ -75,7 +80,7 @@ class Acks:
     ) -> Row:
         """Do `act` and measure until the last acknowledgement: all that is `wanted` was told, ZooKeeper has it, nothing
         follows, and the controller is idle (one that still prepares what it will tell is not)."""
-        started = time.monotonic()
+        started, used_s = time.monotonic(), cpu_s()
         missing = "what it begins with"
         async with within(DEADLINE_S, lambda: f"{name}: {missing}"):
             await act()
@@ -90,6 +95,6 @@ class Acks:
                 elif not await is_done():
                     missing = "ZooKeeper to have what it is about"
                 elif len(self.since(started)) == len(acks):
-                    return Row(max(ack.at for ack in acks) - started, acks)
+                    return Row(max(ack.at for ack in acks) - started, acks, cpu_s() - used_s)
                 else:
                     missing = "the acknowledgements to end"

@@ -12,12 +12,12 @@ import time
 import tracemalloc
 
 from brokerstub.metadata import MetadataCache
-from controller import wire
 from controller.core.model import Broker, Leadership, Partition
-from controller.core.requests import KnownBroker, TopicKey
-from controller.dialects import Request, Wanted
-from controller.dialects.http import encode_states
-from controller.pending import by_host, split
+from controller.core.project.requests import KnownBroker, TopicKey
+from controller.tell.dialects import Request, Wanted
+from controller.tell.dialects.http import encode_states
+from controller.tell.merge_queue import by_host, split
+from controller.wire import bodies
 from tests.bench.world import BROKERS, replicas_of, topic_id_of
 
 PARTITIONS_PER_RPC = 10_000
@@ -57,12 +57,12 @@ def the_cluster(topics: int, partitions: int) -> dict[TopicKey, dict[int, Partit
 
 def measure(topics: int, partitions: int) -> dict[str, float]:
     cluster = the_cluster(topics, partitions)
-    metadata = bodies_for(wire.UPDATE_METADATA, cluster)
-    replicas = bodies_for(wire.LEADER_AND_ISR, by_host(cluster, [BROKER_ID])[BROKER_ID])
+    metadata = bodies_for(bodies.UPDATE_METADATA, cluster)
+    replicas = bodies_for(bodies.LEADER_AND_ISR, by_host(cluster, [BROKER_ID])[BROKER_ID])
     del cluster
     started = time.process_time()
     _take(metadata)
-    told = [wire.decode(body, wire.StatesRequest) for body in replicas]
+    told = [bodies.decode(body, bodies.StatesRequest) for body in replicas]
     took_s = time.process_time() - started
     assert sum(len(topic.partitions) for one in told for topic in one.topics) > 0
     tracemalloc.start()
@@ -72,10 +72,10 @@ def measure(topics: int, partitions: int) -> dict[str, float]:
     return {"seconds": took_s, "kib_per_partition": taken_bytes / 1024 / (topics * partitions)}
 
 
-def _take(bodies: list[bytes]) -> MetadataCache:
+def _take(encoded: list[bytes]) -> MetadataCache:
     cache = MetadataCache("bench", BROKER_ID)
-    for body in bodies:
-        cache.take(wire.decode(body, wire.UndecodedStatesRequest), 0, 1)
+    for body in encoded:
+        cache.take(bodies.decode(body, bodies.UndecodedStatesRequest), 0, 1)
     return cache
 
 

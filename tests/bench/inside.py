@@ -8,17 +8,17 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from random import Random
 
-from controller.claim import Claim
-from controller.config import LIMITS
-from controller.core.lines import Line
-from controller.daemon import Daemon
-from controller.dialects.http import HttpDialect
-from controller.guard import TermGuard
-from controller.http import HttpClient
-from controller.metrics import Meters
-from controller.outbox import Outboxes
-from controller.tools import OnAnswer, Tools
-from controller.zk_model import SessionLostError
+from controller.base.config import LIMITS
+from controller.core.project.lines import Line
+from controller.seat.claim import Claim
+from controller.seat.guard import TermGuard
+from controller.statelog.metrics import Meters
+from controller.tell.dialects.http import HttpDialect
+from controller.tell.outbox import Outboxes
+from controller.term.daemon import Daemon
+from controller.term.parts import OnAnswer, TermParts
+from controller.wire.client import HttpClient
+from controller.zookeeper.port import SessionLostError
 from tests.bench.world import World
 
 
@@ -57,11 +57,11 @@ async def a_controller(world: World, meters: Meters) -> AsyncIterator[Inside]:
         return inside.outboxes
 
     zk = await world.client()
-    tools = Tools(
+    parts = TermParts(
         cluster_id="bench", open_outboxes=open_outboxes, journal=NoJournal(), limits=LIMITS,
-        now_ms=lambda: time.time_ns() // 1_000_000, entropy=Random(1), meters=meters,
+        wall_ms=lambda: time.time_ns() // 1_000_000, entropy=Random(1), meters=meters,
     )  # fmt: skip
-    inside = Inside(Daemon(zk, 0, tools))
+    inside = Inside(Daemon(zk, 0, parts))
     running = asyncio.create_task(_run_until_lost(inside.daemon))
     try:
         yield inside

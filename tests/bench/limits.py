@@ -13,9 +13,9 @@ import time
 from collections import deque
 from collections.abc import Sequence
 
-from controller.core.writes import Create, Op, Set
-from controller.core.znodes import partitions_path, state_path, topic_path
-from controller.zk_codec import pack_get_many, pack_transaction
+from controller.core.operations import Create, Op, Set
+from controller.core.project.znodes import partitions_path, state_path, topic_path
+from controller.zookeeper.codec import pack_get_many, pack_transaction
 from tests.bench.acks import Ack, within
 from tests.bench.rows import (
     BACK,

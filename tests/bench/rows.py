@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 
 from controller.core.model import Leadership
-from controller.core.znodes import CONTROLLER
-from controller.zk_model import NoNodeError
+from controller.core.project.znodes import CONTROLLER
+from controller.zookeeper.port import NoNodeError
 from tests.bench.acks import LEADER_AND_ISR, UPDATE_METADATA, Row
 from tests.bench.contender import Contender
 from tests.bench.world import BROKERS, CREATED, Key, World, replicas_of

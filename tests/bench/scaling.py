@@ -18,18 +18,18 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from controller.core.changes import Committed
-from controller.core.cluster import Cluster
-from controller.core.decide import decide
+from controller.core.belief.cluster import Cluster
+from controller.core.changes.cluster import Committed
+from controller.core.decide.dispatch import decide
 from controller.core.events import BrokersSeen, StateFact, TopicFact
-from controller.core.lines import Stamp, lines_for
 from controller.core.model import Assignment, Broker, Leadership
-from controller.core.requests import Telling, requests_for
-from controller.dialects import Request
-from controller.dialects.http import encode_states
-from controller.intents import intents_for, ops_for
-from controller.wire import LEADER_AND_ISR, UPDATE_METADATA, encode
-from controller.zk_codec import pack_transaction
+from controller.core.project.lines import Stamp, lines_for
+from controller.core.project.requests import Telling, requests_for
+from controller.loop.planned_writes import ops_for, planned_writes_for
+from controller.tell.dialects import Request
+from controller.tell.dialects.http import encode_states
+from controller.wire.bodies import LEADER_AND_ISR, UPDATE_METADATA, encode
+from controller.zookeeper.codec import pack_transaction
 from tests.bench.world import BROKERS, replicas_of, topic_id_of
 
 SIZES = (10_000, 100_000, 1_000_000)
@@ -71,22 +71,24 @@ def settle(cluster: Cluster, event: BrokersSeen) -> int:
     count = 0
     for number in sorted(steps):
         committed = steps[number]
-        intents = list(intents_for(cluster, [one.change for one in committed], {}))
-        for start in range(0, len(intents), CHANGES_PER_TRANSACTION):
-            pack_transaction(ops_for(intents[start : start + CHANGES_PER_TRANSACTION])[0])
+        planned = list(planned_writes_for(cluster, [one.change for one in committed], {}))
+        for start in range(0, len(planned), CHANGES_PER_TRANSACTION):
+            pack_transaction(ops_for(planned[start : start + CHANGES_PER_TRANSACTION])[0])
         cluster.apply(committed)
         for request in told(requests_for(cluster, committed)):
             encode_states(request)
         encode(list(lines_for(cluster, committed, Stamp(0, "bench", 0, 2, "2-1"))))
-        count += len(intents)
+        count += len(planned)
     return count
 
 
 def told(telling: Telling) -> Iterator[Request]:
-    view = Request(path="", brokers=telling.brokers, live_ids=telling.live_ids, kept={})
+    view = Request(path="", brokers=telling.brokers, live_ids=telling.live_ids, row_cache={})
     for rows in telling.leaderships.values():
-        yield Request(path=LEADER_AND_ISR, brokers=(), live_ids=view.live_ids, rows=rows, kept=view.kept)
-    yield Request(path=UPDATE_METADATA, brokers=(), live_ids=view.live_ids, rows=telling.metadata, kept=view.kept)
+        yield Request(path=LEADER_AND_ISR, brokers=(), live_ids=view.live_ids, rows=rows, row_cache=view.row_cache)
+    yield Request(
+        path=UPDATE_METADATA, brokers=(), live_ids=view.live_ids, rows=telling.metadata, row_cache=view.row_cache
+    )
 
 
 def microseconds_per_change(partitions: int, changed: int) -> list[float]:

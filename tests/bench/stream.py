@@ -22,15 +22,16 @@ import click
 import structlog
 from aiohttp import web
 
-from controller.api.app import build_app
+from controller.api.serve.app import build_app
+from controller.base.config import Limits
 from controller.core.events import CreateTopicAsked, DeleteTopicAsked
-from controller.daemon import Daemon
-from controller.door import Door
-from controller.journal import Journal
-from controller.metrics import Meters
+from controller.statelog.journal import Journal
+from controller.statelog.metrics import Meters
+from controller.term.daemon import Daemon
+from controller.term.handle import Door
+from tests.api.api_support import CONFIG, View, reserved
 from tests.bench.inside import Inside, a_controller
 from tests.bench.world import BROKERS, a_world
-from tests.shell.api_support import CONFIG, View, reserved
 
 SUBSCRIBERS = 100
 TOPICS = 100
@@ -43,7 +44,9 @@ WORD = b"\nevent: partition\n"
 async def an_api(door: Door) -> AsyncIterator[str]:
     bound = reserved()
     address = f"127.0.0.1:{bound.getsockname()[1]}"
-    runner = web.AppRunner(build_app(View(), door, listeners=[address], config=CONFIG), access_log=None)
+    limits = Limits(event_subscribers_per_caller=SUBSCRIBERS)
+    app = build_app(View(), door, listeners=[address], config=CONFIG, limits=limits)
+    runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.SockSite(runner, bound).start()
     try:

@@ -86,7 +86,7 @@ def ratio_of(values: Mapping[str, list[float]], name: str) -> float | None:
 
 
 def cells_of(result: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Heads and rows, as people read them; Kafka's columns only where it was measured."""
+    """ControllerHeaders and rows, as people read them; Kafka's columns only where it was measured."""
     values: dict[str, dict[str, list[float]]] = result["values"]
     heads, has_kafka = ["row", OURS, "target", "missed by", "limit"], any(KAFKA in one for one in values.values())
     if has_kafka:

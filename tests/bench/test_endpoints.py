@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from tests.bench.endpoints import Endpoint, Held, ProtocolError, http_frame, kafka_frame
-from tests.shell import kafka_support as kio
+from tests.kafka import kafka_support as kio
 
 HEAD = (
     b"POST /rpc/v1/update-metadata HTTP/1.1\r\nHost: broker\r\nKlamm-Controller-Id: 1\r\n"

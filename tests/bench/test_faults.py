@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from controller.core.model import Leadership
-from controller.core.znodes import CONTROLLER, CONTROLLER_EPOCH
+from controller.core.project.znodes import CONTROLLER, CONTROLLER_EPOCH
 from tests.bench import contender
 from tests.bench.acks import LEADER_AND_ISR, UPDATE_METADATA
 from tests.bench.contender import Contender

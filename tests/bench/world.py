@@ -11,12 +11,17 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from brokerstub.lab.zookeeper import ZooKeeperServer, free_port
-from brokerstub.registration import ensure_paths
+from brokerstub.lab.ports import free_port
+from brokerstub.lab.zookeeper import ZooKeeperServer
 from controller.core import formats
 from controller.core.model import Assignment, Leadership, Replicas
-from controller.core.writes import Create, Delete, Op, Set
-from controller.core.znodes import (
+from controller.core.operations import (
+    Create,
+    Delete,
+    Op,
+    Set,
+)
+from controller.core.project.znodes import (
     CONFIG_TOPICS,
     ISR_NOTIFICATIONS,
     REASSIGN,
@@ -25,7 +30,9 @@ from controller.core.znodes import (
     state_path,
     topic_path,
 )
-from controller.zk import ZooKeeperClient, connect
+from controller.zookeeper.client import ZooKeeperClient, connect
+from controller.zookeeper.layout import ensure_paths
+from controller.zookeeper.port import granted
 from tests.bench.acks import Acks, within
 
 BROKERS = 10
@@ -138,7 +145,8 @@ class World:
 
     async def states(self, partitions: Sequence[Key]) -> list[tuple[Leadership | None, int]]:
         """With the versions of their znodes."""
-        nodes = await self.zk.get_many([state_path(*each) for each in partitions])
+        paths = [state_path(*each) for each in partitions]
+        nodes = [granted(*each) for each in zip(paths, await self.zk.get_many(paths), strict=True)]
         return [(None, -1) if one is None else (formats.decode_state(one.data), one.stat.version) for one in nodes]
 
     async def reassign(self, targets: Mapping[Key, Replicas]) -> None:

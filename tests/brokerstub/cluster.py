@@ -13,13 +13,12 @@ from aiohttp.typedefs import Handler
 
 from brokerstub.broker import Broker
 from brokerstub.faults import NO_FAULTS, Faults
-from brokerstub.server import add_routes
-from controller import wire
+from brokerstub.server import BrokerServer
 from controller.api.problems import problems
-from controller.config import BrokerConfig
-from controller.core.lines import Line
-from controller.http import HttpClient
-from controller.wire import (
+from controller.base.config import BrokerConfig
+from controller.core.project.lines import Line
+from controller.wire import bodies
+from controller.wire.bodies import (
     AlteredRow,
     AlteredTopic,
     AlterPartitionAnswer,
@@ -29,6 +28,7 @@ from controller.wire import (
     PartitionRow,
     StatesRequest,
 )
+from controller.wire.client import HttpClient
 from tests.brokerstub.support import topic
 
 LAG_MS = 10_000
@@ -90,23 +90,25 @@ class Node:
         self.port = 0
         self.unheard_ids: set[int] = set()
         """Followers whose fetches do not get through."""
-        self.fetches_in_flight = 0
+        #: whose fetches are being answered
+        self.fetching: list[str] = []
 
     def app(self) -> web.Application:
         @web.middleware
         async def faults(request: web.Request, handler: Handler) -> web.StreamResponse:
-            if request.path != wire.FETCH:
+            if request.path != bodies.FETCH:
                 return await handler(request)
-            if request.headers.get(wire.SENDER, "").partition(" ")[0] in map(str, self.unheard_ids):
+            follower = request.headers.get(bodies.SENDER, "").partition(" ")[0]
+            if follower in map(str, self.unheard_ids):
                 return web.Response(status=503)
-            self.fetches_in_flight += 1
+            self.fetching.append(follower)
             try:
                 return await handler(request)
             finally:
-                self.fetches_in_flight -= 1
+                self.fetching.remove(follower)
 
         app = web.Application(middlewares=[problems, faults])
-        add_routes(app, self.broker, self.lines.extend, lambda: WALL_MS)
+        BrokerServer(self.broker, self.lines.extend, lambda: WALL_MS).add_routes(app)
         return app
 
     @property
@@ -123,12 +125,15 @@ class Controller:
         self.epoch = 1
         self.bodies: list[bytes] = []
         self.senders: list[str] = []
+        #: of producer ids, two each, from 10 on
+        self.blocks_given = 0
         self.refuse_with: int | None = None
         """An HTTP status, or a top-level error code if below 200."""
 
     def app(self) -> web.Application:
         app = web.Application()
-        app.router.add_post(wire.ALTER_PARTITION, self._on_alter_partition)
+        app.router.add_post(bodies.ALTER_PARTITION, self._on_alter_partition)
+        app.router.add_post(bodies.PRODUCER_IDS, self._on_producer_ids)
         return app
 
     async def tell(
@@ -141,33 +146,39 @@ class Controller:
         event: str = "1-5",
         sequence: int | None = None,
     ) -> Told:
-        heads = {} if sequence is None else {wire.SEQUENCE: str(sequence)}
+        heads = {} if sequence is None else {bodies.SEQUENCE: str(sequence)}
         heads |= {
-            wire.CONTROLLER_ID: "9",
-            wire.CONTROLLER_EPOCH: str(self.epoch),
-            wire.BROKER_EPOCH: str(node.broker.broker_epoch if epoch is None else epoch),
-            wire.EVENT_ID: event,
+            bodies.CONTROLLER_ID: "9",
+            bodies.CONTROLLER_EPOCH: str(self.epoch),
+            bodies.BROKER_EPOCH: str(node.broker.broker_epoch if epoch is None else epoch),
+            bodies.EVENT_ID: event,
         }
-        status, body = await self.http.post(node.url + path, wire.encode(request), JSON | heads, 5_000)
+        status, body = await self.http.post(node.url + path, bodies.encode(request), JSON | heads, 5_000)
         if status != 200:
             return status, 0, []
-        answer = wire.decode(body, Answer)
+        answer = bodies.decode(body, Answer)
         return status, answer.error_code, [(one.partition, one.error_code) for one in answer.partitions]
+
+    async def _on_producer_ids(self, request: web.Request) -> web.Response:
+        if self.refuse_with is not None:
+            return web.Response(body=bodies.encode(bodies.ProducerIdsAnswer(self.refuse_with)))
+        self.blocks_given += 1
+        return web.Response(body=bodies.encode(bodies.ProducerIdsAnswer(0, 10 * self.blocks_given, 2)))
 
     async def _on_alter_partition(self, request: web.Request) -> web.Response:
         self.bodies.append(await request.read())
-        self.senders.append(request.headers[wire.SENDER])
+        self.senders.append(request.headers[bodies.SENDER])
         if self.refuse_with is not None and self.refuse_with >= 200:
             return web.Response(status=self.refuse_with)
         if self.refuse_with is not None:
-            return web.Response(body=wire.encode(AlterPartitionAnswer(self.refuse_with)))
-        return web.Response(body=wire.encode(granted(self.bodies[-1])))
+            return web.Response(body=bodies.encode(AlterPartitionAnswer(self.refuse_with)))
+        return web.Response(body=bodies.encode(granted(self.bodies[-1])))
 
 
 def granted(body: bytes) -> AlterPartitionAnswer:
     """Everything is done as asked by broker 1."""
     topics = []
-    for asked in wire.decode(body, AlterPartitionRequest).topics:
+    for asked in bodies.decode(body, AlterPartitionRequest).topics:
         rows = [
             AlteredRow(one.partition, 0, 1, one.leader_epoch, tuple(m.broker_id for m in one.isr), one.version + 1, 0)
             for one in asked.partitions
@@ -179,27 +190,32 @@ def granted(body: bytes) -> AlterPartitionAnswer:
 class Cluster:
     """Three brokers and the controller, as broker 9; `now_ms` moves only when the test says so."""
 
-    def __init__(self, http: HttpClient, tmp_path: Path) -> None:
+    def __init__(self, http: HttpClient, tmp_path: Path, **properties: Any) -> None:
         self.now_ms = 0
         self.controller = Controller(http)
-        self.nodes = {one: Node(one, tmp_path / f"broker-{one}", http, lambda: self.now_ms) for one in (1, 2, 3)}
+        self.nodes = {
+            one: Node(one, tmp_path / f"broker-{one}", http, lambda: self.now_ms, **properties) for one in (1, 2, 3)
+        }
 
     def entries(self) -> list[BrokerEntry]:
         ports = {one: node.port for one, node in self.nodes.items()} | {9: self.controller.port}
         epochs = {one: node.broker.broker_epoch or 0 for one, node in self.nodes.items()} | {9: 900}
         return [
-            BrokerEntry(one, epochs[one], "live", None, (f"HTTP://127.0.0.1:{port}",)) for one, port in ports.items()
+            BrokerEntry(
+                one, epochs[one], "live", None, (f"HTTP://127.0.0.1:{port}", f"PLAINTEXT://127.0.0.1:{9090 + one}")
+            )
+            for one, port in ports.items()
         ]
 
     async def tell_brokers(self) -> None:
         request = StatesRequest(full=True, brokers=self.entries())
         for node in self.nodes.values():
-            assert await self.controller.tell(node, wire.UPDATE_METADATA, request) == OBEYED
+            assert await self.controller.tell(node, bodies.UPDATE_METADATA, request) == OBEYED
 
     async def tell_rows(self, *rows: PartitionRow, full: bool = False) -> None:
         request = StatesRequest(full=full, topics=[topic(*rows)])
         for node in self.nodes.values():
-            assert await self.controller.tell(node, wire.LEADER_AND_ISR, request) == OBEYED
+            assert await self.controller.tell(node, bodies.LEADER_AND_ISR, request) == OBEYED
 
     def isr(self) -> tuple[int, ...]:
         return self.nodes[1].broker.replicas.told["id-orders", 0].isr

@@ -5,7 +5,14 @@ from __future__ import annotations
 from brokerstub.isr import IsrKeeper, Question
 from brokerstub.replicas import Replicas
 from brokerstub.sessions import Sessions
-from controller.wire import AlteredRow, AlteredTopic, AlterPartitionRequest, BrokerEntry, PartitionRow, decode
+from controller.wire.bodies import (
+    AlteredRow,
+    AlteredTopic,
+    AlterPartitionRequest,
+    BrokerEntry,
+    PartitionRow,
+    decode,
+)
 from tests.brokerstub.support import broker, fetch, topic
 
 LAG_MS = 10_000

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from controller.wire import (
+from controller.wire.bodies import (
     BrokerEntry,
     FetchRequest,
     FetchRow,

@@ -11,8 +11,8 @@ import pytest
 from aiohttp import web
 
 from controller.core.codes import Code
-from controller.http import HttpClient
-from controller.wire import AlterPartitionRequest, decode
+from controller.wire.bodies import AlterPartitionRequest, decode
+from controller.wire.client import HttpClient
 from tests.brokerstub.cluster import LAG_MS, Cluster, Controller, serving
 from tests.brokerstub.support import eventually, row
 
@@ -43,7 +43,7 @@ async def silence(cluster: Cluster, follower: int) -> None:
     """It is heard no more, and its lag time passes; the other one is heard in time."""
     leader = cluster.nodes[1]
     leader.unheard_ids.add(follower)
-    await eventually(lambda: leader.fetches_in_flight == 0)
+    await eventually(lambda: not leader.fetching)
     cluster.now_ms += LAG_MS
     other = leader.broker.sessions.of(5 - follower)
     assert other is not None

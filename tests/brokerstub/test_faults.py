@@ -13,11 +13,17 @@ import pytest
 
 from brokerstub.faults import NO_FAULTS, Faults, read_faults, watch_faults, write_faults
 from brokerstub.log_dirs import NoLogDirectoryError
-from brokerstub.notices import Notices
-from controller import wire
+from brokerstub.notifications import Notifications
 from controller.core.codes import Code
-from controller.http import HttpClient
-from controller.wire import BrokerEntry, StatesRequest, StopReplicaRequest, StopRow, TopicStops
+from controller.wire import bodies
+from controller.wire.bodies import (
+    BrokerEntry,
+    StatesRequest,
+    StopReplicaRequest,
+    StopRow,
+    TopicStops,
+)
+from controller.wire.client import HttpClient
 from tests.brokerstub.cluster import Controller, Node, serving
 from tests.brokerstub.support import eventually, row, topic
 
@@ -42,14 +48,14 @@ class Peer(Controller):
 
     @property
     def is_announced(self) -> bool:
-        return self.notices._is_log_dir_due
+        return self.notifications._is_log_dir_due
 
     @property
-    def notices(self) -> Notices:
-        return self.node.broker.notices
+    def notifications(self) -> Notifications:
+        return self.node.broker.notifications
 
     async def tell_rows(self, request: StatesRequest = ROWS) -> list[tuple[int, int]]:
-        status, code, refused = await self.tell(self.node, wire.LEADER_AND_ISR, request)
+        status, code, refused = await self.tell(self.node, bodies.LEADER_AND_ISR, request)
         assert (status, code) == (200, 0)
         return refused
 
@@ -104,7 +110,7 @@ async def test_a_failed_directory_s_replicas_are_neither_led_nor_followed_and_a_
 async def test_a_stop_for_a_replica_on_a_failed_directory_is_refused_with_56(peer: Peer) -> None:
     peer.node.broker.on_faults(BROKEN_1)
     stop = StopReplicaRequest([TopicStops("orders", "id-orders", [StopRow(0, -2, True), StopRow(1, -2, True)])])
-    assert await peer.tell(peer.node, wire.STOP_REPLICA, stop) == (200, 0, [(1, Code.KAFKA_STORAGE_ERROR)])
+    assert await peer.tell(peer.node, bodies.STOP_REPLICA, stop) == (200, 0, [(1, Code.KAFKA_STORAGE_ERROR)])
     assert peer.directories == [[2], [1, 3]]
 
 
@@ -119,7 +125,7 @@ async def test_while_a_directory_is_failed_only_new_replicas_are_made(peer: Peer
 async def test_a_mended_directory_serves_again_at_the_next_probe(peer: Peer) -> None:
     log_ids = {key: replica.log_id for key, replica in peer.node.broker.replicas.held.items()}
     peer.node.broker.on_faults(BROKEN_1)
-    peer.notices._is_log_dir_due = False
+    peer.notifications._is_log_dir_due = False
     peer.node.broker.on_faults(NO_FAULTS)
     assert peer.is_announced
     assert await peer.tell_rows(StatesRequest(topics=ROWS.topics)) == []
@@ -155,7 +161,7 @@ async def test_what_was_taken_away_meanwhile_is_set_aside_when_its_directory_is_
     us = BrokerEntry(1, peer.node.broker.broker_epoch or 0, "live", None, ("HTTP://127.0.0.1:1",))
     rows = [row(0), row(1, 2, replicas=(2, 3)), row(2), row(3, 2)]
     told = StatesRequest(full=True, brokers=[us], topics=[topic(*rows)])
-    assert await peer.tell(peer.node, wire.UPDATE_METADATA, told) == (200, 0, [])
+    assert await peer.tell(peer.node, bodies.UPDATE_METADATA, told) == (200, 0, [])
     peer.node.broker.on_faults(NO_FAULTS)
     assert peer.directories == [[0, 2], [3]]
     assert list(peer.node.broker.replicas.strays) == [("id-orders", 1)]
@@ -190,7 +196,7 @@ async def test_a_directory_that_cannot_be_written_fails_by_itself(peer: Peer, fu
 
 async def test_with_the_last_directory_the_broker_ends(peer: Peer, tmp_path: Path) -> None:
     peer.node.broker.on_faults(Faults(frozenset({0, 1})))
-    status, _, _ = await peer.tell(peer.node, wire.LEADER_AND_ISR, ROWS)
+    status, _, _ = await peer.tell(peer.node, bodies.LEADER_AND_ISR, ROWS)
     assert status == 503
     with pytest.raises(ExceptionGroup) as raised:
         await peer.node.broker.run()

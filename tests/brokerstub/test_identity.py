@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from brokerstub.identity import DataDirectory, DirectoryLockedError, SavedSession, write_atomically
+from brokerstub.identity import DataDirectory, DirectoryLockedError, SavedSession
+from controller.base.files import write_atomically
 
 HOLDER = """
 import sys

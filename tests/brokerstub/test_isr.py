@@ -6,7 +6,7 @@ import pytest
 
 from brokerstub.isr import REFUSED_AGAIN_MS, IsrKeeper
 from controller.core.codes import Code
-from controller.wire import BrokerEntry
+from controller.wire.bodies import BrokerEntry
 from tests.brokerstub.leader import LAG_MS, Leader
 from tests.brokerstub.support import broker, fetch, row
 

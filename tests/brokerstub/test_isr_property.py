@@ -6,7 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.codes import Code
-from controller.wire import AlteredRow, AlteredTopic, AlterPartitionRequest, decode
+from controller.wire.bodies import (
+    AlteredRow,
+    AlteredTopic,
+    AlterPartitionRequest,
+    decode,
+)
 from tests.brokerstub.leader import LAG_MS, Leader
 from tests.brokerstub.support import broker, fetch, row
 

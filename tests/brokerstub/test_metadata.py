@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from brokerstub.metadata import MetadataCache
-from brokerstub.parts import OutOfOrderError
-from controller.api.view import ClusterView
-from controller.wire import StatesRequest
+from brokerstub.multipart_lists import OutOfOrderError
+from controller.api.ports import ClusterView
+from controller.wire.bodies import StatesRequest
 from tests.brokerstub.support import broker, row, topic, undecoded
 
 

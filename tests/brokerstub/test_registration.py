@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from random import Random
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
+from brokerstub.listeners import check_listeners
 from brokerstub.registration import (
-    TOP_LEVEL_PATHS,
     DuplicateBrokerError,
     cluster_id,
     ensure_feature,
-    ensure_paths,
     generated_broker_id,
     register,
     registration_for,
 )
-from controller.config import BrokerConfig, ConfigError, broker_config_for
-from controller.zk_model import SessionLostError
+from controller.base.config import BrokerConfig, ConfigError, broker_config_for
+from controller.core.formats import decode_broker
+from controller.core.operations import Delete
+from controller.wire.bodies import speaks_http
+from controller.zookeeper.layout import TOP_LEVEL_PATHS, ensure_paths
+from controller.zookeeper.port import SessionLostError
 from tests.brokerstub.support import eventually
+from tests.contract.virtual import in_virtual_time
+from tests.fakes.acls import ALL, READ, grant_to_all
 from tests.fakes.zookeeper import FakeClient, FakeZooKeeper
 
 PATH = "/brokers/ids/1"
@@ -157,6 +164,37 @@ async def test_a_foreign_owner_that_stays_means_a_duplicate_broker_id(
     assert (server.read(PATH), server.tree.nodes[PATH].stat.czxid) == (b"theirs", first)
 
 
+def at(port: int) -> bytes:
+    return b'{"version":5,"host":"h","port":%d,"endpoints":["HTTP://h:%d"],"timestamp":"1"}' % (port, port)
+
+
+@in_virtual_time
+async def test_an_earlier_life_of_ours_is_waited_for_however_long_its_session_is() -> None:
+    """Thirty seconds, where ours has four: it was taken for a duplicate of itself after ten."""
+    server = FakeZooKeeper()
+    earlier, client = await server.connect(), await server.connect()
+    await ensure_paths(client)
+    await register(earlier, 1, lambda: at(8081))
+    async with asyncio.TaskGroup() as tasks:
+        registering = tasks.create_task(register(client, 1, lambda: at(8081)))
+        await asyncio.sleep(30)
+        assert not registering.done()
+        server.expire(earlier)
+    assert owner_of(server) == client.session_id
+
+
+@in_virtual_time
+async def test_a_process_at_another_address_is_a_duplicate_as_soon_as_ever() -> None:
+    server = FakeZooKeeper()
+    other, client = await server.connect(), await server.connect()
+    await ensure_paths(client)
+    await register(other, 1, lambda: at(8082))
+    started = asyncio.get_running_loop().time()
+    with pytest.raises(DuplicateBrokerError):
+        await register(client, 1, lambda: at(8081))
+    assert asyncio.get_running_loop().time() - started < 30
+
+
 async def test_a_foreign_owner_that_goes_while_we_are_cut_off_is_noticed(
     server: FakeZooKeeper, client: FakeClient
 ) -> None:
@@ -228,6 +266,31 @@ async def test_a_lost_session_ends_the_wait(server: FakeZooKeeper, client: FakeC
     assert isinstance(outcomes[0], SessionLostError)
 
 
+@pytest.mark.parametrize("gone", ["/brokers/ids", "/brokers"])
+async def test_parents_that_somebody_removed_are_made_again(
+    server: FakeZooKeeper, client: FakeClient, gone: str
+) -> None:
+    below = sorted((path for path in server.tree.nodes if path.startswith(gone)), reverse=True)
+    assert server.commit(0, [Delete(path, -1) for path in below]).refused is None
+    assert await register(client, 1, data) == server.history[-1].zxid
+    assert set(TOP_LEVEL_PATHS) <= server.tree.nodes.keys()
+
+
+async def test_a_registration_that_is_refused_is_said_and_tried_again(
+    server: FakeZooKeeper, client: FakeClient
+) -> None:
+    server.set_acl("/brokers/ids", grant_to_all(READ))
+    with capture_logs() as lines:
+        async with asyncio.TaskGroup() as tasks:
+            registering = tasks.create_task(register(client, 1, data))
+            await eventually(lambda: client.calls.count("create") >= 2)
+            assert not registering.done()
+            server.set_acl("/brokers/ids", grant_to_all(ALL))
+    assert registering.result() == server.history[-1].zxid
+    [said] = [line for line in lines if line["event"] == "registration.refused"]
+    assert (said["reason"], "allow brokers" in said["mend"]) == ("NoAuthError (-102) at /brokers/ids/1", True)
+
+
 async def test_registration_data_is_built_at_each_attempt(server: FakeZooKeeper, client: FakeClient) -> None:
     """After KAFKA-6573: the second registration advertised the old address."""
     versions = iter([b"first", b"second"])
@@ -245,31 +308,99 @@ def config(**fields: str) -> BrokerConfig:
 def test_the_registration_is_kafkas_version_5() -> None:
     assert msgspec.json.decode(registration_for(config(broker_rack="r1"), 1_794_988_138_221)) == {
         "features": {},
-        "listener_security_protocol_map": {"HTTP": "PLAINTEXT"},
-        "endpoints": ["HTTP://127.0.0.1:8081"],
+        "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT"},
+        "endpoints": ["PLAINTEXT://127.0.0.1:8081"],
         "rack": "r1",
         "jmx_port": -1,
         "port": 8081,
         "host": "127.0.0.1",
         "version": 5,
         "timestamp": "1794988138221",
+        "klamm_endpoints": ["HTTP://127.0.0.1:8081"],
     }
     assert b"rack" not in registration_for(config(), 0)
 
 
 def test_what_is_registered_is_what_is_advertised() -> None:
     registered = msgspec.json.decode(registration_for(config(advertised_listeners="HTTP://broker-1:9000"), 0))
-    assert (registered["endpoints"], registered["host"], registered["port"]) == (
+    assert (registered["klamm_endpoints"], registered["host"], registered["port"]) == (
         ["HTTP://broker-1:9000"],
         "broker-1",
         9000,
     )
 
 
+LISTENERS = "HTTP://127.0.0.1:8081,PLAINTEXT://127.0.0.1:9091,INNER_HTTPS://[::1]:8443,SSL://127.0.0.1:9443"
+
+
+@pytest.mark.parametrize(
+    ("listeners", "endpoints", "address"),
+    [
+        ("HTTP://127.0.0.1:8081", ["PLAINTEXT://127.0.0.1:8081"], ("127.0.0.1", 8081)),
+        (
+            "HTTP://h:1,BROKERS://h:2,INNER_HTTPS://[::1]:3,HTTPS://h:4",
+            ["PLAINTEXT://h:1", "SSL://[::1]:3"],
+            ("h", 1),
+        ),
+        (LISTENERS, ["PLAINTEXT://127.0.0.1:9091", "SSL://127.0.0.1:9443"], ("127.0.0.1", 9091)),
+    ],
+)
+def test_tools_of_every_kafka_read_what_is_registered(
+    listeners: str, endpoints: list[str], address: tuple[str, int]
+) -> None:
+    """Kafka 0.9 takes the name before `://` for a security protocol, and fails as a whole at any other."""
+    registered = msgspec.json.decode(registration_for(config(listeners=listeners), 0))
+    assert registered["endpoints"] == endpoints
+    assert (registered["host"], registered["port"]) == address
+    kafkas_pattern = re.compile(r"^(.*)://\[?([0-9a-zA-Z\-%._:]*)\]?:(-?[0-9]+)")
+    names = [match[1] for one in endpoints if (match := kafkas_pattern.match(one))]
+    assert names == list(registered["listener_security_protocol_map"])
+    assert set(names) <= {"PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"}
+    assert registered["listener_security_protocol_map"] == {name: name for name in names}
+
+
+def test_a_registration_is_read_with_all_its_listeners() -> None:
+    broker = decode_broker(registration_for(config(listeners=LISTENERS), 0), 1, 7)
+    assert set(broker.endpoints) == set(LISTENERS.split(","))
+    assert speaks_http(broker.endpoints)
+    alone = decode_broker(registration_for(config(), 0), 1, 7)
+    assert alone.endpoints == ("HTTP://127.0.0.1:8081",)  # it is one listener, under two names
+
+
+def test_a_registration_of_an_earlier_release_is_read_as_it_was() -> None:
+    data = b'{"version":5,"host":"h","port":1,"endpoints":["HTTP://h:1"],"features":{}}'
+    broker = decode_broker(data, 1, 7)
+    assert (broker.endpoints, speaks_http(broker.endpoints)) == (("HTTP://h:1",), True)
+    assert not speaks_http(decode_broker(data.replace(b"HTTP", b"PLAINTEXT"), 1, 7).endpoints)
+
+
 @pytest.mark.parametrize("listeners", ["", "127.0.0.1:8081", "HTTP://127.0.0.1", "HTTP://:8081", "HTTP://h:port"])
 def test_a_listener_that_makes_no_sense_is_explained(listeners: str) -> None:
     with pytest.raises(ConfigError, match="write it like HTTP://"):
         registration_for(config(listeners=listeners), 0)
+
+
+@pytest.mark.parametrize(
+    ("listeners", "more", "message"),
+    [
+        ("PLAINTEXT://0.0.0.0:9091", {}, "write and read records"),
+        ("SSL://0.0.0.0:9091", {}, "write and read records"),
+        ("SSL://0.0.0.0:9091", {"ssl_client_auth": "required"}, None),
+        ("PLAINTEXT://127.0.0.1:9091", {}, None),
+        ("SASL_PLAINTEXT://127.0.0.1:9091", {}, "no SASL yet"),
+        ("HTTP://0.0.0.0:9091", {}, None),
+    ],
+)
+def test_records_are_for_this_machine_or_for_whoever_shows_a_certificate(
+    listeners: str, more: dict[str, str], message: str | None
+) -> None:
+    if message is None:
+        check_listeners(config(listeners=listeners, **more))
+        return
+    with pytest.raises(ConfigError, match=message):
+        check_listeners(config(listeners=listeners, **more))
+    if "SASL" not in listeners:
+        check_listeners(config(listeners=listeners, **more), is_insecure=True)
 
 
 def test_the_listener_of_the_brokers_among_themselves_must_be_one_of_theirs() -> None:
@@ -282,6 +413,6 @@ def test_the_listener_of_the_brokers_among_themselves_must_be_one_of_theirs() ->
     }
     registered = msgspec.json.decode(registration_for(broker_config_for(properties), 0))
     assert (registered["host"], registered["port"]) == ("127.0.0.1", 8081)
-    assert registered["endpoints"] == ["HTTP://127.0.0.1:8081", "BROKERS://broker1.cluster:9090"]
+    assert registered["klamm_endpoints"] == ["HTTP://127.0.0.1:8081", "BROKERS://broker1.cluster:9090"]
     with pytest.raises(ConfigError, match=r"inter\.broker\.listener\.name: none of the listeners is named OTHERS"):
         broker_config_for({**properties, "inter.broker.listener.name": "OTHERS"})

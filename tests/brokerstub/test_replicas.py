@@ -1,4 +1,4 @@
-"""What a broker believes of its own replicas, code by code (reference: kafka-controller.md, 8.4)."""
+"""What a broker believes of its own replicas, code by code."""
 
 from __future__ import annotations
 
@@ -8,11 +8,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from brokerstub.parts import pieces
-from brokerstub.replica_log import ReplicaLog
+from brokerstub.log_dirs import ReplicaLog
+from brokerstub.multipart_lists import pieces
 from brokerstub.replicas import Replica, Replicas, SetAside, Taken
 from controller.core.codes import Code
-from controller.wire import AlteredRow, PartitionRow, StopRow, TopicStops
+from controller.wire.bodies import (
+    AlteredRow,
+    PartitionRow,
+    StopRow,
+    TopicStops,
+)
 from tests.brokerstub.support import row, topic
 
 KEY = ("id-orders", 0)

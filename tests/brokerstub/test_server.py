@@ -12,16 +12,21 @@ import pytest
 from structlog.testing import capture_logs
 
 from brokerstub.replicas import SetAside
-from controller import wire
 from controller.core.codes import Code
-from controller.http import HttpClient
-from controller.wire import StatesRequest, StopReplicaRequest, StopRow, TopicStops
+from controller.wire import bodies
+from controller.wire.bodies import (
+    StatesRequest,
+    StopReplicaRequest,
+    StopRow,
+    TopicStops,
+)
+from controller.wire.client import HttpClient
 from tests.brokerstub.cluster import JSON, OBEYED, WALL_MS, Controller, Node, serving
 from tests.brokerstub.support import broker, fetch, row, topic
 
 ROWS = StatesRequest(topics=[topic(row(epoch=3))])
 KEY = ("id-orders", 0)
-CONTROLLERS = (wire.LEADER_AND_ISR, wire.UPDATE_METADATA, wire.STOP_REPLICA)
+CONTROLLERS = (bodies.LEADER_AND_ISR, bodies.UPDATE_METADATA, bodies.STOP_REPLICA, bodies.DESCRIBE_TOPICS)
 
 
 class Peer:
@@ -55,13 +60,15 @@ async def peer(tmp_path: Path) -> AsyncIterator[Peer]:
 
 @pytest.mark.parametrize("path", CONTROLLERS)
 async def test_an_older_controller_epoch_is_refused_whatever_it_asks(peer: Peer, path: str) -> None:
-    """S6: the highest epoch seen counts for all three requests, and over incarnations."""
+    """S6: the highest epoch seen counts for all of them, and over incarnations."""
     peer.controller.epoch = 7
     assert await peer.tell(peer.node, path, {}) == OBEYED
     peer.node.broker.begin(101)
     peer.controller.epoch = 6
     for other in CONTROLLERS:
         assert await peer.tell(peer.node, other, {}) == (200, Code.STALE_CONTROLLER_EPOCH, [])
+    _, said = await peer.post(bodies.LEADER_AND_ISR, bodies.encode(ROWS), Klamm_Broker_Epoch="101")
+    assert said["controller_epoch"] == 7, "so that the next one claims above it"
     assert peer.node.broker.controller_epoch == 7
 
 
@@ -83,66 +90,66 @@ async def test_a_request_for_an_incarnation_not_known_yet_is_to_be_sent_again(pe
 
 
 async def test_a_stop_meant_for_the_previous_life_leaves_the_new_one_alone(peer: Peer) -> None:
-    await peer.tell(peer.node, wire.LEADER_AND_ISR, ROWS)
+    await peer.tell(peer.node, bodies.LEADER_AND_ISR, ROWS)
     peer.node.broker.begin(200)
-    await peer.tell(peer.node, wire.LEADER_AND_ISR, ROWS)
+    await peer.tell(peer.node, bodies.LEADER_AND_ISR, ROWS)
     stop = StopReplicaRequest([TopicStops("orders", "id-orders", [StopRow(0, 3, True)])])
-    assert await peer.tell(peer.node, wire.STOP_REPLICA, stop, epoch=100) == (200, Code.STALE_BROKER_EPOCH, [])
+    assert await peer.tell(peer.node, bodies.STOP_REPLICA, stop, epoch=100) == (200, Code.STALE_BROKER_EPOCH, [])
     assert KEY in peer.node.broker.replicas.told
-    assert await peer.tell(peer.node, wire.STOP_REPLICA, stop) == OBEYED
+    assert await peer.tell(peer.node, bodies.STOP_REPLICA, stop) == OBEYED
     assert KEY not in peer.node.broker.replicas.held
 
 
 async def test_a_request_that_comes_after_later_ones_changes_nothing(peer: Peer) -> None:
     """Its sender gave it up and sent all anew; S28."""
-    await peer.tell(peer.node, wire.LEADER_AND_ISR, ROWS, event="7-20")
+    await peer.tell(peer.node, bodies.LEADER_AND_ISR, ROWS, event="7-20")
     stop = StopReplicaRequest([TopicStops("orders", "id-orders", [StopRow(0, -2, True)])])
-    assert await peer.tell(peer.node, wire.STOP_REPLICA, stop, event="7-21") == OBEYED
+    assert await peer.tell(peer.node, bodies.STOP_REPLICA, stop, event="7-21") == OBEYED
     refused = (200, Code.INVALID_REQUEST, [])
-    assert await peer.tell(peer.node, wire.LEADER_AND_ISR, ROWS, event="7-20") == refused
-    assert await peer.tell(peer.node, wire.UPDATE_METADATA, ROWS, event="7-9") == refused
+    assert await peer.tell(peer.node, bodies.LEADER_AND_ISR, ROWS, event="7-20") == refused
+    assert await peer.tell(peer.node, bodies.UPDATE_METADATA, ROWS, event="7-9") == refused
     assert (peer.node.broker.replicas.held, list(peer.node.broker.metadata.topic_names)) == ({}, [])
-    assert await peer.tell(peer.node, wire.UPDATE_METADATA, ROWS, event="8-1") == OBEYED
+    assert await peer.tell(peer.node, bodies.UPDATE_METADATA, ROWS, event="8-1") == OBEYED
     peer.node.broker.begin(200)
-    assert await peer.tell(peer.node, wire.LEADER_AND_ISR, ROWS, event="7-1") == OBEYED
+    assert await peer.tell(peer.node, bodies.LEADER_AND_ISR, ROWS, event="7-1") == OBEYED
 
 
 async def test_an_attempt_that_comes_after_a_later_one_about_the_same_event_changes_nothing(peer: Peer) -> None:
     """A full list came late and brought a replica back that the next request had deleted (SEED=181219515)."""
     full = StatesRequest(full=True, topics=ROWS.topics)
-    assert await peer.tell(peer.node, wire.LEADER_AND_ISR, full, event="7-20", sequence=4) == OBEYED
+    assert await peer.tell(peer.node, bodies.LEADER_AND_ISR, full, event="7-20", sequence=4) == OBEYED
     stop = StopReplicaRequest([TopicStops("orders", "id-orders", [StopRow(0, 3, True)])])
-    assert await peer.tell(peer.node, wire.STOP_REPLICA, stop, event="7-20", sequence=6) == OBEYED
+    assert await peer.tell(peer.node, bodies.STOP_REPLICA, stop, event="7-20", sequence=6) == OBEYED
     refused = (200, Code.INVALID_REQUEST, [])
-    assert await peer.tell(peer.node, wire.LEADER_AND_ISR, full, event="7-20", sequence=4) == refused
+    assert await peer.tell(peer.node, bodies.LEADER_AND_ISR, full, event="7-20", sequence=4) == refused
     assert KEY not in peer.node.broker.replicas.held
 
 
 async def test_only_refused_partitions_are_answered(peer: Peer) -> None:
-    assert await peer.tell(peer.node, wire.LEADER_AND_ISR, ROWS) == OBEYED
+    assert await peer.tell(peer.node, bodies.LEADER_AND_ISR, ROWS) == OBEYED
     older = StatesRequest(topics=[topic(row(0, epoch=2), row(1), row(2, replicas=(2, 3)))])
-    assert await peer.tell(peer.node, wire.LEADER_AND_ISR, older) == (200, 0, [(0, 11), (2, 3)])
+    assert await peer.tell(peer.node, bodies.LEADER_AND_ISR, older) == (200, 0, [(0, 11), (2, 3)])
 
 
 async def test_a_full_list_takes_effect_with_its_last_part(peer: Peer) -> None:
-    await peer.tell(peer.node, wire.LEADER_AND_ISR, ROWS)
+    await peer.tell(peer.node, bodies.LEADER_AND_ISR, ROWS)
     first = StatesRequest(full=True, part=1, parts=2, topics=[topic(row(1))])
     last = StatesRequest(full=True, part=2, parts=2, topics=[topic(row(2), row(3, replicas=(2,)))])
-    assert await peer.tell(peer.node, wire.LEADER_AND_ISR, last) == (200, Code.INVALID_REQUEST, [])
-    assert await peer.tell(peer.node, wire.LEADER_AND_ISR, first) == OBEYED
+    assert await peer.tell(peer.node, bodies.LEADER_AND_ISR, last) == (200, Code.INVALID_REQUEST, [])
+    assert await peer.tell(peer.node, bodies.LEADER_AND_ISR, first) == OBEYED
     assert set(peer.node.broker.replicas.told) == {KEY}
     for _ in range(2):  # the answer was lost: the last part again
-        assert await peer.tell(peer.node, wire.LEADER_AND_ISR, last) == (200, 0, [(3, 3)])
+        assert await peer.tell(peer.node, bodies.LEADER_AND_ISR, last) == (200, 0, [(3, 3)])
     replicas = peer.node.broker.replicas
     assert (set(replicas.told), set(replicas.strays)) == ({("id-orders", 1), ("id-orders", 2)}, {KEY})
 
 
 async def test_strays_are_kept_with_reason_and_time_and_logged_once(peer: Peer, tmp_path: Path) -> None:
     """After KAFKA-15605 (M93)."""
-    await peer.tell(peer.node, wire.LEADER_AND_ISR, ROWS)
+    await peer.tell(peer.node, bodies.LEADER_AND_ISR, ROWS)
     with capture_logs() as logged:
         for _ in range(2):
-            await peer.tell(peer.node, wire.LEADER_AND_ISR, StatesRequest(full=True))
+            await peer.tell(peer.node, bodies.LEADER_AND_ISR, StatesRequest(full=True))
     assert [(one["replicas"], one["of"]) for one in logged if one["event"] == "strays.set_aside"] == [
         (1, ["orders-0 (id-orders)"])
     ]
@@ -153,7 +160,7 @@ async def test_strays_are_kept_with_reason_and_time_and_logged_once(peer: Peer, 
 
 
 async def test_replicas_and_their_log_ids_survive_the_process(peer: Peer, tmp_path: Path) -> None:
-    await peer.tell(peer.node, wire.LEADER_AND_ISR, ROWS)
+    await peer.tell(peer.node, bodies.LEADER_AND_ISR, ROWS)
     held = dict(peer.node.broker.replicas.held)
     again = Node(1, tmp_path / "broker-1", peer.http, lambda: 0)
     assert again.broker.replicas.held == held
@@ -164,10 +171,10 @@ async def test_replicas_and_their_log_ids_survive_the_process(peer: Peer, tmp_pa
 
 
 async def test_each_request_of_a_controller_leaves_one_line(peer: Peer) -> None:
-    await peer.tell(peer.node, wire.UPDATE_METADATA, StatesRequest(full=True, brokers=[broker(1), broker(2)]))
-    await peer.tell(peer.node, wire.LEADER_AND_ISR, StatesRequest(topics=[topic(row(), row(1, replicas=(2,)))]))
-    await peer.tell(peer.node, wire.STOP_REPLICA, StopReplicaRequest(), epoch=99)
-    await peer.post(wire.FETCH, b"{}")
+    await peer.tell(peer.node, bodies.UPDATE_METADATA, StatesRequest(full=True, brokers=[broker(1), broker(2)]))
+    await peer.tell(peer.node, bodies.LEADER_AND_ISR, StatesRequest(topics=[topic(row(), row(1, replicas=(2,)))]))
+    await peer.tell(peer.node, bodies.STOP_REPLICA, StopReplicaRequest(), epoch=99)
+    await peer.post(bodies.FETCH, b"{}")
     assert [line.reason for line in peer.node.lines] == [
         "update-metadata: 0 topics, 2 brokers, part 1 of 1 of a full list",
         "leader-and-isr: 2 partitions, 1 refused",
@@ -179,7 +186,7 @@ async def test_each_request_of_a_controller_leaves_one_line(peer: Peer) -> None:
     assert line.took_ms is not None
 
 
-@pytest.mark.parametrize("path", [*CONTROLLERS, wire.FETCH])
+@pytest.mark.parametrize("path", [*CONTROLLERS, bodies.FETCH])
 @pytest.mark.parametrize(
     "body", [b"", b"[]", b'{"topics":7}', b"\xff", b'{"topics":["\xff"]}', b"[" * 100_000, b'{"topics":[{}]}']
 )
@@ -199,28 +206,28 @@ async def test_headers_of_a_controller_are_checked(peer: Peer, header: str, valu
 
 @pytest.mark.parametrize("sender", ["", "2", "2 x", "2 200 1", "-2 200"])
 async def test_the_sender_of_a_fetch_is_checked(peer: Peer, sender: str) -> None:
-    assert (await peer.post(wire.FETCH, b"{}", Klamm_Sender=sender))[0] == 400
+    assert (await peer.post(bodies.FETCH, b"{}", Klamm_Sender=sender))[0] == 400
 
 
 async def test_a_body_may_have_8_mib_and_no_more(peer: Peer) -> None:
     limit = 8 * 1024 * 1024
-    assert (await peer.post(wire.UPDATE_METADATA, b"{" + b" " * (limit - 2) + b"}"))[0] == 200
-    status, problem = await peer.post(wire.UPDATE_METADATA, b"{" + b" " * limit + b"}")
+    assert (await peer.post(bodies.UPDATE_METADATA, b"{" + b" " * (limit - 2) + b"}"))[0] == 200
+    status, problem = await peer.post(bodies.UPDATE_METADATA, b"{" + b" " * limit + b"}")
     assert (status, problem["code"]) == (413, "BODY_TOO_LARGE")
 
 
 async def test_a_fetch_by_an_incarnation_that_is_over_is_refused(peer: Peer) -> None:
-    await peer.tell(peer.node, wire.UPDATE_METADATA, StatesRequest(brokers=[broker(2, 250)]))
-    body = wire.encode(fetch((0, 3)))
-    assert (await peer.post(wire.FETCH, body))[1]["error_code"] == Code.STALE_BROKER_EPOCH
-    assert (await peer.post(wire.FETCH, body, Klamm_Sender="2 250"))[1]["error_code"] == Code.NONE
+    await peer.tell(peer.node, bodies.UPDATE_METADATA, StatesRequest(brokers=[broker(2, 250)]))
+    body = bodies.encode(fetch((0, 3)))
+    assert (await peer.post(bodies.FETCH, body))[1]["error_code"] == Code.STALE_BROKER_EPOCH
+    assert (await peer.post(bodies.FETCH, body, Klamm_Sender="2 250"))[1]["error_code"] == Code.NONE
 
 
 async def test_before_it_is_registered_a_broker_answers_503(peer: Peer, tmp_path: Path) -> None:
     node = Node(2, tmp_path / "broker-2", peer.http, lambda: 0)
     async with serving(node.app()) as node.port:
         unregistered = Peer(node, peer.http)
-        for path in (*CONTROLLERS, wire.FETCH):
+        for path in (*CONTROLLERS, bodies.FETCH):
             assert (await unregistered.post(path, b"{}"))[0] == 503
     node.broker.close()
 
@@ -236,7 +243,7 @@ async def test_a_disk_that_fails_ends_the_broker(peer: Peer, full_disk: FileIO) 
     peer.node.broker.close()
     peer.node.broker._dirs._logs[0]._file = full_disk
     for _ in range(2):
-        assert (await peer.post(wire.LEADER_AND_ISR, wire.encode(ROWS)))[0] == 503
+        assert (await peer.post(bodies.LEADER_AND_ISR, bodies.encode(ROWS)))[0] == 503
     with pytest.raises(ExceptionGroup) as raised:
         await peer.node.broker.run()
     assert raised.group_contains(OSError)

@@ -9,7 +9,7 @@ import pytest
 from brokerstub.fetch import Following
 from brokerstub.sessions import SESSIONS_MAX, Moved, Sessions
 from controller.core.codes import Code
-from controller.wire import FetchAnswer, FetchRequest, FetchRow
+from controller.wire.bodies import FetchAnswer, FetchRequest, FetchRow
 from tests.brokerstub.support import fetch
 
 KEYS = [("id-orders", partition) for partition in range(5)]

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from brokerstub.shutdown import Seat, hand_over
-from controller import wire
-from controller.config import BrokerConfig
+from controller.base.config import BrokerConfig
 from controller.core.codes import Code
-from controller.http import NoAnswerError
-from controller.signing import Incarnation, Signer
-from controller.wire import ControlledShutdownAnswer, RemainingPartition
+from controller.wire import bodies
+from controller.wire.bodies import ControlledShutdownAnswer, RemainingPartition
+from controller.wire.client import NoAnswerError
+from controller.wire.signing import Incarnation, Signer
 
 CONFIG = BrokerConfig(
     broker_id=3,
@@ -22,9 +22,9 @@ CONFIG = BrokerConfig(
     controller_socket_timeout_ms=7,
 )
 OWN = Incarnation(3, 300)
-DONE = (200, wire.encode(ControlledShutdownAnswer()))
-LEFT = (200, wire.encode(ControlledShutdownAnswer(Code.NONE, [RemainingPartition("orders", 0)])))
-MOVED = (200, wire.encode(ControlledShutdownAnswer(Code.NOT_CONTROLLER)))
+DONE = (200, bodies.encode(ControlledShutdownAnswer()))
+LEFT = (200, bodies.encode(ControlledShutdownAnswer(Code.NONE, [RemainingPartition("orders", 0)])))
+MOVED = (200, bodies.encode(ControlledShutdownAnswer(Code.NOT_CONTROLLER)))
 
 Answer = tuple[int, bytes] | Exception
 
@@ -37,7 +37,7 @@ class Controllers:
         self.asked: list[str] = []
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], timeout_ms: int) -> tuple[int, bytes]:
-        assert (body, headers[wire.SENDER], timeout_ms) == (b"{}", "3 300", 7)
+        assert (body, headers[bodies.SENDER], timeout_ms) == (b"{}", "3 300", 7)
         self.asked.append(url)
         answer = self.answers.pop(0)
         if isinstance(answer, Exception):

@@ -5,10 +5,8 @@ Pictures go to `var/screenshots`: artefacts to be looked at by people. Nothing h
 
 from __future__ import annotations
 
-import asyncio
 import re
 import shutil
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,9 +15,11 @@ from typing import Any, Final
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Page, async_playwright
 
+from tests.waiting import until
+
 COMMANDS: Final = ("chromium", "chromium-browser", "google-chrome")
 PICTURES: Final = Path(__file__).parents[2] / "var" / "screenshots"
-DEADLINE_MS: Final = 15_000
+DEADLINE_MS: Final = 60_000
 POLL_S: Final = 0.03
 GRAVE: Final = ("serious", "critical")
 
@@ -37,12 +37,9 @@ class Visit:
         page.on("pageerror", lambda error: self.complaints.append(str(error)))
         page.on("request", lambda request: self.urls.append(request.url))
 
-    async def until(self, expression: str, timeout_s: float = DEADLINE_MS / 1_000) -> None:
+    async def until(self, expression: str) -> None:
         """Until a JavaScript expression is true. Asked from here: the page's policy lets it evaluate no text."""
-        deadline = time.monotonic() + timeout_s
-        while not await self.page.evaluate(expression):
-            assert time.monotonic() < deadline, f"not within {timeout_s} s: {expression}; {self.complaints}"
-            await asyncio.sleep(POLL_S)
+        await until(lambda: self.page.evaluate(expression), f"{expression}; {self.complaints}", poll_s=POLL_S)
 
     async def text(self, selector: str) -> str:
         return (await self.page.locator(selector).first.inner_text()).strip()

@@ -14,6 +14,7 @@ from typing import Any
 import click
 
 from tests.browser.pages import Visit, a_visit
+from tests.waiting import DEADLINE_S
 
 DOCS = Path(__file__).parents[2] / "docs"
 SIZE = {"width": 1400, "height": 1120}
@@ -22,7 +23,7 @@ SECONDS = 60
 
 async def asked(url: str) -> Any:
     def get() -> Any:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
             return json.load(answer)
 
     return await asyncio.to_thread(get)
@@ -30,11 +31,11 @@ async def asked(url: str) -> Any:
 
 async def see_a_failover(visit: Visit, controller: int) -> None:
     await visit.page.get_by_role("button", name=f"Kill broker {controller}").click()
-    await visit.until("document.querySelectorAll('#stopwatch .laps .over').length === 7", timeout_s=SECONDS)
+    await visit.until("document.querySelectorAll('#stopwatch .laps .over').length === 7")
     seen = "document.querySelector('.card.gone') !== null && document.querySelector('#live .on') !== null"
     listed = "document.querySelector('#failovers').textContent.includes('noticed after')"
     charted = "document.querySelector('#charts').textContent.includes('at most 6')"
-    await visit.until(f"{seen} && {listed} && {charted}", timeout_s=SECONDS)
+    await visit.until(f"{seen} && {listed} && {charted}")
 
 
 async def take(url: str) -> None:
@@ -48,11 +49,11 @@ async def take(url: str) -> None:
             await visit.until("document.querySelector('#live .on') !== null")
         await see_a_failover(light, controller)
         await light.page.screenshot(path=DOCS / "dashboard.png")
-        await dark.until("document.querySelector('.state.bad') !== null", timeout_s=SECONDS)
+        await dark.until("document.querySelector('.state.bad') !== null")
         await dark.page.locator("#machines").scroll_into_view_if_needed()
         await dark.page.screenshot(path=DOCS / "state-machines.png")
         await light.page.get_by_role("button", name=f"Start broker {controller}").click()
-        await light.until("document.querySelector('#verdict strong').textContent === 'Healthy'", timeout_s=SECONDS)
+        await light.until("document.querySelector('#verdict strong').textContent === 'Healthy'")
         assert light.complaints == dark.complaints == []
 
 

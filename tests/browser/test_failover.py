@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import time
 import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from brokerstub.lab.zookeeper import free_port
+from brokerstub.lab.ports import free_port
 from tests.browser.pages import Visit, a_visit
 from tests.lab_support import free_port_base
+from tests.waiting import DEADLINE_S
 
 pytestmark = [pytest.mark.chromium, pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(180)]
 
-SHOWN_WITHIN_MS = 2_000
 PARTITIONS = 6
 
 
@@ -39,7 +38,7 @@ async def klamm(*words: str) -> None:
 async def a_lab(var: Path) -> AsyncIterator[int]:
     """Three brokers on a ZooKeeper; yields the port base."""
     port_base = free_port_base(3)
-    ports = ("--port-base", str(port_base), "--zookeeper-port", str(free_port()))
+    ports = ("--port-base", str(port_base), "--zookeeper-port", str(free_port()), "--no-records")
     await klamm("up", "--var", str(var), *ports)
     try:
         yield port_base
@@ -49,7 +48,7 @@ async def a_lab(var: Path) -> AsyncIterator[int]:
 
 async def asked(url: str) -> Any:
     def get() -> Any:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
             return json.load(answer)
 
     return await asyncio.to_thread(get)
@@ -74,17 +73,15 @@ async def test_a_visitor_kills_brokers_and_sees_what_happens_as_it_happens(tmp_p
         await create_a_topic(visit)
 
         await page.get_by_role("button", name=f"Kill broker {victim}").click()
-        await visit.until("document.querySelector('.card.gone') !== null", timeout_s=30)
-        seen_at_ms = time.time() * 1_000
-        [line] = logged(var, controller, kind="broker", broker_id=victim, target="gone")
-        assert seen_at_ms - line["at_ms"] < SHOWN_WITHIN_MS
+        await visit.until("document.querySelector('.card.gone') !== null")
+        assert len(logged(var, controller, kind="broker", broker_id=victim, target="gone")) == 1
         assert await visit.text(".card.gone h3") == f"Broker {victim}"
         await visit.until(f"document.querySelectorAll('.matrix-row.under-replicated').length === {PARTITIONS}")
         await visit.picture("broker-killed")
         assert visit.complaints == []
 
         await page.get_by_role("button", name=f"Start broker {victim}").click()
-        await visit.until("document.querySelector('#verdict strong').textContent === 'Healthy'", timeout_s=30)
+        await visit.until("document.querySelector('#verdict strong').textContent === 'Healthy'")
         await page.get_by_role("button", name=f"Break disk broker {victim}").click()
         await page.get_by_text("bad disk", exact=True).wait_for()
         await page.get_by_role("button", name=f"Mend disk broker {victim}").click()
@@ -114,8 +111,8 @@ async def watch_a_failover(visit: Visit, controller: int) -> None:
     await visit.until("document.querySelector('#stopwatch .running') !== null")
     await visit.picture("failover-running", is_whole=False)
     moved = f"document.querySelector('.card.seat h3').textContent !== 'Broker {controller}'"
-    await visit.until(f"document.querySelector('.card.seat') !== null && {moved}", timeout_s=30)
-    await visit.until("document.querySelectorAll('#stopwatch .laps .over').length === 7", timeout_s=30)
+    await visit.until(f"document.querySelector('.card.seat') !== null && {moved}")
+    await visit.until("document.querySelectorAll('#stopwatch .laps .over').length === 7")
     laps = await visit.page.locator(".laps li").all_inner_texts()
     assert [lap.split()[0] for lap in laps] == [
         "noticed", "claimed", "loaded", "decided", "committed", "told", "acknowledged",

@@ -11,15 +11,23 @@ from urllib.parse import urlsplit
 import pytest
 from aiohttp import web
 
-from controller.chronicle import Chronicle
-from controller.core.lines import Line
 from controller.core.model import Assignment
-from controller.daemon import TermRecord
-from controller.wire import BrokerEntry
+from controller.core.project.lines import Line
+from controller.statelog.recent_lines import RecentLines
+from controller.term.daemon import TermRecord
+from controller.wire.bodies import BrokerEntry
+from tests.api.api_support import (
+    Door,
+    View,
+    a_broker,
+    a_row,
+    a_topic,
+    reserved,
+    served,
+)
 from tests.browser.pages import Visit, a_visit
 from tests.builders import a_cluster
-from tests.shell.api_support import Door, View, a_broker, a_row, a_topic, reserved, served
-from tests.shell.deciding_support import BelievedView, DecidingDoor
+from tests.support.deciding_support import BelievedView, DecidingDoor
 
 pytestmark = pytest.mark.chromium
 
@@ -44,8 +52,8 @@ TERMS = [
 @asynccontextmanager
 async def a_page(view: View, door: Door, **given: Any) -> AsyncIterator[Visit]:
     """The page, loaded, live, and in the end without a complaint and with no stranger asked."""
-    if door.chronicle is None:
-        door.chronicle = Chronicle(door.controller_epoch or 0)
+    if door.recent_lines is None:
+        door.recent_lines = RecentLines(door.controller_epoch or 0)
     door.terms = door.terms or list(TERMS)
     door.cluster = door.cluster or a_cluster(live=(1,))
     async with a_visit(**given) as visit, served(view, door) as url:
@@ -54,7 +62,7 @@ async def a_page(view: View, door: Door, **given: Any) -> AsyncIterator[Visit]:
         yield visit
         assert visit.complaints == []
         assert visit.strangers(urlsplit(url).netloc) == []
-        door.chronicle.close()
+        door.recent_lines.close()
 
 
 def a_line(number: int, **more: object) -> Line:
@@ -72,17 +80,19 @@ async def test_a_dead_broker_stays_and_an_event_shows_without_reloading() -> Non
         assert await visit.text(".card.seat h3") == "Broker 1"
         assert await visit.text("#verdict strong") == "Degraded"
         await visit.until(f"{SHOWN} === '1 partition'")
-        assert door.chronicle is not None
+        assert door.recent_lines is not None
         view.put(a_topic("payments", a_row(0, 2, [2], [2])))
-        door.chronicle.accept([a_line(0, topic="payments", target="OnlinePartition", leader=2, isr=(2,), reason="new")])
-        await visit.until(f"{SHOWN} === '2 partitions' && {EVENTS}.includes('payments-0 is led by 2')", timeout_s=2)
+        door.recent_lines.accept(
+            [a_line(0, topic="payments", target="OnlinePartition", leader=2, isr=(2,), reason="new")]
+        )
+        await visit.until(f"{SHOWN} === '2 partitions' && {EVENTS}.includes('payments-0 is led by 2')")
 
 
 async def test_names_are_shown_as_text_whatever_they_say() -> None:
     view, door = View(a_topic(HOSTILE, a_row(0, 1, [1], [1]))), Door()
     async with a_page(view, door) as visit:
-        assert door.chronicle is not None
-        door.chronicle.accept(
+        assert door.recent_lines is not None
+        door.recent_lines.accept(
             [a_line(0, topic=HOSTILE, target="OfflinePartition", leader=-1, isr=(1,), reason=HOSTILE)]
         )
         await visit.until(f"{EVENTS}.includes('onerror')")
@@ -226,7 +236,7 @@ async def test_a_cluster_that_wants_a_token_is_given_it_once() -> None:
         return response
 
     door, view = Door(), View(a_topic("orders", a_row(0, 1, [1], [1])))
-    door.chronicle, door.cluster = Chronicle(4), a_cluster(live=(1,))
+    door.recent_lines, door.cluster = RecentLines(4), a_cluster(live=(1,))
     bound = reserved()
     async with a_visit() as visit, served(view, door, bound=bound, extra=[web.middleware(guarded)]) as url:
         await visit.page.goto(url)
@@ -239,7 +249,7 @@ async def test_a_cluster_that_wants_a_token_is_given_it_once() -> None:
         await visit.until(IS_LIVE)  # the stream carries it too
         assert await visit.page.evaluate("document.querySelector('#token').open") is False
         assert await visit.page.evaluate("[sessionStorage.getItem('token'), localStorage.length]") == ["sesame", 0]
-        door.chronicle.close()
+        door.recent_lines.close()
         await asyncio.sleep(0)
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sparkjobs.answers.local import Answers, answers_for
-from sparkjobs.bundle import bundle_of, silver_of
+from sparkjobs.commands.inputs import inputs_of, silver_of
+from sparkjobs.engine.local.answers import Answers, answers_for
 from sparkjobs.report.accounting import Input
 from sparkjobs.report.write import quoting, write_report
 from tests.browser.pages import PICTURES, Visit, a_visit
@@ -21,7 +21,7 @@ HOSTILE = "<img src=x onerror=\"document.title='obeyed'\"><script>document.title
 
 
 def report_of(logs: Path, out: Path, cluster: str = "shop") -> Path:
-    bundle = bundle_of([str(logs)], cluster, [], None)
+    bundle = inputs_of([str(logs)], cluster, [], None)
     silver = silver_of(bundle)
     answers: Answers = answers_for(silver.ingested.events)
     read = Input(silver.ingested.counts, silver.ingested.quarantine, silver.skew)

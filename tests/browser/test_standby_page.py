@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from controller.wire import BrokerEntry
+from controller.wire.bodies import BrokerEntry
+from tests.api.api_support import (
+    Door,
+    View,
+    a_row,
+    a_topic,
+    served,
+)
 from tests.browser.pages import a_visit
-from tests.shell.api_support import Door, View, a_row, a_topic, served
 
 pytestmark = pytest.mark.chromium
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from brokerstub.lab.zookeeper import ZooKeeperServer, free_port
+from brokerstub.lab.ports import free_port
+from brokerstub.lab.zookeeper import ZooKeeperServer
 from tests.contract.labs import FakeLab, Lab, RealLab, real_lab
 from tests.contract.simulated import SimLab, sim_lab
 

@@ -7,30 +7,44 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import time
+import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
+from kazoo.client import KazooClient
+from kazoo.security import ACL, Id
+
 from brokerstub.lab.zk_proxy import ZooKeeperProxy
-from controller import zk
-from controller.zk_model import SessionState, ZooKeeper
+from controller.zookeeper import client as zk
+from controller.zookeeper.port import SessionState, ZooKeeper
+from tests.fakes.acls import ADMIN, Grant, grant_to
 from tests.fakes.zookeeper import FakeClient, FakeZooKeeper
+from tests.waiting import until
+
+#: who sets ACLs on the real server, and may do that afterwards
+_ADMIN = "digest:admin:of the lab"
 
 _numbers = itertools.count(1)
 
 
-async def eventually(is_so: Callable[[], bool], timeout_s: float = 8.0) -> None:
-    """Wait for a condition; fail when it does not come."""
-    async with asyncio.timeout(timeout_s):
-        while not is_so():  # noqa: ASYNC110 - the condition is anything, nobody sets an event for it
-            await asyncio.sleep(0.005)
+class InOrder(random.Random):
+    """Servers are tried in the order given."""
+
+    def sample(self, population: Any, k: int, *, counts: Any = None) -> list[Any]:
+        return list(population)[:k]
+
+
+async def eventually(is_so: Callable[[], bool]) -> None:
+    """Wait for a condition."""
+    await until(is_so, "what the test waits for", poll_s=0.005)
 
 
 async def stays(is_so: Callable[[], object], for_s: float) -> None:
     """See that something does not happen: the condition holds all the time."""
-    end_at = time.monotonic() + for_s
-    while time.monotonic() < end_at:
+    loop = asyncio.get_running_loop()
+    end_at = loop.time() + for_s
+    while loop.time() < end_at:
         assert is_so()
         await asyncio.sleep(0.005)
 
@@ -40,6 +54,9 @@ class Lab(Protocol):
 
     async def connect(self, **options: Any) -> ZooKeeper:
         """A client of its own session, below the test's chroot if no other is given."""
+
+    async def set_acl(self, path: str, *grants: Grant) -> None:
+        """By somebody who may, whatever it says. Without the chroot."""
 
     def cut(self, client: ZooKeeper) -> None:
         """The connection breaks, new ones are refused."""
@@ -67,6 +84,9 @@ class FakeLab:
 
     async def connect(self, **options: Any) -> FakeClient:
         return await self.server.connect(**{"chroot": self.chroot, **options})
+
+    async def set_acl(self, path: str, *grants: Grant) -> None:
+        self.server.set_acl(self.chroot + path, *grants)
 
     def cut(self, client: ZooKeeper) -> None:
         self.server.disconnect(_fake(client))
@@ -111,13 +131,25 @@ class RealLab:
 
     async def connect(self, **options: Any) -> ZooKeeper:
         proxy = await self.proxy()
-        given = {"chroot": self.chroot, "session_timeout_ms": 4000, "connect_timeout_ms": 5000, **options}
+        given = {"chroot": self.chroot, "session_timeout_ms": 4000, "connect_timeout_ms": 60_000, **options}
         client = await zk.connect([("127.0.0.1", proxy.port)], **given)
         self._clients.append((client, proxy))
         return client
 
     def proxy_of(self, client: ZooKeeper) -> ZooKeeperProxy:
         return next(proxy for each, proxy in self._clients if each is client)
+
+    async def set_acl(self, path: str, *grants: Grant) -> None:
+        acl = [ACL(grant.perms, Id(grant.scheme, grant.id)) for grant in (*grants, grant_to(_ADMIN, ADMIN))]
+
+        def act() -> None:
+            admin = KazooClient(f"127.0.0.1:{self.server[1]}", auth_data=[tuple(_ADMIN.split(":", 1))])
+            admin.start()
+            admin.set_acls(self.chroot + path, acl)
+            admin.stop()
+            admin.close()
+
+        await asyncio.to_thread(act)
 
     def cut(self, client: ZooKeeper) -> None:
         self.proxy_of(client).cut()
@@ -149,7 +181,7 @@ class RealLab:
 @asynccontextmanager
 async def real_lab(server: tuple[str, int]) -> AsyncIterator[RealLab]:
     lab = RealLab(server)
-    admin = await zk.connect([server], session_timeout_ms=4000, connect_timeout_ms=5000)
+    admin = await zk.connect([server], session_timeout_ms=4000, connect_timeout_ms=60_000)
     await admin.create(lab.chroot, b"")
     await admin.close()
     try:

@@ -13,7 +13,8 @@ from contextlib import asynccontextmanager, suppress
 from random import Random
 from typing import Any, cast
 
-from controller.zk_model import ZooKeeper
+from controller.zookeeper.port import ZooKeeper
+from tests.fakes.acls import Grant
 from tests.faults.simulate.client import SimClient
 from tests.faults.simulate.loop import Clock, Process, VirtualLoop
 from tests.faults.simulate.zookeeper import TICK_S, SimZooKeeper
@@ -34,6 +35,9 @@ class SimLab:
         number = len(self.server.clients)
         given = {"chroot": self.chroot, "session_timeout_ms": 4000, **options}
         return self.server.connect_for(Process(f"client {number}", self._loop), random=Random(number), **given)
+
+    async def set_acl(self, path: str, *grants: Grant) -> None:
+        self.server.set_acl(self.chroot + path, *grants)
 
     def cut(self, client: ZooKeeper) -> None:
         _simulated(client).refuse()

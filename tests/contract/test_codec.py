@@ -9,10 +9,23 @@ from aiozk import protocol  # type: ignore[import-untyped]
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller import zk_codec as codec
-from controller.core.writes import Check, Create, Delete, Op, Set
-from controller.zk_model import Children, Node, OpResult, Stat, brief_of
-from controller.zk_watches import set_watches_for
+from controller.core.operations import (
+    Check,
+    Create,
+    Delete,
+    Op,
+    Set,
+)
+from controller.zookeeper import codec
+from controller.zookeeper.port import (
+    Children,
+    Denied,
+    Node,
+    OpResult,
+    Stat,
+)
+from controller.zookeeper.watches import set_watches_for
+from tests.fakes.tree import brief_of
 
 NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=20)
 PATHS = st.lists(NAMES, min_size=1, max_size=4).map(lambda names: "/" + "/".join(names))
@@ -112,20 +125,27 @@ def test_the_results_of_a_transaction_are_read_as_aiozk_writes_them(answers: lis
 
 @MANY
 @given(
-    st.lists(st.tuples(PATHS, st.one_of(st.none(), st.tuples(DATA, STATS, st.lists(NAMES, max_size=4)))), max_size=8)
+    st.lists(
+        st.tuples(
+            PATHS, st.one_of(st.none(), st.integers(-127, -102), st.tuples(DATA, STATS, st.lists(NAMES, max_size=4)))
+        ),
+        max_size=8,
+    )
 )
 def test_multi_reads_are_read_as_aiozk_writes_them(
-    nodes: list[tuple[str, tuple[bytes, Stat, list[str]] | None]],
+    nodes: list[tuple[str, tuple[bytes, Stat, list[str]] | int | None]],
 ) -> None:
-    absence = header(-1, -101) + (-101).to_bytes(4, "big", signed=True)
     reads = lists = b""
-    expected_nodes: list[Node | None] = []
-    expected_lists: list[Children | None] = []
+    expected_nodes: list[Node | Denied | None] = []
+    expected_lists: list[Children | Denied | None] = []
     for _, node in nodes:
-        if node is None:
-            reads, lists = reads + absence, lists + absence + absence
-            expected_nodes.append(None)
-            expected_lists.append(None)
+        if node is None or isinstance(node, int):
+            code = -101 if node is None else node
+            error = header(-1, code) + code.to_bytes(4, "big", signed=True)
+            reads, lists = reads + error, lists + error + error
+            denied = None if node is None else Denied(node, 9)
+            expected_nodes.append(denied)
+            expected_lists.append(denied)
             continue
         data, stat, names = node
         read = header(4) + rendered(protocol.GetDataResponse(data=data, stat=their_stat(stat)))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 
 import pytest
 
-from controller import zk
-from controller.zk_connection import Connection
-from controller.zk_model import (
+from controller.zookeeper import client as zk
+from controller.zookeeper.connection import Connection
+from controller.zookeeper.port import (
     NotSentError,
     OutcomeUnknownError,
     SessionLostError,
@@ -90,23 +89,6 @@ async def test_who_asks_again_and_again_lets_it_be_noticed_that_the_connection_b
 async def test_a_caller_is_told_which_servers_gave_no_session() -> None:
     with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:1 .*Connect call failed"):
         await zk.connect([("127.0.0.1", 1)], session_timeout_ms=4000, connect_timeout_ms=200)
-
-
-async def test_servers_that_refuse_are_tried_at_a_bounded_rate() -> None:
-    attempts = 0
-
-    async def refuse(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal attempts
-        attempts += 1
-        writer.transport.abort()
-
-    listener = await asyncio.start_server(refuse, "127.0.0.1", 0)
-    address = ("127.0.0.1", listener.sockets[0].getsockname()[1])
-    with pytest.raises(UnreachableError):
-        await zk.connect([address], session_timeout_ms=4000, connect_timeout_ms=1000, rng=random.Random(1))
-    listener.close()
-    await listener.wait_closed()
-    assert 6 <= attempts <= 14
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,19 @@ import time
 
 import pytest
 
-from controller.core.writes import Create, Delete, Set
-from controller.zk_model import (
+from controller.core.operations import (
+    Check,
+    Create,
+    Delete,
+    Set,
+)
+from controller.zookeeper.port import (
+    THROTTLED,
     BadVersionError,
+    Denied,
     EventKind,
     OutcomeUnknownError,
+    RefusedError,
     SessionLostError,
     SessionState,
     Stat,
@@ -119,3 +127,37 @@ async def test_a_hundred_thousand_znodes_are_no_burden() -> None:
     assert told[0] == WatchEvent(EventKind.CHANGED, paths[0])
     await asyncio.sleep(0)
     assert time.process_time() - began_at < 5
+
+
+async def test_a_refusal_that_stands_is_for_every_request_until_it_is_lifted() -> None:
+    server = FakeZooKeeper()
+    client = await server.connect()
+    await client.transact([Create("/a", b""), Create("/a/b", b""), Create("/c", b"")])
+    server.refuse("/a", -125, "set", "create", is_deep=True)
+    for _ in range(2):
+        assert (await client.transact([Set("/c", b"", -1), Set("/a/b", b"", 0)])).refused == (1, -125)
+        with pytest.raises(RefusedError) as refused:
+            await client.create("/a/d", b"")
+        assert refused.value.refusal == -125
+    assert (await client.transact([Check("/a/b", 0)])).refused is None
+    assert await client.get("/a") is not None
+    server.refuse("/a", -8)
+    assert (await client.get_many(["/a", "/a/b"]))[0] == Denied(-8, server.zxid)
+    for read in (client.get, client.exists, client.children):
+        with pytest.raises(RefusedError):
+            await read("/a")
+    assert server.commit(0, [Set("/a", b"", 0)]).refused is None  # the test itself is refused nothing
+    server.lift("/a")
+    await client.set("/a", b"", 1)
+
+
+async def test_throttling_is_said_of_whole_requests_and_of_no_operation() -> None:
+    server = FakeZooKeeper()
+    client = await server.connect()
+    await client.transact([Create("/a", b""), Create("/b", b"")])
+    server.refuse("/a", THROTTLED)
+    for call in (client.transact([Set("/b", b"", 0), Set("/a", b"", 0)]), client.get_many(["/b", "/a"])):
+        with pytest.raises(RefusedError) as refused:
+            await call
+        assert refused.value.refusal == THROTTLED
+    assert server.tree.nodes["/b"].version == 0

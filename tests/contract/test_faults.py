@@ -7,7 +7,6 @@ import random
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -15,19 +14,21 @@ from kazoo.client import KazooClient  # type: ignore[import-untyped]
 from kazoo.security import make_digest_acl  # type: ignore[import-untyped]
 
 from brokerstub.lab.zookeeper import Ensemble, ZooKeeperServer
-from controller import zk
-from controller.core.writes import Create, Set
-from controller.zk_model import EventKind, NoAuthError, OutcomeUnknownError, SessionState, WatchEvent, ZooKeeper
-from tests.contract.labs import RealLab, back, eventually, stays
+from controller.core.operations import Create, Set
+from controller.zookeeper import client as zk
+from controller.zookeeper.port import (
+    EventKind,
+    NoAuthError,
+    OutcomeUnknownError,
+    SessionState,
+    WatchEvent,
+    ZooKeeper,
+)
+from tests.contract.labs import InOrder, RealLab, back, eventually, stays
+from tests.waiting import DEADLINE_S
 
 pytestmark = pytest.mark.java
-
-
-class InOrder(random.Random):
-    """Servers are tried in the order given."""
-
-    def sample(self, population: Any, k: int, *, counts: Any = None) -> list[Any]:
-        return list(population)[:k]
+LONG_MS = 60_000  # silence would not be noticed within a test
 
 
 def told_by(client: ZooKeeper) -> list[tuple[EventKind, str]]:
@@ -40,52 +41,44 @@ def told_by(client: ZooKeeper) -> list[tuple[EventKind, str]]:
     return told
 
 
-async def test_an_answer_that_ends_in_the_middle_is_noticed_at_once(real: RealLab) -> None:
-    client = await real.connect()
+async def test_an_answer_that_ends_in_the_middle_is_noticed_by_its_end(real: RealLab) -> None:
+    client = await real.connect(session_timeout_ms=LONG_MS)
     await client.create("/a", b"x" * 10_000)
     real.proxy_of(client).close_mid_message()
-    began_at = time.monotonic()
     with pytest.raises(OutcomeUnknownError, match="in the middle of a message"):
         await client.get("/a")
     await back(client)
-    assert time.monotonic() - began_at < 0.3
+    assert real.proxy_of(client).accepted == 2
     node = await client.get("/a")
     assert node is not None
     assert len(node.data) == 10_000
 
 
-async def test_a_reset_is_noticed_at_once_and_the_connection_back_within_tens_of_milliseconds(real: RealLab) -> None:
-    client = await real.connect()
+async def test_after_a_reset_the_first_attempt_that_can_succeed_does(real: RealLab) -> None:
+    client = await real.connect(session_timeout_ms=LONG_MS)
     await client.get("/", watch=True)
-    began_at = time.monotonic()
     real.cut(client)
     await eventually(lambda: client.state is SessionState.SUSPENDED)
-    noticed_s = time.monotonic() - began_at
+    attempts = real.proxy_of(client).accepted
     real.heal(client)
-    began_at = time.monotonic()
     await back(client)
-    assert noticed_s < 0.2
-    assert time.monotonic() - began_at < 0.3
+    assert real.proxy_of(client).accepted == attempts + 1
 
 
 async def test_one_server_of_two_that_swallows_the_handshake_hangs_nobody(real: RealLab) -> None:
     frozen, good = await real.proxy(), await real.proxy()
     servers = [("127.0.0.1", frozen.port), ("127.0.0.1", good.port)]
     swallowed = frozen.swallow_handshake()
-    began_at = time.monotonic()
     client = await zk.connect(
-        servers, session_timeout_ms=4000, connect_timeout_ms=5000, chroot=real.chroot, rng=InOrder()
+        servers, session_timeout_ms=6000, connect_timeout_ms=LONG_MS, chroot=real.chroot, rng=InOrder()
     )
     assert swallowed.is_set()
-    assert time.monotonic() - began_at < 1.5
     session_id = client.session_id
     frozen.freeze()
     good.cut()
     await eventually(lambda: client.state is SessionState.SUSPENDED)
     good.heal()
-    began_at = time.monotonic()
     await back(client)
-    assert time.monotonic() - began_at < 1.5
     assert client.session_id == session_id
     await client.close()
 
@@ -97,7 +90,7 @@ async def test_a_handshake_that_was_swallowed_costs_no_session(real: RealLab) ->
     swallowed = real.proxy_of(client).swallow_handshake()
     real.cut(client)
     real.heal(client)
-    await asyncio.wait_for(swallowed.wait(), 3)
+    await asyncio.wait_for(swallowed.wait(), DEADLINE_S)
     await back(client)
     assert client.session_id == session_id
     assert await client.get("/e") is not None
@@ -107,13 +100,13 @@ async def test_a_connection_that_went_silent_is_replaced_before_the_session_expi
     silent, good = await real.proxy(), await real.proxy()
     servers = [("127.0.0.1", silent.port), ("127.0.0.1", good.port)]
     client = await zk.connect(
-        servers, session_timeout_ms=2000, connect_timeout_ms=5000, chroot=real.chroot, rng=InOrder()
+        servers, session_timeout_ms=6000, connect_timeout_ms=LONG_MS, chroot=real.chroot, rng=InOrder()
     )
     session_id, deadline = client.session_id, client.deadline
     silent.freeze()
     with pytest.raises(OutcomeUnknownError):
         await client.create("/a", b"")
-    assert client.deadline <= deadline + 0.5
+    assert client.deadline == deadline
     await back(client)
     assert client.session_id == session_id
     assert client.deadline > deadline
@@ -132,7 +125,7 @@ async def test_a_deadline_has_passed_before_the_server_expires_the_session(real:
     assert time.monotonic() > deadline == client.deadline
     assert client.state is SessionState.SUSPENDED  # it is not for the client to say that it is lost
     real.heal(client)
-    await asyncio.wait_for(client.lost(), 3)
+    await asyncio.wait_for(client.lost(), DEADLINE_S)
 
 
 async def test_a_server_killed_and_restarted_keeps_session_watches_and_ephemeral_nodes(
@@ -140,14 +133,16 @@ async def test_a_server_killed_and_restarted_keeps_session_watches_and_ephemeral
 ) -> None:
     await server.start()
     try:
-        client = await zk.connect([("127.0.0.1", server.client_port)], session_timeout_ms=6000, connect_timeout_ms=5000)
+        client = await zk.connect(
+            [("127.0.0.1", server.client_port)], session_timeout_ms=6000, connect_timeout_ms=LONG_MS
+        )
         await client.transact([Create("/a", b""), Create("/b", b"", ephemeral=True)])
         await client.get_many(["/a", "/b"])
         for path in ("/a", "/b", "/none"):
             await client.get(path, watch=True)
         told, session_id = told_by(client), client.session_id
         server.kill()
-        await eventually(lambda: client.state is SessionState.SUSPENDED, 1)
+        await eventually(lambda: client.state is SessionState.SUSPENDED)
         await server.wait()
         await server.start()
         await back(client)
@@ -174,7 +169,7 @@ async def ensemble(tmp_path: Path) -> AsyncIterator[Ensemble]:
 async def test_the_clients_of_a_killed_server_move_to_the_others_of_its_ensemble(ensemble: Ensemble) -> None:
     servers, _ = zk.parse_connect(ensemble.connect_string)
     clients = [
-        await zk.connect(servers, session_timeout_ms=6000, connect_timeout_ms=8000, rng=random.Random(seed))
+        await zk.connect(servers, session_timeout_ms=6000, connect_timeout_ms=LONG_MS, rng=random.Random(seed))
         for seed in range(6)
     ]
     for number, client in enumerate(clients):
@@ -213,7 +208,7 @@ async def test_credentials_hold_on_every_connection_and_for_watches(real: RealLa
 
     await asyncio.to_thread(protect)
     stranger, friend = await real.connect(), await real.connect(auth="digest:user:pass:word")
-    for call in (stranger.get("/secret"), stranger.get_many(["/secret"]), stranger.set("/secret", b"", 0)):
+    for call in (stranger.get("/secret"), stranger.set("/secret", b"", 0)):
         with pytest.raises(NoAuthError):
             await call
     answer = await stranger.transact([Create("/a", b""), Set("/secret", b"", 0)])
@@ -235,7 +230,7 @@ async def test_a_session_is_not_given_up_while_no_server_answers(server: ZooKeep
     await server.start()
     try:
         address = ("127.0.0.1", server.client_port)
-        client = await zk.connect([address], session_timeout_ms=2000, connect_timeout_ms=5000)
+        client = await zk.connect([address], session_timeout_ms=2000, connect_timeout_ms=LONG_MS)
         session_id = client.session_id
         server.kill()
         await server.wait()

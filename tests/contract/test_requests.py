@@ -6,8 +6,13 @@ import asyncio
 
 import pytest
 
-from controller.core.writes import Check, Create, Delete, Set
-from controller.zk_model import (
+from controller.core.operations import (
+    Check,
+    Create,
+    Delete,
+    Set,
+)
+from controller.zookeeper.port import (
     BadVersionError,
     NodeExistsError,
     NoNodeError,
@@ -16,9 +21,9 @@ from controller.zk_model import (
     SessionLostError,
     TooLargeError,
     ZooKeeper,
-    brief_of,
 )
 from tests.contract.labs import Lab
+from tests.fakes.tree import brief_of
 
 
 @pytest.fixture

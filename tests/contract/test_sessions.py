@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
-from controller.core.writes import Create, Op, Set
-from controller.guard import TermGuard
-from controller.zk_model import (
+from controller.core.operations import Create, Op, Set
+from controller.seat.guard import TermGuard
+from controller.zookeeper.port import (
     DeadlinePassedError,
     NotSentError,
     OutcomeUnknownError,
@@ -17,6 +17,7 @@ from controller.zk_model import (
     ZooKeeper,
 )
 from tests.contract.labs import Lab, back, eventually, stays
+from tests.waiting import DEADLINE_S
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ async def test_an_expired_session_is_lost_for_ever(lab: Lab, client: ZooKeeper) 
     await expire(lab, client)
     assert await witness.get("/e") is None
     lab.heal(client)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(DEADLINE_S):
         await client.lost()
     assert states == [SessionState.SUSPENDED, SessionState.LOST]
     for call in (client.get("/"), client.sync(), client.transact([])):

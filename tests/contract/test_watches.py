@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from controller.core.writes import Create, Delete, Op, Set
-from controller.zk_model import EventKind, OutcomeUnknownError, SessionState, WatchEvent, ZooKeeper
+from controller.core.operations import (
+    Create,
+    Delete,
+    Op,
+    Set,
+)
+from controller.zookeeper.port import (
+    EventKind,
+    OutcomeUnknownError,
+    SessionState,
+    WatchEvent,
+    ZooKeeper,
+)
 from tests.contract.labs import Lab, back, eventually
 
 CREATED, DELETED, CHANGED, CHILDREN = EventKind.CREATED, EventKind.DELETED, EventKind.CHANGED, EventKind.CHILDREN

@@ -7,14 +7,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from controller.core.admin import DeletionMarked, DeletionQueued, ReplicasMoved, TopicErased
-from controller.core.changes import SubjectParked, TopicGone, TopicWritten
-from controller.core.duties import Deletion
+from controller.core.belief.duties import Deletion
+from controller.core.causes import Cause
+from controller.core.changes.cluster import SubjectParked, TopicGone, TopicWritten
+from controller.core.changes.duties import (
+    DeletionMarked,
+    DeletionQueued,
+    ReplicasMoved,
+    TopicErased,
+)
 from controller.core.events import CreateTopicAsked, DeleteTopicAsked, Event, StopReplicaAnswered, TimePassed
 from controller.core.formats import encode_marker
 from controller.core.model import Assignment, Topic
-from controller.core.requests import EPOCH_DURING_DELETE, Stop, Telling
-from controller.core.znodes import CONFIG_TOPICS, broker_path, marker_path, topic_path
+from controller.core.project.requests import EPOCH_DURING_DELETE, Stop, Telling
+from controller.core.project.znodes import (
+    CONFIG_TOPICS,
+    broker_path,
+    marker_path,
+    topic_path,
+)
 from tests.builders import Settled, a_broker, commit, noted, settle
 from tests.core.model_zookeeper import ModelZooKeeper
 
@@ -165,7 +176,7 @@ def reassigned(world: Deleting, name: str, assignment: Assignment) -> None:
     """What a reassignment of partition 0 would write at its beginning, or at its end."""
     known = world.cluster.topics[name]
     wanted = {0: assignment, 1: Assignment(known.partitions[1].replicas)}
-    change = TopicWritten(name, known.topic_id or "", wanted, "reassigned")
+    change = TopicWritten(name, known.topic_id or "", wanted, "reassigned", Cause.REASSIGNMENT)
     world.cluster.apply(commit(world.cluster, world.zookeeper, [change], []))
 
 

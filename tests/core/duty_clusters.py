@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from controller.core.admin import ConfigFound, DirsFound, DrainGranted
-from controller.core.changes import Change, Committed
-from controller.core.cluster import Cluster
-from controller.core.duties import UNCLEAN
+from controller.core.belief.cluster import Cluster
+from controller.core.belief.duties import UNCLEAN
+from controller.core.changes.cluster import Change, Committed
+from controller.core.changes.duties import ConfigFound, DirsFound, DrainGranted
 from controller.core.model import NO_LEADER, Leadership, Replicas
 from tests.builders import a_broker, a_cluster, a_leadership
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from controller.core.cluster import Cluster
-from controller.core.duties import Drain, Duties
+from controller.core.belief.cluster import Cluster
+from controller.core.belief.duties import Drain, Duties
+from controller.core.decide.startup import found_states
 from controller.core.events import BrokersSeen, DeletionsSeen, StateFact, StatesSeen, TermStarted, TopicFact, TopicsSeen
 from controller.core.formats import (
     BrokerZnode,
@@ -27,9 +28,8 @@ from controller.core.formats import (
     encode,
 )
 from controller.core.model import Broker
-from controller.core.startup import found_states
-from controller.core.writes import Create, Delete, Set
-from controller.core.znodes import (
+from controller.core.operations import Create, Delete, Set
+from controller.core.project.znodes import (
     BROKER_IDS,
     CONFIG_BROKERS,
     CONFIG_TOPICS,
@@ -160,7 +160,7 @@ class ModelZooKeeper:
         facts = self.topics_seen().facts
         states = [self.state_fact(fact.name, number) for fact in facts for number in fact.assignment]
         duties, stale_ids = self._duties()
-        cluster.load(facts, states, duties)
+        cluster.load(facts, states, duties, self.brokers())
         found = found_states(states, controller_epoch)
         return cluster, TermStarted(self.brokers(), self.zxid, found, self.markers(), stale_ids)
 

@@ -9,12 +9,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from controller.core.codes import Code
+from controller.core.decide.reassignment import due_after
+from controller.core.decide.reassignment_plan import target_of
 from controller.core.events import AlterPartitionAsked, Event, ReassignAsked, ReassignNodeSeen
 from controller.core.formats import FormatError, ReassignZnode, decode, decode_state, decode_topic, encode_topic
-from controller.core.goals import target_of
 from controller.core.model import NO_LEADER, Assignment, Leadership, Partition, Replicas
-from controller.core.reassignment import due_after
-from controller.core.znodes import REASSIGN, TOPICS, Ensure, Put, Write, broker_path, state_path, topic_path
+from controller.core.project.znodes import (
+    REASSIGN,
+    TOPICS,
+    Ensure,
+    Put,
+    Write,
+    broker_path,
+    state_path,
+    topic_path,
+)
 from tests.builders import Settled, a_broker, a_wish, settle, topic_id_of
 from tests.core.model_zookeeper import ModelZooKeeper
 

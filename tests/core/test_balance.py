@@ -6,16 +6,28 @@ from collections.abc import Sequence
 
 import pytest
 
-from controller.core.admin import DeletionQueued, DirsFound, DrainGranted, NodeRemoved, Reported
-from controller.core.balance import imbalance
-from controller.core.changes import Change, Committed, Refused, StateDecided, TopicWritten
-from controller.core.cluster import Cluster
+from controller.core.belief.cluster import Cluster
+from controller.core.causes import Cause
+from controller.core.changes.cluster import (
+    Change,
+    Committed,
+    Refused,
+    StateDecided,
+    TopicWritten,
+)
+from controller.core.changes.duties import (
+    DeletionQueued,
+    DirsFound,
+    DrainGranted,
+    NodeRemoved,
+    Reported,
+)
 from controller.core.codes import Code
 from controller.core.elections import preferred
 from controller.core.events import ElectAsked, ElectionNodeSeen, TimePassed
 from controller.core.model import NO_LEADER, RECOVERING, Assignment
-from controller.core.requests import requests_for
-from controller.core.znodes import PREFERRED_ELECTION
+from controller.core.project.requests import requests_for
+from controller.core.project.znodes import PREFERRED_ELECTION
 from tests.builders import (
     EPOCH,
     Settled,
@@ -254,9 +266,9 @@ def test_what_a_drain_moves_in_the_same_tick_is_not_balanced_too(drained_ids: tu
     assert change.state == a_leadership(1, [2, 1, 3], 5)
 
 
-def test_topics_on_their_way_out_are_not_balanced_nor_counted() -> None:
+def test_topics_on_their_way_out_are_not_balanced() -> None:
     cluster = believing(moved(5, of=5), DeletionQueued("orders", False))
-    assert (balanced(cluster), imbalance(cluster)) == (set(), 0)
+    assert balanced(cluster) == set()
 
 
 def adding_first(isr: Sequence[int], leader: int) -> Cluster:
@@ -265,21 +277,16 @@ def adding_first(isr: Sequence[int], leader: int) -> Cluster:
     wanted = Assignment((1, 2, 3), adding=(1,), removing=(3,))
     topic_id = cluster.topics["orders"].topic_id
     assert topic_id is not None
-    written = TopicWritten("orders", topic_id, {0: wanted}, "test", touched=(0,), is_reassignment=True)
+    written = TopicWritten(
+        "orders", topic_id, {0: wanted}, "test", Cause.REASSIGNMENT, touched=(0,), is_reassignment=True
+    )
     return believing(cluster, written)
 
 
 def test_a_first_replica_being_added_counts_once_it_is_in_sync() -> None:
-    assert imbalance(adding_first([2, 3], leader=2)) == 0
-    assert imbalance(adding_first([2, 3, 1], leader=2)) == 1
-    assert imbalance(adding_first([2, 3, 1], leader=1)) == 0
     assert balanced(adding_first([2, 3], leader=2)) == set()
     assert balanced(adding_first([2, 3, 1], leader=2)) == {"orders-0"}
-
-
-def test_the_imbalance_counts_partitions_without_a_leader_and_none_that_was_never_led() -> None:
-    states = {"orders-0": a_leadership(NO_LEADER, [1]), "orders-1": None, "orders-2": a_leadership(2, [1, 2])}
-    assert imbalance(a_cluster(orders=[[1, 2]] * 4, states=states)) == 2
+    assert balanced(adding_first([2, 3, 1], leader=1)) == set()
 
 
 def test_an_elected_leader_is_told_as_it_was_written() -> None:

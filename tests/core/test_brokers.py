@@ -7,14 +7,21 @@ from itertools import permutations
 
 import pytest
 
-from controller.core.brokers import Census, census_for
-from controller.core.changes import BrokerChanged, BrokerGone, BrokerLive, StateDecided, SubjectParked
-from controller.core.cluster import Cluster
+from controller.core.belief.cluster import Cluster
+from controller.core.causes import Cause
+from controller.core.changes.cluster import (
+    BrokerChanged,
+    BrokerGone,
+    BrokerLive,
+    StateDecided,
+    SubjectParked,
+)
+from controller.core.decide.brokers import Census, census_for
 from controller.core.events import StatesSeen
 from controller.core.formats import encode_state
 from controller.core.model import NO_LEADER, RECOVERING
+from controller.core.project.znodes import state_path
 from controller.core.states import PartitionStatus
-from controller.core.znodes import state_path
 from tests.builders import (
     EPOCH,
     a_broker,
@@ -54,9 +61,13 @@ def test_a_dead_leader_is_replaced_and_leaves_the_isr_in_one_write() -> None:
     cluster = a_cluster(orders=[[1, 2, 3], [2, 3, 1]])
     assert steps_of(cluster, brokers_seen(2, 3)) == [
         [
-            BrokerGone(1, 11, "registration gone"),
-            StateDecided("orders", 0, a_leadership(2, [2, 3], 1), P.ONLINE, P.ONLINE, "brokers gone 1"),
-            StateDecided("orders", 1, a_leadership(2, [2, 3], 1), P.ONLINE, P.ONLINE, "brokers gone 1"),
+            BrokerGone(1, 11, "registration gone", Cause.BROKER_GONE),
+            StateDecided(
+                "orders", 0, a_leadership(2, [2, 3], 1), P.ONLINE, P.ONLINE, "brokers gone 1", Cause.BROKER_GONE
+            ),
+            StateDecided(
+                "orders", 1, a_leadership(2, [2, 3], 1), P.ONLINE, P.ONLINE, "brokers gone 1", Cause.BROKER_GONE
+            ),
         ]
     ]
 
@@ -68,7 +79,7 @@ def test_only_partitions_of_the_broker_concerned_are_touched() -> None:
 
 def test_a_dead_broker_that_was_out_of_sync_costs_no_write() -> None:
     cluster = a_cluster(orders=[[1, 2]], states={"orders-0": a_leadership(1, [1])})
-    assert steps_of(cluster, brokers_seen(1, 3)) == [[BrokerGone(2, 12, "registration gone")]]
+    assert steps_of(cluster, brokers_seen(1, 3)) == [[BrokerGone(2, 12, "registration gone", Cause.BROKER_GONE)]]
 
 
 def test_two_brokers_that_die_together_cost_one_write_per_partition() -> None:
@@ -89,8 +100,10 @@ def test_a_broker_that_joins_is_live_and_leads_what_waited_for_it() -> None:
     cluster = a_cluster(orders=[[1, 2]], live=(2, 3), states={"orders-0": a_leadership(NO_LEADER, [1], 4)})
     assert steps_of(cluster, brokers_seen(1, 2, 3)) == [
         [
-            BrokerLive(a_broker(1), "joined"),
-            StateDecided("orders", 0, a_leadership(1, [1], 5), P.OFFLINE, P.ONLINE, "brokers joined 1"),
+            BrokerLive(a_broker(1), "joined", Cause.BROKER_JOINED),
+            StateDecided(
+                "orders", 0, a_leadership(1, [1], 5), P.OFFLINE, P.ONLINE, "brokers joined 1", Cause.BROKER_JOINED
+            ),
         ]
     ]
 
@@ -111,10 +124,14 @@ def test_a_bounce_is_seen_by_the_registration_and_moves_the_leadership() -> None
     again = a_broker(1, epoch=99)
     assert steps_of(cluster, brokers_seen(again, 2, 3)) == [
         [
-            BrokerGone(1, 11, "bounced"),
-            BrokerLive(again, "bounced"),
-            StateDecided("orders", 0, a_leadership(2, [2], 1), P.ONLINE, P.ONLINE, "brokers bounced 1"),
-            StateDecided("orders", 1, a_leadership(2, [2], 1), P.ONLINE, P.ONLINE, "brokers bounced 1"),
+            BrokerGone(1, 11, "bounced", Cause.BROKER_BOUNCED),
+            BrokerLive(again, "bounced", Cause.BROKER_BOUNCED),
+            StateDecided(
+                "orders", 0, a_leadership(2, [2], 1), P.ONLINE, P.ONLINE, "brokers bounced 1", Cause.BROKER_BOUNCED
+            ),
+            StateDecided(
+                "orders", 1, a_leadership(2, [2], 1), P.ONLINE, P.ONLINE, "brokers bounced 1", Cause.BROKER_BOUNCED
+            ),
         ]
     ]
 

@@ -6,15 +6,19 @@ from collections.abc import Mapping
 
 import pytest
 
-from controller.core.admin import ConfigFound, ConfigWritten, DeletionQueued, DrainGranted
-from controller.core.changes import Change, Committed, NotificationRead
-from controller.core.cluster import Cluster
+from controller.core.belief.cluster import Cluster
+from controller.core.changes.cluster import Change, Committed, NotificationRead
+from controller.core.changes.duties import (
+    ConfigFound,
+    ConfigWritten,
+    DeletionQueued,
+    DrainGranted,
+)
 from controller.core.codes import Code
+from controller.core.decide.topics import MAX_CONFIG_CHARACTERS
 from controller.core.events import AlterPartitionAsked, ConfigAsked, ConfigsSeen, CreateTopicAsked, TopicsSeen
-from controller.core.formats import generic
 from controller.core.model import NO_LEADER, RECOVERED, RECOVERING
-from controller.core.topics import MAX_CONFIG_CHARACTERS
-from controller.core.znodes import CONFIG_CHANGES
+from controller.core.project.znodes import CONFIG_CHANGES
 from tests.builders import (
     LOADED,
     a_cluster,
@@ -26,6 +30,7 @@ from tests.builders import (
     steps_of,
     zookeeper_of,
 )
+from tests.support.znodes import generic
 
 UNCLEAN = "unclean.leader.election.enable"
 OFFLINE = a_leadership(NO_LEADER, [1], 4)

@@ -15,12 +15,22 @@ from typing import NamedTuple
 
 import pytest
 
-from controller.core.changes import Change, Committed, StateDecided, TopicWritten
-from controller.core.cluster import Cluster
+from controller.core.belief.cluster import Cluster
+from controller.core.changes.cluster import (
+    Change,
+    Committed,
+    StateDecided,
+    TopicWritten,
+)
 from controller.core.events import AlterPartitionAsked, CreateTopicAsked, Event
 from controller.core.formats import encode_topic
 from controller.core.model import Assignment, Replicas
-from controller.core.znodes import broker_path, state_path, topic_path, writes_for
+from controller.core.project.znodes import (
+    broker_path,
+    state_path,
+    topic_path,
+    writes_for,
+)
 from tests.builders import EPOCH, a_broker, a_wish, believed, commit, settle, steps_of
 from tests.core.model_zookeeper import ModelZooKeeper
 

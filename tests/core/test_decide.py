@@ -6,13 +6,20 @@ from typing import get_args
 
 import pytest
 
-from controller.core import decide as module
 from controller.core import events
-from controller.core.changes import BrokerGone, Change, Committed, Refused, StateDecided, SubjectParked
-from controller.core.cluster import Cluster
-from controller.core.decide import decide
+from controller.core.belief.cluster import Cluster
+from controller.core.changes.cluster import (
+    BrokerGone,
+    Change,
+    Committed,
+    Refused,
+    StateDecided,
+    SubjectParked,
+)
+from controller.core.decide import dispatch as module
+from controller.core.decide.dispatch import decide
+from controller.core.decide.work import Work
 from controller.core.events import BrokersSeen, CreateTopicAsked, TermStarted, TopicsSeen
-from controller.core.work import Work
 from tests.builders import (
     LOADED,
     a_cluster,

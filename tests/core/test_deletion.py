@@ -6,19 +6,19 @@ from itertools import permutations
 
 import pytest
 
-from controller.core.admin import (
+from controller.core.changes.cluster import StateDecided, TopicCreated, TopicGone
+from controller.core.changes.duties import (
     DeletionMarked,
     DeletionQueued,
     MarkerDropped,
     ReplicasMoved,
 )
-from controller.core.changes import StateDecided, TopicCreated, TopicGone
 from controller.core.codes import Code
-from controller.core.deletion import STARTED
+from controller.core.decide.deletion import STARTED
 from controller.core.events import AlterPartitionAsked, DeletionsSeen, StopReplicaAnswered
 from controller.core.formats import encode_topic
 from controller.core.model import Assignment
-from controller.core.znodes import marker_path, topic_path
+from controller.core.project.znodes import marker_path, topic_path
 from tests.builders import a_wish
 from tests.core.deleting import ORDERS, moved, shape, the_topic
 
@@ -30,7 +30,7 @@ def test_a_deletion_is_durable_first_then_believed_then_started() -> None:
     assert settled.steps == [
         [DeletionMarked("orders", abandon_offline=False)],
         [DeletionQueued("orders", abandon_offline=False)],
-        [ReplicasMoved("orders", ((0, 1), (0, 2), (1, 2), (1, 3)), STARTED)],
+        [ReplicasMoved("orders", ((0, 1), (0, 2), (1, 2), (1, 3)), (STARTED,))],
     ]
 
 

@@ -9,17 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.core.admin import (
-    PartitionErased,
-    TopicErased,
-)
-from controller.core.changes import Committed, StateDecided
-from controller.core.cluster import Cluster
+from controller.core.belief.cluster import Cluster
+from controller.core.changes.cluster import Committed, StateDecided
+from controller.core.changes.duties import PartitionErased, TopicErased
 from controller.core.events import Event, StopReplicaAnswered
 from controller.core.formats import encode_topic
 from controller.core.model import Assignment
-from controller.core.znodes import marker_path, state_path, topic_path, writes_for
-from tests.builders import Settled, snapshot, steps_of
+from controller.core.project.znodes import (
+    marker_path,
+    state_path,
+    topic_path,
+    writes_for,
+)
+from tests.builders import Settled, knowing, snapshot, steps_of
 from tests.core.deleting import LONGEST_PAUSE_MS, ORDERS, Deleting, moved, reassigned, shape, the_topic
 from tests.core.model_zookeeper import ModelZooKeeper
 from tests.core.test_cut import commit_whole, subsets
@@ -32,7 +34,7 @@ def test_a_new_term_replays_the_deletion_and_leads_nothing_of_it() -> None:
     world.answer(1)
     world.zookeeper.remove("/brokers/ids/3")
     settled = world.new_term()
-    assert shape(settled) == [["StateFound", "DeletionQueued"], ["BrokerLive"], ["ReplicasMoved"]]
+    assert shape(settled) == [["StateFound", "DeletionQueued", "BrokerMissing"], ["BrokerLive"], ["ReplicasMoved"]]
     assert moved(settled) == [("Started", [(0, 1), (0, 2), (1, 2)]), ("Successful", [(1, 3)])]
     assert world.owing.keys() == {1, 2}
 
@@ -73,6 +75,8 @@ def test_a_topic_without_an_id_gets_it_before_it_is_deleted() -> None:
     world.zookeeper.put(topic_path("users"), encode_topic("", {0: Assignment((1,))}))
     world.zookeeper.put(marker_path("users"), b"")
     assert moved(world.new_term()) == []
+    assert moved(world.wait(1)) == []
+    assert moved(world.happens(knowing(world.cluster.brokers[1], users=""))) == []
     assert moved(world.wait(1)) == [("Started", [(0, 1)])]
 
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from controller.core.admin import (
+from controller.core.changes.cluster import StateDecided
+from controller.core.changes.duties import (
     DeletionMarked,
     DeletionQueued,
     DeletionWaits,
     MarkerDropped,
     ReplicasMoved,
 )
-from controller.core.changes import StateDecided
 from controller.core.codes import Code
-from controller.core.deletion import STARTED, SUCCESSFUL
+from controller.core.decide.deletion import STARTED, SUCCESSFUL
 from controller.core.events import StopReplicaAnswered
 from controller.core.formats import encode_topic
 from controller.core.model import Assignment
-from controller.core.znodes import topic_path
+from controller.core.project.znodes import topic_path
 from tests.core.deleting import Deleting, moved, reassigned, shape, the_topic
 
 
@@ -67,7 +67,7 @@ def test_a_broker_that_bounces_is_asked_again_by_its_new_incarnation_only() -> N
     assert moved(settled) == [("Started", [(0, 2), (1, 2)])]
     assert [bool(telling.stops) for telling in settled.tellings] == [False, True], "told once it is live"
     assert world.happens(StopReplicaAnswered(2, old, copies)).changes == []
-    assert world.answer(2).of(ReplicasMoved) == [ReplicasMoved("orders", ((0, 2), (1, 2)), SUCCESSFUL)]
+    assert world.answer(2).of(ReplicasMoved) == [ReplicasMoved("orders", ((0, 2), (1, 2)), (SUCCESSFUL,))]
 
 
 def test_a_refusal_is_tried_again_after_a_while() -> None:
@@ -158,7 +158,7 @@ def test_a_reassignment_that_runs_holds_the_deletion_until_it_is_over() -> None:
     reassigned(world, "orders", Assignment((1, 2)))
     assert world.wait(1).steps == [
         [DeletionQueued("orders", abandon_offline=False)],
-        [ReplicasMoved("orders", ((0, 1), (0, 2), (1, 2), (1, 3)), STARTED), DeletionWaits("orders", None)],
+        [ReplicasMoved("orders", ((0, 1), (0, 2), (1, 2), (1, 3)), (STARTED,)), DeletionWaits("orders", None)],
     ]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from controller.core.drains import remaining
+from controller.core.decide.drains import remaining
 from controller.core.events import DrainAsked
 from controller.core.model import NO_LEADER
 from tests.builders import EPOCH, believed, settle

@@ -8,18 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.answers import reply_for
-from controller.core.admin import DeletionQueued, DirsFound, DrainEnded, DrainGranted
-from controller.core.changes import Change, Committed, StateDecided
-from controller.core.cluster import Cluster
+from controller.core.belief.cluster import Cluster
+from controller.core.belief.duties import Drain
+from controller.core.changes.cluster import Change, Committed, StateDecided
+from controller.core.changes.duties import (
+    DeletionQueued,
+    DirsFound,
+    DrainEnded,
+    DrainGranted,
+)
 from controller.core.codes import Code
-from controller.core.drains import remaining
-from controller.core.duties import Drain
+from controller.core.decide.drains import remaining
 from controller.core.elections import drained
 from controller.core.events import AlterPartitionAsked, CreateTopicAsked, DrainAsked, TermStarted, UndrainAsked
-from controller.core.formats import generic
 from controller.core.model import NO_LEADER, RECOVERING
-from controller.wire import ControlledShutdownAnswer, RemainingPartition
+from controller.loop.replies import reply_for
+from controller.wire.bodies import ControlledShutdownAnswer, RemainingPartition
 from tests.builders import (
     EPOCH,
     Settled,
@@ -34,6 +38,7 @@ from tests.builders import (
     steps_of,
     zookeeper_of,
 )
+from tests.support.znodes import generic
 
 SHUTDOWN = DrainAsked(1, 11, is_shutdown=True)
 BY_HAND = DrainAsked(1)

@@ -36,6 +36,13 @@ def test_a_new_partition_without_an_online_replica_waits() -> None:
     assert first_leadership((2, 4), frozenset({5}), EPOCH) is None
 
 
+def test_who_is_being_added_leads_first_only_where_nobody_else_is_assigned() -> None:
+    first = a_leadership(4, [4], 0)
+    assert first_leadership((2, 4), frozenset({2, 4}), EPOCH, adding=(2,)) == first
+    assert first_leadership((2, 4), frozenset({2}), EPOCH, adding=(2,)) is None, "it is empty, and 4 may hold data"
+    assert first_leadership((2, 4), frozenset({2, 4}), EPOCH, adding=(2, 4)) == a_leadership(2, [2, 4], 0)
+
+
 def test_offline_partition_elects_the_online_member_of_the_isr() -> None:
     assert repair(a_leadership(2, [2, 4], 5), [4]) == a_leadership(4, [4], 6)
 

@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.core.admin import DirsFound, DrainGranted
-from controller.core.changes import Committed, StateDecided
-from controller.core.cluster import Cluster
+from controller.core.belief.cluster import Cluster
+from controller.core.belief.duties import Deletion
+from controller.core.changes.cluster import Committed, StateDecided
+from controller.core.changes.duties import DirsFound, DrainGranted
 from controller.core.events import ElectAsked, TermStarted
-from controller.core.explain import Explanation, explain
 from controller.core.model import NO_LEADER, Leadership
+from controller.core.questions.explain import LEAVING, Explanation, explain
 from tests.builders import a_cluster, a_leadership, state_of, steps_of
 from tests.core.duty_clusters import PARTITIONS, clusters
 
@@ -117,6 +118,18 @@ def test_a_suspect_is_named_as_one() -> None:
     cluster = a_cluster(orders=[[1, 2]])
     cluster.duties.suspect_ids = frozenset({2})
     assert whys(explain(cluster, "orders", 0))[2].startswith("its broker has a bad directory and did not say yet")
+
+
+def test_of_a_topic_that_is_being_deleted_nothing_is_said_to_be_online() -> None:
+    """Its deletion waits, and its leader's broker lives."""
+    state = a_leadership(1, [1, 2])
+    cluster = a_cluster(orders=[[1, 2]], states={"orders-0": state})
+    cluster.duties.deletions["orders"] = Deletion(is_queued=True, waits_for="broker 2 is gone")
+    said = explain(cluster, "orders", 0)
+    assert said.state == "OfflinePartition"
+    assert {said.offline_election, said.preferred_election, said.unclean_election} == {LEAVING}
+    assert [one.is_eligible for one in said.replicas] == [False, False]
+    assert whys(said)[1] == "its topic is being deleted"
 
 
 def test_it_shows_what_stands() -> None:

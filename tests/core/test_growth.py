@@ -6,8 +6,13 @@ from typing import Any
 
 import pytest
 
-from controller.core.admin import DeletionQueued
-from controller.core.changes import Committed, Refused, StateDecided, TopicWritten
+from controller.core.changes.cluster import (
+    Committed,
+    Refused,
+    StateDecided,
+    TopicWritten,
+)
+from controller.core.changes.duties import DeletionQueued
 from controller.core.codes import Code
 from controller.core.events import GrowTopicAsked, ReassignAsked
 from controller.core.model import Assignment
@@ -72,6 +77,8 @@ def test_racks_are_respected() -> None:
         (grow(100_000), Code.INVALID_PARTITIONS),
         (grow(2, assignment={1: (1, 2)}), Code.INVALID_PARTITIONS),
         (grow(3, "gaps"), Code.INVALID_PARTITIONS),
+        (grow(2, "empty"), Code.INVALID_PARTITIONS),
+        (grow(2, "empty", assignment={0: (1,), 1: (2,)}), Code.INVALID_PARTITIONS),
         (grow(2, "wide"), Code.INVALID_REPLICATION_FACTOR),
         (grow(4, assignment={2: (1, 2)}), Code.INVALID_REPLICA_ASSIGNMENT),
         (grow(3, assignment={1: (1, 2), 2: (1, 2)}), Code.INVALID_REPLICA_ASSIGNMENT),
@@ -83,7 +90,9 @@ def test_racks_are_respected() -> None:
     ],
 )
 def test_what_cannot_grow_is_refused_with_kafkas_code_and_changes_nothing(asked: GrowTopicAsked, code: Code) -> None:
-    cluster = a_cluster(orders=[[1, 2], [2, 1]], garbage=[[1]], leaving=[[1]], gaps=[[1], [1]], wide=[[1, 2, 3, 4]])
+    cluster = a_cluster(
+        orders=[[1, 2], [2, 1]], garbage=[[1]], leaving=[[1]], gaps=[[1], [1]], wide=[[1, 2, 3, 4]], empty=[]
+    )
     cluster.unreadable["garbage", None] = ("not a topic", 1)
     cluster.apply([Committed(DeletionQueued("leaving", abandon_offline=False))])
     del cluster.topics["gaps"].partitions[0]

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from controller.core.changes import (
+from controller.core.belief.cluster import Cluster
+from controller.core.causes import Cause
+from controller.core.changes.cluster import (
     NotificationRead,
     Refused,
     StateDecided,
@@ -14,10 +16,9 @@ from controller.core.changes import (
     StateLost,
     Unreadable,
 )
-from controller.core.cluster import Cluster
 from controller.core.codes import Code
+from controller.core.decide.isr import verdicts_for
 from controller.core.events import AlterPartitionAsked, IsrWish, StatesSeen
-from controller.core.isr import verdicts_for
 from controller.core.model import NO_LEADER, RECOVERED, RECOVERING
 from controller.core.states import PartitionStatus
 from tests.builders import (
@@ -58,7 +59,9 @@ def test_a_leader_grows_its_isr_and_keeps_its_leader_epoch() -> None:
     cluster = the_cluster()
     settled = settle(cluster, ask(a_wish(cluster, "orders", 0, 1, 2, 3)))
     state = a_leadership(1, [1, 2, 3], 5)
-    assert settled.changes == [StateDecided("orders", 0, state, P.ONLINE, P.ONLINE, "leader 1 asked", by_leader=True)]
+    assert settled.changes == [
+        StateDecided("orders", 0, state, P.ONLINE, P.ONLINE, "leader 1 asked", Cause.ISR_ASKED, by_leader=True)
+    ]
     assert (cluster.topics["orders"].partitions[0].state, cluster.topics["orders"].partitions[0].version) == (state, 4)
 
 
@@ -191,7 +194,7 @@ def test_a_state_written_by_somebody_else_is_adopted_and_its_announcement_remove
     cluster = the_cluster()
     state = a_leadership(1, [1, 2, 3], 5)
     found, read = steps_of(cluster, look(a_state_fact("orders", 0, state, 4), notifications=(NOTIFICATION,)))
-    assert found == [StateFound("orders", 0, state, 4, LOADED + 1, "written by somebody else")]
+    assert found == [StateFound("orders", 0, state, 4, LOADED + 1, "written by somebody else", Cause.STATE_WRITTEN)]
     assert read == [NotificationRead(NOTIFICATION)]
 
 

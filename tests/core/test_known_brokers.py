@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from controller.core.changes import BrokerGone, Committed
-from controller.core.cluster import Cluster
+from controller.core.belief.cluster import Cluster
+from controller.core.belief.duties import Duties
+from controller.core.causes import Cause
+from controller.core.changes.cluster import BrokerGone, Committed
 from controller.core.codes import Code
-from controller.core.duties import Duties
 from controller.core.events import ForgetBrokerAsked, TimePassed
-from controller.core.formats import generic, known_broker_for
-from controller.core.requests import known_brokers
+from controller.core.formats import known_broker_for
+from controller.core.project.requests import known_brokers
 from tests.builders import EPOCH, a_broker, a_cluster, settle, steps_of, zookeeper_of
+from tests.support.znodes import generic
 
 
 def test_a_registration_is_written_down_when_there_is_time_and_once() -> None:
@@ -38,10 +40,10 @@ def test_only_a_broker_that_is_gone_and_hosts_nothing_is_forgotten() -> None:
     for broker_id, code in [(1, Code.OPERATION_NOT_ATTEMPTED), (9, Code.NONE)]:
         (refusal,) = settle(cluster, ForgetBrokerAsked(broker_id), zookeeper_of(cluster)).refusals
         assert refusal.code is code
-    cluster.apply([Committed(BrokerGone(2, 12, "registration gone"), None, 0)])
+    cluster.apply([Committed(BrokerGone(2, 12, "registration gone", Cause.BROKER_GONE), None, 0)])
     (refusal,) = settle(cluster, ForgetBrokerAsked(2), zookeeper_of(cluster)).refusals
     assert (refusal.code, "reassign" in refusal.detail) == (Code.OPERATION_NOT_ATTEMPTED, True)
-    cluster.apply([Committed(BrokerGone(3, 13, "registration gone"), None, 0)])
+    cluster.apply([Committed(BrokerGone(3, 13, "registration gone", Cause.BROKER_GONE), None, 0)])
     zookeeper = zookeeper_of(cluster)
     assert settle(cluster, ForgetBrokerAsked(3), zookeeper).refusals == []
     assert {one.broker.broker_id for one in known_brokers(cluster)} == {1, 2}

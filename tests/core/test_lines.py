@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from controller.core.changes import Committed, SubjectParked
+from controller.core.belief.kept_states import Move, Moves, bits_of
+from controller.core.causes import Cause
+from controller.core.changes.cluster import Committed, SubjectParked
 from controller.core.events import AlterPartitionAsked, CreateTopicAsked, StatesSeen, TermStarted, TopicsSeen
-from controller.core.lines import Line, lines_for
+from controller.core.project.lines import Line, lines_for, move_lines
+from controller.core.states import PartitionStatus, ReplicaStatus
 from tests.builders import (
     EPOCH,
     LOADED,
@@ -22,6 +26,7 @@ from tests.builders import (
     a_wish,
     brokers,
     brokers_seen,
+    knowing,
     settle,
     topic_id_of,
     zookeeper_of,
@@ -47,6 +52,7 @@ def test_a_dead_leader_makes_a_line_for_the_broker_and_one_for_each_partition() 
             "source": "live",
             "target": "gone",
             "reason": "registration gone",
+            "cause": "broker_gone",
         },
         {
             "kind": "partition",
@@ -55,6 +61,7 @@ def test_a_dead_leader_makes_a_line_for_the_broker_and_one_for_each_partition() 
             "source": "OnlinePartition",
             "target": "OnlinePartition",
             "reason": "brokers gone 1",
+            "cause": "broker_gone",
             "leader": 2,
             "leader_epoch": 1,
             "isr": [2],
@@ -136,7 +143,8 @@ def test_what_becomes_of_topics() -> None:
 
 def test_a_topic_id_that_was_written() -> None:
     cluster = a_cluster(orders=[[1]], ids={"orders": None}, live=())
-    row = printed(settle(cluster, TermStarted(brokers(1), LOADED)))[0]
+    settle(cluster, TermStarted(brokers(1), LOADED))
+    row = printed(settle(cluster, knowing(cluster.brokers[1], orders="")))[0]
     assert (row["kind"], row["target"], row["reason"]) == ("topic", "rewritten", "topic id was missing")
     assert row["topic_id"] == cluster.topics["orders"].topic_id
 
@@ -149,3 +157,61 @@ def test_a_bug_is_logged_with_its_story() -> None:
 def test_a_refusal_makes_no_line() -> None:
     cluster = a_cluster(orders=[[1, 2]])
     assert settle(cluster, AlterPartitionAsked(2, 12, [a_wish(cluster, "orders", 0, 2)])).lines == []
+
+
+def test_causes_are_words_that_programs_can_read_and_an_unclean_election_is_called_one() -> None:
+    cluster = a_cluster(orders=[[1, 2]], states={"orders-0": a_leadership(1, [1])}, unclean=True)
+    broker, partition = printed(settle(cluster, brokers_seen(2, 3)))
+    assert (broker["cause"], partition["cause"], partition["unclean"]) == ("broker_gone", "broker_gone", True)
+    asked = settle(
+        a_cluster(orders=[[1, 2]]), AlterPartitionAsked(1, 11, [a_wish(a_cluster(orders=[[1, 2]]), "orders", 0, 1)])
+    )
+    assert [row["cause"] for row in printed(asked)] == ["isr_asked"]
+    assert "unclean" not in printed(asked)[0]
+
+
+def test_every_cause_is_in_the_contract_of_the_log() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "state-change-log.md").read_text(encoding="utf-8")
+    assert [one.value for one in Cause if f"`{one.value}`" not in page] == []
+
+
+def test_moves_are_grouped_by_kind_and_broker_in_the_order_in_which_they_happen() -> None:
+    settled = settle(a_cluster(orders=[[1, 2], [1, 3], [2, 3]]), brokers_seen(2, 3))
+    rows = [msgspec.to_builtins(line) for line in move_lines(settled.moves, STAMP)]
+    shown = [(row["machine"], row["source"], row["target"], row.get("broker_id"), row["partitions"]) for row in rows]
+    assert shown == [
+        ("replica", "OnlineReplica", "OfflineReplica", 1, {"orders": "0-1"}),
+        ("partition", "OnlinePartition", "OfflinePartition", None, {"orders": "0-1"}),
+        ("partition", "OfflinePartition", "OnlinePartition", None, {"orders": "0-1"}),
+    ]
+    assert [(row["kind"], row["cause"], row["part"]) for row in rows] == [("move", "broker_gone", n) for n in (1, 2, 3)]
+
+
+def test_no_line_about_moves_is_longer_than_64_kib_and_nothing_is_lost_between_them() -> None:
+    odd = bits_of(range(1, 40_000, 2))
+    topics = {f"topic-{number}": odd for number in range(3)} | {f"one-{number}": 1 << 7 for number in range(9_000)}
+    move = Move(ReplicaStatus.ONLINE, ReplicaStatus.OFFLINE, Cause.BROKER_GONE, 1, topics)
+    lines = list(move_lines([move], STAMP, 5))
+    assert max(len(msgspec.json.encode(line)) for line in lines) <= 64 * 1024
+    assert [line.part for line in lines] == list(range(5, 5 + len(lines)))
+    said: dict[str, int] = {}
+    for line in lines:
+        for topic, ranges in (line.partitions or {}).items():
+            for one in ranges.split(","):
+                first, _, last = one.partition("-")
+                said[topic] = said.get(topic, 0) | bits_of(range(int(first), int(last or first) + 1))
+    assert said == topics
+
+
+def test_a_partition_that_moves_to_and_fro_is_not_grouped_out_of_its_order() -> None:
+    moves = Moves()
+    online, offline, cause = PartitionStatus.ONLINE, PartitionStatus.OFFLINE, Cause.REPAIRED
+    moves.add(online, offline, cause, None, "orders", 0b01)
+    moves.add(offline, online, cause, None, "orders", 0b01)
+    moves.add(online, offline, cause, None, "orders", 0b10)
+    moves.add(online, offline, cause, None, "orders", 0b01)
+    assert [(one.target, one.topics) for one in moves.made] == [
+        (offline, {"orders": 0b11}),
+        (online, {"orders": 0b01}),
+        (offline, {"orders": 0b01}),
+    ]

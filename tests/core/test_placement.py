@@ -10,8 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.codes import Code
+from controller.core.decide.placement import (
+    Place,
+    place,
+    place_at_random,
+    placement_trouble,
+)
 from controller.core.model import Replicas
-from controller.core.placement import Place, alternate_racks, place, place_at_random, placement_trouble
 
 FIVE = [Place(broker_id) for broker_id in range(5)]
 SIX_IN_RACKS = [Place(0, "r1"), Place(1, "r3"), Place(2, "r3"), Place(3, "r2"), Place(4, "r2"), Place(5, "r1")]
@@ -73,7 +78,8 @@ def test_kafkas_golden_vectors(places: list[Place], counts: dict[str, int], expe
     ],
 )
 def test_brokers_alternate_over_the_racks(places: list[Place], order: list[int]) -> None:
-    assert alternate_racks(places) == order
+    leaders = place(places, len(places), 1, start=0, shift=0)
+    assert [replicas[0] for replicas in leaders.values()] == order
 
 
 def test_the_order_in_which_brokers_are_listed_does_not_matter() -> None:

@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from controller.core.changes import StateDecided
+from controller.core.changes.cluster import StateDecided
+from controller.core.decide.topic_ids import draw_topic_id
 from controller.core.events import AlterPartitionAsked, CreateTopicAsked, StatesSeen, TopicsSeen
 from controller.core.formats import encode_state, encode_topic
 from controller.core.model import NO_LEADER, Assignment, Leadership
-from controller.core.topics import draw_topic_id
-from controller.core.znodes import state_path, topic_path
+from controller.core.project.znodes import state_path, topic_path
 from tests.builders import a_broker, a_wish
 from tests.core.world import World
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from controller.core.admin import NodeRemoved, ReassignNodeWritten, Reported
+from controller.core.changes.duties import NodeRemoved, ReassignNodeWritten, Reported
 from controller.core.events import ReassignAsked, ReassignNodeSeen
 from controller.core.formats import encode
-from controller.core.znodes import REASSIGN
+from controller.core.project.znodes import REASSIGN
 from tests.core.reassign_support import Field, node_seen
 
 

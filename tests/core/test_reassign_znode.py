@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from controller.core.changes import TopicWritten
+from controller.core.changes.cluster import TopicWritten
 from controller.core.codes import Code
 from controller.core.events import ReassignAsked
 from controller.core.formats import encode_topic
 from controller.core.model import Assignment, Replicas
-from controller.core.znodes import topic_path
+from controller.core.project.znodes import topic_path
 from tests.builders import topic_id_of
 from tests.core.reassign_support import Field
 
 
 def test_many_partitions_are_written_in_several_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.core.goals.STATES_PER_TRANSACTION", 2)
+    monkeypatch.setattr("controller.core.decide.reassignment_plan.STATES_PER_TRANSACTION", 2)
     field = Field(orders=[[1, 2]] * 5)
     begun = field.happens(ReassignAsked({("orders", number): (3, 2) for number in range(5)}))
     assert len(begun.steps) == 3
@@ -24,7 +24,7 @@ def test_many_partitions_are_written_in_several_transactions(monkeypatch: pytest
 
 
 def test_more_than_a_znode_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("controller.core.goals.MAX_TOPIC_ZNODE_BYTES", 150)
+    monkeypatch.setattr("controller.core.decide.reassignment_plan.MAX_TOPIC_ZNODE_BYTES", 150)
     field = Field(orders=[[1, 2]] * 2)
     targets = {("orders", number): (3, 4) for number in range(2)}
     assert field.asked(targets) == [Code.INVALID_REPLICA_ASSIGNMENT] * 2

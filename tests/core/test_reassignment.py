@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from controller.core.admin import DeletionQueued
-from controller.core.changes import Committed, TopicWritten
+from controller.core.changes.cluster import Committed, TopicWritten
+from controller.core.changes.duties import DeletionQueued
 from controller.core.codes import Code
+from controller.core.decide.reassignment_plan import redirected
 from controller.core.events import AlterPartitionAsked, ReassignAsked
 from controller.core.formats import encode_state
-from controller.core.goals import redirected
 from controller.core.model import NO_LEADER, Assignment, Partition, Replicas
-from controller.core.znodes import state_path
+from controller.core.project.znodes import state_path
 from tests.builders import a_leadership, a_wish, settle, topic_id_of
 from tests.core.reassign_support import Field, stops_of
 

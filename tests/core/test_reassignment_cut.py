@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.core.changes import Change
+from controller.core.changes.cluster import Change
 from controller.core.codes import Code
+from controller.core.decide.reassignment import due_after
+from controller.core.decide.reassignment_plan import is_reassigning, origin_of, target_of
 from controller.core.events import AlterPartitionAsked, Event, ReassignAsked
 from controller.core.formats import encode_targets
-from controller.core.goals import is_reassigning, origin_of, target_of
 from controller.core.model import NO_LEADER, Replicas
-from controller.core.reassignment import due_after
-from controller.core.znodes import REASSIGN, writes_for
+from controller.core.project.znodes import REASSIGN, writes_for
 from tests.builders import a_wish, commit, steps_of
 from tests.core.model_zookeeper import ModelZooKeeper
 from tests.core.reassign_support import Field, node_seen

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from controller.core import formats
-from controller.core.znodes import decode_as, kind_of
 from tests.recordings import RECORDINGS, Recording
+from tests.support.znodes import decode_as, generic, kind_of
 
 pytestmark = pytest.mark.parametrize("recording", RECORDINGS, ids=repr)
 
@@ -39,7 +39,7 @@ def test_every_value_encodes_again_to_an_equal_object(recording: Recording) -> N
         if data and kind is not None:
             kinds.add(kind.name)
             again = formats.encode(decode_as(kind, data))
-            assert formats.generic(again) == formats.generic(data), path
+            assert generic(again) == generic(data), path
     assert kinds >= {"controller", "controller epoch", "broker", "topic", "state", "config", "cluster id"}
 
 
@@ -49,10 +49,10 @@ def test_states_and_topics_are_written_as_kafka_wrote_them(recording: Recording)
         assert kind is not None
         if kind.holds is formats.StateZnode:
             again = formats.encode_state(formats.decode_state(data))
-        elif kind.holds is formats.TopicZnode and formats.generic(data)["version"] == 3:
+        elif kind.holds is formats.TopicZnode and generic(data)["version"] == 3:
             topic_id, assignment = formats.decode_topic(data)
             assert topic_id is not None
             again = formats.encode_topic(topic_id, assignment)
         else:
             continue
-        assert formats.generic(again) == formats.generic(data), path
+        assert generic(again) == generic(data), path

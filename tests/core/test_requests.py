@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from controller.core.cluster import Cluster
+from controller.core.belief.cluster import Cluster
 from controller.core.events import AlterPartitionAsked, CreateTopicAsked, StatesSeen, TermStarted, TopicsSeen
 from controller.core.model import NO_LEADER
-from controller.core.requests import Rows, Telling, known_brokers, requests_for
+from controller.core.project.requests import (
+    Rows,
+    Telling,
+    known_brokers,
+    requests_for,
+)
 from tests.builders import (
     LOADED,
     a_broker,
@@ -84,7 +89,8 @@ def test_membership_is_told_also_without_a_single_topic() -> None:
 
 
 def test_a_term_tells_everybody_everything_in_its_last_step() -> None:
-    cluster = a_cluster(orders=[[1, 2]], live=(), ids={"orders": None})
+    cluster = a_cluster(orders=[[1, 2]], live=())
+    cluster.unreadable["garbage", None] = ("no JSON", LOADED)
     first, last = settle(cluster, TermStarted(brokers(2, 3), LOADED)).tellings
     assert first.is_empty
     assert last.joined == [a_broker(2), a_broker(3)]

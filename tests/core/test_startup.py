@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from controller.core.changes import BrokerLive, StateDecided, StateFound, SubjectParked, TopicWritten
-from controller.core.cluster import Cluster
+from controller.core.belief.cluster import Cluster
+from controller.core.causes import Cause
+from controller.core.changes.cluster import (
+    BrokerLive,
+    BrokerMissing,
+    StateDecided,
+    StateFound,
+    SubjectParked,
+    TopicWritten,
+)
+from controller.core.decide.startup import found_states
 from controller.core.events import StateFact, TermStarted
 from controller.core.model import NO_LEADER, Broker
-from controller.core.startup import found_states
 from controller.core.states import PartitionStatus
 from tests.builders import (
     EPOCH,
@@ -21,6 +29,7 @@ from tests.builders import (
     a_topic_fact,
     brokers,
     brokers_seen,
+    knowing,
     settle,
     snapshot,
     state_of,
@@ -44,16 +53,20 @@ def loaded(**given: Any) -> Cluster:
 def test_a_healthy_cluster_costs_no_write() -> None:
     cluster = loaded(orders=[[1, 2], [2, 1]])
     assert steps_of(cluster, start(2, 1)) == [
-        [BrokerLive(a_broker(1), "term started"), BrokerLive(a_broker(2), "term started")]
+        [
+            BrokerLive(a_broker(1), "term started", Cause.TERM_STARTED),
+            BrokerLive(a_broker(2), "term started", Cause.TERM_STARTED),
+        ]
     ]
 
 
 def test_a_leader_that_died_during_the_load_is_replaced_in_one_write() -> None:
     """Kafka raises the leader epoch twice here: once for the dead replica, once for the election."""
     cluster = loaded(orders=[[1, 2, 3]], states={"orders-0": a_leadership(1, [1, 2, 3], 5, controller_epoch=6)})
-    [[first, *_]] = steps_of(cluster, start(2, 3))
+    [missing, [first, *_]] = steps_of(cluster, start(2, 3))
+    assert missing == [BrokerMissing(1, Cause.TERM_STARTED)]
     state = a_leadership(2, [2, 3], 6)
-    assert first == StateDecided("orders", 0, state, P.OFFLINE, P.ONLINE, "term started")
+    assert first == StateDecided("orders", 0, state, P.OFFLINE, P.ONLINE, "term started", Cause.TERM_STARTED)
 
 
 def test_a_dead_follower_leaves_the_isr_at_the_start() -> None:
@@ -70,36 +83,39 @@ def test_every_state_is_loaded_whether_its_leader_lives_or_not() -> None:
 
 def test_a_partition_never_led_is_led_at_the_start() -> None:
     cluster = loaded(orders=[[1, 2]], states={"orders-0": None})
-    [[first, *_]] = steps_of(cluster, start(2))
-    assert first == StateDecided("orders", 0, a_leadership(2, [2], 0), P.NEW, P.ONLINE, "term started")
+    [_, [first, *_]] = steps_of(cluster, start(2))
+    assert first == StateDecided(
+        "orders", 0, a_leadership(2, [2], 0), P.NEW, P.ONLINE, "term started", Cause.TERM_STARTED
+    )
 
 
-def test_a_missing_topic_id_is_written_before_anything_is_told() -> None:
+def test_a_missing_topic_id_is_written_before_anything_is_told_of_the_topic() -> None:
     cluster = loaded(orders=[[1]], payments=[[1]], ids={"orders": None})
-    written, live = steps_of(cluster, start(1))
-    [one] = written
-    assert isinstance(one, TopicWritten)
+    [live] = settle(cluster, start(1)).tellings
+    assert live.questions == {1: {"orders": 1}}
+    assert {name for name, _ in live.everything or {}} == {"payments"}
+    settled = settle(cluster, knowing(cluster.brokers[1], orders=""))
+    [one] = settled.of(TopicWritten)
     assert (one.name, len(one.topic_id)) == ("orders", 22)
-    assert [type(change) for change in live] == [BrokerLive]
-    settle(cluster, start(1))
     assert set(cluster.names_by_id.values()) == {"orders", "payments"}
     assert cluster.topics["payments"].topic_id == topic_id_of("payments")
 
 
 def test_brokers_go_live_after_everything_was_decided() -> None:
     cluster = loaded(orders=[[1, 2]], states={"orders-0": a_leadership(3, [3, 2, 1], 0)})
-    [step] = steps_of(cluster, start(1, 2))
+    *_, step = steps_of(cluster, start(1, 2))
     assert [type(change) for change in step] == [StateDecided, BrokerLive, BrokerLive]
 
 
 def test_a_second_term_finds_nothing_to_write() -> None:
-    first = loaded(orders=[[1, 2, 3], [3, 4]], states={"orders-1": None}, ids={"orders": None})
+    first = loaded(orders=[[1, 2, 3], [3, 4]], states={"orders-1": None})
     zookeeper = zookeeper_of(first)
     for one in (1, 2, 3):
         zookeeper.register(a_broker(one))
     settle(first, TermStarted(zookeeper.brokers(), zookeeper.zxid), zookeeper)
     second, event = zookeeper.new_term(EPOCH + 1)
-    assert [type(change) for change in settle(second, event, zookeeper).changes] == [StateFound] * 2 + [BrokerLive] * 3
+    kinds = [StateFound] * 2 + [BrokerMissing] + [BrokerLive] * 3
+    assert [type(change) for change in settle(second, event, zookeeper).changes] == kinds
 
 
 def test_a_term_without_brokers_leaves_everything_without_a_leader() -> None:
@@ -125,7 +141,7 @@ def test_the_last_decision_of_the_previous_controller_is_found() -> None:
     fact = a_state_fact("orders", 0, state_of(cluster, "orders"), 0)
     changes = [change for step in steps_of(cluster, start(1, 2, found=[fact])) for change in step]
     assert [change for change in changes if not isinstance(change, BrokerLive)] == [
-        StateFound("orders", 0, state_of(cluster, "orders"), 0, fact.zxid, "found", P.ONLINE)
+        StateFound("orders", 0, state_of(cluster, "orders"), 0, fact.zxid, "found", Cause.FOUND, P.ONLINE)
     ]
 
 
@@ -133,7 +149,7 @@ def test_what_is_found_is_recorded_before_anything_is_written_over_it() -> None:
     cluster = loaded(orders=[[1, 2]], states={"orders-0": a_leadership(1, [1, 2], 4, controller_epoch=EPOCH - 1)})
     fact = a_state_fact("orders", 0, state_of(cluster, "orders"), 0)
     first, second = steps_of(cluster, start(2, found=[fact]))  # its leader is dead
-    found = StateFound("orders", 0, state_of(cluster, "orders"), 0, fact.zxid, "found", P.OFFLINE)
+    found = StateFound("orders", 0, state_of(cluster, "orders"), 0, fact.zxid, "found", Cause.FOUND, P.OFFLINE)
     assert found in first
     assert not any(isinstance(one, StateDecided) for one in first)
     assert [one.state.leader for one in second if isinstance(one, StateDecided)] == [2]

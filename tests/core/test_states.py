@@ -5,19 +5,24 @@ The lists are Kafka's (`validPreviousStates` of PartitionState and ReplicaState)
 
 from __future__ import annotations
 
+import re
 from itertools import product
+from pathlib import Path
 
 import pytest
 
 from controller.core import states
-from controller.core.changes import SubjectParked
+from controller.core.changes.cluster import Refused, SubjectParked
 from controller.core.elections import status_of
+from controller.core.events import CreateTopicAsked, DeleteTopicAsked, ElectAsked, Event, ReassignAsked
 from controller.core.states import (
+    NEVER_MADE,
     PARTITION_MOVES,
     REPLICA_MOVES,
     IllegalMoveError,
     PartitionStatus,
     ReplicaStatus,
+    Status,
     partition_move,
     replica_move,
 )
@@ -85,12 +90,54 @@ def test_a_partition_move_costs_what_kafka_pays(
 def test_an_illegal_move_parks_its_subject_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = a_cluster(orders=[[1, 2], [2, 1]], payments=[[2, 1]])
     before = snapshot(cluster)
-    without = {pair: cost for pair, cost in PARTITION_MOVES.items() if pair != (P.ONLINE, P.ONLINE)}
+    without = {pair: cost for pair, cost in PARTITION_MOVES.items() if pair != (P.OFFLINE, P.ONLINE)}
     monkeypatch.setattr(states, "PARTITION_MOVES", without)
     [changes] = steps_of(cluster, brokers_seen(1, 3))
     parked = [change for change in changes if isinstance(change, SubjectParked)]
     assert [one.subject for one in parked] == ["topic orders", "topic payments"]
-    assert "from OnlinePartition to OnlinePartition" in parked[0].trouble
+    assert "from OfflinePartition to OnlinePartition" in parked[0].trouble
+    assert snapshot(cluster) == before
+
+
+def test_every_row_of_both_tables_is_made_in_some_story_and_nothing_else_is() -> None:
+    stories = Path(__file__).parents[1] / "scenarios"
+    made = {
+        (match[1], match[2])
+        for path in stories.glob("*.txt")
+        for match in re.finditer(
+            r"^  move   .*: (\w+) -> (\w+) \(\w+\)$", path.read_text(encoding="utf-8"), re.MULTILINE
+        )
+    }
+    rows = {(source.value, target.value) for source, target in (*PARTITION_MOVES, *REPLICA_MOVES)}
+    assert made == rows - {(source.value, target.value) for source, target in NEVER_MADE}
+
+
+@pytest.mark.parametrize(
+    ("event", "row", "parked"),
+    [
+        (CreateTopicAsked("new", assignment={0: (1, 2)}), (P.NON_EXISTENT, P.NEW), "topic new"),
+        (CreateTopicAsked("new", assignment={0: (1, 2)}), (P.NEW, P.ONLINE), "topic new"),
+        (CreateTopicAsked("new", assignment={0: (1, 2)}), (R.NON_EXISTENT, R.NEW), "topic new"),
+        (CreateTopicAsked("new", assignment={0: (1, 2)}), (R.NEW, R.ONLINE), "topic new"),
+        (DeleteTopicAsked("orders"), (P.ONLINE, P.OFFLINE), "topic orders"),
+        (DeleteTopicAsked("orders"), (R.ONLINE, R.OFFLINE), "topic orders"),
+        (DeleteTopicAsked("orders"), (R.OFFLINE, R.DELETION_STARTED), "topic orders"),
+        (brokers_seen(2, 3), (P.OFFLINE, P.ONLINE), "topic orders"),
+        (ReassignAsked({("orders", 0): (1,)}), (R.OFFLINE, R.DELETION_STARTED), "topic orders"),
+        (ElectAsked(is_unclean=False, partitions=[("late", 0)]), (P.ONLINE, P.ONLINE), "topic late"),
+    ],
+)
+def test_without_its_row_a_move_parks_its_subject_and_nothing_is_written(
+    event: Event, row: tuple[Status, Status], parked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = a_cluster(orders=[[1, 2]], late=[[3, 2]], states={"late-0": a_leadership(2, [2, 3])})
+    before = snapshot(cluster)
+    for table in ("PARTITION_MOVES", "REPLICA_MOVES"):
+        kept = {pair: cost for pair, cost in getattr(states, table).items() if pair != row}
+        monkeypatch.setattr(states, table, kept)
+    changes = [change for step in steps_of(cluster, event) for change in step]
+    assert parked in {change.subject for change in changes if isinstance(change, SubjectParked)}
+    assert all(isinstance(one, SubjectParked | Refused) for one in changes if one.subject == parked)
     assert snapshot(cluster) == before
 
 

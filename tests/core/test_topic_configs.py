@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.core.topic_configs import RULES, trouble_with
+from controller.core.decide.topic_configs import RULES, trouble_with
 
 GOOD = [
     ("cleanup.policy", "compact,delete"), ("cleanup.policy", " compact , delete "), ("compression.gzip.level", "-1"),

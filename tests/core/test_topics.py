@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from controller.core.changes import (
+from controller.core.causes import Cause
+from controller.core.changes.cluster import (
     Refused,
     StateDecided,
     TopicCreated,
@@ -16,17 +17,26 @@ from controller.core.changes import (
     TopicWritten,
     Unreadable,
 )
+from controller.core.changes.duties import (
+    TopicAsked,
+    TopicIdAnswered,
+    TopicIdSought,
+    TopicIdTaken,
+)
 from controller.core.codes import Code
+from controller.core.decide.topic_ids import draw_topic_id
 from controller.core.events import CreateTopicAsked, TopicsSeen
+from controller.core.formats import encode_topic
 from controller.core.model import Assignment
+from controller.core.project.znodes import topic_path
 from controller.core.states import PartitionStatus
-from controller.core.topics import draw_topic_id
 from tests.builders import (
     LOADED,
     a_cluster,
     a_leadership,
     a_topic_fact,
     brokers_seen,
+    knowing,
     settle,
     state_of,
     steps_of,
@@ -52,8 +62,8 @@ def test_a_topic_asked_for_by_assignment_is_written_and_then_led() -> None:
     assert isinstance(topic, TopicCreated)
     assert (topic.assignment, topic.configs) == ({0: Assignment((1, 2)), 1: Assignment((2, 3))}, {"a": "b"})
     assert led == [
-        StateDecided("orders", 0, a_leadership(1, [1, 2]), P.NEW, P.ONLINE, "partition created"),
-        StateDecided("orders", 1, a_leadership(2, [2, 3]), P.NEW, P.ONLINE, "partition created"),
+        StateDecided("orders", 0, a_leadership(1, [1, 2]), P.NEW, P.ONLINE, "partition created", Cause.TOPIC_CREATED),
+        StateDecided("orders", 1, a_leadership(2, [2, 3]), P.NEW, P.ONLINE, "partition created", Cause.TOPIC_CREATED),
     ]
 
 
@@ -164,8 +174,13 @@ def test_a_topic_seen_is_believed_and_then_led() -> None:
 
 def test_a_topic_seen_without_an_id_gets_one_before_anything_is_told() -> None:
     cluster = a_cluster()
-    found, written, led = steps_of(cluster, seen(a_topic_fact("orders", [1], topic_id=None, zxid=LATER)))
-    assert [type(one) for one in (*found, *written, *led)] == [TopicFound, TopicWritten, StateDecided]
+    zookeeper = zookeeper_of(cluster)
+    zookeeper.put(topic_path("orders"), encode_topic("", {0: Assignment((1,))}))
+    settled = settle(cluster, zookeeper.topics_seen(), zookeeper)
+    assert [type(one) for one in settled.changes] == [TopicFound, TopicIdSought, TopicAsked]
+    settled = settle(cluster, knowing(cluster.brokers[1], orders=""), zookeeper)
+    assert [type(one) for one in settled.changes] == [TopicIdAnswered, TopicIdTaken, TopicWritten, StateDecided]
+    assert settled.tellings[-1].new_replicas == {(cluster.topics["orders"].topic_id, 0, 1)}
 
 
 def test_an_id_that_an_older_tool_dropped_is_written_back() -> None:
@@ -181,7 +196,9 @@ def test_partitions_that_were_added_are_led_and_the_others_left_alone() -> None:
     fact = a_topic_fact("orders", [1, 2], [3, 1], version=1, zxid=LATER)
     found, led = steps_of(cluster, seen(fact))
     assert found == [TopicFound(fact)]
-    assert led == [StateDecided("orders", 1, a_leadership(3, [3, 1]), P.NEW, P.ONLINE, "partition created")]
+    assert led == [
+        StateDecided("orders", 1, a_leadership(3, [3, 1]), P.NEW, P.ONLINE, "partition created", Cause.TOPIC_FOUND)
+    ]
     cluster = a_cluster(orders=[[1, 2]])
     zookeeper = zookeeper_of(cluster)
     assert not settle(cluster, seen(fact), zookeeper).conflicts

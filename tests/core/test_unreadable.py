@@ -5,7 +5,7 @@ All of these were found by `make simulate`, once it wrote nonsense into topics a
 
 from __future__ import annotations
 
-from controller.core.changes import StateDecided
+from controller.core.changes.cluster import StateDecided
 from controller.core.codes import Code
 from controller.core.events import AlterPartitionAsked, DeletionsSeen, StatesSeen, TimePassed, TopicsSeen
 from tests.builders import (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.core.cluster import Cluster
+from controller.core.belief.cluster import Cluster
 from controller.core.model import NO_LEADER
-from controller.core.whatif import LeaderMove, WhatIf, what_if
+from controller.core.questions.whatif import LeaderMove, WhatIf, what_if
 from tests.builders import Settled, a_cluster, a_leadership, believed, brokers_seen, settle, snapshot
 from tests.core.duty_clusters import clusters, ids
 
@@ -84,5 +84,5 @@ def test_what_if_is_what_then_happens(cluster: Cluster, kill_ids: frozenset[int]
         for name, state in happened.states.items()
         if state.leader not in (NO_LEADER, leaders[name])
     }
-    assert found.unclean_elections == sum("unclean" in one.reason for one in happened.of_states())
+    assert found.unclean_elections == sum(one.is_unclean for one in happened.of_states())
     assert found.requests == requests_in(happened)

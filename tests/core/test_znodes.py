@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from controller.core import formats
-from controller.core.changes import (
+from controller.core.causes import Cause
+from controller.core.changes.cluster import (
     BrokerGone,
     NotificationRead,
     Refused,
@@ -20,17 +21,23 @@ from controller.core.changes import (
 from controller.core.codes import Code
 from controller.core.formats import FormatError
 from controller.core.model import Assignment
+from controller.core.operations import Create, Delete, Set
+from controller.core.project.znodes import (
+    Ensure,
+    Put,
+    numbers_in,
+    writes_for,
+)
 from controller.core.states import PartitionStatus
-from controller.core.writes import Create, Delete, Set
-from controller.core.znodes import Ensure, Put, decode_as, kind_of, numbers_in, writes_for
 from tests.builders import a_cluster, a_leadership
+from tests.support.znodes import decode_as, kind_of
 
 ID = "abcdefghijklmnopqrstuv"
 P = PartitionStatus
 
 
 def decided(partition: int = 0) -> StateDecided:
-    return StateDecided("orders", partition, a_leadership(1, [1, 2], 3), P.NEW, P.ONLINE, "a test")
+    return StateDecided("orders", partition, a_leadership(1, [1, 2], 3), P.NEW, P.ONLINE, "a test", Cause.TOPIC_CREATED)
 
 
 def test_a_state_that_exists_is_set_at_the_version_believed() -> None:
@@ -56,7 +63,9 @@ def test_a_topic_is_made_after_its_configuration() -> None:
 
 
 def test_a_topic_is_rewritten_at_the_version_believed() -> None:
-    [write] = writes_for(a_cluster(orders=[[1]]), TopicWritten("orders", ID, {0: Assignment((1,))}, "id"))
+    [write] = writes_for(
+        a_cluster(orders=[[1]]), TopicWritten("orders", ID, {0: Assignment((1,))}, "id", Cause.TOPIC_ID_MISSING)
+    )
     assert isinstance(write, Set)
     assert (write.path, write.version) == ("/brokers/topics/orders", 0)
 
@@ -66,13 +75,13 @@ def test_a_notification_is_removed_as_it_was_made() -> None:
 
 
 def test_what_changes_no_znode_writes_nothing() -> None:
-    assert writes_for(a_cluster(), BrokerGone(1, 11, "gone")) == ()
+    assert writes_for(a_cluster(), BrokerGone(1, 11, "gone", Cause.BROKER_GONE)) == ()
     assert writes_for(a_cluster(), Refused("topic orders", Code.NONE, "exists")) == ()
 
 
 # ---------------------------------------------------------------------- formats
 
-#: examples of the reference, section 1: path and what Kafka wrote there
+#: paths, and what Kafka wrote there
 KAFKAS: list[tuple[str, Any]] = [
     ("/controller", {"version": 1, "brokerid": 3, "timestamp": "1652877672721"}),
     ("/controller", {"version": 2, "brokerid": 3, "timestamp": "1652877672721", "kraftControllerEpoch": -1}),

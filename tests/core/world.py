@@ -6,7 +6,7 @@ the znodes after every event. It never reads the core's tables: it knows only wh
 
 from __future__ import annotations
 
-from controller.core.changes import (
+from controller.core.changes.cluster import (
     Change,
     Committed,
     NotificationRead,
@@ -19,13 +19,14 @@ from controller.core.changes import (
     TopicGone,
     TopicWritten,
 )
+from controller.core.elections import status_of
 from controller.core.events import CreateTopicAsked, Event, TermStarted
 from controller.core.formats import FormatError, decode_state
-from controller.core.model import NO_LEADER, Leadership
-from controller.core.requests import Telling
-from controller.core.states import PartitionStatus
-from controller.core.znodes import state_path, topic_path
-from tests.builders import Settled, believed, settle, snapshot, steps_of
+from controller.core.model import NO_LEADER, Broker, Leadership
+from controller.core.project.requests import Telling
+from controller.core.project.znodes import state_path, topic_path
+from controller.core.states import PartitionStatus, ReplicaStatus
+from tests.builders import Settled, believed, knowing, settle, snapshot, steps_of
 from tests.core.model_zookeeper import ModelZooKeeper
 
 MAX_ROUNDS = 6
@@ -43,6 +44,9 @@ class World:
         self.stood: set[tuple[str, int, bytes]] = set()
         #: topic ids by incarnation; who wrote nonsense may have wiped one, so a term is held to what it read
         self.ids: dict[tuple[str, int], str] = {}
+        #: what brokers were told last, whatever became of them: broker id -> topic -> its id
+        self.knowing: dict[int, dict[str, str]] = {}
+        self.asked: list[tuple[Broker, dict[str, str]]] = []
         self.new_term()
 
     def new_term(self) -> None:
@@ -69,7 +73,22 @@ class World:
         else:
             raise AssertionError(f"still conflicts after {MAX_ROUNDS} rounds: {event}")
         self._judge_belief()
+        while self.asked:
+            broker, ids = self.asked.pop()
+            committed += self.happens(knowing(broker, **ids))
         return committed
+
+    def _hear(self, telling: Telling) -> None:
+        """As the brokers: a question is about what they were told before it."""
+        for broker_id, names in telling.questions.items():
+            known = self.knowing.get(broker_id, {})
+            self.asked.append((self.cluster.brokers[broker_id], {name: known.get(name, "") for name in names}))
+        joined = {one.broker_id for one in telling.joined}
+        for broker_id in telling.live_ids:
+            rows = [(telling.everything or {}) if broker_id in joined else telling.metadata]
+            known = {} if broker_id in joined else self.knowing.get(broker_id, {})
+            known = {name: one for name, one in known.items() if (name, one) not in telling.removed}
+            self.knowing[broker_id] = known | {name: topic_id for one in rows for name, topic_id in one}
 
     def look_at(self, topic: str, partition: int) -> None:
         self.unseen.discard((topic, partition))
@@ -88,9 +107,10 @@ class World:
         self._judge_states(known, settled)
         for telling in settled.tellings:
             self._judge_telling(telling)
+            self._hear(telling)
         if not settled.conflicts and not isinstance(event, TermStarted):
             again = [change for step in steps_of(self.cluster, event) for change in step]
-            assert [c for c in again if not isinstance(c, Refused | NotificationRead)] == [], "decided twice"
+            assert [c for c in again if not isinstance(c, Refused | NotificationRead)] == [], f"decided twice: {again}"
         return settled
 
     def _note_states(self) -> None:
@@ -157,16 +177,43 @@ class World:
             if (name, None) not in cluster.unreadable:
                 assert (topic.version, topic.czxid) == (node.version, node.czxid), name
             assert list(topic.partitions) == sorted(topic.partitions), f"S20: {name}"
-            assert topic.topic_id is not None
+            if topic.topic_id is None:
+                assert cluster.duties.ids.is_undecided(name), f"nobody is asked for the id of {name}"
+                continue
             assert self.ids.setdefault((name, topic.czxid), topic.topic_id) == topic.topic_id, f"S25: {name}"
             for number in topic.partitions:
                 self._judge_partition(name, number)
-        assert cluster.names_by_id == {one.topic_id: name for name, one in cluster.topics.items()}
+        assert cluster.names_by_id == {
+            one.topic_id: name for name, one in cluster.topics.items() if one.topic_id is not None
+        }
         hosted: dict[int, dict[str, set[int]]] = {}
         for (name, number), one in cluster.all_partitions():
             for broker_id in one.replicas:
                 hosted.setdefault(broker_id, {}).setdefault(name, set()).add(number)
         assert cluster.hosted == hosted
+        self._judge_kept_states()
+
+    def _judge_kept_states(self) -> None:
+        """Wherever a state can be derived, it is the one that is kept."""
+        cluster = self.cluster
+        for (name, number), one in cluster.all_partitions():
+            if cluster.duties.is_leaving(name) or cluster.topics[name].topic_id is None:
+                continue
+            if (name, None) in cluster.unreadable or (name, number) in cluster.unreadable:
+                continue
+            if (name, number) in self.unseen or (name, number) in cluster.duties.departed:
+                continue  # what was decided about it did not stand yet
+            kept = cluster.states.of_partition(name, number)
+            if one.state is None or set(one.state.isr) & set(one.replicas):
+                assert kept is status_of(one.state, cluster.live_ids), f"{name}-{number} is kept as {kept}: {one}"
+            for broker_id in one.replicas:
+                status = cluster.states.of_replica(name, number, broker_id)
+                if broker_id not in cluster.live_ids:
+                    assert status is ReplicaStatus.OFFLINE, f"{name}-{number} on {broker_id}: {status}"
+                elif one.state is not None and broker_id in one.state.isr:
+                    assert status is ReplicaStatus.ONLINE, f"{name}-{number} on {broker_id}: {status}"
+                else:
+                    assert status in (ReplicaStatus.ONLINE, ReplicaStatus.NEW), f"{name}-{number} on {broker_id}"
 
     def _judge_partition(self, topic: str, number: int) -> None:
         if (topic, number) in self.unseen or (topic, number) in self.cluster.unreadable:

@@ -36,7 +36,9 @@ HEALTHY: Final = {
     f"klamm_controller_is_kafka{{{_CONTROLLER}}}": "0",
     f"klamm_controller_is_kafka{{{_STANDBY}}}": "0",
     f"klamm_parked_subjects{{{_CONTROLLER}}}": "0",
+    f"klamm_refused_subjects{{{_CONTROLLER}}}": "0",
     f"klamm_unreadable_znodes{{{_CONTROLLER}}}": "0",
+    f'klamm_refused_partitions{{{_CONTROLLER},broker_id="2"}}': "0",
     f"klamm_log_lines_lost_total{{{_CONTROLLER}}}": "4",
     f"klamm_partition_series_left_out{{{_CONTROLLER}}}": "0",
     f'klamm_event_loop_lag_seconds_bucket{{{_CONTROLLER},le="0.1"}}': "0+100",
@@ -67,7 +69,11 @@ FIRES: Final = {
     "KlammCutOff": Fires({f"klamm_registered{{{_STANDBY}}}": "0"}, _TWO),
     "KlammControllerMovesOften": Fires({f"klamm_controller_epoch{{{_CONTROLLER}}}": "0x20 1+1x9 10x29"}, _JOB, "10"),
     "KlammSubjectsLeftOut": Fires({f"klamm_parked_subjects{{{_CONTROLLER}}}": "1"}, _JOB, "1"),
+    "KlammWritesRefused": Fires({f"klamm_refused_subjects{{{_CONTROLLER}}}": "1"}, _JOB, "1"),
     "KlammUnreadableZnodes": Fires({f"klamm_unreadable_znodes{{{_CONTROLLER}}}": "1"}, _JOB, "1"),
+    "KlammBrokerRefuses": Fires(
+        {f'klamm_refused_partitions{{{_CONTROLLER},broker_id="2"}}': "3"}, {"job": "klamm", "broker_id": "2"}, "3"
+    ),
     "KlammDeletionsWait": Fires({f"{_KAFKA}topicsineligibletodeletecount{{{_CONTROLLER}}}": "1"}, _JOB, "1"),
     "KlammLogLinesLost": Fires({f"klamm_log_lines_lost_total{{{_CONTROLLER}}}": "0+1"}, _ONE),
     "KlammEventLoopLate": Fires(

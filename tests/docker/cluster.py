@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ from docker.models.containers import Container
 from kazoo.client import KazooClient
 from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
+
+from tests.waiting import waited_for
 
 SERVERS: Final = ("zookeeper1", "zookeeper2", "zookeeper3")
 #: as deploy/server.properties has it
@@ -47,11 +50,7 @@ class NoAnswerError(Exception):
 
 def until(is_so: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:
     """The first true answer; fails when there is none in time."""
-    deadline = time.monotonic() + deadline_s
-    while not (answer := is_so()):
-        assert time.monotonic() < deadline, f"not within {deadline_s:.0f} s: {what}"
-        time.sleep(POLL_INTERVAL_S)
-    return answer
+    return waited_for(is_so, what, within_s=deadline_s, poll_s=POLL_INTERVAL_S)
 
 
 def stays(is_so: Callable[[], bool], what: str, for_s: float) -> None:
@@ -60,6 +59,12 @@ def stays(is_so: Callable[[], bool], what: str, for_s: float) -> None:
     while time.monotonic() < over:
         assert is_so(), f"no longer: {what}"
         time.sleep(POLL_INTERVAL_S)
+
+
+def inside(container: Container, *words: str) -> subprocess.CompletedProcess[bytes]:
+    """A command in a container, by Docker's own client. docker-py loses the output that arrives together with the head
+    of the engine's answer, as it does on a busy machine."""
+    return subprocess.run(["docker", "exec", container.id, *words], capture_output=True, check=False)
 
 
 class Cluster:
@@ -96,6 +101,10 @@ class Cluster:
 
     def container(self, service: str) -> Container:
         return self._engine.containers.get(f"{self.project}-{service}-1")
+
+    def said(self, service: str, event: str) -> int:
+        """How often its processes, all that it ever had, logged this."""
+        return int(self.container(service).logs().count(event.encode()))
 
     def run_beside(self, service: str, image: str, command: str) -> str:
         """What a shell says that sees the network of that container, and may change it."""
@@ -153,17 +162,17 @@ class Cluster:
 
     def klamm(self, broker_id: int, *words: str) -> str:
         """What `klamm` prints in a broker's container; it must end well."""
-        said = self.container(f"broker{broker_id}").exec_run(["klamm", *words], demux=True)
-        out, err = ((part or b"").decode() for part in said.output)
-        assert said.exit_code == 0, f"klamm {' '.join(words)} ended with {said.exit_code}: {out}{err}"
+        said = inside(self.container(f"broker{broker_id}"), "klamm", *words)
+        out, err = said.stdout.decode(), said.stderr.decode()
+        assert said.returncode == 0, f"klamm {' '.join(words)} ended with {said.returncode}: {out}{err}"
         return out
 
     def log_lines(self) -> list[dict[str, Any]]:
         """The state-change logs of all brokers. A line torn by a kill is passed over: it is followed by others."""
         writer = next(c for n in self.broker_ids if (c := self.container(f"broker{n}")).status == "running")
-        said = writer.exec_run(["sh", "-c", "cat /var/lib/klamm/broker-*/state-change.log"])
-        assert said.exit_code == 0, said.output
-        return [json.loads(line) for line in said.output.splitlines() if line.endswith(b"}")]
+        said = inside(writer, "sh", "-c", "cat /var/lib/klamm/broker-*/state-change.log")
+        assert said.returncode == 0, said.stderr
+        return [json.loads(line) for line in said.stdout.splitlines() if line.endswith(b"}")]
 
     # HTTP, as from the host's browser
 

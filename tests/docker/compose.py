@@ -96,7 +96,7 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
 def free_port_prefixes(brokers: int) -> tuple[int, int]:
     """First digits of ports that nobody has. Containers must keep theirs when they start again, so they are fixed; two
     runs that start together do not look at the same ones first."""
-    from brokerstub.lab.zookeeper import is_free
+    from brokerstub.lab.ports import is_free
 
     wanted = [*(80 + number for number in range(1, brokers + 1)), 95]  # 95: Prometheus
     free = (

@@ -11,8 +11,8 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from brokerstub.lab.txnlog import TransactionLogError
-from brokerstub.lab.txnlog import history as operations_of
+from sparkjobs.records.zookeeper_log import TransactionLogError
+from sparkjobs.records.zookeeper_log import history as operations_of
 from tests.docker.cluster import SERVERS, SESSION_TIMEOUT_S, Cluster
 from tests.faults.checker.commits import from_operations
 from tests.faults.checker.evidence import lines_of, rpc_of

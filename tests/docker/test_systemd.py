@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -106,14 +105,11 @@ def test_the_unit_runs_a_broker_confined_restarts_it_and_stops_it_by_a_controlle
         partition = ("led-by-a-unit", 0)
         until(lambda: set(states_of(cluster)[partition].isr) == {1, 2, BROKER_ID}, "it is in sync")
         assert states_of(cluster)[partition].leader == BROKER_ID
-        stopped_at = time.monotonic()
         machine.run("systemctl", "stop", "klamm")
-        took_s = time.monotonic() - stopped_at
         unit, state = machine.unit(), states_of(cluster)[partition]
         assert (unit["ActiveState"], unit["Result"], unit["ExecMainStatus"]) == ("inactive", "success", "0")
         assert (state.leader, BROKER_ID in state.isr) == (1, False), "it handed over before it went"
         assert cluster.registration(BROKER_ID) is None
-        assert took_s < float(unit["TimeoutStopUSec"].removesuffix("s")) / 2
         _forget(cluster, machine, partition)
 
 

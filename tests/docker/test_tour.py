@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 
-from tests.docker.cluster import SESSION_TIMEOUT_S, Cluster, until
+from tests.docker.cluster import Cluster, until
 from tests.docker.invariants import watched
 
 pytestmark = pytest.mark.docker
@@ -20,13 +19,11 @@ def test_the_tour_in_containers(cluster: Cluster) -> None:
         )
         holder, epoch = until(cluster.seat, "somebody holds the seat")
         other = next(broker_id for broker_id in cluster.broker_ids if broker_id != holder)
-        killed_at = time.monotonic()
         cluster.kill(f"broker{holder}")
         successor, successor_epoch = until(
             lambda: (seat := cluster.seat()) is not None and seat[1] > epoch and seat, "another broker takes the seat"
         )
         assert (successor != holder, successor_epoch) == (True, epoch + 1)
-        assert time.monotonic() - killed_at < SESSION_TIMEOUT_S + 10
         cluster.klamm(other, "wait", "--for", "controller", "--timeout", "20s")
         table = cluster.klamm(other, "partitions", "--topic", "orders")
         assert len(re.findall(r"orders-\d +under-replicated", table)) == 6

@@ -1,4 +1,4 @@
-"""The client side of the fake: keeps `zk_model.ZooKeeper`, with switches for what can go wrong on the way.
+"""The client side of the fake: keeps `port.ZooKeeper`, with switches for what can go wrong on the way.
 
 It reconnects by itself after a single lost answer, as the real one does; a `disconnect` lasts until `reconnect`.
 """
@@ -10,14 +10,22 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from controller import zk_codec as codec
-from controller.core.writes import Create, Delete, Op, Set
-from controller.zk_model import (
+from controller.core.operations import (
+    Create,
+    Delete,
+    Op,
+    Set,
+)
+from controller.zookeeper import codec
+from controller.zookeeper.port import (
+    THROTTLED,
     Brief,
     Children,
+    Denied,
     Existence,
     Guard,
     Node,
+    NoNodeError,
     NotSentError,
     OpResult,
     OutcomeUnknownError,
@@ -30,8 +38,10 @@ from controller.zk_model import (
     TransactionAnswer,
     WatchEvent,
     WatchHandler,
-    brief_of,
+    refusal_for,
 )
+from tests.fakes.acls import READ, allows, identities_of
+from tests.fakes.tree import Asker, Told, brief_of
 from tests.fakes.watches import FakeWatches
 
 if TYPE_CHECKING:
@@ -60,6 +70,7 @@ class FakeClient:
         self.calls: list[str] = []
         self._server = server
         self._chroot = chroot
+        self._asker = Asker(session_id, frozenset(), chroot=chroot)
         self._answered_at = server.clock()
         self._zxid = server.zxid
         self._watches = FakeWatches()
@@ -70,6 +81,10 @@ class FakeClient:
         self._connections = 1  # so far
         self._fault: str | None = None
         self._gone = asyncio.Event()
+
+    def introduce(self, auth: str | None, *, owns: bool = False) -> None:
+        """Say who this is, as `zk.connect` does: "digest:user:password"."""
+        self._asker = Asker(self.session_id, identities_of(auth), owns, self._chroot)
 
     @property
     def deadline(self) -> float:
@@ -105,7 +120,7 @@ class FakeClient:
 
     async def exists(self, path: str, *, watch: bool = False) -> Existence:
         def act() -> Existence:
-            node = self._node(path, watch)
+            node = self._node(path, watch, "exists")
             return Existence(None if node is None else node.stat, self._server.zxid)
 
         return await self._ask("exists", act)
@@ -113,14 +128,14 @@ class FakeClient:
     async def children(self, path: str, *, watch: bool = False) -> Children | None:
         return await self._ask("children", lambda: self._children(path, watch))
 
-    async def get_many(self, paths: Sequence[str]) -> list[Node | None]:
-        return await self._ask("get_many", lambda: [self._node(path, False) for path in paths])
+    async def get_many(self, paths: Sequence[str]) -> list[Node | Denied | None]:
+        return await self._ask("get_many", lambda: [self._or_denied(self._node, path) for path in paths])
 
-    async def brief_many(self, paths: Sequence[str]) -> list[Brief | None]:
-        return await self._ask("brief_many", lambda: [brief_of(self._node(path, False)) for path in paths])
+    async def brief_many(self, paths: Sequence[str]) -> list[Brief | Denied | None]:
+        return await self._ask("brief_many", lambda: [brief_of(self._or_denied(self._node, path)) for path in paths])
 
-    async def children_many(self, paths: Sequence[str]) -> list[Children | None]:
-        return await self._ask("children_many", lambda: [self._children(path, False) for path in paths])
+    async def children_many(self, paths: Sequence[str]) -> list[Children | Denied | None]:
+        return await self._ask("children_many", lambda: [self._or_denied(self._children, path) for path in paths])
 
     async def watch_many(self, present: Sequence[str], absent: Sequence[str], zxid: int) -> None:
         here, missing = [self._path(path) for path in present], [self._path(path) for path in absent]
@@ -135,7 +150,7 @@ class FakeClient:
         size = len(codec.pack_transaction(ops, self._chroot)) + 4
 
         def act() -> TransactionAnswer:
-            answer = self._server.commit(self.session_id, [self._server_op(op) for op in ops])
+            answer = self._server.commit(self.session_id, [self._server_op(op) for op in ops], self._asker)
             results = tuple(self._client_result(result) for result in answer.results)
             return TransactionAnswer(answer.zxid, results, answer.refused)
 
@@ -200,6 +215,16 @@ class FakeClient:
                 for handler in self._watch_handlers:
                     handler(told)
 
+    def take_news(self, told: Sequence[Told]) -> None:
+        """What a transaction changed. Who may not read a znode is not told of it, and his watch on it is gone."""
+        events = []
+        for one in told:
+            if allows(one.acl, READ, self._asker.identities):
+                events.append(one.event)
+            else:
+                self._watches.swallow(one.event)
+        self.take_events(events)
+
     # one request
 
     async def _ask(self, name: str, act: Callable[[], T], *, guard: Guard | None = None, size: int = 0) -> T:
@@ -252,27 +277,44 @@ class FakeClient:
     def _path(self, path: str) -> str:
         return codec.server_path_for(path, self._chroot)
 
-    def _node(self, path: str, watch: bool) -> Node | None:
+    def _node(self, path: str, watch: bool, kind: str = "read") -> Node | None:
         server_path = self._path(path)
-        node = self._server.tree.nodes.get(server_path)
+        try:
+            node = self._server.readable(server_path, kind, self._asker)
+        except NoNodeError:
+            if watch:
+                self._watches.on_read(server_path, is_there=False)
+            return None
         if watch:
-            self._watches.on_read(server_path, is_there=node is not None)
-        return None if node is None else Node(node.data, node.stat, self._server.zxid)
+            self._watches.on_read(server_path, is_there=True)
+        return Node(node.data, node.stat, self._server.zxid)
 
     def _children(self, path: str, watch: bool) -> Children | None:
         server_path = self._path(path)
-        node = self._server.tree.nodes.get(server_path)
-        if watch and node is not None:
+        try:
+            node = self._server.readable(server_path, "list", self._asker)
+        except NoNodeError:
+            return None
+        if watch:
             self._watches.on_list(server_path)
-        return None if node is None else Children(tuple(node.children), node.stat, self._server.zxid)
+        return Children(tuple(node.children), node.stat, self._server.zxid)
+
+    def _or_denied(self, look: Callable[[str, bool], T | None], path: str) -> T | Denied | None:
+        """As one of a multi-read: what may not be read stops nothing but itself."""
+        try:
+            return look(path, False)
+        except RefusedError as refused:
+            if refused.refusal == THROTTLED:  # said of a whole request
+                raise
+            return Denied(refused.refusal, self._server.zxid)
 
     def _stat(self, path: str) -> Stat:
         return self._server.tree.nodes[self._path(path)].stat
 
     def _write(self, op: Op) -> OpResult:
-        answer = self._server.commit(self.session_id, [self._server_op(op)])
+        answer = self._server.commit(self.session_id, [self._server_op(op)], self._asker)
         if answer.refused is not None:
-            raise codec.refusal_for(op.path, answer.refused[1])
+            raise refusal_for(op.path, answer.refused[1])
         return self._client_result(answer.results[0])
 
     def _server_op(self, op: Op) -> Op:

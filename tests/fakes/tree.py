@@ -5,11 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from controller.core.writes import Check, Create, Delete, Op, Set
-from controller.zk_codec import NOT_REACHED
-from controller.zk_model import (
+from controller.core.operations import (
+    Check,
+    Create,
+    Delete,
+    Op,
+    Set,
+)
+from controller.zookeeper.codec import NOT_REACHED, acl_for, client_path_for
+from controller.zookeeper.port import (
     BadVersionError,
+    Brief,
+    Denied,
     EventKind,
+    NoAuthError,
+    Node,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
@@ -17,8 +27,16 @@ from controller.zk_model import (
     Stat,
     WatchEvent,
 )
+from tests.fakes.acls import CREATE, DELETE, OPEN, READ, WRITE, Acl, Identities, InvalidAclError, acl_in, allows
 
-_BAD_ARGUMENTS, _NO_CHILDREN_FOR_EPHEMERALS = -8, -108
+_BAD_ARGUMENTS, _NO_CHILDREN_FOR_EPHEMERALS, _INVALID_ACL = -8, -108, -114
+
+
+def brief_of(node: Node | Denied | None) -> Brief | Denied | None:
+    """Returns of a node what `brief_many` reads."""
+    if node is None or isinstance(node, Denied):
+        return node
+    return Brief(node.data, node.stat.version, node.stat.mtime_ms, node.zxid)
 
 
 class OpRefusedError(Exception):
@@ -41,12 +59,37 @@ class Znode:
     creates: int = 0  # of children, ever: the next sequence number
     owner: int = 0
     children: dict[str, None] = field(default_factory=dict)
+    acl: Acl = OPEN
+    acl_version: int = 0
 
     @property
     def stat(self) -> Stat:
         changes = 2 * self.creates - len(self.children)
         times = (self.czxid, self.mzxid, self.ctime_ms, self.mtime_ms)
-        return Stat(*times, self.version, changes, 0, self.owner, len(self.data), len(self.children), pzxid=self.pzxid)
+        versions = (self.version, changes, self.acl_version)
+        return Stat(*times, *versions, self.owner, len(self.data), len(self.children), pzxid=self.pzxid)
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Whose transaction it is: its session, what its connection has proved to be (None: the test, who may do all),
+    and how it wants what it makes to be protected."""
+
+    session_id: int = 0
+    identities: Identities | None = None
+    owns: bool = False
+    chroot: str = ""
+
+    def acl_for(self, path: str) -> Acl:
+        return acl_in(acl_for(client_path_for(path, self.chroot), is_owned=self.owns), self.identities)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What watches have to tell, and the ACL of its znode: only who may read that is told."""
+
+    event: WatchEvent
+    acl: Acl
 
 
 def parent_of(path: str) -> str:
@@ -59,17 +102,19 @@ class Tree:
     def __init__(self) -> None:
         self.nodes: dict[str, Znode] = {"/": Znode(b"", 0, 0, 0, 0, 0)}
         self._undo: list[Callable[[], object]] = []
-        self._events: list[WatchEvent] = []
+        self._events: list[Told] = []
 
     def apply(
-        self, ops: Sequence[Op], zxid: int, now_ms: int, session_id: int
-    ) -> tuple[tuple[OpResult, ...], list[WatchEvent]]:
+        self, ops: Sequence[Op], zxid: int, now_ms: int, asker: Asker, refusal_of: Callable[[Op], int | None]
+    ) -> tuple[tuple[OpResult, ...], list[Told]]:
         """A result for each operation, and what watches have to tell (nothing if it was refused)."""
         self._undo, self._events = [], []
         results: list[OpResult] = []
         for index, op in enumerate(ops):
             try:
-                results.append(self._apply_one(op, zxid, now_ms, session_id))
+                if (code := refusal_of(op)) is not None:
+                    raise OpRefusedError(code)
+                results.append(self._apply_one(op, zxid, now_ms, asker))
             except OpRefusedError as refused:
                 for undo in reversed(self._undo):
                     undo()
@@ -113,32 +158,38 @@ class Tree:
                 events.append(WatchEvent(EventKind.DELETED if node is None else EventKind.CHILDREN, path))
         return events
 
-    def _apply_one(self, op: Op, zxid: int, now_ms: int, session_id: int) -> OpResult:
+    def _apply_one(self, op: Op, zxid: int, now_ms: int, asker: Asker) -> OpResult:
         if isinstance(op, Create):
-            return self._create(op, zxid, now_ms, session_id)
-        node = self.nodes.get(op.path)
+            return self._create(op, zxid, now_ms, asker)
+        if isinstance(op, Delete):
+            return self._delete(op, zxid, asker)
+        node = self._found(op.path)
+        _demand(node, READ if isinstance(op, Check) else WRITE, asker)
+        _same_version(op, node)
+        return OpResult(0) if isinstance(op, Check) else self._set(op, node, zxid, now_ms)
+
+    def _found(self, path: str) -> Znode:
+        node = self.nodes.get(path)
         if node is None:
             raise OpRefusedError(NoNodeError.code)
-        if op.version not in (-1, node.version):
-            raise OpRefusedError(BadVersionError.code)
-        if isinstance(op, Check):
-            return OpResult(0)
-        if isinstance(op, Delete):
-            return self._delete(op.path, node, zxid)
-        return self._set(op, node, zxid, now_ms)
+        return node
 
-    def _create(self, op: Create, zxid: int, now_ms: int, session_id: int) -> OpResult:
+    def _create(self, op: Create, zxid: int, now_ms: int, asker: Asker) -> OpResult:
         parent_path = parent_of(op.path)
-        parent = self.nodes.get(parent_path)
-        if parent is None:
-            raise OpRefusedError(NoNodeError.code)
+        try:
+            acl = asker.acl_for(op.path)
+        except InvalidAclError:
+            raise OpRefusedError(_INVALID_ACL) from None
+        parent = self._found(parent_path)
+        _demand(parent, CREATE, asker)
         path = f"{op.path}{parent.creates:010d}" if op.sequential else op.path
         if path in self.nodes:
             raise OpRefusedError(NodeExistsError.code)
         if parent.owner:
             raise OpRefusedError(_NO_CHILDREN_FOR_EPHEMERALS)
         name, before = path.rpartition("/")[2], (parent.creates, parent.pzxid)
-        self.nodes[path] = Znode(op.data, zxid, zxid, now_ms, now_ms, zxid, owner=session_id if op.ephemeral else 0)
+        owner = asker.session_id if op.ephemeral else 0
+        self.nodes[path] = Znode(op.data, zxid, zxid, now_ms, now_ms, zxid, owner=owner, acl=acl)
         parent.children[name] = None
         parent.creates, parent.pzxid = parent.creates + 1, zxid
 
@@ -150,13 +201,18 @@ class Tree:
         self._tell((EventKind.CREATED, path), (EventKind.CHILDREN, parent_path))
         return OpResult(0, 0, path)
 
-    def _delete(self, path: str, node: Znode, zxid: int) -> OpResult:
+    def _delete(self, op: Delete, zxid: int, asker: Asker) -> OpResult:
+        path = op.path
         if path == "/":
             raise OpRefusedError(_BAD_ARGUMENTS)
+        parent_path = parent_of(path)
+        parent, name = self._found(parent_path), path.rpartition("/")[2]
+        _demand(parent, DELETE, asker)  # before it is looked whether there is anything to delete
+        node = self._found(path)
+        _same_version(op, node)
         if node.children:
             raise OpRefusedError(NotEmptyError.code)
-        parent_path = parent_of(path)
-        parent, name = self.nodes[parent_path], path.rpartition("/")[2]
+        doomed = node.acl
         before = parent.pzxid
         del self.nodes[path], parent.children[name]
         parent.pzxid = zxid
@@ -167,7 +223,10 @@ class Tree:
             parent.pzxid = before
 
         self._undo.append(undo)
-        self._tell((EventKind.DELETED, path), (EventKind.CHILDREN, parent_path))
+        self._events += [
+            Told(WatchEvent(EventKind.DELETED, path), doomed),
+            Told(WatchEvent(EventKind.CHILDREN, parent_path), parent.acl),
+        ]
         return OpResult(0)
 
     def _set(self, op: Set, node: Znode, zxid: int, now_ms: int) -> OpResult:
@@ -182,4 +241,14 @@ class Tree:
         return OpResult(0, node.version)
 
     def _tell(self, *events: tuple[EventKind, str]) -> None:
-        self._events += [WatchEvent(kind, path) for kind, path in events]
+        self._events += [Told(WatchEvent(kind, path), self.nodes[path].acl) for kind, path in events]
+
+
+def _demand(node: Znode, perm: int, asker: Asker) -> None:
+    if not allows(node.acl, perm, asker.identities):
+        raise OpRefusedError(NoAuthError.code)
+
+
+def _same_version(op: Set | Delete | Check, node: Znode) -> None:
+    if op.version not in (-1, node.version):
+        raise OpRefusedError(BadVersionError.code)

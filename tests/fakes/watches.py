@@ -1,15 +1,15 @@
 """The armed watches of one fake client, as the server has them and as the client remembers them: one book for both.
 
-The client's is the real one's (`controller/zk_watches.py`). What a request arms counts once its answer is there: until
-then it is only the server that knows of it, and a connection that breaks makes that forget.
+The client's is the real one's (`controller/zookeeper/watches.py`). What a request arms counts once its answer is there:
+until then it is only the server that knows of it, and a connection that breaks makes that forget.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from controller.zk_model import EventKind, WatchEvent
-from controller.zk_watches import WatchLists
+from controller.zookeeper.port import EventKind, WatchEvent
+from controller.zookeeper.watches import WatchLists
 from tests.fakes.tree import Tree
 
 
@@ -19,11 +19,18 @@ class FakeWatches(WatchLists):
     def __init__(self) -> None:
         super().__init__()
         self.newly: list[str] = []
+        #: fired at the server for who may not read: nobody is told, and only the client still believes that it is armed
+        self._swallowed: set[tuple[str, bool]] = set()
 
     def begin(self) -> list[str]:
         """A request is served: the list that will say what it armed."""
         self.newly = []
         return self.newly
+
+    def arm(self, present: Iterable[str] = (), absent: Iterable[str] = ()) -> None:
+        present, absent = list(present), list(absent)
+        super().arm(present, absent)
+        self._swallowed.difference_update((path, False) for path in (*present, *absent))
 
     def on_read(self, path: str, *, is_there: bool) -> None:
         if path not in self.present and path not in self.absent:
@@ -34,6 +41,7 @@ class FakeWatches(WatchLists):
         if path not in self.parents:
             self.newly.append(path)
             self.parents.add(path)
+        self._swallowed.discard((path, True))
 
     def forget(self, newly: Iterable[str]) -> None:
         """The answer to what armed these never comes."""
@@ -43,12 +51,26 @@ class FakeWatches(WatchLists):
 
     def fires(self, event: WatchEvent) -> bool:
         """Whether this is to be told; what fires is gone."""
-        is_child = event.path in self.parents and event.kind in (EventKind.CHILDREN, EventKind.DELETED)
-        is_data = event.kind is not EventKind.CHILDREN and (event.path in self.present or event.path in self.absent)
+        is_child, is_data = self._would_fire(event)
         if is_child or is_data:
             self.on_event(event)
         return is_child or is_data
 
+    def swallow(self, event: WatchEvent) -> None:
+        """The server would tell of this somebody who may not read it: the watch is gone there, and nobody hears."""
+        is_child, is_data = self._would_fire(event)
+        if is_child:
+            self._swallowed.add((event.path, True))
+        if is_data:
+            self._swallowed.add((event.path, False))
+
+    def _would_fire(self, event: WatchEvent) -> tuple[bool, bool]:
+        is_child = event.path in self.parents and event.kind in (EventKind.CHILDREN, EventKind.DELETED)
+        is_data = event.kind is not EventKind.CHILDREN and (event.path in self.present or event.path in self.absent)
+        gone = self._swallowed
+        return is_child and (event.path, True) not in gone, is_data and (event.path, False) not in gone
+
     def missed(self, tree: Tree, zxid: int) -> list[WatchEvent]:
-        """What SetWatches tells after a reconnect."""
+        """What SetWatches tells after a reconnect, which arms all of them again."""
+        self._swallowed.clear()
         return tree.changes_since(zxid, sorted(self.present), sorted(self.absent), sorted(self.parents))

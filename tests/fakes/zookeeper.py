@@ -1,7 +1,7 @@
 """A ZooKeeper server without a network: tree, zxids, sessions, watches, and the whole history of what was written.
 
 Deterministic; time is the clock's, which the test moves. Its clients (`tests/fakes/client.py`) keep the interface
-`zk_model.ZooKeeper`. Paths in here are the server's, chroot included.
+`port.ZooKeeper`. Paths in here are the server's, chroot included.
 """
 
 from __future__ import annotations
@@ -9,16 +9,35 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from controller.core.writes import Create, Delete, Op
-from controller.zk_codec import refused_in
-from controller.zk_model import OpResult, SessionLostError, Stat, TransactionAnswer, WatchEvent
+from controller.core.operations import (
+    Check,
+    Create,
+    Delete,
+    Op,
+    Set,
+)
+from controller.zookeeper.codec import client_path_for, refused_in
+from controller.zookeeper.port import (
+    THROTTLED,
+    NoAuthError,
+    NoNodeError,
+    SessionLostError,
+    Stat,
+    TransactionAnswer,
+    refusal_for,
+)
+from tests.fakes.acls import READ, Grant, allows
 from tests.fakes.client import FakeClient
 from tests.fakes.clock import FakeClock
-from tests.fakes.tree import Tree
+from tests.fakes.tree import Asker, Told, Tree, Znode
 
 __all__ = ["Commit", "FakeClient", "FakeClock", "FakeZooKeeper"]
 
 EPOCH_MS = 1_700_000_000_000  # wall-clock time when the fake clock says 0
+
+#: what a request can be refused for: one name for each kind of operation
+KINDS = ("read", "list", "exists", "create", "delete", "set", "check")
+_KIND_OF: dict[type[Op], str] = {Create: "create", Delete: "delete", Set: "set", Check: "check"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +50,16 @@ class Commit:
     at_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Stands until it is lifted."""
+
+    code: int
+    kinds: frozenset[str]
+    #: for what is below the path, too
+    is_deep: bool
+
+
 @dataclass(slots=True)
 class FakeSession:
     password: bytes
@@ -39,7 +68,8 @@ class FakeSession:
 
 
 class FakeZooKeeper:
-    """`connect` for a client. Faults: `expire`, `disconnect`, `reconnect`, `refuse_next`, and those of the clients."""
+    """`connect` for a client. Faults: `expire`, `disconnect`, `reconnect`, `set_acl`, `refuse`, `refuse_next`, and
+    those of the clients. The test itself is refused nothing."""
 
     def __init__(self, clock: FakeClock | None = None, *, max_request_bytes: int = 0xFFFFF) -> None:
         self.clock = FakeClock() if clock is None else clock
@@ -53,6 +83,7 @@ class FakeZooKeeper:
         #: awaited before each request is applied, with the client and the name of the call: latency, or a barrier
         self.on_request: Callable[[FakeClient, str], Awaitable[None]] | None = None
         self._refusals: dict[str, int] = {}
+        self._standing: dict[str, Refusal] = {}
         self._last_session_id = 0x1000_0000_0000_0000
 
     @property
@@ -66,10 +97,13 @@ class FakeZooKeeper:
         session_timeout_ms: int = 4000,
         resume: tuple[int, bytes] | None = None,
         max_in_flight_requests: int = 1000,
+        auth: str | None = None,
+        owns: bool = False,
     ) -> FakeClient:
         """A client with a new session, or with an earlier one as `zk.connect` resumes it."""
         session_id, password = self.session_for(resume, session_timeout_ms)
         client = FakeClient(self, session_id, password, session_timeout_ms, chroot, max_in_flight_requests)
+        client.introduce(auth, owns=owns)
         self.clients.append(client)
         return client
 
@@ -105,27 +139,68 @@ class FakeZooKeeper:
         node = self.tree.nodes.get(path)
         return None if node is None else node.data
 
-    def commit(self, session_id: int, ops: Sequence[Op]) -> TransactionAnswer:
-        """A transaction of a session, or of nobody (0): all of it or nothing; watches fire before it returns."""
+    def commit(self, session_id: int, ops: Sequence[Op], asker: Asker | None = None) -> TransactionAnswer:
+        """A transaction of a client (`asker`), of a session that ends, or of nobody (0): all of it or nothing; watches
+        fire before it returns."""
         self.zxid += 1  # a refused one takes a zxid, too
-        for index, op in enumerate(ops):
-            if (code := self._refusals.pop(op.path, None)) is not None:
-                codes = [0] * index + [code] + [-2] * (len(ops) - index - 1)
-                return TransactionAnswer(self.zxid, tuple(OpResult(each) for each in codes), (index, code))
-        results, events = self.tree.apply(ops, self.zxid, self.now_ms, session_id)
+        who = Asker(session_id) if asker is None else asker
+        results, told = self.tree.apply(ops, self.zxid, self.now_ms, who, lambda op: self._refusal_of(op, who))
         refused = refused_in(results)
+        if refused is not None and refused[1] == THROTTLED:
+            raise refusal_for("the transaction", refused[1])
         if refused is None and ops:
             done = (
                 Create(result.path, op.data, op.ephemeral) if isinstance(op, Create) and result.path else op
                 for op, result in zip(ops, results, strict=True)
             )
             self.history.append(Commit(self.zxid, session_id, tuple(done), self.now_ms))
-            self._tell(events)
+            self._tell(told)
         return TransactionAnswer(self.zxid, results, refused)
 
     def refuse_next(self, path: str, code: int) -> None:
         """The next write that names `path` is refused with `code`."""
         self._refusals[path] = code
+
+    def refuse(self, path: str, code: int, *kinds: str, is_deep: bool = False) -> None:
+        """Until `lift`, whatever a client does with `path` is refused with `code`: all KINDS, or these; with `is_deep`
+        also with what is below it."""
+        assert set(kinds) <= set(KINDS)
+        self._standing[path] = Refusal(code, frozenset(kinds or KINDS), is_deep)
+
+    def lift(self, path: str) -> None:
+        """What `refuse` said of the path is over."""
+        del self._standing[path]
+
+    def set_acl(self, path: str, *grants: Grant) -> None:
+        """As ZooKeeper's setAcl by somebody who may: no watch tells of it."""
+        self.zxid += 1
+        node = self.tree.nodes[path]
+        node.acl, node.acl_version = grants, node.acl_version + 1
+
+    def readable(self, path: str, kind: str, asker: Asker) -> Znode:
+        """The znode, or the refusal with which a read of it is answered."""
+        named = client_path_for(path, asker.chroot)
+        if (code := self._standing_code(path, kind)) is not None:
+            raise refusal_for(named, code)
+        node = self.tree.nodes.get(path)
+        if node is None:
+            raise NoNodeError(named)
+        if not allows(node.acl, READ, asker.identities):
+            raise NoAuthError(named)
+        return node
+
+    def _refusal_of(self, op: Op, asker: Asker) -> int | None:
+        if asker.identities is None:
+            return None
+        code = self._refusals.pop(op.path, None)
+        return self._standing_code(op.path, _KIND_OF[type(op)]) if code is None else code
+
+    def _standing_code(self, path: str, kind: str) -> int | None:
+        for refused, refusal in self._standing.items():
+            is_meant = path == refused or (refusal.is_deep and path.startswith(f"{refused}/"))
+            if is_meant and kind in refusal.kinds:
+                return refusal.code
+        return None
 
     def expire(self, session: FakeClient | int) -> None:
         """The session ends, its ephemeral nodes in one transaction. A connected client hears of it at once, others
@@ -157,10 +232,10 @@ class FakeZooKeeper:
             session.heard_at = self.clock()
             client.come_back()
 
-    def _tell(self, events: Sequence[WatchEvent]) -> None:
+    def _tell(self, told: Sequence[Told]) -> None:
         for client in list(self.clients):
             if client.is_connected:
-                client.take_events(events)
+                client.take_news(told)
 
     def _on_time(self) -> None:
         """Who is connected has pinged meanwhile; who has not been heard of for his time-out is gone."""

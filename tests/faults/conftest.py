@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from brokerstub.lab.zookeeper import ZooKeeperServer, free_port
+from brokerstub.lab.ports import free_port
+from brokerstub.lab.zookeeper import ZooKeeperServer
 from tests.faults.chaos.field import Field, Injury
 from tests.integration.cluster import Broker, a_cluster
 

@@ -6,7 +6,7 @@ from tests.faults.checker.history import History
 from tests.faults.doctors import Doctor, states_in, with_state
 
 
-def with_reason(reason: str, **said: object) -> Doctor:
+def with_cause(cause: str, **said: object) -> Doctor:
     """The last state of `orders` says something else, and its line says why."""
 
     def doctor(history: History) -> None:
@@ -19,12 +19,12 @@ def with_reason(reason: str, **said: object) -> Doctor:
             if line["kind"] == "partition" and line.get("topic") == "orders" and line.get("partition") in numbers
         ]
         for index in about:
-            history.lines[index] = {**history.lines[index], "reason": reason}
+            history.lines[index] = {**history.lines[index], "cause": cause}
 
     return doctor
 
 
 BAD_ASKED: dict[str, Doctor] = {
-    "s26_preferred_elections_name_the_first_replica": with_reason("preferred election asked", leader=-1),
-    "s27_no_drain_takes_a_partition_offline": with_reason("broker 1 drains", leader=-1),
+    "s26_preferred_elections_name_the_first_replica": with_cause("preferred_election", leader=-1),
+    "s27_no_drain_takes_a_partition_offline": with_cause("drain", leader=-1),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.faults.checker.history import Asking, History
 from tests.faults.doctors import Doctor, with_state
-from tests.faults.doctors_asked import with_reason
+from tests.faults.doctors_asked import with_cause
 
 SHUTDOWN = "controlled-shutdown"
 
@@ -33,7 +33,7 @@ BAD_ASKINGS: dict[str, Doctor] = {
     "s27_who_may_stop_leads_nothing_that_others_could": with_leave_to_stop,
 }
 MORE_ASKINGS: list[tuple[str, Doctor]] = [
-    ("s08_without_a_new_leader_epoch_isrs_change_as_leaders_asked", with_reason("brokers gone 3")),
+    ("s08_without_a_new_leader_epoch_isrs_change_as_leaders_asked", with_cause("broker_gone")),
     # what the leader asked for is granted with a new leader epoch
     ("s08_without_a_new_leader_epoch_isrs_change_as_leaders_asked", with_state(-1, leader_epoch=2)),
 ]

@@ -40,9 +40,9 @@ def with_call(what: str, **said: Any) -> Doctor:
 
 
 def with_an_unclean_choice(
-    *, reason: str | None = None, earlier_ms: int = 0, outcome: Any = "ok", topic: str = "orders"
+    *, cause: str | None = None, unclean: bool = True, earlier_ms: int = 0, outcome: Any = "ok", topic: str = "orders"
 ) -> Doctor:
-    """Broker 4 is elected, whom no ISR had, as somebody asks for it; `reason`: what the lines say."""
+    """Broker 4 is elected, whom no ISR had, as somebody asks for it; `cause`, `unclean`: what the lines say."""
 
     def doctor(history: History) -> None:
         with_election(leader=4, isr=[4], leader_recovery_state=1)(history)
@@ -51,9 +51,10 @@ def with_an_unclean_choice(
         asked = ElectAsked(is_unclean=True, partitions=[(topic, 0), (topic, 1)])
         begun_ms = elected.at_ms - 10 - earlier_ms
         history.calls.append(Call("elect-unclean", topic, begun_ms, begun_ms + 20, outcome, asked))
-        if reason is not None:
+        if cause is not None:
             history.lines[:] = [
-                {**one, "reason": reason} if one["kind"] == "partition" else one for one in history.lines
+                {**one, "cause": cause, "unclean": unclean} if one["kind"] == "partition" else one
+                for one in history.lines
             ]
 
     return doctor
@@ -73,10 +74,10 @@ def with_a_value_gone_with_its_topic(history: History) -> None:
                 history.calls.append(Call("configure", "doomed", commit.at_ms - 1, commit.at_ms + 1, "refused", asked))
 
 
-AS_ASKED = "unclean election asked; unclean election"
+AS_ASKED = "unclean_election"
 BAD_CALLS: dict[str, Doctor] = {
     "s14_unclean_choices_were_allowed": with_election(leader=4, isr=[4]),
-    "s17_unclean_choices_are_logged_as_such": with_an_unclean_choice(reason="broker 3 is gone"),
+    "s17_unclean_choices_are_logged_as_such": with_an_unclean_choice(cause="broker_gone", unclean=False),
     "s21_what_was_asked_for_last_stands": with_call("reassign", detail=ReassignAsked({("moving", 0): (1, 3)})),
     "s21_the_target_is_what_was_asked_for_last": with_call("reassign", detail=ReassignAsked({("moving", 0): (3, 2)})),
     "s30_what_was_granted_was_done": granted(CreateTopicAsked("never", 1, 1)),
@@ -84,9 +85,9 @@ BAD_CALLS: dict[str, Doctor] = {
 }
 MORE_CALLS: list[tuple[str, Doctor]] = [
     ("s14_unclean_choices_were_allowed", with_an_unclean_choice()),  # asked for, and the line says otherwise
-    ("s14_unclean_choices_were_allowed", with_an_unclean_choice(reason=AS_ASKED, outcome="refused")),
-    ("s14_unclean_choices_were_allowed", with_an_unclean_choice(reason=AS_ASKED, earlier_ms=LONG_MS)),
-    ("s14_unclean_choices_were_allowed", with_an_unclean_choice(reason=AS_ASKED, topic="moving")),
+    ("s14_unclean_choices_were_allowed", with_an_unclean_choice(cause=AS_ASKED, outcome="refused")),
+    ("s14_unclean_choices_were_allowed", with_an_unclean_choice(cause=AS_ASKED, earlier_ms=LONG_MS)),
+    ("s14_unclean_choices_were_allowed", with_an_unclean_choice(cause=AS_ASKED, topic="moving")),
     ("s30_what_was_granted_was_done", granted(CreateTopicAsked("orders", 2, 3), begun_ms=0, ended_ms=1)),
     ("s30_what_was_granted_was_done", granted(DeleteTopicAsked("orders"))),
     ("s30_what_was_granted_was_done", granted(GrowTopicAsked("orders", 9))),

@@ -40,6 +40,15 @@ def with_the_first_term_telling(history: History) -> None:
                        for one in history.rpcs]  # fmt: skip
 
 
+def with_a_refusal(history: History) -> None:
+    """The last word to each broker was refused."""
+    refused = [
+        one._replace(refused=frozenset((row.topic_id, row.partition) for row in one.rows or ()))
+        for one in history.heard
+    ]
+    history.heard = refused
+
+
 BAD_END: dict[str, Doctor] = {
     "l01_at_rest_somebody_controls_and_does_what_is_asked": with_call("probe", outcome="unknown"),
     "l11_nothing_waits_long_in_the_inbox": with_end(lags=[Lag(0, 1, 1, waited_ms=20, what="inbox")]),
@@ -47,6 +56,7 @@ BAD_END: dict[str, Doctor] = {
     "l12_no_loop_stands_still": with_end(lags=[Lag(0, 1, 1, was_held=False, waited_ms=20)]),
     "l13_every_call_is_answered": lambda history: history.calls.append(Call("elect", "all", 0, None, None)),
     "l14_it_converges": with_end(converged_after_ms=None),
+    "l14_no_broker_refuses_what_stands": with_a_refusal,
     "l06_l08_no_intent_is_left": added(Write("create", "/admin/delete_topics/orders")),
     "l15_the_seat_moves_only_for_a_reason": lambda history: history.faults.clear(),
     "no_process_met_a_bug": lambda history: history.bugs.append("term.failed"),

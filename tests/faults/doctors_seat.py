@@ -45,6 +45,33 @@ def with_an_operator(history: History) -> None:
     history.faults.append(Fault(history.commits[-1].at_ms, "delete /controller", can_move_seat=True))
 
 
+def with_an_epoch_claimed_again(history: History) -> None:
+    """Somebody deletes the node that keeps it, and the last controller claims from 1 on."""
+    for path in ("/controller_epoch", "/controller"):
+        by_tool(Write("delete", path))(history)
+    seat = Write("create", "/controller", b'{"version":2,"brokerid":1}', 0, is_ephemeral=True)
+    last = history.commits[-1]
+    writes = (seat, Write("create", "/controller_epoch", b"1", 0))
+    history.commits.append(last._replace(zxid=last.zxid + 1, session=history.commits[0].session, writes=writes))
+
+
+def with_claims_that_are_not_noted(history: History) -> None:
+    """Somebody else does it, in the commit before."""
+    for number, commit in enumerate(history.commits):
+        if any((one.kind, one.path) == ("create", "/controller") for one in commit.writes):
+            notes = tuple(one for one in commit.writes if one.path.startswith("/klamm/terms"))
+            kept = tuple(one for one in commit.writes if one not in notes)
+            history.commits[number] = commit._replace(writes=kept)
+            before = history.commits[number - 1]
+            history.commits[number - 1] = before._replace(writes=(*before.writes, *notes))
+
+
+def with_an_epoch_that_somebody_set(history: History) -> None:
+    """And the timeline of faults, which says who did what, knows nothing of it."""
+    history.faults.append(Fault(history.commits[0].at_ms, "heal"))
+    by_tool(Write("set", "/controller_epoch", b"9"))(history)
+
+
 BAD_SEAT: dict[str, Doctor] = {
     "s01_the_epoch_rises_by_one_with_each_claim": with_epochs_skipped,
     "s03_s04_only_who_holds_the_seat_writes": with_the_first_controllers_write,
@@ -52,6 +79,10 @@ BAD_SEAT: dict[str, Doctor] = {
     "s04_only_its_owner_vacates_the_seat": added(Write("delete", "/controller"), session=DEPOSED),
 }
 MORE_SEAT: list[tuple[str, Doctor]] = [
+    ("s01_the_epoch_rises_by_one_with_each_claim", with_an_epoch_claimed_again),
+    ("s01_the_epoch_rises_by_one_with_each_claim", with_an_epoch_that_somebody_set),
+    ("s01_the_epoch_rises_by_one_with_each_claim", with_claims_that_are_not_noted),
+    ("s01_the_epoch_rises_by_one_with_each_claim", added(Write("set", "/controller_epoch", b"9"), session=DEPOSED)),
     ("s03_s04_only_who_holds_the_seat_writes", with_a_request_node_deleted),
     ("s03_s04_only_who_holds_the_seat_writes", with_a_topic_beside_direct_leaders),
     ("s03_s04_only_who_holds_the_seat_writes", with_a_foreign_isr_beside_direct_leaders),

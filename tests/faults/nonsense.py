@@ -11,7 +11,13 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from controller.core.znodes import CONFIG_CHANGES, CONFIG_TOPICS, ISR_NOTIFICATIONS, state_path, topic_path
+from controller.core.project.znodes import (
+    CONFIG_CHANGES,
+    CONFIG_TOPICS,
+    ISR_NOTIFICATIONS,
+    state_path,
+    topic_path,
+)
 
 #: nobody can read any of these, whatever they are in the place of; so can the rules of `checker`
 _TEXTS: Final = (b"", b"\xff{", b"{", b"[]", b"null")

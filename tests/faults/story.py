@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from controller.core.events import CreateTopicAsked, DeleteTopicAsked, Event, ReassignAsked
-from controller.core.writes import Delete
+from controller.core.operations import Delete
 from tests.faults.checker.history import json_of
 from tests.faults.simulate.client import SimClient
 from tests.faults.simulate.cluster import SimCluster

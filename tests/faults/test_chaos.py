@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -20,6 +22,7 @@ from tests.faults.chaos.steps import STEPS
 from tests.faults.chaos.traces import leaks_in, unaudited
 from tests.faults.checker.history import Call, Commit, History, Write
 from tests.faults.checker.verdict import Finding, report
+from tests.faults.operations import OPERATIONS
 
 
 def test_the_same_seed_draws_the_same_schedule_and_another_does_not() -> None:
@@ -57,6 +60,25 @@ def test_each_hazard_of_the_plan_has_a_harm() -> None:
 )
 def test_operations_are_asked_for_by_the_api(event: Event, method: str, path: str) -> None:
     assert request_for(event)[:2] == (method, path)
+
+
+class AnyPlayer:
+    """Three brokers, and topics of two partitions."""
+
+    broker_ids = (1, 2, 3)
+
+    def assignment(self, topic: str) -> Mapping[int, Sequence[int]]:
+        return {0: (1, 2), 1: (2, 3)}
+
+    def write(self, path: str, data: bytes) -> None:
+        assert path.startswith("/admin/")
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_every_operation_can_be_asked_for_by_the_api_or_by_a_node(name: str) -> None:
+    for seed in range(20):
+        asked = OPERATIONS[name](AnyPlayer(), Random(seed))
+        assert asked is None or request_for(asked[2])[1].startswith("/v1/")
 
 
 def test_a_round_whose_load_was_too_low_or_whose_faults_missed_does_not_count() -> None:

@@ -6,7 +6,8 @@ from itertools import chain
 
 import pytest
 
-from tests.faults.checker.history import Fault, HistoryError, Lag
+from controller.core.operations import Set
+from tests.faults.checker.history import Commit, Fault, History, HistoryError, Lag, Write
 from tests.faults.checker.verdict import RUN_RULES, STEP_RULES, judge, report
 from tests.faults.doctors import BAD, MORE, Doctor, a_good_history, states_in, with_state, without
 from tests.faults.doctors_asked import BAD_ASKED
@@ -22,6 +23,8 @@ from tests.faults.doctors_end import BAD_END, MORE_END, with_end
 from tests.faults.doctors_read import BAD_READ, HARMLESS, MORE_READ
 from tests.faults.doctors_seat import BAD_SEAT, MORE_SEAT, with_an_operator
 from tests.faults.doctors_told import BAD_TOLD, MORE_TOLD
+from tests.faults.simulate.rest import unrest
+from tests.faults.story import Stage, staged
 
 DOCTORS = (BAD, BAD_TOLD, BAD_SEAT, BAD_ASKED, BAD_ASKINGS, BAD_CALLS, BAD_END, BAD_READ)
 MANY_MORE = (MORE, MORE_TOLD, MORE_SEAT, MORE_ASKINGS, MORE_CALLS, MORE_END, MORE_READ)
@@ -52,7 +55,7 @@ def test_an_operator_may_delete_the_seat() -> None:
 
 def test_an_unclean_choice_may_be_made_where_it_is_asked_for() -> None:
     history = a_good_history()
-    with_an_unclean_choice(reason=AS_ASKED)(history)
+    with_an_unclean_choice(cause=AS_ASKED)(history)
     assert {one.rule for one in judge(history)}.isdisjoint(
         {"s14_unclean_choices_were_allowed", "s17_unclean_choices_are_logged_as_such"}
     )
@@ -89,6 +92,100 @@ def test_a_finding_tells_the_story_of_its_partition() -> None:
     assert "epoch 2 claimed" in said
     assert "fault: kill" in said
     assert "answered 0 to leader-and-isr of epoch 2" in said
+
+
+def by_a_tool(*writes: Write) -> Doctor:
+    """Commits of a session that nobody knows, at the end: one for each."""
+
+    def doctor(history: History) -> None:
+        for one in writes:
+            last = history.commits[-1]
+            history.commits.append(Commit(last.zxid + 1, 0x7000, last.at_ms + 1, (one,)))
+
+    return doctor
+
+
+def without_the_tree(path: str) -> Doctor:
+    """Somebody deletes it with all below it, and makes it again."""
+
+    def doctor(history: History) -> None:
+        there: list[str] = []
+        for commit in history.commits:
+            for one in commit.writes:
+                if one.kind == "create" and f"{one.path}/".startswith(f"{path}/"):
+                    there.append(one.path)
+                elif one.kind == "delete" and one.path in there:
+                    there.remove(one.path)
+        deleted = [Write("delete", one) for one in sorted(there, reverse=True)]
+        by_a_tool(*deleted, Write("create", path))(history)
+
+    return doctor
+
+
+STRANGE = {
+    "an epoch of garbage": by_a_tool(Write("set", "/controller_epoch", b"seven")),
+    "no epoch at all": by_a_tool(Write("set", "/controller_epoch", b"")),
+    "an epoch of many digits": by_a_tool(Write("set", "/controller_epoch", b"9" * 5_000)),
+    "an epoch that is gone": by_a_tool(Write("delete", "/controller_epoch")),
+    "a broker id of many digits": by_a_tool(Write("create", f"/brokers/ids/{'9' * 5_000}", b"{}")),
+    "a broker id over 31 bits": by_a_tool(Write("create", "/brokers/ids/4294967297", b"{}")),
+    "a broker id in other digits": by_a_tool(Write("create", "/brokers/ids/٣", b"{}")),
+    "a drain of nobody": by_a_tool(
+        Write("create", "/klamm/draining"), Write("create", f"/klamm/draining/{'9' * 5_000}", b"{}")
+    ),
+    "a drain that makes no sense": by_a_tool(
+        Write("create", "/klamm/draining"), Write("create", "/klamm/draining/2", b"[]")
+    ),
+    "a state of many digits": by_a_tool(
+        Write("create", f"/brokers/topics/orders/partitions/{'9' * 5_000}"),
+        Write("create", f"/brokers/topics/orders/partitions/{'9' * 5_000}/state", b"{}"),
+    ),
+    "a configuration that is a list": by_a_tool(Write("create", "/config/brokers/<default>", b"[]")),
+    "a configuration of numbers": by_a_tool(
+        Write("create", "/config/brokers/<default>", b'{"config":{"unclean.leader.election.enable":1}}'),
+    ),
+    "brackets without end": by_a_tool(Write("set", "/brokers/topics/orders", b"[" * 100_000)),
+}
+
+
+@pytest.mark.parametrize("doctor", STRANGE.values(), ids=STRANGE)
+def test_what_a_tool_writes_that_makes_no_sense_is_judged_and_is_nobodys_mistake(doctor: Doctor) -> None:
+    history = a_good_history()
+    history.end = None
+    doctor(history)
+    faults = [f"{how} /controller_epoch" for how in ("spoil", "delete")]
+    history.faults += [Fault(history.commits[-1].at_ms, one) for one in faults]
+    assert [one for one in judge(history) if one.rule.startswith("s01")] == []
+
+
+@pytest.mark.parametrize(
+    "path", ["/brokers/topics", "/brokers/ids", "/admin/delete_topics", "/isr_change_notification"]
+)
+def test_parents_that_are_deleted_with_all_below_them_are_judged(path: str) -> None:
+    history = a_good_history()
+    history.end = None
+    without_the_tree(path)(history)
+    judge(history)
+
+
+def test_a_cluster_without_topics_or_sense_has_not_come_to_rest_and_says_why() -> None:
+    async def play(stage: Stage) -> None:
+        await stage.create("orders", {0: (1, 2, 3)})
+        await stage.rest()
+        zookeeper = stage.cluster.zookeeper
+        state = "/brokers/topics/orders/partitions/0/state"
+        sense = zookeeper.read(state) or b""
+        zookeeper.commit(0, [Set(state, b"[]", -1)])
+        assert "the state of orders-0 makes no sense" in list(unrest(stage.cluster))
+        zookeeper.commit(0, [Set(state, sense, -1)])
+        parts = [state, "/brokers/topics/orders/partitions/0", "/brokers/topics/orders/partitions"]
+        before = {path: zookeeper.tree.nodes[path] for path in (*parts, "/brokers/topics/orders", "/brokers/topics")}
+        for path in before:
+            del zookeeper.tree.nodes[path]
+        assert "/brokers/topics is not there" in list(unrest(stage.cluster))
+        zookeeper.tree.nodes.update(before)
+
+    staged(play)
 
 
 @pytest.mark.parametrize(

@@ -11,18 +11,28 @@ from tests.faults.crash.deaths import OPERATIONS, Place, die
 VICTIMS = ("controller", "other")
 #: where a death would hurt most, by module and function: each of them is among those died at
 FEARED = {
-    ("controller/claim.py", "_claim"), ("controller/daemon.py", "_race"), ("controller/reader.py", "load"),
-    ("controller/term.py", "_lead"), ("controller/loop.py", "_decide"), ("controller/store.py", "_send"),
-    ("controller/outbox.py", "_work_on"), ("controller/dialects/http.py", "send"), ("controller/inbox.py", "take"),
-    ("brokerstub/broker.py", "on_leader_and_isr"), ("brokerstub/registration.py", "_try_to_register"),
-    ("brokerstub/fetch.py", "_fetch"), ("brokerstub/asker.py", "_ask"),
-}  # fmt: skip
+    ("controller/seat/claim.py", "_claim"),
+    ("controller/term/daemon.py", "_race"),
+    ("controller/loop/reader.py", "load"),
+    ("controller/term/term.py", "_lead"),
+    ("controller/loop/loop.py", "_decide"),
+    ("controller/loop/store.py", "_send"),
+    ("controller/tell/outbox.py", "_work_on"),
+    ("controller/tell/dialects/http.py", "send"),
+    ("controller/loop/inbox.py", "take"),
+    ("brokerstub/broker.py", "on_leader_and_isr"),
+    ("brokerstub/registration.py", "_try_to_register"),
+    ("brokerstub/fetch.py", "_fetch"),
+    ("brokerstub/asker.py", "_ask"),
+}
 
 
 def test_all_awaits_of_the_shell_are_numbered_in_their_order() -> None:
     numbered = awaits()
     assert [one.number for one in numbered] == list(range(1, len(numbered) + 1))
-    assert {"controller/store.py", "controller/claim.py", "brokerstub/life.py"} <= {one.file for one in numbered}
+    assert {"controller/loop/store.py", "controller/seat/claim.py", "brokerstub/runtime.py"} <= {
+        one.file for one in numbered
+    }
     assert not any(one.file.startswith(("controller/api/", "controller/core/")) for one in numbered)
 
 

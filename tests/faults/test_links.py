@@ -11,7 +11,7 @@ from brokerstub.lab.proxy import Direction
 from tests.faults.chaos import links
 from tests.faults.chaos.field import Field
 from tests.faults.conftest import aimed_at, healed, sessions_of
-from tests.integration.cluster import until
+from tests.waiting import until
 
 MULTI = 14
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 import json
 
 from controller.core.events import ConfigAsked
-from controller.core.writes import Create, Set
-from controller.core.znodes import (
+from controller.core.operations import Create, Set
+from controller.core.project.znodes import (
     CONFIG_CHANGES,
     CONTROLLER,
     ISR_NOTIFICATIONS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -9,8 +10,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+import structlog
 
 from tests.faults.checker.verdict import report
+from tests.faults.simulate.client import SimClient
 from tests.faults.simulate.run import run
 from tests.faults.simulate.schedule import play_operations
 from tests.faults.story import Stage, staged
@@ -30,6 +33,23 @@ def test_the_same_seed_is_the_same_run_whatever_the_process() -> None:
     traces = {trace_of("11", "1"), trace_of("11", "2"), run("11").trace}
     assert len(traces) == 1
     assert run("12").trace not in traces
+
+
+def test_a_play_that_fails_leaves_nothing_that_could_fail_the_next_test() -> None:
+    async def play(stage: Stage) -> None:
+        await stage.create("orders", {0: (1, 2, 3)})
+        raise AssertionError("as when a scene does not hold")
+
+    logging, told = structlog.get_config(), list[object]()
+    before, sys.unraisablehook = sys.unraisablehook, told.append
+    try:
+        with pytest.raises(AssertionError, match="does not hold"):
+            staged(play)
+        gc.collect()  # a task that was left would say so now
+    finally:
+        sys.unraisablehook = before
+    assert told == []
+    assert structlog.get_config() == logging
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -92,3 +112,25 @@ def test_a_broker_that_is_stopped_hands_its_leaderships_over_and_goes() -> None:
 
     outcome = staged(scene)
     assert outcome.findings == []
+
+
+def test_a_broker_that_a_bug_ends_closes_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(zk: SimClient, broker_id: int) -> None:
+        if broker_id == 2:
+            raise ZeroDivisionError("meant")
+        await zk.lost()
+
+    async def end_by_a_bug(stage: Stage) -> None:
+        monkeypatch.setattr("tests.faults.simulate.member.end_when_unregistered", fail)
+        stage.kill(2)
+        await stage.until(stage.gone(2), "its session is over")
+        session_ids = set(stage.cluster.zookeeper.sessions)
+        stage.start(2)
+        await stage.until(lambda: stage.cluster.bugs, "it ended")
+        monkeypatch.undo()
+        assert 2 not in stage.cluster.members
+        assert not stage.has("/brokers/ids/2")
+        assert set(stage.cluster.zookeeper.sessions) == session_ids
+
+    outcome = staged(end_by_a_bug)
+    assert [one.split(" ended: ")[0] for one in outcome.history.bugs] == ["broker 2"]

@@ -7,18 +7,18 @@ from random import Random
 import pytest
 
 from controller.core.events import CreateTopicAsked
-from controller.core.writes import Set
+from controller.core.operations import Set
 from tests.faults.chaos.field import Field
 from tests.faults.chaos.spoiling import spoil as spoil_really
 from tests.faults.conftest import healed
 from tests.faults.nonsense import CONFIG, SPOILED, STATE, TOPIC
 from tests.faults.simulate.spoiling import repair, spoil
 from tests.faults.story import Stage, staged
-from tests.integration.cluster import until
+from tests.waiting import until
 
 SEEDS = range(6)
 #: a state is not watched: its controller may not hear of it before it writes there
-SAID = {TOPIC: "subject.left_out", CONFIG: "config.unreadable"}
+SAID = {TOPIC: "subject.left_out", CONFIG: "znode.unreadable"}
 BY_A_TOOL = b'{"version":2,"partitions":{"0":[1,2,3],"1":[2,3,1]}}'
 
 

@@ -7,12 +7,11 @@ conditions, with a deadline; whether a test passes is for the test to say. It mu
 from __future__ import annotations
 
 import asyncio
-import inspect
 import itertools
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -27,19 +26,18 @@ from brokerstub.lab.peers import Peers
 from brokerstub.lab.settings import LabSettings
 from brokerstub.lab.zk_proxy import ZooKeeperProxy
 from brokerstub.lab.zookeeper import ZooKeeperServer
-from controller.http import ExchangeError, HttpClient
+from controller.wire.client import ExchangeError, HttpClient
 from tests.faults.chaos.witness import Witness
 from tests.faults.checker.evidence import json_lines
 from tests.faults.checker.history import Call
 from tests.integration.judging import assert_well_behaved
 from tests.integration.order import Claim, Order
 from tests.lab_support import free_port_base
+from tests.waiting import DEADLINE_S, until
 
 SESSION_TIMEOUT_MS = 4_000
 TICK_MS = 500  # of ZooKeeperServer: a session expires up to so much after its time-out
 REQUEST_TIMEOUT_MS = 10_000
-DEADLINE_S = 30.0
-POLL_INTERVAL_S = 0.05
 
 _numbers = itertools.count(1)
 
@@ -60,19 +58,6 @@ States = dict[tuple[str, int], State]
 def now_ms() -> int:
     """By the clock that ZooKeeper stamps its transactions with."""
     return time.time_ns() // 1_000_000
-
-
-async def until(question: Callable[[], Any], what: str) -> Any:
-    """The first true answer, awaited if need be; fails when there is none in time."""
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        answer = question()
-        if inspect.isawaitable(answer):
-            answer = await answer
-        if answer:
-            return answer
-        assert time.monotonic() < deadline, f"not within {DEADLINE_S} s: {what}"
-        await asyncio.sleep(POLL_INTERVAL_S)
 
 
 class Broker(LabBroker):
@@ -186,6 +171,14 @@ class Cluster:
         call = partial(getattr(self._kazoo, verb), self.chroot + path, *arguments, **options)
         return await asyncio.to_thread(self._kazoo.retry, call)
 
+    async def together(self, *writes: tuple[Any, ...]) -> bool:
+        """Kazoo's calls in one transaction, each with its path below the chroot: all of it, or nothing."""
+        transaction = self._kazoo.transaction()
+        for verb, path, *arguments in writes:
+            getattr(transaction, verb)(self.chroot + path, *arguments)
+        results = await asyncio.to_thread(transaction.commit)
+        return not any(isinstance(one, Exception) for one in results)
+
     async def serve(self, topic: str) -> None:
         """Have a topic made: it cannot be before ZooKeeper serves and somebody controls."""
 
@@ -223,7 +216,10 @@ class Cluster:
         """The state znodes as they are."""
         states = {}
         for topic in await self.zookeeper("get_children", "/brokers/topics"):
-            data, _ = await self.zookeeper("get", f"/brokers/topics/{topic}")
+            try:
+                data, _ = await self.zookeeper("get", f"/brokers/topics/{topic}")
+            except NoNodeError:  # deleted since the names were read
+                continue
             znodes = await self.state_znodes(topic, map(int, json.loads(data)["partitions"]))
             for number, (said, version) in znodes.items():
                 states[topic, number] = State(
@@ -242,14 +238,18 @@ class Cluster:
                 return False
         return True
 
+    async def _is_green(self) -> bool:
+        verdicts = [await broker.get("/healthz/cluster") for broker in self.running]
+        return all(verdict and verdict["status"] == "green" for verdict in verdicts)
+
     async def whole(self) -> None:
         """Wait until every broker that was started is there, in every ISR it belongs to, and all agree."""
 
         async def is_whole() -> bool:
             ended = [broker.row for broker in self.brokers.values() if broker.state == "exited"]
             assert not ended, ended
-            verdicts = [await broker.get("/healthz/cluster") for broker in self.running]
-            return all(verdict and verdict["status"] == "green" for verdict in verdicts) and await self.is_agreed()
+            # Asked again at the end: a verdict from before the brokers agreed may rest on what they were told earlier.
+            return await self._is_green() and await self.is_agreed() and await self._is_green()
 
         try:
             await until(is_whole, "the cluster is whole")
@@ -266,6 +266,7 @@ def cluster_for(
     brokers: int = 3,
     session_timeout_ms: int = SESSION_TIMEOUT_MS,
     properties: Mapping[str, str] | None = None,
+    keeps_records: bool = False,
 ) -> Cluster:
     """A cluster of which nothing runs yet, in a chroot of its own."""
     chroot = f"/integration-{next(_numbers)}"
@@ -273,6 +274,7 @@ def cluster_for(
         var=folder,
         brokers=brokers,
         port_base=free_port_base(brokers),
+        kafka_port_base=free_port_base(brokers) if keeps_records else None,
         zookeeper=",".join(server.address for server in servers) + chroot,
         session_timeout_ms=session_timeout_ms,
         properties=properties or {},

@@ -9,17 +9,19 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from brokerstub.lab.zookeeper import ZooKeeperServer
-from tests.integration.cluster import DEADLINE_S, REQUEST_TIMEOUT_MS, Broker, Cluster, a_cluster, until
+from tests.integration.cluster import Broker, Cluster, a_cluster, now_ms
+from tests.waiting import DEADLINE_S, until
 
 TRANSACTION = 14  # ZooKeeper's number of a multi: all that a term writes
-SESSION_TIMEOUT_MS = 2_000
-ANSWER_DELAY_MS = 300
+SESSION_TIMEOUT_MS = 3_000
+#: no judgement of speed: a busy machine may need this long
+ANSWER_WITHIN_MS: Final = round(DEADLINE_S * 1_000)
 #: of a broker that is to be the controller while the others start
 CLAIMS_MAX: Final = 3
 KLAMM = Path(sys.executable).with_name("klamm")
@@ -57,12 +59,20 @@ async def read(cluster: Cluster, path: str) -> Any:
 
 
 async def ask(cluster: Cluster, method: str, path: str, body: object = None) -> tuple[int, Any]:
-    """By the API of a broker, which passes it on if it is not the controller: status and body."""
+    """By the API of a broker, which passes it on if it is not the controller: status and body. Asked again where the
+    answer is that nothing was done and that one may try again: on a slow machine a session ends now and then."""
     content = b"" if body is None else as_json(body)
     headers = {"Content-Type": "application/json", "Klamm-Forward": "1"}
-    url = f"{a_standby(cluster).url}{path}"
-    answer = await cluster.http.send(method, url, content, headers, REQUEST_TIMEOUT_MS)
-    return answer.status, json.loads(answer.body)
+
+    async def answered() -> tuple[int, Any] | None:
+        url = f"{a_standby(cluster).url}{path}"
+        answer = await cluster.http.send(method, url, content, headers, ANSWER_WITHIN_MS)
+        said = json.loads(answer.body)
+        is_for_later = answer.status == 503 and said.get("code") in ("BUSY", "NOT_CONTROLLER")
+        return None if is_for_later else (answer.status, said)
+
+    said: tuple[int, Any] = await until(answered, f"{method} {path} is answered by a controller")
+    return said
 
 
 async def items(cluster: Cluster, path: str) -> list[Any] | None:
@@ -161,13 +171,16 @@ async def kill_when(happened: asyncio.Event, broker: Broker) -> None:
     await broker.kill()
 
 
-async def kill_once(is_so: Callable[[], Awaitable[bool]], broker: Broker) -> None:
-    """Kill it when its write stands in ZooKeeper and it cannot know yet: answers take their time until then."""
-    delays_ms = broker.proxies[0].delay_ms
-    delays_ms["down"] = ANSWER_DELAY_MS
-    await until(is_so, "the write stands")
-    await broker.kill()
-    delays_ms["down"] = 0
+async def jump_clock(cluster: Cluster, ahead_ms: int) -> None:
+    """The controller's wall clock is so much ahead from now on, as a topic shows that is made for it."""
+    controller = cluster.controller
+    controller.jump(ahead_ms)
+
+    async def has_jumped() -> bool:
+        await cluster.serve(f"clock-{len(controller.lines())}")
+        return any(line["at_ms"] > now_ms() + ahead_ms / 2 for line in controller.lines())
+
+    await until(has_jumped, "a line from the future")
 
 
 async def controlled_by(cluster: Cluster, broker_id: int) -> None:

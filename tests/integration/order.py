@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from brokerstub.lab.txnlog import Operation, longest_history
 from brokerstub.lab.zookeeper import ZooKeeperServer
+from sparkjobs.records.zookeeper_log import Operation, longest_history
+from tests.faults.checker.replay import epoch_in
 
 
 class Claim(NamedTuple):
@@ -52,7 +53,9 @@ class Order:
     def claims(self) -> list[Claim]:
         """Every time that the seat was won."""
         operations = self.operations()
-        epochs = {one.zxid: int(one.data or b"") for one in operations if _is(one, "set", "/controller_epoch")}
+        kinds = ("create", "set")  # made anew when it is missing
+        drawn = [one for one in operations if one.kind in kinds and one.path == "/controller_epoch"]
+        epochs = {one.zxid: epoch_in(one.data or b"") or -1 for one in drawn}
         return [
             Claim(json.loads(one.data or b"")["brokerid"], epochs[one.zxid], one.session, one.zxid, one.at_ms)
             for one in operations

@@ -7,7 +7,8 @@ import json
 import aiohttp
 import pytest
 
-from tests.integration.cluster import Cluster, until
+from tests.integration.cluster import Cluster
+from tests.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
@@ -28,12 +29,16 @@ async def test_the_id_of_an_answer_is_in_every_log_that_the_request_has_left_a_t
     assert event_id.startswith(f"{cluster.order.claims()[-1].controller_epoch}-")
     await cluster.whole()
 
-    written = [
+    told = [
         line
         for text in (leader.folder / "state-change.log").read_text().splitlines()
         for line in (json.loads(text),)
         if line.get("event_id") == event_id and line["kind"] != "rpc"
     ]
+    written = [line for line in told if line["kind"] != "move"]
+    moved = [(line["source"], line["target"]) for line in told if line["kind"] == "move"]
+    assert ("NonExistentPartition", "NewPartition") in moved
+    assert ("NewPartition", "OnlinePartition") in moved
     assert sorted(line["partition"] for line in written if line["kind"] == "partition") == [0, 1, 2]
     assert all(line["zxid"] > 0 for line in written)
 

@@ -12,9 +12,10 @@ import pytest
 from kazoo.exceptions import NoNodeError
 
 from brokerstub.lab.zookeeper import ZooKeeperServer
-from controller.http import ExchangeError
-from tests.integration.cluster import DEADLINE_S, Broker, Cluster, until
+from controller.wire.client import ExchangeError
+from tests.integration.cluster import Broker, Cluster
 from tests.integration.duties import a_duty_cluster, ask, controlled_by, with_topics, write
+from tests.waiting import DEADLINE_S, until
 
 MULTI, MULTI_READ = 14, 22
 CONTROLLER: Final = 1

@@ -16,11 +16,14 @@ from pathlib import Path
 import pytest
 from kazoo.client import KazooClient
 
-from brokerstub.lab.zookeeper import ZooKeeperServer, free_port
+from brokerstub.lab.ports import free_port
+from brokerstub.lab.zookeeper import ZooKeeperServer
 from controller.cli.group import klamm
+from tests.cli.test_cli_examples import OF_REAL_BROKERS, example_of
+from tests.cli.test_cli_formats import shape_of
 from tests.integration.test_lab_examples import KLAMM, is_ready
-from tests.shell.test_cli_examples import OF_REAL_BROKERS, example_of
-from tests.shell.test_cli_formats import shape_of
+from tests.processes import started
+from tests.waiting import DEADLINE_S, waited_for
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
@@ -108,10 +111,9 @@ def test_the_examples_for_real_brokers_run_one_after_the_other(kafka: str, tmp_p
         return [KLAMM, *shlex.split(example)[1:]]
 
     assert set(klamm.commands) >= OF_REAL_BROKERS == {"controller", "takeover", "handback"}
-    process = subprocess.Popen(words_of("controller"), cwd=tmp_path, stderr=subprocess.PIPE)
-    try:
-        while not is_ready(f"{http}/livez"):
-            assert process.poll() is None, process.stderr and process.stderr.read().decode()
+    with started(words_of("controller"), cwd=tmp_path, stderr=subprocess.PIPE) as process:
+        waited_for(lambda: process.poll() is not None or is_ready(f"{http}/livez"), "the controller answers")
+        assert process.poll() is None, process.stderr and process.stderr.read().decode()
 
         def run(*words: str) -> str:
             done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
@@ -124,7 +126,6 @@ def test_the_examples_for_real_brokers_run_one_after_the_other(kafka: str, tmp_p
         assert "handed back" in run(*words_of("handback"))
         assert "taken over" in run(KLAMM, "takeover", "--url", http)
         assert json.loads(run(*words_of("handback"), "-o", "json")).keys() == HANDED_BACK_KEYS
-    finally:
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=60)
+        process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0

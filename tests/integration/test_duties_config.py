@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from brokerstub.lab.zookeeper import ZooKeeperServer
-from tests.integration.cluster import Cluster, until
+from tests.integration.cluster import Cluster
 from tests.integration.duties import (
     a_duty_cluster,
     as_json,
@@ -17,11 +17,13 @@ from tests.integration.duties import (
     controlled_by,
     fail_over,
     is_offline,
+    jump_clock,
     klamm,
     read,
     take_offline,
     with_topics,
 )
+from tests.waiting import until
 
 UNCLEAN = "unclean.leader.election.enable"
 
@@ -84,6 +86,17 @@ async def test_a_topic_is_configured_by_both_announcements_by_the_api_and_by_the
     assert (status, problem["code"]) == (400, "INVALID_CONFIG")
     assert "UNKNOWN_TOPIC_OR_PARTITION" in await klamm(cluster, "topics", "config", "b", "--set", "a=b", code=1)
     assert values_of(await klamm(cluster, "topics", "config", "a")) == values_of(said)
+
+
+async def test_announcements_are_kept_for_all_who_read_them_though_the_controllers_clock_is_ahead(
+    cluster: Cluster,
+) -> None:
+    await with_topics(cluster, a=[[1, 2]])
+    await jump_clock(cluster, 3_600_000)
+    for value in ("1000", "2000"):
+        await configure(cluster, "topics", "a", {"retention.ms": value})
+        await until_in_force(cluster, "/v1/topics/a/config", "retention.ms", (value, "DYNAMIC_TOPIC_CONFIG"))
+    assert len(await cluster.zookeeper("get_children", "/config/changes")) == 2
 
 
 @pytest.mark.slow

@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 
 from brokerstub.lab.zookeeper import ZooKeeperServer
-from tests.integration.cluster import Broker, Cluster, until
+from tests.integration.cluster import Broker, Cluster
 from tests.integration.duties import (
     TRANSACTION,
     a_duty_cluster,
     ask,
     items,
+    jump_clock,
     kill_when,
     klamm,
     on_disk,
@@ -25,6 +26,7 @@ from tests.integration.duties import (
     with_topics,
     write,
 )
+from tests.waiting import until
 
 EVERYWHERE = [[1, 2, 3], [2, 3, 1], [3, 1, 2]]
 
@@ -152,12 +154,30 @@ async def test_a_deletion_that_a_broker_refuses_is_tried_again_until_it_can(clus
 
     await until(is_out, "its replica is offline")
     await ask(cluster, "DELETE", "/v1/topics/orders")
-    await until_waiting(cluster, "orders", f"broker {broker.broker_id} refused to delete orders-0")
-    assert (await deletion_of(cluster, "orders"))["retry_at_ms"] is not None
+    reason = f"broker {broker.broker_id} refused to delete orders-0"
+
+    async def is_put_off() -> bool:
+        said = await deletion_of(cluster, "orders")
+        return said.get("waits_for") == reason and said["retry_at_ms"] is not None
+
+    await until(is_put_off, f"it is tried again later: {reason}")
     broker.mend_disk()
     await until(lambda: is_gone(cluster, "orders"), "it is gone")
     await cluster.whole()
     assert on_disk(broker) == {}
+
+
+async def test_a_refused_deletion_does_not_wait_for_the_hour_that_a_clock_was_ahead(cluster: Cluster) -> None:
+    await with_topics(cluster, orders=[[1, 2, 3]])
+    broker = a_follower(cluster)
+    broker.break_disk(0)
+    await jump_clock(cluster, 3_600_000)
+    await ask(cluster, "DELETE", "/v1/topics/orders")
+    await until_waiting(cluster, "orders", f"broker {broker.broker_id} refused to delete orders-0")
+    cluster.controller.jump(0)
+    broker.mend_disk()
+    await until(lambda: is_gone(cluster, "orders"), "it is gone")
+    await cluster.whole()
 
 
 async def test_a_reassignment_that_runs_holds_the_deletion(cluster: Cluster) -> None:

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from brokerstub.lab.zookeeper import ZooKeeperServer
-from tests.integration.cluster import Broker, Cluster, until
+from tests.integration.cluster import Broker, Cluster
 from tests.integration.duties import a_duty_cluster, as_json, fail_over, klamm_with, read, with_topics
 from tests.lab_support import LabProcess
+from tests.waiting import until
 
 PARTITIONS = 6
 EVERYWHERE = [[1, 2, 3], [2, 3, 1], [3, 1, 2]] * 2

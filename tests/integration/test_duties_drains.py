@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from brokerstub.lab.zookeeper import ZooKeeperServer
-from tests.integration.cluster import Broker, Cluster, until
+from tests.integration.cluster import Broker, Cluster
 from tests.integration.duties import (
     TRANSACTION,
     a_duty_cluster,
@@ -18,12 +18,12 @@ from tests.integration.duties import (
     controlled_by,
     fail_over,
     is_told,
-    kill_once,
     kill_when,
     klamm,
     read,
     with_topics,
 )
+from tests.waiting import until
 
 LED_BY_EACH = [[1, 2, 3], [2, 3, 1], [3, 1, 2], [1, 3, 2], [2, 1, 3], [3, 2, 1]]
 
@@ -122,7 +122,11 @@ async def test_a_drain_ends_with_the_registration_it_was_granted_to(cluster: Clu
     await broker.kill()
     await cluster.start(broker.broker_id)
     await until_state(cluster, broker, "live")
-    assert await read(cluster, path) is None
+
+    async def is_removed() -> bool:
+        return await read(cluster, path) is None
+
+    await until(is_removed, "its drain is removed, too")
 
 
 async def test_a_broker_that_is_not_there_cannot_be_drained(cluster: Cluster) -> None:
@@ -152,10 +156,14 @@ async def test_a_shutdown_comes_to_its_end_though_the_controller_is_killed_in_th
     async def is_moved() -> bool:
         return await led_by(cluster, leaving) == []
 
-    if moment == "asked":
-        killing = kill_when(dead.proxies[0].drop_request(TRANSACTION, about="/klamm/draining/3"), dead)
-    else:
-        killing = kill_once(is_granted if moment == "granted" else is_moved, dead)
+    # the proxy is in this process: whoever waits for what happened to a message runs before the next one passes
+    proxy = dead.proxies[0]
+    happened = {
+        "asked": lambda: proxy.drop_request(TRANSACTION, about="/klamm/draining/3"),
+        "granted": lambda: proxy.drop_request(TRANSACTION, about="/brokers/topics/orders/partitions"),
+        "moved": lambda: proxy.lose_answer(TRANSACTION, about="/brokers/topics/orders/partitions"),
+    }[moment]()
+    killing = kill_when(happened, dead)
     async with asyncio.TaskGroup() as group:
         stopping = group.create_task(leaving.stop())
         await killing

@@ -10,7 +10,7 @@ import pytest
 from brokerstub.lab.zookeeper import ZooKeeperServer
 from controller.core.events import ElectAsked
 from tests.faults.checker.history import Call
-from tests.integration.cluster import Cluster, now_ms, until
+from tests.integration.cluster import Cluster, now_ms
 from tests.integration.duties import (
     a_duty_cluster,
     ask,
@@ -20,6 +20,7 @@ from tests.integration.duties import (
     with_topics,
     write,
 )
+from tests.waiting import until
 
 NODE = "/admin/preferred_replica_election"
 
@@ -80,7 +81,11 @@ async def test_a_preferred_election_that_cannot_be_won_changes_nothing_and_says_
     await controlled_by(cluster, 3)
     await with_topics(cluster, a=[[1, 2, 3]])
     await cluster.brokers[1].stop()
-    await until(cluster.is_agreed, "all were told")
+
+    async def is_out() -> bool:
+        return 1 not in (await cluster.states())["a", 0].isr and await cluster.is_agreed()
+
+    await until(is_out, "all were told that it is gone")
     before = await cluster.states()
     words = ("elect", "--type", "preferred", "--topic", "a", "--partition", "0")
     said = await klamm(cluster, *words, code=1)

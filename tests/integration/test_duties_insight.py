@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from brokerstub.lab.zookeeper import ZooKeeperServer
-from tests.integration.cluster import Cluster, until
+from tests.integration.cluster import Cluster
 from tests.integration.duties import a_duty_cluster, ask, controlled_by, klamm, with_topics
+from tests.waiting import until
 
 pytestmark = pytest.mark.java
 

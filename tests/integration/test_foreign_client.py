@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.cluster import Cluster, until
+from tests.integration.cluster import Cluster
+from tests.waiting import until
 
 pytestmark = pytest.mark.java
 

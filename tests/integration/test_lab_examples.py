@@ -7,7 +7,6 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -15,17 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from brokerstub.lab.zookeeper import free_port
+from brokerstub.lab.ports import free_port
 from controller.cli.group import klamm
+from tests.cli.test_cli_examples import OF_THE_LAB
 from tests.lab_support import free_port_base
-from tests.shell.test_cli_examples import OF_THE_LAB
+from tests.processes import started
+from tests.waiting import DEADLINE_S, waited_for
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 KLAMM = str(Path(sys.executable).with_name("klamm"))
 #: the lab's own; `run` is one process and `down` the end of all
 TOUR = ("up", "ps", "kill", "start", "freeze", "thaw", "cut", "heal", "break-disk", "mend-disk", "stop")
-DEADLINE_S = 60
 
 
 @pytest.fixture
@@ -36,6 +36,7 @@ def surroundings(tmp_path: Path) -> Iterator[dict[str, str]]:
         **os.environ,
         "KLAMM_VAR": str(tmp_path / "var"),
         "KLAMM_UP_PORT_BASE": str(free_port_base(3)),
+        "KLAMM_UP_KAFKA_PORT_BASE": str(free_port_base(3)),
         "KLAMM_UP_ZOOKEEPER_PORT": zookeeper_port,
     }
     (tmp_path / "server.properties").write_text(
@@ -68,22 +69,19 @@ def test_the_examples_of_the_lab_run_one_after_the_other(surroundings: dict[str,
 
     for name in TOUR:
         run(example_of(name))
-    broker = subprocess.Popen(example_of("run"), env=surroundings, cwd=tmp_path, stderr=subprocess.PIPE)
     url = (tmp_path / "server.properties").read_text().rpartition("//")[2].strip()
-    deadline = time.monotonic() + DEADLINE_S
-    while not is_ready(f"http://{url}/readyz"):
+    with started(example_of("run"), env=surroundings, cwd=tmp_path, stderr=subprocess.PIPE) as broker:
+        waited_for(lambda: broker.poll() is not None or is_ready(f"http://{url}/readyz"), "the broker is ready")
         assert broker.poll() is None, broker.stderr and broker.stderr.read().decode()
-        assert time.monotonic() < deadline, "the broker of `klamm run` does not become ready"
-        time.sleep(0.05)
-    broker.send_signal(signal.SIGTERM)
-    broker.communicate(timeout=DEADLINE_S)
-    assert broker.returncode == 0
+        broker.send_signal(signal.SIGTERM)
+        broker.communicate(timeout=DEADLINE_S)
+        assert broker.returncode == 0
     assert "processes have ended" in run(example_of("down"))
 
 
 def is_ready(url: str) -> bool:
     try:
-        with urllib.request.urlopen(url, timeout=2) as answer:
+        with urllib.request.urlopen(url, timeout=DEADLINE_S) as answer:
             return bool(answer.status == 200)
     except (urllib.error.URLError, OSError):
         return False

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from brokerstub.lab.http_proxy import FOREIGN, GARBAGE, Exchange, HttpProxy, HttpScanner
+from tests.waiting import DEADLINE_S
 
 REQUEST = b"POST /rpc/v1/fetch HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello"
 BARE = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -117,7 +118,7 @@ async def test_a_doubled_request_arrives_twice_byte_by_byte() -> None:
         assert happened.is_set()
         server.asked.clear()
         while len(server.bodies) < 2:
-            await asyncio.wait_for(server.asked.wait(), 10)
+            await asyncio.wait_for(server.asked.wait(), DEADLINE_S)
             server.asked.clear()
         assert server.bodies == [b"y" * 200_000] * 2
 

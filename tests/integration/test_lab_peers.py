@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from brokerstub.lab.peers import Peers
-from brokerstub.lab.zookeeper import ZooKeeperServer, free_port
-from tests.integration.cluster import Cluster, until
+from brokerstub.lab.ports import free_port
+from brokerstub.lab.zookeeper import ZooKeeperServer
+from tests.integration.cluster import Cluster
 from tests.integration.duties import a_duty_cluster, with_topics
+from tests.waiting import until
 
 SILENT_S = 0.1  # how long nothing must come in where nothing may
 ANSWER_S = 10

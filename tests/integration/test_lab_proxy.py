@@ -18,9 +18,11 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionLoss
 from kazoo.retry import KazooRetry
 
+from brokerstub.lab.ports import free_port
 from brokerstub.lab.proxy import CHUNK_BYTES, Direction
 from brokerstub.lab.zk_proxy import FOREIGN, FrameScanner, ZooKeeperProxy
-from brokerstub.lab.zookeeper import ZooKeeperServer, free_port
+from brokerstub.lab.zookeeper import ZooKeeperServer
+from tests.waiting import DEADLINE_S, until
 
 HANDSHAKE = struct.pack(">i", 45) + bytes(45)
 HANDSHAKE_ANSWER = struct.pack(">i", 37) + bytes(37)
@@ -108,13 +110,6 @@ async def connect(proxy: ZooKeeperProxy) -> AsyncIterator[Connect]:
         writer.transport.abort()
 
 
-async def becomes_true(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 5
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.005)
-
-
 async def test_bytes_pass_unchanged_and_are_counted(connect: Connect, proxy: ZooKeeperProxy) -> None:
     client = await connect()
     payload = bytes(range(256)) * 20_000
@@ -126,7 +121,7 @@ async def test_bytes_pass_unchanged_and_are_counted(connect: Connect, proxy: Zoo
 async def test_a_client_that_ends_ends_the_connection_to_the_server(connect: Connect, proxy: ZooKeeperProxy) -> None:
     client = await connect()
     client.writer.close()
-    await becomes_true(lambda: proxy.connections == 0)
+    await until(lambda: proxy.connections == 0, "nothing is connected")
 
 
 async def test_a_server_that_is_not_there_resets_the_client(connect: Connect, proxy: ZooKeeperProxy) -> None:
@@ -165,7 +160,7 @@ async def test_held_down_only_the_server_hears(connect: Connect, proxy: ZooKeepe
     client = await connect()
     proxy.hold("down")
     client.writer.write(request(1))
-    await becomes_true(lambda: server.xids == [1])
+    await until(lambda: server.xids == [1], "the server hears it")
     await client.hears_nothing()
     proxy.release("down")
     assert await client.reader.readexactly(20) == answer(1)
@@ -179,7 +174,7 @@ async def test_a_frozen_connection_can_be_cut_and_closed(connect: Connect, proxy
     proxy.cut()
     with pytest.raises(ConnectionResetError):
         await client.reader.read()
-    await becomes_true(lambda: proxy.connections == 0)
+    await until(lambda: proxy.connections == 0, "nothing is connected")
 
 
 @pytest.mark.parametrize("direction", ["up", "down"])
@@ -200,7 +195,7 @@ async def test_who_does_not_read_stops_the_sender(connect: Connect, proxy: ZooKe
         await asyncio.wait_for(client.writer.drain(), SILENT_S)
     assert proxy.passed_bytes["up"] < 25_000_000
     server.reads.set()
-    await becomes_true(lambda: server.xids == [1, 2])
+    await until(lambda: server.xids == [1, 2], "the server hears both")
 
 
 async def test_a_lost_answer_was_given(connect: Connect, proxy: ZooKeeperProxy, server: Server) -> None:
@@ -283,7 +278,7 @@ async def test_with_a_real_server_what_a_lost_answer_was_about_is_done(tmp_path:
     def create() -> bool:
         client = KazooClient(hosts=proxy.address, timeout=4, connection_retry=KazooRetry(max_tries=-1, max_delay=0.1))
         try:
-            client.start(timeout=10)
+            client.start(timeout=DEADLINE_S)
             with pytest.raises(ConnectionLoss):
                 client.create("/lost")
             return client.retry(client.exists, "/lost") is not None

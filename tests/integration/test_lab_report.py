@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from brokerstub.lab.zookeeper import free_port
+from brokerstub.lab.ports import free_port
 from tests.lab_support import free_port_base
+from tests.waiting import DEADLINE_S
 
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -27,6 +28,7 @@ def surroundings(tmp_path: Path) -> Iterator[dict[str, str]]:
         **os.environ,
         "KLAMM_VAR": str(tmp_path / "var"),
         "KLAMM_UP_PORT_BASE": str(base),
+        "KLAMM_UP_KAFKA_PORT_BASE": str(free_port_base(3)),
         "KLAMM_UP_ZOOKEEPER_PORT": str(free_port()),
         "KLAMM_UP_TIMEOUT": "120s",
     }
@@ -54,10 +56,10 @@ def test_a_kill_is_in_the_report_that_the_dashboard_links(surroundings: dict[str
     assert run("report").startswith("Over. 2 partitions without a leader at some time")
     report = tmp_path / "var" / "report"
     summary = json.loads((report / "report.json").read_text())["summary"]
-    assert summary["Which broker first?"].startswith(f"Broker {killed}, the controller, lost: last heard")
+    assert summary["Which broker first?"].startswith(f"Broker {killed}, the controller, was lost: last heard")
     assert summary["Is it over?"].startswith("Yes")
     base = f"http://127.0.0.1:{int(surroundings['KLAMM_UP_PORT_BASE']) + killed}"
-    with urllib.request.urlopen(f"{base}/v1/reports/latest", timeout=30) as page:
+    with urllib.request.urlopen(f"{base}/v1/reports/latest", timeout=DEADLINE_S) as page:
         assert page.read() == (report / "report.html").read_bytes()
-    with urllib.request.urlopen(f"{base}/", timeout=30) as dashboard:
+    with urllib.request.urlopen(f"{base}/", timeout=DEADLINE_S) as dashboard:
         assert b'href="/v1/reports/latest"' in dashboard.read()

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from brokerstub.lab.ports import free_port, is_free
 from brokerstub.lab.remote import is_alive
 from brokerstub.lab.settings import owner_pid
-from brokerstub.lab.zookeeper import free_port, is_free
-from tests.lab_support import LabProcess, address_of, listening, until
+from tests.lab_support import LabProcess, address_of, listening
+from tests.waiting import DEADLINE_S, waited_for
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def lab(shared: tuple[LabProcess, socket.socket]) -> LabProcess:
         shared[0].order("thaw", number)
         shared[0].order("heal", number)
         if shared[0].order("start", number)["changed"]:
-            until(lambda: is_served(shared[0], number), "broker does not serve")  # noqa: B023
+            waited_for(lambda: is_served(shared[0], number), "broker does not serve")  # noqa: B023
     return shared[0]
 
 
@@ -57,7 +58,7 @@ def is_served(lab: LabProcess, number: int, timeout_s: float = 1.0) -> bool:
 def explanation_of(var: Path, *flags: str) -> str:
     """Why this lab does not start."""
     with LabProcess(var, *flags) as lab:
-        explanation = lab.process.communicate(timeout=20)[1].decode()
+        explanation = lab.process.communicate(timeout=DEADLINE_S)[1].decode()
         assert lab.process.returncode == 1
         return explanation
 
@@ -73,17 +74,17 @@ def test_a_killed_broker_is_gone_and_can_be_started_again(lab: LabProcess) -> No
     started = lab.order("start")
     assert started["state"] == "running"
     assert started["pid"] != pid
-    until(lambda: is_served(lab, 1), "broker 1 does not serve again")
+    waited_for(lambda: is_served(lab, 1), "broker 1 does not serve again")
 
 
 def test_a_stopped_broker_ended_by_itself(lab: LabProcess) -> None:
-    until(lambda: is_served(lab, 1), "broker 1 does not serve")
+    waited_for(lambda: is_served(lab, 1), "broker 1 does not serve")
     stopped = lab.order("stop")
     assert (stopped["changed"], stopped["state"], stopped["exit_code"]) == (True, "stopped", 0)
 
 
 def test_a_frozen_broker_can_be_stopped(lab: LabProcess) -> None:
-    until(lambda: is_served(lab, 1), "broker 1 does not serve")
+    waited_for(lambda: is_served(lab, 1), "broker 1 does not serve")
     lab.order("freeze")
     assert (lab.order("stop")["state"], lab.brokers()[0]["exit_code"]) == ("stopped", 0)
 
@@ -97,7 +98,7 @@ def test_what_is_so_already_changes_nothing(lab: LabProcess) -> None:
 
 
 def test_a_frozen_broker_is_silent_until_it_is_thawed(lab: LabProcess) -> None:
-    until(lambda: is_served(lab, 1), "broker 1 does not serve")
+    waited_for(lambda: is_served(lab, 1), "broker 1 does not serve")
     assert lab.order("freeze")["state"] == "frozen"
     assert not is_served(lab, 1, timeout_s=0.2)
     assert is_served(lab, 2)
@@ -107,7 +108,7 @@ def test_a_frozen_broker_is_silent_until_it_is_thawed(lab: LabProcess) -> None:
 
 def test_a_broker_frozen_for_a_while_thaws_by_itself(lab: LabProcess) -> None:
     assert lab.order("freeze", for_ms=100)["state"] == "frozen"
-    until(lambda: lab.brokers()[0]["state"] == "running", "it does not thaw")
+    waited_for(lambda: lab.brokers()[0]["state"] == "running", "it does not thaw")
     assert is_served(lab, 1)
 
 
@@ -125,9 +126,9 @@ def test_a_frozen_broker_cannot_be_started(lab: LabProcess) -> None:
 
 
 def test_a_broker_that_ended_by_itself_is_shown_with_its_last_words_and_stays_down(lab: LabProcess) -> None:
-    until(lambda: is_served(lab, 1), "broker 1 does not serve")
+    waited_for(lambda: is_served(lab, 1), "broker 1 does not serve")
     os.kill(lab.brokers()[0]["pid"], signal.SIGUSR1)
-    row = until(lambda: [row for row in lab.brokers() if row["state"] == "exited"], "it did not end")[0]
+    row = waited_for(lambda: [row for row in lab.brokers() if row["state"] == "exited"], "it did not end")[0]
     assert (row["name"], row["exit_code"], row["pid"]) == ("broker-1", -signal.SIGUSR1, None)
     assert row["last_lines"] == ["stand-in listens"]
 
@@ -201,7 +202,7 @@ def test_nothing_is_left_after_the_end(tmp_path: Path, zookeeper: socket.socket,
         lab.order("freeze", 2)
         if way == "down":
             assert lab.ask("down", {})[0] == 202
-            lab.process.communicate(timeout=20)
+            lab.process.communicate(timeout=DEADLINE_S)
         else:
             lab.end(signal.Signals[way])
         assert lab.process.returncode == 0
@@ -216,7 +217,7 @@ def test_no_child_survives_a_supervisor_that_was_killed(tmp_path: Path, zookeepe
         pids = lab.started().pids()
         lab.order("freeze", 2)
         lab.end(signal.SIGKILL)
-    until(lambda: not any(map(is_alive, pids)), "a child survived")
+    waited_for(lambda: not any(map(is_alive, pids)), "a child survived")
     assert all(is_free(lab.port_base + number) for number in range(3))
     with LabProcess(tmp_path, "--zookeeper", address_of(zookeeper)) as again:
         assert again.started().end() == 0
@@ -265,6 +266,7 @@ def test_the_embedded_zookeeper_serves_the_brokers_and_goes_with_them(tmp_path: 
             "brokers": {str(number): f"http://127.0.0.1:{lab.port_base + number}" for number in (1, 2)},
             "zookeeper": f"127.0.0.1:{port}",
             "zookeeper_pid": pids[1],
+            "bootstrap_servers": None,
         }
         assert "broker.rack=a\n" in (tmp_path / "broker-2" / "server.properties").read_text()
         assert lab.end() == 0
@@ -276,7 +278,7 @@ def test_the_embedded_zookeeper_serves_the_brokers_and_goes_with_them(tmp_path: 
 def test_a_supervisor_told_to_end_while_it_starts_leaves_nothing(tmp_path: Path) -> None:
     port = free_port()
     with LabProcess(tmp_path, "--zookeeper-port", str(port)) as lab:
-        until((tmp_path / "lab.json").exists, "no lab.json")
+        waited_for((tmp_path / "lab.json").exists, "no lab.json")
         pids = lab.pids()
         assert lab.end() == 0
     assert not any(map(is_alive, pids))

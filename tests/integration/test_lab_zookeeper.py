@@ -10,7 +10,6 @@ import json
 import re
 import socket
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,15 +17,17 @@ from typing import Any
 import pytest
 from kazoo.client import KazooClient
 
-from brokerstub.lab.txnlog import Operation, TransactionLogError, history, longest_history, operations_in
-from brokerstub.lab.zookeeper import (
-    Ensemble,
-    ZooKeeperError,
-    ZooKeeperServer,
-    free_port,
-    is_free,
-    java_command,
+from brokerstub.lab.ports import free_port, is_free
+from brokerstub.lab.zookeeper import Ensemble, ZooKeeperError, ZooKeeperServer, java_command
+from sparkjobs.records.zookeeper_log import (
+    Operation,
+    TransactionLogError,
+    history,
+    longest_history,
+    operations_in,
+    operations_of_file,
 )
+from tests.waiting import DEADLINE_S, until
 
 LOGS = sorted((Path(__file__).parents[1] / "data").glob("kafka-3.9.1*/zookeeper/log.*.gz"))
 RECORDINGS = sorted({path.parents[1] for path in LOGS})
@@ -66,20 +67,13 @@ async def asked(hosts: str, question: Callable[[KazooClient], Any]) -> Any:
     def ask() -> Any:
         client = KazooClient(hosts=hosts, timeout=1)
         try:
-            client.start(timeout=10)
+            client.start(timeout=DEADLINE_S)
             return question(client)
         finally:
             client.stop()
             client.close()
 
     return await asyncio.to_thread(ask)
-
-
-async def becomes_true(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.02)
 
 
 @pytest.mark.java
@@ -93,6 +87,7 @@ async def test_launched_by_two_at_once_it_is_one_process(tmp_path: Path) -> None
         await server.stop()
 
 
+@pytest.mark.java
 async def test_what_was_written_survives_a_kill(server: ZooKeeperServer) -> None:
     await asked(server.address, lambda client: client.create("/kept", b"data"))
     server.kill()
@@ -106,7 +101,11 @@ async def test_what_was_written_survives_a_kill(server: ZooKeeperServer) -> None
 @pytest.mark.java
 async def test_a_frozen_server_is_silent_until_thawed_and_can_be_stopped_frozen(server: ZooKeeperServer) -> None:
     server.freeze()
-    assert await server.mode() is None
+
+    async def is_silent() -> bool:
+        return await server.mode() is None
+
+    await until(is_silent, "every thread of the server stands still")
     server.thaw()
     await server.serving(5_000)
     server.freeze()
@@ -152,7 +151,7 @@ async def test_a_server_does_not_outlive_its_owner(tmp_path: Path) -> None:
     assert not is_free(port)
     owner.kill()
     await owner.wait()
-    await becomes_true(lambda: is_free(port))
+    await until(lambda: is_free(port), "the port is free")
 
 
 @pytest.mark.java
@@ -193,7 +192,7 @@ async def test_the_history_of_a_running_server_can_be_read(server: ZooKeeperServ
     opened, created, written, refused, closed = operations
     assert opened.timeout_ms == 1_000
     assert (created.path, created.ephemeral_owner, written.data, written.version) == ("/node", session, b"\xff", 1)
-    assert (refused.code, closed.paths) == (-103, ("/node",))
+    assert (refused.code, closed.paths, closed.is_asked_for) == (-103, ("/node",), True)
 
 
 def as_recorded(operation: Operation) -> dict[str, Any]:
@@ -278,6 +277,17 @@ def test_damage_is_an_error(damaged_byte: int) -> None:
     log[damaged_byte] ^= 0xFF
     with pytest.raises(TransactionLogError):
         list(operations_in(io.BytesIO(log)))
+
+
+def test_what_is_whole_when_it_is_read_again_was_being_written_and_is_no_damage() -> None:
+    """Two pages of a file that grows may be seen at different moments: the record in both has a hole."""
+    whole = a_log()
+    torn = bytearray(whole)
+    torn[40:60] = bytes(20)
+    seen = iter([bytes(torn), whole])
+    assert operations_of_file(lambda: next(seen)) == list(operations_in(io.BytesIO(whole)))
+    with pytest.raises(TransactionLogError, match="damaged"):
+        operations_of_file(lambda: bytes(torn))
 
 
 def unpacked(folder: Path, logs: Sequence[Path]) -> Path:

@@ -14,11 +14,11 @@ import pytest
 
 from brokerstub.lab.child import launched
 from brokerstub.lab.zookeeper import ZooKeeperServer
-from tests.integration.cluster import SESSION_TIMEOUT_MS, Cluster, a_cluster, now_ms, until
+from tests.integration.cluster import Cluster, a_cluster
+from tests.waiting import DEADLINE_S, until
 
 CREATE, TRANSACTION, MULTI_READ = 15, 14, 22  # ZooKeeper's numbers: of create2, and of multi
-REGISTERED_WITHIN_MS = 2_000
-LONG_SESSION_MS = 15_000
+LONG_SESSION_MS = 60_000
 SHORT_SESSION_MS = 2_000
 
 pytestmark = pytest.mark.java
@@ -46,15 +46,13 @@ async def test_a_broker_killed_and_started_again_ends_its_old_session_and_regist
     await alone.start()
     broker = alone.brokers[1]
     (old,) = alone.order.registrations(1)
-    killed_at_ms = now_ms()
     await broker.kill()
     await alone.start()
     _, new = alone.order.registrations(1)
     ended = alone.order.end_of(old.session)
     assert ended is not None
     assert ended.zxid < new.zxid
-    assert ended.at_ms < killed_at_ms + LONG_SESSION_MS / 2, "it was ended, it did not expire"
-    assert new.at_ms - ended.at_ms < REGISTERED_WITHIN_MS
+    assert ended.is_asked_for, "it was ended, it did not expire"
     assert broker.log("registration.delayed") == []
 
 
@@ -66,7 +64,7 @@ async def test_a_second_process_on_the_same_directory_ends_at_once_and_names_the
     broker.freeze()  # it holds the directory all the same
     command = [sys.executable, "-m", "brokerstub", "--config", str(broker.folder / "server.properties")]
     second = await launched(command, tmp_path / "second.log")
-    async with asyncio.timeout(LONG_SESSION_MS / 1_000):
+    async with asyncio.timeout(DEADLINE_S):
         await second.wait()
     assert second.exit_code == 1
     (line,) = second.last_lines()
@@ -156,12 +154,11 @@ async def test_a_registration_without_an_answer_is_found_again(cluster: Cluster)
 async def test_a_broker_asked_to_stop_leaves_no_ephemeral_node_behind(cluster: Cluster) -> None:
     await cluster.start()
     old, controller = cluster.order.claims()[-1], cluster.controller
-    asked_at_ms = now_ms()
     await controller.stop()
     assert controller.row.exit_code == 0
     ended = cluster.order.end_of(old.session)
     assert ended is not None
-    assert ended.at_ms - asked_at_ms < SESSION_TIMEOUT_MS / 2, "it was ended, it did not expire"
+    assert ended.is_asked_for, "it was ended, it did not expire"
     assert await cluster.zookeeper("exists", f"/brokers/ids/{controller.broker_id}") is None
     new = await cluster.claim_after(old)
     assert new.controller_epoch == old.controller_epoch + 1

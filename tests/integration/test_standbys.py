@@ -15,13 +15,15 @@ import pytest
 import pytest_asyncio
 from kazoo.client import KazooClient
 
-from brokerstub.lab.zookeeper import ZooKeeperServer, free_port
-from brokerstub.registration import TOP_LEVEL_PATHS
-from controller.http import ExchangeError, HttpClient
-from controller.tls import client_context_from
+from brokerstub.lab.ports import free_port
+from brokerstub.lab.zookeeper import ZooKeeperServer
+from controller.security.tls import client_context_from
+from controller.wire.client import ExchangeError, HttpClient
+from controller.zookeeper.layout import TOP_LEVEL_PATHS
 from tests.browser.pages import a_visit
-from tests.kafka.cluster import Controller, until, written
+from tests.real_brokers.cluster import Controller, written
 from tests.security.authority import Authority
+from tests.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.long]
 Starting = Callable[..., Awaitable[Controller]]

@@ -8,8 +8,9 @@ import json
 import pytest
 
 from controller.core.codes import Code
-from tests.integration.cluster import Cluster, until
+from tests.integration.cluster import Cluster
 from tests.integration.order import Claim
+from tests.waiting import until
 
 SHORT_FREEZE_MS = 1_500
 TOPICS_ASKED_FOR = 40
@@ -22,6 +23,16 @@ async def start_with_a_topic(cluster: Cluster) -> Claim:
     assert await cluster.controller.create_topic("orders", partitions=6) == 201
     await cluster.whole()
     return cluster.order.claims()[-1]
+
+
+async def notes_stand(cluster: Cluster, term: Claim) -> bool:
+    """Whether the controller has written by itself all that it has to: how its start went, and whom it met."""
+    record = f"/klamm/terms/{term.controller_epoch}"
+    for path in (record, *(f"/klamm/brokers/{broker_id}" for broker_id in cluster.brokers)):
+        if await cluster.zookeeper("exists", path) is None:
+            return False
+    data, _ = await cluster.zookeeper("get", record)
+    return "acknowledged" in json.loads(data)["phases"]
 
 
 def assert_succeeded_for_good(cluster: Cluster, old: Claim, new: Claim) -> None:
@@ -97,6 +108,9 @@ async def test_a_controller_cut_off_from_zookeeper_resigns_by_its_own_clock_and_
 async def test_a_write_delayed_on_its_way_until_another_has_claimed_changes_nothing(cluster: Cluster) -> None:
     old = await start_with_a_topic(cluster)
     zombie = cluster.controller
+    await until(
+        lambda: notes_stand(cluster, old), "no write of its own is under way, behind which the topic would wait"
+    )
     zombie.proxies[0].hold("up")
     asked = asyncio.create_task(zombie.create_topic("late"))
     new = await cluster.claim_after(old)

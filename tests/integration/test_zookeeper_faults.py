@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
-from brokerstub.lab.zookeeper import Ensemble, ZooKeeperServer, free_port
-from tests.integration.cluster import Broker, Cluster, a_cluster, until
+from brokerstub.lab.ports import free_port
+from brokerstub.lab.zookeeper import Ensemble, ZooKeeperServer
+from tests.integration.cluster import Broker, Cluster, a_cluster
 from tests.integration.order import Claim
+from tests.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

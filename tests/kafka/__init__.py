@@ -1,0 +1,1 @@
+"""Tests of `controller.kafka` without real brokers."""

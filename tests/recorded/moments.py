@@ -20,7 +20,13 @@ import msgspec
 
 from controller.core.formats import decode_state, decode_topic
 from controller.core.model import Assignment, Leadership, Replicas
-from controller.core.znodes import BROKER_IDS, CONTROLLER, CONTROLLER_EPOCH, DELETE_TOPICS, TOPICS
+from controller.core.project.znodes import (
+    BROKER_IDS,
+    CONTROLLER,
+    CONTROLLER_EPOCH,
+    DELETE_TOPICS,
+    TOPICS,
+)
 from tests.recordings import Recording, Write
 
 DATA = Path(__file__).parent.parent / "data"

@@ -10,9 +10,11 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from controller.core.admin import ConfigFound
-from controller.core.changes import BrokerLive, Committed
-from controller.core.cluster import Cluster
+from controller.core.belief.cluster import Cluster
+from controller.core.causes import Cause
+from controller.core.changes.cluster import BrokerLive, Committed
+from controller.core.changes.duties import ConfigFound
+from controller.core.decide.reassignment import due_after
 from controller.core.events import (
     AlterPartitionAsked,
     DrainAsked,
@@ -26,9 +28,14 @@ from controller.core.events import (
 )
 from controller.core.formats import ConfigZnode, decode, decode_epoch, decode_state, decode_topic
 from controller.core.model import Assignment, Leadership
-from controller.core.reassignment import due_after
+from controller.core.project.znodes import (
+    CONFIG_TOPICS,
+    CONTROLLER_EPOCH,
+    DELETE_TOPICS,
+    TOPICS,
+    state_path,
+)
 from controller.core.states import ReplicaStatus
-from controller.core.znodes import CONFIG_TOPICS, CONTROLLER_EPOCH, DELETE_TOPICS, TOPICS, state_path
 from tests.builders import settle
 from tests.core.model_zookeeper import ModelZooKeeper, Node
 from tests.recorded.moments import ASKED, Kind, Moment, partition_of
@@ -74,7 +81,7 @@ def played(moment: Moment, before: Tree, at: Tree) -> ModelZooKeeper:
         return zookeeper
     then = zookeeper_of(before, moment.zxid - 1)
     cluster, _ = taken_over(then)
-    cluster.apply(Committed(BrokerLive(one, "registered")) for one in then.brokers().values())
+    cluster.apply(Committed(BrokerLive(one, "registered", Cause.FOUND)) for one in then.brokers().values())
     for event in events_of(moment, cluster, zookeeper):
         happens(cluster, event, zookeeper)
     return zookeeper

@@ -18,7 +18,7 @@ import pytest
 
 from controller.core.formats import ControllerZnode, decode
 from controller.core.model import Assignment, Leadership
-from controller.core.znodes import CONFIG_TOPICS, CONTROLLER
+from controller.core.project.znodes import CONFIG_TOPICS, CONTROLLER
 from tests.recorded.moments import Kind, Moment, balances_of, moments_of
 from tests.recorded.player import Picture, Seen, picture_of, played, zookeeper_of
 from tests.recordings import RECORDINGS, Recording

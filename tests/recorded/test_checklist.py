@@ -1,4 +1,4 @@
-"""Every proof that the checklist in `tests/README.md` names is there: it is worth nothing once a test is renamed."""
+"""Every proof that the checklist in `tests/KAFKA.md` names is there: it is worth nothing once a test is renamed."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 TESTS = Path(__file__).parent.parent
-HEADING = "## Kafka's own controller tests"
+PAGE = TESTS / "KAFKA.md"
 
 
 def named() -> Iterator[tuple[str, str]]:
     """Pairs of file and test, in the order of the page; a transcript stands for itself."""
-    section = (TESTS / "README.md").read_text().partition(HEADING)[2].partition("\n## ")[0]
     file = ""
-    for word in re.findall(r"`([^`]+)`", section):
+    for word in re.findall(r"`([^`]+)`", PAGE.read_text()):
         if word.endswith((".py", ".txt")):
             file = word
             yield file, ""

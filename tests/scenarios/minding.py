@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import msgspec
 
-from controller.core.drains import remaining
+from controller.core.decide.drains import remaining
 from controller.core.events import (
     ConfigAsked,
     ConfigsSeen,
@@ -18,10 +18,10 @@ from controller.core.events import (
     TimePassed,
     UndrainAsked,
 )
-from controller.core.explain import explain
 from controller.core.formats import ConfigZnode, DrainZnode, FormatError, PartitionsZnode, decode, encode
-from controller.core.whatif import what_if
-from controller.core.znodes import DRAINING, LOG_DIR_EVENTS, PREFERRED_ELECTION
+from controller.core.project.znodes import DRAINING, LOG_DIR_EVENTS, PREFERRED_ELECTION
+from controller.core.questions.explain import explain
+from controller.core.questions.whatif import what_if
 from tests.scenarios.story import Story, command, numbers
 
 

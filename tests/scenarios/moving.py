@@ -7,7 +7,7 @@ import re
 from controller.core.events import GrowTopicAsked, ReassignAsked
 from controller.core.formats import encode_targets
 from controller.core.model import Replicas
-from controller.core.znodes import REASSIGN, topic_path
+from controller.core.project.znodes import REASSIGN, topic_path
 from tests.core.reassign_support import node_seen
 from tests.scenarios.story import Story, command, numbers
 

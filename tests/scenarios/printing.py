@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from controller.core.lines import Line
+from controller.core.belief.kept_states import Move
 from controller.core.model import Leadership, Partition
-from controller.core.requests import Rows, Telling
-from controller.core.writes import Create, Delete, Set
-from controller.core.znodes import Ensure, Put, Remove, RemoveBelow, Write
+from controller.core.operations import Create, Delete, Set
+from controller.core.project.lines import Line, ranges_of
+from controller.core.project.requests import Rows, Telling
+from controller.core.project.znodes import (
+    Ensure,
+    Put,
+    Remove,
+    RemoveBelow,
+    Write,
+)
 
 
 def listed(ids: Iterable[int]) -> str:
@@ -44,6 +51,8 @@ def named(rows: Rows) -> Iterator[tuple[str, str, int, Partition]]:
 def printed_telling(telling: Telling) -> Iterator[str]:
     joined = [broker.broker_id for broker in telling.joined]
     others = sorted(telling.live_ids - set(joined))
+    for broker_id, names in sorted(telling.questions.items()):
+        yield f"{broker_id}: say what you know of {' '.join(sorted(names))}"
     if telling.brokers_changed:
         states = ", ".join(f"{one.broker.broker_id} {one.state}" for one in telling.brokers)
         yield f"{listed(sorted(telling.live_ids))}: brokers {states}"
@@ -65,6 +74,12 @@ def printed_telling(telling: Telling) -> Iterator[str]:
         for (topic, _), wanted in sorted(stops.items()):
             for number, stop in sorted(wanted.items()):
                 yield f"{broker_id}: stop {topic}-{number}{', delete it' if stop.delete else ''}"
+
+
+def printed_move(move: Move) -> str:
+    where = "" if move.broker_id is None else f" on {move.broker_id}"
+    named = [f"{topic}-{ranges_of(bits)}" for topic, bits in sorted(move.topics.items())]
+    return f"{' '.join(named)}{where}: {move.source.value} -> {move.target.value} ({move.cause.value})"
 
 
 def printed_line(line: Line) -> str:

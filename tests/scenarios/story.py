@@ -10,7 +10,10 @@ import re
 from collections.abc import Callable
 from random import Random
 
-from controller.core.cluster import Cluster
+from controller.core.belief.cluster import Cluster
+from controller.core.decide.isr import verdicts_for
+from controller.core.decide.reassignment import due_after
+from controller.core.decide.topic_ids import draw_topic_id
 from controller.core.events import (
     AlterPartitionAsked,
     CreateTopicAsked,
@@ -20,21 +23,18 @@ from controller.core.events import (
     TimePassed,
 )
 from controller.core.formats import encode_marker, encode_state, encode_topic
-from controller.core.isr import verdicts_for
-from controller.core.lines import Stamp
 from controller.core.model import Assignment, Leadership, Replicas
-from controller.core.reassignment import due_after
-from controller.core.topics import draw_topic_id
-from controller.core.znodes import (
+from controller.core.project.lines import Stamp
+from controller.core.project.znodes import (
     broker_path,
     marker_path,
     state_path,
     topic_path,
 )
-from tests.builders import Settled, a_broker, a_wish, settle
+from tests.builders import Settled, a_broker, a_wish, knowing, settle
 from tests.core.model_zookeeper import ModelZooKeeper
 from tests.core.world import concerned
-from tests.scenarios.printing import printed_line, printed_state, printed_telling, printed_write
+from tests.scenarios.printing import printed_line, printed_move, printed_state, printed_telling, printed_write
 
 NOTIFICATION = "/isr_change_notification/isr_change_0000000001"
 COMMANDS: list[tuple[re.Pattern[str], Callable[..., None]]] = []
@@ -90,6 +90,7 @@ class Story:
             self.transcript += [f"  commit {one}" for one in map(printed_write, writes)]
             self.transcript += [f"  tell   {one}" for one in printed_telling(telling)]
             self.transcript += [f"  log    {printed_line(one)}" for one in lines]
+        self.transcript += [f"  move   {printed_move(one)}" for one in settled.moves]
         self.transcript += [f"  refuse {one.code.name}: {one.detail}" for one in settled.refusals]
         if settled.conflicts:
             partitions, topics = concerned(settled)
@@ -140,13 +141,25 @@ class Story:
     def _topic_by_counts(self, name: str, partitions: str, factor: str) -> None:
         self.happens(CreateTopicAsked(name, partitions=int(partitions), replication_factor=int(factor)))
 
-    @command(r"another tool (?:creates|rewrites) (\S+) ([\d:]+(?: [\d:]+)*)( without an id)?")
-    def _foreign_topic(self, name: str, assignment: str, no_id: str | None) -> None:
+    @command(r"another tool gives (\S+) ([\d:]+(?: [\d:]+)*) the id that broker \d+ knows")
+    def _decide(self, name: str, assignment: str) -> None:
+        replicas = {number: Assignment(numbers(one)) for number, one in enumerate(assignment.split())}
+        self.zookeeper.put(topic_path(name), encode_topic(draw_topic_id(Random(name)), replicas))
+        self.happens(self.zookeeper.topics_seen())
+
+    @command(r"another tool (?:creates|rewrites) (\S+) ([\d:]+(?: [\d:]+)*)( without an id)?(, unseen)?")
+    def _foreign_topic(self, name: str, assignment: str, no_id: str | None, unseen: str | None) -> None:
         known = self.cluster.topics.get(name)
         topic_id = known.topic_id if known is not None else draw_topic_id(Random(name))
         replicas = {number: Assignment(numbers(one)) for number, one in enumerate(assignment.split())}
         self.zookeeper.put(topic_path(name), encode_topic("" if no_id else topic_id or "", replicas))
-        self.happens(self.zookeeper.topics_seen())
+        if unseen is None:
+            self.happens(self.zookeeper.topics_seen())
+
+    @command(r"broker (\d+) (knows no id of|knows the id of) (\S+)")
+    def _described(self, broker: str, what: str, name: str) -> None:
+        topic_id = draw_topic_id(Random(name)) if what == "knows the id of" else ""
+        self.happens(knowing(self.cluster.brokers[int(broker)], **{name: topic_id}))
 
     @command(r"another tool removes (\S+)")
     def _remove_topic(self, name: str) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from tests.waiting import DEADLINE_S
+
 
 class Authority:
     """Signs certificates; `trust` is the file that others believe."""
@@ -34,4 +36,4 @@ _NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes
 
 
 def _openssl(*words: str) -> bytes:
-    return subprocess.run(["openssl", *words], check=True, capture_output=True, timeout=30).stdout
+    return subprocess.run(["openssl", *words], check=True, capture_output=True, timeout=DEADLINE_S).stdout

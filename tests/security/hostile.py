@@ -24,8 +24,8 @@ from typing import Any, Final, NoReturn
 
 import structlog
 
-from controller import wire
-from controller.signing import Incarnation
+from controller.wire import bodies
+from controller.wire.signing import Incarnation
 from tests.security import samples
 from tests.security.parsers import PARSERS, Parser
 from tests.security.roles import OWN, TABLE, Process, a_process, target_of
@@ -75,9 +75,9 @@ async def ask(tally: Tally, random: Random, process: Process, row: str, count: i
         body = hostile(random, random.choice(SENT)) if random.random() < 0.9 else random.choice(SENT)
         if is_broker:
             heads = {
-                wire.CONTROLLER_ID: "2",
-                wire.CONTROLLER_EPOCH: "7",
-                wire.EVENT_ID: _header(random).strip() or "7-1",
+                bodies.CONTROLLER_ID: "2",
+                bodies.CONTROLLER_EPOCH: "7",
+                bodies.EVENT_ID: _header(random).strip() or "7-1",
             }
             follower = Incarnation(2, 200)
             heads = process.signer.headers_for(method, target, body, sender=follower, receiver=OWN, more=heads)
@@ -101,12 +101,12 @@ async def ask(tally: Tally, random: Random, process: Process, row: str, count: i
 
 
 HEADERS: Final = (
-    wire.CONTROLLER_ID,
-    wire.CONTROLLER_EPOCH,
-    wire.BROKER_EPOCH,
-    wire.EVENT_ID,
-    wire.SENDER,
-    wire.SIGNATURE,
+    bodies.CONTROLLER_ID,
+    bodies.CONTROLLER_EPOCH,
+    bodies.BROKER_EPOCH,
+    bodies.EVENT_ID,
+    bodies.SENDER,
+    bodies.SIGNATURE,
 )
 
 

@@ -8,10 +8,10 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, cast
 
 from brokerstub.lab.bodies import ProcessRow
+from brokerstub.lab.ports import free_port
 from brokerstub.lab.server import Suffering, serve
-from brokerstub.lab.zookeeper import free_port
-from controller.config import LIMITS, Limits
-from controller.secrets import Secrets
+from controller.base.config import LIMITS, Limits
+from controller.security.secrets import Secrets
 
 
 class Lab:

@@ -12,6 +12,7 @@ import io
 import struct
 import tempfile
 from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -19,39 +20,60 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from aiozk import protocol
 
-from brokerstub import replica_log
+from brokerstub import log_dirs
+from brokerstub.clients import cluster, offsets, reading, writing
 from brokerstub.faults import Faults
 from brokerstub.identity import SavedSession
 from brokerstub.lab.bodies import Order
 from brokerstub.lab.settings import LabError, read_lab_file
-from brokerstub.lab.txnlog import TransactionLogError, operations_in
 from brokerstub.lab.zk_proxy import FrameScanner
-from brokerstub.meta import read_metas
+from brokerstub.meta_properties import read_meta_properties
 from brokerstub.metadata import MetadataCache
-from brokerstub.parts import OutOfOrderError
-from controller import wire, zk_codec
+from brokerstub.multipart_lists import OutOfOrderError
+from brokerstub.records.batches import batches_in as batches_of_a_log
+from brokerstub.records.batches import check_sum, first_record_since, produced
+from brokerstub.records.checkpoints import DamagedCheckpointError, decode_offsets
+from brokerstub.records.errors import RecordsError
+from brokerstub.records.log import Log, LogConfig
+from brokerstub.records.state import decode_state
+from brokerstub.topic_settings import settings_for
 from controller.api import bodies
-from controller.api.courier import is_api_answer
 from controller.api.listing import cursor_of
 from controller.api.problems import ProblemError
+from controller.api.routing.forwarding import is_api_answer
+from controller.base.config import (
+    BrokerConfig,
+    ConfigError,
+    broker_config_for,
+    parse_properties,
+    read_properties,
+)
 from controller.cli import plans
 from controller.cli.errors import UnreachableClusterError, WrongUsageError
 from controller.cli.remote import frame_of
-from controller.config import ConfigError, broker_config_for, parse_properties, read_properties
 from controller.core import formats
 from controller.core.formats import FormatError
-from controller.dialects import kafka_requests
-from controller.dialects.kafka_codec import Reader, WireError, Writer
-from controller.dialects.kafka_sasl import PLAIN, SCRAM, Sasl
-from controller.http import Answer
-from controller.kafka import admin_apis, own_configs, topic_apis
-from controller.kafka.login import Login
-from controller.kafka.settings import addresses_in, sasl_for
-from controller.secrets import secrets_from
-from controller.zk import parse_connect
-from controller.zk_model import ZooKeeperError
+from controller.kafka.cluster.settings import addresses_in, sasl_for
+from controller.kafka.protocol.codec import Reader, WireError, Writer
+from controller.kafka.protocol.sasl import PLAIN, SCRAM, Sasl
+from controller.kafka.server import admin_apis, own_configs, topic_apis
+from controller.kafka.server.login import Login
+from controller.security.secrets import secrets_from
+from controller.tell.dialects import kafka_epochs, kafka_requests
+from controller.wire import bodies as wire_bodies
+from controller.wire.client import Answer
+from controller.zookeeper import codec as zk_codec
+from controller.zookeeper.client import parse_connect
+from controller.zookeeper.port import ZooKeeperError
+from sparkjobs.history.described import cluster_in
 from sparkjobs.parse.lines import LineReader
 from sparkjobs.parse.sniff import sniff
+from sparkjobs.records.errors import RecordError
+from sparkjobs.records.kraft_log import batches_in
+from sparkjobs.records.kraft_messages import control_in, message_in
+from sparkjobs.records.zookeeper_log import TransactionLogError, operations_in
+from sparkjobs.records.zookeeper_snapshot import SnapshotError, snapshot_in
+from tests.fakes.disk import SimulatedDisk
 from tests.security import samples
 from tests.security.test_secrets import ADMIN
 from tests.spark.lines import a_file
@@ -100,7 +122,7 @@ def _swapped(decode: Callable[[bytes, Any], object], kind: Any, data: bytes) -> 
 
 def _told(data: bytes) -> object:
     """Also what is decoded only when somebody asks for it, and what is merged with what was told before."""
-    cache, request = MetadataCache("c", 1), wire.decode(data, wire.UndecodedStatesRequest)
+    cache, request = MetadataCache("c", 1), wire_bodies.decode(data, wire_bodies.UndecodedStatesRequest)
     for _ in range(2):
         cache.take(request, 1, 1)
     return list(cache.topics())
@@ -140,6 +162,22 @@ def _read_lines(layout: str, data: bytes) -> object:
     return [reader.read(line, 1) for line in data.decode(errors="replace").split("\n")]
 
 
+def _reopened(data: bytes) -> object:
+    """Whatever one of its files has, a log opens, and what it can read again goes on."""
+    disk = SimulatedDisk()
+    log = Log(disk, "t-0", LogConfig(segment_bytes=100))
+    for _ in range(3):
+        log.append(samples.BATCHES[0], 0, 0)
+    log.settle()
+    for name in disk.names("t-0"):
+        copy = deepcopy(disk)
+        copy.truncate(f"t-0/{name}", 0)
+        copy.append(f"t-0/{name}", data)
+        log = Log(copy, "t-0", LogConfig(segment_bytes=100))
+        assert log.append(samples.BATCHES[0], log.latest_epoch, 0).base_offset + 1 == log.end_offset
+    return log
+
+
 def _of_kafka(parse: Callable[[Reader], object], is_flexible: bool, data: bytes) -> object:
     return parse(Reader(data, 8, flexible=is_flexible))
 
@@ -152,21 +190,39 @@ CONFIG: Final[Errors] = (ConfigError,)
 REPLY: Final[Errors] = (struct.error, UnicodeDecodeError, ZooKeeperError)
 ORDER: Final = (b'{"broker":1,"for_ms":5}',)
 LAB: Final = (b'{"pid":1,"port_base":1,"brokers":{"1":"http://h:1"},"zookeeper":"h:1","zookeeper_pid":1}',)
+
+#: what clients ask a broker with records
+CLIENTS: Final = (
+    ("produced", writing._topic),
+    ("wanted", partial(reading._topic, 12)),
+    ("offset", lambda reader: offsets._topic(reader, lambda name: offsets._offset_asked(7, name, reader))),
+    ("epoch", lambda reader: offsets._topic(reader, lambda name: offsets._epoch_asked(name, reader))),
+    ("topic", partial(cluster._asked, 12)),
+    ("resource", cluster._resource),
+)
+
+
+def _topic_settings(data: bytes) -> object:
+    """A topic's configuration that ZooKeeper had: what makes no sense is the broker's own."""
+    try:
+        values = formats.decode(data, formats.ConfigZnode).config
+    except FormatError:
+        return None
+    return settings_for(BrokerConfig(zookeeper_connect="", log_dirs="d"), "orders", values)
+
+
 PARSERS: Final[Sequence[Parser]] = (
     *rows("znodes", (FormatError,), samples.ZNODES, [
-        *_kinds(formats.decode, formats.ControllerZnode, formats.ReassignZnode, formats.PartitionsZnode,
-                formats.LogDirEventZnode, formats.ConfigZnode, formats.ConfigChangeZnode, formats.ClusterIdZnode,
-                formats.FeatureZnode, formats.DrainZnode, formats.FailedDirsZnode, formats.TermZnode,
-                formats.ProducerIdsZnode, formats.BrokerZnode, formats.TopicZnode, formats.MarkerZnode,
-                formats.KnownBrokerZnode, object),
+        *_kinds(formats.decode, *(kind for name, kind in vars(formats).items() if name.endswith("Znode")), object),
         ("state", formats.decode_state), ("topic", formats.decode_topic), ("epoch", formats.decode_epoch),
         ("marker", formats.decode_marker), ("producer ids", formats.decode_producer_ids),
         ("broker", lambda data: formats.decode_broker(data, 1, 1)),
     ]),
     *rows("RPC bodies and answers", (msgspec.DecodeError,), samples.BODIES, _kinds(
-        wire.decode, wire.StatesRequest, wire.UndecodedStatesRequest, wire.StopReplicaRequest,
-        wire.AlterPartitionRequest, wire.FetchRequest, wire.Answer, wire.AlterPartitionAnswer,
-        wire.ControlledShutdownAnswer, wire.FetchAnswer)),
+        wire_bodies.decode, wire_bodies.StatesRequest, wire_bodies.UndecodedStatesRequest,
+        wire_bodies.StopReplicaRequest, wire_bodies.AlterPartitionRequest, wire_bodies.FetchRequest,
+        wire_bodies.Answer, wire_bodies.AlterPartitionAnswer, wire_bodies.ControlledShutdownAnswer,
+        wire_bodies.FetchAnswer)),
     *rows("RPC bodies and answers", (msgspec.DecodeError, OutOfOrderError), samples.BODIES[:1], [("told", _told)]),
     *rows("API bodies", (ProblemError,), samples.BODIES, _kinds(
         bodies.decode_body, bodies.CreateTopicBody, bodies.Nothing, dict[str, object])),
@@ -180,16 +236,34 @@ PARSERS: Final[Sequence[Parser]] = (
         ("--set", lambda data: broker_config_for(parse_properties(text_of(data)))),
     ]),
     *rows("files of a broker", CONFIG, (samples.META,), [
-        ("meta.properties", _file("meta.properties", lambda path: read_metas([path.parent])))]),
-    *rows("files of a broker", (replica_log.DamagedLogError,), (samples.REPLICA, samples.REPLICA * 2), [
-        ("replicas.jsonl", _file("r", lambda path: replica_log._read(path, 0)))]),
+        ("meta.properties", _file("meta.properties", lambda path: read_meta_properties([path.parent])))]),
+    *rows("files of a broker", (log_dirs.DamagedLogError,), (samples.REPLICA, samples.REPLICA * 2), [
+        ("replicas.jsonl", _file("r", lambda path: log_dirs._read(path, 0)))]),
     *rows("files of a broker", (msgspec.DecodeError,), (b'{"session_id":7,"password":"YWE="}', samples.BODIES[-1]),
-          _kinds(wire.decode, SavedSession, Faults)),
+          _kinds(wire_bodies.decode, SavedSession, Faults)),
+    *rows("files of a log", (), samples.LOG_FILES, [
+        ("all of them", _reopened), ("state", lambda data: decode_state(data, 2))]),
+    *rows("files of a log", (DamagedCheckpointError,), (b"0\n1\norders 0 17\n",), [("offsets", decode_offsets)]),
+    *rows("record batches", (RecordsError,), samples.BATCHES, [
+        ("produced", lambda data: produced(data, 1 << 20)),
+        ("fetched", lambda data: [check_sum(data, header, position) for position, header in batches_of_a_log(data)]),
+        ("records", lambda data: first_record_since(data, 1 << 40)),
+    ]),
     *rows("files of a lab", (LabError,), LAB, [
         ("lab.json", _file("lab.json", lambda path: read_lab_file(path.parent)))]),
-    *rows("files of a lab", (msgspec.DecodeError,), ORDER, _kinds(wire.decode, Order)),
-    *rows("files of a lab", (TransactionLogError,), samples.TRANSACTION_LOGS, [
+    *rows("files of a lab", (msgspec.DecodeError,), ORDER, _kinds(wire_bodies.decode, Order)),
+    *rows("ZooKeeper's files", (TransactionLogError,), samples.TRANSACTION_LOGS, [
         ("transaction log", lambda data: list(operations_in(io.BytesIO(data))))]),
+    *rows("ZooKeeper's files", (SnapshotError,), samples.ZOOKEEPER_SNAPSHOTS, [
+        ("snapshot", lambda data: snapshot_in(io.BytesIO(data)))]),
+    *rows("files of Kafka's tools", (RecordError,), samples.DESCRIBED, [
+        ("described topics", lambda data: cluster_in(data.decode("utf-8", "replace")))]),
+    *rows("KRaft's files", (RecordError,), samples.METADATA_LOGS, [
+        ("metadata log", lambda data: list(batches_in(io.BytesIO(data))))]),
+    *rows("KRaft's files", (RecordError,), samples.METADATA_RECORDS, [
+        ("metadata record", message_in)]),
+    *rows("KRaft's files", (RecordError,), samples.CONTROL_RECORDS, [
+        ("control record", lambda data: control_in(data[:4], data[4:]))]),
     *rows("files of Kafka's tools", (WrongUsageError,), samples.PLANS, [
         ("reassignment", lambda data: plans.read_plan(data, "f")),
         ("partitions", lambda data: plans.names_in(data, "f")),
@@ -221,12 +295,18 @@ PARSERS: Final[Sequence[Parser]] = (
         *((f"answer {key} v{version}",
            partial(kafka_requests.answer_in, key, version, correlation_id=7, names={"a": "id"}))
           for key, version in ((4, 5), (4, 4), (5, 3), (6, 7))),
+        ("leader epochs", partial(kafka_epochs.codes_in, correlation_id=7)),
         *((f"{parse.__name__} {is_flexible}", partial(_of_kafka, parse, is_flexible)) for is_flexible in (True, False)
           for parse in (topic_apis._creation, topic_apis._growth, topic_apis._named, admin_apis._numbers,
                         admin_apis._targets)),
         *((f"{parse.__name__} {is_flexible}", partial(own_configs._resources_in, read=parse, is_flexible=is_flexible))
           for is_flexible in (True, False) for parse in (own_configs._altered, own_configs._described)),
+        *((f"{name} {is_flexible}", partial(_of_kafka, parse, is_flexible)) for is_flexible in (True, False)
+          for name, parse in CLIENTS),
     ]),
+    *rows("topic configurations", (), (b'{"config":{"retention.ms":"7"}}', b'{"config":{"flush.ms":"-"}}'), [
+        ("settings", _topic_settings)]),
+    *rows("RPC bodies and answers", (msgspec.DecodeError,), samples.FED, [("records", wire_bodies.batches_of)]),
     *rows("logins", (), samples.TOKENS, [
         ("PLAIN", partial(_logged_in, PLAIN, None)),
         ("SCRAM, first", partial(_logged_in, SCRAM[0], None)),

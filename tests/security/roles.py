@@ -11,31 +11,32 @@ from typing import Any, Final, cast
 import aiohttp
 from aiohttp import web
 
-from brokerstub.server import add_routes
-from controller import wire
-from controller.api.access import (
+from brokerstub.lab.ports import free_port
+from brokerstub.server import BrokerServer
+from controller.api.middleware.access import (
     AUTHENTICATION_FAILED,
     AUTHENTICATION_REQUIRED,
     NOT_ALLOWED,
     Access,
 )
-from controller.api.app import build_app
-from controller.api.connections import Connections, Site
-from controller.api.view import NotControllerError
-from controller.chronicle import Chronicle
-from controller.config import Limits
-from controller.core.cluster import Cluster
-from controller.door import Door
-from controller.http import HttpClient
-from controller.kafka.check import Check
-from controller.kafka.seat import SeatApi
-from controller.secrets import Secrets
-from controller.signing import Incarnation, Signer
+from controller.api.middleware.connections import Connections, Site
+from controller.api.ports import NotControllerError
+from controller.api.serve.app import build_app
+from controller.base.config import Limits
+from controller.core.belief.cluster import Cluster
+from controller.kafka.takeover.api import TakeoverApi
+from controller.kafka.takeover.preflight import Preflight
+from controller.security.secrets import Secrets
+from controller.statelog.recent_lines import RecentLines
+from controller.term.handle import Door
+from controller.wire import bodies
+from controller.wire.client import HttpClient
+from controller.wire.signing import Incarnation, Signer
+from tests.api.api_support import CONFIG
 from tests.brokerstub.cluster import Node
 from tests.builders import a_cluster
 from tests.security.test_secrets import ADMIN, READER, RPC
-from tests.shell.api_support import CONFIG, address_of, reserved
-from tests.shell.deciding_support import BelievedView, DecidingDoor
+from tests.support.deciding_support import BelievedView, DecidingDoor
 
 OPEN, READ, ADMIN_ONLY, BROKER = Access.OPEN, Access.READ, Access.ADMIN, Access.BROKER
 TABLE: Final[Mapping[tuple[str, str], Access]] = {
@@ -85,12 +86,14 @@ TABLE: Final[Mapping[tuple[str, str], Access]] = {
     # of a controller for real brokers
     ("POST", "/v1/takeover"): ADMIN_ONLY,
     ("POST", "/v1/handback"): ADMIN_ONLY,
-    ("POST", wire.LEADER_AND_ISR): BROKER,
-    ("POST", wire.UPDATE_METADATA): BROKER,
-    ("POST", wire.STOP_REPLICA): BROKER,
-    ("POST", wire.ALTER_PARTITION): BROKER,
-    ("POST", wire.CONTROLLED_SHUTDOWN): BROKER,
-    ("POST", wire.FETCH): BROKER,
+    ("POST", bodies.LEADER_AND_ISR): BROKER,
+    ("POST", bodies.UPDATE_METADATA): BROKER,
+    ("POST", bodies.STOP_REPLICA): BROKER,
+    ("POST", bodies.DESCRIBE_TOPICS): BROKER,
+    ("POST", bodies.ALTER_PARTITION): BROKER,
+    ("POST", bodies.CONTROLLED_SHUTDOWN): BROKER,
+    ("POST", bodies.PRODUCER_IDS): BROKER,
+    ("POST", bodies.FETCH): BROKER,
 }
 #: of a lab's supervisor
 LAB_TABLE: Final[Mapping[tuple[str, str], Access]] = {
@@ -169,7 +172,7 @@ class Asker:
             return response.status, (await response.json(content_type=None))["code"] if is_problem else None
 
     def signed(self, method: str, path: str, body: bytes = b"{}", **more: Any) -> dict[str, str]:
-        heads = {wire.CONTROLLER_ID: "2", wire.CONTROLLER_EPOCH: "7", wire.EVENT_ID: "7-1", **more}
+        heads = {bodies.CONTROLLER_ID: "2", bodies.CONTROLLER_EPOCH: "7", bodies.EVENT_ID: "7-1", **more}
         return self.signer.headers_for(
             method, self.url + path, body, sender=Incarnation(2, 200), receiver=OWN, more=heads
         )
@@ -181,7 +184,7 @@ class SeatDoor(DecidingDoor):
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
         self.moves: list[str] = []
-        self.chronicle = Chronicle(cluster.controller_epoch)
+        self.recent_lines = RecentLines(cluster.controller_epoch)
 
     async def take_over(self) -> int:
         self.moves.append("take over")
@@ -212,31 +215,29 @@ class Process(Asker):
         return len(self.door.asked), len(self.door.moves), len(self.node.lines)
 
 
-async def nothing_found() -> Check:
+async def nothing_found() -> Preflight:
     """What speaks against a takeover."""
     raise NotControllerError("no session with ZooKeeper now")
 
 
 @asynccontextmanager
 async def a_process(tmp_path: Path, secrets: Secrets) -> AsyncIterator[Process]:
-    http, cluster, bound = HttpClient(), a_cluster(orders=[[1, 2]]), reserved()
+    http, cluster, port = HttpClient(), a_cluster(orders=[[1, 2]]), free_port()
     door, node = SeatDoor(cluster), Node(1, tmp_path, http, lambda: 0)
     node.broker.begin(100)
     app = build_app(
         BelievedView(cluster),
         door,
-        listeners=[address_of(bound)],
+        listeners=[f"127.0.0.1:{port}"],
         config=CONFIG,
         secrets=secrets,
         limits=UNHURRIED,
         own=lambda: node.broker.incarnation,
     )
-    add_routes(app, node.broker, node.lines.extend, lambda: 0)
-    app.add_routes(SeatApi(cast(Door, door), nothing_found).routes())
+    BrokerServer(node.broker, node.lines.extend, lambda: 0).add_routes(app)
+    app.add_routes(TakeoverApi(cast(Door, door), nothing_found).routes())
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
-    port = bound.getsockname()[1]
-    bound.close()
     await Site(runner, Connections(), "127.0.0.1", port).start()
     async with aiohttp.ClientSession() as client:
         yield Process(f"http://127.0.0.1:{port}", app, door, node, client)

@@ -6,6 +6,8 @@ import struct
 import zlib
 from typing import Final
 
+from tests.known.kraft_samples import batch
+
 ZNODES: Final = (
     b'{"version":2,"brokerid":1,"timestamp":"1","kraftControllerEpoch":-1}',
     b'{"version":5,"host":"h","port":1,"endpoints":["HTTP://h:1"],"listener_security_protocol_map":{"HTTP":"PLAINTEXT"},'
@@ -61,10 +63,44 @@ TRANSACTION_LOGS: Final = (
     b"ZKLG\0\0\0\x02" + bytes(8),
     b"ZKLG\0\0\0\x02" + bytes(8) + struct.pack(">qi", zlib.adler32(_RECORD), len(_RECORD)) + _RECORD + b"B",
 )
+#: nothing but the root; the checksum that ends it
+_TREE: Final = b"ZKSN\0\0\0\x02" + bytes(8 + 8) + bytes(4) + b"\xff\xff\xff\xff" + bytes(8 + 60) + b"\0\0\0\x01/"
+ZOOKEEPER_SNAPSHOTS: Final = (_TREE + struct.pack(">q", zlib.adler32(_TREE)) + b"\0\0\0\x01/",)
+#: a topic and a partition, and who leads the quorum
+METADATA_RECORDS: Final = (
+    b"\x01\x02\x00\x02a" + bytes(16) + b"\x00",
+    b"\x01\x05\x00" + bytes(4 + 16) + b"\x02\x00\x05\x02" + b"\0\0\0\x01" + b"\x01\x04" + b"\0\0\0\x01",
+)
+CONTROL_RECORDS: Final = (b"\0\0\0\x02" + b"\0\0" + b"\0\0\0\x01" + b"\x02\0\0\0\x01\0" + b"\x01\0",)
+DESCRIBED: Final = (b"Topic: a\tPartition: 0\tLeader: none\tReplicas: 1,2\tIsr: 1\tElr: 2\tLastKnownElr: ",)
+METADATA_LOGS: Final = (
+    batch(0, 1, 5, [one[4:] for one in CONTROL_RECORDS], keys=[one[:4] for one in CONTROL_RECORDS])
+    + batch(1, 1, 6, METADATA_RECORDS),
+)
 EVENT: Final = b'id: 1-2\nevent: line\ndata: {"a":1}'
 TOKENS: Final = (b"\0ann\0other", b"n,,n=ann,r=abc", RECORD, b"c=biws,r=abcdef,p=YQ==")
 KAFKA_FRAMES: Final = (
     struct.pack(">hhih", 44, 1, 7, 1) + b"k\0\x02\x04\x021\x02\x02a\x01\0\0\0\0\0",
     struct.pack(">hhih", 19, 5, 7, -1) + b"\x02\x02a\0\0\0\x01\0\x01\x01\x01\0\0\0\0\0\0",
     struct.pack(">i", 7) + b"\0\0\0\x02" + bytes(16) + b"\x02\0\0\0\x01\0\x06\0\0\0",
+    struct.pack(">hhi", 0, 9, 7) + b"\x02a\x02\0\0\0\0\x02x\0\0",
+)
+
+#: a follower's answer with a batch of four bytes
+FED: Final = (b'{"session":1,"is_fed":true,"records":[["id",0,1,0,0,1,4]]}\nabcd', b'{"error_code":70}')
+#: as kio writes it: one record, and two of an idempotent producer
+BATCHES: Final = (
+    bytes.fromhex(
+        "000000000000000000000039ffffffff02d3f2ac750000000000000000018bcfe568000000018bcf"
+        "e56800ffffffffffffffffffffffffffff000000010e00000001027600"
+    ),
+    bytes.fromhex(
+        "000000000000000000000041ffffffff02eebd1c880000000000010000018bcfe568000000018bcf"
+        "e568000000000000000007000000000000000000020e000000010276000e00000201027700"
+    ),
+)
+#: marks of a settled segment, and a state at offset 2
+LOG_FILES: Final = (
+    b'{"next_offset":1,"size":69,"checksum":0}',
+    b'{"offset":2,"epochs":[[0,0],[3,1]],"producers":[[7,0,[[0,1,0,1,1700000000000]]]]}',
 )

@@ -14,26 +14,40 @@ from typing import Final, cast
 
 import msgspec
 
-from controller import wire
-from controller.claim import Claim
-from controller.config import Limits
+from controller.base.config import Limits
 from controller.core.codes import Code
 from controller.core.events import CreateTopicAsked
-from controller.dialects import Request
-from controller.dialects.http import HttpDialect
-from controller.dialects.kafka import KafkaDialect, OwnAddress
-from controller.dialects.kafka_levels import level_for
-from controller.dialects.kafka_nodes import PLAINTEXT
-from controller.guard import TermGuard
-from controller.http import HttpClient, NoAnswerError
-from controller.inbox import NotControllerError
-from controller.outbox import Outboxes
-from controller.tools import OnAnswer
-from controller.zk_model import NoNodeError
+from controller.kafka.protocol.levels import level_for
+from controller.kafka.protocol.nodes import PLAINTEXT
+from controller.loop.inbox import NotControllerError
+from controller.seat.claim import Claim
+from controller.seat.guard import TermGuard
+from controller.tell.dialects import Request
+from controller.tell.dialects.http import HttpDialect
+from controller.tell.dialects.kafka import KafkaDialect, OwnAddress
+from controller.tell.outbox import Outboxes
+from controller.term.parts import OnAnswer
+from controller.wire import bodies
+from controller.wire.client import HttpClient, NoAnswerError
+from controller.zookeeper.port import NoNodeError
+from tests.loop.admin_site import (
+    CHANGES,
+    ELECTION,
+    LOG_DIR_EVENTS,
+    REASSIGN,
+    Site,
+    a_site,
+    belief,
+    leading,
+)
 from tests.security import samples
 from tests.security.tally import Tally, hostile
-from tests.shell.admin_site import CHANGES, ELECTION, LOG_DIR_EVENTS, REASSIGN, Site, a_site, belief, leading
-from tests.shell.harness import Node, broker_json, settled, topic_json
+from tests.support.harness import (
+    Node,
+    broker_json,
+    settled,
+    topic_json,
+)
 
 ZNODES: Final = "znodes under a term"
 ANSWERS: Final = "answers to an outbox"
@@ -95,8 +109,8 @@ class Brokers:
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], timeout_ms: int) -> tuple[int, bytes]:
         await asyncio.sleep(0)
-        if ":8082/" in url and url.endswith(wire.UPDATE_METADATA):
-            self.told |= {topic.topic for topic in wire.decode(body, wire.StatesRequest).topics}
+        if ":8082/" in url and url.endswith(bodies.UPDATE_METADATA):
+            self.told |= {topic.topic for topic in bodies.decode(body, bodies.StatesRequest).topics}
         if ":8083/" not in url or not self.left:
             return 200, b"{}"
         self.left -= 1
@@ -105,7 +119,7 @@ class Brokers:
     def _nonsense(self) -> tuple[int, bytes]:
         said = hostile(self._random, self._random.choice(REFUSALS))
         try:
-            is_final = wire.decode(said, wire.Answer).error_code in FINAL
+            is_final = bodies.decode(said, bodies.Answer).error_code in FINAL
         except msgspec.DecodeError:
             is_final = False
         if is_final:
@@ -143,7 +157,7 @@ class Bilingual(HttpDialect):
     _kafka = KafkaDialect(level_for("3.9"), OwnAddress(9, {PLAINTEXT: ("h", 1)}), check=lambda: None)
 
     def encode(self, request: Request) -> bytes:
-        self._kafka.encode(msgspec.structs.replace(request, kept=None))  # rows that are kept are in one language
+        self._kafka.encode(msgspec.structs.replace(request, row_cache=None))  # cached rows are in one language
         return super().encode(request)
 
 

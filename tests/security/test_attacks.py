@@ -18,16 +18,17 @@ import pytest
 import structlog
 from click.testing import CliRunner
 
-from controller import log
+from controller.base import log
+from controller.base.config import Limits
 from controller.cli.errors import RefusedError
 from controller.cli.output import Column, print_facts, print_table
-from controller.config import Limits
-from controller.tls import server_context_for
+from controller.security.tls import server_context_for
 from tests.security.authority import Authority
 from tests.security.roles import a_process
 from tests.security.test_limits import PATIENT, close, the_api
 from tests.security.test_secrets import ADMIN, ALL, READER
 from tests.security.test_tls import a_config, served, status_of
+from tests.waiting import DEADLINE_S
 
 JSON: Final = {"Content-Type": "application/json"}
 #: as part of a name: it sets a terminal's title, turns what follows red, and starts a line of its own
@@ -90,7 +91,7 @@ async def test_a_request_whose_end_can_be_read_in_two_ways_is_refused_and_ends_i
     async with the_api(PATIENT) as (host, port):
         reader, writer = await asyncio.open_connection(host, port)
         writer.write(raw.replace(b"@", f"{host}:{port}".encode()))
-        said = await asyncio.wait_for(reader.read(), 20)
+        said = await asyncio.wait_for(reader.read(), DEADLINE_S)
         await close(writer)
     assert said.split(b" ", 2)[1] == b"400", said
     assert said.count(b"HTTP/1.") == 1, said
@@ -116,7 +117,7 @@ async def test_no_name_leads_out_of_a_folder_of_pages(folder: str, name: str) ->
         reader, writer = await asyncio.open_connection(host, port)
         own = f"{host}:{port}"
         writer.write(f"GET /{folder}/{name} HTTP/1.1\r\nHost: {own}\r\nConnection: close\r\n\r\n".encode())
-        said = await asyncio.wait_for(reader.read(), 20)
+        said = await asyncio.wait_for(reader.read(), DEADLINE_S)
         await close(writer)
     assert said.startswith(b"HTTP/1.1 404 "), said
 
@@ -174,7 +175,7 @@ async def test_who_speaks_no_tls_or_an_old_one_is_not_served_and_the_next_one_is
         host, _, port = address.partition(":")
         reader, writer = await asyncio.open_connection(host, port)
         writer.write(f"GET /livez HTTP/1.1\r\nHost: {address}\r\n\r\n".encode())
-        said = await asyncio.wait_for(reader.read(), 20)
+        said = await asyncio.wait_for(reader.read(), DEADLINE_S)
         assert b"HTTP" not in said
         await close(writer)
         old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

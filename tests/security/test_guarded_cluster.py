@@ -11,9 +11,10 @@ import pytest
 from kazoo.exceptions import NoAuthError
 
 from brokerstub.lab.zookeeper import ZooKeeperServer
-from controller import wire
-from tests.integration.cluster import REQUEST_TIMEOUT_MS, Broker, Cluster, a_cluster, until
+from controller.wire import bodies
+from tests.integration.cluster import REQUEST_TIMEOUT_MS, Broker, Cluster, a_cluster
 from tests.security.test_secrets import ADMIN, READER, RPC
+from tests.waiting import until
 
 PASSWORD = "zookeeper-password-of-the-tests"
 SECRETS = {
@@ -107,8 +108,13 @@ async def _refusals(cluster: Cluster, orders: dict[str, object], token: dict[str
             status, text = await post(broker, "/v1/topics", {**orders, "name": "stolen"}, **headers)
             assert status == 401
             said.append(text)
-        heads = {wire.CONTROLLER_ID: "1", wire.CONTROLLER_EPOCH: "99", wire.BROKER_EPOCH: "0", wire.SENDER: "1 0"}
-        for path in (wire.LEADER_AND_ISR, wire.STOP_REPLICA, wire.ALTER_PARTITION, wire.FETCH):
+        heads = {
+            bodies.CONTROLLER_ID: "1",
+            bodies.CONTROLLER_EPOCH: "99",
+            bodies.BROKER_EPOCH: "0",
+            bodies.SENDER: "1 0",
+        }
+        for path in (bodies.LEADER_AND_ISR, bodies.STOP_REPLICA, bodies.ALTER_PARTITION, bodies.FETCH):
             status, text = await post(broker, path, {"topics": []}, **heads, **token)
             assert status == 401
             said.append(text)

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import pytest
 
-from controller.api.openapi import schemas_for
-from controller.api.operations import OPERATIONS
-from controller.config import LIMITS
-from tests.shell.api_support import Door, View, asking
+from controller.api.serve.openapi import schemas_for
+from controller.api.serve.operations import OPERATIONS
+from controller.base.config import LIMITS
+from tests.api.api_support import Door, View, asking
 
 #: one too many
 ITEMS: Final = range(LIMITS.api_list_max_items + 1)

@@ -23,31 +23,45 @@ DECODING: Final = {"decode_lines", "unpack", "unpack_from", "iter_unpack", "from
 DECODING |= {"urlsafe_b64decode", "deserialize", "convert", "literal_eval", "fromhex"}
 #: the functions that do, and what reaches them: groups of the table, or a reason for having no row
 DECODED_IN: Final = {
-    "brokerstub.lab.txnlog": "files of a lab",
     "brokerstub.lab.zk_proxy": "ZooKeeper's replies",
     "brokerstub.metadata": "RPC bodies and answers",
-    "brokerstub.replica_log": "files of a broker",
+    "brokerstub.log_dirs": "files of a broker",
+    "brokerstub.clients.apis._not_served": "a head, which the listener has read: kafka/test_kafka_limits.py",
+    "brokerstub.topic_settings": "topic configurations",
+    "brokerstub.records.batches": "record batches",
+    "brokerstub.records.index": "files of a log",
+    "brokerstub.records.segment": "files of a log",
+    "brokerstub.records.state": "files of a log",
     "controller.api.bodies.decode_body": "API bodies",
     "controller.api.bodies.query_of": "any query of any path: test_schema.py and hostile.py, over sockets",
     "controller.api.listing": "cursors",
-    "controller.api.partition_requests": "only our own outcomes",
+    "controller.api.v1.partition_requests": "only our own outcomes",
     "controller.cli.plans": "files of Kafka's tools",
-    "controller.config": "server.properties",
+    "controller.base.config": "server.properties",
+    "controller.core.belief.kept_states.bits_of": "only numbers that the topic's znode was checked for",
     "controller.core.formats": "znodes",
-    "controller.dialects.kafka._Connection.exchange": "a length, bounded in the next line",
-    "controller.dialects.kafka_codec": "Kafka's protocol",
-    "controller.dialects.kafka_requests._refused_in": "Kafka's protocol",
-    "controller.dialects.kafka_requests.stop_bodies": "only our own body",
-    "controller.dialects.kafka_sasl": "a length, bounded in the next line",
-    "controller.kafka.admin_apis.outcomes_of": "only our own outcomes",
-    "controller.kafka.login": "logins",
-    "controller.kafka.own_configs": "a head whose size was checked: shell/test_kafka_limits.py",
-    "controller.kafka.server": "a length and a head: shell/test_kafka_limits.py",
-    "controller.kafka.versions": "a length, bounded in the next line",
-    "controller.wire": "RPC bodies and answers",
-    "controller.zk_codec": "ZooKeeper's replies",
-    "controller.zk_connection": "a length and a head: contract/test_protocol.py",
-    "controller.zk_session": "ZooKeeper's replies",
+    "controller.tell.dialects.kafka._Connection.exchange": "a length, bounded in the next line",
+    "controller.kafka.protocol.codec": "Kafka's protocol",
+    "controller.tell.dialects.kafka_epochs": "Kafka's protocol",
+    "controller.tell.dialects.kafka_requests._refused_in": "Kafka's protocol",
+    "controller.tell.dialects.kafka_requests.stop_bodies": "only our own body",
+    "controller.kafka.protocol.sasl": "a length, bounded in the next line",
+    "controller.kafka.server.admin_apis.outcomes_of": "only our own outcomes",
+    "controller.kafka.server.login": "logins",
+    "controller.kafka.server.own_configs": "a head whose size was checked: kafka/test_kafka_limits.py",
+    "controller.kafka.server.listener": "a length and a head: kafka/test_kafka_limits.py",
+    "controller.kafka.server.versions": "a length, bounded in the next line",
+    "controller.kafka.server.relay.Relay.pass_on": "a head, which the listener has read: kafka/test_kafka_limits.py",
+    "controller.wire.bodies": "RPC bodies and answers",
+    "controller.zookeeper.codec": "ZooKeeper's replies",
+    "controller.zookeeper.connection": "a length and a head: contract/test_protocol.py",
+    "controller.zookeeper.session": "ZooKeeper's replies",
+    "sparkjobs.records.jute": "ZooKeeper's files",
+    "sparkjobs.records.kraft_log": "KRaft's files",
+    "sparkjobs.records.kraft_messages": "KRaft's files",
+    "sparkjobs.records.kraft_messages._table": "only our own table",
+    "sparkjobs.records.zookeeper_log": "ZooKeeper's files",
+    "sparkjobs.records.zookeeper_snapshot": "ZooKeeper's files",
 }
 #: generous: the machine may be busy; what grows with the square of its input would still be found
 SOON: Final = timedelta(seconds=20)
@@ -125,7 +139,7 @@ def is_decoding(node: ast.AST) -> bool:
 def test_nothing_decodes_without_a_row_or_a_reason() -> None:
     found = {
         name
-        for module, tree in modules_of("controller", "brokerstub").items()
+        for module, tree in modules_of("controller", "brokerstub", "sparkjobs.records").items()
         for name, function in functions_in(tree, module)
         if any(map(is_decoding, ast.walk(function)))
     }

@@ -11,13 +11,19 @@ import aiohttp
 import pytest
 
 from brokerstub.lab.server import build_app as build_lab
-from controller import wire
-from controller.api.access import AUTHENTICATION_REQUIRED, NOT_ALLOWED, Access, Role, access_for
-from controller.secrets import NO_SECRETS, Secrets
+from controller.api.middleware.access import (
+    AUTHENTICATION_REQUIRED,
+    NOT_ALLOWED,
+    Access,
+    Role,
+    access_for,
+)
+from controller.security.secrets import NO_SECRETS, Secrets
+from controller.wire import bodies
+from tests.api.api_support import routes_of
 from tests.security.lab import Lab, a_lab
 from tests.security.roles import GIVES, LAB_TABLE, REFUSALS, ROLES, TABLE, Asker, a_process, target_of
 from tests.security.test_secrets import ADMIN, ALL
-from tests.shell.api_support import routes_of
 
 
 async def test_every_path_has_a_row_and_needs_what_it_says(tmp_path: Path) -> None:
@@ -123,7 +129,7 @@ async def test_what_a_broker_passes_on_may_do_what_its_caller_may(
     tmp_path: Path, role: Role, path: str, code: str | None
 ) -> None:
     async with a_process(tmp_path, ALL) as process:
-        headers = process.signed("POST", path, **{wire.ROLE: role.value})
+        headers = process.signed("POST", path, **{bodies.ROLE: role.value})
         async with process.client.post(process.url + path, headers=headers, data=b"{}") as response:
             problem = (await response.json(content_type=None)).get("code")
         assert (problem if problem in REFUSALS else None) == code
@@ -131,8 +137,10 @@ async def test_what_a_broker_passes_on_may_do_what_its_caller_may(
 
 async def test_a_request_taken_once_is_refused_the_second_time_and_changes_nothing(tmp_path: Path) -> None:
     async with a_process(tmp_path, ALL) as process:
-        headers = process.signed("POST", wire.LEADER_AND_ISR)
+        headers = process.signed("POST", bodies.LEADER_AND_ISR)
         for status in (200, 401):
-            async with process.client.post(process.url + wire.LEADER_AND_ISR, headers=headers, data=b"{}") as response:
+            async with process.client.post(
+                process.url + bodies.LEADER_AND_ISR, headers=headers, data=b"{}"
+            ) as response:
                 assert response.status == status
         assert len(process.node.lines) == 1

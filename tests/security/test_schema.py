@@ -25,9 +25,9 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from controller.api.openapi import document
-from controller.api.operations import OPERATIONS, Operation
-from controller.secrets import Secrets
+from controller.api.serve.openapi import document
+from controller.api.serve.operations import OPERATIONS, Operation
+from controller.security.secrets import Secrets
 from tests.security.roles import a_process
 
 pytestmark = pytest.mark.long

@@ -6,9 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from controller.config import ConfigError
-from controller.exposure import check_exposure, is_loopback
-from controller.secrets import NO_SECRETS, Secrets, is_one_of, secrets_from
+from controller.base.config import ConfigError
+from controller.security.exposure import check_exposure, is_loopback
+from controller.security.secrets import (
+    NO_SECRETS,
+    Secrets,
+    is_one_of,
+    secrets_from,
+)
 
 ADMIN, READER, RPC = "admin-token-of-the-tests", "reader-token-of-the-tests", "rpc-secret-of-the-tests"
 ALL = Secrets((ADMIN,), (READER,), (RPC,), "digest:klamm:zookeeper-password")

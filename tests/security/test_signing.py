@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from controller import wire
-from controller.signing import FORWARDS_WINDOW, Incarnation, SignatureError, Signer, Verifier
+from controller.wire import bodies
+from controller.wire.signing import (
+    FORWARDS_WINDOW,
+    Incarnation,
+    SignatureError,
+    Signer,
+    Verifier,
+)
 
 SECRET, OTHER = "rpc-secret-of-the-tests", "another-secret-of-the-tests"
 OWN, FOLLOWER = Incarnation(1, 100), Incarnation(2, 200)
 BODY = b'{"session":0}'
-URL = f"http://127.0.0.1:1{wire.FETCH}"
+URL = f"http://127.0.0.1:1{bodies.FETCH}"
 
 
 def a_verifier(own: Incarnation = OWN, *secrets: str) -> Verifier:
@@ -27,11 +33,11 @@ def signed(
     method: str = "POST",
     **more: str,
 ) -> dict[str, str]:
-    heads = {wire.CONTROLLER_EPOCH: "7", **{name.replace("_", "-"): value for name, value in more.items()}}
+    heads = {bodies.CONTROLLER_EPOCH: "7", **{name.replace("_", "-"): value for name, value in more.items()}}
     return signer.headers_for(method, url, body, sender=sender, receiver=receiver, more=heads)
 
 
-def take(verifier: Verifier, headers: dict[str, str], path: str = wire.FETCH, body: bytes = BODY) -> None:
+def take(verifier: Verifier, headers: dict[str, str], path: str = bodies.FETCH, body: bytes = BODY) -> None:
     verifier.admit(verifier.judge("POST", path, headers.items()), body)
 
 
@@ -59,11 +65,11 @@ def test_what_comes_later_than_its_successor_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "header", [wire.SENDER, wire.RECEIVER, wire.BROKER_EPOCH, wire.CONTROLLER_EPOCH, wire.SEQUENCE]
+    "header", [bodies.SENDER, bodies.RECEIVER, bodies.BROKER_EPOCH, bodies.CONTROLLER_EPOCH, bodies.SEQUENCE]
 )
 def test_every_header_of_ours_is_covered(header: str) -> None:
     headers = signed(Signer([SECRET]))
-    for changed in ({**headers, header: "3 300" if header == wire.SENDER else "9"}, {**headers, "Klamm-More": "1"}):
+    for changed in ({**headers, header: "3 300" if header == bodies.SENDER else "9"}, {**headers, "Klamm-More": "1"}):
         with pytest.raises(SignatureError, match="wrong"):
             take(a_verifier(), changed)
     with pytest.raises(SignatureError, match="wrong"):
@@ -73,8 +79,8 @@ def test_every_header_of_ours_is_covered(header: str) -> None:
 def test_method_path_query_and_body_are_covered() -> None:
     headers = signed(Signer([SECRET]))
     with pytest.raises(SignatureError, match="wrong"):
-        a_verifier().judge("GET", wire.FETCH, headers.items())
-    for path in (wire.ALTER_PARTITION, f"{wire.FETCH}?x=1", wire.FETCH + "/"):
+        a_verifier().judge("GET", bodies.FETCH, headers.items())
+    for path in (bodies.ALTER_PARTITION, f"{bodies.FETCH}?x=1", bodies.FETCH + "/"):
         with pytest.raises(SignatureError, match="wrong"):
             take(a_verifier(), headers, path)
     with pytest.raises(SignatureError, match="not the one"):
@@ -83,15 +89,15 @@ def test_method_path_query_and_body_are_covered() -> None:
 
 def test_a_header_given_twice_proves_nothing() -> None:
     headers = signed(Signer([SECRET]))
-    twice = [*headers.items(), (wire.SENDER.lower(), headers[wire.SENDER])]
+    twice = [*headers.items(), (bodies.SENDER.lower(), headers[bodies.SENDER])]
     with pytest.raises(SignatureError, match="twice"):
-        a_verifier().judge("POST", wire.FETCH, twice)
+        a_verifier().judge("POST", bodies.FETCH, twice)
 
 
 @pytest.mark.parametrize("signature", ["", "0" * 64, "ä", "\udcff" * 3])
 def test_no_nonsense_is_a_signature(signature: str) -> None:
     with pytest.raises(SignatureError, match="wrong"):
-        take(a_verifier(), {**signed(Signer([SECRET])), wire.SIGNATURE: signature})
+        take(a_verifier(), {**signed(Signer([SECRET])), bodies.SIGNATURE: signature})
 
 
 def test_another_secret_is_refused_and_an_older_one_accepted_while_it_is_listed() -> None:
@@ -111,13 +117,13 @@ def test_what_was_said_to_another_broker_or_to_an_earlier_process_is_refused() -
 
 
 def test_a_controller_reaches_another_incarnation_whose_answer_then_says_so() -> None:
-    path = wire.LEADER_AND_ISR
+    path = bodies.LEADER_AND_ISR
     headers = signed(Signer([SECRET]), f"http://h:1{path}", receiver=Incarnation(1, 99), Klamm_Controller_Id="2")
     take(a_verifier(), headers, path)
 
 
 def test_a_broker_does_not_speak_for_another_as_controller() -> None:
-    path = wire.LEADER_AND_ISR
+    path = bodies.LEADER_AND_ISR
     headers = signed(Signer([SECRET]), f"http://h:1{path}", Klamm_Controller_Id="3")
     with pytest.raises(SignatureError, match="speaks for"):
         take(a_verifier(), headers, path)
@@ -134,8 +140,8 @@ def test_an_earlier_incarnation_of_the_sender_is_refused_once_the_next_was_heard
 def test_senders_and_kinds_of_requests_do_not_overtake_each_other() -> None:
     verifier, signer = a_verifier(), Signer([SECRET])
     fetch = signed(signer)
-    alter = signed(signer, f"http://h:1{wire.ALTER_PARTITION}")
-    take(verifier, alter, wire.ALTER_PARTITION)
+    alter = signed(signer, f"http://h:1{bodies.ALTER_PARTITION}")
+    take(verifier, alter, bodies.ALTER_PARTITION)
     take(verifier, fetch)
     take(verifier, signed(Signer([SECRET]), sender=Incarnation(3, 300)))
 
@@ -151,7 +157,7 @@ def test_what_is_passed_on_may_overtake_within_a_window_and_is_taken_once() -> N
             take(verifier, headers, "/v1/topics?x=~")
 
 
-@pytest.mark.parametrize(("path", "role"), [(wire.FETCH, "admin"), ("/v1/topics", "")])
+@pytest.mark.parametrize(("path", "role"), [(bodies.FETCH, "admin"), ("/v1/topics", "")])
 def test_under_rpc_a_broker_asks_for_itself_and_elsewhere_never(path: str, role: str) -> None:
     headers = signed(Signer([SECRET]), f"http://h:1{path}", **({"Klamm_Role": role} if role else {}))
     with pytest.raises(SignatureError, match="asks for itself"):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 import sys
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,15 +12,17 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from brokerstub.lab.zookeeper import ZooKeeperServer, free_port
-from controller.api.app import build_app
-from controller.api.connections import Connections, Site
-from controller.config import BrokerConfig, ConfigError
-from controller.http import ExchangeError, HttpClient
-from controller.tls import client_context_for, server_context_for
-from controller.wire import address_of
+from brokerstub.lab.ports import free_port
+from brokerstub.lab.zookeeper import ZooKeeperServer
+from controller.api.middleware.connections import Connections, Site
+from controller.api.serve.app import build_app
+from controller.base.config import BrokerConfig, ConfigError
+from controller.security.tls import client_context_for, server_context_for
+from controller.wire.bodies import address_of
+from controller.wire.client import ExchangeError, HttpClient
+from tests.api.api_support import CONFIG, Door, View
 from tests.security.authority import Authority
-from tests.shell.api_support import CONFIG, Door, View
+from tests.waiting import until
 
 
 def a_config(**properties: str) -> BrokerConfig:
@@ -120,11 +121,12 @@ async def test_brokers_and_commands_speak_tls_to_each_other(zookeeper: ZooKeeper
                 processes.append(await asyncio.create_subprocess_exec(*command, stdout=log, stderr=log))
         environment = {"KLAMM_TLS_CA": authority.trust, "KLAMM_TLS_CERT": authority.keystore("command"), "PATH": ""}
         create = ("topics", "create", "orders", "--partitions", "2", "--replication-factor", "2")
-        deadline = time.monotonic() + 40
-        for words in (create, ("wait", "--for", "healthy", "--timeout", "30s")):
-            while (said := await klamm(environment, ports[0], *words))[0] != 0:
-                assert time.monotonic() < deadline, (said, (tmp_path / "1.log").read_text()[-3_000:])
-                await asyncio.sleep(0.2)
+        for words in (create, ("wait", "--for", "healthy", "--timeout", "60s")):
+
+            async def is_done(words: tuple[str, ...] = words) -> bool:
+                return (await klamm(environment, ports[0], *words))[0] == 0
+
+            await until(is_done, f"{words}: {tmp_path}/1.log says why not")
         assert (await klamm({"PATH": ""}, ports[0], "status"))[0] == 3
     finally:
         for process in processes:

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
-from sparkjobs.answers.illegal import PARTITION, REPLICA
 from sparkjobs.parse.vocabulary import EVENTS
-from sparkjobs.schemas import SilverEvent
+from sparkjobs.rules.illegal import PARTITION, REPLICA
+from sparkjobs.tables.silver import SilverEvent
 
 _START_MS: Final = 1_794_988_800_000
 _BROKERS: Final = (1, 2, 3)

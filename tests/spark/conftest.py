@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def spark() -> Iterator[SparkSession]:
     """As the commands make it, but in haste: each query is run only once, so making it faster costs more than it
     brings. Those that run commands have sessions as they are made there. Ask for it only in tests marked `java`."""
-    from sparkjobs.spark.session import session_for
+    from sparkjobs.engine.spark.session import session_for
 
     in_haste = {
         "spark.driver.memory": "3g",  # it keeps something of every plan, and here are hundreds

@@ -6,7 +6,7 @@ import random
 from typing import Any, Final
 
 from sparkjobs.parse.layouts import STOCK
-from sparkjobs.schemas import BronzeFile
+from sparkjobs.tables.silver import BronzeFile
 from tests.spark.lines_older import OLDER
 
 TS: Final = "2026-11-18 07:49:10,504"

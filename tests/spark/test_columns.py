@@ -10,9 +10,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sparkjobs.files import Zones, find_logs, open_content, survey
+from sparkjobs.input.files import (
+    Zones,
+    find_logs,
+    open_content,
+    survey,
+)
 from sparkjobs.parse.lines import LineReader
-from sparkjobs.schemas import BronzeFile
+from sparkjobs.tables.silver import BronzeFile
 from tests.bench.spark.world import write_logs
 from tests.spark.test_engines import write_anything
 
@@ -46,7 +51,7 @@ def as_handed_out(share: tuple[list[bytes], list[int], list[int]]) -> Any:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_lines_by_their_forms_give_the_columns_that_each_gives_by_itself(seed: int, tmp_path: Path) -> None:
-    from sparkjobs.spark import lines as workers
+    from sparkjobs.engine.spark import lines as workers
 
     write_logs(tmp_path / "bench", 2_400)
     write_anything(tmp_path, random.Random(seed))

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from controller.cli.group import klamm
-from sparkjobs.cli import top
+from sparkjobs.commands.cli import top
 from tests.spark.lines import TS
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from sparkjobs.answers import local
-from sparkjobs.answers.local import Answers
-from sparkjobs.bundle import Bundle, silver_of
-from sparkjobs.files import Zones, find_logs, survey
+from sparkjobs.commands.inputs import LogInputs, silver_of
+from sparkjobs.engine.local import answers as local
+from sparkjobs.engine.local.answers import Answers
+from sparkjobs.input.files import Zones, find_logs, survey
 from sparkjobs.parse.layouts import LAYOUTS
 from sparkjobs.report.write import digest_of
 from tests.spark.bundles import write
@@ -50,15 +50,15 @@ def write_anything(folder: Path, draw: random.Random) -> None:
 
 
 def by_local(folder: Path, zones: Zones) -> Answers:
-    return local.answers_for(silver_of(Bundle(survey(find_logs([str(folder)]), "c", zones))).ingested.events)
+    return local.answers_for(silver_of(LogInputs(survey(find_logs([str(folder)]), "c", zones))).ingested.events)
 
 
-def by_spark(spark: SparkSession, folder: Path, zones: Zones, staging: Path) -> Answers:
-    from sparkjobs.answers.spark import answers_for, kept
-    from sparkjobs.spark import clocks
-    from sparkjobs.spark.ingest import ingest
+def spark_answers(spark: SparkSession, folder: Path, zones: Zones, staging: Path) -> Answers:
+    from sparkjobs.engine.spark import clocks
+    from sparkjobs.engine.spark.answers import answers_for, cached
+    from sparkjobs.engine.spark.ingest import ingest
 
-    with kept(ingest(spark, survey(find_logs([str(folder)]), "c", zones), staging).events) as events:
+    with cached(ingest(spark, survey(find_logs([str(folder)]), "c", zones), staging).events) as events:
         return answers_for(clocks.corrected(events, clocks.skew_of(events)))
 
 
@@ -83,7 +83,7 @@ def test_random_logs_of_all_dialects_give_equal_rows_in_every_table(
     write_anything(tmp_path / "logs", draw)
     zones = Zones(draw.choice(_ZONES), {broker: draw.choice(_ZONES) for broker in (2, 6)})
     expected = by_local(tmp_path / "logs", zones)
-    found = by_spark(spark, tmp_path / "logs", zones, tmp_path / "staging")
+    found = spark_answers(spark, tmp_path / "logs", zones, tmp_path / "staging")
     assert expected["partition_outages"]
     for name, rows in expected.items():
         assert found[name] == rows, name
@@ -108,7 +108,7 @@ def test_names_order_copies_and_compression_change_nothing(tmp_path: Path, seed:
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_spark_and_a_stream_have_that_digest_too(spark: SparkSession, tmp_path: Path) -> None:
-    from sparkjobs.spark.stream import Stream
+    from sparkjobs.engine.spark.stream import Stream
 
     draw = random.Random(5)
     write(Simulation(5).run(faults=6), tmp_path / "plain", "TRACE", bad=True)
@@ -117,7 +117,7 @@ def test_spark_and_a_stream_have_that_digest_too(spark: SparkSession, tmp_path: 
     for variant in ("one", "other"):
         pack(contents, tmp_path / variant, draw)
         digests[f"local, {variant}"] = digest_of(by_local(tmp_path / variant, Zones()))
-        found = by_spark(spark, tmp_path / variant, Zones(), tmp_path / f"staging-{variant}")
+        found = spark_answers(spark, tmp_path / variant, Zones(), tmp_path / f"staging-{variant}")
         digests[f"spark, {variant}"] = digest_of(found)
     watched = Stream(spark, tmp_path / "out", "c", Zones())
     logs = find_logs([str(tmp_path / "other")])
@@ -134,5 +134,5 @@ def test_spark_and_a_stream_have_that_digest_too(spark: SparkSession, tmp_path: 
 @pytest.mark.parametrize("version", ["0.8.0", "0.9.0.1", "1.0.2"])
 def test_of_older_kafka_both_say_the_same(spark: SparkSession, version: str, tmp_path: Path) -> None:
     folder = Path(__file__).parents[1] / "data" / "kafka-older" / version
-    found = by_spark(spark, folder, Zones(), tmp_path / "staging")
+    found = spark_answers(spark, folder, Zones(), tmp_path / "staging")
     assert digest_of(found) == digest_of(by_local(folder, Zones()))

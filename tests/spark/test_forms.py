@@ -9,13 +9,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparkjobs.files import Zones, survey
-from sparkjobs.local.digits import Digits, alike, mark_of, words_alike
-from sparkjobs.local.forms import FEW, Forms, Lines, moments_of
+from sparkjobs.engine.local.digits import (
+    Digits,
+    alike,
+    mark_of,
+    words_alike,
+)
+from sparkjobs.engine.local.forms import (
+    FEW,
+    Forms,
+    Lines,
+    moments_of,
+)
+from sparkjobs.input.files import Zones, survey
 from sparkjobs.parse.lines import LineReader
 from sparkjobs.parse.moments import millis_of
 from sparkjobs.parse.templates import ALIKE, template_for
-from sparkjobs.schemas import BronzeFile
+from sparkjobs.tables.silver import BronzeFile
 from tests.spark.test_local_ingest import LINE, OFFLINE
 
 

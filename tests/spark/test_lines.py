@@ -15,7 +15,12 @@ from sparkjobs.parse.lines import CONTINUES, LineReader
 from sparkjobs.parse.shapes import SHAPES
 from sparkjobs.parse.sniff import sniff
 from sparkjobs.parse.vocabulary import EVENTS
-from sparkjobs.schemas import LINE_LIMIT, BronzeFile, SilverEvent, columns_of
+from sparkjobs.tables.silver import (
+    LINE_LIMIT,
+    BronzeFile,
+    SilverEvent,
+    columns_of,
+)
 from tests.spark.lines import MESSAGES, TS, TS_MS, a_file, damaged
 
 OFFLINE = "[Controller id=1 epoch=3] Changed partition a-1-7 state from OnlinePartition to OfflinePartition"

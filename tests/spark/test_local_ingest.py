@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import gzip
 import os
+import tracemalloc
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from sparkjobs.files import NoLogsError, Zones, find_logs, survey
-from sparkjobs.local.ingest import Ingested, ingest
-from sparkjobs.schemas import LINE_LIMIT
+from sparkjobs.engine.local.ingest import Ingested, ingest
+from sparkjobs.input.files import (
+    LINE_MAX_BYTES,
+    NoLogsError,
+    Zones,
+    find_logs,
+    survey,
+)
+from sparkjobs.tables.silver import LINE_LIMIT
 from tests.spark.lines import TS, TS_MS
 
 OFFLINE = f"[{TS}] INFO [Controller id=1 epoch=3] Changed partition a-7 state from OnlinePartition to OfflinePartition"
@@ -168,3 +175,76 @@ def test_what_is_not_there_is_said(tmp_path: Path) -> None:
         find_logs([str(tmp_path / "nowhere")])
     with pytest.raises(NoLogsError, match=r"no \*.log file"):
         find_logs([str(tmp_path)])
+
+
+def statuses(result: Ingested) -> dict[str, str | None]:
+    return {Path(file.paths[0]).name: file.trouble for file in result.files}
+
+
+@pytest.mark.parametrize("pattern", ["", "*/*.log", "**/*.log"])
+def test_no_link_leads_out_of_the_folder_that_was_named(tmp_path: Path, pattern: str) -> None:
+    secret = tmp_path / "elsewhere" / "env.log"
+    secret.parent.mkdir()
+    secret.write_text("KLAMM_API_TOKEN=secret-secret-secret\n")
+    broker = tmp_path / "bundle" / "broker1"
+    broker.mkdir(parents=True)
+    (broker / "server.log.1").write_text(LINE)
+    (broker / "server.log").symlink_to("server.log.1")
+    (broker / "env.log").symlink_to(secret)
+    (broker / "proc.log").symlink_to("/proc/self/environ")
+    (broker / "folder.log").symlink_to(secret.parent)
+    result = ingested(f"{tmp_path}/bundle/{pattern}")
+    found = statuses(result)
+    assert found.pop("server.log.1") is None
+    assert found.keys() == {"env.log", "proc.log", "folder.log"}
+    assert all(trouble is not None and "a link that leads out" in trouble for trouble in found.values())
+    assert result.quarantine == []
+
+
+def test_a_link_that_is_named_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "real.log").write_text(LINE)
+    (tmp_path / "named.log").symlink_to("real.log")
+    (tmp_path / "named").symlink_to(tmp_path)
+    assert len(ingested(tmp_path / "named.log").events) == 1
+    assert [Path(file.paths[0]).name for file in ingested(tmp_path / "named").files] == ["real.log"]
+
+
+def test_a_file_that_became_a_link_since_it_was_found_is_not_followed(tmp_path: Path) -> None:
+    path = tmp_path / "server.log"
+    path.write_text(LINE)
+    found = find_logs([str(tmp_path)])
+    path.unlink()
+    path.symlink_to("/proc/self/environ")
+    assert [file.status for file in survey(found, "test", Zones())] == ["unreadable"]
+
+
+def test_a_pipe_holds_nobody_up(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "server.log")
+    with pytest.raises(NoLogsError):
+        find_logs([str(tmp_path)])
+    (trouble,) = statuses(ingested(tmp_path / "server.log")).values()
+    assert trouble is not None
+    assert "no regular file" in trouble
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_of_an_endless_line_no_more_is_read_than_a_line_may_have(tmp_path: Path, is_packed: bool) -> None:
+    content = LINE.encode() + b"\0" * (8 * LINE_MAX_BYTES) + b"\n" + LINE.encode()
+    (tmp_path / "server.log").write_bytes(gzip.compress(content, 1) if is_packed else content)
+    del content
+    tracemalloc.start()
+    result = ingested(tmp_path)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    (trouble,) = statuses(result).values()
+    assert trouble == "line 2 is longer than 32 MiB: no log, or a damaged one"
+    assert (result.events, result.quarantine) == ([], [])
+    assert result.files[0].size_bytes <= LINE_MAX_BYTES + (2 << 20)
+    assert peak_bytes < LINE_MAX_BYTES
+
+
+def test_a_line_as_long_as_a_line_may_be_is_read(tmp_path: Path) -> None:
+    (tmp_path / "server.log").write_bytes(LINE.encode() + b"x" * (LINE_MAX_BYTES) + b"\n" + LINE.encode())
+    result = ingested(tmp_path)
+    assert [file.status for file in result.files] == ["read"]
+    assert lines_balance(result)

@@ -12,9 +12,9 @@ from typing import Any, Final
 import msgspec
 import pytest
 
-from sparkjobs.answers.local import Answers, answers_for
-from sparkjobs.bundle import Bundle, silver_of
-from sparkjobs.files import Zones, find_logs, survey
+from sparkjobs.commands.inputs import LogInputs, silver_of
+from sparkjobs.engine.local.answers import Answers, answers_for
+from sparkjobs.input.files import Zones, find_logs, survey
 from tests.recordings import Recording
 from tests.spark.truth import at_moments, leaderless, seats_of, states_of
 
@@ -34,7 +34,7 @@ class Known:
     """One recording: what the logs answer, what ZooKeeper says, what was done to it."""
 
     def __init__(self, folder: Path) -> None:
-        silver = silver_of(Bundle(survey(find_logs([str(folder)]), folder.name, Zones())))
+        silver = silver_of(LogInputs(survey(find_logs([str(folder)]), folder.name, Zones())))
         self.version, self.recording = folder.name, Recording(folder)
         self.quarantine = silver.ingested.quarantine
         self.answers: Answers = answers_for(silver.ingested.events)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from controller.core.lines import Line
+from controller.core.project.lines import Line
 from sparkjobs.parse.lines import LineReader
 from sparkjobs.parse.ours import OurLine
-from sparkjobs.schemas import SilverEvent
+from sparkjobs.tables.silver import SilverEvent
 from tests.spark.lines import TS_MS, a_file
 
 

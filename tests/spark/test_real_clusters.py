@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from sparkjobs.answers.local import Answers, answers_for
-from sparkjobs.files import Zones, find_logs, survey
-from sparkjobs.local.ingest import ingest
-from sparkjobs.schemas import SilverEvent
+from sparkjobs.engine.local.answers import Answers, answers_for
+from sparkjobs.engine.local.ingest import ingest
+from sparkjobs.input.files import Zones, find_logs, survey
+from sparkjobs.tables.silver import SilverEvent
 from tests.recordings import Recording
 from tests.spark.truth import Seat, Stood, at_moments, leaderless, seats_of, states_of
 

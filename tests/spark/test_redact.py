@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from sparkjobs.answers.local import answers_for
-from sparkjobs.bundle import bundle_of, silver_of
+from sparkjobs.commands.inputs import inputs_of, silver_of
+from sparkjobs.engine.local.answers import answers_for
 from sparkjobs.report.accounting import Input
-from sparkjobs.report.redact import Redactor
+from sparkjobs.report.redact import Redactor, outline
 from sparkjobs.report.write import quoting, write_report
 
 TS = "2026-11-18 07:49:10,504"
@@ -33,6 +34,72 @@ LINES = (
     "oops UnknownHostException: db3",
     "srv-intern.acme.corp said so, db3 too",
 )
+DATA = Path(__file__).parents[1] / "data" / "redact" / "lines.txt"
+#: what replaced whoever was named
+MARK = re.compile(r"(?i)mark(?:host|rack|client|user)|10\.66\.77|zoë|straße|bänk|Geheim")
+#: of clusters that nobody here recorded: names beside addresses, certificates, logins, properties, beyond ASCII
+WORDINGS = (
+    *DATA.read_text(encoding="utf-8").splitlines(),
+    f"[{TS}] INFO Opening socket connection to server markhost7.prod.acme.de/10.66.77.5:2181. (org.apache.zookeeper)",
+    f"[{TS}] INFO Opening socket connection to server markhost/10.66.77.5 will not attempt to authenticate",
+    f"[{TS}] INFO [SocketServer] Created EndPoint(markhost1.bank.de,9092,ListenerName(SSL),SSL)",
+    f"[{TS}] WARN connection to broker Node(7, markhost9, 9092) was unsuccessful",
+    f"[{TS}] INFO zookeeper.connect = markhost1,markhost2:2181/markhost-chroot",
+    f'[{TS}] INFO Registered {{"host":"markhost4","port":9092,"rack":"markrack2"}}',
+    f"[{TS}] INFO principal=CN=markuser.bank.de, OU=markuser Ops, O=markuser Bank AG, L=X, C=DE (kafka.request)",
+    f"[{TS}] INFO Successfully authenticated client: authenticationID=markuser; authorizationID=markuser.",
+    f"[{TS}] INFO [Producer clientId=markclient-3, transactionalId=x] ProducerId set",
+    f"[{TS}] INFO client.id = markclient.app",
+    f"[{TS}] INFO broker.rack = markrack-a",
+    f"[{TS}] INFO [AdminClient clientId=adminclient-1] bootstrap.servers = [markhost:9092, markhost2:9092]",
+    f"[{TS}] ERROR java.net.UnknownHostException: markhost: Name or service not known",
+    f"[{TS}] INFO principal = kafka/markhost1.corp@MARKUSER.REALM",
+    f"[{TS}] INFO Loading /data/markhost3/kafka-logs/orders-0 of log.dirs",
+    f"[{TS}] WARN to broker zoë-straße.bänk.de:9092 (id: 2 rack: Geheimfach)",
+    f"[{TS}] INFO 10.66.77.5:51334 and [::ffff:10.66.77.5]:9092 closed",
+)
+
+
+@pytest.mark.parametrize("line", WORDINGS)
+def test_each_wording_by_itself_keeps_nobody_named(line: str) -> None:
+    assert MARK.search(line)
+    hide = Redactor()
+    hide.learn([line])
+    hidden = hide(line)
+    assert not MARK.search(hidden)
+    assert not line.startswith("[20") or hidden[:25] == line[:25]
+
+
+def test_of_the_whole_corpus_no_output_names_anybody(tmp_path: Path) -> None:
+    path = tmp_path / "markhost9" / "server.log"
+    path.parent.mkdir()
+    path.write_text("\n".join(WORDINGS) + "\nmarkuser said markrack to markclient on markhost\n")
+    write_redacted(tmp_path, path)
+    assert texts_below(tmp_path / "open").count("mark") > 100
+    assert not MARK.search(texts_below(tmp_path / "out"))
+
+
+def test_of_a_line_that_was_not_understood_only_its_outline_is_shown() -> None:
+    assert outline("Who? Zoë Müller-7 (10.1.2.3)") == "xxx? xxx xxxxxx-9 (99.9.9.9)"
+
+
+def write_redacted(tmp_path: Path, path: Path) -> None:
+    """Both reports about one log."""
+    bundle = inputs_of([str(path)], "shop", [], None)
+    silver = silver_of(bundle)
+    answers = answers_for(silver.ingested.events)
+    read = Input(silver.ingested.counts, silver.ingested.quarantine, silver.skew, silver.ingested.files)
+    quote = quoting(bundle.files, silver.ingested.events, answers)
+    write_report(tmp_path / "open", answers, quote, read)
+    write_report(tmp_path / "out", answers, quote, read, redact=True)
+
+
+def texts_below(folder: Path) -> str:
+    return "".join(
+        str(pq.read_table(one).to_pylist()) if one.suffix == ".parquet" else one.read_text()
+        for one in sorted(folder.rglob("*"))
+        if one.is_file()
+    )
 
 
 @pytest.mark.parametrize("folder", ["kafka-9.example.com", "broker1"])
@@ -41,7 +108,7 @@ def test_no_host_and_no_address_is_left_in_any_file(tmp_path: Path, folder: str,
     path = tmp_path / "logs" / "acme" / folder / name
     path.parent.mkdir(parents=True)
     path.write_text("\n".join(LINES) + "\n")
-    bundle = bundle_of([str(path)], "shop", [], None)
+    bundle = inputs_of([str(path)], "shop", [], None)
     silver = silver_of(bundle)
     answers = answers_for(silver.ingested.events)
     assert len(silver.ingested.quarantine) == 5

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import re
+from base64 import b64encode
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,10 +13,9 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
-from sparkjobs.answers.local import Answers, answers_for
-from sparkjobs.files import Zones, find_logs, survey
-from sparkjobs.gold import GOLD
-from sparkjobs.local.ingest import Ingested, ingest
+from sparkjobs.engine.local.answers import Answers, answers_for
+from sparkjobs.engine.local.ingest import Ingested, ingest
+from sparkjobs.input.files import Zones, find_logs, survey
 from sparkjobs.report.accounting import Input
 from sparkjobs.report.findings import findings_for
 from sparkjobs.report.page import Quote, page_for
@@ -22,7 +23,14 @@ from sparkjobs.report.story import story_for
 from sparkjobs.report.summary import summary_for
 from sparkjobs.report.verdict import verdict_for
 from sparkjobs.report.write import digest_of, quoting, write_report
-from sparkjobs.schemas import Row, SilverCount, SilverQuarantine, SilverSkew, columns_of
+from sparkjobs.tables.gold import GOLD
+from sparkjobs.tables.silver import (
+    Row,
+    SilverCount,
+    SilverQuarantine,
+    SilverSkew,
+    columns_of,
+)
 from tests.spark.bundles import write
 from tests.spark.lines import TS
 from tests.spark.simulate import Simulation
@@ -51,7 +59,8 @@ def test_the_page_is_one_small_file_that_refers_to_no_other(
 ) -> None:
     text = report_in(tmp_path, simulated).read_text()
     assert len(text.encode()) < 2_000_000
-    assert REFERENCES.findall(re.sub(r"<code>.*?</code>", "", text, flags=re.DOTALL)) == []
+    rest = re.sub(r"<code>.*?</code>|<meta http-equiv=[^>]*>", "", text, flags=re.DOTALL)
+    assert REFERENCES.findall(rest) == []
     assert "shop &amp; co" in text
     assert "<script>" in text
     assert text.count("\n") > 0
@@ -79,6 +88,7 @@ def test_a_page_about_sixty_thousand_outages_is_still_small_and_shows_the_longes
 WORDS: Final = {
     **{"proof": "said", "how": "crashed", "kind": "controller_obeyed", "grade": "none", "ended": "crashed"},
     **{"what": "broker", "why_ended": "deposed", "dt": "2026-11-18", "cause": "broker_lost", "evidence": "inferred"},
+    "unseen": "deletion",
 }
 
 
@@ -102,7 +112,7 @@ def test_whatever_there_is_too_much_of_the_page_is_small_and_says_where_the_rest
     text = page_for(answers, lambda file_id, line_no: Quote("folder/" * 9, line_no, '{"a":1},' * 250), read, "")
     assert len(text.encode()) < 2_000_000
     tables = [one for one in text.split("<table>")[1:] if one.count("<tr") > 250]
-    assert len(tables) == 10
+    assert len(tables) == 11
     for one in tables:
         assert one.count("<tr") <= 301
         assert "more are in report.json" in one
@@ -152,7 +162,8 @@ def test_of_logs_of_two_days_findings_summary_and_story_say_of_each_moment_which
         assert f"Last heard {day}08:00:05.000" in lost.words
         summary = dict(summary_for(answers))
         assert (
-            summary["Which broker first?"] == f"Broker 2 lost: last heard {day}08:00:05.000, missed {day}08:00:12.000"
+            summary["Which broker first?"]
+            == f"Broker 2 was lost: last heard {day}08:00:05.000, missed {day}08:00:12.000"
         )
         assert f"(epoch 1, since {day}08:00:00.000)" in summary["Who was controller?"]
         story = list(story_for(answers, "orders", 0, T0 + 12_500, lambda file_id, line_no: None))
@@ -248,11 +259,11 @@ def test_the_summary_answers_each_question_of_an_outage() -> None:
     log.say(20_000, "other", broker=1, role="server")
     assert dict(summary_for(log.answers())) == {
         "Is it over?": "Yes: the last outage ended 08:00:13.002, the logs end 08:00:20.000",
-        "Which partitions?": "1; worst orders-0 (1.0 s)",
+        "Which partitions?": "1; longest without one orders-0 (1.0 s)",
         "Since when?": "2026-11-18 08:00:12.002 UTC (orders-0)",
         "Was data lost?": "It may be: 1 leader elected that had not been in sync, of orders-0",
         "Who was controller?": "In the end broker 1 (epoch 1, since 08:00:00.000)",
-        "Which broker first?": "Broker 2 lost: last heard 08:00:05.000, missed 08:00:12.000",
+        "Which broker first?": "Broker 2 was lost: last heard 08:00:05.000, missed 08:00:12.000",
         "Did it flap?": "No",
     }
 
@@ -267,3 +278,21 @@ def test_the_story_of_a_partition_tells_what_stood_and_what_came_of_it(simulated
     assert any("was controller (epoch" in line for line in story)
     assert story.index("Before:") < story.index("Afterwards:")
     assert list(story_for(answers, "nowhere", 0, 0, quote))[-1] == "  These logs do not name it."
+
+
+def test_nothing_in_a_log_steers_who_reads_the_page(tmp_path: Path) -> None:
+    path = tmp_path / "logs" / "own\x1b[31med.log"
+    path.parent.mkdir()
+    path.write_bytes(b"junk \x1b]0;owned\x07 \0 \x9b2J \xe2\x80\xae<script>alert(1)</script>\n")
+    read = ingest(survey(find_logs([str(path)]), "c", Zones()))
+    out = tmp_path / "out"
+    write_report(out, answers_for([]), lambda file_id, line_no: None, Input(read.counts, read.quarantine))
+    page = (out / "report.html").read_text()
+    assert r"junk \x1b]0;owned\x07 \x00" in page
+    assert "own\\x1b[31med.log" in page
+    assert {letter for letter in page if not letter.isprintable()} <= set("\n\t")
+    assert "<script>alert" not in page
+    script = page.split("<script>")[1].split("</script>")[0]
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'\"" in page
+    assert page.index("Content-Security-Policy") < page.index("<title>")

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from sparkjobs.schemas import TABLES, SilverCount, SilverEvent, columns_of, spark_schema
+from sparkjobs.tables.silver import (
+    TABLES,
+    SilverCount,
+    SilverEvent,
+    columns_of,
+    spark_schema,
+)
 
 
 def test_columns_and_types_come_in_the_order_of_declaration() -> None:

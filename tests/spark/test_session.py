@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparkjobs.spark.session import REQUIRED, settings_for
+from sparkjobs.engine.spark.session import REQUIRED, settings_for
 
 
 def test_what_spark_submit_was_told_stands_unless_the_jobs_rest_on_it() -> None:

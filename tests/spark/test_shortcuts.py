@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from sparkjobs.answers import isr_timeline, partitions, slo
-from sparkjobs.answers.local import answers_for
-from sparkjobs.answers.silence import Stretch
-from sparkjobs.bundle import Bundle, silver_of
-from sparkjobs.files import Zones, find_logs, survey
+from sparkjobs.commands.inputs import LogInputs, silver_of
+from sparkjobs.engine.local.answers import answers_for
+from sparkjobs.input.files import Zones, find_logs, survey
+from sparkjobs.rules import isr_timeline, partitions, slo
+from sparkjobs.rules.silence import Stretch
 from tests.bench.spark.world import write_logs
 from tests.spark.test_engines import write_anything
 
@@ -25,7 +25,7 @@ def test_order_and_clean_elections_are_the_same_when_looked_for_closely(
 ) -> None:
     write_anything(tmp_path, random.Random(seed))
     write_logs(tmp_path / "bench", 1_200)
-    events = silver_of(Bundle(survey(find_logs([str(tmp_path)]), "c", Zones()))).ingested.events
+    events = silver_of(LogInputs(survey(find_logs([str(tmp_path)]), "c", Zones()))).ingested.events
     quickly = answers_for(events)
     taken = {"order": 0, "clean": 0}
     is_in_order, is_surely_clean = partitions._is_in_order, isr_timeline._is_surely_clean

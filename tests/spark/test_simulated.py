@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from sparkjobs.answers.local import Answers, answers_for
-from sparkjobs.bundle import Silver, bundle_of, silver_of
+from sparkjobs.commands.inputs import Silver, inputs_of, silver_of
+from sparkjobs.engine.local.answers import Answers, answers_for
 from sparkjobs.report.write import digest_of
 from tests.spark.bundles import write
 from tests.spark.dialect_ours import Ours
@@ -75,7 +75,7 @@ class Case(NamedTuple):
 
 def a_case(folder: Path, simulation: Simulation, level: str, **how: Any) -> Case:
     write(simulation, folder, level, **how)
-    silver = silver_of(bundle_of([str(folder)], "simulated", [], None))
+    silver = silver_of(inputs_of([str(folder)], "simulated", [], None))
     return Case(simulation, silver, answers_for(silver.ingested.events))
 
 
@@ -233,7 +233,7 @@ def test_gold_is_the_same_however_the_logs_are_packed_copied_and_shuffled(tmp_pa
     good = a_case(tmp_path / "good", Simulation(3).run(faults=10), "TRACE").answers
     bad = a_case(tmp_path / "bad", Simulation(3).run(faults=10), "TRACE", bad=True).answers
     assert without_places(good) == without_places(bad)
-    again = silver_of(bundle_of([str(tmp_path / "good")], "simulated", [], None))
+    again = silver_of(inputs_of([str(tmp_path / "good")], "simulated", [], None))
     assert digest_of(good) == digest_of(answers_for(again.ingested.events))
 
 
@@ -243,16 +243,16 @@ def test_gold_is_the_same_however_the_logs_are_packed_copied_and_shuffled(tmp_pa
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("level", ["TRACE", "INFO"])
 def test_spark_finds_the_same_truth_behind_wrong_clocks(spark: SparkSession, tmp_path: Path, level: str) -> None:
-    from sparkjobs.answers import spark as by_spark
-    from sparkjobs.spark import clocks
-    from sparkjobs.spark.ingest import ingest
+    from sparkjobs.engine.spark import answers as spark_answers
+    from sparkjobs.engine.spark import clocks
+    from sparkjobs.engine.spark.ingest import ingest
 
     simulation = Simulation(1, partitions=6, skew_ms=skew_for(1), quiet_ms=(12_000, 60_000)).run(faults=4)
     case = a_case(tmp_path / "logs", simulation, level, bad=True)
-    done = ingest(spark, bundle_of([str(tmp_path / "logs")], "simulated", [], None).files, str(tmp_path / "staging"))
-    with by_spark.kept(done.events) as said:
+    done = ingest(spark, inputs_of([str(tmp_path / "logs")], "simulated", [], None).files, str(tmp_path / "staging"))
+    with spark_answers.cached(done.events) as said:
         skew = clocks.skew_of(said)
-        answers = by_spark.answers_for(clocks.corrected(said, skew))
+        answers = spark_answers.answers_for(clocks.corrected(said, skew))
     assert skew == case.silver.skew
     for name, rows in case.answers.items():
         assert answers[name] == rows, name

@@ -9,9 +9,15 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec.structs import replace
 
-from sparkjobs.causality import HOUR_MS
-from sparkjobs.schemas import SilverEvent, SilverSkew
-from sparkjobs.skew import applied_ms, corrected, left_ms, skew_of, zone_hint
+from sparkjobs.clocks.skew import (
+    applied_ms,
+    corrected,
+    left_ms,
+    skew_of,
+    zone_hint,
+)
+from sparkjobs.parse.moments import HOUR_MS
+from sparkjobs.tables.silver import SilverEvent, SilverSkew
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -129,8 +135,8 @@ def test_two_trips_are_too_few() -> None:
 def test_spark_finds_the_same_offsets_also_where_lines_repeat_and_requests_are_about_many_partitions(
     spark: SparkSession,
 ) -> None:
-    from sparkjobs.spark import clocks
-    from sparkjobs.spark.frames import as_table, rows_of
+    from sparkjobs.engine.spark import clocks
+    from sparkjobs.engine.spark.frames import as_table, rows_of
 
     several = [
         replace(event, partition=number % 3, leader_epoch=number % 5, line_no=event.line_no + number)

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from sparkjobs.answers import local
-from sparkjobs.files import Zones, find_logs, survey
-from sparkjobs.gold import GOLD
-from sparkjobs.local.ingest import ingest
-from sparkjobs.local.quotes import lines_at
+from sparkjobs.engine.local import answers as local
+from sparkjobs.engine.local.ingest import ingest
+from sparkjobs.engine.local.line_lookup import lines_at
+from sparkjobs.input.files import Zones, find_logs, survey
 from sparkjobs.report.findings import findings_for
 from sparkjobs.report.write import digest_of
-from sparkjobs.schemas import SilverEvent, spark_schema
+from sparkjobs.tables.gold import GOLD
+from sparkjobs.tables.silver import SilverEvent, spark_schema
 from tests.spark import chaos
 from tests.spark.bundles import write
 from tests.spark.simulate import Simulation
@@ -52,7 +52,7 @@ def info() -> list[SilverEvent]:
 def test_every_table_has_the_declared_types_and_the_rows_of_the_local_engine(
     spark: SparkSession, info: list[SilverEvent]
 ) -> None:
-    from sparkjobs.answers.spark import answers_for, gold_for
+    from sparkjobs.engine.spark.answers import answers_for, gold_for
 
     events = frame_of(spark, info).persist()
     gold = gold_for(events)
@@ -73,7 +73,7 @@ def test_every_table_has_the_declared_types_and_the_rows_of_the_local_engine(
 def test_spark_quotes_the_findings_as_the_files_have_them_and_carries_no_other_line(
     spark: SparkSession, info: list[SilverEvent]
 ) -> None:
-    from sparkjobs.spark.quotes import lines_of
+    from sparkjobs.engine.spark.line_lookup import lines_of
 
     findings = findings_for(local.answers_for(info))
     places = {(one.file_id, one.line_no) for one in findings if one.file_id}
@@ -85,7 +85,7 @@ def test_spark_quotes_the_findings_as_the_files_have_them_and_carries_no_other_l
 @pytest.mark.java
 @pytest.mark.slow
 def test_two_clusters_in_one_table_do_not_touch_each_other(spark: SparkSession, info: list[SilverEvent]) -> None:
-    from sparkjobs.answers.spark import answers_for
+    from sparkjobs.engine.spark.answers import answers_for
 
     few = [event for event in info if event.topic in (None, "orders-1")]
     other = [msgspec.structs.replace(event, cluster="another") for event in few]
@@ -120,7 +120,7 @@ def test_whatever_the_events_every_table_is_that_of_the_local_engine(
     spark: SparkSession, clusters: int, empty: set[str]
 ) -> None:
     """Each cluster is an example of its own; Spark answers about all of them at once."""
-    from sparkjobs.answers.spark import answers_for
+    from sparkjobs.engine.spark.answers import answers_for
 
     draw = random.Random(clusters)
     events = [one for number in range(clusters) for one in chaos.events_of(draw, f"c{number:03}", 1 + 9 * number % 80)]
@@ -135,7 +135,7 @@ def test_whatever_the_events_every_table_is_that_of_the_local_engine(
 @pytest.mark.java
 @pytest.mark.slow
 def test_of_kafka_before_2_6_who_did_what_and_how_long_it_took_is_the_same(spark: SparkSession, tmp_path: Path) -> None:
-    from sparkjobs.answers.spark import answers_for
+    from sparkjobs.engine.spark.answers import answers_for
 
     events: list[SilverEvent] = []
     for version in ("0.8", "0.10", "1.1", "3.9"):
@@ -155,7 +155,7 @@ def test_of_kafka_before_2_6_who_did_what_and_how_long_it_took_is_the_same(spark
 @pytest.mark.java
 @pytest.mark.slow
 def test_what_is_kept_for_a_while_is_released(spark: SparkSession) -> None:
-    from sparkjobs.spark.frames import released
+    from sparkjobs.engine.spark.frames import released
 
     with released() as keep:
         frame = keep(spark.range(3))

@@ -12,10 +12,22 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from sparkjobs.files import BLOCK_BYTES, Zones, find_logs, survey
-from sparkjobs.local import ingest as local
+from sparkjobs.engine.local import ingest as local
+from sparkjobs.input.files import (
+    BLOCK_BYTES,
+    Zones,
+    find_logs,
+    survey,
+)
 from sparkjobs.parse.layouts import LAYOUTS, STOCK
-from sparkjobs.schemas import LINE_LIMIT, BronzeFile, Row, SilverEvent, SilverQuarantine, SilverSkew
+from sparkjobs.tables.silver import (
+    LINE_LIMIT,
+    BronzeFile,
+    Row,
+    SilverEvent,
+    SilverQuarantine,
+    SilverSkew,
+)
 from tests.spark.lines import MESSAGES, TS, damaged
 from tests.spark.test_lines import rendered
 
@@ -32,8 +44,8 @@ def in_order(rows: Iterable[Row]) -> list[Row]:
 
 
 def both_agree(spark: SparkSession, files: Sequence[BronzeFile], staging: Path) -> local.Ingested:
-    from sparkjobs.spark.frames import rows_of
-    from sparkjobs.spark.ingest import ingest
+    from sparkjobs.engine.spark.frames import rows_of
+    from sparkjobs.engine.spark.ingest import ingest
 
     expected, found = local.ingest(files), ingest(spark, files, staging)
     for mine, theirs in zip(in_order(rows_of(found.events, SilverEvent)), in_order(expected.events), strict=True):
@@ -54,8 +66,8 @@ def test_two_real_clusters_are_read_equally(spark: SparkSession, tmp_path: Path)
 
 def test_a_cluster_whose_workers_write_elsewhere_is_told_what_to_share(tmp_path: Path) -> None:
     """Each machine has such a folder for itself: of what they wrote, nothing is here."""
-    from sparkjobs.spark.session import NoSparkError
-    from sparkjobs.spark.staging import require_here
+    from sparkjobs.engine.spark.session import NoSparkError
+    from sparkjobs.engine.spark.staging import require_here
 
     (tmp_path / "part-1").touch()
     require_here(tmp_path, ["part-1"])
@@ -82,8 +94,8 @@ def test_of_a_log_that_grows_while_it_is_read_lines_keep_their_numbers(spark: Sp
     files = survey([str(log)], "test", Zones())
     with log.open("ab") as file:
         file.write(line * (BLOCK_BYTES // 8_192))
-    from sparkjobs.spark.frames import rows_of
-    from sparkjobs.spark.ingest import ingest
+    from sparkjobs.engine.spark.frames import rows_of
+    from sparkjobs.engine.spark.ingest import ingest
 
     rows = rows_of(ingest(spark, files, tmp_path / "staging").quarantine, SilverQuarantine)
     numbers = sorted(row.line_no for row in rows)
@@ -169,7 +181,7 @@ def test_no_name_and_no_mark_of_utf_8_keeps_spark_from_reading_what_is_there(
 
 
 def test_tables_are_kept_in_a_folder_of_any_name(spark: SparkSession, tmp_path: Path) -> None:
-    from sparkjobs.spark.tables import ingest_into, read_table
+    from sparkjobs.engine.spark.tables import ingest_into, read_table
 
     (tmp_path / "one.log").write_text(rendered(STOCK, MESSAGES[1][0]) + "\n")
     out = tmp_path / "out [1] {a,b} ü %20"
@@ -190,7 +202,7 @@ def test_a_file_that_vanishes_after_it_was_found_is_named_by_both(spark: SparkSe
 
 
 def test_what_was_ingested_once_is_not_read_again(spark: SparkSession, tmp_path: Path) -> None:
-    from sparkjobs.spark.tables import ingest_into, read_table
+    from sparkjobs.engine.spark.tables import ingest_into, read_table
 
     logs, out = tmp_path / "logs", tmp_path / "out"
     logs.mkdir()
@@ -207,9 +219,9 @@ def test_what_was_ingested_once_is_not_read_again(spark: SparkSession, tmp_path:
 
 def test_tables_hold_the_clocks_of_all_runs_and_events_by_them(spark: SparkSession, tmp_path: Path) -> None:
     """The first run has no round trip: only with the second is known how far a broker of the first was off."""
-    from sparkjobs.skew import corrected, skew_of
-    from sparkjobs.spark.frames import rows_of
-    from sparkjobs.spark.tables import ingest_into, read_table
+    from sparkjobs.clocks.skew import corrected, skew_of
+    from sparkjobs.engine.spark.frames import rows_of
+    from sparkjobs.engine.spark.tables import ingest_into, read_table
 
     zones = Zones(by_broker={3: "Asia/Tokyo"})  # nine hours off, as if the user had said so wrongly
     files = survey(find_logs([str(DATA / "kafka-3.9.1")]), "test", zones)
@@ -232,10 +244,10 @@ def test_tables_hold_the_clocks_of_all_runs_and_events_by_them(spark: SparkSessi
 
 
 def test_what_lies_on_another_file_system_is_read_equally(spark: SparkSession, tmp_path: Path) -> None:
-    from sparkjobs.files import NoLogsError
-    from sparkjobs.spark.frames import rows_of
-    from sparkjobs.spark.ingest import ingest
-    from sparkjobs.spark.remote import RemoteFiles
+    from sparkjobs.engine.spark.frames import rows_of
+    from sparkjobs.engine.spark.ingest import ingest
+    from sparkjobs.engine.spark.remote import RemoteFiles
+    from sparkjobs.input.files import NoLogsError
 
     remote, folder = RemoteFiles(spark), DATA / "kafka-3.9.1-info" / "broker3"
     paths = remote.find(f"file:{folder}")

@@ -6,9 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from sparkjobs.files import Zones, find_logs, lines_of, open_content, survey
-from sparkjobs.local.ingest import ingest
-from sparkjobs.schemas import SilverEvent
+from sparkjobs.engine.local.ingest import ingest
+from sparkjobs.input.files import (
+    Zones,
+    find_logs,
+    lines_of,
+    open_content,
+    survey,
+)
+from sparkjobs.tables.silver import SilverEvent
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -16,7 +22,7 @@ DATA = Path(__file__).parents[1] / "data"
 def test_a_worker_gives_every_line_a_row_with_the_declared_types() -> None:
     pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     pytest.importorskip("pyspark", reason="pyspark is not installed")
-    from sparkjobs.spark.lines import STAGED, bases_of, read_batches
+    from sparkjobs.engine.spark.lines import STAGED, bases_of, read_batches
 
     files = survey(find_logs([str(DATA / "kafka-3.9.1-info" / "broker3")]), "c", Zones())
     batches = []

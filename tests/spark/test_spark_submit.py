@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,10 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from sparkjobs.answers.local import answers_for
-from sparkjobs.bundle import Bundle, silver_of
-from sparkjobs.files import Zones, find_logs, survey
+from sparkjobs.commands.inputs import LogInputs, silver_of
+from sparkjobs.engine.local.answers import answers_for
+from sparkjobs.input.files import Zones, find_logs, survey
 from sparkjobs.report.write import digest_of
+from tests.waiting import waited_for
 
 pytestmark = [pytest.mark.java, pytest.mark.long, pytest.mark.timeout(900)]
 
@@ -28,7 +28,6 @@ LOGS = ROOT / "tests" / "data" / "kafka-3.9.1-info" / "broker5"
 #: the package in this environment is not there: it can only come from the wheel
 NOT_INSTALLED = "import sys\nsys.meta_path = [one for one in sys.meta_path if 'editable' not in repr(one)]\n"
 DEADLINE_S = 120.0
-POLL_S = 0.2
 
 
 @contextmanager
@@ -40,7 +39,7 @@ def running(log: Path, environment: Mapping[str, str], *arguments: str) -> Itera
         yield
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(DEADLINE_S)
 
 
 def script(name: str) -> str:
@@ -51,10 +50,9 @@ def script(name: str) -> str:
 
 def said(log: Path, pattern: str) -> re.Match[str]:
     """What the process wrote, once it has."""
-    deadline = time.monotonic() + DEADLINE_S
-    while (found := re.search(pattern, log.read_text())) is None:
-        assert time.monotonic() < deadline, f"not within {DEADLINE_S} s: {pattern} in {log.read_text()[-2_000:]}"
-        time.sleep(POLL_S)
+    found: re.Match[str] = waited_for(
+        lambda: re.search(pattern, log.read_text()), f"{pattern} in {log}", within_s=DEADLINE_S
+    )
     return found
 
 
@@ -117,7 +115,7 @@ def test_a_master_and_a_worker_without_this_package_report_for_a_submitted_wheel
             report = [sys.executable, "-m", "sparkjobs", "report", str(LOGS), "--master", master]
             run([*report, "--out", str(tmp_path / "named")], ROOT, ours)
     assert {one["spark.master"] for one in sessions} == {master}, "the one it was given"
-    bundle = Bundle(survey(find_logs([str(LOGS)]), "kafka", Zones()))
+    bundle = LogInputs(survey(find_logs([str(LOGS)]), "kafka", Zones()))
     expected = digest_of(answers_for(silver_of(bundle).ingested.events))
     for out in ("out", "named"):
         assert (tmp_path / out / "digest.txt").read_text().strip() == expected, out

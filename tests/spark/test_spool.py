@@ -6,8 +6,8 @@ import gzip
 from hashlib import sha256
 from pathlib import Path
 
-from sparkjobs.files import Zones, survey
-from sparkjobs.spool import Spool
+from sparkjobs.input.files import Zones, survey
+from sparkjobs.input.spool import Spool
 
 
 def texts(spool: Spool) -> list[str]:

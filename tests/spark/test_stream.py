@@ -6,21 +6,23 @@ import gzip
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
-from sparkjobs.answers.local import answers_for
-from sparkjobs.files import Zones, find_logs, survey
-from sparkjobs.gold import Outage
-from sparkjobs.local.ingest import ingest
+from sparkjobs.clocks.skew import corrected, skew_of
+from sparkjobs.engine.local.answers import answers_for
+from sparkjobs.engine.local.ingest import ingest
+from sparkjobs.input.files import Zones, find_logs, survey
 from sparkjobs.report.write import digest_of
-from sparkjobs.schemas import SilverEvent
-from sparkjobs.skew import corrected, skew_of
+from sparkjobs.tables.gold import Outage
+from sparkjobs.tables.silver import SilverEvent
+from tests.processes import started
+from tests.waiting import waited_for
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,8 +38,8 @@ def line(broker: int, second: int, text: str) -> str:
 
 
 def test_late_lines_revise_what_was_told_and_the_end_is_that_of_a_batch(spark: SparkSession, tmp_path: Path) -> None:
-    from sparkjobs.spark.frames import rows_of
-    from sparkjobs.spark.stream import Stream
+    from sparkjobs.engine.spark.frames import rows_of
+    from sparkjobs.engine.spark.stream import Stream
 
     logs = tmp_path / "logs"
     one, other = logs / "broker1" / "state-change.log", logs / "broker2" / "state-change.log"
@@ -85,7 +87,7 @@ def test_late_lines_revise_what_was_told_and_the_end_is_that_of_a_batch(spark: S
 
 
 def test_clocks_are_corrected_at_the_end_and_what_that_changes_is_revised(spark: SparkSession, tmp_path: Path) -> None:
-    from sparkjobs.spark.stream import Stream
+    from sparkjobs.engine.spark.stream import Stream
 
     zones = Zones(by_broker={3: "Asia/Tokyo"})  # nine hours off, as if its clock were
     named = [str(DATA / "kafka-3.9.1" / f"broker{broker}") for broker in (1, 2, 3)]
@@ -112,11 +114,8 @@ def by_start(outages: Iterable[Any]) -> list[tuple[object, ...]]:
     return sorted((one.topic, one.partition, one.start_ms, str(one.end_ms), one.evidence, one.cause) for one in outages)
 
 
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 200
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+def has_staged(out: Path, batches: int) -> bool:
+    return len(list((out / "staged").glob("batch=*"))) >= batches
 
 
 def test_a_stream_that_is_killed_goes_on_from_its_checkpoint_and_ends_as_a_batch(
@@ -135,8 +134,8 @@ def test_a_stream_that_is_killed_goes_on_from_its_checkpoint_and_ends_as_a_batch
         for name, text in texts.items():
             with (logs / name / "state-change.log").open("ab") as file:
                 file.write(text[(third - 1) * len(text) // 3 : third * len(text) // 3])
-        with subprocess.Popen([*KLAMM, str(logs), "--out", str(out), "--every", "0.1"]) as one:
-            until(lambda third=third: len(list((out / "staged").glob("batch=*"))) >= third)  # type: ignore[misc]
+        with started([*KLAMM, str(logs), "--out", str(out), "--every", "0.1"]) as one:
+            waited_for(partial(has_staged, out, third), f"batch {third} is staged", within_s=200)
             one.kill()  # in the middle of its work: what it staged is not told or not committed yet
     for name, text in texts.items():
         (logs / name / "state-change.log").write_bytes(text)

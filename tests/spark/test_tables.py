@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from sparkjobs.gold import GOLD
-from sparkjobs.schemas import TABLES, Row, columns_of, spark_schema
+from sparkjobs.tables.gold import GOLD
+from sparkjobs.tables.silver import (
+    TABLES,
+    Row,
+    columns_of,
+    spark_schema,
+)
 
 #: name and type in order; `?` where nothing may stand
 COLUMNS = {
@@ -40,7 +45,7 @@ COLUMNS = {
         "cluster string, topic string, partition int, start_ms bigint, end_ms bigint?, start_lo_ms bigint, "
         "start_hi_ms bigint, evidence string, end_evidence string?, ended_by string?, cause string, first_broker "
         "int?, leader_last_seen_ms bigint?, leader int?, leader_epoch int?, controller_epoch int?, "
-        "election_attempts int, unclean boolean, open boolean, file_id string, line_no bigint"
+        "election_attempts int, unclean boolean, open boolean, unseen string?, file_id string, line_no bigint"
     ),
     "leader_changes": (
         "cluster string, topic string, partition int, at_ms bigint, controller_epoch int?, controller int?, "
@@ -53,7 +58,8 @@ COLUMNS = {
     ),
     "failovers": (
         "cluster string, broker int, was_controller boolean, how string, last_seen_ms bigint?, detected_ms "
-        "bigint, detected_evidence string, controller int?, controller_epoch int?, ready_ms bigint?, "
+        "bigint, detected_evidence string, went_about_ms bigint?, controller int?, controller_epoch int?, "
+        "ready_ms bigint?, "
         "first_elected_ms bigint?, last_elected_ms bigint?, last_acked_ms bigint?, moved int, left_offline int, "
         "expected array<int>, acked array<int>, slowest int?, slowest_ms bigint?, returned_ms bigint?, file_id "
         "string, line_no bigint"
@@ -113,6 +119,7 @@ COLUMNS = {
         "cluster string, dt string, topic string?, partitions int, observed_ms bigint, unavailable_ms bigint, "
         "unavailable_hi_ms bigint, availability double, budget_ms bigint, budget_used double, is_met boolean"
     ),
+    "log_spans": ("cluster string, from_ms bigint, to_ms bigint"),
     "coverage": ("cluster string, question string, grade string, why string"),
 }
 ALL = {**TABLES, **GOLD}

@@ -126,7 +126,7 @@ FOUND: dict[str, Callable[[Known, Entry], bool]] = {
     "zk_kill": zookeeper_went,
     "zk_start": zookeeper_returned,
     "topic": both(partitions_were_made, is_named("creation")),
-    "grow": both(partitions_were_made, is_named("creation")),
+    "grow": both(partitions_were_made, is_named("growth")),
     "delete": both(a_topic_was_deleted, is_named("deletion")),
     "reassign": both(partitions_moved, is_named("reassignment")),
     "preferred": both(leaders_were_elected, is_named("preferred election", "by a tool")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparkjobs.unnumbered import trips_in
+from sparkjobs.clocks.unnumbered import trips_in
 from tests.spark.test_skew import START_MS, an_event
 
 

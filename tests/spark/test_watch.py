@@ -12,12 +12,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sparkjobs.answers import local, outages
-from sparkjobs.answers.watch import Revision, Told, Watch
-from sparkjobs.files import Zones, find_logs, survey
-from sparkjobs.gold import Outage
-from sparkjobs.local.ingest import ingest
-from sparkjobs.schemas import SilverEvent
+from sparkjobs.engine.local import answers as local
+from sparkjobs.engine.local.ingest import ingest
+from sparkjobs.input.files import Zones, find_logs, survey
+from sparkjobs.rules import outages
+from sparkjobs.rules.watch import Revision, Told, Watch
+from sparkjobs.tables.gold import Outage
+from sparkjobs.tables.silver import SilverEvent
 from tests.spark.bundles import write
 from tests.spark.simulate import Simulation
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from sparkjobs.answers.local import Answers, answers_for
-from sparkjobs.schemas import SilverEvent
+from sparkjobs.engine.local.answers import Answers, answers_for
+from sparkjobs.tables.silver import SilverEvent
 
 T0 = 1_794_988_800_000
 _DEFAULTS = {"cluster": "c", "dt": "", "ts_raw": "", "level": "INFO", "shape_id": "", "line": "", "file_id": "f"}

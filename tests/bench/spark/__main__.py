@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from sparkjobs.files import Zones, find_logs, survey
+from sparkjobs.input.files import Zones, find_logs, survey
 from tests.bench.spark import peers, process
 from tests.bench.spark.world import another_day, write_logs
 
@@ -74,13 +74,13 @@ class Bench:
         yield self.row("windows", "Spark SQL, cold, with its start", self._cold())
         process.run((*KLAMM, "logs", "warmup"))
         yield self.row("windows", "Spark SQL, cold, with its start, after `klamm logs warmup`", self._cold())
-        from sparkjobs.spark.session import session_for
+        from sparkjobs.engine.spark.session import session_for
 
         spark = session_for("local[2]")
         self._asked(lambda: peers.spark_sql(spark, self.folder))
         took = min(self._asked(lambda: peers.spark_sql(spark, self.folder)) for _ in range(self.warm))
         yield self.row("windows", "Spark SQL, warm", took)
-        from sparkjobs.spark.tables import ingest_into
+        from sparkjobs.engine.spark.tables import ingest_into
 
         ingest_into(spark, survey(find_logs([str(self.folder)]), "bench", Zones()), self._out / "silver")
         silver = lambda: peers.spark_silver(spark, self._out / "silver")  # noqa: E731
@@ -102,8 +102,8 @@ class Bench:
 
     def parse(self) -> Iterator[Row]:
         """Every column of every line, typed, in a table."""
-        from sparkjobs.spark.session import session_for
-        from sparkjobs.spark.staging import stage_into
+        from sparkjobs.engine.spark.session import session_for
+        from sparkjobs.engine.spark.staging import stage_into
 
         files = survey(find_logs([str(self.folder)]), "bench", Zones())
         spark = session_for("local[2]")

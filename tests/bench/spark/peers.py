@@ -109,7 +109,7 @@ def spark_sql(spark: SparkSession, folder: Path) -> tuple[int, int]:
 
 def spark_cold(folder: Path) -> tuple[float, float, tuple[int, int]]:
     """The same in a process that has nothing yet: seconds by the clock and of CPU until the answer, and the answer."""
-    from sparkjobs.spark.session import session_for
+    from sparkjobs.engine.spark.session import session_for
 
     start, cpu_s = time.perf_counter(), process.family_cpu_s(os.getpid())
     answer = spark_sql(session_for("local[2]"), folder)
@@ -120,7 +120,7 @@ def spark_silver(spark: SparkSession, out: Path) -> tuple[int, int]:
     """Of the tables that `klamm logs ingest` made of the logs, once for all questions."""
     from pyspark.sql import functions as F  # noqa: N812
 
-    from sparkjobs.spark.tables import read_table
+    from sparkjobs.engine.spark.tables import read_table
 
     events = read_table(spark, out, "silver_events").filter(F.col("event") == "partition_changed")
     moves = events.select("file_id", "topic", "partition", "to_state", "line_no", F.col("ts_utc").alias("at_ms"))

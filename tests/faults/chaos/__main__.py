@@ -22,7 +22,8 @@ import structlog
 from tests.faults.chaos.harms import HARMS
 from tests.faults.chaos.round import Outcome, play
 from tests.faults.chaos.schedule import FIRE_S, Schedule, schedule_for
-from tests.faults.checker.verdict import report
+from tests.faults.checker.verdict import Finding, report
+from tests.spec.following import follow_history
 
 CLEAN, FOUND, VOID = 0, 1, 3
 #: of the rounds played so many have to count; while none does, so many are played though the time is over
@@ -37,6 +38,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--minutes", type=float, default=5.0, help="no round begins afterwards")
     parser.add_argument("--fire", type=float, default=FIRE_S, help="seconds under fire in each round")
     parser.add_argument("--folder", type=Path, default=KEPT)
+    parser.add_argument("--spec", action="store_true", help="hold what happened against the specification, too")
     parser.add_argument("--show", action="store_true", help="print the schedule, and play nothing")
     options = parser.parse_args(arguments)
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # that connections break is what is played
@@ -46,8 +48,11 @@ def main(arguments: list[str]) -> int:
         say(*lines_of(schedule_for(seed if "." in seed else f"{seed}.1", fire_s=options.fire)))
         return CLEAN
     say(f"seed {seed}: {options.minutes:g} minutes, {options.fire:g} s of fire in each round")
-    outcomes = list(_played(seed, options.minutes, options.fire, options.folder))
+    followed: Counter[str] | None = Counter() if options.spec else None
+    outcomes = list(_played(seed, options.minutes, options.fire, options.folder, followed))
     say("", *summary_of(outcomes, seed))
+    if followed is not None:
+        say(f"specification {followed['traces']} traces, {followed['steps']:,} steps, {followed['rejected']} rejected")
     return exit_code_of(outcomes)
 
 
@@ -58,7 +63,7 @@ def exit_code_of(outcomes: list[Outcome]) -> int:
     return CLEAN if counted >= COUNTED_MIN * len(outcomes) else VOID
 
 
-def _played(seed: str, minutes: float, fire_s: float, folder: Path) -> Iterator[Outcome]:
+def _played(seed: str, minutes: float, fire_s: float, folder: Path, followed: Counter[str] | None) -> Iterator[Outcome]:
     end, number, counted = time.monotonic() + minutes * 60, 1, 0
     while True:
         name = seed if "." in seed else f"{seed}.{number}"
@@ -66,6 +71,8 @@ def _played(seed: str, minutes: float, fire_s: float, folder: Path) -> Iterator[
         shutil.rmtree(room, ignore_errors=True)
         room.mkdir(parents=True)
         outcome = asyncio.run(play(schedule_for(name, fire_s=fire_s), room))
+        if followed is not None:
+            outcome = outcome._replace(findings=[*outcome.findings, *_unspecified(outcome, followed, room)])
         say(row_of(outcome))
         if outcome.findings:
             say(*report(outcome.history, outcome.findings), f"evidence: {room}; again: make chaos SEED={name}")
@@ -77,6 +84,22 @@ def _played(seed: str, minutes: float, fire_s: float, folder: Path) -> Iterator[
         if "." in seed or (time.monotonic() >= end and (counted or number >= TRIES)):
             return
         number += 1
+
+
+def _unspecified(outcome: Outcome, counts: Counter[str], room: Path) -> Iterator[Finding]:
+    """The steps that no action of the specification allows, with their traces in a file each. What the checker cannot
+    judge makes no traces."""
+    if any(one.rule == "evidence" for one in outcome.findings):
+        return
+    for spec, traces in follow_history(outcome.schedule.seed, outcome.history).items():
+        for one in traces:
+            counts["traces"] += 1
+            counts["steps"] += len(one.trace.steps)
+            if not one.is_accepted:
+                counts["rejected"] += 1
+                told = (f"{step}  {where}\n" for step, where in zip(one.trace.steps, one.trace.where, strict=True))
+                (room / f"rejected-{counts['rejected']}.txt").write_text("".join([f"{one.stuck_at}\n", *told]))
+                yield Finding(f"{spec}.tla", None, one.stuck_at)
 
 
 def _plain(outcome: Outcome) -> dict[str, object]:

@@ -15,7 +15,7 @@ from kazoo.exceptions import KazooException, NodeExistsError
 from brokerstub.lab.settings import lab_secrets
 from controller.core import events
 from controller.core.events import Event
-from controller.http import ExchangeError, UnreachableError
+from controller.wire.client import ExchangeError, UnreachableError
 from tests.faults.chaos.field import Field, elapse
 from tests.faults.chaos.schedule import Ask
 from tests.faults.checker.history import Call, json_of

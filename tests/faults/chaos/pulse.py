@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from controller.http import ExchangeError
+from controller.wire.client import ExchangeError
 from tests.faults.chaos.field import Field, elapse, is_stopped
 from tests.faults.checker.history import Lag, LateWhat
 from tests.integration.cluster import Broker, now_ms

@@ -15,10 +15,11 @@ from pathlib import Path
 from random import Random
 from typing import Final, NamedTuple
 
+from brokerstub.lab.ports import free_port
 from brokerstub.lab.settings import LabError
-from brokerstub.lab.zookeeper import Ensemble, ZooKeeperError, ZooKeeperServer, free_port
+from brokerstub.lab.zookeeper import Ensemble, ZooKeeperError, ZooKeeperServer
 from controller.core.events import UndrainAsked
-from controller.secrets import API_TOKEN, RPC_SECRET
+from controller.security.secrets import API_TOKEN, RPC_SECRET
 from tests.faults.chaos.field import Field, elapse
 from tests.faults.chaos.harms import HARMS, fall
 from tests.faults.chaos.player import RealPlayer

@@ -5,8 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
-from brokerstub.lab.txnlog import Operation
-from controller.core.writes import Check, Create, Delete, Op, Set
+from controller.core.operations import (
+    Check,
+    Create,
+    Delete,
+    Op,
+    Set,
+)
+from sparkjobs.records.zookeeper_log import Operation
 from tests.faults.checker.history import Commit, Write
 
 

@@ -11,8 +11,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from brokerstub.lab.txnlog import longest_history
 from brokerstub.lab.zookeeper import ZooKeeperServer
+from sparkjobs.records.zookeeper_log import longest_history
 from tests.faults.checker.commits import from_operations
 from tests.faults.checker.history import Fault, History, Rpc, json_of
 

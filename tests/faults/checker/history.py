@@ -212,6 +212,8 @@ class History(msgspec.Struct):
     #: leaders of a protocol level before AlterPartition write their ISRs themselves
     has_direct_leaders: bool = False
     lost_lines: bool = False
+    #: topics that controllers were not allowed to read for a while: ZooKeeper's history says nothing of ACLs
+    hidden_topics: frozenset[str] = frozenset()
     #: whether moments of different processes can be compared
     has_true_clocks: bool = True
     end: End | None = None
@@ -249,5 +251,18 @@ def json_of(data: bytes) -> Any:
     """A znode's JSON; None when it is none."""
     try:
         return json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
+
+
+def object_of(data: bytes) -> dict[str, Any]:
+    """A znode's JSON object; empty when it is none."""
+    said = json_of(data)
+    return said if isinstance(said, dict) else {}
+
+
+def config_of(data: bytes) -> dict[str, str]:
+    """The overrides in a configuration znode; none when it makes no sense."""
+    values = object_of(data).get("config")
+    is_sensible = isinstance(values, dict) and all(isinstance(value, str) for value in values.values())
+    return values if isinstance(values, dict) and is_sensible else {}

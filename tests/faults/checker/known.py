@@ -92,6 +92,9 @@ class Known(msgspec.Struct):
     registrations: list[Registration] = []
     #: when a partition's state went, each time
     gone: dict[Key, list[int]] = {}
+    #: partitions whose state znode somebody else deleted while their topic stayed: its versions begin anew, and its
+    #: leader epochs do until brokers refuse them; rules that order by these say nothing of such a partition
+    robbed: set[Key] = set()
     #: topic id -> name
     names: dict[str, str] = {}
     #: topic id and partition -> its replicas from each zxid on
@@ -140,6 +143,8 @@ class Known(msgspec.Struct):
                 )  # fmt: skip
             else:
                 self.gone.setdefault(one.key, []).append(commit.zxid)
+                if commit.session not in world.sessions and f"/brokers/topics/{one.key[0]}" in world.nodes:
+                    self.robbed.add(one.key)
         self._keep(step)
         for topic in step.topics:
             if topic.after is not None:

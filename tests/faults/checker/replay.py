@@ -12,15 +12,19 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from tests.faults.checker.history import Commit, History, HistoryError, Write, json_of
+from tests.faults.checker.history import Commit, History, HistoryError, Write, config_of, json_of, object_of
 
-_STATE = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state")
+#: as Kafka writes one; what is no such number names no broker and no partition
+_NUMBER = r"(0|[1-9][0-9]{0,9})"
+_NUMBER_MAX = 2**31 - 1
+_STATE = re.compile(rf"/brokers/topics/([^/]+)/partitions/{_NUMBER}/state")
 _TOPIC = re.compile(r"/brokers/topics/([^/]+)")
-_BROKER = re.compile(r"/brokers/ids/(\d+)")
-_DRAIN = re.compile(r"/klamm/draining/(\d+)")
+_BROKER = re.compile(rf"/brokers/ids/{_NUMBER}")
+_DRAIN = re.compile(rf"/klamm/draining/{_NUMBER}")
 _MARKER = re.compile(r"/admin/delete_topics/([^/]+)")
 
 Key = tuple[str, int]
+EPOCH_DIGITS_MAX = 11
 
 
 class State(NamedTuple):
@@ -96,6 +100,8 @@ class Step(msgspec.Struct):
     seat_after: int | None
     epoch_before: int | None
     epoch_after: int | None
+    #: the highest that was claimed before, whatever became of the node that keeps it
+    claimed_before: int
     states: list[StateChange]
     topics: list[TopicChange]
     gone_markers: list[str]
@@ -118,7 +124,9 @@ class World(msgspec.Struct):
     #: sessions of processes of ours: they registered, or held the seat
     sessions: dict[int, int] = {}
     seat: int | None = None
+    #: None: it is not there, or makes no sense
     epoch: int | None = None
+    claimed: int = 0
 
     def is_live(self, broker_id: int, at_ms: int, slack_ms: int) -> bool:
         """Registered now, or so lately that a controller may not have heard."""
@@ -138,7 +146,7 @@ class World(msgspec.Struct):
     def is_unclean_allowed(self, topic: str, default: bool) -> bool:
         for path in (f"/config/topics/{topic}", "/config/brokers/<default>"):
             node = self.nodes.get(path)
-            said = (json_of(node.data) or {}).get("config", {}) if node is not None else {}
+            said = {} if node is None else config_of(node.data)
             if (value := said.get("unclean.leader.election.enable")) is not None:
                 return bool(value.strip().lower() == "true")
         return default
@@ -153,7 +161,7 @@ def replay(history: History) -> Iterator[tuple[Step, World]]:
 
 
 def _take(world: World, commit: Commit) -> Step:
-    step = Step(commit, world.seat, None, world.epoch, None, [], [], [])
+    step = Step(commit, world.seat, None, world.epoch, None, world.claimed, [], [], [])
     for write in commit.writes:
         if write.kind == "check":
             continue
@@ -163,6 +171,8 @@ def _take(world: World, commit: Commit) -> Step:
     # assignments come with the states of the same commit: a state's topic is looked up when all of it stands
     step.states = [one._replace(topic_id=_id_of(world, step, one.key[0])) for one in step.states]
     step.seat_after, step.epoch_after = world.seat, world.epoch
+    if step.is_claim:
+        world.claimed = max(world.claimed, world.epoch or 0)
     return step
 
 
@@ -192,20 +202,21 @@ def _note(world: World, step: Step, commit: Commit, write: Write) -> None:
     if path == "/controller":
         world.seat = commit.session if node is not None else None
         if node is not None:
-            world.sessions[commit.session] = (json_of(node.data) or {}).get("brokerid", -1)
+            said = object_of(node.data).get("brokerid")
+            world.sessions[commit.session] = said if isinstance(said, int) else -1
     elif path == "/controller_epoch":
-        world.epoch = int(node.data) if node is not None else None
-    elif match := _STATE.fullmatch(path):
+        world.epoch = epoch_in(node.data) if node is not None else None
+    elif (match := _STATE.fullmatch(path)) and int(match[2]) <= _NUMBER_MAX:
         _note_state(world, step, (match[1], int(match[2])), node)
     elif match := _TOPIC.fullmatch(path):
         _note_topic(world, step, match[1], node)
-    elif match := _BROKER.fullmatch(path):
+    elif (match := _BROKER.fullmatch(path)) and int(match[1]) <= _NUMBER_MAX:
         _note_broker(world, commit, int(match[1]), node)
     elif match := _DRAIN.fullmatch(path):
-        said = json_of(node.data) if node is not None else None
+        drain = {} if node is None else object_of(node.data)
         world.draining.pop(int(match[1]), None)
-        if said:
-            world.draining[int(match[1])] = (said["broker_epoch"], said["by"])
+        if drain.keys() >= {"broker_epoch", "by"}:
+            world.draining[int(match[1])] = (drain["broker_epoch"], drain["by"])
     elif (match := _MARKER.fullmatch(path)) and node is None:
         step.gone_markers.append(match[1])
 
@@ -223,6 +234,8 @@ def _note_topic(world: World, step: Step, name: str, node: _Node | None) -> None
     known = world.topics.get(name)
     if after is None and node is not None and known is not None and known.incarnation == node.czxid:
         return  # spoiled by an operator: it is still what it was, to all who believe in it
+    if after is not None and known is not None and not after.topic_id and known.incarnation == after.incarnation:
+        after = after._replace(topic_id=known.topic_id)  # dropped by a tool of old: brokers know it
     before = world.topics.pop(name, None)
     if after is not None:
         world.topics[name] = after
@@ -246,6 +259,11 @@ def _note_broker(world: World, commit: Commit, broker_id: int, node: _Node | Non
 def _id_of(world: World, step: Step, name: str) -> str | None:
     topic = world.topics.get(name) or next((one.before for one in step.topics if one.name == name), None)
     return None if topic is None else topic.topic_id
+
+
+def epoch_in(data: bytes) -> int | None:
+    """None for what is no epoch."""
+    return int(data) if data.isdigit() and len(data) < EPOCH_DIGITS_MAX else None
 
 
 def state_of(data: bytes, version: int) -> State | None:

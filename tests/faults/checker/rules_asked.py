@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from controller.core.events import ElectAsked
 from tests.faults.checker.history import Call, History
@@ -17,56 +17,61 @@ from tests.faults.checker.rules_calls import could_act_at
 from tests.faults.checker.rules_zookeeper import NO_LEADER, is_unclean
 from tests.faults.checker.writers import Wrong
 
-_PREFERRED: Final = ("preferred election asked", "leader imbalance")
-_UNCLEAN: Final = "unclean election"
-_UNCLEAN_ASKED: Final = "unclean election asked"
-FOUND: Final = "found"
+_PREFERRED: Final = ("preferred_election", "leader_imbalance")
+_UNCLEAN_ASKED: Final = "unclean_election"
 #: why a controller reads, not why somebody wrote
-_READ: Final = (FOUND, "written by somebody else")
-_DRAIN: Final = re.compile(r"broker \d+ (drains|shuts down)")
+_READ: Final = ("found", "state_written")
+_DRAIN: Final = ("drain", "controlled_shutdown")
 
 
-def _recorded(history: History, known: Known) -> Iterator[tuple[Written, str]]:
-    """States that a controller wrote, with the reason in its own line."""
+class Said(NamedTuple):
+    """What a state's own line says of why it was written."""
+
+    cause: str
+    is_unclean: bool
+
+
+def _recorded(history: History, known: Known) -> Iterator[tuple[Written, Said]]:
+    """States that a controller wrote, with what its own line says."""
     written = {(one.topic_id, one.key[1], one.state.version): one for one in known.written if one.by_controller}
     for line in history.lines:
         place: Any = (line.get("topic_id"), line.get("partition"), line.get("version"))
         if line["kind"] == "partition" and place in written:
-            yield written[place], line.get("reason") or ""
+            yield written[place], Said(line.get("cause") or "", line.get("unclean") is True)
 
 
 def s26_preferred_elections_name_the_first_replica(history: History, known: Known) -> Iterator[Wrong]:
-    for one, reason in _recorded(history, known):
-        if not reason.startswith(_PREFERRED) or one.before is None:
+    for one, said in _recorded(history, known):
+        if said.cause not in _PREFERRED or one.before is None:
             continue
         leader = one.state.leader
         if leader == NO_LEADER or leader != one.replicas[0] or leader not in one.before.isr:
-            yield one.key, f"{reason}: {leader} of {one.replicas} was named, with ISR {one.before.isr} before"
+            yield one.key, f"{said.cause}: {leader} of {one.replicas} was named, with ISR {one.before.isr} before"
 
 
 def s27_no_drain_takes_a_partition_offline(history: History, known: Known) -> Iterator[Wrong]:
-    for one, reason in _recorded(history, known):
-        if _DRAIN.match(reason) and one.state.leader == NO_LEADER:
-            yield one.key, f"{reason}, and nobody leads it any more"
+    for one, said in _recorded(history, known):
+        if said.cause in _DRAIN and one.state.leader == NO_LEADER:
+            yield one.key, f"{said.cause}, and nobody leads it any more"
 
 
 def s14_unclean_choices_were_allowed(history: History, known: Known) -> Iterator[Wrong]:
     """By configuration as of that commit (belief may be a moment behind), or because somebody asked for it just then,
     and the line says so, if whoever decided it had the time to write one."""
-    reasons = reasons_of(history, known)
+    recorded = said_of(history, known)
     for one in _unclean(known):
-        said = reasons.get((one.key, one.zxid))
+        said = recorded.get((one.key, one.zxid))
         is_asked = any(_asks_uncleanly(call, one.key) and could_act_at(call, one.at_ms) for call in history.calls)
-        if not one.unclean_allowed and not (is_asked and (said is None or said.startswith(_UNCLEAN_ASKED))):
+        if not one.unclean_allowed and not (is_asked and (said is None or said.cause == _UNCLEAN_ASKED)):
             yield one.key, f"leader {one.state.leader} was not in the ISR before; not allowed, nor asked for: {said}"
 
 
 def s17_unclean_choices_are_logged_as_such(history: History, known: Known) -> Iterator[Wrong]:
-    reasons = reasons_of(history, known)
+    recorded = said_of(history, known)
     for one in _unclean(known):
-        said = reasons.get((one.key, one.zxid))
-        if said is not None and _UNCLEAN not in said:
-            yield one.key, f"the unclean choice of {one.state.leader} is recorded as {said!r}"
+        said = recorded.get((one.key, one.zxid))
+        if said is not None and not said.is_unclean:
+            yield one.key, f"the unclean choice of {one.state.leader} is recorded as any other, caused by {said.cause}"
 
 
 def _unclean(known: Known) -> Iterator[Written]:
@@ -79,9 +84,9 @@ def _unclean(known: Known) -> Iterator[Written]:
             yield one
 
 
-def reasons_of(history: History, known: Known) -> dict[tuple[Key, int], str]:
-    """By partition and zxid; what a successor found tells no reason."""
-    return {(one.key, one.zxid): reason for one, reason in _recorded(history, known) if reason not in _READ}
+def said_of(history: History, known: Known) -> dict[tuple[Key, int], Said]:
+    """By partition and zxid; what a successor found tells no cause."""
+    return {(one.key, one.zxid): said for one, said in _recorded(history, known) if said.cause not in _READ}
 
 
 def _asks_uncleanly(call: Call, key: Key) -> bool:

@@ -9,9 +9,12 @@ from typing import Final
 from tests.faults.checker.history import SLACK_MS, Asking, History, Wish
 from tests.faults.checker.known import Known, RunRule, Written
 from tests.faults.checker.replay import topic_of
-from tests.faults.checker.rules_asked import reasons_of
+from tests.faults.checker.rules_asked import said_of
 from tests.faults.checker.rules_zookeeper import slack_of
 from tests.faults.checker.writers import Wrong
+
+#: the cause of an ISR that its leader asked for
+_AS_ASKED: Final = "isr_asked"
 
 
 def s16_who_joins_an_isr_is_who_its_leader_saw(history: History, known: Known) -> Iterator[Wrong]:
@@ -30,7 +33,7 @@ def s16_who_joins_an_isr_is_who_its_leader_saw(history: History, known: Known) -
 def s08_without_a_new_leader_epoch_isrs_change_as_leaders_asked(history: History, known: Known) -> Iterator[Wrong]:
     """Whatever else a controller decides has a new leader epoch. What a leader asks of the controller beside it is not
     seen everywhere; then the state's line says why it was written."""
-    reasons = reasons_of(history, known)
+    recorded = said_of(history, known)
     asked = {
         (asking.sender_id, wish.topic_id, wish.partition, wish.known_version, wish.leader_epoch, wish.recovery,
          tuple(broker_id for broker_id, _ in wish.isr))
@@ -41,19 +44,19 @@ def s08_without_a_new_leader_epoch_isrs_change_as_leaders_asked(history: History
         before, after = one.before, one.state
         if before is None or not one.by_controller:
             continue
-        said = reasons.get((one.key, one.zxid))
-        as_asked = f"leader {before.leader} asked"
+        said = recorded.get((one.key, one.zxid))
+        cause = None if said is None else said.cause
         if before.leader_epoch != after.leader_epoch:
-            if said == as_asked:
-                yield one.key, f"{said}, and the leader epoch rose from {before.leader_epoch} to {after.leader_epoch}"
+            if cause == _AS_ASKED:
+                yield one.key, f"{cause}, and the leader epoch rose from {before.leader_epoch} to {after.leader_epoch}"
             continue
         if history.has_direct_leaders and one.by_id == after.leader:
             continue  # it wrote this as the leader
         is_seen = one.by_id is not None and history.has_seen(after.leader, one.by_id)
         wish = (after.leader, one.topic_id, one.key[1], before.version, before.leader_epoch, after.recovery, after.isr)
-        if (is_seen and wish not in asked) or said not in (None, as_asked):
+        if (is_seen and wish not in asked) or cause not in (None, _AS_ASKED):
             change = f"ISR {before.isr} became {after.isr} in leader epoch {after.leader_epoch}"
-            yield one.key, f"{change}, which its leader {after.leader} had not asked for: {said}"
+            yield one.key, f"{change}, which its leader {after.leader} had not asked for: {cause}"
 
 
 def _joining(wish: Wish, stands: Written) -> Iterator[tuple[int, int]]:

@@ -18,7 +18,7 @@ from controller.core.events import (
     ReassignAsked,
     UndrainAsked,
 )
-from tests.faults.checker.history import SLACK_MS, STOP, Call, History, json_of
+from tests.faults.checker.history import SLACK_MS, STOP, Call, History, config_of, object_of
 from tests.faults.checker.holding import is_held
 from tests.faults.checker.known import Known, RunRule
 from tests.faults.checker.replay import Key, target_of, topic_of
@@ -68,12 +68,12 @@ def _count_in(data: bytes | None) -> int:
 
 
 def _has_values(data: bytes | None, values: Any) -> bool:
-    said = (json_of(data or b"{}") or {}).get("config", {})
+    said = config_of(data or b"")
     return all(said.get(name) == value for name, value in values.items())
 
 
 def _drained_by(data: bytes | None) -> str | None:
-    return None if data is None else (json_of(data) or {}).get("by")
+    return None if data is None else object_of(data).get("by")
 
 
 def s30_what_was_granted_was_done(history: History, known: Known) -> Iterator[Wrong]:

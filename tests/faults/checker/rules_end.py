@@ -9,9 +9,10 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from tests.faults.checker.history import SLACK_MS, STOP, STOPS_WITHIN_MS, Fault, History, Lag
+from tests.faults.checker.history import SLACK_MS, STOP, STOPS_WITHIN_MS, Fault, History, Lag, Row
 from tests.faults.checker.holding import is_held
 from tests.faults.checker.known import Known, RunRule
+from tests.faults.checker.rules_lists import LEAD
 from tests.faults.checker.writers import Wrong
 
 #: a fault that is over and a session time-out that has passed: so much longer may the seat be lost because of it
@@ -81,6 +82,23 @@ def l14_it_converges(history: History, known: Known) -> Iterator[Wrong]:
     for key, state in sorted(world.states.items()):
         if state.leader not in world.registered and set(state.isr) & world.registered.keys():
             yield key, f"nobody leads it though {sorted(set(state.isr) & world.registered.keys())} could"
+
+
+def l14_no_broker_refuses_what_stands(history: History, known: Known) -> Iterator[Wrong]:
+    """At rest, whoever lives has taken what it was told last of each replica, as far as that still stands."""
+    if history.end is None:
+        return
+    last: dict[tuple[int, str, int], tuple[Row, bool]] = {}
+    for rpc in history.heard:
+        here = known.world.registered.get(rpc.broker_id)
+        if rpc.kind == LEAD and here is not None and here.epoch == rpc.broker_epoch and not rpc.error_code:
+            for row in rpc.rows or ():
+                is_refused = (row.topic_id, row.partition) in rpc.refused
+                last[rpc.broker_id, row.topic_id, row.partition] = (row, is_refused)
+    for (broker_id, topic_id, number), (row, is_refused) in sorted(last.items()):
+        state = known.world.states.get((known.names.get(topic_id, ""), number))
+        if is_refused and state is not None and (state.leader, state.leader_epoch) == (row.leader, row.leader_epoch):
+            yield (known.names[topic_id], number), f"broker {broker_id} refuses {row}, which stands"
 
 
 def l06_l08_no_intent_is_left(history: History, known: Known) -> Iterator[Wrong]:

@@ -14,12 +14,14 @@ from tests.faults.checker.replay import Step, World
 from tests.faults.checker.writers import (
     EPOCH,
     SEAT,
+    TERMS,
     Rule,
     Wrong,
     controller_writes,
     is_by_controller,
     is_by_process,
     is_direct,
+    is_noted,
 )
 
 #: an operator's deletion falls within so long after it was noted
@@ -27,14 +29,22 @@ DELETED_WITHIN_MS: Final = 60_000
 
 
 def s01_the_epoch_rises_by_one_with_each_claim(history: History, step: Step, world: World) -> Iterator[Wrong]:
-    is_first = step.epoch_before is None
-    if step.epoch_before != step.epoch_after and not is_first:
-        if not step.is_claim:
-            yield None, f"/controller_epoch became {step.epoch_after} without a claim of /controller"
-        elif step.epoch_after != (step.epoch_before or 0) + 1:
-            yield None, f"/controller_epoch went from {step.epoch_before} to {step.epoch_after}"
-    if step.is_claim and step.epoch_before == step.epoch_after and is_by_process(step, world):
-        yield None, f"/controller was claimed and the epoch stayed {step.epoch_after}"
+    """By more only where it was not any more what the last claim had made of it: by no claim twice, whatever happened
+    to the node. A claim notes its epoch itself: it counts though both nodes are removed before its term writes."""
+    before, after, claimed = step.epoch_before, step.epoch_after, step.claimed_before
+    if step.is_claim and is_by_process(step, world):
+        if after is None or after <= claimed:
+            yield None, f"/controller was claimed with epoch {after}, and {claimed} was claimed before"
+        elif claimed and before == claimed and after != claimed + 1:
+            yield None, f"/controller_epoch went from {before} to {after}"
+        elif not is_noted(step.commit, after):
+            yield None, f"/controller was claimed with epoch {after}, and {TERMS} was not told"
+    elif before != after and is_by_process(step, world):
+        is_put_right = step.seat_before == step.commit.session and step.seat_after is None and after == claimed
+        if not is_put_right:
+            yield None, f"/controller_epoch became {after} without a claim of /controller"
+    elif before is not None and before != after and history.faults and not _is_by_operator(history, step, EPOCH):
+        yield None, f"somebody made {after} of /controller_epoch {before}, and no fault says so"
 
 
 def s03_s04_only_who_holds_the_seat_writes(history: History, step: Step, world: World) -> Iterator[Wrong]:
@@ -66,12 +76,13 @@ def s04_only_its_owner_vacates_the_seat(history: History, step: Step, world: Wor
     if is_by_process(step, world):
         who = world.sessions[step.commit.session]
         yield None, f"broker {who} deleted /controller while it was {_owner(step.seat_before, world)}"
-    elif history.faults and not _is_by_operator(history, step):
+    elif history.faults and not _is_by_operator(history, step, SEAT):
         yield None, f"somebody deleted /controller while it was {_owner(step.seat_before, world)}, and no fault says so"
 
 
-def _is_by_operator(history: History, step: Step) -> bool:
-    since_ms = [step.commit.at_ms - one.at_ms for one in history.faults if one.kind == "delete /controller"]
+def _is_by_operator(history: History, step: Step, path: str) -> bool:
+    kinds = (f"delete {path}", f"spoil {path}", "remove everything")
+    since_ms = [step.commit.at_ms - one.at_ms for one in history.faults if one.kind in kinds]
     return any(-SLACK_MS <= one <= DELETED_WITHIN_MS for one in since_ms)
 
 

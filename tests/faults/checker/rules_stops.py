@@ -13,7 +13,7 @@ from itertools import takewhile
 from typing import Final
 
 from controller.core.formats import decode_marker
-from controller.core.requests import EPOCH_DURING_DELETE
+from controller.core.project.requests import EPOCH_DURING_DELETE
 from tests.faults.checker.history import SLACK_MS, History, Rpc, Stop
 from tests.faults.checker.known import Deleted, Known, RunRule
 from tests.faults.checker.rules_lists import LEAD, Who, believed_in, who_of

@@ -115,12 +115,15 @@ def s25_topic_ids_are_not_used_again(history: History, known: Known) -> Iterator
 
 
 def s28_the_first_things_told_are_everything(history: History, known: Known) -> Iterator[Wrong]:
-    """To each incarnation, by each controller: UpdateMetadata in full, then LeaderAndIsr in full."""
+    """To each incarnation, by each controller: UpdateMetadata in full, then LeaderAndIsr in full. A question tells
+    nothing, and may come first."""
     if history.lost_lines:  # the first may be among them
         return
     for broker_id, taken in _taken(history).items():
         told: defaultdict[tuple[int, int], list[Rpc]] = defaultdict(list)
         for one in taken:
+            if one.kind == "describe-topics":
+                continue
             told[one.broker_epoch, one.controller_epoch].append(one)
         for (broker_epoch, epoch), requests in told.items():
             first = requests[0]

@@ -12,14 +12,16 @@ from tests.faults.checker.replay import Key, Step, World
 Wrong = tuple[Key | None, str]
 Rule = Callable[[History, Step, World], Iterator[Wrong]]
 
-SEAT, EPOCH = "/controller", "/controller_epoch"
+SEAT, EPOCH, TERMS = "/controller", "/controller_epoch", "/klamm/terms"
 REQUEST_NODES: Final = ("/admin/reassign_partitions", "/admin/preferred_replica_election")
 #: what a process of ours writes without holding the seat: its registration, and the ids that are drawn
-_OWN: Final = re.compile(r"/brokers/ids/\d+|/brokers/seqid")
+_OWN: Final = re.compile(r"/brokers/ids/[0-9]+|/brokers/seqid")
 #: and what it only makes: what every cluster has, and announcements
 _OWN_MADE: Final = re.compile(
     r"/cluster/id|/(isr_change_notification|log_dir_event_notification)/.*|/[a-z_]+|/(brokers|config|admin)/[a-z_]+"
 )
+#: what a claim writes beside the seat and the epoch: it notes its own, and drops old ones
+_NOTE: Final = re.compile(rf"{TERMS}(/[0-9]+)?")
 
 
 def is_own(one: Write) -> bool:
@@ -31,7 +33,15 @@ def is_own(one: Write) -> bool:
 
 def controller_writes(commit: Commit) -> list[Write]:
     """What only controllers may write."""
-    return [one for one in commit.writes if one.kind != "check" and not is_own(one)]
+    written = [one for one in commit.writes if one.kind != "check" and not is_own(one)]
+    if any((one.kind, one.path) == ("create", SEAT) for one in commit.writes):
+        return [one for one in written if one.kind == "set" or not _NOTE.fullmatch(one.path)]
+    return written
+
+
+def is_noted(commit: Commit, epoch: int) -> bool:
+    """Whether a claim says itself which epoch it has drawn, beside the node that keeps the newest."""
+    return any((one.kind, one.path) == ("create", f"{TERMS}/{epoch}") for one in commit.writes)
 
 
 def is_by_process(step: Step, world: World) -> bool:

@@ -18,7 +18,7 @@ BESIDE = ("controller/api/", "controller/cli/", "controller/core/", "controller/
 
 
 class Await(NamedTuple):
-    """One of them; it prints as `17 controller/store.py:88 commit`."""
+    """One of them; it prints as `17 controller/loop/store.py:88 commit`."""
 
     number: int
     file: str

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from controller.core.events import BrokersSeen
-from controller.core.znodes import BROKER_IDS
-from controller.reader import Reader
+from controller.core.project.znodes import BROKER_IDS
+from controller.loop.reader import Reader
 from tests.fakes.client import FakeClient
-from tests.shell.harness import a_server
+from tests.support.harness import a_server
 
 
 async def test_m41_a_broker_that_leaves_between_two_readings_is_not_alive() -> None:
@@ -23,7 +23,7 @@ async def test_m41_a_broker_that_leaves_between_two_readings_is_not_alive() -> N
             await leaving.delete(f"{BROKER_IDS}/1", -1)
 
     server.on_request = leave
-    reader = Reader(zk, lambda: 0)
+    reader = Reader(zk)
     (seen,) = await reader.see([BROKER_IDS])
     assert isinstance(seen, BrokersSeen)
     assert seen.brokers == {}

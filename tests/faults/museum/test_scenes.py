@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from controller.core.events import DeleteTopicAsked, ElectAsked
-from controller.core.znodes import REASSIGN
+from controller.core.project.znodes import REASSIGN
 from tests.faults.story import Stage, scene
 
 

@@ -11,12 +11,20 @@ from structlog.testing import capture_logs
 
 from brokerstub.identity import DataDirectory
 from brokerstub.zookeeper import Sessions
-from controller import zk
-from controller.config import BrokerConfig
-from controller.zk_model import OutcomeUnknownError, SessionLostError, SessionState
+from controller.base.config import BrokerConfig
+from controller.zookeeper import client as zk
+from controller.zookeeper.port import OutcomeUnknownError, SessionLostError, SessionState
 from tests.contract.labs import eventually
 from tests.contract.scripted import ScriptedServer, scripted_server
-from tests.shell.harness import a_broker, a_controller, a_server, state_of, topic_json, until
+from tests.support.harness import (
+    a_broker,
+    a_controller,
+    a_server,
+    state_of,
+    topic_json,
+    until,
+)
+from tests.waiting import DEADLINE_S
 
 TIMEOUT_MS = 900
 
@@ -59,7 +67,7 @@ async def play_m24(server: ScriptedServer, sessions: Sessions) -> None:
         await eventually(lambda: next_one.done() or said(logs) >= 2)
         server.on_handshake = lambda: None
         server.session_id += 1
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(DEADLINE_S):
             found = await next_one
     assert found is not lost
     assert found.state is SessionState.CONNECTED
@@ -77,7 +85,7 @@ async def test_m32_an_expiry_fails_all_that_is_under_way_at_once() -> None:
         await eventually(lambda: len(server.requests) >= 10)
         server.session_id = server.timeout_ms = 0
         server.links[-1].end()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(DEADLINE_S):
             results = await asyncio.gather(*calls, return_exceptions=True)
             await client.lost()
         assert [type(one) for one in results].count(OutcomeUnknownError) == 10

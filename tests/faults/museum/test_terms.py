@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controller.core.events import CreateTopicAsked
-from controller.core.writes import Delete, Set
+from controller.core.operations import Delete, Set
 from tests.faults.story import Stage, scene, staged
 
 ON_PURPOSE = "a bug on purpose"
@@ -107,7 +107,8 @@ async def test_m10_after_many_terms_nobody_listens_twice(stage: Stage) -> None:
     clients = [member.zk for member in stage.cluster.members.values() if member.zk is not None]
     counts = {client.session_id: len(client._watch_handlers) for client in clients}
     fewest = min(counts.values())
-    assert all(count <= fewest + 1 for count in counts.values()), counts  # the controller's term listens, too
+    # the controller's term listens, too: for what it has to read, and for its seat and epoch
+    assert all(count <= fewest + 2 for count in counts.values()), counts
 
 
 @scene

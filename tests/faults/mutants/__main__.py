@@ -17,10 +17,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.stages import FAILED_FILE
+
 ROOT = Path(__file__).parents[3]
 HERE = Path(__file__).parent
 #: what a copy consists of
-PARTS = ("controller", "brokerstub", "tests", "pyproject.toml")
+PARTS = ("controller", "brokerstub", "sparkjobs", "tests", "pyproject.toml")
 SEEDS = 150
 PYTEST_FAILED = 1
 
@@ -82,8 +84,10 @@ def test_named_in(patch: Path) -> str | None:
 
 
 def environment_of(copy: Path) -> dict[str, str]:
-    """So that what is imported is the copy."""
-    return {**os.environ, "PYTHONPATH": str(copy)}
+    """So that what is imported is the copy, and what fails there is nobody else's failure."""
+    environment = {**os.environ, "PYTHONPATH": str(copy)}
+    environment.pop(FAILED_FILE, None)
+    return environment
 
 
 def copy_tree(copy: Path) -> None:
@@ -91,7 +95,7 @@ def copy_tree(copy: Path) -> None:
     for part in PARTS:
         source = ROOT / part
         if source.is_dir():
-            shutil.copytree(source, copy / part, ignore=shutil.ignore_patterns("data"))
+            shutil.copytree(source, copy / part, ignore=shutil.ignore_patterns("kafka-3.*", "kafka-older"))
         else:
             shutil.copy(source, copy / part)
 

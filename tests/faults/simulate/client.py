@@ -14,8 +14,8 @@ from functools import partial
 from random import Random
 from typing import TypeVar
 
-from controller import zk_codec as codec
-from controller.zk_model import (
+from controller.zookeeper import codec
+from controller.zookeeper.port import (
     Children,
     Guard,
     Node,
@@ -215,13 +215,15 @@ class SimClient(FakeClient):
         armed = [Look(path, is_watched=True) for path in (*present, *absent)]
         self._ledger.heard(self.session_id, "watch_many", armed, zxid, self._loop.time())
 
-    def _node(self, path: str, watch: bool) -> Node | None:
+    def _node(self, path: str, watch: bool, kind: str = "read") -> Node | None:
+        node = super()._node(path, watch, kind)  # what was refused was not looked at
         self._looks.append(Look(path, watch))
-        return super()._node(path, watch)
+        return node
 
     def _children(self, path: str, watch: bool) -> Children | None:
+        children = super()._children(path, watch)
         self._looks.append(Look(path, watch))
-        return super()._children(path, watch)
+        return children
 
     async def _ask(self, name: str, act: Callable[[], T], *, guard: Guard | None = None, size: int = 0) -> T:
         if self.state.name == "LOST":

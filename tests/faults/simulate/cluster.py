@@ -16,9 +16,10 @@ from typing import Any
 
 import msgspec
 
-from controller.core.lines import Line
+from controller.core.project.lines import Line
 from tests.faults.checker.commits import from_ops
-from tests.faults.checker.history import Asking, Call, End, Fault, History, Lag, Rpc, json_of
+from tests.faults.checker.history import Asking, Call, End, Fault, History, Lag, Rpc, object_of
+from tests.faults.checker.replay import topic_of
 from tests.faults.simulate.client import SimClient
 from tests.faults.simulate.late import ENDS_WITHIN_MS
 from tests.faults.simulate.loop import Clock, Process, VirtualLoop
@@ -50,6 +51,8 @@ class SimCluster:
         self.broker_ids = range(1, brokers + 1)
         #: znodes that make no sense now, and how each is put right
         self.spoiled: dict[str, Callable[[], None]] = {}
+        #: from then on wall clocks are right, too
+        self.is_healed = False
         self._lives: dict[int, int] = {}
         self._past_sessions: dict[int, set[int]] = {}
         self._cut_ids: set[int] = set()
@@ -106,7 +109,8 @@ class SimCluster:
     def seat_id(self) -> int | None:
         """Who sits in `/controller`, as ZooKeeper has it."""
         data = self.zookeeper.read("/controller")
-        return None if data is None else json_of(data)["brokerid"]
+        said = None if data is None else object_of(data).get("brokerid")
+        return said if isinstance(said, int) else None
 
     # ------------------------------------------------------------------ faults that have a length
 
@@ -124,6 +128,7 @@ class SimCluster:
 
     def heal(self) -> None:
         """Everything works again, makes sense again, everybody runs again."""
+        self.is_healed = True
         for path in list(self.spoiled):
             self.spoiled.pop(path)()
         self.network.heal()
@@ -178,7 +183,9 @@ class SimCluster:
         trace = self._trace.copy()
         for one in self.zookeeper.history:
             trace.update(repr((one.zxid, one.session_id, one.at_ms, one.ops)).encode())
-        trace.update(repr(self.calls).encode())
+        for call in self.calls:
+            said = call._replace(refused=frozenset()), sorted(call.refused)  # a set has no order of its own
+            trace.update(repr(said).encode())
         return trace.hexdigest()
 
     def history(self, end: End | None) -> History:
@@ -224,10 +231,10 @@ class SimCluster:
 
     def _is_assigned(self, replica: Any, broker_id: int) -> bool:
         data = self.zookeeper.read(f"/brokers/topics/{replica.topic}")
-        said = None if data is None else json_of(data)
-        if not said or said.get("topic_id") != replica.topic_id:
+        topic = None if data is None else topic_of(data, 0)
+        if topic is None or topic.topic_id != replica.topic_id or replica.partition not in topic.partitions:
             return False
-        return broker_id in said["partitions"].get(str(replica.partition), ())
+        return broker_id in topic.partitions[replica.partition].replicas
 
     async def bury(self) -> None:
         """End every task, of the living and of the dead: nothing they still do is heard."""
@@ -240,4 +247,5 @@ class SimCluster:
         rest = [task for task in asyncio.all_tasks() if task is not ours]
         for task in rest:
             task.cancel()
-        await asyncio.wait(rest, timeout=1.0)
+        if rest:
+            await asyncio.wait(rest, timeout=1.0)

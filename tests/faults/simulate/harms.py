@@ -7,7 +7,7 @@ from functools import partial
 from random import Random
 from typing import Any, Final
 
-from controller.core.writes import Delete
+from controller.core.operations import Delete
 from tests.faults.nonsense import SPOILED
 from tests.faults.simulate.player import Player
 from tests.faults.simulate.spoiling import repair, spoil

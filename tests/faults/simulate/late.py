@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from controller.metrics import Meters
+from controller.statelog.metrics import Meters
 from tests.faults.checker.history import Lag
 
 if TYPE_CHECKING:

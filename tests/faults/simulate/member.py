@@ -1,6 +1,6 @@
 """One broker process of a simulation: the real broker, daemon, registration and outboxes on simulated surroundings.
 
-It stands where `brokerstub.life` and `brokerstub.server` stand, which are about signals, files and HTTP. It decides
+It stands where `brokerstub.runtime` and `brokerstub.server` stand, which are about signals, files and HTTP. It decides
 nothing: what it does is what they do.
 """
 
@@ -15,31 +15,34 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from brokerstub.broker import Broker
-from brokerstub.heads import Heads, NotReadyError
-from brokerstub.registration import cluster_id, ensure_feature, ensure_paths, register, registration_for
+from brokerstub.broker import Broker, ControllerHeaders, NotReadyError
+from brokerstub.registration import cluster_id, ensure_feature, register, registration_for
+from brokerstub.replicas import TOPIC_DELETED
 from brokerstub.shutdown import Seat, hand_over
 from brokerstub.zookeeper import RegistrationLostError, end_when_unregistered
-from controller import wire
-from controller.api.rpc import wishes_of
-from controller.claim import Claim, release
-from controller.config import BrokerConfig, Limits
+from controller.api.v1.rpc import wishes_of
+from controller.base.config import BrokerConfig, Limits
+from controller.base.tasks import run_apart
 from controller.core.codes import Code
 from controller.core.events import AlterPartitionAsked, DrainAsked, Event
-from controller.core.lines import Line
-from controller.daemon import Daemon
-from controller.dialects.http import HttpDialect
-from controller.door import Door
-from controller.guard import TermGuard
-from controller.inbox import BusyError, NotControllerError, Reply
-from controller.outbox import Outboxes
-from controller.signing import Signer
-from controller.term import first_cause
-from controller.tools import OnAnswer, Tools
-from controller.zk_model import SessionLostError, ZooKeeperError
+from controller.core.project.lines import Line
+from controller.loop.inbox import BusyError, NotControllerError, Reply
+from controller.seat.claim import Claim, KnownEpochs, release
+from controller.seat.guard import TermGuard
+from controller.tell.dialects.http import HttpDialect
+from controller.tell.outbox import Outboxes
+from controller.term.daemon import Daemon
+from controller.term.handle import Door
+from controller.term.parts import OnAnswer, TermParts
+from controller.term.term import first_cause
+from controller.wire import bodies
+from controller.wire.signing import Signer
+from controller.zookeeper.layout import ensure_cluster_id, ensure_paths
+from controller.zookeeper.port import SessionLostError, ZooKeeperError
 from tests.faults.simulate.client import SimClient
 from tests.faults.simulate.late import LateMeters
 from tests.faults.simulate.loop import Process
+from tests.faults.simulate.machine import disk_keeps, wall_clock_off_ms
 from tests.faults.simulate.network import SimHttp
 
 if TYPE_CHECKING:
@@ -52,15 +55,17 @@ SESSION_TIMEOUT_MS = 4_000
 
 
 class SimJournal:
-    """Lines as they are accepted: what a process wrote before it died stays."""
+    """Lines as they are accepted: what a process wrote before it died stays. They say when that was, and not what the
+    process took for the time of day: rules compare them with what others saw."""
 
     lines_lost = lines_lost_lately = 0
 
-    def __init__(self, lines: list[Line]) -> None:
+    def __init__(self, lines: list[Line], now_ms: Callable[[], int]) -> None:
         self._lines = lines
+        self._now_ms = now_ms
 
     def accept(self, lines: Sequence[Line]) -> None:
-        self._lines.extend(lines)
+        self._lines.extend(replace(line, at_ms=self._now_ms()) for line in lines)
 
 
 class Member:
@@ -74,10 +79,11 @@ class Member:
         own_seed = f"{cluster.seed} broker {broker_id} life {life}"
         self.random = Random(own_seed)
         self.limits = replace(LIMITS, writes_per_transaction=Random(f"{own_seed} cut").choice(WRITES_PER_TRANSACTION))
-        self.journal = SimJournal(cluster.lines)
+        self.journal = SimJournal(cluster.lines, lambda: cluster.zookeeper.now_ms)
         self.door = Door(self.journal, LateMeters(broker_id, cluster))  # type: ignore[arg-type]
         self.zk: SimClient | None = None
         self.broker: Broker | None = None
+        self.epochs = KnownEpochs(lambda: 0 if self.broker is None else self.broker.controller_epoch)
         self.sessions: set[int] = set()
         self.config = BrokerConfig(
             broker_id=broker_id,
@@ -100,8 +106,18 @@ class Member:
     def _on_end(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None and not self.process.is_dead:
             self.cluster.bugs.append(f"broker {self.broker_id} ended: {error!r} {getattr(error, 'exceptions', '')}")
+            if self.zk is not None and self.zk.is_connected:  # a process closes its session, whatever ends it
+                self.cluster.zookeeper.expire(self.zk.session_id)
+            self.process.kill()
+            self.cluster.ended(self)
 
-    # ------------------------------------------------------------------ as brokerstub.life does
+    def _wall_ms(self) -> int:
+        """The time of day as this machine has it."""
+        now_ms = self.cluster.zookeeper.now_ms
+        off_ms = 0 if self.cluster.is_healed else wall_clock_off_ms(self.cluster.seed, self.broker_id, now_ms)
+        return now_ms + off_ms
+
+    # ------------------------------------------------------------------ as brokerstub.runtime does
 
     async def live(self) -> None:
         zk = self._next_session()
@@ -119,7 +135,7 @@ class Member:
             cluster,
             self._http,
             clock_ms=lambda: int(loop.time() * 1000),
-            wall_clock_ms=lambda: self.cluster.zookeeper.now_ms,
+            wall_clock_ms=self._wall_ms,
             entropy=self.random,
             limits=LIMITS,
         )
@@ -150,35 +166,42 @@ class Member:
         broker_epoch = await register(
             zk,
             self.broker_id,
-            lambda: registration_for(self.config, self.cluster.zookeeper.now_ms),
+            lambda: registration_for(self.config, self._wall_ms()),
             earlier_session_ids=self.sessions | self.cluster.earlier_sessions(self.broker_id),
         )
+        await ensure_cluster_id(zk, cluster)
+        await ensure_feature(zk)
         broker.begin(broker_epoch, zk)
-        daemon = Daemon(zk, self.broker_id, self._tools(cluster, zk))
-        end: BaseException | None = None
-        try:
+        daemon = Daemon(zk, self.broker_id, self._parts(cluster, zk))
+
+        async def act() -> None:
             async with asyncio.TaskGroup() as group:
                 self.door.open_to(daemon)
                 group.create_task(daemon.run())
                 group.create_task(end_when_unregistered(zk, self.broker_id))
+
+        end: BaseException | None = None
+        try:
+            await run_apart(act())
         except* (SessionLostError, RegistrationLostError) as lost:
-            end = first_cause(lost)  # raised below, as in `Life`
+            end = first_cause(lost)  # raised below, as in `Runtime`
         finally:
             self.door.open_to(None)
         if end is not None:
             raise end
 
-    def _tools(self, cluster: str, zk: SimClient) -> Tools:
+    def _parts(self, cluster: str, zk: SimClient) -> TermParts:
         loop, config = asyncio.get_running_loop(), self.config
         balance_s = config.leader_imbalance_check_interval_seconds if config.auto_leader_rebalance_enable else None
-        return Tools(
+        return TermParts(
             cluster_id=cluster,
             open_outboxes=lambda *given: self._open_outboxes(zk, *given),
             journal=self.journal,
             limits=self.limits,
-            now_ms=lambda: self.cluster.zookeeper.now_ms,
+            wall_ms=self._wall_ms,
             entropy=self.random,
             meters=self.door.meters,
+            epochs=self.epochs,
             balance_interval_s=balance_s,
             clock=loop.time,
         )
@@ -201,6 +224,7 @@ class Member:
             claim.controller_epoch,
             on_answer=on_answer,
             on_fenced=lambda: on_fenced("a broker obeys a later controller"),
+            on_epoch=self.epochs.note,
             entropy=self.random,
             limits=LIMITS,
             clock=loop.time,
@@ -221,7 +245,7 @@ class Member:
         self.cluster.ended(self)
 
     def _controller_now(self) -> Seat | None:
-        """As `Life` looks it up."""
+        """As `Runtime` looks it up."""
         assert self.broker is not None
         told = self.broker.metadata
         holder_id = told.own_broker_id if self.door.is_active else told.controller_id
@@ -252,7 +276,7 @@ class Member:
     async def _serve(self, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
         assert self.broker is not None, "it listens only afterwards"
         try:
-            return 200, wire.encode(await self._answer(self.broker, path, headers, body))
+            return 200, bodies.encode(await self._answer(self.broker, path, headers, body))
         except (NotReadyError, BusyError):
             return 503, b"{}"
         except msgspec.MsgspecError:
@@ -260,26 +284,47 @@ class Member:
 
     async def _answer(self, broker: Broker, path: str, headers: Mapping[str, str], body: bytes) -> object:
         match path:
-            case wire.LEADER_AND_ISR:
-                return await broker.on_leader_and_isr(_heads(headers), wire.decode(body, wire.StatesRequest))
-            case wire.UPDATE_METADATA:
-                return await broker.on_update_metadata(_heads(headers), wire.decode(body, wire.UndecodedStatesRequest))
-            case wire.STOP_REPLICA:
-                return await broker.on_stop_replica(_heads(headers), wire.decode(body, wire.StopReplicaRequest))
-            case wire.FETCH:
-                sender_id, sender_epoch = map(int, headers[wire.SENDER].split(" "))
-                return broker.on_fetch(sender_id, sender_epoch, wire.decode(body, wire.FetchRequest))
+            case bodies.LEADER_AND_ISR:
+                return await broker.on_leader_and_isr(_heads(headers), bodies.decode(body, bodies.StatesRequest))
+            case bodies.UPDATE_METADATA:
+                return await broker.on_update_metadata(
+                    _heads(headers), bodies.decode(body, bodies.UndecodedStatesRequest)
+                )
+            case bodies.STOP_REPLICA:
+                return await self._stop_replicas(
+                    broker, _heads(headers), bodies.decode(body, bodies.StopReplicaRequest)
+                )
+            case bodies.DESCRIBE_TOPICS:
+                return await broker.on_describe_topics(
+                    _heads(headers), bodies.decode(body, bodies.DescribeTopicsRequest)
+                )
+            case bodies.FETCH:
+                sender_id, sender_epoch = map(int, headers[bodies.SENDER].split(" "))
+                return broker.on_fetch(sender_id, sender_epoch, bodies.decode(body, bodies.FetchRequest))
             case _:
                 return await self._asked(path, headers, body)
 
+    async def _stop_replicas(
+        self, broker: Broker, heads: ControllerHeaders, request: bodies.StopReplicaRequest
+    ) -> bodies.Answer:
+        """While the disk keeps what is to be deleted, all replicas of topics on their way out are refused."""
+        cluster, kept = self.cluster, list[bodies.TopicStops]()
+        if not cluster.is_healed and disk_keeps(cluster.seed, self.broker_id, cluster.zookeeper.now_ms):
+            kept = [one for one in request.topics if all(row.leader_epoch == TOPIC_DELETED for row in one.partitions)]
+        others = [one for one in request.topics if one not in kept]
+        answer = await broker.on_stop_replica(heads, bodies.StopReplicaRequest(others))
+        code = Code.KAFKA_STORAGE_ERROR
+        refused = [bodies.Refusal(topic.topic_id, stop.partition, code) for topic in kept for stop in topic.partitions]
+        return answer if answer.error_code else bodies.Answer(Code.NONE, [*answer.partitions, *refused])
+
     async def _asked(self, path: str, headers: Mapping[str, str], body: bytes) -> object:
-        sender_id, sender_epoch = map(int, headers[wire.SENDER].split(" "))
-        is_shutdown = path == wire.CONTROLLED_SHUTDOWN
-        kind: Any = wire.ControlledShutdownAnswer if is_shutdown else wire.AlterPartitionAnswer
+        sender_id, sender_epoch = map(int, headers[bodies.SENDER].split(" "))
+        is_shutdown = path == bodies.CONTROLLED_SHUTDOWN
+        kind: Any = bodies.ControlledShutdownAnswer if is_shutdown else bodies.AlterPartitionAnswer
         event: Event = DrainAsked(sender_id, sender_epoch, is_shutdown=True)
         if not is_shutdown:
             event = AlterPartitionAsked(
-                sender_id, sender_epoch, wishes_of(wire.decode(body, wire.AlterPartitionRequest))
+                sender_id, sender_epoch, wishes_of(bodies.decode(body, bodies.AlterPartitionRequest))
             )
         try:
             reply = await self.door.ask(event)
@@ -290,11 +335,11 @@ class Member:
         return kind(reply.code) if reply.code is not Code.NONE else reply.body
 
 
-def _heads(headers: Mapping[str, str]) -> Heads:
-    return Heads(
-        int(headers[wire.CONTROLLER_ID]),
-        int(headers[wire.CONTROLLER_EPOCH]),
-        int(headers[wire.BROKER_EPOCH]),
-        headers.get(wire.EVENT_ID),
-        int(headers.get(wire.SEQUENCE, "0")),
+def _heads(headers: Mapping[str, str]) -> ControllerHeaders:
+    return ControllerHeaders(
+        int(headers[bodies.CONTROLLER_ID]),
+        int(headers[bodies.CONTROLLER_EPOCH]),
+        int(headers[bodies.BROKER_EPOCH]),
+        headers.get(bodies.EVENT_ID),
+        int(headers.get(bodies.SEQUENCE, "0")),
     )

@@ -1,7 +1,7 @@
 """The HTTP between processes, without HTTP: requests take time, are lost, delayed, doubled, or answered with nonsense.
 
-It stands where `controller.http.HttpClient` stands and keeps its contract: nothing left, or nobody knows. What a broker
-answers is recorded here, since only here both ends are seen. It never decides which fault falls when.
+It stands where `controller.wire.client.HttpClient` stands and keeps its contract: nothing left, or nobody knows. What a
+broker answers is recorded here, since only here both ends are seen. It never decides which fault falls when.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from controller.http import NoAnswerError, UnreachableError
+from controller.wire.client import NoAnswerError, UnreachableError
 from tests.faults.simulate.loop import Process, VirtualLoop, nobody
 
 #: takes path, headers and body; answers with a status and a body

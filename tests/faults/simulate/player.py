@@ -8,9 +8,9 @@ from random import Random
 from typing import Any, Final
 
 from controller.core.events import Event, UndrainAsked
-from controller.core.writes import Create
-from controller.inbox import BusyError, NotControllerError
-from tests.faults.checker.history import json_of
+from controller.core.operations import Create
+from controller.loop.inbox import BusyError, NotControllerError
+from tests.faults.checker.history import json_of, object_of
 from tests.faults.simulate.cluster import SimCluster
 from tests.faults.simulate.member import Member
 
@@ -49,7 +49,7 @@ class Player:
         nodes = self.cluster.zookeeper.tree.nodes
         parent = nodes.get("/klamm/draining")
         names = sorted(parent.children) if parent is not None else []
-        return [int(name) for name in names if json_of(nodes[f"/klamm/draining/{name}"].data)["by"] == "hand"]
+        return [int(name) for name in names if object_of(nodes[f"/klamm/draining/{name}"].data).get("by") == "hand"]
 
     # ------------------------------------------------------------------ roles
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tests.faults.checker.history import json_of
+from tests.faults.checker.replay import state_of, topic_of
 
 if TYPE_CHECKING:
     from tests.faults.simulate.cluster import SimCluster
@@ -20,7 +21,10 @@ def unrest(cluster: SimCluster) -> Iterator[str]:
     if len(cluster.active_ids) != 1:
         yield f"active: {cluster.active_ids}"
     states: dict[tuple[str, int], Any] = {}
-    for topic in cluster.zookeeper.tree.nodes["/brokers/topics"].children:
+    topics = cluster.zookeeper.tree.nodes.get("/brokers/topics")
+    if topics is None:
+        yield "/brokers/topics is not there"
+    for topic in () if topics is None else topics.children:
         yield from _unrest_of(cluster, topic, states)
     for parent in ("/admin/delete_topics", "/isr_change_notification", "/log_dir_event_notification"):
         node = cluster.zookeeper.tree.nodes.get(parent)
@@ -45,7 +49,7 @@ def _is_registered(cluster: SimCluster, member: Member) -> bool:
 
 def _unrest_of(cluster: SimCluster, topic: str, states: dict[tuple[str, int], Any]) -> Iterator[str]:
     said = json_of(cluster.zookeeper.read(f"/brokers/topics/{topic}") or b"")
-    if said is None:
+    if topic_of(cluster.zookeeper.read(f"/brokers/topics/{topic}") or b"", 0) is None:
         return
     if said.get("adding_replicas") or said.get("removing_replicas"):
         yield f"{topic} is being reassigned"
@@ -56,6 +60,9 @@ def _unrest_of(cluster: SimCluster, topic: str, states: dict[tuple[str, int], An
             yield f"{topic}-{number} was never led"
             continue
         state = json_of(node.data)
+        if state_of(node.data, node.version) is None:
+            yield f"the state of {topic}-{number} makes no sense"
+            continue
         key = (topic, int(number))
         states[key] = (state["leader"], state["leader_epoch"], tuple(state["isr"]), node.version)
         if state["leader"] < 0 or set(state["isr"]) != set(replicas):

@@ -8,10 +8,11 @@ import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import structlog
 
+from controller.core.states import PARTITION_MOVES, REPLICA_MOVES
 from tests.faults.checker.evidence import TERM_OVER
 from tests.faults.checker.history import End, History
 from tests.faults.checker.verdict import Finding, judge
@@ -30,6 +31,9 @@ NOTICED_S = 6.0
 _BUGS = ("term.failed",)
 
 Play = Callable[[SimCluster, str], Awaitable[None]]
+
+
+_LEGAL: Final = {(source.value, target.value) for source, target in (*PARTITION_MOVES, *REPLICA_MOVES)}
 
 
 class Outcome(NamedTuple):
@@ -53,6 +57,7 @@ def run(seed: str, play: Play = play_schedule, *, brokers: int | None = None, ba
     root = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.TemporaryDirectory(dir=root) as folder:
         asyncio.set_event_loop(loop)
+        cluster: SimCluster | None = None
         try:
             cluster = _cluster_in(
                 loop, seed, Path(folder), brokers or count, is_balanced if balances is None else balances
@@ -60,8 +65,9 @@ def run(seed: str, play: Play = play_schedule, *, brokers: int | None = None, ba
             end = loop.run_until_complete(_play(cluster, seed, play))
             history, trace = cluster.history(end), cluster.trace_hash()
             outcome = Outcome(seed, judge(history), history, trace, loop.time())
-            loop.run_until_complete(cluster.bury())
         finally:
+            if cluster is not None:  # also when the play failed: its tasks would fail the next test
+                loop.run_until_complete(cluster.bury())
             structlog.configure(**logging)
             asyncio.set_event_loop(None)
             loop.close()
@@ -113,6 +119,8 @@ async def _play(cluster: SimCluster, seed: str, play: Play) -> End:
     if rested_ms is None:
         cluster.bugs += [f"no rest: {one}" for one in unrest(cluster)][:5]
     cluster.bugs += [f"parked: {one.reason}" for one in cluster.lines if one.target == "parked"]
+    moves = [(one.source or "", one.target or "") for one in cluster.lines if one.kind == "move"]
+    cluster.bugs += [f"no table has the move from {source} to {target}" for source, target in set(moves) - _LEGAL]
     views = {i: cluster.view_of(m) for i, m in cluster.members.items() if m.broker is not None}
     allowed_ms, now_ms = round(REST_S * 1000), cluster.zookeeper.now_ms
     return End(views, cluster.active_ids, cluster.strays(), rested_ms, allowed_ms, cluster.lags, at_ms=now_ms)

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from controller import wire
+from controller.wire import bodies
 from tests.faults.checker.history import Asking, Row, Rpc, Stop, Wish
 from tests.faults.simulate.network import Exchange
 
-TOLD = (wire.LEADER_AND_ISR, wire.UPDATE_METADATA, wire.STOP_REPLICA)
-ASKED = (wire.ALTER_PARTITION, wire.CONTROLLED_SHUTDOWN)
+TOLD = (bodies.LEADER_AND_ISR, bodies.UPDATE_METADATA, bodies.STOP_REPLICA)
+ASKED = (bodies.ALTER_PARTITION, bodies.CONTROLLED_SHUTDOWN)
 
 
 def rpc_of(exchange: Exchange, at_ms: int) -> Rpc:
     """What a broker was told, by its bytes."""
-    answer = wire.decode(exchange.answer, wire.Answer)
+    answer = bodies.decode(exchange.answer, bodies.Answer)
     kind = exchange.path.rpartition("/")[2]
     rows: tuple[Row, ...] = ()
     stops: tuple[Stop, ...] = ()
     is_full, part, parts = False, 1, 1
-    if exchange.path == wire.STOP_REPLICA:
-        stopped = wire.decode(exchange.body, wire.StopReplicaRequest)
+    if exchange.path == bodies.STOP_REPLICA:
+        stopped = bodies.decode(exchange.body, bodies.StopReplicaRequest)
         stops = tuple(
             Stop(t.topic_id, s.partition, s.leader_epoch, s.delete) for t in stopped.topics for s in t.partitions
         )
     else:
-        told = wire.decode(exchange.body, wire.StatesRequest)
+        told = bodies.decode(exchange.body, bodies.StatesRequest)
         is_full, part, parts = told.full, told.part, told.parts
         rows = tuple(
             Row(t.topic_id, r.partition, r.leader, r.leader_epoch, r.isr, r.version, r.controller_epoch, r.is_new)
@@ -36,12 +36,12 @@ def rpc_of(exchange: Exchange, at_ms: int) -> Rpc:
     return Rpc(
         at_ms=at_ms,
         broker_id=int(exchange.receiver.partition(":")[0][1:]),
-        broker_epoch=int(heads[wire.BROKER_EPOCH]),
-        controller_id=int(heads[wire.CONTROLLER_ID]),
-        controller_epoch=int(heads[wire.CONTROLLER_EPOCH]),
+        broker_epoch=int(heads[bodies.BROKER_EPOCH]),
+        controller_id=int(heads[bodies.CONTROLLER_ID]),
+        controller_epoch=int(heads[bodies.CONTROLLER_EPOCH]),
         kind=kind,
         error_code=answer.error_code,
-        event_id=heads.get(wire.EVENT_ID),
+        event_id=heads.get(bodies.EVENT_ID),
         is_full=is_full,
         rows=rows,
         stops=stops,
@@ -56,24 +56,24 @@ def rpc_of(exchange: Exchange, at_ms: int) -> Rpc:
 
 def asking_of(exchange: Exchange, at_ms: int) -> Asking:
     """What a broker asked of who it believed to control, with the answer if there is one yet."""
-    sender_id, sender_epoch = map(int, exchange.headers[wire.SENDER].split(" "))
+    sender_id, sender_epoch = map(int, exchange.headers[bodies.SENDER].split(" "))
     kind = exchange.path.rpartition("/")[2]
     wishes: tuple[Wish, ...] = ()
-    if exchange.path == wire.ALTER_PARTITION:
-        wishes = tuple(_wishes_in(wire.decode(exchange.body, wire.AlterPartitionRequest)))
+    if exchange.path == bodies.ALTER_PARTITION:
+        wishes = tuple(_wishes_in(bodies.decode(exchange.body, bodies.AlterPartitionRequest)))
     if not exchange.status:
         return Asking(at_ms, kind, sender_id, sender_epoch, None, wishes)
-    if exchange.path == wire.CONTROLLED_SHUTDOWN:
-        left = wire.decode(exchange.answer, wire.ControlledShutdownAnswer)
+    if exchange.path == bodies.CONTROLLED_SHUTDOWN:
+        left = bodies.decode(exchange.answer, bodies.ControlledShutdownAnswer)
         remaining = tuple((one.topic, one.partition) for one in left.remaining)
         return Asking(at_ms, kind, sender_id, sender_epoch, left.error_code, remaining=remaining)
-    answer = wire.decode(exchange.answer, wire.AlterPartitionAnswer)
+    answer = bodies.decode(exchange.answer, bodies.AlterPartitionAnswer)
     granted = {(t.topic_id, r.partition): r.version for t in answer.topics for r in t.partitions if r.error_code == 0}
     wishes = tuple(one._replace(version=granted.get((one.topic_id, one.partition))) for one in wishes)
     return Asking(at_ms, kind, sender_id, sender_epoch, answer.error_code, wishes)
 
 
-def _wishes_in(asked: wire.AlterPartitionRequest) -> Iterator[Wish]:
+def _wishes_in(asked: bodies.AlterPartitionRequest) -> Iterator[Wish]:
     for topic in asked.topics:
         for row in topic.partitions:
             members = tuple((one.broker_id, one.broker_epoch) for one in row.isr)

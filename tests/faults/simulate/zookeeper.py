@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from random import Random
 
-from controller.core.writes import Delete
+from controller.core.operations import Delete
 from tests.fakes.client import FakeClient
 from tests.fakes.zookeeper import FakeZooKeeper
 from tests.faults.simulate.client import SimClient
@@ -33,9 +33,12 @@ class SimZooKeeper(FakeZooKeeper):
         chroot: str = "",
         resume: tuple[int, bytes] | None = None,
         max_in_flight_requests: int = 1000,
+        auth: str | None = None,
+        owns: bool = False,
     ) -> SimClient:
         session_id, password = self.session_for(resume, session_timeout_ms)
         client = SimClient(self, session_id, password, session_timeout_ms, chroot, max_in_flight_requests)
+        client.introduce(auth, owns=owns)
         client.open(process, random, self.ledger)
         self.clients.append(client)
         return client

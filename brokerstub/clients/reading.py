@@ -1,0 +1,142 @@
+"""Fetch for consumers: what lies below the high watermark, at once or when there is enough of it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack, suppress
+from typing import Final, NamedTuple
+
+import msgspec
+
+from brokerstub.logs import Logs
+from brokerstub.records.errors import RecordsError
+from controller.core.codes import Code
+from controller.kafka.protocol.codec import Reader, WireError, Writer
+from controller.kafka.server.answering import tagged
+from controller.kafka.server.listener import Api
+
+FETCH: Final = 1
+CONSUMER: Final = -1
+#: of one answer, whatever the client would take; the first batch may be larger
+ANSWER_MAX_BYTES: Final = 8 * 1024 * 1024
+WAIT_MAX_MS: Final = 30_000
+UNSAID: Final = -1
+
+
+class _Wish(NamedTuple):
+    """What is wanted of one partition."""
+
+    topic: str
+    partition: int
+    leader_epoch: int
+    offset: int
+    max_bytes: int
+
+
+class _Read(msgspec.Struct):
+    """What there is of it."""
+
+    partition: int
+    code: Code
+    high_watermark: int = -1
+    start_offset: int = -1
+    data: bytes = b""
+
+
+class ReadingApis:
+    """Handlers. Each request is whole: no fetch session is given (session id 0)."""
+
+    def __init__(self, logs: Logs) -> None:
+        self._logs = logs
+
+    def table(self) -> dict[int, Api]:
+        return {FETCH: Api(4, 12, 12, self.fetch)}
+
+    async def fetch(self, version: int, reader: Reader, writer: Writer) -> None:
+        if reader.i32() != CONSUMER:
+            raise WireError("followers of a stub broker fetch by HTTP")
+        wait_ms, min_bytes, max_bytes = reader.i32(), reader.i32(), reader.i32()
+        reader.i8()  # isolation: without transactions both are the same
+        session_id = 0
+        if version >= 7:
+            session_id, _ = reader.i32(), reader.i32()
+        topics = reader.array(lambda: _topic(version, reader))
+        if session_id != 0:
+            writer.i32(0).i16(Code.FETCH_SESSION_ID_NOT_FOUND).i32(0).array((), writer.string).tags()
+            return
+        wishes = [wish for topic in topics for wish in topic[1]]
+        reads = await self._read_when_enough(wishes, wait_ms, min_bytes, min(max_bytes, ANSWER_MAX_BYTES))
+        writer.i32(0)
+        if version >= 7:
+            writer.i16(Code.NONE).i32(0)
+        found = iter(reads)
+        writer.array(topics, lambda topic: _write_topic(version, topic[0], [next(found) for _ in topic[1]], writer))
+        writer.tags()
+
+    async def _read_when_enough(self, wishes: list[_Wish], wait_ms: int, min_bytes: int, max_bytes: int) -> list[_Read]:
+        moved, loop = asyncio.Event(), asyncio.get_running_loop()
+        deadline = loop.time() + min(max(wait_ms, 0), WAIT_MAX_MS) / 1_000
+        with ExitStack() as watches:
+            for wish in wishes:
+                with suppress(RecordsError):
+                    watches.enter_context(self._logs.of(wish.topic, wish.partition).watched_by(moved))
+            while True:
+                moved.clear()
+                reads = self._read_all(wishes, max_bytes)
+                is_enough = sum(len(one.data) for one in reads) >= min_bytes
+                if is_enough or any(one.code is not Code.NONE for one in reads) or loop.time() >= deadline:
+                    return reads
+                with suppress(TimeoutError):
+                    async with asyncio.timeout_at(deadline):
+                        await moved.wait()
+
+    def _read_all(self, wishes: list[_Wish], max_bytes: int) -> list[_Read]:
+        reads, left = [], max_bytes
+        for wish in wishes:
+            read = self._read(wish, min(left, wish.max_bytes))
+            left = max(0, left - len(read.data))
+            reads.append(read)
+        return reads
+
+    def _read(self, wish: _Wish, max_bytes: int) -> _Read:
+        read = _Read(wish.partition, Code.KAFKA_STORAGE_ERROR)
+        try:
+            one, leader = self._logs.led(wish.topic, wish.partition, wish.leader_epoch)
+            with self._logs.failing(one):
+                # the first batch comes whole, so that a consumer gets on; where no room is left, none comes
+                data = leader.read(wish.offset, max_bytes) if max_bytes > 0 else b""
+                read = _Read(wish.partition, Code.NONE, leader.high_watermark, one.log.start_offset, data)
+        except RecordsError as error:
+            read.code = error.code
+        return read
+
+
+def _topic(version: int, reader: Reader) -> tuple[str, list[_Wish]]:
+    name = reader.string()
+    return tagged(reader, (name, reader.array(lambda: _wish(version, name, reader))))
+
+
+def _wish(version: int, name: str, reader: Reader) -> _Wish:
+    number = reader.i32()
+    leader_epoch = reader.i32() if version >= 9 else UNSAID
+    offset = reader.i64()
+    if version >= 12:
+        reader.i32()  # the epoch of its last record: asked by OffsetForLeaderEpoch here
+    if version >= 5:
+        reader.i64()
+    return tagged(reader, _Wish(name, number, leader_epoch, offset, reader.i32()))
+
+
+def _write_topic(version: int, name: str, reads: list[_Read], writer: Writer) -> None:
+    writer.string(name).array(reads, lambda one: _write_read(version, one, writer)).tags()
+
+
+def _write_read(version: int, one: _Read, writer: Writer) -> None:
+    # what transactions would hold back: nothing
+    writer.i32(one.partition).i16(one.code).i64(one.high_watermark).i64(one.high_watermark)
+    if version >= 5:
+        writer.i64(one.start_offset)
+    writer.array((), writer.i32)
+    if version >= 11:
+        writer.i32(UNSAID)  # no other replica is to be preferred
+    writer.data(one.data).tags()

@@ -1,0 +1,199 @@
+"""The leader's side of replication: what each follower asked for last, and what there is for it.
+
+A follower's questions come with its fetch sessions (`sessions.py`): a partition that it does not list again is asked
+for as before. Its question waits until there is something to answer; the next question of the same follower ends that
+wait. What a question says of the follower's log is believed by `records/replication.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from brokerstub.logs import Logs
+from brokerstub.records.epochs import NO_EPOCH
+from brokerstub.records.errors import RecordsError
+from brokerstub.records.replication import Fetch, Fetched, Leader
+from brokerstub.sessions import Sessions
+from controller.core.model import TopicIdPartition
+from controller.wire.bodies import FetchAnswer, FetchedRow, FetchRequest
+
+#: of all batches in one answer, and of those of one partition; the first batch of each may be larger
+ANSWER_MAX_BYTES: Final = 4 * 1024 * 1024
+PARTITION_MAX_BYTES: Final = 1024 * 1024
+WAIT_MAX_MS: Final = 5_000
+#: in one answer
+ROWS_MAX: Final = 10_000
+
+
+class _Feed:
+    """One session of one follower."""
+
+    def __init__(self, follower_id: int, session_id: int) -> None:
+        self.follower_id = follower_id
+        self.session_id = session_id
+        self.asked: dict[TopicIdPartition, Fetch] = {}
+        #: there may be something to answer
+        self.ready: dict[TopicIdPartition, None] = {}
+        #: the high watermark has risen since it was told
+        self.risen: dict[TopicIdPartition, None] = {}
+        self.woken = asyncio.Event()
+        self.turn = 0
+        self.is_waiting = False
+        self.heard_ms = 0
+
+
+class Feeds:
+    """All followers of one leader."""
+
+    def __init__(
+        self,
+        logs: Logs,
+        sessions: Sessions,
+        clock_ms: Callable[[], int],
+        on_outsider: Callable[[TopicIdPartition], None],
+    ) -> None:
+        """`on_outsider`: a follower that is not in the ISR has fetched."""
+        self._logs = logs
+        self._sessions = sessions
+        self._clock_ms = clock_ms
+        self._on_outsider = on_outsider
+        self._feeds: dict[int, _Feed] = {}
+        logs.on_append.append(self._before_append)
+        logs.on_end_moved.append(self._on_end_moved)
+        logs.on_high_watermark.append(self._on_high_watermark)
+
+    def begin(self) -> None:
+        """Sessions are over."""
+        feeds, self._feeds = self._feeds, {}
+        for feed in feeds.values():
+            feed.woken.set()
+
+    async def feed(
+        self, follower_id: int, follower_epoch: int, request: FetchRequest, answer: FetchAnswer
+    ) -> tuple[FetchAnswer, list[bytes]]:
+        """The answer of the session, with what there is for the follower: at once, or when there is something."""
+        feed = self._feeds.get(follower_id)
+        if feed is None or feed.session_id != answer.session:
+            if feed is not None:
+                feed.woken.set()
+            feed = self._feeds[follower_id] = _Feed(follower_id, answer.session)
+        self._note(feed, follower_epoch, request)
+        feed.turn += 1
+        turn = feed.turn
+        feed.woken.set()  # whoever waits for an earlier answer of this session
+        rows, batches = self._collect(feed)
+        if not rows and request.wait_ms > 0:
+            await self._wait(feed, min(request.wait_ms, WAIT_MAX_MS))
+            if feed.turn != turn or self._feeds.get(follower_id) is not feed:
+                return msgspec.structs.replace(answer, is_fed=True), []
+            rows, batches = self._collect(feed)
+        rows += self._news(feed, {(row.topic_id, row.partition) for row in rows})
+        return msgspec.structs.replace(answer, is_fed=True, records=rows), batches
+
+    def wake_all(self) -> None:
+        """Followers have something to say: who leads has changed."""
+        for feed in self._feeds.values():
+            feed.woken.set()
+
+    def _note(self, feed: _Feed, follower_epoch: int, request: FetchRequest) -> None:
+        feed.heard_ms = self._clock_ms()
+        for forgotten in request.forgotten:
+            for partition in forgotten.partitions:
+                feed.asked.pop((forgotten.topic_id, partition), None)
+        for topic in request.topics:
+            for row in topic.partitions:
+                key = topic.topic_id, row.partition
+                if row.offset < 0:  # of a broker that keeps no records
+                    feed.asked.pop(key, None)
+                    continue
+                feed.asked[key] = Fetch(
+                    feed.follower_id, follower_epoch, row.leader_epoch, row.offset, max(row.last_epoch, NO_EPOCH)
+                )
+                feed.ready[key] = None
+
+    async def _wait(self, feed: _Feed, wait_ms: int) -> None:
+        feed.woken.clear()
+        feed.is_waiting = True
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait_ms / 1_000):
+                    await feed.woken.wait()
+        finally:
+            feed.is_waiting = False
+
+    def _collect(self, feed: _Feed) -> tuple[list[FetchedRow], list[bytes]]:
+        rows: list[FetchedRow] = []
+        batches: list[bytes] = []
+        left = ANSWER_MAX_BYTES
+        for key in list(feed.ready):
+            if left <= 0 or len(rows) >= ROWS_MAX:
+                break
+            del feed.ready[key]
+            asked = feed.asked.get(key)
+            if asked is None:
+                continue
+            try:
+                fetched = self._logs.fetched(key, asked, min(left, PARTITION_MAX_BYTES))
+            except RecordsError:
+                continue  # the session says so, and a new leadership brings it up again
+            self._look_at(key, feed.follower_id)
+            if fetched.data or fetched.diverging is not None or fetched.is_out_of_range:
+                rows.append(_row_of(key, asked.leader_epoch, fetched))
+                batches.append(fetched.data)
+                left -= len(fetched.data)
+        return rows, batches
+
+    def _news(self, feed: _Feed, told: set[TopicIdPartition]) -> list[FetchedRow]:
+        """High watermarks alone."""
+        rows = []
+        for key in list(feed.risen)[:ROWS_MAX]:
+            del feed.risen[key]
+            one, asked = self._logs.get(key), feed.asked.get(key)
+            if key in told or asked is None or one is None or one.leader is None:
+                continue
+            if asked.leader_epoch == one.leader.leader_epoch:
+                log = one.log
+                rows.append(FetchedRow(*key, asked.leader_epoch, one.high_watermark, log.start_offset, log.end_offset))
+        return rows
+
+    def _look_at(self, key: TopicIdPartition, follower_id: int) -> None:
+        one = self._logs.get(key)
+        if one is not None and one.leader is not None and follower_id not in one.leader.isr:
+            self._on_outsider(key)
+
+    def _before_append(self, key: TopicIdPartition, leader: Leader) -> None:
+        now_ms = self._clock_ms()
+        for feed in self._feeds.values():
+            if key in feed.asked and self._sessions.is_counting(key, feed.follower_id):
+                leader.heard(feed.follower_id, now_ms if feed.is_waiting else feed.heard_ms)
+
+    def _on_end_moved(self, key: TopicIdPartition) -> None:
+        for feed in self._feeds.values():
+            if key in feed.asked:
+                feed.ready[key] = None
+                feed.woken.set()
+
+    def _on_high_watermark(self, key: TopicIdPartition) -> None:
+        for feed in self._feeds.values():
+            if key in feed.asked:
+                feed.risen[key] = None
+
+
+def _row_of(key: TopicIdPartition, leader_epoch: int, fetched: Fetched) -> FetchedRow:
+    parting = fetched.diverging
+    return FetchedRow(
+        *key,
+        leader_epoch,
+        fetched.high_watermark,
+        fetched.start_offset,
+        fetched.end_offset,
+        len(fetched.data),
+        -1 if parting is None else parting.leader_epoch,
+        -1 if parting is None else parting.offset,
+        fetched.is_out_of_range,
+    )

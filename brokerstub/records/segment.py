@@ -1,0 +1,176 @@
+"""One file of batches with its index. It keeps what it is given; what belongs into it is for the log to say."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+from crc32c import crc32c
+
+from brokerstub.records.batches import BATCH_MAX_BYTES, HEADER_BYTES, NO_TIMESTAMP, Bytes, Header, header_at
+from brokerstub.records.disks import Disk
+from brokerstub.records.errors import CorruptBatchError
+from brokerstub.records.index import Index, decode_index
+from brokerstub.records.state import State
+
+LOG: Final = ".log"
+_INDEX: Final = ".index"
+_TIME_INDEX: Final = ".timeindex"
+_SETTLED: Final = ".settled"
+_SNAPSHOT: Final = ".snapshot"
+#: all that is made anew from the segments
+MADE_ANEW: Final = (_SETTLED, _INDEX, _TIME_INDEX, _SNAPSHOT)
+#: read at a time where many batches are looked at
+CHUNK_BYTES: Final = 1 << 20
+
+#: of a header: base offset, length, and the last record's offset above the base
+_PLACE: Final = struct.Struct(">qi11xi")
+_BEFORE_LENGTH: Final = 12
+
+
+class _Mark(msgspec.Struct, frozen=True):
+    """Written last when a segment is settled: what it was then, with a checksum of both index files."""
+
+    next_offset: int
+    size: int
+    checksum: int
+
+
+class Segment:
+    """From its base offset to `next_offset`."""
+
+    def __init__(self, disk: Disk, folder: str, base_offset: int, interval_bytes: int) -> None:
+        self._disk = disk
+        self._interval_bytes = interval_bytes
+        self._stem = f"{folder}/{base_offset:020}"
+        self.base_offset = base_offset
+        self.next_offset = base_offset
+        self.size = 0
+        self.index = Index(base_offset, interval_bytes)
+        #: of its first batch, as Kafka counts `segment.ms`
+        self.first_timestamp = NO_TIMESTAMP
+        self.is_settled = False
+        #: where it begins; None: it is in the file
+        self.state: State | None = None
+
+    @property
+    def name(self) -> str:
+        """Of its files, but for their suffixes."""
+        return self._stem.rpartition("/")[2]
+
+    @property
+    def path(self) -> str:
+        return self._stem + LOG
+
+    @property
+    def snapshot_path(self) -> str:
+        return self._stem + _SNAPSHOT
+
+    def append(self, data: Bytes, headers: list[Header]) -> None:
+        """These batches, one behind the other."""
+        self._disk.append(self.path, data)
+        for header in headers:
+            self.take(header)
+
+    def take(self, header: Header) -> None:
+        """The file has this batch next."""
+        if self.size == 0:
+            self.first_timestamp = header.max_timestamp
+        self.index.add(header, self.size)
+        self.size += header.size
+        self.next_offset = header.next_offset
+
+    def restart(self) -> None:
+        """Nothing is known of what the file has; batches are taken from its start again."""
+        self.next_offset, self.size = self.base_offset, 0
+        self.index, self.first_timestamp = Index(self.base_offset, self._interval_bytes), NO_TIMESTAMP
+
+    def batches(self, position: int = 0, size: int | None = None) -> Iterator[tuple[int, Header, memoryview]]:
+        """Position, header and bytes of each batch from there on, as far as the segment goes, or this size. Raises at
+        what is no whole batch; what came before is whole but for checksums, which are not looked at."""
+        end = self.size if size is None else size
+        wanted = CHUNK_BYTES
+        while position < end:
+            chunk = memoryview(self._disk.read(self.path, position, min(wanted, end - position)))
+            is_last = position + len(chunk) == end or len(chunk) < wanted
+            at, wanted = 0, CHUNK_BYTES
+            while at < len(chunk):
+                rest = len(chunk) - at
+                needed = _BEFORE_LENGTH + _PLACE.unpack_from(chunk, at)[1] if rest >= HEADER_BYTES else HEADER_BYTES
+                if needed > rest and not is_last and needed <= BATCH_MAX_BYTES:
+                    wanted = max(CHUNK_BYTES, needed)
+                    break
+                header = header_at(chunk, at)
+                yield position + at, header, chunk[at : at + header.size]
+                at += header.size
+            if not chunk:
+                raise CorruptBatchError(f"{self.path} ends at byte {position}, before byte {end}")
+            position += at
+
+    def read(self, offset: int, max_bytes: int, below: int) -> bytes:
+        """Whole batches from the one with this offset on, none with an offset from `below` on; at most so many bytes,
+        but for the first one, which may be larger."""
+        position = self.index.position_before(offset)
+        wanted = max(max_bytes + self._interval_bytes, HEADER_BYTES)
+        while position < self.size:
+            data = self._disk.read(self.path, position, min(wanted, self.size - position))
+            at, start = 0, -1
+            while len(data) - at >= HEADER_BYTES:
+                base, length, delta = _PLACE.unpack_from(data, at)
+                size = _BEFORE_LENGTH + length
+                if not HEADER_BYTES <= size <= self.size - position - at:
+                    raise CorruptBatchError(f"{self.path}: a batch of {size} bytes at byte {position + at}")
+                if start < 0 and base + delta >= offset:
+                    start = at
+                    if base + delta >= below:
+                        return b""
+                    if size > min(max_bytes, len(data) - at):
+                        return self._disk.read(self.path, position + at, size)
+                elif start >= 0 and (base + delta >= below or at + size > min(len(data), start + max_bytes)):
+                    break
+                at += size
+            if start >= 0:
+                return data[start:at]
+            if at == 0:
+                break
+            position += at
+        raise CorruptBatchError(f"{self.path} has no batch with offset {offset}")
+
+    def settle(self) -> None:
+        """It is complete: recovery need not read it again."""
+        self._disk.sync(self.path)
+        entries, times = self.index.encode()
+        mark = _Mark(self.next_offset, self.size, crc32c(times, crc32c(entries)))
+        for suffix, data in ((_INDEX, entries), (_TIME_INDEX, times), (_SETTLED, msgspec.json.encode(mark))):
+            self._disk.replace(self._stem + suffix, data)
+        self.is_settled = True
+
+    def unsettle(self) -> None:
+        """It is about to be changed; the folder is to be synced before it is."""
+        self._disk.remove(self._stem + _SETTLED)
+        self.is_settled = False
+
+    def load(self, next_offset: int) -> bool:
+        """Whether it is settled, ending at this offset, and then also its index."""
+        try:
+            mark = msgspec.json.decode(self._whole(_SETTLED), type=_Mark)
+            entries, times, size = self._whole(_INDEX), self._whole(_TIME_INDEX), self._disk.size(self.path)
+        except (FileNotFoundError, msgspec.MsgspecError, RecursionError):
+            return False
+        if mark != _Mark(next_offset, size, crc32c(times, crc32c(entries))):
+            return False
+        self.index = decode_index(self.base_offset, (entries, times), self._interval_bytes)
+        self.next_offset, self.size, self.is_settled = next_offset, size, True
+        return True
+
+    def remove(self) -> None:
+        """The batches first: what is left without them is nothing."""
+        self._disk.remove(self.path)
+        for suffix in MADE_ANEW:
+            self._disk.remove(self._stem + suffix)
+
+    def _whole(self, suffix: str) -> bytes:
+        path = self._stem + suffix
+        return self._disk.read(path, 0, self._disk.size(path))

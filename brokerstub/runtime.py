@@ -1,0 +1,284 @@
+"""What one broker is made of, and its life: from its first session with ZooKeeper until it is cancelled.
+
+For each session: save it, register under it, run the controller's daemon and the broker on it. A lost session ends all
+of that and a new one starts it again; the process, its HTTP server and its replicas on disk go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+from random import Random, SystemRandom
+from typing import Final
+
+import msgspec
+import structlog
+
+from brokerstub.broker import Broker
+from brokerstub.clients.apis import ClientListeners
+from brokerstub.clients.producer_ids import ProducerIdBlocks
+from brokerstub.faults import NO_FAULTS, read_faults
+from brokerstub.identity import DataDirectory
+from brokerstub.meta_properties import (
+    broker_id_of,
+    check_cluster,
+    read_meta_properties,
+    write_meta_properties,
+)
+from brokerstub.registration import (
+    cluster_id,
+    ensure_feature,
+    generated_broker_id,
+    register,
+    registration_for,
+)
+from brokerstub.server import BrokerServer, serve
+from brokerstub.shutdown import Seat, hand_over
+from brokerstub.zookeeper import RegistrationLostError, Sessions, end_when_unregistered
+from controller.base.clock import wall_ms
+from controller.base.config import LIMITS, BrokerConfig, ConfigError
+from controller.base.tasks import run_apart
+from controller.seat.claim import Claim, KnownEpochs, release
+from controller.seat.guard import TermGuard
+from controller.security.secrets import NO_SECRETS, Secrets
+from controller.security.tls import client_context_for
+from controller.statelog.journal import Journal
+from controller.statelog.metrics import Meters
+from controller.tell.dialects.http import HttpDialect
+from controller.tell.outbox import Outboxes
+from controller.term.daemon import Daemon
+from controller.term.handle import Door
+from controller.term.parts import OnAnswer, TermParts, close_at_end
+from controller.term.term import first_cause
+from controller.wire import bodies
+from controller.wire.client import HttpClient
+from controller.wire.signing import Signer
+from controller.zookeeper.client import ZooKeeperClient
+from controller.zookeeper.layout import ensure_cluster_id, ensure_paths
+from controller.zookeeper.port import SessionLostError, ZooKeeperError
+
+SEAT_TIMEOUT_MS: Final = 2_000
+
+log = structlog.get_logger()
+
+
+class Runtime:
+    """`live` once, until it is cancelled; `hand_over` before that."""
+
+    def __init__(self, config: BrokerConfig, directory: DataDirectory, secrets: Secrets = NO_SECRETS) -> None:
+        self._secrets = secrets
+        self._signer = Signer(secrets.rpc_secrets)
+        self._faults = NO_FAULTS if config.klamm_faults_file is None else read_faults(Path(config.klamm_faults_file))
+        self._log_directories = [
+            path for index, path in enumerate(config.log_directories) if index not in self._faults.broken_dirs
+        ]
+        self._metas = read_meta_properties(self._log_directories)
+        broker_id = broker_id_of(self._metas, config.broker_id)
+        if broker_id is None and not config.broker_id_generation_enable:
+            raise ConfigError("property broker.id: give one, since broker.id.generation.enable is false")
+        self.config = msgspec.structs.replace(config, broker_id=-1 if broker_id is None else broker_id)
+        self._entropy = Random(SystemRandom().getrandbits(128))
+        self._journal = Journal(directory.path / "state-change.log")
+        self._meters = Meters()
+        self._door = Door(self._journal, self._meters)
+        self._sessions = Sessions(config, directory, secrets.zookeeper_auth)
+        self._http: HttpClient | None = None
+        self._broker: Broker | None = None
+        self._epochs = KnownEpochs(lambda: 0 if self._broker is None else self._broker.controller_epoch)
+
+    async def live(self) -> None:
+        """From the first session on, until cancelled."""
+        try:
+            zk, cluster = await self._begin()
+            self._http = HttpClient(routes=self.config.routes, tls=client_context_for(self.config))
+            self._broker = broker = Broker(
+                self.config,
+                cluster,
+                self._http,
+                clock_ms=_monotonic_ms,
+                wall_clock_ms=wall_ms,
+                entropy=self._entropy,
+                faults=self._faults,
+                signer=self._signer,
+            )
+            server = BrokerServer(broker, self._journal.accept, wall_ms)
+            runner = await serve(self.config, server, self._door, self._secrets, self._signer)
+            clients = None
+            if broker.logs is not None:
+                is_guarded = bool(self._secrets.api_tokens)
+                clients = ClientListeners(self.config, broker, broker.logs, self._door, is_guarded=is_guarded)
+            try:
+                if clients is not None:
+                    await clients.start(ProducerIdBlocks(broker, self._http, self._signer))
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(broker.run())
+                    group.create_task(self._live_on(zk, cluster, broker))
+            finally:
+                if clients is not None:
+                    await clients.close()
+                await runner.cleanup()
+                broker.close()
+                await self._http.close()
+        finally:
+            await self._sessions.close()  # our registration goes at once
+            await self._journal.close()
+
+    async def hand_over(self) -> None:
+        """Before the end: leaderships move to others, and a term says that it ends by our own will."""
+        await self._shut_down_controlled()
+        try:
+            async with asyncio.timeout(SEAT_TIMEOUT_MS / 1_000):
+                await self._door.resign("shut down")
+        except TimeoutError:
+            log.warning("term.unrecorded")  # its successor will say what it knows
+
+    async def _shut_down_controlled(self) -> None:
+        """If there is anything to hand over."""
+        broker, http = self._broker, self._http
+        if not self.config.controlled_shutdown_enable or broker is None or broker.broker_epoch is None or http is None:
+            return
+        metadata = broker.metadata
+
+        def controller_now() -> Seat | None:
+            """Ourselves, too: we know before anybody tells us."""
+            holder_id = metadata.own_broker_id if self._door.is_active else metadata.controller_id
+            address = metadata.address_of(holder_id)
+            incarnation = broker.incarnation if self._door.is_active else metadata.incarnation(holder_id)
+            return None if address is None else Seat(incarnation, metadata.controller_epoch, address)
+
+        await hand_over(http, broker.incarnation, self.config, controller_now, self._signer)
+
+    async def _begin(self) -> tuple[ZooKeeperClient, str]:
+        """The first session, and the cluster that it has joined. ZooKeeper out of reach is an error; a session that is
+        lost on the way is not."""
+        open_session = self._sessions.first
+        while True:
+            try:
+                zk = await open_session()
+                return zk, await self._join(zk)
+            except SessionLostError as error:
+                log.warning("session.ended", reason=str(error))
+                open_session = self._sessions.next
+
+    async def _join(self, zk: ZooKeeperClient) -> str:
+        """Everything that a cluster has before its first broker registers, and who we are in it; the cluster's id."""
+        await ensure_paths(zk)
+        await ensure_feature(zk)
+        cluster = await cluster_id(zk, self._entropy)
+        check_cluster(self._metas, cluster)
+        if self.config.broker_id < 0:
+            broker_id = await generated_broker_id(zk, self.config.reserved_broker_max_id)
+            self.config = msgspec.structs.replace(self.config, broker_id=broker_id)
+            log.info("broker_id.generated", broker_id=broker_id)
+        write_meta_properties(self._log_directories, self.config.broker_id, cluster)
+        return cluster
+
+    async def _live_on(self, zk: ZooKeeperClient, cluster: str, broker: Broker) -> None:
+        """Session after session."""
+        while True:
+            try:
+                await self._live_registered(zk, cluster, broker)
+            except SessionLostError as error:
+                log.warning("session.ended", reason=str(error))
+                zk = await self._sessions.next()
+            except RegistrationLostError as error:
+                log.warning("registration.ended", reason=str(error))
+            except asyncio.CancelledError:
+                await _give_up_seat(zk)
+                raise
+
+    async def _live_registered(self, zk: ZooKeeperClient, cluster: str, broker: Broker) -> None:
+        """Register, then race for the seat as long as the registration stands."""
+        broker_id = self.config.broker_id
+        broker_epoch = await register(
+            zk,
+            broker_id,
+            lambda: registration_for(self.config, wall_ms()),
+            earlier_session_ids=self._sessions.own_ids,
+        )
+        await ensure_cluster_id(zk, cluster)  # it went with its parents, perhaps
+        await ensure_feature(zk)
+        zk.measure(lambda took_s: self._meters.zookeeper_answers.add(took_s * 1_000))
+        broker.begin(broker_epoch, zk)
+        parts = TermParts(
+            cluster_id=cluster,
+            open_outboxes=self._open_outboxes,
+            journal=self._journal,
+            limits=LIMITS,
+            wall_ms=wall_ms,
+            entropy=self._entropy,
+            meters=self._meters,
+            seat_changes=self._door.seat_changes,
+            epochs=self._epochs,
+            is_ours=lambda broker: (
+                bodies.address_of(broker.endpoints, self.config.inter_broker_listener_name) is not None
+            ),
+            yields_to_strangers=True,
+            unclean_default=self.config.unclean_leader_election_enable,
+            delete_enabled=self.config.delete_topic_enable,
+            imbalance_percentage=self.config.leader_imbalance_per_broker_percentage,
+            balance_interval_s=(
+                self.config.leader_imbalance_check_interval_seconds
+                if self.config.auto_leader_rebalance_enable
+                else None
+            ),
+        )
+        daemon = Daemon(zk, broker_id, parts)
+
+        async def act() -> None:
+            async with asyncio.TaskGroup() as group:
+                self._door.open_to(daemon)
+                group.create_task(daemon.run())
+                group.create_task(end_when_unregistered(zk, broker_id))
+
+        end: BaseException | None = None
+        try:
+            await run_apart(act())
+        except* (SessionLostError, RegistrationLostError) as lost:
+            end = first_cause(lost)  # raised below: from in here, Python 3.11.2 would wrap it into a group once more
+        finally:
+            self._door.open_to(None)
+        if end is not None:
+            raise end
+
+    def _open_outboxes(
+        self,
+        claim: Claim,
+        guard: TermGuard,
+        group: asyncio.TaskGroup,
+        on_fenced: Callable[[str], None],
+        on_answer: OnAnswer,
+    ) -> Outboxes:
+        client = HttpClient(guard.check, routes=self.config.routes, tls=client_context_for(self.config))
+        group.create_task(close_at_end(client.close))
+        return Outboxes(
+            group,
+            HttpDialect(
+                client,
+                self.config.inter_broker_listener_name,
+                signer=self._signer,
+                own_epoch=None if self._broker is None else self._broker.broker_epoch,
+            ),
+            claim.broker_id,
+            claim.controller_epoch,
+            on_answer=on_answer,
+            on_fenced=lambda: on_fenced("a broker obeys a later controller"),
+            on_epoch=self._epochs.note,
+            entropy=self._entropy,
+        )
+
+
+async def _give_up_seat(zk: ZooKeeperClient) -> None:
+    """Before the session ends: whoever takes it then still finds us registered, and sees us go."""
+    try:
+        async with asyncio.timeout(SEAT_TIMEOUT_MS / 1_000):
+            if await release(zk):
+                log.info("seat.released")
+    except (ZooKeeperError, TimeoutError) as error:
+        log.warning("seat.kept", reason=str(error) or "no answer")  # it goes with the session
+
+
+def _monotonic_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

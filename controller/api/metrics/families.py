@@ -1,0 +1,261 @@
+"""Gauges, computed at each scrape from what this process was told and believes: Kafka's names first, then ours.
+
+Names and meanings are Kafka's (as jmx_exporter spells them) and kafka_exporter's, so that existing dashboards work
+unchanged. What the controller measures is 0 on a standby, as in Kafka; kafka_exporter's family is exposed by the active
+controller alone, so that a sum over all brokers counts nothing twice. Pure: reads only what costs no walk over
+partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from controller.api.bodies import controller_body
+from controller.api.counts import GONE, Summary, is_preferred, is_under_replicated
+from controller.api.listing import Piece
+from controller.api.ports import ClusterView, ControllerDoor
+from controller.base.timings import Timings
+from controller.core.belief.cluster import Cluster
+from controller.statelog.metrics import TIMERS, Meters
+from controller.wire.bodies import address_of
+
+Labels = tuple[tuple[str, str], ...]
+
+#: kafka_exporter's, by name: one for each topic, the others for each partition
+PARTITION_GAUGES: Final[Mapping[str, str]] = {
+    "kafka_topic_partitions": "Partitions of a topic",
+    "kafka_topic_partition_leader": "Who leads; -1: nobody",
+    "kafka_topic_partition_leader_is_preferred": "1: led by its first replica",
+    "kafka_topic_partition_replicas": "Replicas",
+    "kafka_topic_partition_in_sync_replica": "Replicas in sync",
+    "kafka_topic_partition_under_replicated_partition": "1: fewer are in sync than assigned",
+}
+_OF_EACH: Final = tuple(PARTITION_GAUGES)[1:]
+
+_CONTROLLER: Final = "kafka_controller_kafkacontroller_"
+_CHANNELS: Final = "kafka_controller_controllerchannelmanager_"
+_REPLICAS: Final = "kafka_server_replicamanager_"
+
+
+class Deleting(msgspec.Struct):
+    """Deletions in numbers; ineligible is what waits for something else first."""
+
+    topics: int = 0
+    topics_ineligible: int = 0
+    replicas: int = 0
+    replicas_ineligible: int = 0
+
+
+class MinIsr(msgspec.Struct):
+    """Partitions that are led, with fewer in sync than min.insync.replicas, and with just as many."""
+
+    under: int = 0
+    at: int = 0
+
+
+def kafka_families(
+    view: ClusterView, door: ControllerDoor, summary: Summary, deleting: Deleting, min_isr: MinIsr
+) -> Iterator[Metric]:
+    """What Kafka's controller and broker measure."""
+    active = door.cluster if door.is_active else None
+    told = summary.counts
+    numbers: Mapping[str, tuple[int, str]] = {
+        "activecontrollercount": (1, "1 on the active controller"),
+        "offlinepartitionscount": (told.offline, "Partitions without a live leader"),
+        "preferredreplicaimbalancecount": (summary.imbalanced, "Partitions not led by their first replica"),
+        "controllerstate": (door.meters.controller_state, "Kafka's number of what is being handled; 0 is idle"),
+        "globaltopiccount": (summary.topics, "Topics"),
+        "globalpartitioncount": (told.partitions, "Partitions"),
+        "topicstodeletecount": (deleting.topics, "Topics being deleted"),
+        "topicsineligibletodeletecount": (deleting.topics_ineligible, "Deletions that wait for something"),
+        "replicastodeletecount": (deleting.replicas, "Replicas of topics being deleted that are not deleted yet"),
+        "replicasineligibletodeletecount": (deleting.replicas_ineligible, "Replicas that cannot be deleted now"),
+        "activebrokercount": (0 if active is None else len(active.brokers), "Brokers that are registered"),
+        "fencedbrokercount": (0 if active is None else len(active.gone), "Brokers known that are gone"),
+    }
+    for name, (value, text) in numbers.items():
+        yield _gauge(_CONTROLLER + name, text, 0 if active is None else value)
+    holder_id = controller_body(view, door).broker_id
+    yield _gauge("kafka_server_metadataloader_currentcontrollerid", "Who holds the seat; -1: nobody", holder_id)
+    yield _gauge("kafka_controller_controllereventmanager_eventqueuesize", "What waits for the loop", door.inbox_depth)
+    own_id = view.own_broker_id
+    yield _gauge(_REPLICAS + "leadercount", "Partitions led by this broker", summary.leaders[own_id])
+    yield _gauge(_REPLICAS + "partitioncount", "Replicas on this broker", summary.replicas[own_id])
+    yield _gauge(
+        _REPLICAS + "underreplicatedpartitions", "Under-replicated, led by this broker", summary.lagging[own_id]
+    )
+    text = "Led, with fewer in sync than min.insync.replicas"
+    yield _gauge(_REPLICAS + "underminisrpartitioncount", text, min_isr.under)
+    yield _gauge(_REPLICAS + "atminisrpartitioncount", "Led, with just min.insync.replicas in sync", min_isr.at)
+    yield from _timer_families(door.meters)
+    yield from _outbox_families(door)
+
+
+def _timer_families(meters: Meters) -> Iterator[Metric]:
+    for number, what in TIMERS.items():
+        name = f"kafka_controller_controllerstats_{what}rateandtimems"
+        yield timing_family(name, "Handling such events, in milliseconds", {(): meters.handled[number]})
+    queued = "kafka_controller_controllereventmanager_eventqueuetimems"
+    yield timing_family(queued, "How long the oldest of each turn had waited for it", {(): meters.queued})
+    latency = "kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms"
+    yield timing_family(latency, "From a request to ZooKeeper's answer", {(): meters.zookeeper_answers})
+    moves = CounterMetricFamily(
+        "klamm_state_moves", "Moves of partitions and replicas in the two state machines", labels=["source", "target"]
+    )
+    for (source, target), count in sorted(meters.moves.items(), key=lambda one: [side.value for side in one[0]]):
+        moves.add_metric([source.value, target.value], count)
+    yield moves
+
+
+def timing_family(name: str, text: str, timings: Mapping[Labels, Timings]) -> Metric:
+    """As jmx_exporter's usual rules make it of Kafka's timers: quantiles of late, and how many there were at all."""
+    family = Metric(name, text, "summary")
+    for labels, one in timings.items():
+        for quantile, value in one.quantiles().items():
+            family.add_sample(name, {**dict(labels), "quantile": f"{quantile:g}"}, value)
+        family.add_sample(f"{name}_count", dict(labels), one.count)
+    return family
+
+
+def _outbox_families(door: ControllerDoor) -> Iterator[Metric]:
+    size = GaugeMetricFamily(_CHANNELS + "queuesize", "States owed to a broker", labels=["broker_id"])
+    age = GaugeMetricFamily(
+        "klamm_outbox_age_seconds",
+        "For how long the first of the states owed to a broker has waited",
+        labels=["broker_id"],
+    )
+    owed = door.outboxes()
+    for broker_id, status in sorted(owed.items()):
+        size.add_metric([str(broker_id)], status.depth)
+        age.add_metric([str(broker_id)], status.age_ms / 1_000)
+    total = sum(status.depth for status in owed.values())
+    yield _gauge(_CHANNELS + "totalqueuesize", "States owed to all brokers", total)
+    yield from (size, age)
+    waits: Mapping[Labels, Timings] = {
+        (("broker_id", str(broker_id)),): status.waits for broker_id, status in sorted(owed.items())
+    }
+    yield timing_family(_CHANNELS + "requestrateandqueuetimems", "Until a request to a broker left", waits)
+
+
+def klamm_families(view: ClusterView, door: ControllerDoor, summary: Summary) -> Iterator[Metric]:
+    """What only we measure."""
+    cluster = door.cluster if door.is_active else None
+    believed = {} if cluster is None else _believed(cluster)
+    told = summary.counts
+    health = {
+        "klamm_controller_epoch": (view.controller_epoch, "Of the controller that told this broker last"),
+        "klamm_controller_is_kafka": (
+            int(view.is_led_by_kafka),
+            "1 while one of Kafka's own brokers is the controller",
+        ),
+        "klamm_registered": (int(door.is_registered), "1 while this process stands in the cluster"),
+        "klamm_under_replicated_partitions": (told.under_replicated, "In the whole cluster, as told to this broker"),
+        "klamm_parked_subjects": (believed.get("parked", 0), "Topics and brokers left out after a bug"),
+        "klamm_refused_subjects": (
+            believed.get("refused", 0),
+            "Topics, brokers and nodes that ZooKeeper refuses writes for",
+        ),
+        "klamm_unreadable_znodes": (
+            believed.get("unreadable", 0) + len(door.unread),
+            "Znodes that make no sense, or may not be read",
+        ),
+        "klamm_topics_without_id": (believed.get("searched", 0), "Topics of whose id brokers are asked"),
+        "klamm_reassigning_partitions": (believed.get("reassigning", 0), "Partitions being reassigned"),
+        "klamm_draining_brokers": (believed.get("draining", 0), "Brokers being drained, or drained"),
+        "klamm_inbox_depth": (door.inbox_depth, "Dirty paths, facts and requests that wait for the loop"),
+    }
+    for name, (value, text) in health.items():
+        yield _gauge(name, text, value)
+    refused = GaugeMetricFamily(
+        "klamm_refused_partitions", "Partitions of which a broker refuses what it is told", labels=["broker_id"]
+    )
+    for broker_id in sorted(cluster.brokers) if cluster is not None else ():
+        refused.add_metric([str(broker_id)], cluster.duties.refused_by(broker_id) if cluster is not None else 0)
+    yield refused
+    disputed = GaugeMetricFamily(
+        "klamm_disputed_topic_id",
+        "1 for each topic of whose id there is a dispute: nobody is told of it",
+        labels=["topic"],
+    )
+    for name in sorted(cluster.duties.ids.disputes) if cluster is not None else ():
+        disputed.add_metric([name], 1)
+    yield disputed
+    yield CounterMetricFamily(
+        "klamm_log_lines_lost", "Lines of the state-change log that could not be written", door.lines_lost
+    )
+    phases = GaugeMetricFamily(
+        "klamm_failover_phase_seconds",
+        "The last failover: from seeing the seat vacant to the end of each phase",
+        labels=["phase"],
+    )
+    terms = door.history() if cluster is not None else ()
+    for phase, at_ms in (terms[-1].phases if terms else {}).items():
+        phases.add_metric([phase], at_ms / 1_000)
+    yield phases
+
+
+def _believed(cluster: Cluster) -> dict[str, int]:
+    return {
+        "parked": len(cluster.parked),
+        "refused": len({one.subject for one in cluster.refused.values()}),
+        "unreadable": len(cluster.unreadable),
+        "searched": len(cluster.duties.ids.open),
+        "reassigning": len(cluster.reassigning),
+        "draining": len(cluster.duties.drains),
+    }
+
+
+def broker_families(view: ClusterView) -> Iterator[Metric]:
+    """Of kafka_exporter's family what concerns brokers."""
+    live = [broker for broker in view.brokers if broker.state != GONE]
+    yield _gauge("kafka_brokers", "Brokers that are live", len(live))
+    info = GaugeMetricFamily("kafka_broker_info", "1 for each live broker", labels=["id", "address"])
+    for broker in live:
+        info.add_metric([str(broker.id), address_of(broker.endpoints) or ""], 1)
+    yield info
+
+
+class PartitionSeries:
+    """Of kafka_exporter's family what concerns partitions: a series for each, filled piece by piece. These are the
+    bytes of both of Prometheus' formats, which gauges have in common: made here, they cost a tenth."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, list[bytes]] = {name: [] for name in PARTITION_GAUGES}
+
+    def add(self, piece: Piece) -> None:
+        topic = _escaped(piece.topic.topic)
+        lines: dict[str, list[str]] = {name: [] for name in PARTITION_GAUGES}
+        if piece.is_last:
+            count = len(piece.topic.partitions)
+            lines["kafka_topic_partitions"].append(f'kafka_topic_partitions{{topic="{topic}"}} {count}.0\n')
+        for row in piece.rows:
+            values = (
+                row.leader,
+                int(is_preferred(row)),
+                len(row.replicas),
+                len(row.isr),
+                int(is_under_replicated(row)),
+            )
+            for name, value in zip(_OF_EACH, values, strict=True):
+                lines[name].append(f'{name}{{partition="{row.partition}",topic="{topic}"}} {value}.0\n')
+        for name, some in lines.items():
+            self._lines[name].append("".join(some).encode())
+
+    def whole(self) -> bytes:
+        pieces: list[bytes] = []
+        for name, text in PARTITION_GAUGES.items():
+            pieces += [f"# HELP {name} {text}\n# TYPE {name} gauge\n".encode(), *self._lines[name]]
+        return b"".join(pieces)
+
+
+def _escaped(value: str) -> str:
+    """As both formats write the value of a label."""
+    return value.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, value)

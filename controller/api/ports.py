@@ -1,0 +1,170 @@
+"""What the API needs from the process it runs in: what the broker was told, and a way to ask the active controller.
+
+The broker stub implements `ClusterView` from its metadata cache; the daemon implements `ControllerDoor`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from controller.base.bell import Bell
+from controller.core.belief.cluster import Cluster
+from controller.core.events import Event
+from controller.core.model import Broker
+from controller.core.project.lines import Line
+from controller.loop.inbox import BusyError, NotControllerError, Reply
+from controller.statelog.metrics import Meters
+from controller.statelog.recent_lines import RecentLines
+from controller.tell.outbox import OutboxStatus
+from controller.wire.bodies import BrokerEntry, PartitionRow
+
+__all__ = ["BusyError", "ClusterView", "ControllerDoor", "NotControllerError", "Reply", "TermView", "TopicView"]
+
+
+class TopicView(msgspec.Struct, frozen=True):
+    """One topic as told."""
+
+    topic: str
+    topic_id: str
+    partitions: Sequence[PartitionRow]
+
+
+class ClusterView(Protocol):
+    """The cluster as this broker was told of it. Reading it never waits."""
+
+    @property
+    def cluster_id(self) -> str: ...
+    @property
+    def own_broker_id(self) -> int: ...
+    @property
+    def controller_id(self) -> int:
+        """Who sent the newest metadata; -1 before the first."""
+
+    @property
+    def controller_epoch(self) -> int: ...
+    @property
+    def metadata_version(self) -> int:
+        """Rises with every change to anything below, brokers included: what was counted once need not be again."""
+
+    @property
+    def is_told(self) -> bool:
+        """Whether this process knows what it has to, to be asked."""
+
+    @property
+    def is_led_by_kafka(self) -> bool:
+        """Whether one of Kafka's own brokers is the controller, and none of ours: what is shown is what ZooKeeper says
+        then, and nothing can be asked of it here."""
+
+    @property
+    def brokers(self) -> Sequence[BrokerEntry]:
+        """By id; those that are gone stay listed."""
+
+    @property
+    def topic_names(self) -> Sequence[str]:
+        """Sorted."""
+
+    def topic(self, name: str) -> TopicView | None: ...
+    def topics(self) -> Iterator[TopicView]:
+        """All topics in order of their names, decoded one at a time."""
+
+
+class TermView(Protocol):
+    """One term of any controller, as recorded; of one that is not over `to_ms` and `why` are None."""
+
+    @property
+    def controller_epoch(self) -> int: ...
+    @property
+    def broker_id(self) -> int: ...
+    @property
+    def from_ms(self) -> int: ...
+    @property
+    def to_ms(self) -> int | None: ...
+    @property
+    def why(self) -> str | None: ...
+    @property
+    def phases(self) -> Mapping[str, float]:
+        """When each phase of the failover was over, in milliseconds."""
+
+
+class ControllerDoor(Protocol):
+    """The way in to the controller of this process."""
+
+    @property
+    def is_active(self) -> bool: ...
+    @property
+    def controller_epoch(self) -> int | None:
+        """Of the term held now; None on a standby."""
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether this process is registered and its session connected."""
+
+    @property
+    def phase(self) -> str:
+        """standby, loading or active."""
+
+    @property
+    def since_ms(self) -> int | None:
+        """When the term began (wall clock); None on a standby."""
+
+    @property
+    def seat(self) -> tuple[int, int] | None:
+        """Broker id and ephemeral owner of `/controller` as last read; None when it is vacant."""
+
+    @property
+    def seat_trouble(self) -> str | None:
+        """Why no controller can be elected before somebody mends it, and how; None when one can be."""
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """What the term held now believes: to be read between two awaits, never changed. None on a standby."""
+
+    @property
+    def strangers(self) -> Mapping[int, Broker]:
+        """Registered brokers that this controller cannot speak to: listed, and assigned nothing."""
+
+    @property
+    def unread(self) -> Mapping[str, str]:
+        """Znodes left out because they may not be read or make no sense, by path, and why; topics and states are in
+        belief. Empty on a standby."""
+
+    def lines_about(self, topic: str, partition: int) -> Sequence[Line]:
+        """The log's lines about a partition that this term remembers, the oldest first."""
+
+    @property
+    def recent_lines(self) -> RecentLines | None:
+        """The same lines of all partitions and of everything else, as a stream, from the claim on; None on a
+        standby."""
+
+    @property
+    def seat_changes(self) -> Bell:
+        """Rung whenever `seat` or `recent_lines` may have changed."""
+
+    def history(self) -> Sequence[TermView]:
+        """The terms that are known, the oldest first; empty on a standby."""
+
+    @property
+    def meters(self) -> Meters:
+        """What this process has counted."""
+
+    @property
+    def lines_lost(self) -> int:
+        """Lines of the state-change log that this process could not write."""
+
+    @property
+    def lines_lost_lately(self) -> int:
+        """So many of them in the last minutes; 0 when none was lost for a while."""
+
+    @property
+    def inbox_depth(self) -> int:
+        """What waits for the loop; 0 on a standby."""
+
+    def outboxes(self) -> Mapping[int, OutboxStatus]:
+        """What brokers are owed, by broker id; empty on a standby."""
+
+    async def ask(self, request: Event) -> Reply:
+        """Put a request before the active controller and wait for its outcome. Raises NotControllerError when this
+        process is not it (or ceases to be), BusyError when the queue is full or the session suspended."""

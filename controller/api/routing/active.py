@@ -1,0 +1,214 @@
+"""The way to the active controller: in this process, or in another one by a redirect or one hop on the caller's behalf.
+
+Everything that only the active controller can say or do goes through here; it decides nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Collection, MutableMapping, Sequence
+from typing import Protocol
+
+import structlog
+from aiohttp import web
+from structlog.contextvars import bind_contextvars, bound_contextvars, get_contextvars
+
+from controller.api.bodies import listener_asked, read_body
+from controller.api.middleware.audit import REQUEST_ID
+from controller.api.ports import (
+    ClusterView,
+    ControllerDoor,
+    NotControllerError,
+    Reply,
+    TermView,
+)
+from controller.api.problems import ProblemError, moved_to, refusal_for, unavailable, unknown_outcome
+from controller.api.routing.forwarding import Forwarding, is_api_answer, passed_on
+from controller.base.config import Limits
+from controller.core.belief.cluster import Cluster
+from controller.core.codes import Code
+from controller.core.events import Event
+from controller.core.project.lines import Line
+from controller.wire.bodies import (
+    CONTROLLER_EPOCH,
+    EVENT_ID,
+    FORWARD,
+    BrokerEntry,
+    address_of,
+)
+from controller.wire.client import HttpClient, NoAnswerError, UnreachableError
+from controller.wire.signing import Incarnation
+
+log = structlog.get_logger()
+
+
+class Peers(Protocol):
+    """The processes that may hold the seat beside this one, where they are no brokers."""
+
+    async def learn(self) -> None:
+        """Look who holds it now."""
+
+    def entries(self) -> Sequence[BrokerEntry]:
+        """What was learnt."""
+
+    @property
+    def is_led_by_kafka(self) -> bool:
+        """Whether it was learnt that one of Kafka's own brokers does."""
+
+    async def look(self) -> None:
+        """Look at the cluster of that broker's, so that the view shows it."""
+
+
+#: gets the request and its whole body; may raise NotControllerError
+LedHandler = Callable[[web.Request, bytes], Awaitable[web.Response]]
+
+
+class ActiveController:
+    """Who holds `/controller` now, by address. It never forwards what was forwarded."""
+
+    def __init__(
+        self,
+        view: ClusterView,
+        door: ControllerDoor,
+        limits: Limits,
+        forwarding: Forwarding,
+        peers: Peers | None = None,
+    ) -> None:
+        self._view = view
+        self._door = door
+        self._limits = limits
+        self._forwarding = forwarding
+        self._peers = peers
+
+    def route(self, method: str, path: str, handler: LedHandler) -> web.RouteDef:
+        """A path that the active controller serves: on a standby the request is sent there."""
+
+        async def handle(request: web.Request) -> web.Response:
+            raw = await read_body(request, self._limits.api_body_max_bytes)
+            started = time.perf_counter()
+            with bound_contextvars(event_id=None):  # `ask` knows it: a connection's requests share one context
+                try:
+                    response = await handler(request, raw)
+                    self._name(request, response.status, response.headers, started)
+                except NotControllerError:
+                    return await self.pass_on(request, raw)
+                except ProblemError as error:
+                    self._name(request, error.status, error.headers, started)
+                    raise
+            return response
+
+        return web.route(method, path, handle)
+
+    def _name(self, request: web.Request, status: int, headers: MutableMapping[str, str], started: float) -> None:
+        """In the answer's headers: the term, and the id that the request's znode writes, RPCs and lines carry, which
+        the process's log has too. What was never put before the loop has no event."""
+        if (controller_epoch := self._door.controller_epoch) is not None:
+            headers[CONTROLLER_EPOCH] = str(controller_epoch)
+        event_id = get_contextvars()["event_id"]
+        if event_id is not None:
+            headers[EVENT_ID] = event_id
+            took_ms = round((time.perf_counter() - started) * 1_000, 1)
+            log.info(
+                "request.answered",
+                request_id=request[REQUEST_ID],
+                method=request.method,
+                path=request.path,
+                status=status,
+                took_ms=took_ms,
+            )
+
+    @property
+    def cluster(self) -> Cluster:
+        """What the controller of this process believes, to be read only. Raises NotControllerError on a standby."""
+        cluster = self._door.cluster
+        if cluster is None or not self._door.is_active:
+            raise NotControllerError
+        return cluster
+
+    def history(self) -> Sequence[TermView]:
+        """The terms as the controller of this process knows them. Raises NotControllerError on a standby."""
+        if not self._door.is_active:
+            raise NotControllerError
+        return self._door.history()
+
+    def lines_about(self, topic: str, partition: int) -> Sequence[Line]:
+        return self._door.lines_about(topic, partition)
+
+    async def ask(self, event: Event, see: str, *, accept: Collection[Code] = (Code.NONE,)) -> Reply:
+        """The reply to what was done; a refusal is raised. `see` is the path that tells when nobody knows."""
+        reply = await self._door.ask(event)
+        if reply.event_id:
+            bind_contextvars(event_id=reply.event_id)
+        if reply.is_unknown:
+            raise unknown_outcome(f"what became of it is not known; GET {see} says it")
+        if reply.code not in accept:
+            raise refusal_for(reply.code, reply.detail)
+        return reply
+
+    def passing_on(self, request: web.Request, body: bytes) -> tuple[str, dict[str, str]]:
+        """Where the process that holds the seat is to be asked the same on the caller's behalf, and with which headers.
+        Raises the redirect, by the kind of listener that the caller came by, unless that was asked for; and when
+        nobody else holds the seat now."""
+        asked = request.headers.get(FORWARD)  # a peer that nobody lists is nobody to be sent to
+        is_forwarded = asked == "1" or (asked is None and self._peers is not None)
+        listener = self._forwarding.listener if is_forwarded else listener_asked(request, self._view)
+        holder, address = self._holder(listener)
+        location = f"{address}{request.rel_url.raw_path_qs}"
+        if not is_forwarded:
+            raise moved_to(location)
+        receiver = Incarnation(holder.id, holder.epoch)
+        return location, self._forwarding.headers_for(request, location, body, receiver, self._view.controller_epoch)
+
+    def passing_to(self, request: web.Request, path: str) -> tuple[str, dict[str, str]]:
+        """Where the process that holds the seat is asked something else by us, with the caller's right. Raises
+        ProblemError as `passing_on`."""
+        holder, address = self._holder(self._forwarding.listener)
+        url, receiver = f"{address}{path}", Incarnation(holder.id, holder.epoch)
+        return url, self._forwarding.headers_for(request, url, b"", receiver, self._view.controller_epoch, "GET")
+
+    def _holder(self, listener: str) -> tuple[BrokerEntry, str]:
+        """Whose process holds the seat, and where that listens, if it is another one."""
+        seat = self._door.seat
+        if seat is not None and seat[0] != self._view.own_broker_id:
+            known = self._view.brokers if self._peers is None else self._peers.entries()
+            found = next((broker for broker in known if broker.id == seat[0]), None)
+            address = None if found is None else address_of(found.endpoints, listener)
+            if found is not None and address is not None:
+                return found, address
+            if self._peers is not None:
+                detail = f"broker {seat[0]} is the controller, and none of ours: see `klamm takeover`"
+                raise unavailable(Code.NOT_CONTROLLER.name, detail)
+        if (trouble := self._door.seat_trouble) is not None:
+            raise unavailable(Code.NOT_CONTROLLER.name, f"nothing was changed: {trouble}")
+        raise unavailable(Code.NOT_CONTROLLER.name, "there is no active controller now; nothing was changed, try again")
+
+    async def learn_holders(self) -> None:
+        """Where others listen who may have the seat by now, if nobody tells this process of them."""
+        if self._peers is not None:
+            await self._peers.learn()
+
+    def client(self) -> HttpClient:
+        """For one request to it; who asked for the client closes it."""
+        return self._forwarding.client()
+
+    async def pass_on(self, request: web.Request, body: bytes) -> web.Response:
+        """What a standby does with a request for the active controller."""
+        location, headers = self.passing_on(request, body)
+        client = self.client()
+        try:
+            said = await client.send(request.method, location, body, headers, self._limits.request_deadline_ms)
+            if not is_api_answer(request.method, said):
+                raise NoAnswerError(f"{request.method} {location}: {said.status}, not in the API's form")
+        except UnreachableError:
+            raise unavailable(
+                Code.NOT_CONTROLLER.name, "the controller cannot be reached; nothing was changed"
+            ) from None
+        except NoAnswerError:
+            if request.method == "GET":
+                raise unavailable(Code.NOT_CONTROLLER.name, "the controller did not answer; try again") from None
+            raise unknown_outcome(f"the controller did not answer; GET {request.path} shows what there is") from None
+        finally:
+            await client.close()
+        if said.status == 307 or (said.status == 401 and self._forwarding.signs):  # who it was, this process has judged
+            raise unavailable(Code.NOT_CONTROLLER.name, "the controller has just moved; nothing was changed, try again")
+        return passed_on(said, EVENT_ID, CONTROLLER_EPOCH, "Retry-After")

@@ -1,0 +1,1 @@
+"""The application: its routes, its description, the dashboard's files."""

@@ -1,0 +1,1 @@
+"""The handlers below `/v1`, and the RPCs of brokers."""

@@ -1,0 +1,101 @@
+"""RPCs that brokers send to the active controller. Kafka's numbers travel in the body; 4xx is for no request at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aiohttp import web
+
+from controller.api.bodies import decode_body, read_body
+from controller.api.ports import ControllerDoor, NotControllerError
+from controller.api.problems import invalid, unknown_outcome
+from controller.base.config import Limits
+from controller.core.codes import Code
+from controller.core.events import AlterPartitionAsked, DrainAsked, IsrWish, ProducerIdsAsked
+from controller.loop.inbox import ProducerIds
+from controller.wire import bodies
+
+
+class Rpcs:
+    """Handlers for what brokers ask."""
+
+    def __init__(self, door: ControllerDoor, limits: Limits) -> None:
+        self._door = door
+        self._limits = limits
+
+    def routes(self) -> Sequence[web.RouteDef]:
+        return [
+            web.post(bodies.ALTER_PARTITION, self.alter_partition),
+            web.post(bodies.CONTROLLED_SHUTDOWN, self.controlled_shutdown),
+            web.post(bodies.PRODUCER_IDS, self.producer_ids),
+        ]
+
+    async def alter_partition(self, request: web.Request) -> web.Response:
+        broker_id, broker_epoch = sender_of(request)
+        raw = await read_body(request, self._limits.rpc_body_max_bytes)
+        wishes = wishes_of(decode_body(raw, bodies.AlterPartitionRequest))
+        if len(wishes) > self._limits.partitions_per_rpc:
+            raise invalid(f"{len(wishes)} partitions in one request; at most {self._limits.partitions_per_rpc}")
+        try:
+            reply = await self._door.ask(AlterPartitionAsked(broker_id, broker_epoch, wishes))
+        except NotControllerError:
+            return _answer(bodies.AlterPartitionAnswer(Code.NOT_CONTROLLER))
+        if reply.is_unknown:
+            raise unknown_outcome("what became of it is not known; ask again, the answer says what stands")
+        if reply.code is not Code.NONE:
+            return _answer(bodies.AlterPartitionAnswer(reply.code))
+        return _answer(reply.body)
+
+    async def controlled_shutdown(self, request: web.Request) -> web.Response:
+        """A broker that stops: move its leaderships away, and say what remains."""
+        broker_id, broker_epoch = sender_of(request)
+        decode_body(await read_body(request, self._limits.rpc_body_max_bytes), dict[str, object])
+        try:
+            reply = await self._door.ask(DrainAsked(broker_id, broker_epoch, is_shutdown=True))
+        except NotControllerError:
+            return _answer(bodies.ControlledShutdownAnswer(Code.NOT_CONTROLLER))
+        if reply.is_unknown:
+            raise unknown_outcome("whether its leaderships were moved is not known; ask again")
+        if reply.code is not Code.NONE:
+            return _answer(bodies.ControlledShutdownAnswer(reply.code))
+        return _answer(reply.body)
+
+    async def producer_ids(self, request: web.Request) -> web.Response:
+        """A broker needs ids for idempotent producers."""
+        broker_id, broker_epoch = sender_of(request)
+        decode_body(await read_body(request, self._limits.rpc_body_max_bytes), dict[str, object])
+        try:
+            reply = await self._door.ask(ProducerIdsAsked(broker_id, broker_epoch))
+        except NotControllerError:
+            return _answer(bodies.ProducerIdsAnswer(Code.NOT_CONTROLLER))
+        if reply.is_unknown:
+            raise unknown_outcome("whether a block was given is not known; ask again, it costs a block at most")
+        block = reply.body if isinstance(reply.body, ProducerIds) else ProducerIds(0, 0)
+        return _answer(bodies.ProducerIdsAnswer(reply.code, block.start, block.size))
+
+
+def sender_of(request: web.Request) -> tuple[int, int]:
+    """Broker id and broker epoch of who asks."""
+    sender = bodies.sender_in(request.headers.get(bodies.SENDER, ""))
+    if sender is None:
+        raise invalid(f"the header {bodies.SENDER} must be '<broker id> <broker epoch>'")
+    return sender
+
+
+def wishes_of(body: bodies.AlterPartitionRequest) -> list[IsrWish]:
+    return [
+        IsrWish(
+            topic_id=topic.topic_id,
+            partition=row.partition,
+            leader_epoch=row.leader_epoch,
+            version=row.version,
+            recovery=row.recovery,
+            isr=tuple((member.broker_id, member.broker_epoch) for member in row.isr),
+        )
+        for topic in body.topics
+        for row in topic.partitions
+    ]
+
+
+def _answer(body: object) -> web.Response:
+    return web.Response(body=bodies.encode(body), content_type="application/json")

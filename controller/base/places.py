@@ -1,0 +1,138 @@
+"""Places for connections: so many in all, and so many of one peer. When there is none left, the connection that matters
+least gives way to the new one: who only reads, or is silent, can keep nobody out.
+
+All of a lab comes from one address, so who a peer is says nothing: what its connections were used for does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Final
+
+
+class Rank(IntEnum):
+    """What is being done for a connection. The lowest rank gives way first, and of it who was silent for longest."""
+
+    #: it waits, and has asked for nothing yet, or only read
+    IDLE = 0
+    #: a reader is being answered
+    READING = 1
+    #: it waits, and what it last asked for was a change, or a broker's request
+    KEPT = 2
+    #: that is being answered; it never gives way
+    WORKING = 3
+
+
+class FullError(Exception):
+    """There is no place, and nobody to give way: all work."""
+
+    def __init__(self, is_of_peer: bool) -> None:
+        super().__init__("no place is left")
+        self.is_of_peer = is_of_peer
+
+
+class Places:
+    """All that are taken. Each call costs the same however many there are."""
+
+    def __init__(self, in_all: int, of_peer: int) -> None:
+        self._in_all = in_all
+        self._of_peer = of_peer
+        self._all = _Ranks()
+        self._peers: dict[str, _Ranks] = {}
+
+    @property
+    def taken(self) -> int:
+        return self._all.count
+
+    def open(self, peer: str, give_way: Callable[[], None]) -> Place:
+        """A place for a new connection; another may be told to give way. Raises FullError."""
+        ranks = self._peers.get(peer)
+        if ranks is not None and ranks.count >= self._of_peer:
+            self._make_room(ranks, is_of_peer=True)
+        elif self._all.count >= self._in_all:
+            self._make_room(self._all, is_of_peer=False)
+        place = Place(self, peer, give_way)
+        self._all.put(place)
+        self._peers.setdefault(peer, _Ranks()).put(place)
+        return place
+
+    def _make_room(self, ranks: _Ranks, *, is_of_peer: bool) -> None:
+        victim = ranks.least
+        if victim is None:
+            raise FullError(is_of_peer)
+        victim.leave()
+        victim.give_way()
+
+    def _ranks_of(self, place: Place) -> tuple[_Ranks, _Ranks]:
+        return self._all, self._peers[place.peer]
+
+    def move(self, place: Place, rank: Rank) -> None:
+        both = self._ranks_of(place)
+        for ranks in both:
+            ranks.drop(place)
+        place.rank = rank
+        for ranks in both:
+            ranks.put(place)
+
+    def remove(self, place: Place) -> None:
+        for ranks in self._ranks_of(place):
+            ranks.drop(place)
+        if not self._peers[place.peer].count:
+            del self._peers[place.peer]
+
+
+class Place:
+    """Of one connection, until it leaves or gives way."""
+
+    def __init__(self, places: Places, peer: str, give_way: Callable[[], None]) -> None:
+        self.peer = peer
+        self.give_way: Final = give_way
+        self.rank = Rank.IDLE
+        self._places = places
+        self._is_left = False
+
+    def hear(self) -> None:
+        """It said something: those that are silent give way before it."""
+        if not self._is_left:
+            self._places.move(self, self.rank)
+
+    def work(self, *, is_reading: bool) -> None:
+        """It is let in, and answered until `rest`."""
+        if not self._is_left:
+            self._places.move(self, Rank.READING if is_reading else Rank.WORKING)
+
+    def rest(self) -> None:
+        """It has its answer, and may ask again."""
+        if not self._is_left and self.rank in (Rank.READING, Rank.WORKING):
+            self._places.move(self, Rank.KEPT if self.rank is Rank.WORKING else Rank.IDLE)
+
+    def leave(self) -> None:
+        """Again and again, if need be."""
+        if not self._is_left:
+            self._is_left = True
+            self._places.remove(self)
+
+
+class _Ranks:
+    """Places by rank, in the order in which they last moved."""
+
+    def __init__(self) -> None:
+        self._by_rank: dict[Rank, dict[Place, None]] = {rank: {} for rank in Rank}
+        self.count = 0
+
+    def put(self, place: Place) -> None:
+        self._by_rank[place.rank][place] = None
+        self.count += 1
+
+    def drop(self, place: Place) -> None:
+        del self._by_rank[place.rank][place]
+        self.count -= 1
+
+    @property
+    def least(self) -> Place | None:
+        """Whoever gives way first; None when all work."""
+        for rank in (Rank.IDLE, Rank.READING, Rank.KEPT):
+            if self._by_rank[rank]:
+                return next(iter(self._by_rank[rank]))
+        return None

@@ -1,0 +1,427 @@
+"""What the active controller believes. `apply` is its only mutator, and it is given only what has been committed.
+
+Indexes (who hosts what, names by topic id) live here beside what they index, and are kept by the same method, so
+that a broker's failure costs that broker's partitions and nothing more.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Container, Iterable, Iterator, Mapping
+
+from controller.core.belief.duties import Dropped, Duties
+from controller.core.belief.kept_states import KeptStates, Move, Mover, Moves, TriedStates, bits_of, dropped_key
+from controller.core.belief.moves import make_moves
+from controller.core.bitset import Bitset
+from controller.core.changes.cluster import (
+    BrokerChanged,
+    BrokerGone,
+    BrokerLive,
+    BrokerMissing,
+    Committed,
+    NotificationRead,
+    RefusalEnded,
+    Refused,
+    StateDecided,
+    StateFound,
+    StateLost,
+    SubjectParked,
+    TopicCreated,
+    TopicFound,
+    TopicGone,
+    TopicWritten,
+    Unreadable,
+    WriteRefused,
+)
+from controller.core.changes.duties import BrokerForgotten, ConfigFound, DroppedMoved, TopicErased
+from controller.core.events import StateFact, TopicFact
+from controller.core.formats import known_broker_for, known_broker_in
+from controller.core.model import NO_VERSION, Assignment, Broker, Leadership, Partition, Replicas, Topic, TopicPartition
+from controller.core.states import PartitionStatus, ReplicaStatus
+
+PARTITIONS_PER_PIECE = 5_000
+
+
+class Cluster:
+    """Belief. Read it freely; change it only through `apply`."""
+
+    def __init__(
+        self,
+        *,
+        controller_id: int,
+        controller_epoch: int,
+        unclean_default: bool = False,
+        delete_enabled: bool = True,
+        imbalance_percentage: int = 10,
+        is_dedicated: bool = False,
+        asking_ms: int = 18_000,
+    ) -> None:
+        self.controller_id = controller_id
+        self.controller_epoch = controller_epoch
+        self.unclean_default = unclean_default
+        self.delete_enabled = delete_enabled
+        self.imbalance_percentage = imbalance_percentage
+        #: the controller is no broker, and its id no broker's
+        self.is_dedicated = is_dedicated
+        #: for so long brokers are asked what only they know: one session time-out, after which who is silent is gone
+        self.asking_ms = asking_ms
+        self.brokers: dict[int, Broker] = {}
+        #: last registrations of brokers that are gone
+        self.gone: dict[int, Broker] = {}
+        self.live_ids: frozenset[int] = frozenset()
+        self.topics: dict[str, Topic] = {}
+        self.names_by_id: dict[str, str] = {}
+        #: names with a dot or an underscore, by what metrics make of them
+        self._names_by_likeness: dict[str, tuple[str, ...]] = {}
+        #: broker id -> topic -> its partitions there, live or not
+        self.hosted: dict[int, dict[str, Bitset]] = {}
+        #: partitions with replicas being added or removed
+        self.reassigning: set[tuple[str, int]] = set()
+        self.duties = Duties()
+        #: in which state partitions and replicas are
+        self.states = KeptStates()
+        #: what made no sense, with the reason and the zxid it was read at: said once, left alone
+        self.unreadable: dict[tuple[str, int | None], tuple[str, int]] = {}
+        #: subjects left out after a bug, with the reason
+        self.parked: dict[str, str] = {}
+        #: what ZooKeeper refuses to write, by the znode that it is about
+        self.refused: dict[str, WriteRefused] = {}
+        #: rises with every change of belief: what was begun at one and goes on at another rests on neither
+        self.revision = 0
+
+    def partition(self, topic: str, partition: int) -> Partition | None:
+        known = self.topics.get(topic)
+        return None if known is None else known.partitions.get(partition)
+
+    def twin_of(self, name: str) -> str | None:
+        """A topic of another name that metrics cannot tell from this one: they make an underscore of a dot."""
+        return next((one for one in self._names_by_likeness.get(_likeness_of(name), ()) if one != name), None)
+
+    def hosted_by(self, broker_ids: Iterable[int]) -> dict[str, Bitset]:
+        """Topic -> partitions that have a replica on any of these brokers."""
+        merged: dict[str, int] = {}
+        for broker_id in broker_ids:
+            for topic, partitions in self.hosted.get(broker_id, {}).items():
+                merged[topic] = merged.get(topic, 0) | partitions.bits
+        return {topic: Bitset(bits=bits) for topic, bits in merged.items()}
+
+    def is_unclean_allowed(self, topic: str) -> bool:
+        """Whether a leader may be elected that was not in sync, for this topic."""
+        return self.duties.is_unclean_allowed(topic, default=self.unclean_default)
+
+    def serving_ids(self, topic: str, number: int, live_ids: frozenset[int]) -> frozenset[int]:
+        """Of these live brokers, those that can serve a partition: its replica's directory has not failed there."""
+        failed = self.duties.failed_dirs
+        if not failed:
+            return live_ids
+        return live_ids.difference(broker_id for broker_id, replicas in failed.items() if (topic, number) in replicas)
+
+    @property
+    def unnoted(self) -> list[Broker]:
+        """Live brokers whose registration is not written down as it is."""
+        noted = self.duties.noted
+        return [broker for broker in self.brokers.values() if noted.get(broker.broker_id) != known_broker_for(broker)]
+
+    @property
+    def draining_ids(self) -> frozenset[int]:
+        return frozenset(self.duties.drains)
+
+    @property
+    def avoided_ids(self) -> frozenset[int]:
+        """Brokers elected only if there is nobody else: they drain, or have a bad directory and did not say which."""
+        return self.draining_ids | self.duties.suspect_ids if self.duties.drains else self.duties.suspect_ids
+
+    @property
+    def leaving_ids(self) -> frozenset[int]:
+        """Brokers that are shutting down."""
+        return frozenset(broker_id for broker_id, drain in self.duties.drains.items() if drain.is_shutdown)
+
+    def all_partitions(self) -> Iterator[tuple[TopicPartition, Partition]]:
+        for name, topic in self.topics.items():
+            yield from ((TopicPartition(name, number), partition) for number, partition in topic.partitions.items())
+
+    # ------------------------------------------------------------------ the only mutators
+
+    def load(
+        self,
+        topics: Iterable[TopicFact],
+        states: Iterable[StateFact],
+        duties: Duties | None = None,
+        live_ids: Container[int] = (),
+    ) -> None:
+        """Fill a new, empty belief from what a term has read. Everything later goes through `apply`."""
+        for _ in self.loading(topics, states, duties, live_ids):
+            pass
+
+    def loading(
+        self,
+        topics: Iterable[TopicFact],
+        states: Iterable[StateFact],
+        duties: Duties | None = None,
+        live_ids: Container[int] = (),
+    ) -> Iterator[None]:
+        """`load` in pieces of some thousand partitions, so that its caller can let others run in between. `live_ids`:
+        whose registrations were read, from which follows in which state partitions and replicas begin."""
+        assert not self.topics, "a term loads once"
+        if duties is not None:
+            self.duties = duties  # who of those that were noted is registered, the term's first decision says
+            self.gone = {broker_id: known_broker_in(znode, broker_id) for broker_id, znode in duties.noted.items()}
+        found: defaultdict[str, dict[int, StateFact]] = defaultdict(dict)
+        for index, state in enumerate(states, start=1):
+            if (trouble := state.trouble_in(self.controller_epoch)) is not None:
+                self.unreadable[state.topic, state.partition] = (trouble, state.zxid)
+            elif state.state is not None:
+                found[state.topic][state.partition] = state
+            if index % PARTITIONS_PER_PIECE == 0:
+                yield
+        done = 0
+        for fact in topics:
+            if fact.trouble is not None:
+                self.unreadable[fact.name, None] = (fact.trouble, fact.zxid)
+                continue
+            self._load_topic(fact, found.get(fact.name, {}), live_ids)
+            done += len(fact.assignment)
+            if done >= PARTITIONS_PER_PIECE:
+                done = 0
+                yield
+
+    def _load_topic(self, fact: TopicFact, states: Mapping[int, StateFact], live_ids: Container[int]) -> None:
+        """A topic that was not known, with the states that were found: what `_put_topic` and `_set_state` come to."""
+        partitions: dict[int, Partition] = {}
+        hosted: dict[int, int] = {}
+        unled: list[int] = []
+        offline: list[int] = []
+        new: dict[int, list[int]] = {}
+        for number, wanted in sorted(fact.assignment.items()):
+            replicas, adding, removing = wanted.replicas, wanted.adding, wanted.removing
+            found = states.get(number)
+            if found is None or found.state is None:
+                partitions[number] = Partition(replicas, adding, removing)
+                unled.append(number)
+                for broker_id in replicas:
+                    new.setdefault(broker_id, []).append(number)
+            else:
+                if found.state.leader not in live_ids:
+                    offline.append(number)
+                for broker_id in adding:
+                    if broker_id not in found.state.isr:
+                        new.setdefault(broker_id, []).append(number)
+                partitions[number] = Partition(replicas, adding, removing, found.state, found.version, found.zxid)
+            bit = 1 << number
+            for broker_id in replicas:
+                hosted[broker_id] = hosted.get(broker_id, 0) | bit
+            if adding or removing:
+                self.reassigning.add((fact.name, number))
+        for broker_id, bits in hosted.items():
+            self.hosted.setdefault(broker_id, {})[fact.name] = Bitset(bits=bits)
+            if broker_id not in live_ids:
+                self.states.begin_replicas(broker_id, fact.name, bits, ReplicaStatus.DELETION_INELIGIBLE)
+            elif broker_id in new:
+                self.states.begin_replicas(broker_id, fact.name, bits_of(new[broker_id]), ReplicaStatus.NEW)
+        for status, numbers in ((PartitionStatus.NEW, unled), (PartitionStatus.OFFLINE, offline)):
+            if numbers:
+                self.states.begin_partitions(fact.name, bits_of(numbers), status)
+        self._name(fact.name)
+        self.topics[fact.name] = Topic(fact.name, fact.topic_id, fact.version, fact.czxid, fact.zxid, partitions)
+        if fact.topic_id is not None:
+            self.names_by_id[fact.topic_id] = fact.name
+
+    def trial(self) -> Mover:
+        """Makes the moves of changes that are decided and do not stand yet; a move that no table has is refused."""
+        return Mover(TriedStates(self.states))
+
+    def apply(self, committed: Iterable[Committed]) -> list[Move]:
+        """Believe what stands; the moves that it made. What stands is believed whether a table has its moves or not."""
+        moves = Moves()
+        mover = Mover(self.states, moves)
+        for one in committed:
+            make_moves(self, one.change, mover)
+            self._believe(one)
+            self.revision += 1
+        return moves.made
+
+    def _believe(self, one: Committed) -> None:
+        match one.change:
+            case StateDecided(topic=topic, partition=number, state=state, by_leader=by_leader):
+                assert one.version is not None
+                self._set_state(topic, number, state, one.version, one.zxid)
+                if not by_leader:
+                    self.duties.departed.pop((topic, number), None)
+            case StateFound(topic=topic, partition=number, state=state, version=version, zxid=zxid):
+                self._set_state(topic, number, state, version, zxid)
+            case StateLost(topic=topic, partition=number, zxid=zxid):
+                self._set_state(topic, number, None, NO_VERSION, zxid)
+            case BrokerLive(broker=broker) | BrokerChanged(broker=broker):
+                self._set_broker(broker)
+            case BrokerGone(broker_id=broker_id):
+                self.gone[broker_id] = self.brokers.pop(broker_id)
+                self.live_ids = frozenset(self.brokers)
+                self.duties.forget_broker(broker_id, self._in_sync_on(broker_id))
+                for key in self.states.dropped_on(broker_id):
+                    dropped = self.duties.dropped[key][broker_id]
+                    dropped.failures, dropped.retry_at_ms = 0, 0  # told again as soon as it is back
+            case TopicFound(fact=fact):
+                self._find_topic(fact)
+            case TopicCreated(name=name, topic_id=topic_id, assignment=assignment, configs=configs):
+                self.duties.apply(ConfigFound("topics", name, configs))
+                self._put_topic(Topic(name, topic_id, one.version or 0, one.zxid, one.zxid, {}), assignment)
+            case TopicWritten(name=name, topic_id=topic_id, assignment=assignment, states=states):
+                assert one.version is not None
+                czxid = self.topics[name].czxid
+                self._put_topic(Topic(name, topic_id, one.version, czxid, one.zxid, {}), assignment, is_ours=True)
+                self._note_dropped(one.change)
+                for each in states:
+                    before = self.topics[name].partitions[each.partition]
+                    self._set_state(name, each.partition, each.state, before.version + 1, one.zxid)
+            case TopicGone(name=name) | TopicErased(topic=name):
+                self._forget_topic(name)
+                self.duties.forget(name)
+            case Unreadable(name=name, partition=partition, trouble=trouble, zxid=zxid):
+                self.unreadable[name, partition] = (trouble, zxid)
+            case SubjectParked(subject=subject, trouble=trouble):
+                self.parked[subject] = trouble
+            case WriteRefused(target=target) as refused:
+                self.refused[target] = refused
+            case RefusalEnded(target=target):
+                self.refused.pop(target, None)
+            case BrokerForgotten(broker_id=broker_id) as change:
+                self.gone.pop(broker_id, None)
+                self.duties.apply(change)
+            case DroppedMoved() as change:
+                self._note_told(change)
+            case Refused() | NotificationRead() | BrokerMissing():
+                return  # nothing to believe
+            case change:
+                self.duties.apply(change)
+
+    def _note_told(self, change: DroppedMoved) -> None:
+        """How often a broker refused is remembered until it has deleted all that it was told to."""
+        key = dropped_key(change.topic, change.topic_id)
+        dropped = self.duties.dropped[key][change.broker_id]
+        dropped.failures, dropped.retry_at_ms = change.failures, change.retry_at_ms
+        self._forget_deleted(key)
+
+    def _note_dropped(self, change: TopicWritten) -> None:
+        """By which decision replicas were dropped: their brokers are told its leader epoch."""
+        key = dropped_key(change.name, change.topic_id)
+        if change.dropped:
+            leader_epochs = {one.partition: one.state.leader_epoch for one in change.states}
+            by_broker = self.duties.dropped.setdefault(key, {})
+            for number, broker_id in change.dropped:
+                by_broker.setdefault(broker_id, Dropped()).leader_epochs[number] = leader_epochs[number]
+        if key in self.duties.dropped:
+            self._forget_deleted(key)
+
+    def _forget_deleted(self, key: str) -> None:
+        """What was deleted, or is assigned again."""
+        by_broker = self.duties.dropped[key]
+        for broker_id, dropped in list(by_broker.items()):
+            held = 0
+            for bits in self.states.replicas_of(broker_id, key).values():
+                held |= bits
+            for number in [number for number in dropped.leader_epochs if not held >> number & 1]:
+                del dropped.leader_epochs[number]
+            if not dropped.leader_epochs:
+                del by_broker[broker_id]
+        if not by_broker:
+            del self.duties.dropped[key]
+
+    def _in_sync_on(self, broker_id: int) -> list[tuple[str, int]]:
+        held = ((name, number) for name, numbers in self.hosted.get(broker_id, {}).items() for number in numbers)
+        states = [(name, number, self.topics[name].partitions[number].state) for name, number in held]
+        return [(name, number) for name, number, state in states if state is not None and broker_id in state.isr]
+
+    def _set_broker(self, broker: Broker) -> None:
+        self.gone.pop(broker.broker_id, None)
+        self.brokers[broker.broker_id] = broker
+        self.live_ids = frozenset(self.brokers)
+
+    def _find_topic(self, fact: TopicFact) -> None:
+        known = self.topics.get(fact.name)
+        before = None if known is None else known.topic_id
+        topic_id = before or fact.topic_id
+        if fact.topic_id is not None and self.duties.is_id_open(fact.name):
+            self.names_by_id.pop(before or "", None)  # somebody decided
+            topic_id = fact.topic_id
+        self.unreadable.pop((fact.name, None), None)
+        self._put_topic(Topic(fact.name, topic_id, fact.version, fact.czxid, fact.zxid, {}), fact.assignment)
+
+    def _put_topic(self, topic: Topic, assignment: Mapping[int, Assignment], *, is_ours: bool = False) -> None:
+        """Partitions keep their state. Those that a foreign znode lacks or changes stay as they are (so does Kafka);
+        what we wrote ourselves is as written."""
+        known = self.topics.get(topic.name)
+        before = {} if known is None or known.czxid != topic.czxid else known.partitions
+        for number in sorted({*before, *assignment}):
+            old, wanted = before.get(number), assignment.get(number)
+            if old is not None and (wanted is None or not is_ours):
+                topic.partitions[number] = old
+                continue
+            assert wanted is not None
+            placed = Partition(wanted.replicas, wanted.adding, wanted.removing)
+            if old is not None:
+                placed = Partition(wanted.replicas, wanted.adding, wanted.removing, old.state, old.version, old.zxid)
+            topic.partitions[number] = placed
+            self._host(topic.name, number, wanted, () if old is None else old.replicas)
+        self._name(topic.name)
+        self.topics[topic.name] = topic
+        if topic.topic_id is not None:
+            self.names_by_id[topic.topic_id] = topic.name
+
+    def _host(self, topic: str, number: int, assignment: Assignment, before: Replicas) -> None:
+        """Keep the indexes: who hosts this partition, and whether it is being reassigned."""
+        for broker_id in set(before).difference(assignment.replicas):
+            self._unhost(topic, number, broker_id)
+        for broker_id in assignment.replicas:
+            hosted = self.hosted.setdefault(broker_id, {})
+            if topic not in hosted:
+                hosted[topic] = Bitset()
+            hosted[topic].add(number)
+        if assignment.adding or assignment.removing:
+            self.reassigning.add((topic, number))
+        else:
+            self.reassigning.discard((topic, number))
+
+    def _unhost(self, topic: str, number: int, broker_id: int) -> None:
+        """Brokers that nothing names any more leave no trace."""
+        hosted = self.hosted[broker_id]
+        hosted[topic].discard(number)
+        if not hosted[topic]:
+            del hosted[topic]
+        if not hosted:
+            del self.hosted[broker_id]
+
+    def _name(self, name: str) -> None:
+        """To be called before the topic is believed."""
+        likeness = _likeness_of(name)
+        if "_" in likeness and name not in self.topics:
+            self._names_by_likeness[likeness] = (*self._names_by_likeness.get(likeness, ()), name)
+
+    def _unname(self, name: str) -> None:
+        likeness = _likeness_of(name)
+        others = tuple(one for one in self._names_by_likeness.pop(likeness, ()) if one != name)
+        if others:
+            self._names_by_likeness[likeness] = others
+
+    def _forget_topic(self, name: str) -> None:
+        topic = self.topics.pop(name, None)
+        if topic is not None:
+            self._unname(name)
+            self.names_by_id.pop(topic.topic_id or "", None)
+            for broker_id in {broker_id for one in topic.partitions.values() for broker_id in one.replicas}:
+                self.hosted[broker_id].pop(name, None)
+                if not self.hosted[broker_id]:
+                    del self.hosted[broker_id]  # nothing names it any more
+            self.reassigning.difference_update((name, number) for number in topic.partitions)
+        for key in [key for key in self.unreadable if key[0] == name]:
+            del self.unreadable[key]
+
+    def _set_state(self, topic: str, number: int, state: Leadership | None, version: int, zxid: int) -> None:
+        partitions = self.topics[topic].partitions
+        old = partitions[number]
+        partitions[number] = Partition(old.replicas, old.adding, old.removing, state, version, zxid)
+        if self.unreadable:
+            self.unreadable.pop((topic, number), None)
+
+
+def _likeness_of(name: str) -> str:
+    return name.replace(".", "_")

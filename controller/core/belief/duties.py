@@ -1,0 +1,263 @@
+"""What is believed beside topics and brokers: deletions under way, drains granted, directories failed, configuration.
+
+Part of the `Cluster`; only `Cluster.apply` calls `apply`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from controller.core.belief.id_searches import IdSearches
+from controller.core.belief.kept_states import topic_of
+from controller.core.changes.duties import (
+    BrokerForgotten,
+    BrokerNoted,
+    ConfigFound,
+    ConfigWritten,
+    DeletionMarked,
+    DeletionQueued,
+    DeletionWaits,
+    DirsFound,
+    DrainEnded,
+    DrainGranted,
+    DutyChange,
+    MarkerDropped,
+    ProducerIdsFound,
+    ProducerIdsGranted,
+    ReassignNodeFound,
+    ReassignNodeWritten,
+    RefusalsFound,
+    ReplicasMoved,
+    TermRecorded,
+    TopicIdGiven,
+)
+from controller.core.codes import Code
+from controller.core.formats import KnownBrokerZnode, TermZnode, known_broker_for
+from controller.core.model import BrokerRefusal, Replicas
+from controller.core.states import ReplicaStatus
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+Refused = Mapping[tuple[str, int], BrokerRefusal]
+
+UNCLEAN = "unclean.leader.election.enable"
+MIN_ISR = "min.insync.replicas"
+CLUSTER_DEFAULT = "<default>"
+
+
+class Deletion(msgspec.Struct):
+    """A topic on its way out: how far each replica is (none: not looked at yet), and what it waits for."""
+
+    abandon_offline: bool = False
+    #: it began: until then the topic is led as before
+    is_queued: bool = False
+    replicas: dict[tuple[int, int], ReplicaStatus] = {}  # partition and broker id
+    #: those of them whose brokers were told to delete them and have not answered
+    started: set[tuple[int, int]] = set()
+    waits_for: str | None = None
+    retry_at_ms: int | None = None  # by the term's clock
+    failures: int = 0
+
+    def move(self, replicas: Iterable[tuple[int, int]], target: ReplicaStatus) -> None:
+        self.replicas.update(dict.fromkeys(replicas, target))
+        if target is ReplicaStatus.DELETION_STARTED:
+            self.started.update(replicas)
+        else:
+            self.started.difference_update(replicas)
+
+
+class Dropped(msgspec.Struct):
+    """Replicas of one topic that a broker has still to delete."""
+
+    #: partition -> the leader epoch of the decision that dropped it
+    leader_epochs: dict[int, int] = {}
+    #: how often the broker refused, and when it is told again, by the term's clock
+    failures: int = 0
+    retry_at_ms: int = 0
+
+
+class Drain(msgspec.Struct, frozen=True):
+    """Granted to one incarnation of a broker."""
+
+    epoch: int
+    is_shutdown: bool
+
+
+class Duties:
+    """Read it freely."""
+
+    def __init__(self) -> None:
+        self.deletions: dict[str, Deletion] = {}
+        self.drains: dict[int, Drain] = {}
+        #: replicas that reassignments dropped and their brokers have not deleted: key -> broker id -> what is to do
+        self.dropped: dict[str, dict[int, Dropped]] = {}
+        #: broker id -> (topic, partition) that it cannot serve though it is live
+        self.failed_dirs: dict[int, frozenset[tuple[str, int]]] = {}
+        #: broker id -> topic -> partition -> what it refuses of it; topic "", partition -1: the metadata as a whole
+        self.refusals: dict[int, dict[str, dict[int, BrokerRefusal]]] = {}
+        #: brokers that had bad directories under the controller before, and have not said yet which replicas that is
+        self.suspect_ids: frozenset[int] = frozenset()
+        #: what is not settled about topics' ids
+        self.ids = IdSearches()
+        #: (topic, partition) -> in-sync replicas whose broker went or bounced, until a decision that knows it stands
+        self.departed: dict[tuple[str, int], frozenset[int]] = {}
+        #: registrations as they are written down, the last one of each broker ever seen
+        self.noted: dict[int, KnownBrokerZnode] = {}
+        #: terms of the past and the present, by controller epoch
+        self.terms: dict[int, TermZnode] = {}
+        self.topic_configs: dict[str, Mapping[str, str]] = {}
+        self.broker_configs: dict[str, Mapping[str, str]] = {}
+        #: `/admin/reassign_partitions`: what it still asks for, and its version (None: it is not there)
+        self.reassign_targets: Mapping[tuple[str, int], Replicas] = {}
+        self.reassign_version: int | None = None
+        #: `/latest_producer_id_block`: the first id that nobody was given, and its version (None: it is not there)
+        self.next_producer_id = 0
+        self.producer_ids_version: int | None = None
+
+    def refused_by(self, broker_id: int) -> int:
+        """How much a broker refuses of what it was told."""
+        return sum(len(numbers) for numbers in self.refusals.get(broker_id, {}).values())
+
+    def refusal_of(self, broker_id: int, topic: str, number: int) -> BrokerRefusal | None:
+        return self.refusals.get(broker_id, {}).get(topic, {}).get(number)
+
+    def is_id_refused(self, topic: str) -> bool:
+        """Whether any broker says that it knows another id for a topic than it was told."""
+        told = (refused.get(topic, {}) for refused in self.refusals.values())
+        return any(one.code == Code.INCONSISTENT_TOPIC_ID for numbers in told for one in numbers.values())
+
+    def is_id_open(self, topic: str) -> bool:
+        """Whether who writes an id into a topic's znode decides which one it has."""
+        return self.ids.is_undecided(topic) or self.is_id_refused(topic)
+
+    def is_leaving(self, topic: str) -> bool:
+        """Whether a topic's deletion began: it is led no more and asked about no more."""
+        return topic in self.deletions and self.deletions[topic].is_queued
+
+    @property
+    def are_pending(self) -> bool:
+        """Whether time alone can make something due."""
+        return bool(self.deletions or self.drains or self.dropped or self.refusals or self.ids.open)
+
+    def is_unclean_allowed(self, topic: str, *, default: bool) -> bool:
+        """The value in force: the topic's, else the cluster's, else the process's own property."""
+        for values in (self.topic_configs.get(topic), self.broker_configs.get(CLUSTER_DEFAULT)):
+            if values is not None and UNCLEAN in values:
+                return values[UNCLEAN].strip().lower() == "true"
+        return default
+
+    def min_isr_of(self, topic: str) -> int:
+        """`min.insync.replicas` in force; what is no number counts as Kafka's default."""
+        for values in (self.topic_configs.get(topic), self.broker_configs.get(CLUSTER_DEFAULT)):
+            if values is not None and values.get(MIN_ISR, "").strip().isdecimal():
+                return int(values[MIN_ISR])
+        return 1
+
+    def forget(self, topic: str) -> None:
+        """A topic is gone."""
+        self.deletions.pop(topic, None)
+        self.topic_configs.pop(topic, None)
+        self.ids.close(topic)
+        for broker_id, failed in list(self.failed_dirs.items()):
+            _keep(self.failed_dirs, broker_id, frozenset(one for one in failed if one[0] != topic))
+        for key in [key for key in self.departed if key[0] == topic]:
+            del self.departed[key]
+        for place in [place for place in self.dropped if topic_of(place) == topic]:
+            del self.dropped[place]
+        self._forget_refusals(topic)
+
+    def _forget_refusals(self, topic: str) -> None:
+        for broker_id in [one for one, refused in self.refusals.items() if topic in refused]:
+            del self.refusals[broker_id][topic]
+            _keep(self.refusals, broker_id, self.refusals[broker_id])
+
+    def _believe_refusals(self, broker_id: int, refused: Refused, ended: Iterable[tuple[str, int]]) -> None:
+        """In place: a broker may refuse very much, and take it bit by bit."""
+        topics = self.refusals.setdefault(broker_id, {})
+        for topic, number in ended:
+            if topic in topics:
+                topics[topic].pop(number, None)
+                _keep(topics, topic, topics[topic])
+        for (topic, number), refusal in refused.items():
+            topics.setdefault(topic, {})[number] = refusal
+        _keep(self.refusals, broker_id, topics)
+
+    def forget_broker(self, broker_id: int, in_sync: Iterable[tuple[str, int]]) -> None:
+        """A registration is over: another life has other directories, and has yet to catch up where it was in sync."""
+        self.failed_dirs.pop(broker_id, None)
+        self.suspect_ids -= {broker_id}
+        self.refusals.pop(broker_id, None)
+        departed, alone = self.departed, frozenset({broker_id})
+        for key in in_sync:
+            departed[key] = departed[key] | alone if key in departed else alone
+
+    def apply(self, change: DutyChange) -> None:
+        match change:
+            case DeletionMarked(topic=topic, abandon_offline=abandon):
+                self.deletions.setdefault(topic, Deletion()).abandon_offline = abandon
+            case DeletionQueued(topic=topic, abandon_offline=abandon, is_held=is_held):
+                deletion = self.deletions.setdefault(topic, Deletion())
+                deletion.abandon_offline, deletion.is_queued = abandon, not is_held
+                if (
+                    not is_held
+                ):  # nobody is told of it any more, but to delete it, and the deletion says who refuses that
+                    self._forget_refusals(topic)
+            case DeletionWaits(topic=topic, reason=reason, retry_at_ms=retry_at_ms):
+                deletion = self.deletions[topic]
+                deletion.failures += retry_at_ms is not None and retry_at_ms != deletion.retry_at_ms
+                deletion.waits_for, deletion.retry_at_ms = reason, retry_at_ms
+            case ReplicasMoved(topic=topic, replicas=replicas, target=target):
+                self.deletions[topic].move(replicas, target)
+            case MarkerDropped(topic=topic):
+                self.deletions.pop(topic, None)
+            case DrainGranted(broker_id=broker_id, epoch=epoch, is_shutdown=is_shutdown):
+                self.drains[broker_id] = Drain(epoch, is_shutdown)
+            case DrainEnded(broker_id=broker_id):
+                self.drains.pop(broker_id, None)
+            case BrokerNoted(broker=broker):
+                self.noted[broker.broker_id] = known_broker_for(broker)
+            case BrokerForgotten(broker_id=broker_id):
+                self.noted.pop(broker_id, None)
+            case DirsFound(broker_id=broker_id, failed=failed):
+                _keep(self.failed_dirs, broker_id, failed)
+                self.suspect_ids -= {broker_id}
+            case RefusalsFound(broker_id=broker_id, refused=refused, ended=ended):
+                self._believe_refusals(broker_id, refused, ended)
+            case (
+                ConfigFound(kind=kind, entity=entity, values=values)
+                | ConfigWritten(kind=kind, entity=entity, values=values)
+            ):
+                _keep(self.topic_configs if kind == "topics" else self.broker_configs, entity, values)
+            case ReassignNodeFound(targets=targets, version=version):
+                self.reassign_targets, self.reassign_version = targets, version
+            case ReassignNodeWritten(targets=targets):
+                self.reassign_targets = targets
+                self.reassign_version = (
+                    None if not targets or self.reassign_version is None else self.reassign_version + 1
+                )
+            case ProducerIdsFound(next_id=next_id, version=version):
+                self.next_producer_id, self.producer_ids_version = next_id, version
+            case ProducerIdsGranted(start=start, size=size):
+                self.next_producer_id = start + size
+                before = self.producer_ids_version
+                self.producer_ids_version = 0 if before is None else before + 1
+            case TermRecorded(controller_epoch=epoch, record=None):
+                self.terms.pop(epoch, None)
+            case TermRecorded(controller_epoch=epoch, record=TermZnode() as record):
+                self.terms[epoch] = record
+            case _:
+                if isinstance(change, TopicIdGiven):
+                    self._forget_refusals(change.topic)
+                self.ids.apply(change)
+
+
+def _keep(table: dict[_K, _V], key: _K, value: _V) -> None:
+    """Only what is not empty is kept: there is one entry for each exception, not for each topic."""
+    if value:
+        table[key] = value
+    else:
+        table.pop(key, None)

@@ -1,0 +1,74 @@
+"""Belief about topics whose id is not settled: searched for, disputed, or in doubt. What is done about them is said in
+`topic_ids.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from controller.core.changes.duties import (
+    DutyChange,
+    TopicIdAnswered,
+    TopicIdDisputed,
+    TopicIdGiven,
+    TopicIdSought,
+    TopicIdTaken,
+)
+
+
+class IdSearch(msgspec.Struct, frozen=True):
+    """What brokers said so far, each the ids that it knows, and until when the others may say it."""
+
+    until_ms: int
+    answers: Mapping[int, frozenset[str]] = {}
+
+
+class IdSearches(msgspec.Struct):
+    """Part of the `Duties`; an entry for each exception, none for a topic whose id is beyond doubt."""
+
+    #: topics without an id, of whose id brokers are asked
+    open: dict[str, IdSearch] = {}
+    #: topics for which several ids are known -> each id -> the brokers that know it (none: the znode)
+    disputes: dict[str, Mapping[str, tuple[int, ...]]] = {}
+    #: topics whose id was written without brokers that host their replicas: these are asked when they can be
+    in_doubt: dict[str, frozenset[int]] = {}
+
+    def is_undecided(self, topic: str) -> bool:
+        """Whether its id is searched for, or disputed: who writes one into its znode decides."""
+        return topic in self.open or topic in self.disputes
+
+    def close(self, topic: str, in_doubt: frozenset[int] = frozenset()) -> None:
+        """It is settled, but for these brokers."""
+        self.open.pop(topic, None)
+        self.disputes.pop(topic, None)
+        self.in_doubt.pop(topic, None)
+        if in_doubt:
+            self.in_doubt[topic] = in_doubt
+
+    def apply(self, change: DutyChange) -> None:
+        match change:
+            case TopicIdSought(topic=topic, until_ms=until_ms):
+                self.open[topic] = IdSearch(until_ms)
+            case TopicIdAnswered(topic=topic, broker_id=broker_id, ids=ids):
+                search = self.open[topic]
+                self.open[topic] = IdSearch(search.until_ms, {**search.answers, broker_id: ids})
+            case TopicIdTaken(topic=topic, in_doubt=in_doubt):
+                self.close(topic, in_doubt)
+            case TopicIdDisputed(topic=topic, claims=claims, in_doubt=in_doubt):
+                self.close(topic, in_doubt)
+                self.disputes[topic] = claims
+            case TopicIdGiven(topic=topic):
+                self.close(topic)
+            case _:
+                pass
+
+
+def claims_said(claims: Mapping[str, tuple[int, ...]]) -> str:
+    """Who knows which id, in words."""
+    parts = []
+    for topic_id, broker_ids in claims.items():
+        several = len(broker_ids) > 1
+        who = f"broker{'s' * several} {', '.join(map(str, broker_ids))} know{'s' * (not several)}"
+        parts.append(f"{who if broker_ids else 'its znode has'} {topic_id}")
+    return ", ".join(parts)

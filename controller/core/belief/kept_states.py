@@ -1,0 +1,321 @@
+"""In which state each partition and each replica is: kept, and changed by moves only.
+
+Nearly all of them are online, so that state is not written down: what exists and is in no other state is online. Sets
+of partitions are the bits of plain integers, and moves are carried out by bits, never partition by partition. A replica
+that a reassignment dropped is assigned to nobody any more and has a state still: it is kept by its topic's id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, TypeVar
+
+import msgspec
+
+from controller.core.causes import Cause
+from controller.core.states import (
+    IllegalMoveError,
+    PartitionStatus,
+    ReplicaStatus,
+    Status,
+    is_legal,
+)
+
+_P, _R = PartitionStatus, ReplicaStatus
+_ONLINE: Final = PartitionStatus.ONLINE
+_S = TypeVar("_S", PartitionStatus, ReplicaStatus)
+#: which partitions of one topic are in which state; online ones are not named
+Kept = dict[_S, int]
+
+
+def dropped_key(topic: str, topic_id: str) -> str:
+    """Under which replicas of a topic are kept that are assigned no more. No topic has a colon in its name."""
+    return f"{topic}:{topic_id}"
+
+
+def topic_of(key: str) -> str:
+    return key.partition(":")[0]
+
+
+class Move(msgspec.Struct):
+    """One kind of move with one cause, of partitions, or of the replicas on one broker: topic -> bits."""
+
+    source: Status
+    target: Status
+    cause: Cause
+    #: of replicas
+    broker_id: int | None
+    topics: dict[str, int]
+
+    @property
+    def is_legal(self) -> bool:
+        return is_legal(self.source, self.target)
+
+    @property
+    def count(self) -> int:
+        return sum(bits.bit_count() for bits in self.topics.values())
+
+
+class Moves:
+    """Moves in the order in which they happen, grouped as far as that order allows."""
+
+    def __init__(self) -> None:
+        self.made: list[Move] = []
+        self._places: dict[tuple[Status, Status, Cause, int | None], int] = {}
+        #: where the newest move of a topic's partitions, or of its replicas on one broker, stands
+        self._newest: dict[tuple[int | None, str], int] = {}
+
+    def add(self, source: Status, target: Status, cause: Cause, broker_id: int | None, topic: str, bits: int) -> None:
+        key, subject = (source, target, cause, broker_id), (broker_id, topic)
+        place, newest = self._places.get(key, -1), self._newest.get(subject, -1)
+        if place < 0 or (newest > place and self._moved_after(place, newest, broker_id, topic, bits)):
+            place = self._places[key] = len(self.made)
+            self.made.append(Move(source, target, cause, broker_id, {}))
+        topics = self.made[place].topics
+        topics[topic] = topics.get(topic, 0) | bits
+        if place > newest:
+            self._newest[subject] = place
+
+    def _moved_after(self, place: int, newest: int, broker_id: int | None, topic: str, bits: int) -> bool:
+        later = self.made[place + 1 : newest + 1]
+        return any(one.broker_id == broker_id and one.topics.get(topic, 0) & bits for one in later)
+
+
+#: no bits stand for these: what exists is online unless a bit says otherwise, and what does not exist has none
+_WITHOUT_BITS: Final = frozenset((_P.ONLINE, _P.NON_EXISTENT, _R.ONLINE, _R.NON_EXISTENT))
+
+
+class KeptStates:
+    """Part of the `Cluster`; only `Cluster.load` and `Cluster.apply` change it."""
+
+    def __init__(self) -> None:
+        #: state -> topic -> bits
+        self.partitions: dict[PartitionStatus, dict[str, int]] = {}
+        #: broker id -> state -> topic -> bits
+        self.replicas: dict[int, dict[ReplicaStatus, dict[str, int]]] = {}
+        #: topic -> on how many brokers it has new replicas
+        self.new: dict[str, int] = {}
+
+    def replicas_of(self, broker_id: int, topic: str) -> Kept[ReplicaStatus]:
+        kept = self.replicas.get(broker_id)
+        if not kept:
+            return {}
+        return {status: bits for status, topics in kept.items() if (bits := topics.get(topic))}
+
+    def partitions_of(self, topic: str) -> Kept[PartitionStatus]:
+        return {status: bits for status, topics in self.partitions.items() if (bits := topics.get(topic))}
+
+    def of_partition(self, topic: str, number: int) -> PartitionStatus:
+        """Of one that exists."""
+        for status, topics in self.partitions.items():
+            if (bits := topics.get(topic)) is not None and bits >> number & 1:
+                return status
+        return _ONLINE
+
+    def of_replica(self, topic: str, number: int, broker_id: int) -> ReplicaStatus:
+        """Of one that exists."""
+        for status, topics in self.replicas.get(broker_id, {}).items():
+            if topics.get(topic, 0) >> number & 1:
+                return status
+        return _R.ONLINE
+
+    def replicas_in(self, broker_id: int, status: ReplicaStatus) -> dict[str, int]:
+        """Topic -> those of its replicas on a broker that are in this state."""
+        return self.replicas.get(broker_id, {}).get(status, {})
+
+    def new_on(self, topic: str) -> bool:
+        """Whether any replica of a topic is new."""
+        return topic in self.new
+
+    def dropped_on(self, broker_id: int) -> list[str]:
+        """The keys of replicas that a reassignment dropped and that are not deleted yet."""
+        kept = self.replicas.get(broker_id, {})
+        return sorted({key for topics in kept.values() for key in topics if ":" in key})
+
+    def begin_partitions(self, topic: str, bits: int, status: PartitionStatus) -> None:
+        """As a term finds them."""
+        self.shift_partitions(topic, bits, _P.NON_EXISTENT, status)
+
+    def begin_replicas(self, broker_id: int, topic: str, bits: int, status: ReplicaStatus) -> None:
+        self.shift_replicas(broker_id, topic, bits, _R.NON_EXISTENT, status, topic)
+
+    def shift_partitions(self, topic: str, bits: int, source: PartitionStatus, target: PartitionStatus) -> None:
+        _shift(self.partitions, topic, topic, bits, source, target)
+
+    def shift_replicas(
+        self, broker_id: int, topic: str, bits: int, source: ReplicaStatus, target: ReplicaStatus, to: str
+    ) -> None:
+        kept = self.replicas.get(broker_id)
+        if kept is None:
+            kept = self.replicas[broker_id] = {}
+        if target is _R.NEW and to not in kept.get(_R.NEW, ()):
+            self.new[to] = self.new.get(to, 0) + 1
+        _shift(kept, topic, to, bits, source, target)
+        if source is _R.NEW and topic not in kept.get(_R.NEW, ()):
+            self.new[topic] -= 1
+            if not self.new[topic]:
+                del self.new[topic]
+        if not kept:
+            del self.replicas[broker_id]
+
+
+def _shift(kept: dict[_S, dict[str, int]], topic: str, to: str, bits: int, source: _S, target: _S) -> None:
+    if source not in _WITHOUT_BITS:
+        topics = kept[source]
+        left = topics[topic] & ~bits
+        if left:
+            topics[topic] = left
+        else:
+            del topics[topic]
+            if not topics:
+                del kept[source]
+    if target not in _WITHOUT_BITS:
+        topics = kept.get(target) or kept.setdefault(target, {})
+        topics[to] = topics.get(to, 0) | bits
+
+
+class TriedStates(KeptStates):
+    """As the kept states will be once what was decided stands; these are left as they are."""
+
+    def __init__(self, kept: KeptStates) -> None:
+        super().__init__()
+        self._kept = kept
+        self._partitions: dict[str, Kept[PartitionStatus]] = {}
+        self._replicas: dict[int, dict[str, Kept[ReplicaStatus]]] = {}
+        self._new: set[str] = set()
+
+    def partitions_of(self, topic: str) -> Kept[PartitionStatus]:
+        tried = self._partitions.get(topic)
+        return self._kept.partitions_of(topic) if tried is None else tried
+
+    def replicas_of(self, broker_id: int, topic: str) -> Kept[ReplicaStatus]:
+        tried = self._replicas.get(broker_id, {}).get(topic)
+        return self._kept.replicas_of(broker_id, topic) if tried is None else tried
+
+    def of_partition(self, topic: str, number: int) -> PartitionStatus:
+        tried = self._partitions.get(topic)
+        if tried is None:
+            return self._kept.of_partition(topic, number)
+        for status, bits in tried.items():
+            if bits >> number & 1:
+                return status
+        return _ONLINE
+
+    def of_replica(self, topic: str, number: int, broker_id: int) -> ReplicaStatus:
+        for status, bits in self.replicas_of(broker_id, topic).items():
+            if bits >> number & 1:
+                return status
+        return _R.ONLINE
+
+    def replicas_in(self, broker_id: int, status: ReplicaStatus) -> dict[str, int]:
+        kept, tried = self._kept.replicas_in(broker_id, status), self._replicas.get(broker_id)
+        if not tried:
+            return kept
+        return kept | {topic: one.get(status, 0) for topic, one in tried.items()}
+
+    def new_on(self, topic: str) -> bool:
+        return topic in self._new or topic in self._kept.new
+
+    def shift_partitions(self, topic: str, bits: int, source: PartitionStatus, target: PartitionStatus) -> None:
+        tried = self._partitions.get(topic)
+        if tried is None:
+            tried = self._partitions[topic] = self._kept.partitions_of(topic)
+        _shift_tried(tried, tried, bits, source, target)
+
+    def shift_replicas(
+        self, broker_id: int, topic: str, bits: int, source: ReplicaStatus, target: ReplicaStatus, to: str
+    ) -> None:
+        here = self._replicas.setdefault(broker_id, {})
+        for key in (topic, to):
+            if key not in here:
+                here[key] = self._kept.replicas_of(broker_id, key)
+        _shift_tried(here[topic], here[to], bits, source, target)
+        if target is _R.NEW:
+            self._new.add(to)
+
+
+def _shift_tried(before: Kept[_S], after: Kept[_S], bits: int, source: _S, target: _S) -> None:
+    if source not in _WITHOUT_BITS:
+        before[source] &= ~bits
+    if target not in _WITHOUT_BITS:
+        after[target] = after.get(target, 0) | bits
+
+
+class Mover:
+    """Moves what it is told to: from the state that is kept, state by state along the way. With `moves` it believes and
+    notes whatever happens; without, it is a trial, which refuses what no table has."""
+
+    def __init__(self, states: KeptStates, moves: Moves | None = None) -> None:
+        self.states = states
+        self._moves = moves
+
+    def partitions(self, topic: str, bits: int, *way: PartitionStatus, cause: Cause) -> None:
+        """Of partitions that exist, those that are not there yet."""
+        for target in way:
+            rest = bits
+            for source, held in list(self.states.partitions_of(topic).items()):
+                if some := held & rest:
+                    rest &= ~some
+                    if source is not target:
+                        self.partition_move(topic, some, source, target, cause)
+            if rest and target is not _P.ONLINE:
+                self.partition_move(topic, rest, _P.ONLINE, target, cause)
+
+    def replicas(self, broker_id: int, topic: str, bits: int, *way: ReplicaStatus, cause: Cause) -> None:
+        for target in way:
+            rest = bits
+            for source, held in list(self.states.replicas_of(broker_id, topic).items()):
+                if some := held & rest:
+                    rest &= ~some
+                    if source is not target:
+                        self.replica_move(broker_id, topic, some, source, target, cause)
+            if rest and target is not _R.ONLINE:
+                self.replica_move(broker_id, topic, rest, _R.ONLINE, target, cause)
+
+    def partition_move(
+        self, topic: str, bits: int, source: PartitionStatus, target: PartitionStatus, cause: Cause
+    ) -> None:
+        """All of these, from where they are."""
+        self._note(source, target, cause, None, topic, bits)
+        if source is not target:
+            self.states.shift_partitions(topic, bits, source, target)
+
+    def replica_move(
+        self,
+        broker_id: int,
+        topic: str,
+        bits: int,
+        source: ReplicaStatus,
+        target: ReplicaStatus,
+        cause: Cause,
+        *,
+        to: str | None = None,
+    ) -> None:
+        """All of these, from where they are. `to`: under this key they are kept from now on, since they are assigned no
+        more, or again."""
+        self._note(source, target, cause, broker_id, topic, bits)
+        self.states.shift_replicas(broker_id, topic, bits, source, target, topic if to is None else to)
+
+    def _note(self, source: Status, target: Status, cause: Cause, broker_id: int | None, topic: str, bits: int) -> None:
+        if self._moves is not None:
+            self._moves.add(source, target, cause, broker_id, topic_of(topic), bits)
+        elif not is_legal(source, target):
+            raise IllegalMoveError(f"nothing moves from {source.value} to {target.value}: {topic}")
+
+
+def numbers_of(bits: int) -> list[int]:
+    """Which bits are set, in order; the integer is read once."""
+    return [number for number, bit in enumerate(bin(bits)[:1:-1]) if bit == "1"]
+
+
+def bits_of(numbers: Iterable[int]) -> int:
+    """Made at once: bit by bit would be quadratic."""
+    listed = list(numbers)
+    if not listed:
+        return 0
+    if len(listed) == 1:
+        return 1 << listed[0]
+    row = bytearray((max(listed) >> 3) + 1)
+    for number in listed:
+        row[number >> 3] |= 1 << (number & 7)
+    return int.from_bytes(row, "little")

@@ -1,0 +1,1 @@
+"""Changes: what a decision asks for, the only effect that the core has."""

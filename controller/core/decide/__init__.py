@@ -1,0 +1,1 @@
+"""Decisions: an event and a belief in, changes out."""

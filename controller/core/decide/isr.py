@@ -1,0 +1,201 @@
+"""Who is in sync: what leaders ask for, and what others wrote and announced.
+
+Leaders ask (AlterPartition) and keep the ISR they had until the answer. The checks and their order are Kafka's,
+and three it lacks: the sender leads the partition, the ISR stays
+inside the assignment, and every member is named with its present registration, so that a replica that lost its disk
+in between cannot slip in (KIP-903).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+
+import msgspec
+
+from controller.core.belief.cluster import Cluster
+from controller.core.causes import Cause, Why
+from controller.core.changes.cluster import (
+    NotificationRead,
+    Refused,
+    StateDecided,
+    StateFound,
+    StateLost,
+    Unreadable,
+)
+from controller.core.changes.duties import broker_subject, topic_subject
+from controller.core.codes import Code
+from controller.core.decide.repair import Presence, repair_partition
+from controller.core.decide.work import Context, Decided, Work, work_of
+from controller.core.elections import first_leadership, repaired, status_of, with_isr
+from controller.core.events import AlterPartitionAsked, IsrWish, StateFact, StatesSeen
+from controller.core.model import NO_VERSION, RECOVERED, RECOVERING, Leadership, Partition
+
+
+class IsrVerdict(msgspec.Struct, frozen=True):
+    """The answer about one partition: the code, and what now stands."""
+
+    topic_id: str
+    partition: int
+    code: Code
+    state: Leadership | None
+    version: int
+
+
+def on_states_seen(context: Context, event: StatesSeen) -> Iterator[Work]:
+    """Believe what somebody else wrote (step 0), repair it if need be (1), then drop what announced it (2)."""
+    by_topic: dict[str, list[StateFact]] = {}
+    for fact in event.facts:
+        by_topic.setdefault(fact.topic, []).append(fact)
+    for topic, facts in sorted(by_topic.items()):
+        yield Work(topic_subject(topic), partial(_see_states, context, facts))
+    for path in event.notifications:
+        change = NotificationRead(path)
+        yield work_of(2, change)
+
+
+def on_alter_partition_asked(context: Context, event: AlterPartitionAsked) -> Iterator[Work]:
+    """A leader's wishes, topic by topic."""
+    broker = context.cluster.brokers.get(event.broker_id)
+    if broker is None or broker.epoch != event.broker_epoch:
+        refused = Refused(broker_subject(event.broker_id), Code.STALE_BROKER_EPOCH, "not the present registration")
+        yield work_of(0, refused)
+        return
+    by_topic: dict[str, dict[int, IsrWish]] = {}
+    for wish in event.wishes:  # of two wishes for one partition the later one counts
+        by_topic.setdefault(wish.topic_id, {})[wish.partition] = wish
+    for topic_id, wishes in by_topic.items():
+        name = context.cluster.names_by_id.get(topic_id, f"with id {topic_id}")
+        yield Work(topic_subject(name), partial(_grant, context, event.broker_id, name, list(wishes.values())))
+
+
+def verdicts_for(
+    cluster: Cluster, event: AlterPartitionAsked, refused: Iterable[Refused], stood: Iterable[StateDecided]
+) -> list[IsrVerdict]:
+    """What each wish came to. One that was granted and does not stand met another writer."""
+    codes = {(one.topic_id, one.partition): one.code for one in refused}
+    left_out = {one.subject: one.code for one in refused if one.partition < 0}  # parked topics
+    granted = {(one.topic, one.partition) for one in stood}
+    verdicts = []
+    for wish in event.wishes:
+        name = cluster.names_by_id.get(wish.topic_id, "")
+        code = codes.get((wish.topic_id, wish.partition), left_out.get(topic_subject(name)))
+        if code is None:
+            code = Code.NONE if (name, wish.partition) in granted else Code.INVALID_UPDATE_VERSION
+        known = cluster.partition(name, wish.partition)
+        state, version = (None, NO_VERSION) if known is None else (known.state, known.version)
+        verdicts.append(IsrVerdict(wish.topic_id, wish.partition, code, state, version))
+    return verdicts
+
+
+def _grant(context: Context, sender: int, topic: str, wishes: Sequence[IsrWish]) -> Iterator[Decided]:
+    cluster = context.cluster
+    for wish in wishes:
+        known = cluster.partition(topic, wish.partition)
+        verdict = _verdict(cluster, sender, topic, known, wish)
+        if verdict is not None or known is None or known.state is None:
+            code, detail = verdict or (Code.UNKNOWN_TOPIC_OR_PARTITION, "")
+            yield 0, Refused(topic_subject(topic), code, detail, wish.topic_id, wish.partition)
+            continue
+        isr = tuple(broker_id for broker_id, _ in wish.isr)
+        state = with_isr(known.state, isr, wish.recovery, context.epoch)
+        source, target = status_of(known.state, cluster.live_ids), status_of(state, cluster.live_ids)
+        reason = f"leader {sender} asked"
+        yield 0, StateDecided(topic, wish.partition, state, source, target, reason, Cause.ISR_ASKED, by_leader=True)
+
+
+def _verdict(
+    cluster: Cluster, sender: int, topic: str, known: Partition | None, wish: IsrWish
+) -> tuple[Code, str] | None:
+    """Why a wish is not granted (or need not be: code NONE); None when it is to be written."""
+    if topic not in cluster.topics:
+        return Code.UNKNOWN_TOPIC_ID, "unknown topic id"
+    if cluster.duties.is_leaving(topic):
+        return Code.UNKNOWN_TOPIC_OR_PARTITION, "the topic is being deleted"
+    if known is None or known.state is None:
+        return Code.UNKNOWN_TOPIC_OR_PARTITION, "unknown partition, or one never led"
+    state = known.state
+    if wish.version > known.version or wish.leader_epoch > state.leader_epoch:
+        return Code.NOT_CONTROLLER, "the leader knows more than this controller"
+    if wish.leader_epoch < state.leader_epoch:
+        return Code.FENCED_LEADER_EPOCH, f"the leader epoch is {state.leader_epoch}"
+    isr = tuple(broker_id for broker_id, _ in wish.isr)
+    if (sender, isr, wish.recovery) == (state.leader, state.isr, state.recovery):
+        return Code.NONE, "stands already"
+    if wish.version < known.version:
+        return Code.INVALID_UPDATE_VERSION, f"the version is {known.version}"
+    if sender != state.leader or sender not in isr or len(set(isr)) != len(isr) or not set(isr) <= {*known.replicas}:
+        return Code.INVALID_REQUEST, "not from the leader, or not a set of its replicas"
+    if (topic, wish.partition) in cluster.unreadable:
+        return Code.INVALID_UPDATE_VERSION, "its znode makes no sense: nothing is written over it"
+    if wish.recovery not in (RECOVERED, RECOVERING):
+        return Code.INVALID_REQUEST, f"there is no recovery state {wish.recovery}"
+    if (wish.recovery == RECOVERING and len(isr) > 1) or (state.recovery == RECOVERED and wish.recovery == RECOVERING):
+        return Code.INVALID_REQUEST, "a recovering leader is alone"
+    serving = cluster.serving_ids(topic, wish.partition, cluster.live_ids) - cluster.leaving_ids
+    ineligible = [
+        broker_id
+        for broker_id, epoch in wish.isr
+        if (registered := cluster.brokers.get(broker_id)) is None
+        or registered.epoch != epoch
+        or (broker_id not in serving and broker_id not in state.isr)
+    ]
+    if ineligible:
+        return Code.INELIGIBLE_REPLICA, f"not registered like this: {ineligible}"
+    return None
+
+
+def _see_states(context: Context, facts: Sequence[StateFact]) -> Iterator[Decided]:
+    cluster = context.cluster
+    for fact in facts:
+        known = cluster.partition(fact.topic, fact.partition)
+        if known is None or fact.zxid < known.zxid or cluster.duties.is_leaving(fact.topic):
+            continue  # of a topic not believed or on its way out, or older than our own write
+        trouble = fact.trouble_in(cluster.controller_epoch)
+        if trouble is not None:
+            if cluster.unreadable.get((fact.topic, fact.partition), ("", 0))[0] != trouble:
+                yield 0, Unreadable(fact.topic, fact.partition, trouble, fact.zxid)
+            continue
+        yield from _adopt(context, fact, known)
+
+
+def _adopt(context: Context, fact: StateFact, known: Partition) -> Iterator[Decided]:
+    if fact.state is not None:
+        is_mended = (fact.topic, fact.partition) in context.cluster.unreadable
+        if is_mended or (fact.version, fact.state) != (known.version, known.state):
+            # of a topic that made no sense when the term loaded: an earlier term's, as all that was found then
+            is_found = known.state is None and fact.state.controller_epoch < context.epoch
+            why = Why(Cause.FOUND, "found") if is_found else Why(Cause.STATE_WRITTEN, "written by somebody else")
+            yield 0, StateFound(fact.topic, fact.partition, fact.state, fact.version, fact.zxid, why.words, why.cause)
+        seen = Partition(known.replicas, known.adding, known.removing, fact.state, fact.version, fact.zxid)
+    elif known.state is not None:
+        # Made again from belief with a higher leader epoch: brokers would refuse to start over from 0.
+        yield 0, StateLost(fact.topic, fact.partition, fact.zxid)
+        change = _made_again(context, fact, known, known.state)
+        if change is not None:
+            yield 1, change
+        return
+    else:
+        if (fact.topic, fact.partition) in context.cluster.unreadable:
+            yield 0, StateLost(fact.topic, fact.partition, fact.zxid)
+        seen = known
+    presence = Presence(context.cluster.live_ids)
+    change = repair_partition(context, fact.topic, fact.partition, seen, presence, Why(Cause.REPAIRED, "repaired"))
+    if change is not None:
+        yield 1, change
+
+
+def _made_again(context: Context, fact: StateFact, known: Partition, last: Leadership) -> StateDecided | None:
+    cluster, replicas, adding = context.cluster, known.replicas, known.adding
+    live_ids, avoided = cluster.live_ids, cluster.avoided_ids
+    online = cluster.serving_ids(fact.topic, fact.partition, live_ids)
+    if set(last.isr) & set(replicas):
+        # its leader may have died while the znode made no sense and was left alone
+        state = repaired(replicas, last, online, context.epoch, draining=avoided) or last
+    elif (anew := first_leadership(replicas, online, context.epoch, draining=avoided, adding=adding)) is not None:
+        state = anew  # nobody who was in sync is assigned any more
+    else:
+        return None
+    state = Leadership(state.leader, last.leader_epoch + 1, state.isr, context.epoch, state.recovery)
+    source, target = status_of(None, live_ids), status_of(state, live_ids)
+    return StateDecided(fact.topic, fact.partition, state, source, target, "state znode had vanished", Cause.STATE_LOST)

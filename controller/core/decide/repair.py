@@ -1,0 +1,116 @@
+"""Bringing partitions to what they should be: the one decision behind broker failures, returns, and states of others.
+
+Given who is there, a partition needs at most one write. Why this leader is said in `elections.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from controller.core.causes import Why
+from controller.core.changes.cluster import StateDecided
+from controller.core.decide.work import Context, Decided
+from controller.core.elections import first_leadership, is_unclean, is_undisturbed, repaired, status_of
+from controller.core.model import Leadership, Partition
+
+
+class Presence(msgspec.Struct, frozen=True):
+    """Who is there for a decision: live brokers, and those of them that bounced in this very event."""
+
+    online: frozenset[int]
+    returning: frozenset[int] = frozenset()
+
+
+def repair_topic(
+    context: Context, topic: str, numbers: Iterable[int], presence: Presence, why: Why, *, step: int = 0
+) -> Iterator[Decided]:
+    """Bring partitions of one topic to what they should be, given who is there."""
+    cluster = context.cluster
+    known = cluster.topics[topic]
+    if cluster.duties.is_leaving(topic):
+        return
+    duties = cluster.duties
+    # who is online serves whatever it hosts, and was there all the time
+    is_plain = not presence.returning and not duties.failed_dirs and not duties.departed
+    serving = None if duties.failed_dirs else presence.online
+    allow_unclean, avoided = cluster.is_unclean_allowed(topic), cluster.avoided_ids
+    for number in numbers:
+        if cluster.unreadable and (topic, number) in cluster.unreadable:
+            continue
+        partition = known.partitions[number]
+        state = partition.state
+        if is_plain and state is not None and is_undisturbed(partition.replicas, state, presence.online):
+            continue
+        change = repair_partition(
+            context, topic, number, partition, presence, why,
+            allow_unclean=allow_unclean, serving=serving, avoided=avoided,
+        )  # fmt: skip
+        if change is not None:
+            yield step, change
+
+
+def repair_partition(
+    context: Context,
+    topic: str,
+    number: int,
+    partition: Partition,
+    presence: Presence,
+    why: Why,
+    *,
+    allow_unclean: bool | None = None,
+    serving: frozenset[int] | None = None,
+    avoided: frozenset[int] | None = None,
+) -> StateDecided | None:
+    """The one write that a partition needs now, or None. Unclean elections as configured, and served and avoided whom
+    belief says, unless said otherwise."""
+    cluster = context.cluster
+    avoided = cluster.avoided_ids if avoided is None else avoided
+    online = cluster.serving_ids(topic, number, presence.online) if serving is None else serving
+    state: Leadership | None
+    if partition.state is None:
+        leaving = cluster.leaving_ids
+        state = first_leadership(
+            partition.replicas,
+            online,
+            cluster.controller_epoch,
+            draining=avoided,
+            leaving=leaving,
+            adding=partition.adding,
+        )
+    else:
+        returning, departed = presence.returning, cluster.duties.departed
+        if departed:
+            returning |= departed.get((topic, number), frozenset())
+        state = repaired(
+            partition.replicas,
+            partition.state,
+            online,
+            cluster.controller_epoch,
+            returning=returning,
+            draining=avoided,
+            allow_unclean=cluster.is_unclean_allowed(topic) if allow_unclean is None else allow_unclean,
+        )
+    if state is None:
+        return None
+    return state_decided(context, topic, number, partition.state, state, why, live_ids=presence.online)
+
+
+def state_decided(
+    context: Context,
+    topic: str,
+    number: int,
+    before: Leadership | None,
+    after: Leadership,
+    why: Why,
+    *,
+    live_ids: frozenset[int] | None = None,
+) -> StateDecided:
+    """The change that writes a leadership."""
+    believed_ids = context.cluster.live_ids
+    live_ids = believed_ids if live_ids is None else live_ids
+    source, target = status_of(before, believed_ids or live_ids), status_of(after, live_ids)
+    unclean = is_unclean(before, after)
+    reason = f"{why.words}; unclean election" if unclean else why.words
+    return StateDecided(topic, number, after, source, target, reason, why.cause, is_unclean=unclean)

@@ -1,0 +1,100 @@
+"""How a term starts: everything loaded is looked at once, and everybody is told everything.
+
+Brokers are read last, so the first decision knows who died during the load. A partition whose leader is dead gets its
+new leader in one write. Brokers go live in the last step, so that what they are told is what was just decided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Final
+
+from controller.core.causes import Cause, Why
+from controller.core.changes.cluster import (
+    BrokerLive,
+    BrokerMissing,
+    StateFound,
+    Unreadable,
+)
+from controller.core.changes.duties import (
+    DirsNoted,
+    DrainEnded,
+    broker_subject,
+    topic_subject,
+)
+from controller.core.decide import deletion, topic_ids
+from controller.core.decide.repair import Presence, repair_topic
+from controller.core.decide.topics import made_whole
+from controller.core.decide.work import Context, Decided, Work, work_of
+from controller.core.elections import status_of
+from controller.core.events import StateFact, TermStarted
+from controller.core.model import Broker
+
+#: how far back the last decision of the previous controller may reach
+FOUND_WITHIN_MS = 10_000
+_STARTED: Final = Why(Cause.TERM_STARTED, "term started")
+
+
+def found_states(
+    facts: Iterable[StateFact], controller_epoch: int, loaded_epochs: Iterable[int] = ()
+) -> list[StateFact]:
+    """The last decision before this term: it may have been committed and not recorded. A term that was gone before it
+    had loaded is passed over; one of `loaded_epochs` has found what was before it."""
+    stamped = [(fact.state.controller_epoch, fact) for fact in facts if fact.state is not None]
+    last_epoch = max((epoch for epoch, _ in stamped if epoch < controller_epoch), default=controller_epoch)
+    if any(last_epoch < epoch < controller_epoch for epoch in loaded_epochs):
+        return []
+    before = [fact for epoch, fact in stamped if epoch == last_epoch < controller_epoch]
+    newest_ms = max((fact.mtime_ms for fact in before), default=0)
+    return [fact for fact in before if fact.mtime_ms > newest_ms - FOUND_WITHIN_MS]
+
+
+def on_term_started(context: Context, event: TermStarted) -> Iterator[Work]:
+    """Step 0: what makes no sense, replicas on us, and what was found, recorded before it is written over. Step 1:
+    leaderships, and brokers go live; who is asked for a topic's id is asked before he is told anything."""
+    online = frozenset(event.brokers)
+    for (name, number), (trouble, zxid) in sorted(context.cluster.unreadable.items(), key=str):
+        change = Unreadable(name, number, trouble, zxid)
+        yield work_of(0, change)
+    found: dict[str, list[StateFact]] = {}
+    for fact in event.found:
+        found.setdefault(fact.topic, []).append(fact)
+    for name in sorted(context.cluster.topics):
+        is_leaving = deletion.begins(context.cluster, event.markers, name)
+        run = partial(_start_topic, context, name, found.get(name, ()), online, is_leaving=is_leaving)
+        yield Work(topic_subject(name), run)
+    yield from deletion.on_term_started(context, event)
+    for broker_id in sorted(event.stale_ids):
+        yield Work(broker_subject(broker_id), partial(_forget_life, broker_id))
+    for broker_id in sorted(context.cluster.hosted.keys() - event.brokers.keys()):
+        missing = BrokerMissing(broker_id, Cause.TERM_STARTED)
+        yield work_of(0, missing)
+    for broker in sorted(event.brokers.values(), key=lambda broker: broker.broker_id):
+        yield Work(broker_subject(broker.broker_id), partial(_start_broker, broker))
+
+
+def _start_topic(
+    context: Context, name: str, found: Sequence[StateFact], online: frozenset[int], *, is_leaving: bool
+) -> Iterator[Decided]:
+    topic = context.cluster.topics[name]
+    for fact in found:
+        if fact.state is None or fact.partition not in topic.partitions:
+            continue
+        target = status_of(fact.state, online)
+        yield 0, StateFound(name, fact.partition, fact.state, fact.version, fact.zxid, "found", Cause.FOUND, target)
+    if not is_leaving or topic.topic_id is None:
+        yield from made_whole(context, topic, online)
+    if not is_leaving:
+        numbers = topic_ids.told(topic, topic.partitions)
+        yield from repair_topic(context, name, numbers, Presence(online), _STARTED, step=1)
+
+
+def _forget_life(broker_id: int) -> Iterator[Decided]:
+    """What was written down about an earlier registration of a broker is void."""
+    yield 0, DrainEnded(broker_id, "registration over")
+    yield 0, DirsNoted(broker_id, -1, has_failed=False)
+
+
+def _start_broker(broker: Broker) -> Iterator[Decided]:
+    yield 1, BrokerLive(broker, _STARTED.words, _STARTED.cause)

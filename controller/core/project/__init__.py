@@ -1,0 +1,1 @@
+"""Projections of changes: znode writes, requests to brokers, log lines, counts of states."""

@@ -1,0 +1,159 @@
+"""Writes that ZooKeeper refuses: what they are called, what to do about them, and what is decided anew.
+
+A refusal concerns one znode, and the change that wanted it written: its *target* names both. What stands beside it
+is told and goes on. The shell keeps the time (`controller/loop/retries.py`); here is what people are told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
+
+from controller.core.belief.cluster import Cluster
+from controller.core.changes.cluster import (
+    Change,
+    Refused,
+    StateDecided,
+    TopicWritten,
+    WriteRefused,
+)
+from controller.core.changes.duties import DirsNoted, DrainEnded, TermRecorded
+from controller.core.codes import Code
+from controller.core.decide.work import Context, Decided, Work
+
+#: ours, where ZooKeeper has no code: the request is over its limit and never leaves
+TOO_LARGE: Final = 0
+NO_NODE, NO_AUTH, BAD_VERSION, NODE_EXISTS, NOT_EMPTY = -101, -102, -103, -110, -111
+NO_CHILDREN_FOR_EPHEMERALS, INVALID_ACL, QUOTA_EXCEEDED, THROTTLED = -108, -114, -125, -127
+
+#: ZooKeeper's own names
+NAMES: Final = {
+    TOO_LARGE: "TooLarge",
+    -1: "SystemError",
+    -2: "RuntimeInconsistency",
+    -3: "DataInconsistency",
+    -4: "ConnectionLoss",
+    -5: "MarshallingError",
+    -6: "Unimplemented",
+    -7: "OperationTimeout",
+    -8: "BadArguments",
+    NO_NODE: "NoNode",
+    NO_AUTH: "NoAuth",
+    BAD_VERSION: "BadVersion",
+    NO_CHILDREN_FOR_EPHEMERALS: "NoChildrenForEphemerals",
+    NODE_EXISTS: "NodeExists",
+    NOT_EMPTY: "NotEmpty",
+    -112: "SessionExpired",
+    INVALID_ACL: "InvalidACL",
+    -115: "AuthFailed",
+    -118: "SessionMoved",
+    -119: "NotReadOnly",
+    QUOTA_EXCEEDED: "QuotaExceeded",
+    THROTTLED: "ThrottledOp",
+}
+#: so many foreign children are named
+CHILDREN_NAMED: Final = 3
+
+
+def name_of(code: int) -> str:
+    """ZooKeeper's word for a code; the number alone for one that is newer than this list."""
+    return NAMES.get(code, f"code {code}")
+
+
+def trouble_of(refused: WriteRefused) -> str:
+    """What is refused, in one clause."""
+    name = name_of(refused.code)
+    if refused.code == TOO_LARGE:
+        return f"ZooKeeper takes no request as large as the one for {refused.path}: {name}"
+    return f"ZooKeeper refuses to {refused.verb} {refused.path}: {name}"
+
+
+def remedy_for(refused: WriteRefused) -> str:
+    """What to do, in one sentence."""
+    path, parent = refused.path, refused.path.rpartition("/")[0] or "/"
+    match refused.code:
+        case -102 if refused.verb in ("read", "write"):
+            return f"Give the controller's user permission to {refused.verb} it (setAcl)."
+        case -102:
+            return f"Give the controller's user permission to {refused.verb} below {parent} (setAcl)."
+        case -111:
+            more = len(refused.below) - CHILDREN_NAMED
+            named = [f"{path}/{name}" for name in refused.below[:CHILDREN_NAMED]]
+            rest = f" and {more} more" if more > 0 else ""
+            return f"Remove what is below it and not Kafka's: {', '.join(named) or f'see ls {path}'}{rest}."
+        case -101:
+            return f"Something that it needs is missing: see whether {parent} is there."
+        case -103 | -110:
+            return "Somebody else keeps changing it: find out who, and stop that."
+        case -114:
+            return "The controller has no user whose ACL it could set: set KLAMM_ZOOKEEPER_AUTH."
+        case -108:
+            return f"Nothing can be below an ephemeral znode: remove {parent}."
+        case -125:
+            return "Raise the quota (setquota), or remove what is not needed."
+        case -127:
+            return "Nothing has to be done if it passes: ZooKeeper has more to do than it can."
+        case 0:
+            return "Raise jute.maxbuffer on the servers of ZooKeeper, or make the topic smaller."
+        case _:
+            return "The log of ZooKeeper's servers may say more."
+
+
+def sentence_for(refused: WriteRefused) -> str:
+    """All of it, for health: what, since when, what to do, and when it is tried again."""
+    pause_s = max(1, round(refused.retry_ms / 1_000))
+    when = "whoever asked was told, and may ask again" if refused.is_asked else f"it is tried again every {pause_s} s"
+    return f"{trouble_of(refused)}. {remedy_for(refused)} So since {_clock(refused.since_ms)} UTC; {when}"
+
+
+def _clock(at_ms: int) -> str:
+    """The time of day."""
+    seconds = at_ms // 1_000 % 86_400
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+
+
+def answers_for(cluster: Cluster, refused: WriteRefused) -> list[Refused]:
+    """What who asked is told: of each partition, where it was asked about partitions. A code after which Kafka's
+    leaders take their wish back, and its clients do not ask again by themselves."""
+    code, detail = Code.OPERATION_NOT_ATTEMPTED, f"{trouble_of(refused)}. {remedy_for(refused)}"
+    match refused.change:
+        case StateDecided(topic=topic, partition=number):
+            numbers: tuple[int, ...] = (number,)
+        case TopicWritten(name=topic, touched=touched, is_reassignment=True) if touched is not None:
+            numbers = touched
+        case _:
+            return [Refused(refused.subject, code, detail)]
+    known = cluster.topics.get(topic)
+    topic_id = "" if known is None or known.topic_id is None else known.topic_id
+    return [Refused(refused.subject, code, detail, topic_id, number) for number in numbers]
+
+
+def refused_of(cluster: Cluster, subject: str) -> WriteRefused | None:
+    """The first refusal that a subject met, if it meets any now."""
+    return next((one for one in cluster.refused.values() if one.subject == subject), None)
+
+
+def on_time_passed(context: Context) -> Iterator[Work]:
+    """Notes that neither a reading nor a duty decides again: as they were wanted last, if they still are."""
+    for _, refused in sorted(context.cluster.refused.items()):
+        if not refused.is_asked and _is_wanted(context.cluster, refused.change):
+            yield Work(refused.subject, partial(_again, refused.change))
+
+
+def _is_wanted(cluster: Cluster, change: Change) -> bool:
+    match change:
+        case DirsNoted(broker_id=broker_id, epoch=epoch, has_failed=has_failed):
+            broker = cluster.brokers.get(broker_id)
+            is_true = has_failed == (broker_id in cluster.duties.failed_dirs)
+            return is_true and (not has_failed or (broker is not None and broker.epoch == epoch))
+        case DrainEnded(broker_id=broker_id):
+            return broker_id not in cluster.duties.drains
+        case TermRecorded():
+            return True
+        case _:
+            return False
+
+
+def _again(change: Change) -> Iterator[Decided]:
+    yield 0, change

@@ -1,0 +1,321 @@
+"""What brokers are told, projected from changes that stand. Never asked before `Cluster.apply` has taken them.
+
+A `Telling` is not yet a request: it says which partitions' latest state which broker should hear. The outbox of each
+broker merges tellings and the dialect turns them into bytes; neither decides anything. Order, for each broker:
+UpdateMetadata if the brokers changed, LeaderAndIsr, UpdateMetadata, StopReplica.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from controller.core.belief.cluster import Cluster
+from controller.core.belief.kept_states import dropped_key
+from controller.core.causes import Cause
+from controller.core.changes.cluster import (
+    BrokerChanged,
+    BrokerGone,
+    BrokerLive,
+    Change,
+    Committed,
+    StateDecided,
+    StateFound,
+    TopicGone,
+    TopicWritten,
+)
+from controller.core.changes.duties import (
+    BrokerForgotten,
+    DeletionQueued,
+    DirsFound,
+    DrainEnded,
+    DrainGranted,
+    DroppedMoved,
+    RepeatedTo,
+    ReplicasMoved,
+    ReplicasProbed,
+    TopicAsked,
+    TopicIdDropped,
+    TopicIdGiven,
+)
+from controller.core.model import FIRST_LEADER_EPOCH, Broker, Partition, Replicas
+from controller.core.states import PartitionStatus, ReplicaStatus
+
+#: topic name and topic id: a topic deleted and made anew is another topic
+TopicKey = tuple[str, str]
+NO_EPOCH = -1
+#: a topic being deleted is stopped whatever the epoch
+EPOCH_DURING_DELETE = -2
+Rows = dict[TopicKey, dict[int, Partition]]
+
+
+class Stop(msgspec.Struct, frozen=True, gc=False):
+    """One replica to be stopped; `leader_epoch` -2 when its topic is being deleted: obeyed whatever the epoch."""
+
+    leader_epoch: int
+    delete: bool
+
+
+Stops = dict[TopicKey, dict[int, Stop]]
+
+
+class KnownBroker(msgspec.Struct, frozen=True):
+    """A broker as all are told of it; `state` is live, draining or gone."""
+
+    broker: Broker
+    state: str
+
+
+class Telling(msgspec.Struct):
+    """What one step makes worth telling. Shared by all outboxes, which must not change it."""
+
+    #: every broker known, and who of them is live, after the step
+    brokers: Sequence[KnownBroker]
+    live_ids: frozenset[int]
+    brokers_changed: bool = False
+    #: incarnations that need everything: full metadata, then all their replicas
+    joined: Sequence[Broker] = ()
+    #: incarnations (broker id, epoch) that are over
+    gone: Sequence[tuple[int, int]] = ()
+    #: the whole cluster, for the joined; None when nobody joined
+    everything: Rows | None = None
+    #: metadata for every live broker
+    metadata: Rows = {}
+    #: topics to be removed from metadata, with their partitions
+    removed: Mapping[TopicKey, Sequence[int]] = {}
+    #: per broker: partitions whose leadership changed
+    leaderships: Mapping[int, Rows] = {}
+    #: (topic id, partition, broker id) of replicas that are new on their broker
+    new_replicas: frozenset[tuple[str, int, int]] = frozenset()
+    #: per broker: replicas to be stopped
+    stops: Mapping[int, Stops] = {}
+    #: per broker: topics that it is asked about, with how many partitions each has
+    questions: Mapping[int, Mapping[str, int]] = {}
+    #: per live broker: (topic, partition) it cannot serve, for the list of offline replicas; empty: it has to say
+    failed_dirs: Mapping[int, frozenset[tuple[str, int]]] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        told = self.joined or self.metadata or self.removed or self.leaderships or self.stops
+        return not (self.brokers_changed or told or self.questions)
+
+
+class _Draft(msgspec.Struct):
+    """What is collected while the changes are looked at."""
+
+    joined: list[Broker] = []
+    gone: list[tuple[int, int]] = []
+    brokers_changed: bool = False
+    removed: dict[TopicKey, Sequence[int]] = {}
+    #: topic -> partition -> whether it is led for the first time
+    led: dict[str, dict[int, bool]] = {}
+    metadata: dict[str, set[int]] = {}
+    stops: dict[int, Stops] = {}
+    probed_ids: set[int] = set()
+    #: topic -> who is asked about it
+    asked: dict[str, frozenset[int]] = {}
+    #: by broker: (topic, partition) to be told again; none: everything
+    repeated: dict[int, Sequence[tuple[str, int]]] = {}
+
+    def tell(self, topic: str, numbers: Iterable[int]) -> None:
+        self.metadata.setdefault(topic, set()).update(numbers)
+
+    def lead(self, topic: str, number: int, *, is_new: bool = False) -> None:
+        """Who leads is metadata, too."""
+        self.led.setdefault(topic, {})[number] = is_new
+
+    def stop(self, broker_id: int, key: TopicKey, number: int, leader_epoch: int) -> None:
+        self.stops.setdefault(broker_id, {}).setdefault(key, {})[number] = Stop(leader_epoch, delete=True)
+
+
+def requests_for(cluster: Cluster, committed: Iterable[Committed]) -> Telling:
+    """What is now worth telling."""
+    draft = _Draft()
+    for one in committed:
+        if not _draft_topic(cluster, one.change, draft):
+            _draft_broker(one.change, draft)
+    renewed = [cluster.brokers[one] for one, some in draft.repeated.items() if not some and one in cluster.live_ids]
+    came_ids = {broker.broker_id for broker in draft.joined}
+    joined = [*draft.joined, *(broker for broker in renewed if broker.broker_id not in came_ids)]
+    joined_ids = {broker.broker_id for broker in joined}
+    telling = Telling(
+        brokers=known_brokers(cluster),
+        live_ids=cluster.live_ids,
+        brokers_changed=draft.brokers_changed,
+        joined=joined,
+        gone=draft.gone,
+        removed=draft.removed,
+        questions=_questions(cluster, draft.asked),
+        stops={broker_id: stops for broker_id, stops in draft.stops.items() if broker_id in cluster.live_ids},
+        failed_dirs={**dict.fromkeys(cluster.duties.suspect_ids, frozenset()), **cluster.duties.failed_dirs},
+    )
+    if joined:
+        telling.everything = _everything(cluster)
+    if cluster.live_ids - joined_ids:
+        for topic, led in draft.led.items():
+            draft.tell(topic, led)
+        # who is offline is part of a partition's metadata, so it changes with the broker
+        for topic, numbers in cluster.hosted_by({*came_ids, *(broker_id for broker_id, _ in draft.gone)}).items():
+            draft.tell(topic, numbers)
+        telling.metadata = _rows(cluster, draft.metadata)
+    telling.leaderships, telling.new_replicas = _leaderships(cluster, draft.led, joined_ids)
+    for broker_id in draft.probed_ids & (cluster.live_ids - joined_ids):
+        telling.leaderships = {**telling.leaderships, broker_id: _rows(cluster, cluster.hosted.get(broker_id, {}))}
+    for broker_id in draft.repeated.keys() & (cluster.live_ids - joined_ids):
+        rows = _repeated_rows(cluster, broker_id, draft.repeated[broker_id])
+        for key, decided in telling.leaderships.get(broker_id, {}).items():
+            rows[key] = {**rows.get(key, {}), **decided}
+        telling.leaderships = {**telling.leaderships, broker_id: rows}
+    return telling
+
+
+def _repeated_rows(cluster: Cluster, broker_id: int, partitions: Iterable[tuple[str, int]]) -> Rows:
+    """Of these the broker's own."""
+    wanted: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        partition = cluster.partition(topic, number)
+        if partition is not None and broker_id in partition.replicas:
+            wanted.setdefault(topic, []).append(number)
+    return _rows(cluster, wanted)
+
+
+def _draft_topic(cluster: Cluster, change: Change, draft: _Draft) -> bool:
+    """Changes about topics; False for any other."""
+    match change:
+        case StateDecided(topic=topic, partition=number):
+            if change.by_leader:
+                draft.tell(topic, (number,))
+            else:
+                draft.lead(topic, number, is_new=is_first(change))
+        case StateFound(topic=topic, partition=number, cause=Cause.FOUND):
+            draft.lead(topic, number)  # in this term nobody was told that he leads or follows it
+        case StateFound(topic=topic, partition=number):
+            draft.tell(topic, (number,))
+        case TopicWritten(name=name, touched=None) | TopicIdGiven(topic=name):
+            # nothing could be told of it while it had no id
+            for number in cluster.topics[name].partitions:
+                draft.lead(name, number)
+        case TopicWritten(name=name, topic_id=topic_id, touched=touched, dropped=dropped) if touched is not None:
+            draft.tell(name, touched)
+            for state in change.states:
+                draft.lead(name, state.partition)
+            for number, broker_id in dropped:
+                led = cluster.topics[name].partitions[number].state
+                draft.stop(broker_id, (name, topic_id), number, NO_EPOCH if led is None else led.leader_epoch)
+        case TopicGone(name=name, topic_id=topic_id, partitions=partitions) if topic_id is not None:
+            draft.removed[name, topic_id] = partitions
+        case TopicIdDropped(topic=name, topic_id=topic_id, partitions=partitions):
+            draft.removed[name, topic_id] = partitions
+        case DeletionQueued(topic=name, is_held=False):
+            leaving = cluster.topics.get(name)
+            if leaving is not None and leaving.topic_id is not None:
+                draft.removed[name, leaving.topic_id] = tuple(leaving.partitions)
+        case ReplicasMoved(topic=name, replicas=replicas, target=ReplicaStatus.DELETION_STARTED):
+            topic_id = cluster.topics[name].topic_id
+            for number, broker_id in replicas if topic_id is not None else ():
+                draft.stop(broker_id, (name, topic_id or ""), number, EPOCH_DURING_DELETE)
+        case DroppedMoved(topic=name, topic_id=topic_id, broker_id=broker_id, way=way):
+            if way[-1] is ReplicaStatus.DELETION_STARTED:
+                told = cluster.duties.dropped[dropped_key(name, topic_id)][broker_id]
+                for number in change.partitions:
+                    draft.stop(broker_id, (name, topic_id), number, told.leader_epochs[number])
+        case TopicAsked(topic=name, broker_ids=broker_ids):
+            draft.asked[name] = draft.asked.get(name, frozenset()) | broker_ids
+        case _:
+            return False
+    return True
+
+
+def _draft_broker(change: Change, draft: _Draft) -> None:
+    match change:
+        case BrokerLive(broker=broker):
+            draft.joined.append(broker)
+            draft.brokers_changed = True
+        case BrokerGone(broker_id=broker_id, epoch=epoch):
+            draft.gone.append((broker_id, epoch))
+            draft.brokers_changed = True
+        case BrokerChanged() | DrainGranted() | DrainEnded() | BrokerForgotten():
+            draft.brokers_changed = True
+        case DirsFound(failed=failed, mended=mended):
+            for topic, number in failed | mended:
+                draft.tell(topic, (number,))
+        case ReplicasProbed(broker_id=broker_id):
+            draft.probed_ids.add(broker_id)
+        case RepeatedTo(broker_id=broker_id, partitions=partitions):
+            draft.repeated[broker_id] = partitions
+        case _:
+            pass  # nobody needs to be told
+
+
+def is_first(change: StateDecided) -> bool:
+    """Whether a partition is led for the first time, so that its replicas are new on their brokers."""
+    return change.source is PartitionStatus.NEW and change.state.leader_epoch == FIRST_LEADER_EPOCH
+
+
+def known_brokers(cluster: Cluster) -> list[KnownBroker]:
+    """All brokers, by id; those that are gone stay known, at least by the assignments that name them."""
+    drains = cluster.duties.drains
+    known = [
+        KnownBroker(broker, "draining" if broker.broker_id in drains else "live") for broker in cluster.brokers.values()
+    ]
+    known += [KnownBroker(broker, "gone") for broker in cluster.gone.values()]
+    named_ids = cluster.hosted.keys() - cluster.brokers.keys() - cluster.gone.keys()
+    known += [KnownBroker(Broker(broker_id, -1, None, -1, ()), "gone") for broker_id in named_ids]
+    return sorted(known, key=lambda one: one.broker.broker_id)
+
+
+def _everything(cluster: Cluster) -> Rows:
+    return _rows(cluster, {name: topic.partitions for name, topic in cluster.topics.items()})
+
+
+def _rows(cluster: Cluster, wanted: Mapping[str, Iterable[int]]) -> Rows:
+    """Partitions that were ever led, of topics that have an id, which nobody disputes, and stay: of others nothing can
+    be told."""
+    rows: Rows = {}
+    for name, numbers in wanted.items():
+        topic = cluster.topics.get(name)
+        if topic is None or cluster.duties.is_leaving(name) or name in cluster.duties.ids.disputes:
+            continue
+        partitions = topic.partitions
+        led = {number: one for number in numbers if (one := partitions[number]).state is not None}
+        if led and topic.topic_id is not None:
+            rows[name, topic.topic_id] = led
+    return rows
+
+
+def _leaderships(
+    cluster: Cluster, led: Mapping[str, Mapping[int, bool]], joined_ids: set[int]
+) -> tuple[dict[int, Rows], frozenset[tuple[str, int, int]]]:
+    """An ISR or epoch change goes to all remaining replicas, not only to the leader. Who joined is told everything
+    anyway, and only what is new there has to be said."""
+    per_broker: dict[int, Rows] = {}
+    new_replicas = set()
+    for key, partitions in _rows(cluster, led).items():
+        name, topic_id = key
+        here: defaultdict[int, dict[int, Partition]] = defaultdict(dict)
+        for number, partition in partitions.items():
+            is_first, adding = led[name][number], partition.adding
+            for broker_id in partition.replicas:
+                here[broker_id][number] = partition
+                # one being added is new until it is in sync, over failovers, too
+                if is_first or (broker_id in adding and broker_id not in isr_of(partition)):
+                    new_replicas.add((topic_id, number, broker_id))
+        for broker_id in (here.keys() & cluster.live_ids) - joined_ids:
+            per_broker.setdefault(broker_id, {})[key] = here[broker_id]
+    return per_broker, frozenset(new for new in new_replicas if new[2] in cluster.live_ids)
+
+
+def _questions(cluster: Cluster, asked: Mapping[str, frozenset[int]]) -> dict[int, dict[str, int]]:
+    """Who is not live cannot be asked."""
+    questions: dict[int, dict[str, int]] = {}
+    for name, broker_ids in asked.items():
+        topic = cluster.topics.get(name)
+        for broker_id in broker_ids & cluster.live_ids:
+            questions.setdefault(broker_id, {})[name] = 0 if topic is None else len(topic.partitions)
+    return questions
+
+
+def isr_of(partition: Partition) -> Replicas:
+    return () if partition.state is None else partition.state.isr

@@ -1,0 +1,1 @@
+"""A cluster of real Kafka brokers as a dedicated controller sees it."""

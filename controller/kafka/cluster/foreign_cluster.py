@@ -1,0 +1,166 @@
+"""Who holds the seat while this process does not and, where that is one of Kafka's own brokers, what ZooKeeper says of
+the cluster: a standby knows no more, and this much it can say.
+
+It only reads, and arms no watch. The whole cluster is read when somebody asks, for at most a twentieth of the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+import structlog
+
+from controller.api.ports import ControllerDoor
+from controller.core import formats
+from controller.core.belief.cluster import Cluster
+from controller.core.causes import Cause
+from controller.core.changes.cluster import BrokerLive, Committed
+from controller.core.model import Broker
+from controller.core.project.znodes import CONTROLLER_EPOCH, broker_path, controller_path
+from controller.kafka.cluster.presence import ControllerZnode
+from controller.loop.reader import Loaded, Reader
+from controller.wire import bodies
+from controller.wire.bodies import BrokerEntry
+from controller.zookeeper.port import ZooKeeper, ZooKeeperError, granted
+
+log = structlog.get_logger()
+
+LOOK_EVERY_S: Final = 1.0
+#: after a look, nobody looks for that many times as long as it took
+REST_PER_LOOK: Final = 19
+
+
+class Holder(msgspec.Struct, frozen=True):
+    """Of the seat as it was last seen taken. `entry`: where its API is, if it is one of ours."""
+
+    seat: tuple[int, int]
+    controller_epoch: int
+    entry: BrokerEntry | None
+
+    @property
+    def is_kafka(self) -> bool:
+        return self.entry is None
+
+
+class Sight(msgspec.Struct, frozen=True):
+    """The cluster at one look. `number` rises whenever something in it is different."""
+
+    seat: tuple[int, int]
+    cluster: Cluster
+    strangers: dict[int, Broker]
+    fingerprint: int
+    number: int
+
+
+class ForeignCluster:
+    """A `controller.api.routing.active.Peers`. `session`: the present one, if any; `rest_for`: how long to look no more
+    after a look that took so long, in seconds."""
+
+    def __init__(
+        self,
+        door: ControllerDoor,
+        session: Callable[[], ZooKeeper | None],
+        rest_for: Callable[[float], float] = lambda took_s: max(LOOK_EVERY_S, REST_PER_LOOK * took_s),
+    ) -> None:
+        self._rest_for = rest_for
+        self._door = door
+        self._session = session
+        self._holder: Holder | None = None
+        self._sight: Sight | None = None
+        self._looking = asyncio.Lock()
+        self._look_again_at = 0.0
+        self._numbers = 0
+
+    @property
+    def holder(self) -> Holder | None:
+        """Whoever has the seat now, if that was learnt, and is not this process."""
+        holder = self._holder
+        is_ours = self._door.controller_epoch is not None  # from the claim on
+        return None if holder is None or holder.seat != self._door.seat or is_ours else holder
+
+    @property
+    def is_led_by_kafka(self) -> bool:
+        return self.holder is not None and self.holder.is_kafka
+
+    @property
+    def sight(self) -> Sight | None:
+        """What was seen last of a cluster that this holder leads."""
+        sight, holder = self._sight, self.holder
+        return None if sight is None or holder is None or sight.seat != holder.seat else sight
+
+    def entries(self) -> Sequence[BrokerEntry]:
+        holder = self.holder
+        return () if holder is None or holder.entry is None else (holder.entry,)
+
+    async def learn(self) -> None:
+        """Whoever holds the seat now. Who is neither one of ours nor one of Kafka's registered brokers is nobody."""
+        seat, zk = self._door.seat, self._session()
+        if seat is None or zk is None or (self._holder is not None and self._holder.seat == seat):
+            return
+        try:
+            paths = [CONTROLLER_EPOCH, controller_path(seat[0]), broker_path(seat[0])]
+            nodes = await zk.get_many(paths)
+            epoch, own, registered = (granted(path, node) for path, node in zip(paths, nodes, strict=True))
+            if epoch is None:
+                return
+            controller_epoch = formats.decode_epoch(epoch.data)
+            if own is not None and own.stat.ephemeral_owner == seat[1]:
+                endpoints = formats.decode(own.data, ControllerZnode).endpoints
+                entry = BrokerEntry(seat[0], own.stat.czxid, "live", None, endpoints)
+                self._holder = Holder(seat, controller_epoch, entry)
+            elif registered is not None and registered.stat.ephemeral_owner == seat[1]:
+                broker = formats.decode_broker(registered.data, seat[0], registered.stat.czxid)
+                if not bodies.speaks_http(broker.endpoints):
+                    self._holder = Holder(seat, controller_epoch, None)
+        except (ZooKeeperError, formats.FormatError) as error:
+            log.warning("holder.unread", broker_id=seat[0], reason=str(error))  # asked again with the next request
+
+    async def look(self) -> None:
+        """At the cluster of the Kafka broker that holds the seat, unless that was done just now."""
+        async with self._looking:
+            holder, zk = self.holder, self._session()
+            if holder is None or not holder.is_kafka or zk is None:
+                self._sight = None
+                return
+            begun = time.monotonic()
+            if self.sight is not None and begun < self._look_again_at:
+                return
+            reader = Reader(zk, lambda broker: not bodies.speaks_http(broker.endpoints), watch=False)
+            try:
+                loaded = await reader.load()
+            except ZooKeeperError as error:
+                log.warning("cluster.unread", reason=str(error))  # what was seen before stays, and health says it
+                return
+            self._sight = await self._seen(holder, loaded, reader.strangers)
+            over = time.monotonic()
+            self._look_again_at = over + self._rest_for(over - begun)
+
+    async def _seen(self, holder: Holder, loaded: Loaded, strangers: dict[int, Broker]) -> Sight:
+        fingerprint, before = _fingerprint_of(loaded, strangers), self.sight
+        if before is not None and before.fingerprint == fingerprint:
+            return before
+        cluster = Cluster(controller_id=holder.seat[0], controller_epoch=holder.controller_epoch)
+        duties = loaded.duties()
+        duties.drains = {}  # they are ours, and Kafka's controller keeps none of them
+        for _ in cluster.loading(loaded.topics, loaded.states, duties):
+            await asyncio.sleep(0)
+        cluster.apply(Committed(BrokerLive(broker, "registered", Cause.FOUND)) for broker in loaded.brokers.values())
+        self._numbers += 1
+        return Sight(holder.seat, cluster, strangers, fingerprint, self._numbers)
+
+
+def _fingerprint_of(loaded: Loaded, strangers: dict[int, Broker]) -> int:
+    """Of all that is shown: znodes by their versions, registrations as they are."""
+    return hash(
+        (
+            tuple((fact.name, fact.czxid, fact.version) for fact in loaded.topics),
+            tuple((fact.topic, fact.partition, fact.version, fact.mtime_ms) for fact in loaded.states),
+            tuple(sorted((one.broker_id, one.epoch, one.rack or "", one.endpoints) for one in loaded.brokers.values())),
+            tuple(sorted(strangers)),
+            tuple(sorted((broker_id, znode.broker_epoch) for broker_id, znode in loaded.admin.noted.items())),
+        )
+    )

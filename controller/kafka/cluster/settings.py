@@ -1,0 +1,201 @@
+"""What `klamm controller` was told: addresses, properties with Kafka's names, and who it is to brokers and they to it.
+
+It reads and checks; nothing listens or connects yet. What cannot be spoken is refused here, with what to do instead.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from controller.base.config import (
+    BrokerConfig,
+    ConfigError,
+    broker_config_for,
+    parse_properties,
+    read_properties,
+)
+from controller.kafka.protocol.access import SASL, TLS, Access
+from controller.kafka.protocol.levels import Level, level_for
+from controller.kafka.protocol.nodes import PLAINTEXT, PROTOCOLS
+from controller.kafka.protocol.sasl import PLAIN, SCRAM, Sasl
+from controller.security.exposure import check_exposure, is_loopback
+from controller.security.secrets import Secrets, owned_text
+from controller.security.tls import client_context_for, server_context_for
+
+#: `--listen`: Kafka's own names of protocols; `kafka` is PLAINTEXT
+SCHEMES: Final = {"kafka": PLAINTEXT, **{name.lower(): number for name, number in PROTOCOLS.items()}}
+_MECHANISM: Final = "sasl.mechanism.inter.broker.protocol"
+_ENABLED: Final = "sasl.enabled.mechanisms"
+_JAAS: Final = "sasl.jaas.config"
+_KEY_PASSWORD: Final = "ssl.key.password"
+_MODULES: Final = {
+    "org.apache.kafka.common.security.plain.PlainLoginModule": (PLAIN,),
+    "org.apache.kafka.common.security.scram.ScramLoginModule": SCRAM,
+}
+_PORT = re.compile(r"[0-9]{1,5}")
+_OPTION = re.compile(r'\s*([\w.-]+)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s";]+))')
+
+
+class Address(msgspec.Struct, frozen=True):
+    host: str
+    port: int
+
+
+class DedicatedConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """`kafka`: by security protocol. `broker` has the properties that brokers have too."""
+
+    controller_id: int
+    kafka: Mapping[int, Address]
+    http: Address
+    is_https: bool
+    level: Level
+    access: Access
+    #: None: once one of ours was seen to have the seat
+    is_preferred: bool | None
+    is_insecure: bool
+    #: though one has left its marks in ZooKeeper
+    is_without_authorizer: bool
+    directory: Path
+    broker: BrokerConfig
+    secrets: Secrets
+
+    @property
+    def server_tls(self) -> ssl.SSLContext | None:
+        """Of those listeners that speak TLS."""
+        return server_context_for(self.broker) if self.is_https or self.kafka.keys() & TLS else None
+
+
+def config_for(
+    *,
+    zookeeper: str,
+    controller_id: int,
+    listen: str,
+    protocol: str,
+    listener: str | None,
+    is_preferred: bool | None,
+    is_insecure: bool,
+    is_without_authorizer: bool = False,
+    directory: Path,
+    file: Path | None,
+    overrides: tuple[str, ...],
+    secrets: Secrets,
+) -> DedicatedConfig:
+    """Raises ConfigError."""
+    kafka, http, is_https = addresses_in(listen)
+    over = parse_properties("\n".join(overrides))
+    if _JAAS in over:
+        raise ConfigError(f"{_JAAS} on a command line is seen by everybody here: put it into the file of --config")
+    if _KEY_PASSWORD in (given := {**({} if file is None else _properties_of(file)), **over}):
+        raise ConfigError(f"{_KEY_PASSWORD}: keys are read without one, from a file that only its owner may use")
+    sasl = sasl_for({name: given.pop(name) for name in (_MECHANISM, _ENABLED, _JAAS) if name in given})
+    if kafka.keys() & SASL and sasl is None:
+        raise ConfigError(f"--listen {listen}: a SASL listener takes {_JAAS}, in the file of --config")
+    name = "HTTPS" if is_https else "HTTP"
+    named = {"inter.broker.listener.name": name}
+    own = {"broker.id": str(controller_id), "zookeeper.connect": zookeeper, "log.dirs": str(directory)}
+    broker = broker_config_for({**own, "listeners": f"{name}://{http.host}:{http.port}", **named, **given})
+    try:
+        level = level_for(protocol)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+    config = DedicatedConfig(
+        controller_id=controller_id,
+        kafka=kafka,
+        http=http,
+        is_https=is_https,
+        level=level,
+        access=Access(listener=listener, tls=client_context_for(broker), sasl=sasl),
+        is_preferred=is_preferred,
+        is_insecure=is_insecure,
+        is_without_authorizer=is_without_authorizer,
+        directory=directory,
+        broker=broker,
+        secrets=secrets,
+    )
+    _check_exposure(config)
+    return config
+
+
+def addresses_in(listen: str) -> tuple[dict[int, Address], Address, bool]:
+    """Of Kafka's protocol by security protocol; of HTTP, and whether by TLS."""
+    kafka: dict[int, Address] = {}
+    http: list[tuple[Address, bool]] = []
+    for text in listen.split(","):
+        scheme, found, rest = text.strip().partition("://")
+        host, colon, port = rest.rstrip("/").rpartition(":")
+        name = scheme.lower()
+        if not (found and colon and host and _PORT.fullmatch(port)) or name not in {*SCHEMES, "http", "https"}:
+            raise ConfigError(
+                f"--listen {text}: write it like kafka://127.0.0.1:9100, ssl://…, sasl_plaintext://…, sasl_ssl://…, "
+                "http://… or https://…"
+            )
+        address = Address(host.strip("[]"), int(port))
+        if name in ("http", "https"):
+            http.append((address, name == "https"))
+        elif kafka.setdefault(SCHEMES[name], address) is not address:
+            raise ConfigError(f"--listen {listen}: one address for each protocol, and {scheme} is named twice")
+    if not kafka or len(http) != 1:
+        raise ConfigError(f"--listen {listen}: name a kafka:// address (or ssl://, …) and one of http:// or https://")
+    return kafka, *http[0]
+
+
+def sasl_for(properties: Mapping[str, str]) -> Sasl | None:
+    """None where nothing was said."""
+    if not properties:
+        return None
+    mechanism = properties.get(_MECHANISM, "GSSAPI")
+    enabled = tuple(one.strip() for one in properties.get(_ENABLED, mechanism).split(","))
+    for name, one in ((_MECHANISM, mechanism), *((_ENABLED, one) for one in enabled)):
+        if one not in (PLAIN, *SCRAM):
+            spoken = ", ".join((PLAIN, *SCRAM))
+            raise ConfigError(f"property {name}: {spoken} are spoken, not {one} (no small library carries it)")
+    module, options = _jaas_in(properties.get(_JAAS, ""))
+    if mechanism not in _MODULES.get(module, ()):
+        raise ConfigError(f"property {_JAAS}: the login module of {mechanism} is expected, not {module!r}")
+    if not options.get("username") or "password" not in options:
+        raise ConfigError(f"property {_JAAS}: username and password say who this controller is to brokers")
+    users = {name.removeprefix("user_"): value for name, value in options.items() if name.startswith("user_")}
+    if PLAIN in enabled and not users:
+        raise ConfigError(f'property {_JAAS}: brokers log in here, too: user_NAME="password" for each that may')
+    return Sasl(mechanism, options["username"], options["password"], enabled, users)
+
+
+def _jaas_in(text: str) -> tuple[str, dict[str, str]]:
+    """A line of JAAS: the module, and its options."""
+    module, _, rest = text.strip().rstrip(";").partition(" ")
+    flag, _, rest = rest.strip().partition(" ")
+    options, at = {}, 0
+    while found := _OPTION.match(rest, at):
+        quoted = found[2]
+        options[found[1]] = found[3] if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
+        at = found.end()
+    if rest[at:].strip() or (module and flag not in ("required", "requisite", "sufficient", "optional")):
+        raise ConfigError(f'property {_JAAS}: write it like MODULE required username="…" password="…";')
+    return module, options
+
+
+def _properties_of(file: Path) -> dict[str, str]:
+    properties = read_properties(file)
+    return parse_properties(owned_text(file, "--config")) if _JAAS in properties else properties
+
+
+def _check_exposure(config: DedicatedConfig) -> None:
+    """Brokers and clients are told these very addresses."""
+    check_exposure([config.http.host], config.secrets, is_insecure=config.is_insecure)
+    for protocol, address in config.kafka.items():
+        if address.host in ("0.0.0.0", "::"):
+            raise ConfigError(
+                f"--listen {address.host}:{address.port}: name the one address that brokers and clients reach it at"
+            )
+        knows_who = protocol in SASL or (protocol in TLS and config.broker.ssl_client_auth == "required")
+        if not (is_loopback(address.host) or knows_who or config.is_insecure):
+            raise ConfigError(
+                f"--listen {address.host}:{address.port}: whoever reaches it may command the cluster; say sasl_ssl, "
+                "or ssl with ssl.client.auth=required, or --insecure if only the right ones reach it"
+            )

@@ -1,0 +1,1 @@
+"""The Kafka listener of a dedicated controller."""

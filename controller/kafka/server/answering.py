@@ -1,0 +1,57 @@
+"""What answers to administrators have in common: how long they wait for what was decided, pieces of messages, and
+validating without doing (`validate_only`)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from controller.api.ports import ControllerDoor
+from controller.base.clock import monotonic_ms
+from controller.core.changes.cluster import Refused
+from controller.core.codes import Code
+from controller.core.decide.dispatch import decide
+from controller.core.events import Event
+from controller.kafka.protocol.codec import Reader, Writer
+from controller.loop.inbox import Reply
+
+WAIT_MAX_MS: Final = 30_000
+TOLD_MAX_MS: Final = 1_000
+POLL_S: Final = 0.01
+T = TypeVar("T")
+
+
+async def told(door: ControllerDoor, timeout_ms: int) -> None:
+    """Until brokers have what was decided, so that whoever asked finds it wherever it looks."""
+    await wait(lambda: all(not one.depth for one in door.outboxes().values()), min(timeout_ms, TOLD_MAX_MS))
+
+
+async def wait(is_so: Callable[[], bool], timeout_ms: int) -> None:
+    """At most for so long, and in no case for longer than the longest."""
+    loop = asyncio.get_running_loop()
+    give_up_at = loop.time() + min(timeout_ms, WAIT_MAX_MS) / 1000
+    while not is_so() and loop.time() < give_up_at:  # noqa: ASYNC110 - belief and outboxes have no events
+        await asyncio.sleep(POLL_S)
+
+
+def tagged(reader: Reader, value: T) -> T:
+    """The value, when its tags were read, too."""
+    reader.tags()
+    return value
+
+
+def coded(writer: Writer, code: Code, detail: str) -> None:
+    """A code, and what it is for if it is one."""
+    writer.i16(code).string((detail or code.name) if code is not Code.NONE else None).tags()
+
+
+def dry_run(door: ControllerDoor, event: Event) -> Reply:
+    """What a request would be answered now. Nothing is written, told or kept."""
+    cluster = door.cluster
+    if cluster is None:
+        return Reply(Code.NOT_CONTROLLER, "this is not the active controller")
+    pieces = list(decide(cluster, event, monotonic_ms(), 0))
+    refusals = (change for piece in pieces for change in piece.changes if isinstance(change, Refused))
+    refusal = next(refusals, None)
+    return Reply(Code.NONE, "") if refusal is None else Reply(refusal.code, refusal.detail)

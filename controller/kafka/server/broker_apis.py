@@ -1,0 +1,137 @@
+"""What brokers ask their controller: ISR changes, producer ids, and leave to shut down. Each becomes an event.
+
+Parsing and answering only; the same events come by HTTP from stub brokers.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from controller.api.ports import BusyError, ControllerDoor, NotControllerError
+from controller.core.codes import Code
+from controller.core.events import AlterPartitionAsked, DrainAsked, Event, IsrWish, ProducerIdsAsked
+from controller.kafka.protocol.codec import (
+    Reader,
+    WireError,
+    Writer,
+    topic_id_of,
+    uuid_of,
+)
+from controller.kafka.server.listener import Api
+from controller.loop.inbox import ProducerIds, Reply
+from controller.wire import bodies
+
+ALTER_PARTITION, ALLOCATE_PRODUCER_IDS, CONTROLLED_SHUTDOWN = 56, 67, 7
+UNSAID_EPOCH = -1
+#: before version 2 this is what a replica that may not join is refused with
+INELIGIBLE_BEFORE = {Code.INELIGIBLE_REPLICA: Code.OPERATION_NOT_ATTEMPTED}
+
+
+class BrokerApis:
+    """Handlers."""
+
+    def __init__(self, door: ControllerDoor, partitions_max: int) -> None:
+        self._door = door
+        self._partitions_max = partitions_max
+
+    def table(self) -> dict[int, Api]:
+        return {
+            ALTER_PARTITION: Api(0, 3, 0, self.alter_partition),
+            ALLOCATE_PRODUCER_IDS: Api(0, 0, 0, self.allocate_producer_ids),
+            CONTROLLED_SHUTDOWN: Api(3, 3, 3, self.controlled_shutdown),
+        }
+
+    async def alter_partition(self, version: int, reader: Reader, writer: Writer) -> None:
+        broker_id, broker_epoch = reader.i32(), reader.i64()
+        topics = reader.array(lambda: self._topic_wishes(version, reader))
+        reader.tags()
+        wishes = [wish for topic in topics for wish in topic]
+        if len(wishes) > self._partitions_max:
+            raise WireError(f"{len(wishes)} partitions in one request; at most {self._partitions_max}")
+        reply = await asked(self._door, AlterPartitionAsked(broker_id, broker_epoch, wishes))
+        answer = reply.body if isinstance(reply.body, bodies.AlterPartitionAnswer) else bodies.AlterPartitionAnswer()
+        writer.i32(0).i16(reply.code or answer.error_code)
+        writer.array(answer.topics, lambda topic: self._altered_topic(version, topic, writer))
+        writer.tags()
+
+    def _topic_wishes(self, version: int, reader: Reader) -> list[IsrWish]:
+        topic_id = topic_id_of(reader.uuid()) if version >= 2 else self._id_of(reader.string())
+        wishes = reader.array(lambda: self._wish(version, topic_id, reader))
+        reader.tags()
+        return wishes
+
+    def _wish(self, version: int, topic_id: str, reader: Reader) -> IsrWish:
+        number, leader_epoch = reader.i32(), reader.i32()
+        if version >= 3:
+            members = reader.array(lambda: _member(reader))
+        else:
+            members = [(broker_id, UNSAID_EPOCH) for broker_id in reader.ids()]
+        recovery = reader.i8() if version >= 1 else 0
+        wish = IsrWish(topic_id, number, leader_epoch, reader.i32(), recovery, tuple(map(self._registered, members)))
+        reader.tags()
+        return wish
+
+    def _registered(self, member: tuple[int, int]) -> tuple[int, int]:
+        """A leader below protocol level 3.5 cannot say which registration it means: the present one then."""
+        broker_id, epoch = member
+        cluster = self._door.cluster
+        known = None if cluster is None else cluster.brokers.get(broker_id)
+        return (broker_id, known.epoch) if epoch == UNSAID_EPOCH and known is not None else member
+
+    def _id_of(self, name: str) -> str:
+        cluster = self._door.cluster
+        topic = None if cluster is None else cluster.topics.get(name)
+        return "" if topic is None else topic.topic_id or ""
+
+    def _altered_topic(self, version: int, topic: bodies.AlteredTopic, writer: Writer) -> None:
+        if version >= 2:
+            writer.raw(uuid_of(topic.topic_id))
+        else:
+            cluster = self._door.cluster
+            writer.string("" if cluster is None else cluster.names_by_id.get(topic.topic_id, ""))
+        writer.array(topic.partitions, lambda row: _altered_row(version, row, writer))
+        writer.tags()
+
+    async def allocate_producer_ids(self, version: int, reader: Reader, writer: Writer) -> None:
+        event = ProducerIdsAsked(reader.i32(), reader.i64())
+        reader.tags()
+        reply = await asked(self._door, event)
+        block = reply.body if isinstance(reply.body, ProducerIds) else ProducerIds(0, 0)
+        writer.i32(0).i16(reply.code).i64(block.start).i32(block.size).tags()
+
+    async def controlled_shutdown(self, version: int, reader: Reader, writer: Writer) -> None:
+        broker_id, epoch = reader.i32(), reader.i64()
+        reader.tags()
+        event = DrainAsked(broker_id, None if epoch == UNSAID_EPOCH else epoch, is_shutdown=True)
+        reply = await asked(self._door, event)
+        remaining = reply.body.remaining if isinstance(reply.body, bodies.ControlledShutdownAnswer) else ()
+        writer.i16(reply.code)
+        writer.array(remaining, lambda one: writer.string(one.topic).i32(one.partition).tags())
+        writer.tags()
+
+
+async def asked(door: ControllerDoor, event: Event) -> Reply:
+    """The reply. Where there is none, a code after which Kafka's clients try again."""
+    try:
+        reply = await door.ask(event)
+    except NotControllerError as error:
+        return Reply(Code.NOT_CONTROLLER, str(error))
+    except BusyError as error:
+        return Reply(Code.REQUEST_TIMED_OUT, str(error))
+    if reply.is_unknown:
+        return msgspec.structs.replace(reply, code=Code.REQUEST_TIMED_OUT)
+    return reply
+
+
+def _member(reader: Reader) -> tuple[int, int]:
+    member = reader.i32(), reader.i64()
+    reader.tags()
+    return member
+
+
+def _altered_row(version: int, row: bodies.AlteredRow, writer: Writer) -> None:
+    code = row.error_code if version >= 2 else INELIGIBLE_BEFORE.get(Code(row.error_code), row.error_code)
+    writer.i32(row.partition).i16(code).i32(row.leader).i32(row.leader_epoch).ids(row.isr)
+    if version >= 1:
+        writer.i8(row.recovery)
+    writer.i32(row.version).tags()

@@ -1,0 +1,150 @@
+"""What any broker can answer and we cannot: passed on, as bytes, to a live broker, and its answer back.
+
+Clients see the controller among the brokers and may ask it for anything that any broker could tell: metadata, the
+coordinator of a group, a producer id. It understands nothing of what it passes on, and keeps no connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from random import Random
+from typing import Final
+
+from controller.api.ports import ControllerDoor
+from controller.base.bell import Bell
+from controller.base.config import Limits
+from controller.core.model import Broker
+from controller.kafka.protocol.access import PLAIN_ACCESS, Access
+from controller.kafka.protocol.codec import WireError
+from controller.kafka.protocol.nodes import Listener
+from controller.kafka.server.listener import Api
+from controller.kafka.server.versions import exchange, versions_at
+
+#: asked of any broker: Metadata, FindCoordinator, InitProducerId, DescribeAcls, configurations, quotas,
+#: SCRAM users, DescribeCluster; no change of ACLs, which nobody here would be held to
+PASSED_ON: Final = frozenset({3, 10, 22, 29, 32, 33, 44, 48, 49, 50, 60})
+#: what brokers of every version from 2.4 to 3.9 serve of them, while none has said more: a client that once reads a
+#: list without Metadata ends
+EVERYWHERE: Final = {
+    key: Api(0, last, last + 1) for key, last in {3: 8, 10: 2, 22: 1, 29: 1, 32: 2, 33: 1, 44: 0}.items()
+}
+#: a broker that did not say what it serves is asked again after so long, if somebody wants to know
+VERSIONS_MISSED_MS: Final = 10_000
+#: and so soon where nothing is known of any broker yet
+VERSIONS_UNKNOWN_MS: Final = 200
+#: so many brokers are asked at the same time
+ASKED_AT_ONCE: Final = 8
+_KEY_AND_VERSION = struct.Struct(">hh")
+#: the first and the last version that a broker serves, by API
+Served = Mapping[int, tuple[int, int]]
+FAILURES: Final = (OSError, EOFError, TimeoutError, WireError)
+
+
+class Relay:
+    """Passes requests on to a live broker that serves their version. Advertised is what all live brokers serve, as far
+    as they have said: each is asked once for each of its registrations, in a task of its own (`keep_versions`), so that
+    nobody whom we can answer ourselves ever waits for a broker."""
+
+    def __init__(self, door: ControllerDoor, limits: Limits, entropy: Random, access: Access = PLAIN_ACCESS) -> None:
+        self._door = door
+        self._limits = limits
+        self._entropy = entropy
+        self._access = access
+        self._busy = asyncio.Semaphore(limits.kafka_relays)
+        #: by broker id, each with the epoch of the registration under which it was asked
+        self._served: dict[int, tuple[int, Served]] = {}
+        self._wanted = asyncio.Event()
+        self._asked = Bell()
+
+    async def versions(self) -> Mapping[int, Api]:
+        """Returns what every broker serves of what is passed on, of those that have said."""
+        self._wanted.set()
+        if not self._known() and self._brokers():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._limits.kafka_connect_ms / 1000):
+                    await self._asked.wait()
+        return served_by_all(self._known()) or EVERYWHERE
+
+    async def keep_versions(self) -> None:
+        """Ask brokers that have not said what they serve, whenever somebody wants to know, until it is cancelled."""
+        while True:
+            await self._wanted.wait()
+            self._wanted.clear()
+            brokers = self._brokers()
+            self._served = {one.broker_id: self._served[one.broker_id] for one in brokers if self._is_known(one)}
+            unknown = iter([one for one in brokers if not self._is_known(one)])
+            async with asyncio.TaskGroup() as group:
+                for _ in range(ASKED_AT_ONCE):
+                    group.create_task(self._ask_each(unknown))
+            self._asked.ring()
+            if len(self._served) < len(brokers):
+                await asyncio.sleep((VERSIONS_MISSED_MS if self._served else VERSIONS_UNKNOWN_MS) / 1000)
+
+    async def _ask_each(self, unknown: Iterator[Broker]) -> None:
+        for broker in unknown:
+            listener = self._access.listener_of(broker)
+            if listener is None:
+                continue
+            with suppress(*FAILURES):
+                async with asyncio.timeout(self._limits.kafka_connect_ms / 1000):
+                    served = await versions_at(await self._access.open(listener), self._limits.kafka_answer_max_bytes)
+                    self._served[broker.broker_id] = broker.epoch, served
+
+    async def pass_on(self, frame: bytes) -> bytes:
+        """Returns a broker's answer to the whole frame. OSError when none can be reached."""
+        async with self._busy:
+            for address in self._addresses_for(*_KEY_AND_VERSION.unpack_from(frame)):
+                try:
+                    # it is registered before it listens, and for a while after it stood still or fell off the network
+                    async with asyncio.timeout(self._limits.kafka_connect_ms / 1000):
+                        opened = await self._access.open(address)
+                except FAILURES:
+                    continue
+                # from here on it may have been done, and is asked of nobody else
+                async with asyncio.timeout(self._limits.rpc_timeout_ms / 1000):
+                    return await exchange(opened, frame, self._limits.kafka_answer_max_bytes)
+        raise ConnectionRefusedError("no live broker can be asked")
+
+    def _addresses_for(self, key: int, version: int) -> list[Listener]:
+        """Returns where to ask, in a drawn order: of brokers that serve this version, then of those that have not
+        said."""
+        brokers = self._brokers() if key in PASSED_ON else []
+        self._entropy.shuffle(brokers)
+        serving = [
+            one for one in brokers if self._is_known(one) and _serves(self._served[one.broker_id][1], key, version)
+        ]
+        unknown = [one for one in brokers if not self._is_known(one)]
+        if not serving and not unknown and (brokers or key not in PASSED_ON):
+            raise WireError(f"API {key} in version {version} is not served")
+        found = [self._access.listener_of(broker) for broker in (*serving, *unknown)]
+        return [one for one in found if one is not None]
+
+    def _known(self) -> list[Served]:
+        return [self._served[one.broker_id][1] for one in self._brokers() if self._is_known(one)]
+
+    def _is_known(self, broker: Broker) -> bool:
+        epoch, _ = self._served.get(broker.broker_id, (None, {}))
+        return epoch == broker.epoch
+
+    def _brokers(self) -> list[Broker]:
+        cluster = self._door.cluster
+        return list(cluster.brokers.values()) if cluster else []
+
+
+def _serves(served: Served, key: int, version: int) -> bool:
+    first, last = served.get(key, (0, -1))
+    return first <= version <= last
+
+
+def served_by_all(brokers: Sequence[Served]) -> dict[int, Api]:
+    """Returns the versions of what is passed on that each of these brokers serves."""
+    found = {}
+    for key in sorted(PASSED_ON.intersection(*brokers)) if brokers else ():
+        first = max(served[key][0] for served in brokers)
+        last = min(served[key][1] for served in brokers)
+        if first <= last:
+            found[key] = Api(first, last, first)
+    return found

@@ -1,0 +1,1 @@
+"""The loop of a term: reads, decides, writes, tells, one event at a time."""

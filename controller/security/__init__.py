@@ -1,0 +1,1 @@
+"""Secrets, TLS, and the rule about what may listen where."""

@@ -1,0 +1,101 @@
+"""TLS by files in PEM, under Kafka's property names: what a server shows, whom it trusts, and whom a client trusts.
+
+A listener whose name ends in `HTTPS` speaks TLS. It makes contexts and opens no connection; a message names files and
+never their content.
+"""
+
+from __future__ import annotations
+
+import ssl
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from controller.base.config import BrokerConfig, ConfigError
+
+_CLIENT_AUTH: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+#: for commands, which have no server.properties
+TRUST: Final = "KLAMM_TLS_CA"
+OWN: Final = "KLAMM_TLS_CERT"
+
+
+def server_context_for(config: BrokerConfig) -> ssl.SSLContext:
+    """Of a listener that speaks TLS."""
+    if config.ssl_keystore_location is None:
+        raise ConfigError("property ssl.keystore.location: a listener with TLS needs a PEM file of key and certificate")
+    if config.ssl_client_auth not in _CLIENT_AUTH:
+        raise ConfigError(f"property ssl.client.auth: one of {', '.join(_CLIENT_AUTH)}, not {config.ssl_client_auth!r}")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    _check_types(config)
+    _show(context, config.ssl_keystore_location)
+    context.verify_mode = _CLIENT_AUTH[config.ssl_client_auth]
+    if context.verify_mode is not ssl.CERT_NONE:
+        if config.ssl_truststore_location is None:
+            raise ConfigError("property ssl.truststore.location: whose certificates are clients to show?")
+        _trust(context, config.ssl_truststore_location)
+    return context
+
+
+def client_context_for(config: BrokerConfig) -> ssl.SSLContext | None:
+    """For what this process asks others; None: whom the system trusts."""
+    _check_types(config)
+    context = _client_context(config.ssl_truststore_location, config.ssl_keystore_location)
+    if context is not None:
+        context.check_hostname = config.ssl_endpoint_identification_algorithm != ""
+    return context
+
+
+def client_context_from(environment: Mapping[str, str]) -> ssl.SSLContext | None:
+    """For a command."""
+    return _client_context(environment.get(TRUST), environment.get(OWN))
+
+
+def _client_context(trusted: str | None, own: str | None) -> ssl.SSLContext | None:
+    if trusted is None and own is None:
+        return None
+    context = ssl.create_default_context() if trusted is None else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if trusted is not None:
+        _trust(context, trusted)
+    if own is not None:
+        _show(context, own)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+def _check_types(config: BrokerConfig) -> None:
+    for name, kind, to_pem in (
+        (
+            "ssl.keystore.type",
+            config.ssl_keystore_type,
+            "keytool -importkeystore -srckeystore FILE -destkeystore FILE.p12 -deststoretype PKCS12, then "
+            "openssl pkcs12 -in FILE.p12 -nodes -out FILE.pem",
+        ),
+        ("ssl.truststore.type", config.ssl_truststore_type, "keytool -list -rfc -keystore FILE > FILE.pem"),
+    ):
+        if kind not in (None, "PEM"):
+            raise ConfigError(f"property {name}: only PEM is read here, not {kind}; {to_pem} makes one")
+    if config.ssl_endpoint_identification_algorithm not in ("", "https"):
+        raise ConfigError("property ssl.endpoint.identification.algorithm: https, or empty for no check of names")
+
+
+def _trust(context: ssl.SSLContext, path: str) -> None:
+    try:
+        context.load_verify_locations(cafile=path)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"{path} is no PEM file of certificates ({_reason_of(error)})") from None
+
+
+def _show(context: ssl.SSLContext, path: str) -> None:
+    """The key is a secret: nobody but its owner may use the file."""
+    try:
+        if stat.S_IMODE(Path(path).stat().st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
+            raise ConfigError(f"others than its owner may use {path}, which holds a key: `chmod 600 {path}`")
+        context.load_cert_chain(path, password="")
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(f"{path} is no PEM file of a key and its certificate ({_reason_of(error)})") from None
+
+
+def _reason_of(error: OSError) -> str:
+    return getattr(error, "reason", None) or error.strerror or type(error).__name__

@@ -1,0 +1,213 @@
+"""The dialect of real brokers: Kafka's own protocol, one connection and one request in flight for each broker.
+
+It owns connections and what travels on them. It never tries a request again, except a connection that is refused: a
+broker is registered up to a second before it listens. Which listener, and how, is `Access`'s to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final, TypeVar
+
+import msgspec
+
+from controller.base.config import LIMITS, Limits
+from controller.core.codes import Code
+from controller.core.model import Broker
+from controller.kafka.protocol.access import PLAIN_ACCESS, Access, Opened
+from controller.kafka.protocol.codec import WireError
+from controller.kafka.protocol.levels import Level
+from controller.kafka.protocol.nodes import KnownNode, Listener, broker_node
+from controller.tell.dialects import Envelope, NotAcknowledgedError, Request
+from controller.tell.dialects.kafka_epochs import KEY as EPOCHS
+from controller.tell.dialects.kafka_epochs import Search
+from controller.tell.dialects.kafka_requests import (
+    CLIENT_ID,
+    KEYS,
+    answer_in,
+    body_for,
+    opened,
+    stop_bodies,
+)
+from controller.wire import bodies
+from controller.wire.client import NO_ADDRESS
+
+_T = TypeVar("_T")
+
+REFUSED_RETRY_S: Final = 0.02
+PIECE_BYTES: Final = 64 * 1024
+USED_OF_LIFETIME: Final = 0.85  # of a login, as Kafka's own clients do
+
+
+class OwnAddress(msgspec.Struct, frozen=True):
+    """Where brokers and clients find this controller: host and port for each security protocol that it listens in."""
+
+    node_id: int
+    at: Mapping[int, tuple[str, int]]
+
+
+class _Connection:
+    """To one incarnation of a broker."""
+
+    def __init__(self, address: Listener, opened: Opened) -> None:
+        self.address = address
+        self.reader = opened.reader
+        self.writer = opened.writer
+        self.sent = 0
+        self._ends_at = None if opened.for_s is None else time.monotonic() + opened.for_s * USED_OF_LIFETIME
+
+    @property
+    def is_over(self) -> bool:
+        """Closed by the broker, or soon to be."""
+        return self.reader.at_eof() or (self._ends_at is not None and time.monotonic() >= self._ends_at)
+
+    async def exchange(self, frame: bytes, check: Callable[[], None], answer_max_bytes: int) -> bytes:
+        """The clock is compared before each piece leaves: what is left of a term's request must not follow a freeze."""
+        for start in range(0, len(frame), PIECE_BYTES):
+            check()
+            self.writer.write(frame[start : start + PIECE_BYTES])
+            await self.writer.drain()
+        size = struct.unpack(">i", await self.reader.readexactly(4))[0]
+        if not 0 <= size <= answer_max_bytes:
+            raise WireError(f"an answer of {size} bytes")
+        return await self.reader.readexactly(size)
+
+
+class KafkaDialect:
+    """Keeps the interface `Dialect`; for one term."""
+
+    def __init__(
+        self,
+        level: Level,
+        own: OwnAddress,
+        *,
+        access: Access = PLAIN_ACCESS,
+        check: Callable[[], None],
+        limits: Limits = LIMITS,
+    ) -> None:
+        self._level = level
+        self._own = own
+        self._access = access
+        self._check = check
+        self._limits = limits
+        self._connections: dict[int, _Connection] = {}
+
+    def encode(self, request: Request) -> bytes:
+        return body_for(request, self._level, self._nodes(request))
+
+    async def send(self, broker: Broker, request: Request, body: bytes, envelope: Envelope) -> bodies.Answer:
+        key = KEYS[request.path]
+        version = self._level.version_of(key)
+        epochs = (envelope.controller_id, envelope.controller_epoch, broker.epoch)
+        names = dict(iter(request.stops or request.rows))
+        code, refused = 0, list[bodies.Refusal]()
+        for piece in stop_bodies(body, self._level) if request.path == bodies.STOP_REPLICA else (body,):
+            answer = await self._exchange(broker, key, version, epochs, piece, names)
+            if request.path == bodies.DESCRIBE_TOPICS:
+                return answer
+            code, refused = code or answer.error_code, [*refused, *answer.partitions]
+        if request.path == bodies.LEADER_AND_ISR:
+            refused = await self._without_what_it_has(broker, request, refused)
+        return bodies.Answer(code, refused)
+
+    async def _without_what_it_has(
+        self, broker: Broker, request: Request, refused: Sequence[bodies.Refusal]
+    ) -> list[bodies.Refusal]:
+        """11 for a partition: its leader epoch is the broker's own, and all is well, or lower, and it obeys another."""
+        stale = [(one.topic_id, one.partition) for one in refused if one.error_code == Code.STALE_CONTROLLER_EPOCH]
+        left = [one for one in refused if one.error_code != Code.STALE_CONTROLLER_EPOCH]
+        search = Search(request.rows, stale, broker.broker_id)
+        while not search.is_over:
+            await self._converse(broker, EPOCHS, partial(search.question, CLIENT_ID), search.take)
+        found = search.found.items()
+        return [*left, *(bodies.Refusal(*replica, Code.FENCED_LEADER_EPOCH, epoch) for replica, epoch in found)]
+
+    async def close(self) -> None:
+        for broker_id in list(self._connections):
+            self._drop(broker_id)
+
+    async def _exchange(
+        self,
+        broker: Broker,
+        key: int,
+        version: int,
+        epochs: tuple[int, int, int],
+        body: bytes,
+        names: dict[str, str],
+    ) -> bodies.Answer:
+        return await self._converse(
+            broker,
+            key,
+            lambda number: opened(key, version, number, epochs) + body,
+            lambda raw, number: answer_in(key, version, raw, number, names),
+        )
+
+    async def _converse(
+        self, broker: Broker, key: int, ask: Callable[[int], bytes], understand: Callable[[bytes, int], _T]
+    ) -> _T:
+        """One request and its answer; both are given the number of the request on its connection."""
+        address, is_done = self._address_of(broker), False
+        try:
+            async with asyncio.timeout(self._limits.rpc_timeout_ms / 1000):
+                connection = await self._connected(broker.broker_id, address)
+                connection.sent += 1
+                message = ask(connection.sent)
+                frame = struct.pack(">i", len(message)) + message
+                raw = await connection.exchange(frame, self._check, self._limits.kafka_answer_max_bytes)
+                answer = understand(raw, connection.sent)
+                is_done = True
+                return answer
+        except (OSError, EOFError, TimeoutError, WireError, struct.error, *NO_ADDRESS) as error:
+            reason = str(error) or type(error).__name__
+            raise NotAcknowledgedError(f"{address.host}:{address.port}, API {key}: {reason}") from error
+        finally:
+            if not is_done:  # whatever comes on this connection belongs to nobody
+                self._drop(broker.broker_id)
+
+    async def _connected(self, broker_id: int, address: Listener) -> _Connection:
+        known = self._connections.get(broker_id)
+        if known is not None and known.address == address and not known.is_over:
+            return known
+        self._drop(broker_id)
+        loop = asyncio.get_running_loop()
+        give_up_at = loop.time() + self._limits.kafka_refused_max_ms / 1000
+        while True:
+            try:
+                opened = await self._access.open(address)
+            except ConnectionRefusedError:
+                if loop.time() >= give_up_at:
+                    raise
+                await asyncio.sleep(REFUSED_RETRY_S)
+                continue
+            made = self._connections[broker_id] = _Connection(address, opened)
+            return made
+
+    def _drop(self, broker_id: int) -> None:
+        dropped = self._connections.pop(broker_id, None)
+        if dropped is not None:
+            with suppress(OSError):
+                dropped.writer.transport.abort()
+
+    def _address_of(self, broker: Broker) -> Listener:
+        address = self._access.listener_of(broker)
+        if address is None:
+            raise NotAcknowledgedError(f"broker {broker.broker_id} has {self._access.trouble_with(broker)}")
+        return address
+
+    def _nodes(self, request: Request) -> Sequence[KnownNode]:
+        """Who lives, and we: leaders that ask for ISR changes look the controller up among the brokers, by the name
+        of their own listener; so do clients, by the name of theirs."""
+        live = [known.broker for known in request.brokers if known.broker.broker_id in request.live_ids]
+        names: dict[str, int] = {}
+        nodes = []
+        for broker in live:
+            spoken = self._access.listener_of(broker)
+            nodes.append(broker_node(broker, "" if spoken is None else spoken.name))
+            names |= {one.name: one.protocol for one in nodes[-1].listeners if one.protocol in self._own.at}
+        listeners = tuple(Listener(name, *self._own.at[protocol], protocol) for name, protocol in names.items())
+        return [*nodes, KnownNode(self._own.node_id, listeners)] if listeners else nodes

@@ -1,0 +1,1 @@
+"""HTTP between processes: bodies, signatures and the client."""

@@ -1,0 +1,1 @@
+"""The client of ZooKeeper: one session of ours with aiozk's messages."""

@@ -1,0 +1,1 @@
+"""The brokers' clocks, judged from the logs."""

@@ -1,0 +1,282 @@
+"""What the brokers' clocks were worth, from the logs' own round trips. Pure.
+
+A request names four moments: sent (t1) and answered (t4) by the controller's clock, received (t2) and done (t3) by the
+broker's. The broker's clock is ahead by ((t2-t1)+(t3-t4))/2, wrong by at most half of what the way took,
+((t4-t1)-(t3-t2))/2. Of an hour the trips with the least error count: their median is the offset. Sends carry no
+correlation id since 0.9, so a trip is put together by what both sides say of one partition at one leader epoch; before,
+by its number. Two trips of the same name in one log are paired in order. Offsets between two brokers are walked from
+the broker that was heard most (the reference) to all that are connected with it. Where no trips lead, as at INFO or in
+our logs, the clock is bound by what must have come before what (`sparkjobs.clocks.causality`). A broker that is bound
+by neither keeps its own time, and its error is unknown.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from statistics import median_low
+from typing import Final, NamedTuple
+
+import msgspec
+
+from sparkjobs.clocks.causality import (
+    Gaps,
+    Range,
+    Steady,
+    gaps_in,
+    is_of_pair,
+    steady_in,
+)
+from sparkjobs.clocks.unnumbered import Trip
+from sparkjobs.clocks.unnumbered import trips_in as unnumbered_trips_in
+from sparkjobs.parse.moments import HOUR_MS
+from sparkjobs.tables.silver import SilverEvent, SilverSkew
+
+#: of the trips of an hour, those with the least error
+BEST_SHARE: Final = 10
+Heard = dict[int, set[int]]  # broker: the hours in which it wrote anything
+#: fewer than this say too little
+LEAST_TRIPS: Final = 3
+#: by which time zones differ; and how wrong a clock may be besides
+_QUARTER_MS: Final = 900_000
+_SURE_MS: Final = 30_000
+
+
+class Ahead(NamedTuple):
+    """What the best trips between two brokers in one hour say."""
+
+    offset_ms: int
+    err_ms: int
+    samples: int
+
+
+#: (controller, broker): hour: how far the broker is ahead
+AheadOf = Mapping[tuple[int, int], Mapping[int, Ahead]]
+
+
+class _Key(NamedTuple):
+    controller: int
+    controller_epoch: int
+    broker: int
+    correlation_id: int
+
+
+def skew_of(events: Sequence[SilverEvent]) -> list[SilverSkew]:
+    """By cluster, broker and hour; brokers that need no correction have a row as well."""
+    by_cluster: defaultdict[str, list[SilverEvent]] = defaultdict(list)
+    heard: defaultdict[str, Heard] = defaultdict(lambda: defaultdict(set))
+    for event in events:
+        if event.broker is not None:
+            heard[event.cluster][event.broker].add(event.ts_utc // HOUR_MS * HOUR_MS)
+            if event.event in OF_TRIPS:
+                by_cluster[event.cluster].append(event)
+
+    def gaps_of(cluster: str) -> Gaps:
+        return gaps_in(event for event in events if event.cluster == cluster and is_of_pair(event))
+
+    return [
+        row
+        for cluster in sorted(heard)
+        for row in rows_for(
+            cluster, ahead_of(all_trips_in(by_cluster[cluster])), heard[cluster], partial(gaps_of, cluster)
+        )
+    ]
+
+
+OF_TRIPS: Final = frozenset({"request_sent", "request_received", "request_done", "response_received"})
+
+
+def all_trips_in(events: Sequence[SilverEvent]) -> list[Trip]:
+    """Of one cluster."""
+    return [*trips_in(events), *(trip for _, trip in unnumbered_trips_in(events))]
+
+
+def trips_in(events: Sequence[SilverEvent]) -> list[Trip]:
+    """Of one cluster: of LeaderAndIsr requests that all four sides speak of."""
+    ordered = sorted(events, key=lambda event: (event.file_id, event.line_no))
+    received: dict[_Key, int] = {}
+    done: dict[_Key, int] = {}
+    answered: dict[_Key, int] = {}
+    first_answered: dict[_Key, int] = {}
+    numbered: dict[_Key, int] = {}
+    epoch_of: dict[tuple[int, str, int, int, int], _Key] = {}
+    for event in ordered:
+        key = _key_of(event)
+        if key is None:
+            continue
+        if event.event == "request_received":
+            received.setdefault(key, event.ts_utc)
+            if event.topic is not None and event.partition is not None and event.leader_epoch is not None:
+                epoch_of.setdefault((key.broker, event.topic, event.partition, event.leader_epoch, key[1]), key)
+        elif event.event == "request_done":
+            done[key] = event.ts_utc
+        elif event.event == "request_sent":
+            numbered[key] = max(numbered.get(key, event.ts_utc), event.ts_utc)
+        elif event.api is not None:
+            answered[key] = event.ts_utc
+        else:  # requests of one batch share a number, and those that make leaders go first
+            first_answered.setdefault(key, event.ts_utc)
+    answered = first_answered | answered
+    sent = _sends(ordered, epoch_of)
+    for key, at_ms in numbered.items():
+        sent[key] = max(sent.get(key, at_ms), at_ms)
+    return [
+        _trip(key, sent[key], received[key], done[key], answered[key])
+        for key in sent
+        if key in received and key in done and key in answered
+    ]
+
+
+def _sends(events: Sequence[SilverEvent], keys: Mapping[tuple[int, str, int, int, int], _Key]) -> dict[_Key, int]:
+    """When each request went out: the last line about a partition of it."""
+    sent: dict[_Key, int] = {}
+    for event in events:
+        if event.event != "request_sent" or event.api != "LeaderAndIsr" or event.peer_broker is None:
+            continue
+        if event.topic is None or event.partition is None or event.leader_epoch is None:
+            continue
+        if event.controller_epoch is None or event.correlation_id is not None:
+            continue
+        place = (event.peer_broker, event.topic, event.partition, event.leader_epoch, event.controller_epoch)
+        key = keys.get(place)
+        if key is not None and key.controller == event.broker:
+            sent[key] = max(sent.get(key, event.ts_utc), event.ts_utc)
+    return sent
+
+
+def _key_of(event: SilverEvent) -> _Key | None:
+    """Up to 1.0 an answer does not say what it answers, but for the number, if that."""
+    if event.correlation_id is None or event.controller is None or event.controller_epoch is None:
+        return None
+    is_answer = event.event == "response_received"
+    broker = event.peer_broker if is_answer or event.event == "request_sent" else event.broker
+    if broker is None or not (event.api == "LeaderAndIsr" or (is_answer and event.api is None)):
+        return None
+    return _Key(event.controller, event.controller_epoch, broker, event.correlation_id)
+
+
+def _trip(key: _Key, sent: int, received: int, done: int, answered: int) -> Trip:
+    offset = ((received - sent) + (done - answered)) // 2
+    error = ((answered - sent) - (done - received) + 1) // 2
+    return Trip(key.controller, key.broker, received, offset, abs(error))
+
+
+def rows_for(
+    cluster: str, ahead: AheadOf, heard: Mapping[int, set[int]], gaps_of: Callable[[], Gaps]
+) -> list[SilverSkew]:
+    """Of one cluster. `heard`: in which hours each broker wrote anything. `gaps_of` is asked only where trips do not
+    lead everywhere."""
+    reference = max(heard, key=lambda broker: (sum(broker in pair for pair in ahead), -broker), default=None)
+    by_hour = {
+        hour: _walk(reference, {pair: found.get(hour) or found[min(found)] for pair, found in ahead.items()})
+        for hour in sorted({hour for hours in heard.values() for hour in hours})
+    }
+    steady: list[Steady] = []
+    if reference is not None and any(heard.keys() - paths.keys() for paths in by_hour.values()):
+        gaps = gaps_of()
+        for (controller, broker), hours in ahead.items():
+            for hour, best in hours.items():
+                gaps.see(controller, broker, best.offset_ms + best.err_ms, hour)
+                gaps.see(broker, controller, best.err_ms - best.offset_ms, hour)
+        steady = steady_in(gaps)
+        if not ahead:  # nobody was heard more than others: whoever binds the most
+            reference = max(heard, key=lambda broker: (sum(len(one.ranges(broker)) for one in steady), -broker))
+            by_hour = {hour: {} for hour in by_hour}
+    bound = [] if reference is None else [(one.from_hour, one.ranges(reference)) for one in steady]
+    rows = []
+    for hour, paths in by_hour.items():
+        ranges = next(
+            (found for from_hour, found in reversed(bound) if from_hour <= hour), bound[0][1] if bound else {}
+        )
+        for broker in sorted(broker for broker, hours in heard.items() if hour in hours):
+            method, found = "assumed", Range(0, None, 0)
+            if broker == reference:
+                method, found = "reference", Range(0, 0, 0)
+            elif broker in paths:
+                method, found = "round_trips", Range(*paths[broker])
+            elif broker in ranges:
+                method, found = "one_way", ranges[broker]
+            rows.append(
+                SilverSkew(
+                    cluster=cluster,
+                    broker=broker,
+                    hour=hour,
+                    offset_ms=found.offset_ms,
+                    err_ms=found.err_ms,
+                    method=method,
+                    samples=found.samples,
+                )
+            )
+    return rows
+
+
+def ahead_of(trips: Sequence[Trip]) -> AheadOf:
+    """By the best trips of each hour that has enough of them."""
+    grouped: defaultdict[tuple[int, int], defaultdict[int, list[Trip]]] = defaultdict(lambda: defaultdict(list))
+    for trip in trips:
+        if trip.controller != trip.broker:
+            grouped[trip.controller, trip.broker][trip.at_ms // HOUR_MS * HOUR_MS].append(trip)
+    return {
+        pair: {hour: _best(found) for hour, found in hours.items() if len(found) >= LEAST_TRIPS}
+        for pair, hours in grouped.items()
+        if any(len(found) >= LEAST_TRIPS for found in hours.values())
+    }
+
+
+def _best(trips: Sequence[Trip]) -> Ahead:
+    chosen = sorted(trips, key=lambda trip: (trip.err_ms, trip.offset_ms))
+    chosen = chosen[: max(LEAST_TRIPS, len(chosen) // BEST_SHARE)]
+    return Ahead(median_low(trip.offset_ms for trip in chosen), max(trip.err_ms for trip in chosen), len(trips))
+
+
+def _walk(reference: int | None, ahead: Mapping[tuple[int, int], Ahead]) -> dict[int, tuple[int, int | None, int]]:
+    """How far each broker is ahead of the reference, along the fewest pairs."""
+    if reference is None:
+        return {}
+    found: dict[int, tuple[int, int | None, int]] = {reference: (0, 0, 0)}
+    waiting = deque([reference])
+    while waiting:
+        here = waiting.popleft()
+        offset, error, _ = found[here]
+        for (controller, broker), (further, err_ms, samples) in sorted(ahead.items()):
+            for start, end, sign in ((controller, broker, 1), (broker, controller, -1)):
+                if start == here and end not in found:
+                    found[end] = (offset + sign * further, (error or 0) + err_ms, samples)
+                    waiting.append(end)
+    return found
+
+
+def corrected(events: Iterable[SilverEvent], skew: Sequence[SilverSkew]) -> list[SilverEvent]:
+    """`ts_adj` is what the reference's clock showed; a broker whose error is within its bounds keeps its own time."""
+    known: dict[tuple[str, int | None, int], tuple[int, int | None]] = {
+        (row.cluster, row.broker, row.hour): (applied_ms(row), left_ms(row)) for row in skew
+    }
+    found = list[SilverEvent]()
+    for event in events:
+        at_ms = event.ts_utc
+        fix = known.get((event.cluster, event.broker, at_ms - at_ms % HOUR_MS))
+        if fix is not None:
+            event = msgspec.structs.replace(event, ts_adj=at_ms - fix[0], skew_ms=fix[0], skew_err_ms=fix[1])  # noqa: PLW2901
+        found.append(event)
+    return found
+
+
+def applied_ms(row: SilverSkew) -> int:
+    """Not more is corrected than is proven: an offset below its own error is none."""
+    return row.offset_ms if row.err_ms is not None and abs(row.offset_ms) > row.err_ms else 0
+
+
+def zone_hint(row: SilverSkew) -> str | None:
+    """Whether the offset is one that clocks hardly have, and time zones do."""
+    quarters = round(row.offset_ms / _QUARTER_MS)
+    if not quarters or row.err_ms is None or row.err_ms > _SURE_MS:
+        return None
+    if abs(row.offset_ms - quarters * _QUARTER_MS) > row.err_ms + _SURE_MS:
+        return None
+    return f"as in a time zone {quarters / 4:+g} h off: see --timezone {row.broker}=..."
+
+
+def left_ms(row: SilverSkew) -> int | None:
+    """How wrong a corrected time may still be: also by what was not corrected."""
+    return None if row.err_ms is None else row.err_ms + abs(row.offset_ms - applied_ms(row))

@@ -1,0 +1,1 @@
+"""What runs the rules: processes of this machine, or Spark."""

@@ -1,0 +1,304 @@
+"""What remains of a stretch of a log: the events that rules walk through, packed, and numbers about all the others.
+
+A log is read in stretches, by several processes. Numbers of lines count from the stretch's own first line until
+`sparkjobs.engine.local.conclude` puts the stretches together. What a rule concludes is decided by the rules alone; this
+only leaves out lines that none of them reads (`is_counted` says which, and the tests compare).
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
+from zlib import crc32
+
+import numpy as np
+
+from sparkjobs.clocks.causality import OF_PAIRS
+from sparkjobs.engine.local.digits import NONE
+from sparkjobs.engine.local.forms import Forms
+from sparkjobs.engine.local.packed_events import (
+    LINE_NO,
+    PACK,
+    PARTITION,
+    TOPIC,
+    Values,
+    values_in,
+    values_of,
+    with_trace,
+)
+from sparkjobs.engine.local.pieces import Alike, Reading
+from sparkjobs.engine.local.stretches import Stretch, line_after, pieces_of
+from sparkjobs.parse.lines import LineReader, is_trace_head
+from sparkjobs.parse.moments import HOUR_MS
+from sparkjobs.parse.templates import Template
+from sparkjobs.rules import illegal, rules
+from sparkjobs.rules.facts import CLUSTER_EVENTS, tally_key
+from sparkjobs.tables.silver import LINE_KEPT, BronzeFile, SilverEvent
+
+#: what rules walk through; requests that are answered are few, their receipts are not
+WALKED: Final = (
+    rules.PARTITION_EVENTS
+    | CLUSTER_EVENTS
+    | rules.TOPIC_EVENTS
+    | OF_PAIRS
+    | {"replica_change_failed", "request_sent", "response_received"}
+)
+#: of these only their numbers are kept, for clocks and latencies
+CALLS: Final = ("request_received", "request_done", "metadata_cached")
+CALL_COLUMNS: Final = (
+    *("call", "api", "line_no", "ts_utc", "broker", "controller", "controller_epoch"),
+    *("correlation_id", "partition", "leader_epoch", "peer_broker", "n_partitions", "topic"),
+)
+APIS: Final = ("LeaderAndIsr", "UpdateMetadata", "StopReplica")
+
+
+#: of the lines of one hour: how many, the first (moment, number), the last moment
+Count = tuple[int, int, int, int]
+
+
+class StretchDigest(NamedTuple):
+    """Of one stretch."""
+
+    lines: int
+    events: int
+    continuations: int
+    quarantine: list[tuple[int, str, str]]
+    trouble: str | None
+    partitions: list[bytes]  # packed events about partitions, by bucket
+    others: bytes  # packed events of all other kinds that are walked through
+    sent: bytes  # packed: those about partitions that are requests sent
+    tallies: dict[tuple[Any, ...], dict[int, Count]]  # what `tally_key` says: by hour
+    heard: dict[tuple[int, int], Any]  # broker and hour: moments
+    marked: Any  # numbers of the lines that are events, in no order
+    marks: Any  # equal where event ids are, and hardly ever else
+    calls: Any  # columns of `CALL_COLUMNS`, and of the topics the names
+    topics: list[str | None]
+
+
+def is_counted(template: Template) -> bool:
+    """Whether no rule walks through such lines, so that their numbers do."""
+    event = template.same["event"]
+    if event == "replica_changed":
+        move = (template.same.get("from_state"), template.same.get("to_state"))
+        return None in move or move in illegal.LEGAL
+    return event not in WALKED
+
+
+def digest_stretch(stretch: Stretch) -> StretchDigest:
+    """Read it."""
+    forms, gatherer = forms_of(stretch.file), _Gatherer(stretch)
+    above, trouble = 0, None
+    try:
+        for content in pieces_of(stretch):
+            cut = b""
+            if not content.endswith(b"\n"):
+                whole = content.rfind(b"\n") + 1
+                content, cut = content[:whole], content[whole:]  # noqa: PLW2901
+            if content:
+                above += Reading(forms, content, above, stretch.skipped, gatherer).read()
+            if cut:
+                last = Reading(forms, cut, above, stretch.skipped, gatherer)
+                last.read_last(is_cut=not stretch.file.is_whole)
+                above += 1
+        gatherer.take_head(forms.reader, line_after(stretch), above + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        trouble = f"{type(error).__name__}: {error}"
+    return gatherer.digest(above, trouble)
+
+
+@lru_cache(maxsize=1)
+def forms_of(file: BronzeFile) -> Forms:
+    """Who reads several stretches of a file one after the other learns its forms once."""
+    return Forms(LineReader(file))
+
+
+class _Gatherer:
+    """Takes what is read of a stretch."""
+
+    def __init__(self, stretch: Stretch) -> None:
+        self.stretch = stretch
+        # events, as tuples: about partitions, those of them that are requests sent, and about anything else
+        self.partitions, self.sent, self.others = list[Values](), list[Values](), list[Values]()
+        self.quarantine: list[tuple[int, str, str]] = []
+        self.heads: dict[int, str] = {}  # what names an exception, below the event that it belongs to
+        self.continuations = self.events = 0
+        self.tallies: dict[tuple[Any, ...], dict[int, Count]] = defaultdict(dict)
+        self.heard: dict[tuple[int, int], list[Any]] = defaultdict(list)
+        self.marked: list[Any] = []
+        self.marks: list[Any] = []
+        self.calls: list[Any] = []
+        self.topics: dict[str | None, int] = {None: 0}
+
+    def take_alike(self, alike: Alike) -> None:
+        """Events of one form."""
+        self.events += len(alike)
+        self.marked.append(alike.line_no)
+        self.marks.append(alike.digits.marks())
+        self._count(alike)
+        same = alike.template.same
+        if is_counted(alike.template):
+            if same["event"] in CALLS and same.get("api") in APIS and "correlation_id" in alike.template.numbers:
+                self._call(alike)
+            return
+        values = values_in(alike, self.stretch.file)
+        for of_kind in self._kinds_of(same["event"], alike.has("topic"), alike.has("partition")):
+            of_kind.extend(values)
+
+    def take_event(self, event: SilverEvent, mark: int) -> None:
+        """One that was read by itself."""
+        self.events += 1
+        self.marked.append([event.line_no])
+        self.marks.append(np.array([mark], np.uint64))
+        self._add(tally_key(event), (1, event.ts_utc, event.line_no, event.ts_utc))
+        if event.broker is not None:
+            self.heard[event.broker, event.ts_utc // HOUR_MS * HOUR_MS].append([event.ts_utc])
+        for of_kind in self._kinds_of(event.event, event.topic is not None, event.partition is not None):
+            of_kind.append(values_of(event))
+
+    def take_other(self, line_no: int, why: str, line: str) -> None:
+        """What is no event."""
+        self.quarantine.append((line_no, why, line))
+
+    def take_continuations(self, count: int, heads: dict[int, str]) -> None:
+        """What belongs to the event above."""
+        self.continuations += count
+        self.heads |= heads
+
+    def take_head(self, reader: LineReader, line: bytes, line_no: int) -> None:
+        """The line after the last."""
+        text = reader.unwrap(line.decode("utf-8", "replace")) or ""
+        if is_trace_head(text) and reader.read(line.decode("utf-8", "replace"), 0) == "continuation":
+            self.heads[line_no] = text[:LINE_KEPT]
+
+    def _kinds_of(self, event: str, has_topic: bool, has_partition: bool) -> Iterator[list[Values]]:
+        """Where such events go."""
+        if event in rules.PARTITION_EVENTS and has_topic and has_partition:
+            yield self.partitions
+            if event == "request_sent":
+                yield self.sent
+            if event not in rules.TOPIC_EVENTS:
+                return
+        if event in WALKED or event in rules.SINGLE_EVENTS:
+            yield self.others
+
+    def _count(self, alike: Alike) -> None:
+        """As `tally_key` would, and who was heard when."""
+        same, ts_utc = alike.template.same, alike.ts_utc
+        has_peer = same["event"] == "isr_changed" and same["role"] == "controller"
+        columns = [alike.number(name) for name in ("broker", "controller", "controller_epoch")]
+        columns += [alike.number("peer_broker") if has_peer else None, ts_utc // HOUR_MS * HOUR_MS]
+        words = [same.get(name) for name in ("cluster", "role", "level", "event", "api", "error")]
+        cluster, role, level, event, api, error = words
+        for (broker, controller, epoch, peer, hour), places in _agreeing(columns):
+            key = (
+                cluster,
+                broker,
+                role,
+                level,
+                event,
+                controller,
+                epoch,
+                api,
+                error,
+                peer,
+                same.get("reason") == "found",
+            )
+            own = ts_utc[places]
+            first = int(own.argmin())
+            self._add(key, (len(own), int(own[first]), int(alike.line_no[places][first]), int(own.max())))
+            if broker is not None:
+                self.heard[broker, hour].append(own)
+
+    def _add(self, key: tuple[Any, ...], count: Count) -> None:
+        hours, hour = self.tallies[key], count[1] // HOUR_MS * HOUR_MS
+        hours[hour] = count if hour not in hours else together(hours[hour], count)
+
+    def _call(self, alike: Alike) -> None:
+        same, columns = alike.template.same, np.full((len(CALL_COLUMNS), len(alike)), NONE, np.int64)
+        names, which = alike.words("topic")
+        known = {
+            "call": CALLS.index(same["event"]),
+            "api": APIS.index(same["api"]),
+            "line_no": alike.line_no,
+            "ts_utc": alike.ts_utc,
+            "topic": np.array([self.topics.setdefault(name, len(self.topics)) for name in names])[which],
+        }
+        for row, name in enumerate(CALL_COLUMNS):
+            value = known[name] if name in known else alike.number(name)
+            if value is not None:
+                columns[row] = value
+        self.calls.append(columns)
+
+    def digest(self, lines: int, trouble: str | None) -> StretchDigest:
+        """All of it."""
+        buckets: list[list[Values]] = [[] for _ in range(self.stretch.buckets)]
+        for values in self._in_order(self.partitions):
+            buckets[bucket_of(values[TOPIC], values[PARTITION], len(buckets))].append(values)
+        return StretchDigest(
+            lines=lines,
+            events=self.events,
+            continuations=self.continuations,
+            quarantine=sorted(self.quarantine),
+            trouble=trouble,
+            partitions=[PACK.encode(bucket) for bucket in buckets],
+            others=PACK.encode(self._in_order(self.others)),
+            sent=PACK.encode(self._in_order(self.sent)),
+            tallies=dict(self.tallies),
+            heard={key: np.concatenate(moments) for key, moments in self.heard.items()},
+            marked=_joined(self.marked, np.int64).astype(np.int32),
+            marks=_joined(self.marks, np.uint64),
+            calls=np.concatenate(self.calls, axis=1) if self.calls else np.empty((len(CALL_COLUMNS), 0), np.int64),
+            topics=list(self.topics),
+        )
+
+    def _in_order(self, events: list[Values]) -> list[Values]:
+        events.sort(key=itemgetter(LINE_NO))
+        if not self.heads:
+            return events
+        traces = [self.heads.get(values[LINE_NO] + 1) for values in events]
+        return [
+            values if trace is None else with_trace(values, trace) for values, trace in zip(events, traces, strict=True)
+        ]
+
+
+def bucket_of(topic: str, partition: int, buckets: int) -> int:
+    """All events of a partition go to the same."""
+    return (number_of(topic) + partition) % buckets
+
+
+@lru_cache(maxsize=65_536)
+def number_of(topic: str) -> int:
+    """Any, and always the same."""
+    return crc32(topic.encode())
+
+
+def together(one: Count, other: Count) -> Count:
+    """Of the same hour."""
+    first = min(one[1:3], other[1:3])
+    return one[0] + other[0], first[0], first[1], max(one[3], other[3])
+
+
+def _agreeing(columns: Sequence[Any]) -> Iterator[tuple[list[Any], Any]]:
+    """Which lines agree in all columns, and in what. Most columns say the same everywhere, so only the others are
+    sorted. A column that is no array is what all lines say."""
+    said = [int(one[0]) if isinstance(one, np.ndarray) else one for one in columns]
+    varying = [place for place, one in enumerate(columns) if isinstance(one, np.ndarray) and (one != one[0]).any()]
+    if not varying:
+        yield said, slice(None)
+        return
+    chosen = np.stack([columns[place] for place in varying])
+    order = np.lexsort(chosen)  # stable: lines of one group stay in order
+    cuts = np.flatnonzero((np.diff(chosen[:, order]) != 0).any(axis=0)) + 1
+    for places in np.split(order, cuts):
+        for place in varying:
+            said[place] = int(columns[place][places[0]])
+        yield said, places
+
+
+def _joined(columns: Iterable[Any], kind: Any) -> Any:
+    columns = list(columns)
+    return np.concatenate(columns) if columns else np.empty(0, kind)

@@ -1,0 +1,126 @@
+"""Silver from files, without Spark: every line of every file goes to exactly one place, and the counts say which.
+
+Files are read in the order of their hashes, so the rows do not depend on names or on the order of arguments. Nothing
+is written here.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO
+
+import msgspec
+
+from sparkjobs.input.files import lines_of, open_content
+from sparkjobs.parse.lines import CONTINUES, LineReader, is_trace_head
+from sparkjobs.tables.silver import (
+    LINE_KEPT,
+    BronzeFile,
+    SilverCount,
+    SilverEvent,
+    SilverQuarantine,
+)
+
+#: statuses of files that no line is taken from
+UNREAD = ("vanished", "unreadable")
+
+
+class Tally:
+    """Where the lines of one file went."""
+
+    def __init__(self) -> None:
+        self.lines = self.events = self.continuations = self.duplicates = self.quarantined = 0
+
+    def row(self, file: BronzeFile, path: str) -> SilverCount:
+        return SilverCount(
+            cluster=file.cluster,
+            path=path,
+            file_id=file.file_id,
+            lines=self.lines,
+            events=self.events,
+            continuations=self.continuations,
+            duplicates=self.duplicates,
+            quarantined=self.quarantined,
+        )
+
+
+class Ingested(msgspec.Struct, frozen=True):
+    """Silver of some files. `files` differs from what was surveyed where a file vanished since."""
+
+    files: list[BronzeFile]
+    events: list[SilverEvent]
+    quarantine: list[SilverQuarantine]
+    counts: list[SilverCount]
+
+
+def ingest(
+    files: Sequence[BronzeFile],
+    *,
+    open_file: Callable[[str], IO[bytes]] = open_content,
+    on_file: Callable[[BronzeFile], None] = lambda file: None,
+) -> Ingested:
+    """Read them all. `on_file` is told of each that was read."""
+    result = Ingested([], [], [], [])
+    seen: set[str] = set()
+    for file in sorted(files, key=lambda one: one.file_id):
+        tally = Tally()
+        if file.status in UNREAD:
+            result.files.append(file)
+            result.counts.append(tally.row(file, file.paths[0]))
+            continue
+        try:
+            for row in read_file(file, tally, seen, open_file):
+                (result.events if isinstance(row, SilverEvent) else result.quarantine).append(row)  # type: ignore[arg-type]
+        except (OSError, EOFError, zlib.error) as error:
+            status = "vanished" if isinstance(error, FileNotFoundError) else "unreadable"
+            file = msgspec.structs.replace(file, status=status, trouble=f"{type(error).__name__}: {error}")  # noqa: PLW2901
+        result.files.append(file)
+        result.counts.append(tally.row(file, file.paths[0]))
+        result.counts.extend(count_of_copy(file, path, tally.lines) for path in file.paths[1:])
+        on_file(file)
+    return result
+
+
+def count_of_copy(file: BronzeFile, path: str, lines: int) -> SilverCount:
+    """All lines of a copy are duplicates."""
+    tally = Tally()
+    tally.lines = tally.duplicates = lines
+    return tally.row(file, path)
+
+
+def read_file(
+    file: BronzeFile,
+    tally: Tally,
+    seen: set[str],
+    open_file: Callable[[str], IO[bytes]] = open_content,
+) -> Iterator[SilverEvent | SilverQuarantine]:
+    """Its rows in order, duplicates left out. `seen` holds the ids of what was read before."""
+    reader, pending = LineReader(file), None
+    with open_file(file.paths[0]) as content:
+        for line_no, line in enumerate(lines_of(content), start=1):
+            read = reader.read(line, line_no, is_cut=line_no == file.lines and not file.is_whole)
+            tally.lines += 1
+            if read is CONTINUES:
+                tally.continuations += 1
+                if pending is not None and pending.line_no == line_no - 1:
+                    text = reader.unwrap(line) or ""
+                    if is_trace_head(text):
+                        pending = msgspec.structs.replace(pending, trace=text[:LINE_KEPT])
+                continue
+            if pending is not None:
+                yield pending
+                pending = None
+            if isinstance(read, str):
+                tally.quarantined += 1
+                yield SilverQuarantine(
+                    cluster=file.cluster, file_id=file.file_id, line_no=line_no, reason=read, line=line[:LINE_KEPT]
+                )
+            elif read.event_id in seen:
+                tally.duplicates += 1
+            else:
+                seen.add(read.event_id)
+                tally.events += 1
+                pending = read
+    if pending is not None:
+        yield pending

@@ -1,0 +1,86 @@
+"""Events on their way between processes: without what no rule reads, and without the names of columns, which would be
+most of them. They are made as tuples, and become objects where rules walk through them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import repeat
+from typing import Any, Final
+
+import msgspec
+
+from sparkjobs.engine.local.pieces import Alike
+from sparkjobs.parse.lines import id_after, id_head, ints_of
+from sparkjobs.tables.silver import UNREAD, BronzeFile, SilverEvent
+
+
+class PackedEvent(SilverEvent, frozen=True, kw_only=True, array_like=True):
+    """To the rules an event like any other."""
+
+
+#: the columns of one, in order
+Values = tuple[Any, ...]
+_FIELDS: Final = SilverEvent.__struct_fields__
+LINE_NO: Final = _FIELDS.index("line_no")
+TOPIC: Final = _FIELDS.index("topic")
+PARTITION: Final = _FIELDS.index("partition")
+_TRACE: Final = _FIELDS.index("trace")
+_DEFAULTS: Final = {
+    **{field.name: field.default for field in msgspec.structs.fields(SilverEvent) if not field.required},
+    **UNREAD,
+}
+
+PACK: Final = msgspec.msgpack.Encoder()
+_UNPACK: Final = msgspec.msgpack.Decoder(list[PackedEvent])
+
+
+def unpacked(packed: Sequence[tuple[bytes, int]]) -> list[SilverEvent]:
+    """Events of stretches, each with the number of lines above it."""
+    events: list[SilverEvent] = []
+    for content, above in packed:
+        some: list[Any] = _UNPACK.decode(content)
+        if above:
+            some = [msgspec.structs.replace(event, line_no=event.line_no + above) for event in some]
+        events += some
+    return events
+
+
+def values_of(event: SilverEvent) -> Values:
+    """Of a line that was read by itself."""
+    return tuple(UNREAD.get(name, value) for name, value in zip(_FIELDS, msgspec.structs.astuple(event), strict=True))
+
+
+def with_trace(values: Values, trace: str) -> Values:
+    """The exception stands below it."""
+    return (*values[:_TRACE], trace, *values[_TRACE + 1 :])
+
+
+def values_in(alike: Alike, file: BronzeFile) -> list[Values]:
+    """Of lines of one form: `Template.event` of each, without what is not read."""
+    template, moments = alike.template, alike.ts_utc.tolist()
+    columns: dict[str, Iterable[Any]] = {name: repeat(value) for name, value in template.same.items()}
+    columns |= {name: alike.number(name).tolist() for name in template.numbers}
+    columns |= {name: map(_ints_in, alike.parts(span)) for name, span in template.lists.items()}
+    columns |= {name: map(_text_in, alike.parts(span)) for name, span in template.texts.items()}
+    columns |= {"ts_utc": moments, "ts_adj": moments, "line_no": alike.line_no.tolist()}
+    columns["event_id"] = _event_ids(alike, file)
+    columns |= {name: repeat(value) for name, value in UNREAD.items()}
+    return list(zip(*[columns[name] if name in columns else repeat(_DEFAULTS[name]) for name in _FIELDS], strict=False))
+
+
+def _event_ids(alike: Alike, file: BronzeFile) -> Iterable[str]:
+    template, broker = alike.template, alike.number("broker")
+    brokers = broker.tolist() if "broker" in template.numbers else repeat(broker)
+    moments = alike.parts((template.ts, template.ts + 23))
+    return map(id_after, map(id_head, repeat(file.cluster), brokers), moments, alike.parts(template.message))
+
+
+@lru_cache(maxsize=4_096)
+def _ints_in(part: bytes) -> tuple[int, ...] | None:
+    return ints_of(part.decode("ascii"))
+
+
+@lru_cache(maxsize=65_536)
+def _text_in(part: bytes) -> str:
+    return part.decode("ascii")

@@ -1,0 +1,135 @@
+"""One SparkSession, set up for these jobs: UTC, few shuffles, splits that suit logs, nothing that talks to the outside.
+
+With a `master` of a cluster the jobs run there; workers need msgspec, numpy, pandas and pyarrow, and are sent this
+package (by spark-submit as it is told: `--py-files` and the wheel). What spark-submit was told stands.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING, Final
+from zipfile import ZipFile
+
+from sparkjobs.engine.spark.class_cache import options_to_use
+from sparkjobs.input.files import BLOCK_BYTES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+#: what the jobs rest on
+REQUIRED: Final = {
+    "spark.sql.session.timeZone": "UTC",
+    # files are read in blocks of just this size, however many cores there are: so lines know their numbers
+    "spark.sql.files.maxPartitionBytes": f"{BLOCK_BYTES}b",
+    "spark.sql.files.minPartitionNum": "1",
+    "spark.sql.files.openCostInBytes": "1",
+    "spark.sql.files.ignoreMissingFiles": "true",
+    "spark.sql.sources.partitionOverwriteMode": "dynamic",
+}
+JAVA_OPTIONS: Final = "spark.driver.defaultJavaOptions"
+#: a heap that stays as small as what is in it, and grows up to its limit only for what is needed: by itself Java takes
+#: all that it may before it looks for what it could let go. And a query whose thread is gone is waited for in vain
+JAVA: Final = (
+    "-XX:+UseSerialGC -Xmn96m -XX:MinHeapFreeRatio=5 -XX:MaxHeapFreeRatio=15 -XX:ReservedCodeCacheSize=128m "
+    "-XX:+ExitOnOutOfMemoryError"
+)
+#: what suits them; what spark-submit was told stands
+PREFERRED: Final = {
+    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.codegen.wholeStage.cacheMaxEntries": "200",
+    "spark.ui.enabled": "false",
+    # without a page nobody looks at what was run, and plans of wide tables are long texts
+    "spark.sql.ui.retainedExecutions": "2",
+    "spark.sql.maxPlanStringLength": "1000",
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.ui.retainedTasks": "200",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.memory": "1g",
+    # of the heap for what is sorted, joined and kept; what does not fit goes to files
+    "spark.memory.fraction": "0.3",
+    # what each table takes at least that a plan joins with, however small it is; by itself an eightieth of the heap
+    "spark.buffer.pageSize": "1m",
+    # a batch ends by its rows; to ask every row anew how large the batch has become takes a quarter of the time
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+}
+#: on one machine, besides; a cluster has more cores, and Spark puts small partitions together by itself
+OF_ONE_MACHINE: Final = {"spark.sql.shuffle.partitions": "4"}
+LOOPBACK: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+
+
+class NoSparkError(Exception):
+    """Spark cannot do it; the message says what is missing."""
+
+
+def session_for(master: str | None = None, settings: dict[str, str] | None = None) -> SparkSession:
+    """The running session, or a new one."""
+    try:
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415
+        from pyspark import SparkConf, SparkContext  # noqa: PLC0415
+        from pyspark.errors import PySparkException  # noqa: PLC0415
+        from pyspark.sql import SparkSession  # noqa: PLC0415
+    except ModuleNotFoundError:
+        raise NoSparkError(
+            "the Spark engine needs pyspark: pip install 'klamm[spark]', or use --engine local"
+        ) from None
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # spark-submit sends a wheel to the workers, but by itself Spark lets them import only from what ends like these
+    SparkContext.PACKAGE_EXTENSIONS = {*SparkContext.PACKAGE_EXTENSIONS, ".whl"}
+    builder = SparkSession.builder.appName("klamm")
+    if master is not None or not is_submitted():
+        builder = builder.master(master or f"local[{os.cpu_count() or 2}]")
+    try:
+        told = dict[str, str]()
+        if is_submitted():
+            SparkContext._ensure_initialized()  # the JVM that spark-submit started knows
+            told = dict(SparkConf().getAll())
+        for name, value in {**settings_for(master, told), **(settings or {})}.items():
+            builder = builder.config(name, value)
+        session: SparkSession = builder.getOrCreate()
+    except (PySparkException, Py4JError, OSError) as error:
+        raise NoSparkError(f"Spark did not start: {error}") from error
+    session.sparkContext.setLogLevel("ERROR")
+    if master is not None and not master.startswith("local") and not is_submitted():
+        session.sparkContext.addPyFile(_packed())
+    return session
+
+
+def settings_for(master: str | None, told: Mapping[str, str]) -> dict[str, str]:
+    """`told`: what spark-submit has said."""
+    where = master or told.get("spark.master", "local")
+    preferred = PREFERRED | (OF_ONE_MACHINE if where.startswith("local") else {})
+    preferred |= {JAVA_OPTIONS: f"{JAVA} {options_to_use()}".rstrip()}
+    return {name: told.get(name, value) for name, value in preferred.items()} | REQUIRED | _reachable(master)
+
+
+@cache
+def _packed() -> str:
+    """This package as workers take it; it is there as long as this process."""
+    package, folder = Path(__file__).parents[2], mkdtemp(prefix="klamm-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    name = f"{folder}/{package.name}.zip"
+    with ZipFile(name, "w", strict_timestamps=False) as packed:
+        for module in sorted(package.rglob("*.py")):
+            packed.write(module, module.relative_to(package.parent))
+    return name
+
+
+def is_submitted() -> bool:
+    """Whether spark-submit started this process, and so chose the master."""
+    return "PYSPARK_GATEWAY_PORT" in os.environ
+
+
+def _reachable(master: str | None) -> dict[str, str]:
+    """A driver of a cluster elsewhere must be found by its workers: there Spark chooses the address."""
+    if master is None and is_submitted():
+        return {}
+    is_here = master is None or master.startswith("local") or "127.0.0.1" in master
+    return LOOPBACK if is_here else {}

@@ -1,0 +1,217 @@
+"""What becomes of partitions when brokers die: by the rule of Kafka's controller in ZooKeeper mode, or of KRaft.
+
+ZooKeeper mode: of those in sync the first in the assignment that lives; if none lives and unclean election is allowed,
+the first that lives at all. KRaft, its plain case: the leader stays if it is in sync; the first of the assignment in
+sync; if nobody is in sync, the first of the eligible leader replicas; then unclean if it is allowed. The last member
+stays in the ISR, or, with eligible leader replicas, goes there. Brokers die one after the other, so the last to die is
+what is kept: each order that matters is an outcome. What goes beyond is refused with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from itertools import permutations
+from typing import Final
+
+import msgspec
+
+from sparkjobs.history.cluster import NOBODY, Cluster, Name, Partition
+
+ELR_FEATURE: Final = "eligible.leader.replicas.version"
+#: of one partition: orders are tried one by one
+_REPLICAS_ORDERED: Final = 6
+RULES: Final = {
+    "zookeeper": "ZooKeeper mode: of those in sync the first in the assignment that lives",
+    "kraft": "KRaft: the leader if it lives and is in sync, else the first of the assignment in sync",
+    "kraft with ELR": "KRaft: the leader if it lives and is in sync, else the first of the assignment in sync; nobody "
+    "being in sync, the first eligible leader replica",
+}
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How a partition would stand, and an order of deaths that comes to it; empty: any order does."""
+
+    partition: Partition
+    order: tuple[int, ...] = ()
+
+
+class Fate(msgspec.Struct, frozen=True):
+    """What becomes of a partition: an outcome for each order that matters, or why none is told."""
+
+    name: Name
+    before: Partition
+    outcomes: tuple[Outcome, ...]
+    refused: str | None = None
+
+    @property
+    def is_offline(self) -> bool:
+        return any(one.partition.leader == NOBODY for one in self.outcomes)
+
+    @property
+    def is_moved(self) -> bool:
+        return any(one.partition.leader not in (NOBODY, self.before.leader) for one in self.outcomes)
+
+
+def rule_of(cluster: Cluster) -> str:
+    """By which the answer is found."""
+    return "kraft with ELR" if has_elr(cluster) else cluster.mode
+
+
+def has_elr(cluster: Cluster) -> bool:
+    level = cluster.configs.get(("feature", ""), {}).get(ELR_FEATURE, "0")
+    return cluster.mode == "kraft" and level not in ("0", "")
+
+
+def fates(cluster: Cluster, killed: AbstractSet[int]) -> list[Fate]:
+    """Of each partition that these brokers' deaths concern, in the order of their names."""
+    found = []
+    for name in sorted(cluster.partitions):
+        before = cluster.partitions[name]
+        if killed & {before.leader, *before.isr}:
+            found.append(_fate_of(cluster, name, before, killed))
+    return found
+
+
+def _fate_of(cluster: Cluster, name: Name, before: Partition, killed: AbstractSet[int]) -> Fate:
+    if (reason := _beyond(cluster, before, killed)) is not None:
+        return Fate(name, before, (), reason)
+    hit = sorted({one for one in (*before.isr, before.leader) if one in killed})
+    if len(hit) > _REPLICAS_ORDERED:
+        return Fate(name, before, (), f"{len(hit)} of its replicas die: too many orders")
+    # with eligible leader replicas it also matters who left an ISR that was still large enough
+    is_any = not (has_elr(cluster) or killed >= set(before.isr))
+    outcomes: dict[tuple[object, ...], Outcome] = {}
+    for order in [tuple(hit)] if is_any else permutations(hit):
+        partition = before
+        dead: set[int] = set()
+        for broker in order:
+            dead.add(broker)
+            partition = without(cluster, name, partition, broker, dead)
+        outcomes.setdefault(_result_of(partition), Outcome(partition, order))
+    found = tuple(outcomes.values())
+    return Fate(name, before, found if len(found) > 1 else (Outcome(found[0].partition),))
+
+
+def _result_of(partition: Partition) -> tuple[object, ...]:
+    return partition.leader, frozenset(partition.isr), frozenset(partition.elr)
+
+
+def _beyond(cluster: Cluster, before: Partition, killed: AbstractSet[int]) -> str | None:
+    if before.is_moving:
+        return "it is being reassigned: deaths may end that, too"
+    lost = [
+        one for one in before.replicas if (broker := cluster.brokers.get(one)) is not None and broker.has_lost_disks
+    ]
+    if lost:
+        return f"broker {lost[0]} lost a log directory: which of its replicas can lead is not told here"
+    leaving = [one for one in before.replicas if (broker := cluster.brokers.get(one)) is not None and broker.is_leaving]
+    if leaving:
+        return f"broker {leaving[0]} is shutting down: its leaderships are on their way"
+    return None
+
+
+def without(
+    cluster: Cluster, name: Name, before: Partition, broker: int, dead: AbstractSet[int] = frozenset()
+) -> Partition:
+    """The partition after one broker's death, `dead` being all that died so far."""
+    living = {one for one, known in cluster.brokers.items() if known.is_serving} - dead - {broker}
+    if broker not in before.isr and broker != before.leader:
+        return before
+    isr = tuple(one for one in before.isr if one != broker)
+    is_unclean_allowed = cluster.config_of(name[0], "unclean.leader.election.enable", "false") == "true"
+    if has_elr(cluster):
+        return _with_elr(cluster, name, before, isr, living, is_unclean_allowed=is_unclean_allowed)
+    able = [one for one in before.replicas if one in isr and one in living]
+    if before.leader in able:
+        return _changed(before, before.leader, isr)
+    if able:
+        return _changed(before, able[0], isr)
+    if is_unclean_allowed and (left := [one for one in before.replicas if one in living]):
+        return _changed(before, left[0], (left[0],), is_unclean=True)
+    return _changed(before, NOBODY, isr or before.isr)
+
+
+def _with_elr(
+    cluster: Cluster,
+    name: Name,
+    before: Partition,
+    isr: tuple[int, ...],
+    living: AbstractSet[int],
+    *,
+    is_unclean_allowed: bool,
+) -> Partition:
+    """Those who leave an ISR that is smaller than it must be stay eligible."""
+    least = min(_least_in_sync(cluster, name[0]), len(before.replicas))
+    kept = () if len(isr) >= least else tuple(one for one in (*before.elr, *before.isr) if one not in isr)
+    elr = tuple(sorted(set(kept)))
+    able = [one for one in before.replicas if one in isr and one in living]
+    if before.leader in able:
+        return _changed(before, before.leader, isr, elr)
+    if able:
+        return _changed(before, able[0], isr, elr)
+    eligible = [one for one in before.replicas if one in elr and one in living]
+    if not isr and eligible:
+        chosen = eligible[0]
+        return _changed(before, chosen, (chosen,), tuple(one for one in elr if one != chosen))
+    if not isr and is_unclean_allowed and (left := [one for one in before.replicas if one in living]):
+        return _changed(before, left[0], (left[0],), is_unclean=True)
+    return _changed(before, NOBODY, isr, elr)
+
+
+def _least_in_sync(cluster: Cluster, topic: str) -> int:
+    value = cluster.config_of(topic, "min.insync.replicas", "1")
+    return int(value) if value.isdecimal() else 1
+
+
+def _changed(
+    before: Partition, leader: int, isr: tuple[int, ...], elr: tuple[int, ...] = (), *, is_unclean: bool = False
+) -> Partition:
+    is_elected = leader != before.leader
+    return msgspec.structs.replace(
+        before,
+        leader=leader,
+        leader_epoch=before.leader_epoch + is_elected,
+        isr=isr,
+        elr=elr,
+        epoch=before.epoch + 1,
+        is_recovering=before.is_recovering or is_unclean,
+    )
+
+
+class SafeOrder(msgspec.Struct, frozen=True):
+    """Brokers that can go one after the other, none coming back, and what each other one would cost then."""
+
+    order: list[int]
+    blocked: Mapping[int, list[Name]]
+
+
+def safe_order(cluster: Cluster, asked: Sequence[int]) -> SafeOrder:
+    """Each goes that leaves no partition without a leader, those first that cost nobody a last in-sync replica."""
+    now = msgspec.structs.replace(cluster, partitions=dict(cluster.partitions), brokers=dict(cluster.brokers))
+    order: list[int] = []
+    left = sorted(set(asked))
+    while True:
+        costs = {broker: _offline_without(now, broker) for broker in left}
+        free = [broker for broker in left if not costs[broker]]
+        if not free:
+            return SafeOrder(order, costs)
+        gone = free[0]
+        for name, partition in list(now.partitions.items()):
+            now.partitions[name] = without(now, name, partition, gone)
+        now.brokers.pop(gone, None)
+        order.append(gone)
+        left.remove(gone)
+
+
+def _offline_without(cluster: Cluster, broker: int) -> list[Name]:
+    return [
+        name
+        for name, partition in sorted(cluster.partitions.items())
+        if cluster.is_led(partition) and without(cluster, name, partition, broker).leader == NOBODY
+    ]
+
+
+def last_in_sync(found: Iterable[Fate]) -> list[Fate]:
+    """Partitions whose last in-sync or eligible replicas would all be among the dead."""
+    return [one for one in found if one.is_offline]

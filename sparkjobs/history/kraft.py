@@ -1,0 +1,287 @@
+"""A KRaft cluster's history: its metadata log, record by record.
+
+Epochs are not in a partition's change: each steps the partition epoch, and one that names a leader the leader epoch.
+A snapshot's times are those of its writing, so of what it holds only the state counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from sparkjobs.history.cluster import (
+    Broker,
+    BrokerStep,
+    Change,
+    Cluster,
+    ConfigStep,
+    ControllerStep,
+    Name,
+    Partition,
+    PartitionStep,
+    Step,
+    TopicStep,
+    partition_steps,
+)
+from sparkjobs.records.errors import RecordError
+from sparkjobs.records.kraft_history import KraftHistory
+from sparkjobs.records.kraft_messages import Message
+
+_TARGETS: Final = {2: "topic", 4: "broker", 8: "broker logger", 16: "client metrics", 32: "group"}
+_NO_CHANGE: Final = -2
+_MIGRATION: Final = ("none", "migration", "pre-migration", "post-migration")
+
+
+class KraftReplay:
+    """Walks through a history once."""
+
+    def __init__(self, history: KraftHistory) -> None:
+        self.cluster = Cluster("kraft")
+        self.unknown: dict[str, int] = {}  # what this reader does not know, and how often
+        self._history = history
+        self._names: dict[str, str] = {}  # of topics, by id
+        self._numbers: dict[str, set[int]] = {}  # of partitions, by topic id
+        self._delayed: list[Message] | None = None  # what takes effect when the transaction ends
+
+    def steps(self) -> Iterator[Step]:
+        """A step for each batch that changed something, and one for each snapshot."""
+        snapshot: _Snapshot | None = None
+        for source, batch in self._history.batches():
+            if source.kind == "kraft snapshot":
+                snapshot = snapshot or _Snapshot(source.first, source.epoch or 0)
+                for record in batch.records:
+                    self._count(record.unknown)
+                    if record.message is not None:
+                        snapshot.take(record.message)
+                if snapshot.is_whole:
+                    yield self._restored(snapshot)
+                    snapshot = None
+                continue
+            changes: list[Change] = []
+            for record in batch.records:
+                self._count(record.unknown)
+                if record.message is not None:
+                    changes += self._taken(record.message, batch.epoch)
+            self.cluster.at_ms, self.cluster.position = batch.at_ms, batch.last_offset
+            yield Step(batch.at_ms, batch.last_offset, batch.epoch, changes)
+        if snapshot is not None:
+            raise RecordError("a snapshot is cut short: it has no end")
+
+    def _count(self, unknown: str | None) -> None:
+        if unknown is not None:
+            self.unknown[unknown] = self.unknown.get(unknown, 0) + 1
+
+    def _restored(self, snapshot: _Snapshot) -> Step:
+        """All of it, and how it differs from what was known."""
+        old, since_ms = self.cluster, self.cluster.at_ms
+        self.cluster = Cluster("kraft", snapshot.at_ms, snapshot.end - 1, controller_epoch=snapshot.epoch)
+        self._names, self._numbers, self._delayed = {}, {}, None
+        brokers: list[Change] = []
+        for message in snapshot.messages:
+            brokers += [one for one in self._applied(message) if isinstance(one, BrokerStep | ConfigStep)]
+        changes = [
+            one for one in brokers if not (isinstance(one, BrokerStep) and one.after == old.brokers.get(one.broker))
+        ]
+        gone = [BrokerStep(broker, was, None, "unregistered") for broker, was in old.brokers.items()
+                if broker not in self.cluster.brokers]  # fmt: skip
+        moved = partition_steps(old.partitions, self.cluster.partitions, old.topic_ids | self.cluster.topic_ids)
+        return Step(snapshot.at_ms, snapshot.end - 1, snapshot.epoch, [*changes, *gone, *moved], since_ms)
+
+    def _taken(self, message: Message, epoch: int) -> Iterator[Change]:
+        if message.name == "LeaderChangeMessage":
+            leader = message.fields["leaderId"]
+            self.cluster.controller, self.cluster.controller_epoch = leader, epoch
+            yield ControllerStep(leader, epoch, "elected")
+        elif message.name == "BeginTransactionRecord":
+            self._delayed = []
+        elif message.name == "AbortTransactionRecord":
+            self._delayed = None
+        elif message.name == "EndTransactionRecord":
+            delayed, self._delayed = self._delayed or [], None
+            for one in delayed:
+                yield from self._applied(one)
+        elif self._delayed is not None and message.name not in ("VotersRecord", "NoOpRecord"):
+            self._delayed.append(message)
+        else:
+            yield from self._applied(message)
+
+    def _applied(self, message: Message) -> Iterator[Change]:
+        apply = getattr(self, f"_on_{message.type.removesuffix('_RECORD').lower()}", None)
+        return iter(()) if apply is None else apply(message.fields)
+
+    # Brokers.
+
+    def _on_register_broker(self, said: dict[str, Any]) -> Iterator[Change]:
+        yield self._put_broker(
+            said["brokerId"],
+            Broker(
+                said["brokerEpoch"],
+                is_fenced=said["fenced"],
+                is_leaving=said.get("inControlledShutdown", False),
+                incarnation=said["incarnationId"],
+                rack=said["rack"],
+            ),
+            "registered",
+        )
+
+    def _on_unregister_broker(self, said: dict[str, Any]) -> Iterator[Change]:
+        before = self.cluster.brokers.pop(said["brokerId"], None)
+        if before is not None:
+            yield BrokerStep(said["brokerId"], before, None, "unregistered")
+
+    def _on_fence_broker(self, said: dict[str, Any]) -> Iterator[Change]:
+        yield from self._on_broker_registration_change({"brokerId": said["id"], "fenced": 1})
+
+    def _on_unfence_broker(self, said: dict[str, Any]) -> Iterator[Change]:
+        yield from self._on_broker_registration_change({"brokerId": said["id"], "fenced": -1})
+
+    def _on_broker_registration_change(self, said: dict[str, Any]) -> Iterator[Change]:
+        before = self.cluster.brokers.get(said["brokerId"])
+        fenced, leaving = said.get("fenced", 0), said.get("inControlledShutdown", 0)
+        if before is None:
+            return
+        after = before
+        if fenced:
+            after = msgspec.structs.replace(after, is_fenced=fenced > 0)
+        if leaving:
+            after = msgspec.structs.replace(after, is_leaving=True)
+        if said.get("logDirs"):  # those that are still good
+            after = msgspec.structs.replace(after, has_lost_disks=True)
+        if after != before:
+            why = ("fenced" if fenced > 0 else "unfenced") if fenced else "shutting down" if leaving else "lost disks"
+            yield self._put_broker(said["brokerId"], after, why)
+
+    def _put_broker(self, broker: int, after: Broker, why: str) -> BrokerStep:
+        before = self.cluster.brokers.get(broker)
+        self.cluster.brokers[broker] = after
+        return BrokerStep(broker, before, after, why)
+
+    # Topics and partitions.
+
+    def _on_topic(self, said: dict[str, Any]) -> Iterator[Change]:
+        self._names[said["topicId"]] = said["name"]
+        self._numbers.setdefault(said["topicId"], set())
+        self.cluster.topic_ids[said["name"]] = said["topicId"]
+        yield TopicStep("created", said["name"], said["topicId"], 0)
+
+    def _on_partition(self, said: dict[str, Any]) -> Iterator[Change]:
+        after = Partition(
+            leader=said["leader"],
+            leader_epoch=said["leaderEpoch"],
+            isr=tuple(said["isr"]),
+            replicas=tuple(said["replicas"]),
+            epoch=said["partitionEpoch"],
+            adding=tuple(said["addingReplicas"] or ()),
+            removing=tuple(said["removingReplicas"] or ()),
+            elr=tuple(said.get("eligibleLeaderReplicas") or ()),
+            last_known_elr=tuple(said.get("lastKnownElr") or ()),
+            is_recovering=said.get("leaderRecoveryState", 0) == 1,
+        )
+        if said["topicId"] in self._names:
+            self._numbers[said["topicId"]].add(said["partitionId"])
+            name = self._name_of(said)
+            yield TopicStep("grew", name[0], said["topicId"], 1)
+            yield self._put_partition(name, said["topicId"], after, elects=True)
+
+    def _on_partition_change(self, said: dict[str, Any]) -> Iterator[Change]:
+        if said["topicId"] not in self._names or (name := self._name_of(said)) not in self.cluster.partitions:
+            return  # of a topic whose creation is not in the record
+        before = self.cluster.partitions[name]
+        leader, recovery = said.get("leader", _NO_CHANGE), said.get("leaderRecoveryState", -1)
+        is_elected = leader != _NO_CHANGE
+
+        def changed(field: str, old: tuple[int, ...]) -> tuple[int, ...]:
+            return old if said.get(field) is None else tuple(said[field])
+
+        after = Partition(
+            leader=leader if is_elected else before.leader,
+            leader_epoch=before.leader_epoch + is_elected,
+            isr=changed("isr", before.isr),
+            replicas=changed("replicas", before.replicas),
+            epoch=before.epoch + 1,
+            adding=changed("addingReplicas", before.adding),
+            removing=changed("removingReplicas", before.removing),
+            elr=changed("eligibleLeaderReplicas", before.elr),
+            last_known_elr=changed("lastKnownElr", before.last_known_elr),
+            is_recovering=before.is_recovering if recovery < 0 else recovery == 1,
+        )
+        yield self._put_partition(name, said["topicId"], after, elects=is_elected)
+
+    def _on_remove_topic(self, said: dict[str, Any]) -> Iterator[Change]:
+        topic_id = said["topicId"]
+        topic = self._names.pop(topic_id, None)
+        if topic is None:
+            return
+        self.cluster.topic_ids.pop(topic, None)
+        self.cluster.configs.pop(("topic", topic), None)
+        numbers = sorted(self._numbers.pop(topic_id, ()))
+        yield TopicStep("deleted", topic, topic_id, len(numbers))
+        for number in numbers:
+            before = self.cluster.partitions.pop((topic, number), None)
+            if before is not None:
+                yield PartitionStep((topic, number), topic_id, before, None)
+
+    def _on_clear_elr(self, said: dict[str, Any]) -> Iterator[Change]:
+        for name, before in list(self.cluster.partitions.items()):
+            if (not said["topicName"] or name[0] == said["topicName"]) and (before.elr or before.last_known_elr):
+                after = msgspec.structs.replace(before, elr=(), last_known_elr=())
+                yield self._put_partition(name, self.cluster.topic_ids.get(name[0]), after, elects=False)
+
+    def _name_of(self, said: dict[str, Any]) -> Name:
+        return self._names[said["topicId"]], said["partitionId"]
+
+    def _put_partition(self, name: Name, topic_id: str | None, after: Partition, *, elects: bool) -> PartitionStep:
+        before = self.cluster.partitions.get(name)
+        self.cluster.partitions[name] = after
+        return PartitionStep(name, topic_id, before, after, elects)
+
+    # Settings.
+
+    def _on_config(self, said: dict[str, Any]) -> Iterator[Change]:
+        target = _TARGETS.get(said["resourceType"], f"kind {said['resourceType']}"), said["resourceName"]
+        yield from self._configured(target, said["name"], said["value"])
+
+    def _on_feature_level(self, said: dict[str, Any]) -> Iterator[Change]:
+        level = str(said["featureLevel"]) if said["featureLevel"] else None
+        yield from self._configured(("feature", ""), said["name"], level)
+
+    def _on_zk_migration_state(self, said: dict[str, Any]) -> Iterator[Change]:
+        state = said["zkMigrationState"]
+        words = _MIGRATION[state] if 0 <= state < len(_MIGRATION) else str(state)
+        yield from self._configured(("migration", ""), "state", words)
+
+    def _on_voters(self, said: dict[str, Any]) -> Iterator[Change]:
+        voters = ", ".join(str(one["voterId"]) for one in said["voters"])
+        yield from self._configured(("quorum", ""), "voters", voters)
+
+    def _configured(self, target: tuple[str, str], key: str, value: str | None) -> Iterator[Change]:
+        settings = self.cluster.configs.setdefault(target, {})
+        before = settings.get(key)
+        if value is None:
+            settings.pop(key, None)
+        else:
+            settings[key] = value
+        if not settings:
+            del self.cluster.configs[target]
+        if before != value:
+            yield ConfigStep(target, key, before, value)
+
+
+class _Snapshot(msgspec.Struct):
+    """What was read of it so far."""
+
+    end: int
+    epoch: int
+    at_ms: int = 0
+    messages: list[Message] = []
+    is_whole: bool = False
+
+    def take(self, message: Message) -> None:
+        if message.name == "SnapshotHeaderRecord":
+            self.at_ms = message.fields["lastContainedLogTimestamp"]
+        elif message.name == "SnapshotFooterRecord":
+            self.is_whole = True
+        else:
+            self.messages.append(message)

@@ -1,0 +1,228 @@
+"""What is known for certain, for people: a part of the report's page, or the page where there are no logs. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib.resources import files
+from typing import Any, Final
+
+import msgspec
+
+from sparkjobs.report.drawing import Span, clock, counted, lasting, picture
+from sparkjobs.report.redact import Redactor, redacted
+from sparkjobs.report.tables import row_of, table_of, worst
+from sparkjobs.tables.silver import Row
+
+Records = Mapping[str, Sequence[Any]]
+_PATH: Final = re.compile(r"[^\s,;]*/[^\s,;]*")
+_MODES: Final = {"zookeeper": "ZooKeeper's transactions", "kraft": "KRaft's metadata log"}
+_OPEN: Final = "where the record ends"
+#: rows of a picture, and marks in each
+_LANES: Final = 40
+_MARKS: Final = 400
+
+
+def sentence_for(records: Records) -> str:
+    """The verdict in one sentence."""
+    outages, elections = records["record_outages"], records["record_elections"]
+    if not records["record_partition_states"]:
+        said = [one.said for one in records["record_sources"] if one.kind == "trouble"]
+        return f"Nothing is known for certain: {'; '.join(said) or 'the records name no partition'}."
+    still = [one for one in outages if one.to_ms is None]
+    unclean = [one for one in elections if one.unclean]
+    hit = len({(one.cluster, one.mode, one.topic, one.partition) for one in outages})
+    if still:
+        sentence = f"Not over: {counted(len(still), 'partition')} without a leader {_OPEN}."
+    elif outages:
+        sentence = f"Over. {counted(hit, 'partition')} without a leader at some time, none {_OPEN}."
+    else:
+        sentence = "No partition was ever without a leader."
+    known = sum(one.how == "last known leader" for one in unclean)
+    if unclean:
+        sentence += f" {counted(len(unclean), 'unclean election')}"
+        sentence += f", {known} of them of the last known leader." if known else "."
+    return sentence
+
+
+def section_for(records: Records) -> str:
+    """The part of a page."""
+    modes = sorted({one.mode for rows in records.values() for one in rows})
+    what = " and ".join(_MODES[one] for one in modes)
+    outages, elections = records["record_outages"], records["record_elections"]
+    still = any(one.to_ms is None for one in outages)
+    unclean = [one for one in elections if one.unclean]
+    mood = "bad" if still or unclean or not records["record_partition_states"] else "worn" if outages else "good"
+    span = _span_of(records)
+    at = span.clock if span is not None else clock
+    numbers = {
+        "outages": str(len(outages)),
+        "longest": lasting(max((one.to_ms - one.from_ms for one in outages if one.to_ms is not None), default=None)),
+        "elections": str(len(elections)),
+        "unclean": str(len(unclean)),
+        "controllers": str(len(records["record_tenures"])),
+        "operations": str(len(records["record_operations"])),
+    }
+    told = "".join(f"<div><dt>{escape(key)}</dt><dd>{escape(value)}</dd></div>" for key, value in numbers.items())
+    sentence = escape(sentence_for(records))
+    parts = [
+        f'<div class="verdict {mood}"><strong>{sentence}</strong><dl class="numbers">{told}</dl></div>',
+        "<h3>Outages</h3>", _outages(outages, at),
+        "<h3>Unclean elections</h3>", _elections(unclean, at),
+        "<h3>Controllers</h3>", _tenures(records["record_tenures"], at),
+        "<h3>Reassignments, deletions, creations, growth</h3>", _operations(records["record_operations"], at),
+        "<h3>Settings</h3>", _settings(records["record_config_changes"], at),
+        "<h3>What it rests on</h3>", _sources(records["record_sources"]),
+    ]  # fmt: skip
+    if span is not None:
+        parts.insert(1, _lanes(records, span))
+    return f'<section id="certain"><h2>Known for certain, from {escape(what)}</h2>{"".join(parts)}</section>'
+
+
+def page_for_records(records: Records) -> str:
+    """The whole page, where there is no log."""
+    clusters = ", ".join(sorted({one.cluster for rows in records.values() for one in rows}))
+    here = files("sparkjobs.report")
+    style = here.joinpath("style.css").read_text(encoding="utf-8")
+    policy = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none';"
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>What happened: {escape(clusters)}</title><style>{style}</style></head><body>"
+        f"<h1>What happened to {escape(clusters)}</h1>{section_for(records)}"
+        '<p class="soft">No log was handed over: why brokers went, when they acted and what was lost, logs say.</p>'
+        "</body></html>"
+    )
+
+
+def beside_logs(page: str, records: Records) -> str:
+    """The page of the logs, with what is certain above what they say."""
+    return page.replace("</nav>", f"</nav>{section_for(records)}", 1)
+
+
+def hidden(records: Records, hide: Redactor) -> dict[str, list[Any]]:
+    """Without hosts, addresses and folders."""
+    found = {name: redacted(rows, hide) for name, rows in records.items()}
+    found["record_sources"] = [
+        msgspec.structs.replace(
+            one, said=_without_paths(one.said, hide), node=one.node and _without_paths(one.node, hide)
+        )
+        for one in found["record_sources"]
+    ]
+    return found
+
+
+def _without_paths(words: str, hide: Redactor) -> str:
+    return _PATH.sub(lambda found: hide.path(found[0]), words)
+
+
+def _span_of(records: Records) -> Span | None:
+    moments = [one.from_ms for name in ("record_tenures", "record_broker_lives") for one in records[name]]
+    moments += [one.to_ms for one in records["record_broker_lives"] if one.to_ms is not None]
+    moments += [one.from_ms for one in records["record_partition_states"]]
+    return Span(min(moments), max(moments)) if moments else None
+
+
+def _lanes(records: Records, span: Span) -> str:
+    """Who was controller, which brokers could lead, and when partitions were without a leader."""
+    lives = records["record_broker_lives"]
+    lost = Counter(one.broker for one in lives if one.to_ms is not None)
+    brokers = sorted(sorted({one.broker for one in lives}, key=lambda one: (-lost[one], one))[:_LANES])
+    marks = [
+        span.bar(0, one.from_ms, _end(one, span), f"seat seat{index % 2}", f"{one.controller}, epoch {one.epoch}: "
+                 f"{span.clock(one.from_ms)} to {span.clock(one.to_ms)}")
+        for index, one in enumerate(_longest(records["record_tenures"], span))
+    ]  # fmt: skip
+    for row, broker in enumerate(brokers, 1):
+        for one in _longest([each for each in lives if each.broker == broker], span):
+            words = (
+                f"broker {broker}: {span.clock(one.from_ms)} to {span.clock(one.to_ms)}, {one.ended or 'still there'}"
+            )
+            marks.append(span.bar(row, one.from_ms, _end(one, span), "life", words))
+    for one in _longest(records["record_outages"], span):
+        words = f"{one.topic}-{one.partition}: {span.clock(one.from_ms)}, {lasting(_end(one, span) - one.from_ms)}"
+        marks.append(span.bar(len(brokers) + 1, one.from_ms, _end(one, span), "outage", words))
+    rows = ["controller", *(f"broker {one}" for one in brokers), "without a leader"]
+    return picture(span, rows, marks, "Controllers and brokers over time, from the record")
+
+
+def _longest(rows: Sequence[Any], span: Span) -> list[Any]:
+    """As many as a row of the picture can show, in their order."""
+    chosen = sorted(rows, key=lambda one: one.from_ms - _end(one, span))[:_MARKS]
+    return sorted(chosen, key=lambda one: one.from_ms)
+
+
+def _end(row: Any, span: Span) -> int:
+    return span.to_ms if row.to_ms is None else int(row.to_ms)
+
+
+def _outages(outages: Sequence[Any], at: Any) -> str:
+    shown = worst(outages, lambda one: (one.to_ms is None, (one.to_ms or 0) - one.from_ms))
+    rows = [
+        row_of(f"{one.topic}-{one.partition}", (one.from_ms, at(one.from_ms)), _lasted(one), one.began,
+               _broker(one.leader_before), f"{one.ended or 'not over'}{', unclean' if one.unclean else ''}",
+               _broker(one.leader), one.grade)
+        for one in shown
+    ]  # fmt: skip
+    heads = ("partition", "from", "lasted", "began", "led before", "ended", "led after", "grade")
+    return table_of(heads, rows, len(outages))
+
+
+def _lasted(row: Any) -> tuple[float, str]:
+    length = None if row.to_ms is None else row.to_ms - row.from_ms
+    return (-1 if length is None else length), "not over" if length is None else lasting(length)
+
+
+def _broker(broker: int | None) -> str:
+    return "-" if broker is None else str(broker)
+
+
+def _elections(elections: Sequence[Any], at: Any) -> str:
+    rows = [
+        row_of(f"{one.topic}-{one.partition}", (one.at_ms, at(one.at_ms)), one.how, str(one.leader),
+               ", ".join(map(str, one.isr_before)) or "nobody", ", ".join(map(str, one.elr_before)) or "-", one.grade)
+        for one in worst(elections, lambda one: one.how == "unclean")
+    ]  # fmt: skip
+    heads = ("partition", "at", "how", "leader", "in sync before", "eligible before", "grade")
+    return table_of(heads, rows, len(elections))
+
+
+def _tenures(tenures: Sequence[Any], at: Any) -> str:
+    rows = [
+        row_of((one.epoch, str(one.epoch)), str(one.controller), (one.from_ms, at(one.from_ms)),
+               "holds the seat" if one.to_ms is None else at(one.to_ms), one.why_ended or "-", one.grade)
+        for one in worst(tenures, lambda one: one.from_ms)
+    ]  # fmt: skip
+    return table_of(("epoch", "controller", "from", "to, at the latest", "why it ended", "grade"), rows, len(tenures))
+
+
+def _operations(operations: Sequence[Any], at: Any) -> str:
+    rows = [
+        row_of(one.kind, one.topic if one.partition is None else f"{one.topic}-{one.partition}",
+               (one.from_ms, at(one.from_ms)), _lasted(one), one.outcome, (one.partitions, str(one.partitions)),
+               f"{list(one.replicas_before)} to {list(one.replicas)}" if one.replicas else "-", one.grade)
+        for one in worst(operations, lambda one: (one.to_ms is None, one.from_ms))
+    ]  # fmt: skip
+    heads = ("what", "of", "from", "took", "outcome", "partitions", "replicas", "grade")
+    return table_of(heads, rows, len(operations))
+
+
+def _settings(changes: Sequence[Any], at: Any) -> str:
+    rows = [
+        row_of(
+            (one.at_ms, at(one.at_ms)), one.kind, one.name or "(default)", one.key, one.before or "-", one.after or "-"
+        )
+        for one in worst(changes, lambda one: one.at_ms)
+    ]
+    return table_of(("at", "of", "name", "setting", "before", "after"), rows, len(changes))
+
+
+def _sources(sources: Sequence[Row]) -> str:
+    rows = [
+        f"<tr><td>{escape(one.kind)}</td><td>{escape(one.node or '-')}</td><td>{escape(one.said)}</td></tr>"
+        for one in worst(sources, lambda one: one.kind != "history")
+    ]
+    return table_of(("what", "node", "says"), rows, len(sources))

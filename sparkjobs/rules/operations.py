@@ -1,0 +1,154 @@
+"""What somebody asked of topics and partitions: reassignments, deletions and elections of the first replica. Those that
+ended, with what came of them; and those whose end is not in the logs, with the last thing heard of them. Of our own
+logs an election has no line but the leader's change, which says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from sparkjobs.rules.facts import Facts
+from sparkjobs.tables.gold import Operation, StuckOp
+from sparkjobs.tables.silver import SilverEvent
+
+EVENTS: Final = frozenset(
+    {
+        "reassignment_started",
+        "reassignment_step",
+        "reassignment_done",
+        "reassignment_failed",
+        "topic_deletion_started",
+        "topic_deletion_halted",
+        "topic_deleted",
+        "topic_changed",
+        "preferred_election_done",
+    }
+)
+PREFERRED: Final = "preferred election"
+_BEGINS: Final = {"reassignment_started": "reassignment", "topic_deletion_started": "deletion"}
+_ENDS: Final = {"reassignment_done": "reassignment", "reassignment_failed": "reassignment", "topic_deleted": "deletion"}
+_STEPS: Final = {"reassignment_step": "reassignment", "topic_deletion_halted": "deletion"}
+#: since 2.4 the end of a reassignment is a last write of its assignment
+_WRITTEN: Final = "assignment written"
+#: our own words for the same
+_OUR_TOPICS: Final = {
+    "deleting": "topic_deletion_started",
+    "waiting": "topic_deletion_halted",
+    "deleted": "topic_deleted",
+}
+#: the end of a reassignment is told in up to three lines
+_SAME_END_MS: Final = 10_000
+
+_Key = tuple[str, int | None]  # kind, partition
+
+
+@dataclass(slots=True)
+class _Op:
+    steps: list[SilverEvent]
+    ends: list[SilverEvent] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Walk:
+    """Goes through a topic's lines in order of time."""
+
+    running: dict[_Key, _Op] = field(default_factory=dict)
+    ended: list[tuple[_Key, _Op]] = field(default_factory=list)
+    last: dict[_Key, _Op] = field(default_factory=dict)
+
+    def see(self, name: str, event: SilverEvent) -> None:
+        """A new start of what runs goes on with it."""
+        if name in _BEGINS:
+            key = (_BEGINS[name], event.partition)
+            self.running.setdefault(key, _Op([])).steps.append(event)
+        elif name in _STEPS and (op := self.running.get((_STEPS[name], event.partition))) is not None:
+            op.steps.append(event)
+        elif name in _ENDS:
+            self._end((_ENDS[name], event.partition), event)
+            if name == "topic_deleted":
+                for key in list(self.running):
+                    self._end(key, event)  # a reassignment of what is deleted is over too
+        elif name == "preferred_election_done":
+            self.ended.append(((PREFERRED, event.partition), _Op([event], [event])))
+
+    def _end(self, key: _Key, event: SilverEvent) -> None:
+        op, before = self.running.pop(key, None), self.last.get(key)
+        if op is None and before is not None and event.ts_adj - before.ends[-1].ts_adj <= _SAME_END_MS:
+            before.ends.append(event)
+            return
+        op = _Op([event]) if op is None else op  # one that only changes the order of replicas has no start
+        op.ends.append(event)
+        self.last[key] = op
+        self.ended.append((key, op))
+
+
+def _walked(events: Sequence[SilverEvent]) -> _Walk:
+    walk = _Walk()
+    for event in sorted(events, key=lambda event: (event.ts_adj, event.event_id)):
+        walk.see(_name_of(event), event)
+    return walk
+
+
+def _name_of(event: SilverEvent) -> str:
+    """In Kafka's words."""
+    if event.event == "topic_changed":
+        return _OUR_TOPICS.get(event.to_state or "", "")
+    if event.event == "reassignment_step" and event.reason == _WRITTEN:
+        # nothing being added or removed any more is its end; what begins it has no line of its own at INFO
+        return "reassignment_started" if event.added or event.removed else "reassignment_done"
+    return event.event
+
+
+def operations_of(events: Sequence[SilverEvent], facts: Facts) -> Iterator[Operation]:
+    """Of one topic, with all its partitions: what came to an end; `events` in any order."""
+    for (kind, partition), op in _walked(events).ended:
+        first, last = op.steps[0], op.ends[-1]
+        is_failed = any(event.event == "reassignment_failed" for event in op.ends)
+        is_dropped = kind == "reassignment" and _name_of(last) == "topic_deleted"
+        yield Operation(
+            cluster=facts.cluster,
+            kind=kind,
+            topic=str(first.topic),
+            partition=partition,
+            started_ms=first.ts_adj,
+            ended_ms=last.ts_adj,
+            outcome="failed" if is_failed else "dropped" if is_dropped else "done",
+            why=next((step.reason for step in reversed(op.steps) if _name_of(step) == "topic_deletion_halted"), None),
+            file_id=first.file_id,
+            line_no=first.line_no,
+        )
+
+
+def elections_asked(facts: Facts) -> Iterator[Operation]:
+    """Elections of first replicas that somebody asked for; each asks for many partitions."""
+    for one in facts.asked:
+        yield Operation(
+            cluster=facts.cluster,
+            kind=PREFERRED,
+            started_ms=one.at_ms,
+            ended_ms=one.at_ms,
+            outcome="asked",
+            why=one.why,
+            file_id=one.file_id,
+            line_no=one.line_no,
+        )
+
+
+def stuck_ops_of(events: Sequence[SilverEvent], facts: Facts) -> Iterator[StuckOp]:
+    """Of one topic, with all its partitions: what did not; `events` in any order."""
+    for (kind, partition), op in _walked(events).running.items():
+        first, last = op.steps[0], op.steps[-1]
+        yield StuckOp(
+            cluster=first.cluster,
+            kind=kind,
+            topic=str(first.topic),
+            partition=partition,
+            started_ms=first.ts_adj,
+            last_step_ms=last.ts_adj,
+            last_step=last.reason or last.event.replace("_", " "),
+            age_ms=facts.last_ms - first.ts_adj,
+            file_id=first.file_id,
+            line_no=first.line_no,
+        )

@@ -1,0 +1,106 @@
+"""The rules by what they walk through: a partition, a topic, single events, a whole cluster.
+
+This is the list that both drivers go by: which events a question reads, and which function answers it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from sparkjobs.rules import (
+    failovers,
+    illegal,
+    isr_timeline,
+    leader_changes,
+    operations,
+    outages,
+    rpc_latency,
+    zombies,
+)
+from sparkjobs.rules.coverage import coverage_of
+from sparkjobs.rules.facts import Facts, Tally, in_order
+from sparkjobs.rules.flapping import flapping_brokers, flapping_of
+from sparkjobs.rules.illegal import illegal_transitions_of
+from sparkjobs.rules.phases import phases_of
+from sparkjobs.rules.rpc_latency import rpc_latency_of
+from sparkjobs.rules.silence import silences_of
+from sparkjobs.rules.slo import Extent, slo_of
+from sparkjobs.rules.tenures import lives_of_brokers, tenures_of
+from sparkjobs.rules.zookeeper import zookeeper_outages_of
+from sparkjobs.tables.gold import GOLD, LogSpan
+from sparkjobs.tables.silver import Row, SilverEvent
+
+__all__ = ["flapping_of", "illegal_transitions_of", "rpc_latency_of"]
+
+
+class Rule(NamedTuple):
+    """One question about a partition or a topic, answered from its events alone and the cluster's facts."""
+
+    events: frozenset[str]
+    rows: Callable[[Sequence[SilverEvent], Facts], Iterator[Row]]
+
+
+OF_PARTITION: Final[Mapping[str, Rule]] = {
+    "partition_outages": Rule(outages.EVENTS, outages.outages_of),
+    "leader_changes": Rule(leader_changes.EVENTS, leader_changes.leader_changes_of),
+    "isr_timeline": Rule(isr_timeline.EVENTS, isr_timeline.isr_timeline_of),
+    "unclean_elections": Rule(isr_timeline.EVENTS, isr_timeline.unclean_elections_of),
+    "zombies": Rule(zombies.EVENTS, zombies.obeyed_leaders_of),
+}
+PARTITION_EVENTS: Final = frozenset[str]().union(*(rule.events for rule in OF_PARTITION.values()))
+OF_TOPIC: Final[Mapping[str, Rule]] = {
+    "operations": Rule(operations.EVENTS, operations.operations_of),
+    "stuck_ops": Rule(operations.EVENTS, operations.stuck_ops_of),
+}
+TOPIC_EVENTS: Final = frozenset[str]().union(*(rule.events for rule in OF_TOPIC.values()))
+SINGLE_EVENTS: Final = illegal.EVENTS | rpc_latency.EVENTS
+
+
+def of_cluster(
+    facts: Facts,
+    tallies: Sequence[Tally],
+    extents: Mapping[str, Extent],
+    ended: Iterable[Any],
+    changes: Iterable[Any],
+    target: float,
+    only: Collection[str] = tuple(GOLD),
+) -> Iterator[tuple[str, list[Row]]]:
+    """Tables that need all of a cluster. `ended` are its outages, `changes` its leader changes, `only` those tables
+    that are asked for."""
+    ended, changes, tallies = list(ended), list(changes), in_order(tallies)
+    first: dict[int, int] = {}
+    last: dict[int, int] = {}
+    for one in tallies:
+        if one.broker is not None:
+            first[one.broker] = min(one.first_ms, first.get(one.broker, one.first_ms))
+            last[one.broker] = max(one.last_ms, last.get(one.broker, one.last_ms))
+    lives = list(lives_of_brokers(facts, first, last))
+    silences = list(silences_of(facts.cluster, lives))
+    tables: dict[str, Callable[[], Iterable[Row]]] = {
+        "controller_tenures": lambda: tenures_of(facts),
+        "controller_phases": lambda: phases_of(facts),
+        "broker_lives": lambda: lives,
+        "zookeeper_outages": lambda: zookeeper_outages_of(facts, lives),
+        "cluster_silences": lambda: silences,
+        "failovers": lambda: failovers.failovers_of(facts, failovers.moves_of(changes, facts), ended),
+        "leader_churn": lambda: leader_changes.churn_of(changes),
+        "flapping": lambda: flapping_brokers(facts),
+        "operations": lambda: operations.elections_asked(facts),
+        "zombies": lambda: zombies.zombies_of(tallies, facts),
+        "slo_daily": lambda: slo_of(ended, extents, facts.cluster, target, silences),
+        "log_spans": lambda: [LogSpan(cluster=facts.cluster, from_ms=facts.first_ms, to_ms=facts.last_ms)],
+        "coverage": lambda: coverage_of(tallies, facts),
+    }
+    for name, rows_of in tables.items():
+        if name in only:
+            yield name, list(rows_of())
+
+
+def cut_at_deletion(extents: Mapping[str, Extent], facts: Facts) -> dict[str, Extent]:
+    """A topic is observed until it is deleted, or to the end of the logs."""
+    found = {}
+    for topic, extent in extents.items():
+        gone_ms = max(facts.deleted.get(topic, ()), default=-1)
+        found[topic] = extent._replace(last_ms=gone_ms if gone_ms >= extent.last_ms else facts.last_ms)
+    return found

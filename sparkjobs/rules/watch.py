@@ -1,0 +1,190 @@
+"""Outages as lines come in, in any order: what was concluded is concluded again only where it may read otherwise.
+
+A partition is watched from the first line on that can begin an outage: only of watched ones are the lines kept here,
+and whoever calls looks up what was said of them before. New lines about a watched partition touch it. New lines about
+controllers, brokers or deletions may change the facts about the cluster; then every watched partition is touched. No
+clock and no watermark: a line that comes late is sorted in by its epochs, as in a batch. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import msgspec
+
+from sparkjobs.rules import outages
+from sparkjobs.rules.conclude import facts_for
+from sparkjobs.rules.facts import Facts, Place, Tally
+from sparkjobs.tables.gold import Outage
+from sparkjobs.tables.silver import SilverEvent
+
+Moment = tuple[int, int]  # broker, milliseconds
+Partition = tuple[str, int]
+
+
+class Revision(NamedTuple):
+    """An outage as it reads now; `retracted` where what was told turned out to be none."""
+
+    outage_id: str
+    rev: int
+    retracted: bool
+    outage: Outage
+
+
+class Watch:
+    """One cluster."""
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+        self._tallies: dict[tuple[object, ...], Tally] = {}
+        self._of_cluster: dict[str, SilverEvent] = {}
+        self._of_partition: dict[Partition, dict[str, SilverEvent]] = {}
+        self._voices: dict[Moment, int | None] = {}
+        self._facts = facts_for(cluster, [], [])
+        self._touched: set[Partition] = set()
+
+    @property
+    def kept(self) -> int:
+        """How many lines about partitions are in memory."""
+        return sum(map(len, self._of_partition.values()))
+
+    def take(
+        self, tallies: Iterable[Tally], of_cluster: Iterable[SilverEvent], of: Iterable[SilverEvent]
+    ) -> set[Partition]:
+        """Lines that are new, those about partitions in `of`; a line that was taken before changes nothing. The
+        partitions that are watched from now on: all lines about them, so far, are to be `recall`ed."""
+        for one in tallies:
+            key = (*one[: Tally._fields.index("times")],)
+            known = self._tallies.get(key)
+            self._tallies[key] = one if known is None else _together(known, one)
+        for event in of_cluster:
+            self._of_cluster[event.event_id] = _earlier(event, self._of_cluster.get(event.event_id))
+        fresh = set()
+        for event in of:
+            partition = _partition_of(event)
+            if partition not in self._of_partition and outages.may_begin(event):
+                self._of_partition[partition] = {}
+                fresh.add(partition)
+            self._keep(partition, event)
+        return fresh
+
+    def recall(self, of: Iterable[SilverEvent]) -> None:
+        """Lines about watched partitions, from before they were."""
+        for event in of:
+            self._keep(_partition_of(event), event)
+
+    def _keep(self, partition: Partition, event: SilverEvent) -> None:
+        mine = self._of_partition.get(partition)
+        if mine is not None:
+            mine[event.event_id] = _earlier(event, mine.get(event.event_id))
+            self._touched.add(partition)
+
+    def moments(self) -> tuple[list[Moment], list[Moment]]:
+        """Of whom it matters when they were last heard, and before when: known to matter before, and new."""
+        facts = facts_for(self._cluster, list(self._tallies.values()), self._of_cluster.values())
+        if _basis(facts) != _basis(self._facts):
+            self._touched |= self._of_partition.keys()
+        self._facts = facts
+        asked = {(loss.broker, loss.silent_from_ms) for loss in facts.losses}
+        self._voices = {moment: ms for moment, ms in self._voices.items() if moment in asked}
+        return sorted(asked & self._voices.keys()), sorted(asked - self._voices.keys())
+
+    def hear(self, moments: Iterable[Moment], voices: Mapping[Moment, int]) -> None:
+        """When they were last heard, as far as the lines go that were looked through."""
+        for moment in moments:
+            known, heard_ms = self._voices.get(moment), voices.get(moment)
+            latest = max((ms for ms in (known, heard_ms) if ms is not None), default=None)
+            if latest != known:
+                self._touched |= self._of_partition.keys()
+            self._voices[moment] = latest
+
+    def conclude(self) -> dict[Partition, list[Outage]]:
+        """The outages of each partition that was touched; there may be none any more."""
+        voices = {moment: ms for moment, ms in self._voices.items() if ms is not None}
+        facts = replace(self._facts, voices=voices)
+        touched, self._touched = self._touched, set()
+        return {
+            partition: list(outages.outages_of(list(self._of_partition[partition].values()), facts))
+            for partition in sorted(touched)
+        }
+
+
+def _partition_of(event: SilverEvent) -> Partition:
+    return event.topic or "", -1 if event.partition is None else event.partition
+
+
+def _together(one: Tally, other: Tally) -> Tally:
+    return one._replace(
+        times=one.times + other.times,
+        first_ms=min(one.first_ms, other.first_ms),
+        last_ms=max(one.last_ms, other.last_ms),
+        first=Place._make(min((one.first_ms, *one.first), (other.first_ms, *other.first))[1:]),
+    )
+
+
+def _earlier(event: SilverEvent, known: SilverEvent | None) -> SilverEvent:
+    """Of two copies of a line the first."""
+    if known is None or (event.file_id, event.line_no) < (known.file_id, known.line_no):
+        return event
+    return known
+
+
+def _basis(facts: Facts) -> tuple[object, ...]:
+    """What of the facts an outage rests on."""
+    terms = [(term.controller_epoch, term.from_ms, term.ready_ms, term.evidence) for term in facts.terms]
+    said = (facts.starts, facts.goodbyes, facts.signs, facts.deletions, facts.deleted)
+    return (facts.first_ms, terms, facts.losses, facts.tell_deletions, facts.is_end_told, *said)
+
+
+class Told:
+    """What was told so far."""
+
+    def __init__(self, told: Iterable[Revision] = ()) -> None:
+        self._last: dict[Partition, dict[str, Revision]] = {}
+        for one in told:
+            self._note(one)
+
+    def tell(self, partition: Partition, found: Sequence[Outage]) -> list[Revision]:
+        """What has to be told so that the last revisions about a partition are what was found."""
+        told = self._last.get(partition, {})
+        now = _named(found)
+        fresh = []
+        for outage_id, outage in now.items():
+            before = told.get(outage_id)
+            if before is None or before.retracted or _reads(before.outage) != _reads(outage):
+                fresh.append(Revision(outage_id, 1 if before is None else before.rev + 1, False, outage))
+        for outage_id, before in told.items():
+            if outage_id not in now and not before.retracted:
+                fresh.append(Revision(outage_id, before.rev + 1, True, before.outage))
+        for one in fresh:
+            self._note(one)
+        return fresh
+
+    def tell_all(self, found: Iterable[Outage]) -> list[Revision]:
+        """The same for all partitions: those that are not found have none."""
+        by_partition: dict[Partition, list[Outage]] = {partition: [] for partition in self._last}
+        for outage in found:
+            by_partition.setdefault((outage.topic, outage.partition), []).append(outage)
+        return [one for partition, its in sorted(by_partition.items()) for one in self.tell(partition, its)]
+
+    def _note(self, one: Revision) -> None:
+        self._last.setdefault((one.outage.topic, one.outage.partition), {})[one.outage_id] = one
+
+
+def _reads(outage: Outage) -> Outage:
+    """All but where the proof stands: another copy of the same line is no news."""
+    return msgspec.structs.replace(outage, file_id="", line_no=0)
+
+
+def _named(found: Iterable[Outage]) -> dict[str, Outage]:
+    """By partition and start; as long as lines are missing, several of a partition may seem to start at once."""
+    named: dict[str, Outage] = {}
+    for outage in found:
+        name = first = f"{outage.cluster}/{outage.topic}/{outage.partition}/{outage.start_ms}"
+        number = 2
+        while name in named:
+            name, number = f"{first}/{number}", number + 1
+        named[name] = outage
+    return named

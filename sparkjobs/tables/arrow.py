@@ -1,0 +1,80 @@
+"""Rows to and from Arrow, by the declaration of their table: what Spark's workers and Parquet files speak."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from operator import attrgetter
+from typing import Any, Final
+
+import pyarrow as pa
+
+from sparkjobs.tables.silver import (
+    UNREAD,
+    Row,
+    SilverEvent,
+    columns_of,
+)
+
+_ROWS_PER_BATCH: Final = 10_000
+#: what the rules read of a silver row
+READ: Final = tuple(name for name in columns_of(SilverEvent) if name not in {*UNREAD, "catalog_version"})
+
+
+def arrow_type(kind: str) -> Any:
+    """Of a column's SQL type."""
+    simple = {
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "string": pa.string(),
+        "boolean": pa.bool_(),
+        "double": pa.float64(),
+    }
+    return pa.list_(simple[kind[6:-1]]) if kind.startswith("array<") else simple[kind]
+
+
+def arrow_schema(table: type[Row]) -> Any:
+    """The declared types in Arrow's words."""
+    return pa.schema([pa.field(name, arrow_type(kind)) for name, kind in columns_of(table).items()])
+
+
+def batch_of(table: type[Row], rows: Sequence[Row]) -> Any:
+    """A record batch."""
+    schema = arrow_schema(table)
+    arrays = []
+    for name in schema.names:
+        arrays.append(pa.array(list(map(attrgetter(name), rows)), type=schema.field(name).type))
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def batches_of(table: type[Row], rows: Iterable[Row]) -> Iterator[Any]:
+    """In pieces, as they come."""
+    coming = iter(rows)
+    while piece := list(islice(coming, _ROWS_PER_BATCH)):
+        yield batch_of(table, piece)
+
+
+def batches_of_tables(tables: Mapping[str, type[Row]], rows: Iterable[tuple[str, Row]]) -> Iterator[Any]:
+    """Rows of several tables in one: a struct for each table, of which a row fills its own."""
+    kinds = {name: pa.struct(list(arrow_schema(table))) for name, table in tables.items()}
+    coming = iter(rows)
+    while piece := list(islice(coming, _ROWS_PER_BATCH)):
+        for name, table in tables.items():
+            if mine := [row for of, row in piece if of == name]:
+                filled = batch_of(table, mine).to_struct_array()
+                arrays = [filled if other == name else pa.nulls(len(mine), kind) for other, kind in kinds.items()]
+                yield pa.RecordBatch.from_arrays(arrays, names=list(tables))
+
+
+def events_in(batches: Iterable[Any]) -> Iterator[SilverEvent]:
+    """The events of record batches that have the columns of `READ`."""
+    for batch in batches:
+        names = batch.schema.names
+        for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            yield event_of(dict(zip(names, values, strict=True)))
+
+
+def event_of(values: dict[str, Any]) -> SilverEvent:
+    """From the columns of `READ`."""
+    known: dict[str, Any] = {name: tuple(one) if isinstance(one, list) else one for name, one in values.items()}
+    return SilverEvent(**{**UNREAD, **known})

@@ -1,0 +1,171 @@
+"""The tables of what is known from records: ZooKeeper's history or KRaft's metadata log, not from lines of logs.
+
+As in `sparkjobs.tables.gold`, rows of a table are sorted by their columns in order. `grade` is `exact` where the record
+says it; `inferred` behind a gap that a snapshot bridges (it happened between `from_lo_ms` and `from_ms`), or in a tail
+of a metadata log that nothing proves to be committed. `position` is the zxid or the offset. Moments are the clock of
+the ZooKeeper leader, or of the active controller when it began to write the batch.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sparkjobs.tables.silver import Ints, Long, Row
+
+
+class RecordSource(Row, kw_only=True, frozen=True):
+    """What the record is, and what it lacks."""
+
+    cluster: str
+    mode: str  # zookeeper, kraft
+    kind: str  # history, gap, void (written and never committed), trouble, unknown, uncommitted
+    node: str | None = None
+    said: str
+
+
+class RecordTenure(Row, kw_only=True, frozen=True):
+    """One stretch as the active controller."""
+
+    cluster: str
+    mode: str
+    epoch: int
+    controller: int
+    from_ms: Long
+    from_lo_ms: Long
+    to_lo_ms: Long | None = None  # KRaft does not say when a controller ends: its last record
+    to_ms: Long | None = None  # none: it is controller where the record ends
+    why_ended: str | None = None  # session expired, closed, deleted, replaced
+    position: Long
+    grade: str
+
+
+class RecordBrokerLife(Row, kw_only=True, frozen=True):
+    """One stretch in which a broker could lead: registered, and not fenced."""
+
+    cluster: str
+    mode: str
+    broker: int
+    broker_epoch: Long
+    incarnation: str | None = None
+    from_ms: Long
+    from_lo_ms: Long
+    to_ms: Long | None = None
+    began: str  # registered, unfenced
+    leaving_ms: Long | None = None  # it asked to be shut down
+    ended: str | None = None  # fenced, session expired, closed, registered (it came back), unregistered
+    position: Long
+    grade: str
+
+
+class RecordPartitionState(Row, kw_only=True, frozen=True):
+    """How a partition stood, from when to when."""
+
+    cluster: str
+    mode: str
+    topic: str
+    partition: int
+    topic_id: str | None = None
+    from_ms: Long
+    from_lo_ms: Long
+    to_ms: Long | None = None
+    leader: int | None = None
+    leader_epoch: int
+    isr: Ints
+    elr: Ints
+    last_known_elr: Ints
+    replicas: Ints
+    adding: Ints
+    removing: Ints
+    partition_epoch: int  # the state znode's version, of ZooKeeper
+    recovering: bool
+    controller_epoch: int
+    position: Long
+    grade: str
+
+
+class RecordOutage(Row, kw_only=True, frozen=True):
+    """A stretch in which no living broker led a partition."""
+
+    cluster: str
+    mode: str
+    topic: str
+    partition: int
+    from_ms: Long
+    from_lo_ms: Long
+    to_ms: Long | None = None
+    began: str  # leader gone (its registration went), no leader (nobody could be elected)
+    leader_before: int | None = None
+    ended: str | None = None  # elected, returned (the same leader is back), deleted
+    leader: int | None = None
+    unclean: bool
+    position: Long
+    grade: str
+
+
+class RecordElection(Row, kw_only=True, frozen=True):
+    """A leader was named: another one, or the first."""
+
+    cluster: str
+    mode: str
+    topic: str
+    partition: int
+    at_ms: Long
+    at_lo_ms: Long
+    leader_before: int | None = None
+    leader: int
+    leader_epoch: int
+    how: str  # created, isr, elr, last known leader (unclean), unclean
+    unclean: bool
+    isr_before: Ints
+    elr_before: Ints
+    controller: int | None = None
+    controller_epoch: int
+    position: Long
+    grade: str
+
+
+class RecordOperation(Row, kw_only=True, frozen=True):
+    """Something that was done to a topic or partition, from its beginning to its end."""
+
+    cluster: str
+    mode: str
+    kind: str  # creation, growth, deletion, reassignment
+    topic: str
+    partition: int | None = None
+    from_ms: Long
+    from_lo_ms: Long
+    to_ms: Long | None = None  # none: it is not over where the record ends
+    outcome: str  # done, cancelled, changed (another reassignment took its place), deleted, open
+    partitions: int
+    replicas_before: Ints
+    replicas: Ints
+    position: Long
+    grade: str
+
+
+class RecordConfigChange(Row, kw_only=True, frozen=True):
+    """A setting, a feature, the voters or the state of a migration changed; secrets are hidden."""
+
+    cluster: str
+    mode: str
+    kind: str  # topic, broker, feature, quorum, migration, ...
+    name: str
+    key: str
+    at_ms: Long
+    at_lo_ms: Long
+    before: str | None = None
+    after: str | None = None
+    position: Long
+    grade: str
+
+
+RECORD: Final[dict[str, type[Row]]] = {
+    "record_sources": RecordSource,
+    "record_tenures": RecordTenure,
+    "record_broker_lives": RecordBrokerLife,
+    "record_partition_states": RecordPartitionState,
+    "record_outages": RecordOutage,
+    "record_elections": RecordElection,
+    "record_operations": RecordOperation,
+    "record_config_changes": RecordConfigChange,
+}

@@ -1,0 +1,78 @@
+"""`meta.properties`: a log directory belongs to one broker of one cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from brokerstub.meta_properties import (
+    MetaPropertiesError,
+    broker_id_of,
+    check_cluster,
+    read_meta_properties,
+    write_meta_properties,
+)
+from controller.base.config import parse_properties
+
+
+@pytest.fixture
+def directories(tmp_path: Path) -> list[Path]:
+    paths = [tmp_path / "a", tmp_path / "b"]
+    for path in paths:
+        path.mkdir()
+    return paths
+
+
+def test_what_is_written_is_kafkas_and_is_found_again(directories: list[Path]) -> None:
+    assert broker_id_of(read_meta_properties(directories), -1) is None
+    write_meta_properties(directories, 1001, "cluster")
+    for path in directories:
+        assert parse_properties((path / "meta.properties").read_text()) == {
+            "version": "0",
+            "broker.id": "1001",
+            "cluster.id": "cluster",
+        }
+    metas = read_meta_properties(directories)
+    assert (broker_id_of(metas, -1), broker_id_of(metas, 1001)) == (1001, 1001)
+    check_cluster(metas, "cluster")
+
+
+def test_a_directory_added_later_gets_its_file_and_the_others_are_left_alone(directories: list[Path]) -> None:
+    write_meta_properties(directories[:1], 1, "cluster")
+    before = (directories[0] / "meta.properties").stat().st_ino
+    write_meta_properties(directories, 1, "cluster")
+    assert ((directories[0] / "meta.properties").stat().st_ino, len(read_meta_properties(directories))) == (before, 2)
+
+
+def test_a_directory_of_another_broker_is_refused(directories: list[Path]) -> None:
+    write_meta_properties(directories[:1], 1, "cluster")
+    with pytest.raises(
+        MetaPropertiesError, match=r"a/meta.properties belongs to broker 1, and property broker.id says 2"
+    ):
+        broker_id_of(read_meta_properties(directories), 2)
+    write_meta_properties(directories[1:], 3, "cluster")
+    with pytest.raises(
+        MetaPropertiesError, match=r"b/meta.properties belongs to broker 3, and .*a/meta.properties says 1"
+    ):
+        broker_id_of(read_meta_properties(directories), -1)
+
+
+def test_a_directory_of_another_cluster_is_refused(directories: list[Path]) -> None:
+    write_meta_properties(directories, 1, "cluster")
+    with pytest.raises(MetaPropertiesError, match="belongs to cluster cluster, and ZooKeeper has cluster other"):
+        check_cluster(read_meta_properties(directories), "other")
+
+
+def test_kafkas_own_file_before_it_knew_its_cluster_is_read(directories: list[Path]) -> None:
+    (directories[0] / "meta.properties").write_text("#\n#Tue Nov 18 10:00:00 UTC 2026\nversion=0\nbroker.id=7\n")
+    metas = read_meta_properties(directories)
+    check_cluster(metas, "any")
+    assert broker_id_of(metas, -1) == 7
+
+
+@pytest.mark.parametrize("text", ["version=1\nnode.id=1\n", "version=0\nbroker.id=one\n", ""])
+def test_a_file_of_another_kind_is_refused(directories: list[Path], text: str) -> None:
+    (directories[0] / "meta.properties").write_text(text)
+    with pytest.raises(MetaPropertiesError, match=r"no meta\.properties of version 0"):
+        read_meta_properties(directories)

@@ -1,0 +1,1 @@
+"""What is deployed: containers, Grafana, the wheel."""

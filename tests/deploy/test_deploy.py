@@ -1,0 +1,78 @@
+"""What `deploy/` says in one place and another is the same; with a real engine it is proved in tests/docker."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from controller.base.config import broker_config_for, parse_properties
+from controller.cli.dedicated import controller
+from controller.kafka.cluster.settings import addresses_in
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+
+
+def read(name: str) -> Any:
+    return yaml.safe_load((DEPLOY / name).read_text(encoding="utf-8"))
+
+
+def brokers_in(*names: str) -> dict[str, Any]:
+    services = {name: each for one in names for name, each in read(one)["services"].items()}
+    return {name: each for name, each in services.items() if name.startswith("broker")}
+
+
+def test_every_broker_of_the_compose_files_has_a_configuration_that_is_accepted() -> None:
+    common = parse_properties((DEPLOY / "server.properties").read_text(encoding="utf-8"))
+    brokers = brokers_in("compose.yaml", "compose.large.yaml")
+    assert len(brokers) == 12
+    for number, (name, service) in enumerate(brokers.items(), start=1):
+        own = service["environment"]["KLAMM_SET"].replace("${KLAMM_PORTS:-80}", "80").split()
+        config = broker_config_for({**common, **parse_properties("\n".join(own))})
+        assert (name, config.broker_id) == (f"broker{number}", number)
+        published = f"127.0.0.1:80{80 + number}"
+        assert config.advertised_listeners == f"HTTP://{published},BROKERS://{name}.cluster:9090"
+        assert service["ports"] == [published.replace(":80", ":${KLAMM_PORTS:-80}", 1) + ":8080"]
+        assert service["networks"]["cluster"]["aliases"] == [f"{name}.cluster"]
+
+
+def test_everything_is_published_on_loopback_only() -> None:
+    for name in ("compose.yaml", "compose.large.yaml"):
+        for service in read(name)["services"].values():
+            assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+
+
+def test_every_file_that_a_container_is_given_is_there() -> None:
+    mounts = [one for service in read("compose.yaml")["services"].values() for one in service.get("volumes", [])]
+    given = [one.partition(":")[0] for one in mounts if one.startswith("./")]
+    assert len(given) == 4
+    assert [one for one in given if not (DEPLOY / one).exists()] == []
+
+
+def test_prometheus_scrapes_every_broker_and_grafana_asks_that_prometheus() -> None:
+    targets = read("prometheus.yaml")["scrape_configs"][0]["static_configs"][0]["targets"]
+    assert targets == [f"{name}.cluster:9090" for name in brokers_in("compose.yaml")]
+    source = read("grafana/provisioning/datasources/prometheus.yaml")["datasources"][0]
+    aliases = read("compose.yaml")["services"]["prometheus"]["networks"]["cluster"]["aliases"]
+    assert (source["type"], source["url"]) == ("prometheus", f"http://{aliases[0]}:9090")
+
+
+def test_containers_and_systemd_wait_for_a_controlled_shutdown() -> None:
+    """Three attempts, 5 s apart, are Kafka's defaults."""
+    config = broker_config_for(parse_properties((DEPLOY / "server.properties").read_text(encoding="utf-8")))
+    needed_s = config.controlled_shutdown_max_retries * config.controlled_shutdown_retry_backoff_ms / 1_000
+    assert read("common.yaml")["services"]["broker"]["stop_grace_period"] == "45s"
+    assert "TimeoutStopSec=45s" in (DEPLOY / "klamm.service").read_text(encoding="utf-8")
+    assert needed_s + 15 < 45
+
+
+def test_the_unit_of_a_dedicated_controller_is_a_command_that_is_taken_and_writes_where_it_may() -> None:
+    lines = (DEPLOY / "klamm-controller.conf").read_text(encoding="utf-8").splitlines()
+    *cleared, started = [line.partition("=")[2] for line in lines if line.startswith("ExecStart=")]
+    assert cleared == [""], "systemd adds a command to those of the unit unless they are cleared"
+    _, name, *words = started.split()
+    context = controller.make_context(name, words)
+    assert addresses_in(context.params["listen"])
+    assert context.params["data_dir"] == Path("/var/lib/klamm")
+    assert "StateDirectory=klamm" in (DEPLOY / "klamm.service").read_text(encoding="utf-8")

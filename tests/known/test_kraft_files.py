@@ -1,0 +1,124 @@
+"""KRaft's files, record by record, against what Kafka's own dump tool printed of them; and what is damaged."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sparkjobs.records.errors import RecordError
+from sparkjobs.records.kraft_log import Batch, batches_in
+from sparkjobs.records.kraft_messages import UnknownRecordError, message_in
+from tests.known.kraft_samples import DUMPS, KRAFT, batch, dumped_file, surviving_log, unzipped
+
+#: `| offset: 12 CreateTime: 1795 … headerKeys: [] payload: {…}`, or the name of a control record and what it says
+PRINTED = re.compile(
+    r"\| offset: (?P<offset>\d+) CreateTime: (?P<at>\d+) .*?headerKeys: \[\] "
+    r"(?:payload: (?P<data>\{.*\})|controlType: (?P<kind>\w+)\(\d+\)|(?P<name>\w+):? (?P<control>\{.*\}))$"
+)
+HEAD = re.compile(
+    r"baseOffset: (\d+) lastOffset: (\d+) count: (\d+) .*partitionLeaderEpoch: (\d+) .*isControl: (\w+) "
+    r".*position: (\d+) CreateTime: (\d+) size: (\d+) "
+)
+NAMES = {"LeaderChange": "LeaderChangeMessage", "KRaftVersion": "KRaftVersionRecord", "KRaftVoters": "VotersRecord"}
+NAMES |= {"SnapshotHeader": "SnapshotHeaderRecord", "SnapshotFooter": "SnapshotFooterRecord"}
+NO_OP = b"\x01\x14\x00\x00"
+
+
+def batches_of(content: bytes) -> list[Batch]:
+    return list(batches_in(io.BytesIO(content)))
+
+
+def test_there_are_dumps_of_every_file() -> None:
+    files = {path for path in KRAFT.glob("*/*/*/*") if path.name.endswith((".log.gz", ".checkpoint.gz"))}
+    assert files == {dumped_file(dump) for dump in DUMPS}
+    assert len(files) >= 20
+
+
+@pytest.mark.parametrize("dump", DUMPS, ids=lambda path: "/".join(path.parts[-5:]))
+def test_a_file_says_what_kafkas_own_tool_printed_of_it(dump: Path) -> None:
+    lines = unzipped(dump).decode().splitlines()
+    batches = batches_of(unzipped(dumped_file(dump)))
+    heads = [found.groups() for line in lines if (found := HEAD.match(line))]
+    assert heads == [
+        (*map(str, (one.base_offset, one.last_offset, len(one.records), one.epoch)),
+         str(one.is_control).lower(), *map(str, (one.position, one.at_ms, one.size_bytes)))
+        for one in batches
+    ]  # fmt: skip
+    printed = [found for line in lines if line.startswith("| offset") and (found := PRINTED.match(line))]
+    assert len(printed) == sum(line.startswith("| offset") for line in lines)
+    records = [(record, one.at_ms) for one in batches for record in one.records]
+    for said, (record, at_ms) in zip(printed, records, strict=True):
+        assert (int(said["offset"]), int(said["at"])) == (record.offset, at_ms)
+        message = record.message
+        assert message is not None
+        if said["data"]:
+            found: dict[str, Any] = {"type": message.type, "version": message.version, "data": message.fields}
+            assert json.loads(said["data"]) == found
+        elif said["name"]:
+            assert (NAMES[said["name"]], json.loads(said["control"])) == (message.name, message.fields)
+        else:
+            assert (said["kind"], message.name) == ("LEADER_CHANGE", "LeaderChangeMessage")
+
+
+def test_every_type_and_version_reads_as_kafkas_own_code_wrote_it() -> None:
+    seen = set()
+    with gzip.open(KRAFT / "messages.jsonl.gz") as lines:
+        for line in lines:
+            said = json.loads(line)
+            message = message_in(bytes.fromhex(said["bytes"]))
+            assert (message.type, message.version, message.fields) == (said["type"], said["version"], said["data"])
+            seen.add((message.type, message.version))
+    assert len(seen) == 37
+
+
+@pytest.mark.parametrize("kept", [0, 11, 12, 60, 61, 90, 200])
+def test_a_tail_that_is_being_written_ends_the_log(kept: int) -> None:
+    whole = surviving_log()
+    expected = [one for one in batches_of(whole) if one.position + one.size_bytes <= kept]
+    assert batches_of(whole[:kept]) == expected
+    assert batches_of(batch(0, 1, 5, [NO_OP]) + bytes(1_000)) == batches_of(batch(0, 1, 5, [NO_OP]))
+
+
+@pytest.mark.parametrize("at", [17, 21, 40, 64])
+def test_damage_is_named_and_what_stands_before_it_is_read(at: int) -> None:
+    first, second = batch(0, 1, 5, [NO_OP]), bytearray(batch(1, 1, 6, [NO_OP]))
+    second[at] ^= 0x01
+    batches = batches_in(io.BytesIO(first + second))
+    assert next(batches).base_offset == 0
+    with pytest.raises(RecordError, match=f"at byte {len(first)}: a damaged batch"):
+        next(batches)
+
+
+def test_a_length_that_no_batch_has_is_refused_before_it_is_read() -> None:
+    for length in (1, 48, 1 << 30):
+        with pytest.raises(RecordError, match=f"a batch of {length} bytes"):
+            batches_of((7).to_bytes(8, "big") + length.to_bytes(4, "big") + bytes(100))
+
+
+def test_what_a_later_release_wrote_is_named_and_not_guessed() -> None:
+    later = [b"\x01\x70\x00\x00", b"\x01\x05\x09\x00", NO_OP]
+    (found,) = batches_of(batch(0, 1, 5, later))
+    assert [one.unknown for one in found.records] == [
+        "metadata record 112 is unknown here",
+        "PartitionChangeRecord of version 9: versions 0 to 2 are known here",
+        None,
+    ]
+    with pytest.raises(UnknownRecordError, match="frame version 2"):
+        message_in(b"\x02\x14\x00\x00")
+
+
+def test_unknown_tags_are_passed_over_and_too_many_bytes_are_not() -> None:
+    assert message_in(b"\x01\x14\x00\x01\x09\x02ab").fields == {}
+    with pytest.raises(RecordError, match="NoOpRecord of version 0 has 2 bytes too many"):
+        message_in(NO_OP + b"ab")
+    with pytest.raises(RecordError, match="does not fit its schema: 200 bytes were due"):
+        message_in(b"\x01\x02\x00\xc9\x01ab")
+    # a list that says it is longer than what is left
+    with pytest.raises(RecordError, match="a list of 268435454"):
+        message_in(b"\x01\x03\x00" + bytes(20) + b"\xff\xff\xff\x7f")

@@ -1,0 +1,229 @@
+"""Which models are checked, and the broken specifications, each of which lacks one clause and fails one invariant."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from tests.spec.tlc import HERE
+
+#: module -> what holds in every state, what holds of every step, and what happens in the end
+INVARIANTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Seat": (
+        "EpochsCountByOne",
+        "EpochIsUsedOnce",
+        "NothingAfterTheSuccessor",
+        "WriterHoldsTheSeat",
+        "OnlyItsOwnerVacates",
+        "StampsNeverFall",
+    ),
+    "Partitions": (
+        "LeaderIsInSync",
+        "IsrIsNeverEmpty",
+        "IsrIsAssigned",
+        "OneLeaderAnEpoch",
+        "WhoIsInSyncHasAll",
+        "NobodyIsAhead",
+    ),
+}
+STEPS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Seat": ("BrokersObeyUpwards",),
+    "Partitions": (
+        "LeaderEpochsCountDecisions",
+        "WhoIsElectedLives",
+        "BrokersObeyUpwards",
+        "OnlyThisLifeObeys",
+        "ViewsNeverFall",
+        "MovesEndInSync",
+        "ErasedIsDeleted",
+        "DeletedStaysDeleted",
+        "MovesAreInTheTables",
+    ),
+}
+LIVENESS: Final[Mapping[str, tuple[str, ...]]] = {
+    "Seat": ("SomebodyRules",),
+    "Partitions": ("EverythingIsLed", "DeletionsEnd"),
+}
+
+
+class Model(NamedTuple):
+    """A module with its constants. Alike: who may be exchanged for each other, where nothing of liveness is asked."""
+
+    name: str
+    module: str
+    constants: Mapping[str, str]
+    alike: tuple[str, ...] = ()
+    is_about_liveness: bool = False
+
+
+class Broken(NamedTuple):
+    """A specification without a clause, the model that is enough to see it, and what fails. `also`: other clauses that
+    would make up for it."""
+
+    module: str
+    clause: str
+    fails: str
+    model: Model
+    also: tuple[str, ...] = ()
+    #: who had this bug
+    known: str = ""
+
+    @property
+    def without(self) -> tuple[str, ...]:
+        return (self.clause, *self.also)
+
+
+def seats(processes: int, faults: int, brokers: int, *, liveness: bool = False) -> Model:
+    names = tuple(f"p{number}" for number in range(1, processes + 1))
+    constants = {
+        **{name: name for name in names},
+        "Processes": f"{{{', '.join(names)}}}",
+        "Brokers": f"{{{', '.join(map(str, range(1, brokers + 1)))}}}",
+        "MaxFaults": str(faults),
+    }
+    about = f"{processes} processes, {faults} failures{', in the end' if liveness else ''}"
+    return Model(about, "Seat", constants, () if liveness else names, liveness)
+
+
+def partitions(
+    about: str,
+    *,
+    count: int = 1,
+    made: int | None = None,
+    faults: int = 0,
+    asked: int = 0,
+    changes: int = 0,
+    unclean: bool = False,
+    liveness: bool = False,
+) -> Model:
+    """Three brokers. `made`: how many partitions are there as it begins."""
+    constants = {
+        "Brokers": "{1, 2, 3}",
+        "Partitions": _set(count),
+        "Made": _set(count if made is None else made),
+        "First": "<- FirstOnes",
+        "Target": "<- LastOnes",
+        "Unclean": _set(1 if unclean else 0),
+        "MaxFaults": str(faults),
+        "MaxAsked": str(asked),
+        "MaxChanges": str(changes),
+        "OneStep": "TRUE",
+    }
+    return Model(about, "Partitions", constants, (), liveness)
+
+
+def _set(count: int) -> str:
+    return f"{{{', '.join(map(str, range(1, count + 1)))}}}"
+
+
+def models(depth: int = 0) -> list[Model]:
+    """Those of `make spec`; with a depth, so many failures, wishes and changes more."""
+    more = depth
+    return [
+        seats(3, 2 + more, 1),
+        seats(2, 1 + more, 1, liveness=True),
+        partitions("two partitions: 1 failure", count=2, faults=1 + more),
+        partitions("in-sync replicas: 2 failures, 1 change", faults=2 + more, changes=1 + more, unclean=True),
+        partitions("a topic is made, moved, deleted: 1 wish", made=0, asked=1 + more, changes=1 + more),
+        partitions("a move is taken back: 2 wishes", asked=2 + more),
+        partitions("operators: 1 failure, 1 wish", faults=1 + more, asked=1, changes=more),
+        partitions("in the end: 1 failure", made=0, faults=1 + more, liveness=True),
+        partitions("in the end: 1 failure, 1 wish", faults=1, asked=1 + more, liveness=True),
+    ]
+
+
+def _small(**bounds: int) -> Model:
+    return partitions("small", **bounds)  # type: ignore[arg-type]
+
+
+_SEAT: Final = seats(2, 2, 1)
+_SEAT_ENDS: Final = seats(2, 1, 1, liveness=True)
+_ENDS_MADE: Final = partitions("small", made=0, faults=1, liveness=True)
+_ENDS_ASKED: Final = partitions("small", faults=1, asked=1, liveness=True)
+
+BROKEN: Final = [
+    Broken("Seat", "fence", "NothingAfterTheSuccessor", _SEAT, (), "KAFKA-6082"),
+    Broken("Seat", "fence", "StampsNeverFall", _SEAT),
+    Broken("Seat", "seat check", "WriterHoldsTheSeat", _SEAT),
+    Broken("Seat", "one transaction", "EpochIsUsedOnce", _SEAT, ("note at once",)),
+    Broken("Seat", "witness", "EpochIsUsedOnce", _SEAT, ("note at once",), "ours: the epoch that was used twice"),
+    Broken("Seat", "note at once", "NothingAfterTheSuccessor", _SEAT),
+    Broken("Seat", "write first", "EpochIsUsedOnce", _SEAT, ("note at once",)),
+    Broken("Seat", "fresh version", "NothingAfterTheSuccessor", _SEAT),
+    Broken("Seat", "ask again", "EpochIsUsedOnce", _SEAT),
+    Broken("Seat", "own epoch", "EpochIsUsedOnce", _SEAT, (), "KAFKA-1096"),
+    Broken("Seat", "release check", "OnlyItsOwnerVacates", _SEAT),
+    Broken("Seat", "obey upwards", "BrokersObeyUpwards", _SEAT),
+    Broken("Seat", "count by one", "EpochsCountByOne", _SEAT),
+    Broken("Seat", "end with epoch", "SomebodyRules", _SEAT_ENDS),
+    Broken("Partitions", "leader epoch", "LeaderEpochsCountDecisions", _small(faults=1)),
+    Broken("Partitions", "leader epoch", "OneLeaderAnEpoch", _small(faults=1)),
+    Broken("Partitions", "in sync", "LeaderIsInSync", _small(faults=1, changes=1)),
+    Broken("Partitions", "adds nobody", "WhoIsInSyncHasAll", _small(faults=1, changes=1, asked=1)),
+    Broken("Partitions", "last one", "IsrIsNeverEmpty", _small(faults=2)),
+    Broken("Partitions", "live", "WhoIsElectedLives", _small(faults=1)),
+    Broken("Partitions", "draining last", "WhoIsElectedLives", _small(faults=1, asked=1)),
+    Broken("Partitions", "member life", "WhoIsInSyncHasAll", _small(faults=1, changes=1, asked=1), (), "KAFKA-14617"),
+    Broken("Partitions", "maximal ISR", "WhoIsInSyncHasAll", _small(changes=1, asked=1)),
+    Broken("Partitions", "target in sync", "MovesEndInSync", _small(asked=1)),
+    Broken("Partitions", "isr follows", "IsrIsAssigned", _small(asked=1, changes=1)),
+    Broken("Partitions", "newer only", "ViewsNeverFall", _small(faults=2)),
+    Broken("Partitions", "this life", "OnlyThisLifeObeys", _small(faults=2)),
+    Broken("Partitions", "obey upwards", "BrokersObeyUpwards", _small(faults=2)),
+    Broken("Partitions", "commit first", "NobodyIsAhead", _small(faults=1)),
+    Broken("Partitions", "all confirmed", "ErasedIsDeleted", _small(faults=1, asked=1)),
+    Broken("Partitions", "remember deleted", "DeletedStaysDeleted", _small(made=0, faults=1, asked=1)),
+    Broken("Partitions", "offline first", "MovesAreInTheTables", _small(asked=1)),
+    Broken("Partitions", "tell again", "EverythingIsLed", _ENDS_MADE),
+    Broken("Partitions", "try again", "DeletionsEnd", _ENDS_ASKED),
+]
+
+
+def clauses(module: str) -> frozenset[str]:
+    """What a module says that it consists of."""
+    text = (HERE / f"{module}.tla").read_text(encoding="utf-8")
+    found = re.search(r"AllClauses == \{(.*?)\}", text, re.DOTALL)
+    if found is None:
+        raise ValueError(f"{module}.tla names no clauses")
+    return frozenset(re.findall(r'^\s*"([^"]+)"', found[1], re.MULTILINE))
+
+
+def actions(module: str) -> frozenset[str]:
+    """The actions of a module, by what it says happens next, but for the one that a missing clause lets in."""
+    text = (HERE / f"{module}.tla").read_text(encoding="utf-8")
+    defined = set(re.findall(r"^(\w+)(?:\([^)]*\))? ==", text, re.MULTILINE))
+    following: set[str] = set()
+    todo = ["Next"]
+    while todo:
+        body = re.search(rf"^{todo.pop()}(?:\([^)]*\))? ==(.*?)(?=^\S)", text, re.DOTALL | re.MULTILINE)
+        for name in re.findall(r"\b([A-Z]\w+)\b", body[1] if body is not None else ""):
+            if name in defined and name not in following:
+                following.add(name)
+                if name in ("Decide", "Delete"):
+                    todo.append(name)
+    return frozenset(following - {"Decide", "Delete", "Relabel", "VersionAfter"})
+
+
+def config_of(model: Model, *, without: Iterable[str] = (), checked: Iterable[str] | None = None) -> str:
+    """TLC's configuration; `checked` is all that the model can judge, unless it is given."""
+    held = clauses(model.module) - set(without)
+    lines = ["SPECIFICATION Spec", "CONSTANTS"]
+    lines += [
+        f"  {name} {value if value.startswith('<-') else f'= {value}'}" for name, value in model.constants.items()
+    ]
+    lines.append("  Clauses = {" + ", ".join(f'"{one}"' for one in sorted(held)) + "}")
+    if model.alike:
+        lines.append("SYMMETRY Alike")
+    wanted = set(judged(model) if checked is None else checked)
+    invariants = [one for one in INVARIANTS[model.module] if one in wanted]
+    properties = [one for one in (*STEPS[model.module], *LIVENESS[model.module]) if one in wanted]
+    lines += [f"INVARIANT {one}" for one in invariants] + [f"PROPERTY {one}" for one in properties]
+    return "\n".join(lines) + "\n"
+
+
+def judged(model: Model) -> tuple[str, ...]:
+    """Which invariants a model can judge."""
+    if model.is_about_liveness:
+        return LIVENESS[model.module]
+    return (*INVARIANTS[model.module], *STEPS[model.module])

@@ -1,0 +1,88 @@
+"""The specification: every clause is needed, TLC's report is read, and traces go as far as they are right."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.recordings import RECORDINGS
+from tests.spec.following import follow
+from tests.spec.models import BROKEN, INVARIANTS, LIVENESS, STEPS, Broken, actions, clauses, config_of, seats
+from tests.spec.recorded import history_of
+from tests.spec.simulated import schedule
+from tests.spec.tlc import TlcError, check, report_of
+from tests.spec.traces import Trace, of_partitions, of_seat, tla
+
+
+def test_every_clause_and_every_invariant_has_a_broken_specification() -> None:
+    for module in ("Seat", "Partitions"):
+        broken = [one for one in BROKEN if one.module == module]
+        assert {one.clause for one in broken} == clauses(module)
+        judged = {*INVARIANTS[module], *STEPS[module], *LIVENESS[module]}
+        assert {one.fails for one in broken} == judged
+
+
+def test_the_actions_are_what_happens_next() -> None:
+    assert {"Claim", "SomeDraw", "Expire"} < actions("Seat")
+    assert {"Elect", "Grant", "SomeHeard"} < actions("Partitions")
+    assert "VersionAfter" not in actions("Seat")
+
+
+def test_a_report_without_an_end_is_none() -> None:
+    with pytest.raises(TlcError):
+        report_of("Error: Parsing or semantic analysis failed.")
+    with pytest.raises(TlcError):
+        report_of("10 states generated, 5 distinct states found, 3 states left on queue.")
+
+
+def test_a_report_names_what_failed() -> None:
+    said = "Error: Invariant A is violated.\n10 states generated, 5 distinct states found, 3 states left on queue.\n"
+    assert report_of(said).violated == "A"
+
+
+def test_values_are_written_as_tla_writes_them() -> None:
+    assert tla(("Wish", frozenset({2, 1}), {2: 3, 1: 0}, True)) == '<<"Wish",{1,2},(1 :> 0 @@ 2 :> 3),TRUE>>'
+
+
+@pytest.mark.java
+@pytest.mark.maven
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_two_processes_and_one_failure_keep_every_invariant_of_the_seat() -> None:
+    report = check("Seat", config_of(seats(2, 1, 1)))
+    assert report.violated is None
+    assert min(report.taken["Claim"], report.taken["DeleteEpoch"]) > 0
+
+
+@pytest.mark.java
+@pytest.mark.maven
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("broken", [one for one in BROKEN if one.known], ids=lambda one: one.clause)
+def test_bugs_that_others_had_come_back_without_the_clause_that_prevents_them(broken: Broken) -> None:
+    report = check(broken.module, config_of(broken.model, without=broken.without, checked=[broken.fails]), covers=False)
+    assert report.violated == broken.fails
+
+
+@pytest.mark.java
+@pytest.mark.maven
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_simulated_schedule_is_followed_to_its_end_and_a_step_that_is_wrong_no_further() -> None:
+    right = schedule("3")
+    assert all(one.is_accepted for one in follow("Seat", [right.seat]))
+    trace = right.partitions[0]
+    at = next(number for number, step in enumerate(trace.steps) if step.startswith('<<"State"'))
+    twice = Trace("twice", [*trace.steps[: at + 1], trace.steps[at]], [*trace.where[: at + 1], "once more"])
+    followed = follow("Partitions", [*right.partitions, twice])
+    assert all(one.is_accepted for one in followed[:-1])
+    assert followed[-1].reached == at + 1
+
+
+@pytest.mark.java
+@pytest.mark.maven
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_real_kafka_cluster_is_followed_to_its_end() -> None:
+    history = history_of(RECORDINGS[0])
+    assert all(one.is_accepted for one in follow("Seat", [of_seat("kafka", history)], kafka=True))
+    assert all(one.is_accepted for one in follow("Partitions", of_partitions("kafka", history), kafka=True))

@@ -1,0 +1,216 @@
+"""A term on the fake ZooKeeper: claiming, loading, deciding, committing, and every way it can end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from controller.base.config import Limits
+from controller.core.codes import Code
+from controller.core.events import CreateTopicAsked
+from controller.loop.inbox import BusyError, NotControllerError
+from controller.term import daemon
+from tests.support.harness import (
+    a_broker,
+    a_controller,
+    a_server,
+    settled,
+    state_of,
+    topic_json,
+    until,
+)
+
+
+async def test_the_first_claim_has_epoch_1_and_kafkas_json() -> None:
+    server = await a_server()
+    async with a_controller(server, 1) as node:
+        await until(lambda: node.daemon.is_active)
+        assert server.read("/controller_epoch") == b"1"
+        seat = server.read("/controller")
+        assert seat is not None
+        assert b'"brokerid":1' in seat
+        assert b'"kraftControllerEpoch":-1' in seat
+        assert node.daemon.controller_epoch == 1
+
+
+async def test_one_of_three_wins_and_the_others_stand_by() -> None:
+    server = await a_server()
+    async with a_controller(server, 1) as one, a_controller(server, 2) as two, a_controller(server, 3) as three:
+        await until(lambda: any(node.daemon.is_active for node in (one, two, three)))
+        await settled()
+        assert sum(node.daemon.is_active for node in (one, two, three)) == 1
+        assert server.read("/controller_epoch") == b"1"
+
+
+async def test_who_claims_too_late_says_who_won(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = await a_server()
+    other = await server.connect()
+    claim = daemon.claim
+
+    async def claim_late(*given: Any) -> Any:
+        if server.read("/controller") is None:
+            faster = b'{"version":2,"brokerid":9,"timestamp":"1","kraftControllerEpoch":-1}'
+            await other.create("/controller", faster, ephemeral=True)
+        return await claim(*given)
+
+    monkeypatch.setattr(daemon, "claim", claim_late)
+    with capture_logs() as logs:
+        async with a_controller(server, 1):
+            await until(lambda: any(one["event"] == "seat.lost" for one in logs))
+    assert [one["winner"] for one in logs if one["event"] == "seat.lost"] == [9]
+
+
+async def test_a_seat_that_was_given_up_again_meanwhile_is_raced_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = await a_server()
+    claim, calls = daemon.claim, 0
+
+    async def overtaken_once(*given: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        return None if calls == 1 else await claim(*given)
+
+    monkeypatch.setattr(daemon, "claim", overtaken_once)
+    with capture_logs() as logs:
+        async with a_controller(server, 1) as node:
+            await until(lambda: node.daemon.is_active)
+    said = [(one["event"], one["log_level"]) for one in logs if one["event"].startswith("seat.")]
+    assert said[:2] == [("seat.given_up", "warning"), ("seat.won", "info")]
+
+
+async def test_a_topic_written_by_a_tool_comes_online() -> None:
+    server = await a_server()
+    for broker_id in (1, 2, 3):
+        await a_broker(server, broker_id)
+    tool = await server.connect()
+    async with a_controller(server, 1) as node:
+        await until(lambda: node.daemon.is_active)
+        await tool.create("/brokers/topics/orders", topic_json([1, 2, 3], [2, 3, 1]))
+        await until(lambda: state_of(server, "orders", 1))
+        assert state_of(server, "orders", 0) == {
+            "controller_epoch": 1, "leader": 1, "version": 1, "leader_epoch": 0, "isr": [1, 2, 3],
+        }  # fmt: skip
+
+
+async def test_a_topic_asked_for_is_durable_and_led_when_the_answer_comes() -> None:
+    server = await a_server()
+    for broker_id in (1, 2, 3):
+        await a_broker(server, broker_id)
+    async with a_controller(server, 1) as node:
+        await until(lambda: node.daemon.is_active)
+        request = CreateTopicAsked("orders", partitions=3, replication_factor=3, configs={"retention.ms": "1"})
+        assert (await node.daemon.ask(request)).code is Code.NONE
+        assert server.read("/config/topics/orders") == b'{"config":{"retention.ms":"1"},"version":1}'
+        assert all(state_of(server, "orders", number) for number in range(3))
+        again = await node.daemon.ask(request)
+        assert (again.code, again.detail) == (Code.NONE, "exists")
+
+
+async def test_a_broker_that_dies_loses_its_leaderships_in_one_epoch_step() -> None:
+    server = await a_server()
+    sessions = {broker_id: await a_broker(server, broker_id) for broker_id in (1, 2, 3)}
+    tool = await server.connect()
+    async with a_controller(server, 1) as node:
+        await until(lambda: node.daemon.is_active)
+        await tool.create("/brokers/topics/orders", topic_json([2, 3, 1]))
+        await until(lambda: state_of(server, "orders", 0))
+        server.expire(sessions[2])
+        await until(lambda: (state_of(server, "orders", 0) or {}).get("leader") == 3)
+        assert state_of(server, "orders", 0) == {
+            "controller_epoch": 1, "leader": 3, "version": 1, "leader_epoch": 1, "isr": [3, 1],
+        }  # fmt: skip
+
+
+async def test_a_successor_elects_for_leaders_that_died_before_it_came() -> None:
+    server = await a_server()
+    sessions = {broker_id: await a_broker(server, broker_id) for broker_id in (1, 2, 3)}
+    tool = await server.connect()
+    async with a_controller(server, 1) as first:
+        await until(lambda: first.daemon.is_active)
+        await tool.create("/brokers/topics/orders", topic_json([1, 2, 3]))
+        await until(lambda: state_of(server, "orders", 0))
+        async with a_controller(server, 2, zk=sessions[2]) as second:
+            await settled()
+            server.expire(first.zk)
+            server.expire(sessions[1])
+            await until(lambda: second.daemon.is_active)
+            assert server.read("/controller_epoch") == b"2"
+            assert state_of(server, "orders", 0) == {
+                "controller_epoch": 2, "leader": 2, "version": 1, "leader_epoch": 1, "isr": [2, 3],
+            }  # fmt: skip
+            assert any(line.reason == "found" and line.controller_epoch == 1 for line in second.heard.lines)
+
+
+async def test_a_seat_deleted_by_hand_ends_the_term_and_is_claimed_anew() -> None:
+    server = await a_server()
+    tool = await server.connect()
+    async with a_controller(server, 1) as node:
+        await until(lambda: node.daemon.is_active)
+        await tool.delete("/controller", -1)
+        await until(lambda: len(node.heard.guards) == 2)
+        assert node.daemon.controller_epoch == 2
+        assert node.heard.guards[0].reason is not None
+
+
+@pytest.fixture
+def collects_only_when_told() -> Iterator[None]:
+    thresholds = gc.get_threshold()
+    gc.set_threshold(0)
+    yield
+    gc.set_threshold(*thresholds)
+
+
+@pytest.mark.usefixtures("collects_only_when_told")
+async def test_what_a_term_believed_is_gone_with_it() -> None:
+    server = await a_server()
+    tool = await server.connect()
+    async with a_controller(server, 1, limits=Limits(frozen_partitions_min=0)) as node:
+        await until(lambda: node.daemon.is_active)
+        assert gc.get_freeze_count() > 0
+        cluster: Any = node.daemon.cluster
+        cluster.cycle = cluster  # as the tasks of a large term are, and how they ended
+        belief = weakref.ref(cluster)
+        del cluster
+        await tool.delete("/controller", -1)
+        await until(lambda: node.daemon.controller_epoch == 2)
+        assert belief() is None
+
+
+async def test_a_cut_off_controller_stops_by_its_own_clock() -> None:
+    server = await a_server()
+    for broker_id in (1, 2):
+        await a_broker(server, broker_id)
+    async with a_controller(server, 1) as node:
+        await until(lambda: node.daemon.is_active)
+        server.disconnect(node.zk)
+        with pytest.raises(BusyError):
+            await node.daemon.ask(CreateTopicAsked("late", partitions=1, replication_factor=1))
+        server.clock.advance(4.1)
+        await until(lambda: node.daemon.phase == "standby")
+        with pytest.raises(NotControllerError):
+            await node.daemon.ask(CreateTopicAsked("late", partitions=1, replication_factor=1))
+
+
+async def test_an_answer_lost_in_a_commit_is_found_to_have_landed() -> None:
+    server = await a_server()
+    for broker_id in (1, 2, 3):
+        await a_broker(server, broker_id)
+    async with a_controller(server, 1) as node:
+        await until(lambda: node.daemon.is_active)
+        await settled()
+        node.zk.lose_next_answer()
+        request = CreateTopicAsked("orders", partitions=1, replication_factor=3)
+        asking = asyncio.create_task(node.daemon.ask(request))
+        await settled()
+        server.reconnect(node.zk)
+        assert (await asking).code is Code.NONE
+        assert state_of(server, "orders", 0) is not None
+        creations = [
+            commit for commit in server.history if any(op.path == "/brokers/topics/orders" for op in commit.ops)
+        ]
+        assert len(creations) == 1
