@@ -48,3 +48,12 @@ def test_only_a_broker_that_is_gone_and_hosts_nothing_is_forgotten() -> None:
     assert settle(cluster, ForgetBrokerAsked(3), zookeeper).refusals == []
     assert {one.broker.broker_id for one in known_brokers(cluster)} == {1, 2}
     assert 3 not in cluster.duties.noted
+
+
+def test_a_refusal_leaves_the_revision_of_belief_so_that_what_rests_on_it_stands() -> None:
+    cluster = a_cluster(orders=[[1, 2]])
+    before = cluster.revision
+    assert settle(cluster, ForgetBrokerAsked(1), zookeeper_of(cluster)).refusals
+    assert cluster.revision == before
+    cluster.apply([Committed(BrokerGone(2, 12, "registration gone", Cause.BROKER_GONE), None, 0)])
+    assert cluster.revision == before + 1

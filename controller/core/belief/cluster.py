@@ -237,7 +237,6 @@ class Cluster:
         for one in committed:
             make_moves(self, one.change, mover)
             self._believe(one)
-            self.revision += 1
         return moves.made
 
     def _believe(self, one: Committed) -> None:
@@ -293,6 +292,7 @@ class Cluster:
                 return  # nothing to believe
             case change:
                 self.duties.apply(change)
+        self.revision += 1
 
     def _note_told(self, change: DroppedMoved) -> None:
         """How often a broker refused is remembered until it has deleted all that it was told to."""
