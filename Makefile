@@ -39,20 +39,20 @@ kafka-soak: $(INSTALLED) java ## real brokers under random faults, nothing lost:
 
 .PHONY: kafka-up kafka-down kafka-test kafka-soak
 
-test: java ## every test that fits into ten minutes together
+test: java ## every test that fits into eight minutes together
 	@$(STAGES) $(TEST)
 
 test-fast: $(INSTALLED)
-	@KLAMM_HYPOTHESIS=full $(BOTH) -m "not ($(SERVERS))"
+	@$(BOTH) -m "not ($(SERVERS))"
 
 test-servers: java
-	@KLAMM_HYPOTHESIS=full $(BOTH) -m "(java or slow or chromium) and not (maven or docker or long)"
+	@$(BOTH) -m "(java or slow or chromium) and not (maven or docker or long)"
 
-test-long: java ## what takes more than 20 seconds, but for Spark
-	@KLAMM_HYPOTHESIS=full $(BOTH) -m "long and not (docker or maven)" --ignore tests/spark
+test-long: java ## what takes more than ten seconds, and properties at length; but for Spark
+	@KLAMM_HYPOTHESIS=full $(BOTH) -m "(long or hypothesis) and not (docker or maven)" --ignore tests/spark
 
 test-spark: java ## Spark at length
-	@$(PYTEST) -m long tests/spark
+	@KLAMM_HYPOTHESIS=full $(PYTEST) -m "long or hypothesis" tests/spark
 
 test-containers: $(INSTALLED)
 	@case "$$KLAMM_REQUIRE" in *docker*) $(MAKE) docker-test ;; *) $(PYTEST) -m docker tests/docker ;; esac
@@ -71,8 +71,7 @@ lint: $(INSTALLED) ## format, lint and types
 	@$(BIN)/ruff check --quiet .
 	@$(BIN)/mypy --no-error-summary
 
-check: lint ## format, lint, types and the fast tests, in a minute
-	@$(BOTH) -m "not ($(SERVERS))"
+check: lint test-fast ## format, lint, types and the fast tests, in a minute
 
 docker-up: ## a cluster in containers: three ZooKeeper servers and three brokers
 	@deploy/docker.sh up

@@ -19,7 +19,7 @@ TO = ("controller", "--zookeeper", "127.0.0.1:1")
 @pytest.mark.parametrize("command", ["takeover", "handback"])
 def test_the_controller_of_the_local_cluster_is_asked_where_there_is_one(command: str, tmp_path: Path) -> None:
     (tmp_path / "lab.json").write_text('{"brokers": {"controller": "http://127.0.0.1:1"}}')
-    result = run(command, KLAMM_VAR=str(tmp_path))
+    result = run(command, "--timeout", "100ms", KLAMM_VAR=str(tmp_path))
     assert (result.exit_code, "at http://127.0.0.1:1;" in result.stderr) == (3, True), result.stderr
 
 

@@ -116,6 +116,7 @@ def test_what_was_late_is_read_off_the_metrics() -> None:
     assert late_in(page) == {"loop": 2, "inbox": 1}
 
 
+@pytest.mark.long
 @pytest.mark.java
 @pytest.mark.slow
 def test_a_round_without_a_fault_is_clean_and_counts(tmp_path: Path) -> None:

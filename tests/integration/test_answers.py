@@ -39,6 +39,7 @@ def read_logs(cluster: Cluster) -> tuple[list[SilverEvent], Answers]:
     return events, answers_for(events)
 
 
+@pytest.mark.long
 async def test_the_logs_of_our_own_cluster_tell_what_zookeeper_recorded(cluster: Cluster) -> None:
     await cluster.start()
     assert await cluster.controller.create_topic("orders", partitions=6) == 201

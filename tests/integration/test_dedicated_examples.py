@@ -100,6 +100,7 @@ def kafka(zookeeper: ZooKeeperServer, broker_port: int) -> Iterator[str]:
     maker.close()
 
 
+@pytest.mark.long
 def test_the_examples_for_real_brokers_run_one_after_the_other(kafka: str, tmp_path: Path) -> None:
     http, own = f"http://127.0.0.1:{free_port()}", f"kafka://127.0.0.1:{free_port()}"
     places = {"127.0.0.1:2181/kafka": kafka, "http://127.0.0.1:9101": http, "kafka://127.0.0.1:9100": own}

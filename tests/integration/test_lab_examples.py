@@ -59,6 +59,7 @@ def test_every_command_of_the_lab_has_a_place_in_the_tour() -> None:
     assert set(TOUR) | {"run", "down"} == OF_THE_LAB
 
 
+@pytest.mark.long
 def test_the_examples_of_the_lab_run_one_after_the_other(surroundings: dict[str, str], tmp_path: Path) -> None:
     def run(words: list[str]) -> str:
         done = subprocess.run(

@@ -36,6 +36,7 @@ def surroundings(tmp_path: Path) -> Iterator[dict[str, str]]:
     subprocess.run([KLAMM, "down"], env=environment, cwd=tmp_path, capture_output=True, check=True, timeout=60)
 
 
+@pytest.mark.long
 def test_a_kill_is_in_the_report_that_the_dashboard_links(surroundings: dict[str, str], tmp_path: Path) -> None:
     def run(*words: str) -> str:
         command = [KLAMM, *words]

@@ -23,6 +23,7 @@ SECONDS = 3.0
 ATTACKS = (Attack(24, (METRICS,)), Attack(100, (STREAM,)), Attack(200, (METRICS, MATRIX, LIST, STREAM)))
 
 
+@pytest.mark.long
 async def test_two_hundred_readers_do_not_depose_the_controller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

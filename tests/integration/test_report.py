@@ -91,6 +91,7 @@ async def go_through_it(cluster: Cluster) -> None:
     await cluster.whole()
 
 
+@pytest.mark.long
 async def test_every_version_of_every_state_is_told_once_and_as_zookeeper_holds_it(cluster: Cluster) -> None:
     await go_through_it(cluster)
     stood = stood_in(cluster)

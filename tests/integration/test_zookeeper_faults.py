@@ -143,6 +143,7 @@ async def have_connected(broker: Broker, index: int) -> None:
         proxy.heal()
 
 
+@pytest.mark.long
 async def test_a_node_that_outlived_its_expired_session_over_a_change_of_leader_is_taken_over(tmp_path: Path) -> None:
     """ZOOKEEPER-2985: the leader has told a broker that its session is over, and is gone before its followers know. The
     next leader knows of no end: the session lives for another time-out, and so does the broker's node."""

@@ -73,7 +73,15 @@ def assert_equal(files: list[BronzeFile]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recording", ["kafka-3.9.1", "kafka-3.9.1-info", "kafka-older/0.8.0", "kafka-older/1.0.2"])
+@pytest.mark.parametrize(
+    "recording",
+    [
+        pytest.param("kafka-3.9.1", marks=pytest.mark.long),
+        pytest.param("kafka-3.9.1-info", marks=pytest.mark.long),
+        "kafka-older/0.8.0",
+        "kafka-older/1.0.2",
+    ],
+)
 def test_of_a_real_cluster_it_concludes_the_same(recording: str) -> None:
     assert_equal(surveyed(RECORDED / recording))
 

@@ -130,6 +130,7 @@ def test_two_trips_are_too_few() -> None:
     assert {row.method for row in skew_of(trips(1, {2: 9_000}, 2))} == {"reference", "assumed"}
 
 
+@pytest.mark.long
 @pytest.mark.java
 @pytest.mark.slow
 def test_spark_finds_the_same_offsets_also_where_lines_repeat_and_requests_are_about_many_partitions(

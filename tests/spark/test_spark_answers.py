@@ -47,6 +47,7 @@ def info() -> list[SilverEvent]:
     return events_of("kafka-3.9.1-info")
 
 
+@pytest.mark.long
 @pytest.mark.java
 @pytest.mark.slow
 def test_every_table_has_the_declared_types_and_the_rows_of_the_local_engine(
@@ -82,6 +83,7 @@ def test_spark_quotes_the_findings_as_the_files_have_them_and_carries_no_other_l
     assert expected.keys() == places
 
 
+@pytest.mark.long
 @pytest.mark.java
 @pytest.mark.slow
 def test_two_clusters_in_one_table_do_not_touch_each_other(spark: SparkSession, info: list[SilverEvent]) -> None:

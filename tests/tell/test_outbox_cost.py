@@ -120,7 +120,7 @@ async def steps_for(deed: Callable[[Fixture, Rows], None], rows: Rows) -> tuple[
         return steps, dialect.rows - before
 
 
-@pytest.mark.parametrize("rows_of", [one_topic, pytest.param(many_topics, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rows_of", [one_topic, pytest.param(many_topics, marks=pytest.mark.long)])
 @pytest.mark.parametrize("deed", [joining, creating, removing])
 async def test_a_row_told_costs_the_same_however_many_there_are(
     deed: Callable[[Fixture, Rows], None], rows_of: Callable[[int], Rows]
