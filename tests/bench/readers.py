@@ -108,8 +108,10 @@ async def a_cluster(folder: Path, partitions: int, session_timeout_ms: int) -> A
             await broker.start()
         async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {ADMIN}"}) as client:
             await until(cluster.order.claims, "a controller")
+            url = cluster.controller.url
             for number in range(partitions // PARTITIONS_PER_TOPIC):
-                await until(lambda number=number: _is_made(client, cluster, f"topic-{number:04}"), "a topic is made")
+                name = f"topic-{number:04}"
+                await until(lambda name=name: _is_made(client, url, name), "a topic is made")
             await until(lambda: _is_green(client, cluster), "the cluster is green")
         yield cluster
     finally:
@@ -117,10 +119,10 @@ async def a_cluster(folder: Path, partitions: int, session_timeout_ms: int) -> A
         await server.stop()
 
 
-async def _is_made(client: aiohttp.ClientSession, cluster: Cluster, name: str) -> bool:
+async def _is_made(client: aiohttp.ClientSession, url: str, name: str) -> bool:
     wanted = {"name": name, "partitions": PARTITIONS_PER_TOPIC, "replication_factor": BROKERS}
     try:
-        async with client.post(f"{cluster.controller.url}/v1/topics", json=wanted) as response:
+        async with client.post(f"{url}/v1/topics", json=wanted) as response:
             return response.status in (200, 201)
     except aiohttp.ClientError:
         return False
