@@ -239,9 +239,12 @@ class Reader:
                 self.unread.put(paths[index], trouble, is_believed=True)
                 facts.append(StateFact(topic, number, None, NO_VERSION, brief.zxid, trouble=trouble))
             else:
-                if self.unread:
+                fact = _state_fact(topic, number, brief, position, decode)
+                if fact.trouble is not None:
+                    self.unread.put(paths[index], fact.trouble, is_believed=True)  # no watch tells of a state
+                elif self.unread:
                     self.unread.good(paths[index])
-                facts.append(_state_fact(topic, number, brief, position, decode))
+                facts.append(fact)
             if index % STATES_PER_PAUSE == 0:
                 await asyncio.sleep(0)
         return facts

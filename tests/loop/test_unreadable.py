@@ -158,6 +158,20 @@ async def test_what_may_not_be_read_at_the_start_is_left_out_by_name_and_taken_u
         assert (sorted(belief(node).brokers), site.leader("orders")) == ([1, 2, 3], 1)
 
 
+async def test_a_state_of_nonsense_is_read_again_though_nobody_says_that_it_was_put_right() -> None:
+    site = await a_prepared_site()
+    data = site.server.read(STATE)
+    assert data is not None
+    lay(site, STATE, b"null")
+    async with leading(site) as node:
+        await goes_on(site, node, "users")
+        assert ("orders", 0) in belief(node).unreadable
+        lay(site, STATE, data)
+        await read_again(site)
+        assert (node.daemon.unread, belief(node).unreadable) == ({}, {})
+        assert any("orders" in str(telling.leaderships) for _, telling in node.heard.tellings)
+
+
 @pytest.mark.parametrize("path", HIDDEN_PATHS)
 async def test_what_may_not_be_read_any_more_stays_what_it_was(path: str) -> None:
     site = await a_prepared_site()
