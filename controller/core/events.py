@@ -71,11 +71,11 @@ class TopicsSeen(msgspec.Struct, frozen=True):
 
 
 class StatesSeen(msgspec.Struct, frozen=True):
-    """State znodes that somebody else may have written. `notifications` are the znodes that announced them: they
-    go when their effect stands."""
+    """State znodes that somebody else may have written. `notifications` are the znodes that announced them, with the
+    versions that were read: they go when their effect stands."""
 
     facts: Sequence[StateFact]
-    notifications: Sequence[str] = ()
+    notifications: Mapping[str, int] = {}
 
 
 class IsrWish(msgspec.Struct, frozen=True, gc=False):
@@ -188,10 +188,10 @@ class RefusalsAnswered(msgspec.Struct, frozen=True):
 
 
 class LogDirsSeen(msgspec.Struct, frozen=True):
-    """Brokers that announced the loss of a log directory, and the nodes that did so."""
+    """Brokers that announced the loss of a log directory, and the nodes that did so, with the versions read."""
 
     broker_ids: frozenset[int]
-    notifications: Sequence[str]
+    notifications: Mapping[str, int]
 
 
 class DrainAsked(msgspec.Struct, frozen=True):
@@ -251,11 +251,11 @@ class ReassignmentsDue(msgspec.Struct, frozen=True):
 
 class ConfigsSeen(msgspec.Struct, frozen=True):
     """Overrides as read: all that were asked about, an empty map where there are none. `expired` are change
-    notifications older than 15 minutes."""
+    notifications older than 15 minutes, with the versions read."""
 
     topics: Mapping[str, Mapping[str, str]]
     brokers: Mapping[str, Mapping[str, str]]  # by id, or "<default>"
-    expired: Sequence[str] = ()
+    expired: Mapping[str, int] = {}
 
 
 class ConfigAsked(msgspec.Struct, frozen=True):

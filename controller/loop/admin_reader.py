@@ -42,6 +42,7 @@ from controller.core.project.znodes import (
 from controller.loop.unread import Unread, shown, trouble_with
 from controller.zookeeper.port import (
     THROTTLED,
+    Brief,
     Denied,
     Node,
     RefusedError,
@@ -74,7 +75,7 @@ class AdminLoaded(msgspec.Struct):
     election: ElectionNodeSeen | None
     drains: Mapping[int, Drain]
     failed_dirs: Mapping[int, int]  # broker id -> broker epoch
-    log_dir_events: Sequence[str]
+    log_dir_events: Mapping[str, int]
     terms: Mapping[int, formats.TermZnode]
     noted: Mapping[int, formats.KnownBrokerZnode]
     producer_ids: ProducerIdsSeen
@@ -119,7 +120,7 @@ class AdminReader:
                 broker_id: znode.broker_epoch
                 for broker_id, znode in (await self._by_number(FAILED_DIRS, formats.FailedDirsZnode)).items()
             },
-            log_dir_events=[f"{LOG_DIR_EVENTS}/{name}" for name in log_dir_events],
+            log_dir_events=await versions_of(self._zk, [f"{LOG_DIR_EVENTS}/{name}" for name in log_dir_events]),
             terms=await self._by_number(TERMS, formats.TermZnode),
             noted=noted,
             producer_ids=await self.see_producer_ids(),
@@ -189,7 +190,7 @@ class AdminReader:
         made_ms = {path: node.stat.ctime_ms for path, node in zip(paths, nodes, strict=True) if isinstance(node, Node)}
         newest_ms = max(made_ms.values(), default=0)
         changed: dict[str, set[str]] = {"topics": set(), "brokers": set()}
-        expired = []
+        expired = {}
         for path, node in zip(paths, nodes, strict=True):
             is_late = path in self._unread  # it may be read at last
             if not self._is_readable(path, node) or not isinstance(node, Node):
@@ -199,7 +200,7 @@ class AdminReader:
                 kind, entity = _entity_in(path, node)
                 changed.get(kind, set()).add(entity)
             if newest_ms - made_ms[path] > NOTIFICATIONS_KEPT_MS:
-                expired.append(path)
+                expired[path] = node.stat.version
         self._newest_change = max(self._newest_change, _newest_of(nodes))
         topics = await self._configs(CONFIG_TOPICS, sorted(changed["topics"]))
         brokers = await self._configs(CONFIG_BROKERS, sorted(changed["brokers"]))
@@ -233,11 +234,11 @@ class AdminReader:
             return None
         paths = [f"{LOG_DIR_EVENTS}/{name}" for name in names]
         broker_ids: set[int] = set()
-        read: list[str] = []
+        read: dict[str, int] = {}
         for path, node in zip(paths, await self._zk.get_many(paths), strict=True):
             if not self._is_readable(path, node) or isinstance(node, Denied):
                 continue  # it stays until it was heard
-            read.append(path)
+            read[path] = 0 if node is None else node.stat.version
             try:
                 broker_ids.add(formats.decode(b"" if node is None else node.data, formats.LogDirEventZnode).broker)
             except formats.FormatError as error:
@@ -317,6 +318,13 @@ class AdminReader:
             except formats.FormatError as error:
                 self._unread.put(path, str(error))
         return found
+
+
+async def versions_of(zk: ZooKeeper, paths: Sequence[str]) -> dict[str, int]:
+    """Returns the version of each of these notifications. One that is gone, or may not be read, was made by nobody who
+    rewrites it."""
+    briefs = await zk.brief_many(paths) if paths else []
+    return {path: brief.version if isinstance(brief, Brief) else 0 for path, brief in zip(paths, briefs, strict=True)}
 
 
 def _newest_of(nodes: Iterable[Node | Denied | None]) -> int:

@@ -46,7 +46,7 @@ from controller.core.project.znodes import (
     state_path,
     topic_path,
 )
-from controller.loop.admin_reader import AdminLoaded, AdminReader
+from controller.loop.admin_reader import AdminLoaded, AdminReader, versions_of
 from controller.loop.unread import Unread, shown, trouble_with
 from controller.zookeeper.port import (
     THROTTLED,
@@ -72,7 +72,7 @@ class Loaded(msgspec.Struct):
 
     topics: list[TopicFact]
     states: list[StateFact]
-    notifications: list[str]
+    notifications: Mapping[str, int]
     brokers: dict[int, Broker]
     zxid: int
     admin: AdminLoaded
@@ -124,7 +124,8 @@ class Reader:
         admin = await self._admin.load()
         listed, _ = await self._children(TOPICS)
         names = self._admin.configured if listed is None else listed  # Kafka's tools configure every topic they make
-        notifications, _ = await self._children(ISR_NOTIFICATIONS)
+        names_announced, _ = await self._children(ISR_NOTIFICATIONS)
+        notifications = await versions_of(self._zk, [f"{ISR_NOTIFICATIONS}/{name}" for name in names_announced or ()])
         placed: dict[Replicas, Assignment] = {}
         topics = await self._read_topics(names, placed)
         wanted = [(fact.name, number) for fact in topics for number in fact.assignment]
@@ -135,9 +136,8 @@ class Reader:
             admin.topic_configs = await self._admin.topic_configs([fact.name for fact in topics])
         self._broker_ids.update(admin.noted, *(one.replicas for one in placed.values()))
         brokers, zxid = await self._read_brokers()
-        paths = [f"{ISR_NOTIFICATIONS}/{name}" for name in notifications or ()]
         there = [fact for fact in states if fact.version != NO_VERSION or fact.trouble is not None]
-        return Loaded(topics, there, paths, brokers, zxid, admin)
+        return Loaded(topics, there, notifications, brokers, zxid, admin)
 
     async def load_surely(self) -> Loaded:
         """`load`, from the start again whenever the connection broke in the middle."""
@@ -352,7 +352,7 @@ class Reader:
         names, _ = await self._children(ISR_NOTIFICATIONS)
         if names is None:
             return None
-        read: list[str] = []
+        read: dict[str, int] = {}
         wanted: set[tuple[str, int]] = set()
         paths = [f"{ISR_NOTIFICATIONS}/{name}" for name in sorted(names)]
         _, nodes = await self._get_many(paths)
@@ -361,7 +361,7 @@ class Reader:
                 self.unread.put(path, trouble_with(node))
                 continue
             self.unread.good(path)
-            read.append(path)
+            read[path] = 0 if node is None else node.stat.version
             try:
                 znode = formats.decode(b"{}" if node is None else node.data, formats.PartitionsZnode)
             except formats.FormatError as error:

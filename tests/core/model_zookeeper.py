@@ -146,7 +146,7 @@ class ModelZooKeeper:
             return StateFact(topic, partition, None, node.version, self.zxid, trouble=str(error))
 
     def states_seen(self, *partitions: tuple[str, int], notifications: Iterable[str] = ()) -> StatesSeen:
-        return StatesSeen([self.state_fact(*one) for one in partitions], list(notifications))
+        return StatesSeen([self.state_fact(*one) for one in partitions], dict.fromkeys(notifications, 0))
 
     def markers(self) -> dict[str, bool]:
         return {name: decode_marker(self.nodes[marker_path(name)].data) for name in self.children(DELETE_TOPICS)}

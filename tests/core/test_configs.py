@@ -199,7 +199,7 @@ def test_old_notifications_are_removed() -> None:
     cluster = a_cluster()
     zookeeper = zookeeper_of(cluster)
     zookeeper.put(path, b"{}")
-    settled = settle(cluster, ConfigsSeen({}, {}, [path]), zookeeper)
+    settled = settle(cluster, ConfigsSeen({}, {}, {path: 0}), zookeeper)
     assert settled.changes == [NotificationRead(path)]
     assert path not in zookeeper.nodes
 

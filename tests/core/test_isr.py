@@ -184,7 +184,7 @@ def test_a_wish_that_met_another_writer_is_answered_as_a_version_conflict() -> N
 
 
 def look(*facts: Any, notifications: tuple[str, ...] = ()) -> StatesSeen:
-    return StatesSeen(facts, notifications)
+    return StatesSeen(facts, dict.fromkeys(notifications, 0))
 
 
 NOTIFICATION = "/isr_change_notification/isr_change_0000000001"

@@ -78,7 +78,7 @@ def test_who_lost_a_directory_is_asked_for_all_its_replicas_and_nobody_else_is()
     cluster = a_cluster(orders=[[1, 2], [2, 3]], users=[[2, 1]])
     zookeeper = zookeeper_of(cluster)
     zookeeper.put(EVENT, b'{"version":1,"broker":1,"event":1}')
-    settled = settle(cluster, LogDirsSeen(frozenset({1}), [EVENT]), zookeeper)
+    settled = settle(cluster, LogDirsSeen(frozenset({1}), {EVENT: 0}), zookeeper)
     assert settled.steps == [[ReplicasProbed(1)], [NotificationRead(EVENT)]]
     asked = settled.tellings[0].leaderships
     assert {broker_id: {topic: set(rows) for (topic, _), rows in one.items()} for broker_id, one in asked.items()} == {
@@ -89,7 +89,9 @@ def test_who_lost_a_directory_is_asked_for_all_its_replicas_and_nobody_else_is()
 
 @pytest.mark.parametrize("broker_ids", [(), (9,), (-1,)])
 def test_an_announcement_of_nobody_who_lives_is_only_removed(broker_ids: Sequence[int]) -> None:
-    assert steps_of(a_cluster(orders=[[1]]), LogDirsSeen(frozenset(broker_ids), [EVENT])) == [[NotificationRead(EVENT)]]
+    assert steps_of(a_cluster(orders=[[1]]), LogDirsSeen(frozenset(broker_ids), {EVENT: 0})) == [
+        [NotificationRead(EVENT)]
+    ]
 
 
 # ---------------------------------------------------------------------- what it answers

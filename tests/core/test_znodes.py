@@ -71,7 +71,7 @@ def test_a_topic_is_rewritten_at_the_version_believed() -> None:
 
 
 def test_a_notification_is_removed_as_it_was_made() -> None:
-    assert writes_for(a_cluster(), NotificationRead("/x")) == (Delete("/x", 0),)
+    assert writes_for(a_cluster(), NotificationRead("/x", 3)) == (Delete("/x", 3),)
 
 
 def test_what_changes_no_znode_writes_nothing() -> None:

@@ -9,6 +9,7 @@ import pytest
 from controller.core.codes import Code
 from controller.core.decide.term_history import TERMS_KEPT
 from controller.core.events import CreateTopicAsked, DrainAsked, LeaderAndIsrAnswered, UndrainAsked
+from controller.core.operations import Create, Set
 from tests.loop.admin_site import (
     CHANGES,
     ELECTION,
@@ -169,6 +170,24 @@ async def test_notifications_are_read_though_somebody_made_their_parent_anew() -
         made = await site.write(f"{CHANGES}/config_change_", V2, sequential=True)
         assert made.endswith("_0000000000")
         await until(lambda: belief(node).is_unclean_allowed("orders"))
+
+
+@pytest.mark.parametrize("is_later", [False, True])
+@pytest.mark.parametrize("parent", ["/isr_change_notification/isr_change_", f"{LOG_DIR_EVENTS}/log_dir_event_"])
+async def test_a_notification_that_somebody_rewrote_goes_too(parent: str, is_later: bool) -> None:
+    """Its version is not 0 then."""
+    site = await a_site()
+    path = f"{parent}0000000007"
+
+    async def announce() -> None:
+        assert site.server.commit(0, [Create(path, b"{}"), Set(path, b"nonsense", 0)]).refused is None
+
+    if not is_later:
+        await announce()
+    async with leading(site):
+        if is_later:
+            await announce()
+        await until(lambda: site.server.read(path) is None)
 
 
 async def test_a_new_controller_removes_what_its_predecessor_would_have_removed() -> None:

@@ -123,7 +123,7 @@ def configure(story: Story, who: str, kind: str, entity: str, pairs: str) -> Non
 def announce(story: Story, broker_id: str) -> None:
     path = f"{LOG_DIR_EVENTS}/log_dir_event_{story.events:010}"
     story.zookeeper.put(path, b'{"version":1,"broker":%s,"event":1}' % broker_id.encode())
-    story.happens(LogDirsSeen(frozenset({int(broker_id)}), [path]))
+    story.happens(LogDirsSeen(frozenset({int(broker_id)}), {path: 0}))
 
 
 @command(r"broker (\d+) answers(?:: failed ((?:\S+-\d+ ?)+?))?(?:[:,] served ((?:\S+-\d+ ?)+))?")

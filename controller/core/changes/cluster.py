@@ -191,9 +191,10 @@ class StateLost(msgspec.Struct, frozen=True, gc=False):
 
 
 class NotificationRead(msgspec.Struct, frozen=True):
-    """A notification has had its effect: remove it."""
+    """A notification has had its effect: remove it, unless somebody has rewritten the version that was read."""
 
     path: str
+    version: int = 0
 
     @property
     def subject(self) -> str:

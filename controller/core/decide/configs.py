@@ -43,8 +43,8 @@ def on_configs_seen(context: Context, event: ConfigsSeen) -> Iterator[Work]:
                 yield work_of(0, ConfigFound(kind, entity, values))
     for topic in _newly_unclean(context.cluster, event.topics, event.brokers):
         yield Work(topic_subject(topic), partial(_lead_uncleanly, context, topic))
-    for path in event.expired:
-        change = NotificationRead(path)
+    for path, version in event.expired.items():
+        change = NotificationRead(path, version)
         yield work_of(0, change)
 
 

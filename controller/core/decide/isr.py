@@ -49,8 +49,8 @@ def on_states_seen(context: Context, event: StatesSeen) -> Iterator[Work]:
         by_topic.setdefault(fact.topic, []).append(fact)
     for topic, facts in sorted(by_topic.items()):
         yield Work(topic_subject(topic), partial(_see_states, context, facts))
-    for path in event.notifications:
-        change = NotificationRead(path)
+    for path, version in event.notifications.items():
+        change = NotificationRead(path, version)
         yield work_of(2, change)
 
 

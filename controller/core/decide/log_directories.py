@@ -28,8 +28,8 @@ def on_log_dirs_seen(context: Context, event: LogDirsSeen) -> Iterator[Work]:
     """Probe whoever lost a directory (step 0), then drop what announced it (step 1)."""
     for broker_id in sorted(event.broker_ids & context.cluster.live_ids):
         yield work_of(0, ReplicasProbed(broker_id))
-    for path in event.notifications:
-        change = NotificationRead(path)
+    for path, version in event.notifications.items():
+        change = NotificationRead(path, version)
         yield work_of(1, change)
 
 

@@ -139,8 +139,8 @@ def writes_for(cluster: Cluster, change: Change) -> tuple[Write, ...]:
             data = formats.encode_topic(topic_id, dict(assignment))
             together = [write for state in states for write in writes_for(cluster, state)]
             return (*together, Set(topic_path(name), data, cluster.topics[name].version))
-        case NotificationRead(path=path):
-            return (Delete(path, 0),)
+        case NotificationRead(path=path, version=version):
+            return (Delete(path, version),)
         case _:
             return _duty_writes(cluster, change)
 
