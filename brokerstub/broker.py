@@ -300,7 +300,7 @@ class Broker:
                 # A request that its sender gave up, then sent anew with what was decided meanwhile; it came late.
                 return Code.INVALID_REQUEST
             self._newest = place
-        self.controller_epoch = headers.controller_epoch
+        self.controller_epoch = self.replicas.controller_epoch = headers.controller_epoch
         return Code.NONE
 
     def _refusal(self, code: Code) -> Answer:

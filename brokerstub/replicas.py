@@ -95,6 +95,8 @@ class Replicas:
         broken: Iterable[int] = (),
     ) -> None:
         self.broker_id = broker_id
+        #: of the controller that was obeyed last: what a leader is granted carries no later one
+        self.controller_epoch = -1
         self.told: dict[TopicIdPartition, PartitionRow] = {}
         self.held: dict[TopicIdPartition, Replica] = {}
         self.strays: dict[TopicIdPartition, Replica] = {}
@@ -200,7 +202,10 @@ class Replicas:
         row = self.told.get(key)
         if row is None or altered.leader_epoch != row.leader_epoch or altered.version <= row.version:
             return None
-        now = msgspec.structs.replace(row, isr=altered.isr, version=altered.version, recovery=altered.recovery)
+        by = altered.controller_epoch if isinstance(altered, PartitionRow) else self.controller_epoch
+        now = msgspec.structs.replace(
+            row, controller_epoch=by, isr=altered.isr, version=altered.version, recovery=altered.recovery
+        )
         self.told[key] = now
         return Change(key, row, now)
 
@@ -225,7 +230,8 @@ class Replicas:
         if on_disk is None and self._broken and not row.is_new:
             return Code.KAFKA_STORAGE_ERROR  # it may be on the directory that we cannot see
         if known is not None and row.leader_epoch == known.leader_epoch and row.version <= known.version:
-            return Code.NONE  # told again, or crossed by an answer that knew more
+            # otherwise told again, or crossed by an answer that knew more
+            return Code.STALE_CONTROLLER_EPOCH if _is_begun_anew(row, known) else Code.NONE
         self.told[key] = row
         change = Change(key, known, row)
         taken.changes.append(change)
@@ -296,6 +302,14 @@ class Replicas:
     def _free_name(self, replica: Replica) -> None:
         if self._topic_ids.get(replica.name) == replica.topic_id:
             del self._topic_ids[replica.name]
+
+
+def _is_begun_anew(row: PartitionRow, known: PartitionRow) -> bool:
+    """Whether a leadership of the same leader epoch, and of no later version, is another one than is known: somebody
+    removed the state znode, and a controller that knew of no leadership made it again."""
+    if row.version == known.version:
+        return set(row.isr) != set(known.isr)
+    return row.controller_epoch > known.controller_epoch
 
 
 def _leader_epoch_of(row: PartitionRow | None, replica: Replica | None) -> int:

@@ -25,6 +25,24 @@ async def test_a_state_that_vanishes_with_the_seat_gets_a_leader_epoch_that_brok
     await stage.rest()
 
 
+@scene
+async def test_a_leadership_that_begins_anew_with_the_leader_epoch_that_brokers_know_is_noticed(stage: Stage) -> None:
+    """Never elected again, so brokers know leader epoch 0, too; but the ISR is another one."""
+    first, second = stage.others
+    old = stage.controller.broker_id
+    await stage.create("orders", {0: (first, second, old)})
+    await stage.rest()
+    gone = [Delete(STATE, -1), Delete(f"/brokers/ids/{second}", -1), Delete("/controller", -1)]
+    stage.kill(second)
+    _by_a_tool(stage, "a registration and a state", gone)
+    await stage.until(lambda: stage.has(STATE), "another controls, and leads it anew")
+    assert (stage.state("orders") or {})["leader_epoch"] == 0
+    stage.start(second)
+    await stage.until(lambda: len((stage.state("orders") or {"isr": ()})["isr"]) == 3, "all are in sync again")
+    _all_agree(stage)
+    await stage.rest()
+
+
 def _by_a_tool(stage: Stage, what: str, ops: Iterable[Create | Delete]) -> None:
     stage.cluster.fault("delete /controller", what, can_move_seat=True)
     stage.cluster.zookeeper.commit(0, list(ops))
