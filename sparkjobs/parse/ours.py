@@ -46,7 +46,9 @@ class OurLine(msgspec.Struct, frozen=True, gc=False):
     part: _Int | None = None
 
 
-#: the event of a line by its kind; `rpc` lines are a broker's, all others a controller's
+#: what a broker says of itself; all other lines are a controller's
+BROKERS_KINDS: Final = ("rpc", "transition", "truncation")
+#: the event of a line by its kind
 EVENT_OF: Final = {
     "partition": "partition_changed",
     "replica": "replica_changed",
@@ -70,14 +72,16 @@ def row_of_ours(text: str, file_broker: int | None) -> dict[str, Any] | None:
         line = _DECODER.decode(text)
     except (msgspec.MsgspecError, RecursionError):
         return None
-    is_rpc = line.kind == "rpc"
+    is_rpc, is_brokers = line.kind == "rpc", line.kind in BROKERS_KINDS
     event = EVENT_OF.get(line.kind, "other")
     if line.kind == "reassignment":
         event = REASSIGNMENT_OF.get(line.target or "", "reassignment_step")
     return {
         "at_ms": line.at_ms,
-        "broker": line.broker_id if is_rpc and line.broker_id is not None else _first(line.controller_id, file_broker),
-        "role": "broker" if is_rpc else "controller",
+        "broker": line.broker_id
+        if is_brokers and line.broker_id is not None
+        else _first(line.controller_id, file_broker),
+        "role": "broker" if is_brokers else "controller",
         "event": event,
         "shape_id": f"klamm.{line.kind}" if event != "other" else "klamm.other",
         "controller": line.controller_id,
@@ -85,7 +89,7 @@ def row_of_ours(text: str, file_broker: int | None) -> dict[str, Any] | None:
         "cause_id": line.event_id,
         "topic": line.topic,
         "partition": line.partition,
-        "peer_broker": None if is_rpc else line.broker_id,
+        "peer_broker": None if is_brokers else line.broker_id,
         "from_state": line.source,
         "to_state": line.target,
         "reason": line.reason,

@@ -162,14 +162,14 @@ def move_lines(moves: Iterable[Move], stamp: Stamp, first_part: int = 1) -> Iter
     for move in moves:
         machine = "partition" if isinstance(move.source, PartitionStatus) else "replica"
         said = {"source": move.source.value, "target": move.target.value, "cause": move.cause.value}
-        for partitions in _pieces_of(move.topics):
+        for partitions in pieces_of(move.topics):
             yield stamped(
                 kind="move", machine=machine, broker_id=move.broker_id, partitions=partitions, part=part, **said
             )
             part += 1
 
 
-def _pieces_of(topics: Mapping[str, int]) -> Iterator[dict[str, str]]:
+def pieces_of(topics: Mapping[str, int]) -> Iterator[dict[str, str]]:
     """Topic -> partitions, cut so that each piece fits into a line, within a topic if need be."""
     piece: dict[str, str] = {}
     size = 0
