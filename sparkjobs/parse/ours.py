@@ -1,10 +1,12 @@
 """Our own state-change log: a JSON object per line, to the same row as Kafka's lines. Pure.
 
-Fields may be added to the log and are passed over here; one that is missing is None.
+Fields may be added to the log and are passed over here; one that is missing is None. Our first logs had no causes:
+there the words of the reason are looked up, here and nowhere else.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -56,6 +58,7 @@ EVENT_OF: Final = {
     "topic": "topic_changed",
     "controller": "controller_reported",
     "rpc": "request_done",
+    "move": "states_moved",
 }
 REASSIGNMENT_OF: Final = {"running": "reassignment_started", "done": "reassignment_done"}
 APIS: Final = {
@@ -63,7 +66,49 @@ APIS: Final = {
     "update-metadata": "UpdateMetadata",
     "stop-replica": "StopReplica",
 }
+#: how the reasons of lines without a cause begin
+CAUSES: Final = (
+    ("found", "found"),
+    ("term started", "term_started"),
+    ("brokers gone", "broker_gone"),
+    ("registration gone", "broker_gone"),
+    ("session gone", "broker_gone"),
+    ("brokers bounced", "broker_bounced"),
+    ("bounced", "broker_bounced"),
+    ("brokers joined", "broker_joined"),
+    ("joined", "broker_joined"),
+    ("registration changed", "broker_changed"),
+    ("brokers changed", "broker_changed"),
+    ("log directory", "disk_failed"),
+    ("partition created", "topic_created"),
+    ("preferred election asked", "preferred_election"),
+    ("leader imbalance", "leader_imbalance"),
+    ("unclean election asked", "unclean_election"),
+    ("unclean election was allowed", "unclean_allowed"),
+    ("shuts down", "controlled_shutdown"),
+    ("by hand", "drain"),
+    ("reassign", "reassignment"),
+    ("written by somebody else", "state_written"),
+    ("state znode is gone", "state_lost"),
+    ("repaired", "repaired"),
+)
+#: the same where the reason begins with whom it is about: broker 3 shuts down
+_WITHIN: Final = re.compile(r"(?:broker|leader) \d+ (shuts down|drains|asked|refused leader epoch)", re.ASCII)
+CAUSES_WITHIN: Final = {
+    "shuts down": "controlled_shutdown",
+    "drains": "drain",
+    "asked": "isr_asked",
+    "refused leader epoch": "epoch_refused",
+}
 _DECODER = msgspec.json.Decoder(OurLine)
+
+
+def cause_in(reason: str) -> str | None:
+    """The cause that these words of an old line stand for."""
+    within = _WITHIN.match(reason)
+    if within is not None:
+        return CAUSES_WITHIN[within[1]]
+    return next((cause for words, cause in CAUSES if reason.startswith(words)), None)
 
 
 def row_of_ours(text: str, file_broker: int | None) -> dict[str, Any] | None:
@@ -76,6 +121,9 @@ def row_of_ours(text: str, file_broker: int | None) -> dict[str, Any] | None:
     event = EVENT_OF.get(line.kind, "other")
     if line.kind == "reassignment":
         event = REASSIGNMENT_OF.get(line.target or "", "reassignment_step")
+    cause, unclean = line.cause, line.unclean
+    if cause is None and line.reason is not None:
+        cause, unclean = cause_in(line.reason), unclean or "unclean" in line.reason or None
     return {
         "at_ms": line.at_ms,
         "broker": line.broker_id
@@ -93,6 +141,8 @@ def row_of_ours(text: str, file_broker: int | None) -> dict[str, Any] | None:
         "from_state": line.source,
         "to_state": line.target,
         "reason": line.reason,
+        "cause": cause,
+        "unclean": unclean,
         "leader": line.leader,
         "leader_epoch": line.leader_epoch,
         "isr": line.isr or None,
@@ -103,6 +153,9 @@ def row_of_ours(text: str, file_broker: int | None) -> dict[str, Any] | None:
         "elapsed_ms": line.took_ms,
         "api": APIS.get((line.reason or "").partition(":")[0]) if is_rpc else None,
         "error": str(line.error_code) if line.error_code else None,
+        "machine": line.machine,
+        "partitions": tuple(f"{topic} {said}" for topic, said in (line.partitions or {}).items()) or None,
+        "part": line.part,
     }
 
 

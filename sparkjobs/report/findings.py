@@ -165,8 +165,8 @@ _ASKED_BY: Final = {
     "ZkTriggered": "by the request znode",
     "AutoTriggered": "by the controller itself",
 }
-_CREATED: Final = ("created", "partition created")
-_ELECTED: Final = ("preferred election asked", "leader imbalance")
+_CREATED: Final = ("created", "topic_created", "topic_grown", "topic_found")
+_ELECTED: Final = ("preferred_election", "leader_imbalance")
 
 
 def _asked(answers: Answers) -> Iterator[Finding]:

@@ -165,7 +165,7 @@ def _times(events: Iterable[SilverEvent]) -> dict[str, dict[int, list[int]]]:
         elif event.event == "broker_changed" and event.peer_broker is not None:
             if is_goodbye(event):
                 times["goodbyes"].setdefault(event.peer_broker, []).append(event.ts_adj)
-            elif (event.from_state, event.to_state) == ("gone", "live") and event.reason != "term started":
+            elif (event.from_state, event.to_state) == ("gone", "live") and event.cause != "term_started":
                 times["returns"].setdefault(event.peer_broker, []).append(event.ts_adj)
         elif event.event == "brokers_changed":
             for broker in event.added or ():

@@ -106,7 +106,7 @@ _COMMON: Final = attrgetter(*TALLIED)
 def tally_key(event: SilverEvent) -> tuple[object, ...]:
     """What a `Tally` has in common, in its order."""
     peer = event.peer_broker if event.event == "isr_changed" and event.role == "controller" else None
-    return (event.cluster, *_COMMON(event), peer, event.reason == "found")
+    return (event.cluster, *_COMMON(event), peer, event.cause == "found")
 
 
 def by_number_in(tallies: Sequence[Tally]) -> frozenset[int]:

@@ -50,12 +50,12 @@ def by_controllers(events: Iterable[SilverEvent], terms: Sequence[Term]) -> list
     if _is_in_order(controllers):
         return controllers
     said = sorted((with_epoch(e, terms) for e in controllers), key=order_key)
-    decided = {_state_key(e) for e in said if e.zxid is not None and e.reason != "found"}
+    decided = {_state_key(e) for e in said if e.zxid is not None and e.cause != "found"}
     kept, seen = [], set[object]()
     for event in said:
         is_ours = event.zxid is not None and event.version is not None
-        key: object = (_state_key(event), event.reason == "found") if is_ours else event.event_id
-        if key in seen or (is_ours and event.reason == "found" and _state_key(event) in decided):
+        key: object = (_state_key(event), event.cause == "found") if is_ours else event.event_id
+        if key in seen or (is_ours and event.cause == "found" and _state_key(event) in decided):
             continue
         seen.add(key)
         kept.append(event)
@@ -128,7 +128,7 @@ def lives_of(events: Sequence[SilverEvent]) -> Lives:
 def is_unclean(event: SilverEvent, before: SilverEvent | None) -> bool:
     """Whether this election took a leader that was not in sync, as far as that is certain: because it is said, or
     because the ISR of the very version before is known and does not have it."""
-    if event.recovery == "RECOVERING" or "unclean" in (event.reason or ""):
+    if event.recovery == "RECOVERING" or event.unclean:
         return True
     if before is None or before.isr is None or before.version is None or event.version != before.version + 1:
         return False

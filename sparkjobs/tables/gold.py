@@ -215,7 +215,7 @@ class LeaderChange(Row, kw_only=True, frozen=True):
     leader_epoch: int | None = None
     version: Long | None = None
     isr: Ints | None = None
-    why: str  # created, offline_election, election (preferred, by shutdown, by reassignment), or what our logs say
+    why: str  # created, offline_election, election (preferred, by shutdown, by reassignment), or the cause of our logs
     unclean: bool
     acked: Ints  # brokers whose own logs say that they follow or lead at this leader epoch, first one first
     acked_ms: tuple[Long, ...]  # when, in the same order

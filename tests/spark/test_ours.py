@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
+from controller.core.causes import Cause
 from controller.core.project.lines import Line
 from sparkjobs.parse.lines import LineReader
-from sparkjobs.parse.ours import OurLine
+from sparkjobs.parse.ours import CAUSES, CAUSES_WITHIN, OurLine
 from sparkjobs.tables.silver import SilverEvent
 from tests.spark.lines import TS_MS, a_file
 
@@ -72,3 +74,54 @@ def test_half_a_line_is_torn_and_anything_else_has_no_header() -> None:
     assert reader.read('{"at_ms":17949', 1) == "torn"
     assert reader.read("Killed", 1) == "no_header"
     assert reader.read('{"at_ms":-5,"kind":"rpc"}', 1) == "bad_timestamp"
+
+
+def test_a_line_of_moves_says_whose_states_changed_and_why() -> None:
+    event = read(
+        Line(
+            **{"at_ms": TS_MS, "cluster_id": "c", "controller_id": 2, "controller_epoch": 5, "kind": "move"},
+            event_id="5-7",
+            part=3,
+            machine="replica",
+            source="OnlineReplica",
+            target="OfflineReplica",
+            cause="broker_gone",
+            broker_id=1,
+            partitions={"orders": "0-4,7", "payments": "2"},
+        )
+    )
+    assert (event.event, event.role, event.broker, event.peer_broker) == ("states_moved", "controller", 2, 1)
+    assert (event.machine, event.from_state, event.to_state) == ("replica", "OnlineReplica", "OfflineReplica")
+    assert (event.cause, event.cause_id, event.part) == ("broker_gone", "5-7", 3)
+    assert event.partitions == ("orders 0-4,7", "payments 2")
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause", "unclean"),
+    [
+        ("brokers gone 1,3; joined 4", "broker_gone", None),
+        ("brokers joined 4; changed 5", "broker_joined", None),
+        ("brokers bounced 2", "broker_bounced", None),
+        ("broker 3 shuts down", "controlled_shutdown", None),
+        ("shuts down", "controlled_shutdown", None),
+        ("broker 3 drains", "drain", None),
+        ("leader 2 asked", "isr_asked", None),
+        ("broker 2 refused leader epoch 7", "epoch_refused", None),
+        ("log directory of broker 3", "disk_failed", None),
+        ("term started", "term_started", None),
+        ("found", "found", None),
+        ("unclean election asked", "unclean_election", True),
+        ("something else", None, None),
+    ],
+)
+def test_words_of_lines_without_a_cause_stand_for_one(reason: str, cause: str | None, unclean: bool | None) -> None:
+    line = {"at_ms": TS_MS, "cluster_id": "c", "controller_id": 2, "controller_epoch": 5, "kind": "partition"}
+    old = read(Line(**line, reason=reason))
+    assert (old.cause, old.unclean) == (cause, unclean)
+    new = read(Line(**line, reason=reason, cause="repaired"))
+    assert (new.cause, new.unclean) == ("repaired", None)
+
+
+def test_causes_of_old_words_are_causes_that_the_controller_knows() -> None:
+    known = {one.value for one in Cause}
+    assert {*dict(CAUSES).values(), *CAUSES_WITHIN.values()} <= known

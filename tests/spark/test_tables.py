@@ -26,9 +26,9 @@ COLUMNS = {
         "string, topic string?, partition int?, from_state string?, to_state string?, leader int?, leader_epoch "
         "int?, isr array<int>?, replicas array<int>?, added array<int>?, removed array<int>?, version bigint?, "
         "peer_broker int?, correlation_id bigint?, api string?, error string?, elapsed_ms double?, n_partitions "
-        "int?, recovery string?, reason string?, zxid bigint?, topic_id string?, broker_epoch bigint?, cause_id "
-        "string?, trace string?, file_id string, line_no bigint, shape_id string, line string, catalog_version "
-        "int"
+        "int?, recovery string?, unclean boolean?, cause string?, reason string?, zxid bigint?, topic_id string?, "
+        "broker_epoch bigint?, cause_id string?, machine string?, partitions array<string>?, part int?, trace string?, "
+        "file_id string, line_no bigint, shape_id string, line string, catalog_version int"
     ),
     "silver_quarantine": (
         "cluster string, file_id string, line_no bigint, reason string, line string, catalog_version int"

@@ -205,7 +205,7 @@ class _Gatherer:
                 api,
                 error,
                 peer,
-                same.get("reason") == "found",
+                same.get("cause") == "found",
             )
             own = ts_utc[places]
             first = int(own.argmin())

@@ -95,7 +95,7 @@ def tallies_of(events: DataFrame) -> list[Tally]:
         "cluster",
         *TALLIED,
         peer.alias("peer"),
-        F.coalesce(F.col("reason") == "found", F.lit(False)).alias("is_found"),
+        F.coalesce(F.col("cause") == "found", F.lit(False)).alias("is_found"),
     ).agg(
         F.count("*").alias("times"),
         F.min(F.struct("ts_adj", "file_id", "line_no")).alias("first"),
