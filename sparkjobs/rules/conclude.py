@@ -77,6 +77,9 @@ def facts_for(cluster: str, tallies: Sequence[Tally], events: Iterable[SilverEve
         session_ms=_session_ms(known),
         tell_deletions=_tell_deletions(tallies),
         is_end_told=_is_end_told(tallies, terms),
+        moved=[event for event in known if event.event == "states_moved"],
+        moved_epochs=_epochs(one for one in tallies if one.event == "states_moved"),
+        told_epochs=_epochs(one for one in tallies if _tells_moves(one)),
     )
 
 
@@ -132,6 +135,16 @@ def _is_end_told(tallies: Iterable[Tally], terms: Sequence[Term]) -> bool:
     signs = [sign for of_broker in signs_in(tallies).values() for sign in of_broker]
     told = [at_ms for at_ms, epoch in signs if epoch >= last.controller_epoch]
     return max(told, default=last.last_ms) <= last.last_ms + UNHEARD_MS
+
+
+def _tells_moves(one: Tally) -> bool:
+    """Whether each move has a line where there are such lines: of Kafka at TRACE, of ours where it tells moves."""
+    is_traced = one.level == "TRACE" and one.event in ("partition_changed", "replica_changed", "request_sent")
+    return one.event == "states_moved" or (is_traced and one.role == "controller")
+
+
+def _epochs(tallies: Iterable[Tally]) -> frozenset[int]:
+    return frozenset(one.controller_epoch for one in tallies if one.controller_epoch is not None)
 
 
 #: lines of Kafka's controller.log

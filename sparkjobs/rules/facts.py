@@ -43,6 +43,7 @@ CLUSTER_EVENTS: Final = frozenset(
         "topic_deletion_started",
         "topic_deleted",
         "topic_changed",
+        "states_moved",
     }
 )
 #: a broker's lines about each partition of a request
@@ -208,6 +209,9 @@ class Facts:
     clock_err_ms: Mapping[int, int | None] = field(default_factory=dict)  # broker: how wrong its corrected clock may be
     answered: Mapping[str, Mapping[int, int]] = field(default_factory=dict)  # cause: broker: when it had done all of it
     by_number: frozenset[int] = frozenset()  # brokers that name what they did by a request's number: before 2.6
+    moved: Sequence[SilverEvent] = ()  # our lines about moves
+    moved_epochs: frozenset[int] = frozenset()  # controller epochs of which there are such lines
+    told_epochs: frozenset[int] = frozenset()  # controller epochs of which each move has a line: ours, or TRACE
     voices: Mapping[tuple[int, int], int] = field(default_factory=dict)  # (broker, moment): last heard before it
 
     @property
@@ -250,6 +254,10 @@ class Facts:
             return None
         heard_ms = self.last_heard_ms(loss)
         return about_ms if heard_ms is None else max(about_ms, heard_ms)
+
+    def are_moves_told(self, from_epoch: int, to_epoch: int) -> bool:
+        """Whether each move of these controllers has a line, as far as the logs are whole."""
+        return all(epoch in self.told_epochs for epoch in range(from_epoch, to_epoch + 1))
 
     def _watched(self, broker: int, from_ms: int, to_ms: int) -> bool:
         """Whether it lived, and had ZooKeeper, all that time."""

@@ -14,11 +14,11 @@ from typing import Final
 
 from sparkjobs.rules.facts import Facts
 from sparkjobs.rules.partitions import (
-    GONE,
     Lives,
     lives_of,
     with_epoch,
 )
+from sparkjobs.rules.state_machines import GONE
 from sparkjobs.tables.gold import IsrState, UncleanElection
 from sparkjobs.tables.silver import SilverEvent
 

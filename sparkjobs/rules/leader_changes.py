@@ -15,12 +15,11 @@ from sparkjobs.parse.moments import HOUR_MS
 from sparkjobs.rules.facts import Facts
 from sparkjobs.rules.partitions import (
     NO_LEADER,
-    OFFLINE,
-    ONLINE,
     by_controllers,
     is_unclean,
     lives_of,
 )
+from sparkjobs.rules.state_machines import OFFLINE, ONLINE
 from sparkjobs.tables.gold import Churn, LeaderChange
 from sparkjobs.tables.silver import SilverEvent
 

@@ -22,14 +22,11 @@ from sparkjobs.rules.facts import (
     how_it_went,
 )
 from sparkjobs.rules.partitions import (
-    GONE,
-    NEW,
     NO_LEADER,
-    OFFLINE,
-    ONLINE,
     by_controllers,
     is_unclean,
 )
+from sparkjobs.rules.state_machines import GONE, NEW, OFFLINE, ONLINE
 from sparkjobs.tables.gold import Outage
 from sparkjobs.tables.silver import SilverEvent
 

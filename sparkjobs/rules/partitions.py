@@ -15,14 +15,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from sparkjobs.rules.facts import Term
+from sparkjobs.rules.state_machines import GONE, NEW, OFFLINE, ONLINE
 from sparkjobs.tables.silver import SilverEvent
 
 #: leaders and ISRs of partitions, as controllers say them
 STATE_EVENTS: Final = frozenset({"partition_changed", "partition_change_failed", "isr_changed", "unclean_elected"})
-OFFLINE: Final = "OfflinePartition"
-ONLINE: Final = "OnlinePartition"
-GONE: Final = "NonExistentPartition"
-NEW: Final = "NewPartition"
 _RANKS: Final = {NEW: 0, OFFLINE: 1, GONE: 2, ONLINE: 4}
 _RANK_OF_OTHERS: Final = 3
 NO_LEADER: Final = -1
@@ -78,8 +75,14 @@ def with_epoch(event: SilverEvent, terms: Sequence[Term]) -> SilverEvent:
     """Some lines of old controllers do not say their epoch: it is that of the term which their writer held."""
     if event.controller_epoch is not None:
         return event
-    held = [term for term in terms if term.broker == event.broker and term.from_ms <= event.ts_adj]
-    return msgspec.structs.replace(event, controller_epoch=held[-1].controller_epoch) if held else event
+    epoch = epoch_held(event.broker, event.ts_adj, terms)
+    return event if epoch is None else msgspec.structs.replace(event, controller_epoch=epoch)
+
+
+def epoch_held(broker: int | None, at_ms: int, terms: Sequence[Term]) -> int | None:
+    """Of the term that this broker held then, or last before."""
+    held = [term for term in terms if term.broker == broker and term.from_ms <= at_ms]
+    return held[-1].controller_epoch if held else None
 
 
 def _state_key(event: SilverEvent) -> tuple[str | None, int | None]:

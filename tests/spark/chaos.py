@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from sparkjobs.parse.vocabulary import EVENTS
-from sparkjobs.rules.illegal import PARTITION, REPLICA
+from sparkjobs.rules.state_machines import STATES
 from sparkjobs.tables.silver import SilverEvent
 
 _START_MS: Final = 1_794_988_800_000
@@ -17,7 +17,16 @@ _BROKERS: Final = (1, 2, 3)
 _REASONS: Final = ("assignment written", "resigning", "other")
 #: of lines, not of events: those are `_CAUSES`
 _WHYS: Final = ("found", "term_started", "broker_gone", "controlled_shutdown", "isr_asked")
-_STATES: Final = (*PARTITION, *REPLICA, "live", "gone", "draining", "deleting", "deleted", "waiting")
+_STATES: Final = (
+    *STATES["partition"],
+    *STATES["replica"],
+    "live",
+    "gone",
+    "draining",
+    "deleting",
+    "deleted",
+    "waiting",
+)
 _ERRORS: Final = ("stale_controller_epoch", "stale_leader_epoch", "connection")
 _CHOICES: Final[dict[str, tuple[Any, ...]]] = {
     "level": ("INFO", "TRACE"),

@@ -97,7 +97,24 @@ COLUMNS = {
     ),
     "illegal_transitions": (
         "cluster string, topic string, partition int, at_ms bigint, machine string, replica int?, "
-        "controller_epoch int?, from_state string?, to_state string?, how string, file_id string, line_no bigint"
+        "controller_epoch int?, from_state string?, to_state string?, how string, partitions bigint, file_id string, "
+        "line_no bigint"
+    ),
+    "state_transitions": (
+        "cluster string, machine string, source string?, target string, cause string?, hour_ms bigint, times bigint, "
+        "known_as string"
+    ),
+    "time_in_state": (
+        "cluster string, machine string, state string, subjects bigint, stays bigint, known_ms bigint, at_most_ms "
+        "bigint, longest_ms bigint, lasting bigint, unbegun bigint, evidence string"
+    ),
+    "replica_lives": (
+        "cluster string, topic string, partition int, broker int, from_ms bigint, to_ms bigint?, is_begun boolean, "
+        "states array<string>, since_ms array<bigint>, file_id string, line_no bigint"
+    ),
+    "moves_out_of_turn": (
+        "cluster string, machine string, controller_epoch int, stood_in string, source string, target string, times "
+        "bigint, at_ms bigint, topic string, partition int, replica int?, file_id string, line_no bigint"
     ),
     "operations": (
         "cluster string, kind string, topic string?, partition int?, started_ms bigint, ended_ms bigint, outcome "

@@ -29,7 +29,7 @@ from sparkjobs.clocks.skew import (
 from sparkjobs.clocks.unnumbered import is_unnumbered
 from sparkjobs.engine.local.answers import Answers, partition_rows, sorted_rows
 from sparkjobs.engine.local.deduplication import skipped_in
-from sparkjobs.engine.local.digest import StretchDigest, bucket_of, digest_stretch
+from sparkjobs.engine.local.digest import SaidMove, StretchDigest, bucket_of, digest_stretch
 from sparkjobs.engine.local.ingest import UNREAD, count_of_copy
 from sparkjobs.engine.local.ingest import Tally as LineTally
 from sparkjobs.engine.local.packed_events import PACK, unpacked
@@ -41,7 +41,8 @@ from sparkjobs.engine.local.rpc_columns import (
 )
 from sparkjobs.engine.local.stretches import stretches_of
 from sparkjobs.engine.local.workers import Workers, WorkerState, worker_count_for, workers_of
-from sparkjobs.rules import outages, receipts, rules
+from sparkjobs.parse.moments import HOUR_MS
+from sparkjobs.rules import moves, outages, receipts, rules
 from sparkjobs.rules.conclude import facts_for
 from sparkjobs.rules.facts import (
     Facts,
@@ -62,6 +63,8 @@ from sparkjobs.tables.silver import (
 )
 
 _EVENTS: Final = "events"
+_MOVES: Final = "moves"
+_SAID_MOVES: Final = msgspec.msgpack.Decoder(list[SaidMove])
 
 
 class Question(NamedTuple):
@@ -81,9 +84,16 @@ class Share(NamedTuple):
     spans: dict[str, tuple[int, int, int]]
 
 
-def keep(state: WorkerState, packed: Sequence[tuple[bytes, int]]) -> None:
+class Kept(NamedTuple):
+    """Of a share, packed: of each stretch with the lines above it, and its file."""
+
+    events: list[tuple[bytes, int]]
+    moves: list[tuple[bytes, int, str]]
+
+
+def keep(state: WorkerState, kept: Kept) -> None:
     """Take them."""
-    state[_EVENTS] = unpacked(packed)
+    state[_EVENTS], state[_MOVES] = unpacked(kept.events), kept.moves
 
 
 def gaps_of_share(state: WorkerState, _: Any) -> Gaps:
@@ -109,13 +119,29 @@ def rows_of_share(state: WorkerState, asked: Question) -> Share:
     for event in corrected([*calls, *asked.others], asked.skew):
         if event.topic is not None and event.partition is not None:
             groups[event.topic, event.partition].append(event)
-    tables: dict[str, list[Any]] = dict(partition_rows(groups.values(), asked.facts, asked.only))
+    said = dict[tuple[str, int], list[moves.Move]]()
+    if not {*moves.TABLES}.isdisjoint(asked.only):
+        said = _moves_in(state.pop(_MOVES), asked)
+    tables: dict[str, list[Any]] = dict(partition_rows(groups.values(), asked.facts, asked.only, said))
     if "illegal_transitions" in asked.only:
         tables["illegal_transitions"] = list(rules.illegal_transitions_of(events))
     return Share(
         {name: PACK.encode(rows) for name, rows in tables.items()},
         {topic: (len(numbers), first_ms, last_ms) for topic, (numbers, first_ms, last_ms) in spans.items()},
     )
+
+
+def _moves_in(kept: Sequence[tuple[bytes, int, str]], asked: Question) -> dict[tuple[str, int], list[moves.Move]]:
+    """Of replicas, by partition."""
+    shifts, found = _shifts(asked.skew), defaultdict[tuple[str, int], list[moves.Move]](list)
+    for packed, above, file_id in kept:
+        for topic, partition, epoch, ts_utc, line_no, broker, replica, source, target in _SAID_MOVES.decode(packed):
+            at_ms = ts_utc - (0 if broker is None else shifts.get((broker, ts_utc - ts_utc % HOUR_MS), 0))
+            if epoch is None:
+                epoch = moves.epoch_of(None, broker, at_ms, asked.facts)  # noqa: PLW2901
+            said = moves.Move(epoch, ts_utc, file_id, line_no + above, at_ms, replica, source, target)
+            found[topic, partition].append(said)
+    return found
 
 
 class Concluded(NamedTuple):
@@ -168,8 +194,12 @@ class _Conclusion:
         for number, digest in zip(again, workers.spread(digest_stretch, asked), strict=True):
             self.digests[number] = digest
         self.above = list(self._lines_above())
+        read = list(zip(self.stretches, self.digests, self.above, strict=True))
         shares = [
-            [(digest.partitions[member], above) for digest, above in zip(self.digests, self.above, strict=True)]
+            Kept(
+                [(digest.partitions[member], above) for _, digest, above in read],
+                [(digest.moves[member], above, stretch.file.file_id) for stretch, digest, above in read],
+            )
             for member in range(workers.size)
         ]
         workers.each(keep, shares)
@@ -214,7 +244,8 @@ class _Conclusion:
             tables["rpc_latency"] += rules.rpc_latency_of(corrected([*self.others, *calls], skew), facts.by_number)
         ended, changes = tables["partition_outages"], tables["leader_changes"]
         extents = rules.cut_at_deletion(_extents(shares), facts)
-        for name, rows in rules.of_cluster(facts, tallies, extents, ended, changes, target, only):
+        moved = {name: tables.pop(name, []) for name in moves.ADDED_UP}
+        for name, rows in rules.of_cluster(facts, tallies, extents, ended, changes, target, moved, only):
             tables[name] += rows
         answers = {name: sorted_rows(tables[name]) for name in GOLD if name in only}
         return Concluded(answers, *self._accounts(), skew)

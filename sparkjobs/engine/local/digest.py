@@ -11,6 +11,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from itertools import repeat
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 from zlib import crc32
@@ -56,6 +57,8 @@ CALL_COLUMNS: Final = (
 APIS: Final = ("LeaderAndIsr", "UpdateMetadata", "StopReplica")
 
 
+#: of a replica: topic, partition, controller epoch, moment, number of the line, who wrote it, whose replica, from, to
+SaidMove = tuple[str, int, int | None, int, int, int | None, int | None, str | None, str]
 #: of the lines of one hour: how many, the first (moment, number), the last moment
 Count = tuple[int, int, int, int]
 
@@ -75,6 +78,7 @@ class StretchDigest(NamedTuple):
     heard: dict[tuple[int, int], Any]  # broker and hour: moments
     marked: Any  # numbers of the lines that are events, in no order
     marks: Any  # equal where event ids are, and hardly ever else
+    moves: list[bytes]  # packed `SaidMove`s of replicas, by bucket
     calls: Any  # columns of `CALL_COLUMNS`, and of the topics the names
     topics: list[str | None]
 
@@ -84,7 +88,7 @@ def is_counted(template: Template) -> bool:
     event = template.same["event"]
     if event == "replica_changed":
         move = (template.same.get("from_state"), template.same.get("to_state"))
-        return None in move or move in illegal.LEGAL
+        return None in move or move in illegal.KNOWN
     return event not in WALKED
 
 
@@ -130,6 +134,7 @@ class _Gatherer:
         self.heard: dict[tuple[int, int], list[Any]] = defaultdict(list)
         self.marked: list[Any] = []
         self.marks: list[Any] = []
+        self.moves: list[list[SaidMove]] = [[] for _ in range(stretch.buckets)]
         self.calls: list[Any] = []
         self.topics: dict[str | None, int] = {None: 0}
 
@@ -141,7 +146,9 @@ class _Gatherer:
         self._count(alike)
         same = alike.template.same
         if is_counted(alike.template):
-            if same["event"] in CALLS and same.get("api") in APIS and "correlation_id" in alike.template.numbers:
+            if same["event"] == "replica_changed" and same["role"] == "controller":
+                self._move(alike)
+            elif same["event"] in CALLS and same.get("api") in APIS and "correlation_id" in alike.template.numbers:
                 self._call(alike)
             return
         values = values_in(alike, self.stretch.file)
@@ -233,6 +240,18 @@ class _Gatherer:
                 columns[row] = value
         self.calls.append(columns)
 
+    def _move(self, alike: Alike) -> None:
+        """Of replicas: most lines of a controller at TRACE, of which no rule walks through anything else."""
+        same, (names, which) = alike.template.same, alike.words("topic")
+        columns = [alike.number(name) for name in ("partition", "controller_epoch", "broker", "peer_broker")]
+        columns = [one.tolist() if isinstance(one, np.ndarray) else repeat(one) for one in columns]
+        partition, epoch, broker, replica = columns
+        source, target, size = repeat(same.get("from_state")), repeat(same["to_state"]), len(self.moves)
+        topics = [names[number] for number in which.tolist()]
+        places = (alike.ts_utc.tolist(), alike.line_no.tolist())
+        for row in zip(topics, partition, epoch, *places, broker, replica, source, target, strict=False):
+            self.moves[bucket_of(row[0], row[1], size)].append(row)
+
     def digest(self, lines: int, trouble: str | None) -> StretchDigest:
         """All of it."""
         buckets: list[list[Values]] = [[] for _ in range(self.stretch.buckets)]
@@ -251,6 +270,7 @@ class _Gatherer:
             heard={key: np.concatenate(moments) for key, moments in self.heard.items()},
             marked=_joined(self.marked, np.int64).astype(np.int32),
             marks=_joined(self.marks, np.uint64),
+            moves=[PACK.encode(moves) for moves in self.moves],
             calls=np.concatenate(self.calls, axis=1) if self.calls else np.empty((len(CALL_COLUMNS), 0), np.int64),
             topics=list(self.topics),
         )

@@ -29,7 +29,7 @@ from sparkjobs.engine.spark.frames import (
     rows_of,
     values_in,
 )
-from sparkjobs.rules import illegal, outages, rules
+from sparkjobs.rules import illegal, moves, outages, rules
 from sparkjobs.rules.conclude import facts_for
 from sparkjobs.rules.facts import (
     ANSWERED,
@@ -54,7 +54,7 @@ FactsOf = Mapping[str, Facts]
 _PARTITION: Final = ("cluster", "topic", "partition")
 _TOPIC: Final = ("cluster", "topic")
 #: of which some rows are about a partition or a topic, and others about the whole cluster
-_IN_PARTS: Final = ("flapping", "operations", "zombies")
+_IN_PARTS: Final = ("flapping", "operations", "zombies", "illegal_transitions", "replica_lives")
 
 
 def answers_for(events: DataFrame, target: float = DEFAULT_TARGET) -> Answers:
@@ -179,7 +179,9 @@ def partition_tables(events: DataFrame, facts: FactsOf, keep: Keep) -> dict[str,
     def rows(group: list[SilverEvent], of: Facts) -> Mapping[str, Iterable[Row]]:
         return partition_rows([group], of)
 
-    return _walked(events.filter(about), _PARTITION, (*rules.OF_PARTITION, "flapping"), rows, facts, keep)
+    return _walked(
+        events.filter(about), _PARTITION, (*rules.OF_PARTITION, "flapping", *moves.TABLES), rows, facts, keep
+    )
 
 
 def topic_tables(events: DataFrame, facts: FactsOf, keep: Keep) -> dict[str, DataFrame]:
@@ -219,7 +221,7 @@ def _walked(
 
 def illegal_transitions(events: DataFrame) -> DataFrame:
     """Spark leaves out the legal ones; few remain."""
-    legal = [f"{source}>{target}" for source, target in illegal.LEGAL]
+    legal = [f"{source}>{target}" for source, target in illegal.KNOWN]
     move = F.concat_ws(">", "from_state", "to_state")
     is_done = F.col("event").isin("partition_changed", "replica_changed") & ~move.isin(*legal)
     is_refused = F.col("event").isin("partition_change_failed", "replica_change_failed") & F.col("trace").isNotNull()
@@ -251,7 +253,8 @@ def _cluster_tables(
 ) -> dict[str, list[Row]]:
     tallies = list(tallies)
     ended, changes = (list(rows_of(gold[name], GOLD[name])) for name in ("partition_outages", "leader_changes"))
-    whole: dict[str, list[Row]] = {name: [] for name in GOLD if name not in gold or name in _IN_PARTS}
+    moved = {name: list(rows_of(gold[name], GOLD[name])) for name in moves.ADDED_UP}
+    whole: dict[str, list[Row]] = {name: [] for name in GOLD if name not in gold or name in (*_IN_PARTS, *moved)}
     for cluster, one in facts.items():
         found = rules.of_cluster(
             one,
@@ -260,6 +263,7 @@ def _cluster_tables(
             [row for row in ended if row.cluster == cluster],  # type: ignore[attr-defined]
             [row for row in changes if row.cluster == cluster],  # type: ignore[attr-defined]
             target,
+            {name: [row for row in rows if row.cluster == cluster] for name, rows in moved.items()},  # type: ignore[attr-defined]
         )
         for name, rows in found:
             whole[name] += rows
