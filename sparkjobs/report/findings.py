@@ -50,8 +50,17 @@ def _data(answers: Answers) -> Iterator[Finding]:
         words += _PROOFS[one.proof]
         yield Finding(one.at_ms, 0, "data may be lost", words, one.file_id, one.line_no)
     for one in _rows(answers, "illegal_transitions"):
-        words = f"{one.topic}-{one.partition}: {one.from_state} to {one.to_state} was {one.how}"
+        others = f" and of {counted(one.partitions - 1, 'partition')} more of it" if one.partitions > 1 else ""
+        words = f"{one.topic}-{one.partition}{others}: {one.from_state} to {one.to_state} was {one.how}"
         yield Finding(one.at_ms, 1, "illegal move", words, one.file_id, one.line_no)
+    for one in _rows(answers, "moves_out_of_turn"):
+        first = f"{one.topic}-{one.partition}" + ("" if one.replica is None else f" on broker {one.replica}")
+        words = f"{counted(one.times, 'move')} from {one.source} to {one.target} under controller epoch "
+        words += f"{one.controller_epoch} {'begins' if one.times == 1 else 'begin'} where nothing stood: it was in "
+        words += f"{one.stood_in}{'' if one.times == 1 else f' (the first: {first})'}"
+        words = words if one.times > 1 else f"{first}: {words}"
+        words += ". Lines between are missing, or two controllers wrote as one"
+        yield Finding(one.at_ms, 2, "move out of turn", words, one.file_id, one.line_no)
 
 
 _PROOFS: Final = {"said": "A line says so.", "recovering": "The state says so.", "derived": "It follows from both."}
