@@ -257,6 +257,8 @@ class Facts:
 
     def are_moves_told(self, from_epoch: int, to_epoch: int) -> bool:
         """Whether each move of these controllers has a line, as far as the logs are whole."""
+        if from_epoch == to_epoch:
+            return to_epoch in self.told_epochs
         return all(epoch in self.told_epochs for epoch in range(from_epoch, to_epoch + 1))
 
     def _watched(self, broker: int, from_ms: int, to_ms: int) -> bool:

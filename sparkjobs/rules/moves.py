@@ -1,8 +1,8 @@
 """How partitions and replicas went through their states: each move counted, each stay measured, each replica's life.
 
 Kafka tells the move of one partition, or of one replica, in a line (at TRACE; at its default level since 2.6 only some
-of the partition's). Our log tells one move of many in a line, which is walked through as a set of bits: partitions of
-which all lines said the same are one `_Group`, and are parted where a line is about some of them only.
+of the partition's). Our log tells one move of many in a line, as bits here: partitions of which all lines are the same
+are one `_Group`, and are parted where a line is about some of them only. What follows from a group is concluded once.
 
 A new controller looks at what is there and says nothing of most of it. So the first line of a term about a subject is
 believed, whatever it stood in before; within a term a line that begins elsewhere is out of turn, if all moves of that
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -106,26 +106,11 @@ def numbers_in(bits: int) -> Iterator[int]:
         number = row.find("1", number + 1)
 
 
-@dataclass(slots=True)
-class _Group:
-    """Partitions of a topic, or their replicas on one broker, of which all lines so far said the same."""
+class _Group(NamedTuple):
+    """Partitions of a topic, or their replicas on one broker, and all lines about them, which are the same."""
 
     bits: int
-    state: str
-    since_ms: int  # not before that they came into it
-    known_ms: int  # for so long they stood in it for certain
-    last_ms: int  # the last line about them
-    epoch: int
-    first: Move  # of this life
-    is_unbegun: bool  # no line tells when they came into this state
-    is_born: bool = False
-    been: frozenset[str] = frozenset()
-    states: tuple[str, ...] = ()
-    moments: tuple[int, ...] = ()
-
-    def remember(self, state: str, at_ms: int) -> None:
-        self.been |= {state}
-        self.states, self.moments = (*self.states, state), (*self.moments, at_ms)
+    moves: list[Move]
 
 
 @dataclass(slots=True)
@@ -140,9 +125,22 @@ class _Stays:
     lasting: int = 0
     unbegun: int = 0
 
+    def add(self, count: int, known_ms: int, at_most_ms: int) -> None:
+        """So many stays, each for so long. Clocks that were set back make no time negative."""
+        at_most_ms = at_most_ms if at_most_ms > 0 else 0
+        known_ms = known_ms if known_ms < at_most_ms else at_most_ms
+        self.stays += count
+        self.known_ms += count * known_ms if known_ms > 0 else 0
+        self.at_most_ms += count * at_most_ms
+        self.longest_ms = max(self.longest_ms, at_most_ms)
+
+
+#: when, where it stands (two columns), topic, partition, replica
+_Jump = tuple[int, str, int, str, int, int | None]
+
 
 class _Seen(NamedTuple):
-    """What can have happened between two lines of which the second begins elsewhere than the first ended."""
+    """What can have happened between two lines of two terms, the second of which begins where the first did not end."""
 
     until_ms: int  # the first state surely stood until then
     left_ms: int  # and not longer than that
@@ -158,15 +156,16 @@ class MoveBook:
     _terms: Mapping[int, Term] = field(init=False)
     _transitions: Counter[tuple[str | None, str, str | None, int]] = field(default_factory=Counter)
     _stays: defaultdict[str, _Stays] = field(default_factory=lambda: defaultdict(_Stays))
-    _out_of_turn: dict[tuple[int, str, str, str], MoveOutOfTurn] = field(default_factory=dict)
+    _jumps: dict[tuple[int, str, str, str], tuple[int, _Jump]] = field(default_factory=dict)
     _lives: list[Row] = field(default_factory=list)
 
     def take(self, topic: str, partition: int, moves: Iterable[Move]) -> None:
         """All lines about one partition, in any order."""
-        walk = _Walk(self, topic, partition)
+        by_replica: dict[int | None, list[Move]] = {}
         for move in in_turn(moves):
-            walk.see(move, 1)
-        walk.finish()
+            by_replica.setdefault(move.replica, []).append(move)
+        for its in by_replica.values():
+            self._follow(topic, partition, 1, its)
 
     def take_lines(self, lines: Iterable[SilverEvent]) -> None:
         """All lines about many partitions, in any order. One that was written twice counts once."""
@@ -183,10 +182,8 @@ class MoveBook:
                 topic, _, ranges = text.rpartition(" ")
                 said[topic].append((move, bits_of(ranges)))
         for topic, its in said.items():
-            walk = _Walk(self, topic, 0)
-            for move, bits in its:
-                walk.see(move, bits)
-            walk.finish()
+            for group in _groups_in(its):
+                self._follow(topic, 0, group.bits, group.moves)
 
     def rows(self) -> dict[str, list[Row]]:
         """What became of all that was taken."""
@@ -204,185 +201,179 @@ class MoveBook:
             )
             for (source, target, cause, hour_ms), times in self._transitions.items()
         ]
-        stays: list[Row] = [_row_of(cluster, state, found) for state, found in self._stays.items()]
+        known = ((state, found) for state, found in self._stays.items() if state in MACHINE_OF)
+        stays: list[Row] = [_row_of(cluster, state, found) for state, found in known]
         tables = {"state_transitions": transitions, "time_in_state": stays, "replica_lives": self._lives}
-        return {**tables, "moves_out_of_turn": list(self._out_of_turn.values())}
+        return {**tables, "moves_out_of_turn": list(self._jump_rows())}
+
+    def _jump_rows(self) -> Iterator[Row]:
+        for (epoch, stood_in, source, target), (times, first) in self._jumps.items():
+            at_ms, file_id, line_no, topic, partition, replica = first
+            yield MoveOutOfTurn(
+                cluster=self.facts.cluster,
+                machine=MACHINE_OF[target],
+                controller_epoch=epoch,
+                stood_in=stood_in,
+                source=source,
+                target=target,
+                times=times,
+                at_ms=at_ms,
+                topic=topic,
+                partition=partition,
+                replica=replica,
+                file_id=file_id,
+                line_no=line_no,
+            )
 
     def __post_init__(self) -> None:
         self._terms = {term.controller_epoch: term for term in self.facts.terms}
 
-    # what a walk asks and says
+    def _follow(self, topic: str, base: int, bits: int, moves: Sequence[Move]) -> None:  # noqa: PLR0915 - one walk, in haste
+        """The way of the partitions of these bits, or of their replicas on one broker; `base`: the partition of bit 0.
 
-    def seen_between(self, group: _Group, move: Move) -> _Seen:
+        A state's time is known from line to line where no move between can be missing.
+        """
+        facts, all_stays, transitions, told = self.facts, self._stays, self._transitions, self.facts.told_epochs
+        count, first, been = bits.bit_count(), moves[0], set[str]()
+        epoch, _, _, _, at_ms, replica, source, state, cause = first
+        transitions[source, state, cause, at_ms - at_ms % HOUR_MS] += count
+        states, moments, is_born, is_unbegun = list[str](), list[int](), source in NON_EXISTENT, source == state
+        if source is not None and not is_born and not is_unbegun:
+            states.append(source)
+            moments.append(at_ms)
+            stays = all_stays[source]
+            stays.add(count, 0, 0)
+            stays.unbegun += count
+        if state not in NON_EXISTENT:
+            states.append(state)
+            moments.append(at_ms)
+        since_ms, last_ms, known_ms = at_ms, at_ms, 0
+        for move in moves[1:]:
+            now, _, _, _, at_ms, _, source, target, cause = move
+            if source != state and (source is None or state in MISPRINTED.get((source, target), ())):
+                source = state
+            transitions[source, target, cause, at_ms - at_ms % HOUR_MS] += count
+            is_same = now == epoch
+            is_told = now in told if is_same else facts.are_moves_told(epoch, now)
+            left_ms, next_ms, next_known_ms = at_ms, at_ms, 0
+            if source == state:
+                known_ms += at_ms - last_ms if is_told else 0
+            elif is_same:
+                next_ms = last_ms
+                if is_told:
+                    self._jumped(state, move, topic, base, bits)
+            else:
+                seen = self._seen_between(last_ms, epoch, move)
+                known_ms += seen.until_ms - last_ms
+                left_ms, next_ms, next_known_ms = seen.left_ms, seen.since_ms, at_ms - seen.found_ms
+            for entered in (source, target):
+                if entered == state or entered is None:
+                    continue
+                if state not in NON_EXISTENT:
+                    stays = all_stays[state]
+                    stays.add(count, known_ms, left_ms - since_ms)
+                    stays.unbegun += count if is_unbegun else 0
+                if entered in NON_EXISTENT:
+                    self._lived(topic, base, bits, replica, first, is_born, states, moments, at_ms)
+                    been.update(states)
+                    states, moments = [], []
+                else:
+                    if state in NON_EXISTENT:
+                        first, is_born = move, source in NON_EXISTENT
+                    states.append(entered)
+                    moments.append(at_ms)
+                state, since_ms, known_ms, is_unbegun = entered, next_ms, next_known_ms, False
+                left_ms, next_ms, next_known_ms = at_ms, at_ms, 0
+            epoch, last_ms = now, at_ms
+        if state not in NON_EXISTENT:
+            last_epoch = facts.terms[-1].controller_epoch if facts.terms else -1
+            if facts.is_end_told and facts.are_moves_told(epoch, last_epoch):
+                known_ms += facts.last_ms - last_ms
+            stays = all_stays[state]
+            stays.add(count, known_ms, facts.last_ms - since_ms)
+            stays.unbegun += count if is_unbegun else 0
+            stays.lasting += count
+            self._lived(topic, base, bits, replica, first, is_born, states, moments, None)
+        been.update(states)
+        for name in been:
+            all_stays[name].subjects += count
+
+    def _seen_between(self, last_ms: int, epoch: int, move: Move) -> _Seen:
         """A state is what a controller holds for true: it ends with its term, and the next one's begin as it loads."""
-        last_ms, at_ms = group.last_ms, move.at_ms
-        if group.epoch == move.controller_epoch:
-            return _Seen(last_ms, at_ms, last_ms, at_ms)
-        before, now = self._terms.get(group.epoch), self._terms.get(move.controller_epoch)
-        after = self.facts.term_after(group.epoch)
+        at_ms, now = move.at_ms, move.controller_epoch
+        before, after, term = self._terms.get(epoch), self.facts.term_after(epoch), self._terms.get(now)
         until_ms, left_ms, since_ms, found_ms = last_ms, at_ms, last_ms, at_ms
-        if before is not None and self.facts.are_moves_told(group.epoch, group.epoch):
+        if before is not None and self.facts.are_moves_told(epoch, epoch):
             until_ms = before.last_ms
-        if now is not None:
-            left_ms = now.from_ms
-            if now.ready_ms is not None and self.facts.are_moves_told(move.controller_epoch, move.controller_epoch):
-                found_ms = now.ready_ms
+        if term is not None:
+            left_ms = term.from_ms
+            if term.ready_ms is not None and self.facts.are_moves_told(now, now):
+                found_ms = term.ready_ms
         if after is not None:
             since_ms = after.from_ms
         left_ms = min(max(left_ms, last_ms), at_ms)
         since_ms = min(max(since_ms, last_ms), at_ms)
         return _Seen(min(max(until_ms, last_ms), left_ms), left_ms, since_ms, min(max(found_ms, since_ms), at_ms))
 
-    def moved(self, source: str | None, move: Move, count: int) -> None:
-        """So many did."""
-        self._transitions[source, move.target, move.cause, move.at_ms // HOUR_MS * HOUR_MS] += count
+    def _jumped(self, stood_in: str, move: Move, topic: str, base: int, bits: int) -> None:
+        """They moved from where they did not stand."""
+        key = (move.controller_epoch, stood_in, str(move.source), move.target)
+        here = (move.at_ms, move.file_id, move.line_no, topic, base + next(numbers_in(bits)), move.replica)
+        times, first = self._jumps.get(key, (0, here))
+        self._jumps[key] = (times + bits.bit_count(), first if first[:5] <= here[:5] else here)
 
-    def stayed(self, state: str, count: int, known_ms: int, at_most_ms: int) -> _Stays:
-        """So many did, each for so long."""
-        stays, known_ms, at_most_ms = self._stays[state], max(known_ms, 0), max(at_most_ms, 0)
-        stays.stays += count
-        stays.known_ms += count * min(known_ms, at_most_ms)
-        stays.at_most_ms += count * at_most_ms
-        stays.longest_ms = max(stays.longest_ms, at_most_ms)
-        return stays
-
-    def jumped(self, stood_in: str, move: Move, topic: str, partition: int, count: int) -> None:
-        """So many moved from where they did not stand."""
-        assert move.source is not None
-        row = MoveOutOfTurn(
-            cluster=self.facts.cluster,
-            machine=MACHINE_OF[move.target],
-            controller_epoch=move.controller_epoch,
-            stood_in=stood_in,
-            source=move.source,
-            target=move.target,
-            times=count,
-            at_ms=move.at_ms,
-            topic=topic,
-            partition=partition,
-            replica=move.replica,
-            file_id=move.file_id,
-            line_no=move.line_no,
-        )
-        key = (move.controller_epoch, stood_in, move.source, move.target)
-        self._out_of_turn[key] = _first_of(self._out_of_turn[key], row) if key in self._out_of_turn else row
-
-    def lived(self, group: _Group, topic: str, base: int, to_ms: int | None) -> None:
-        """The replicas of a group, to the end of their lives or of the logs."""
-        first = group.first
-        if first.replica is None or not group.states:
+    def _lived(
+        self,
+        topic: str,
+        base: int,
+        bits: int,
+        replica: int | None,
+        first: Move,
+        is_born: bool,
+        states: Sequence[str],
+        moments: Sequence[int],
+        to_ms: int | None,
+    ) -> None:
+        """To the end of their lives or of the logs."""
+        if replica is None or not states:
             return
-        for number in numbers_in(group.bits):
+        whole = {"states": tuple(states), "since_ms": tuple(moments), "from_ms": moments[0], "to_ms": to_ms}
+        for number in numbers_in(bits):
             self._lives.append(
                 ReplicaLife(
                     cluster=self.facts.cluster,
                     topic=topic,
                     partition=base + number,
-                    broker=first.replica,
-                    from_ms=group.moments[0],
-                    to_ms=to_ms,
-                    is_begun=group.is_born,
-                    states=group.states,
-                    since_ms=group.moments,
+                    broker=replica,
+                    is_begun=is_born,
                     file_id=first.file_id,
                     line_no=first.line_no,
+                    **whole,  # type: ignore[arg-type]
                 )
             )
 
-    def been_in(self, group: _Group) -> None:
-        """All states of theirs are known."""
-        for state in group.been:
-            self._stays[state].subjects += group.bits.bit_count()
 
-
-@dataclass(slots=True)
-class _Walk:
-    """Goes through the moves of one topic, or of one partition of it, in order. `base`: the partition of bit 0."""
-
-    book: MoveBook
-    topic: str
-    base: int
-    groups: dict[int | None, list[_Group]] = field(default_factory=lambda: defaultdict(list))
-
-    def see(self, move: Move, bits: int) -> None:
-        """One line more."""
-        groups, rest = self.groups[move.replica], bits
-        for group in list(groups):
+def _groups_in(said: Iterable[tuple[Move, int]]) -> Iterator[_Group]:
+    """Lines about partitions of one topic, as bits: which of them went the same way, and by which lines."""
+    groups: dict[int | None, list[_Group]] = defaultdict(list)
+    for move, bits in said:
+        its, rest = groups[move.replica], bits
+        for number, group in enumerate(list(its)):
             both = group.bits & rest
             if not both:
                 continue
-            if both != group.bits:
-                group.bits ^= both
-                group = replace(group, bits=both)  # noqa: PLW2901
-                groups.append(group)
-            self._step(group, move)
+            if both == group.bits:
+                group.moves.append(move)
+            else:
+                its[number] = group._replace(bits=group.bits ^ both)
+                its.append(_Group(both, [*group.moves, move]))
             rest ^= both
             if not rest:
-                return
-        groups.append(self._begun(move, rest))
-
-    def finish(self) -> None:
-        """There are no more lines."""
-        facts = self.book.facts
-        last_epoch = facts.terms[-1].controller_epoch if facts.terms else -1
-        for group in (one for groups in self.groups.values() for one in groups):
-            if group.state not in NON_EXISTENT:
-                if facts.is_end_told and facts.are_moves_told(group.epoch, last_epoch):
-                    group.known_ms += facts.last_ms - group.last_ms
-                self._end_stay(group, facts.last_ms).lasting += group.bits.bit_count()
-                self.book.lived(group, self.topic, self.base, None)
-            self.book.been_in(group)
-
-    def _begun(self, move: Move, bits: int) -> _Group:
-        """The first line about these: since when they had stood where it begins, nobody knows."""
-        at_ms, source = move.at_ms, move.source
-        is_unbegun, is_born = source == move.target, source in NON_EXISTENT
-        group = _Group(bits, move.target, at_ms, 0, at_ms, move.controller_epoch, move, is_unbegun, is_born)
-        self.book.moved(source, move, bits.bit_count())
-        if source is not None and source not in NON_EXISTENT and not is_unbegun:
-            group.remember(source, at_ms)
-            self.book.stayed(source, bits.bit_count(), 0, 0).unbegun += bits.bit_count()
-        if move.target not in NON_EXISTENT:
-            group.remember(move.target, at_ms)
-        return group
-
-    def _step(self, group: _Group, move: Move) -> None:
-        before, at_ms, count = group.state, move.at_ms, group.bits.bit_count()
-        is_told = self.book.facts.are_moves_told(group.epoch, move.controller_epoch)
-        is_misprint = move.source is None or before in MISPRINTED.get((move.source, move.target), ())
-        source = before if is_misprint or move.source is None else move.source
-        self.book.moved(source, move, count)
-        if source == before:
-            group.known_ms += at_ms - group.last_ms if is_told else 0
-        else:
-            if is_told and group.epoch == move.controller_epoch:
-                self.book.jumped(before, move, self.topic, self.base + next(numbers_in(group.bits)), count)
-            seen = self.book.seen_between(group, move)
-            group.known_ms += seen.until_ms - group.last_ms
-            self._stand(group, source, seen.left_ms, move)
-            group.since_ms, group.known_ms = seen.since_ms, at_ms - seen.found_ms
-        if group.state != move.target:
-            self._stand(group, move.target, at_ms, move)
-        group.last_ms, group.epoch = at_ms, move.controller_epoch
-
-    def _stand(self, group: _Group, state: str, left_ms: int, move: Move) -> None:
-        """In another state from now on. `left_ms`: they had left the one before by then."""
-        at_ms = move.at_ms
-        if group.state not in NON_EXISTENT:
-            self._end_stay(group, left_ms)
-        if state in NON_EXISTENT:
-            self.book.lived(group, self.topic, self.base, at_ms)
-            group.states, group.moments = (), ()
-        else:
-            if group.state in NON_EXISTENT:
-                group.first, group.is_born = move, move.source in NON_EXISTENT
-            group.remember(state, at_ms)
-        group.state, group.since_ms, group.known_ms, group.is_unbegun = state, at_ms, 0, False
-
-    def _end_stay(self, group: _Group, at_ms: int) -> _Stays:
-        stays = self.book.stayed(group.state, group.bits.bit_count(), group.known_ms, at_ms - group.since_ms)
-        stays.unbegun += group.bits.bit_count() if group.is_unbegun else 0
-        return stays
+                break
+        if rest:
+            its.append(_Group(rest, [move]))
+    for its in groups.values():
+        yield from its
 
 
 def _move_of_many(event: SilverEvent) -> Move | None:

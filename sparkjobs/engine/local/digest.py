@@ -38,6 +38,7 @@ from sparkjobs.parse.moments import HOUR_MS
 from sparkjobs.parse.templates import Template
 from sparkjobs.rules import illegal, rules
 from sparkjobs.rules.facts import CLUSTER_EVENTS, tally_key
+from sparkjobs.rules.state_machines import MACHINE_OF
 from sparkjobs.tables.silver import LINE_KEPT, BronzeFile, SilverEvent
 
 #: what rules walk through; requests that are answered are few, their receipts are not
@@ -146,7 +147,7 @@ class _Gatherer:
         self._count(alike)
         same = alike.template.same
         if is_counted(alike.template):
-            if same["event"] == "replica_changed" and same["role"] == "controller":
+            if same["event"] == "replica_changed":
                 self._move(alike)
             elif same["event"] in CALLS and same.get("api") in APIS and "correlation_id" in alike.template.numbers:
                 self._call(alike)
@@ -243,6 +244,8 @@ class _Gatherer:
     def _move(self, alike: Alike) -> None:
         """Of replicas: most lines of a controller at TRACE, of which no rule walks through anything else."""
         same, (names, which) = alike.template.same, alike.words("topic")
+        if same["role"] != "controller" or same.get("to_state") not in MACHINE_OF:
+            return
         columns = [alike.number(name) for name in ("partition", "controller_epoch", "broker", "peer_broker")]
         columns = [one.tolist() if isinstance(one, np.ndarray) else repeat(one) for one in columns]
         partition, epoch, broker, replica = columns
