@@ -50,7 +50,7 @@ def _data(answers: Answers) -> Iterator[Finding]:
         words += _PROOFS[one.proof]
         yield Finding(one.at_ms, 0, "data may be lost", words, one.file_id, one.line_no)
     for one in _rows(answers, "illegal_transitions"):
-        others = f" and of {counted(one.partitions - 1, 'partition')} more of it" if one.partitions > 1 else ""
+        others = f" and {counted(one.partitions - 1, 'more partition')} of it" if one.partitions > 1 else ""
         words = f"{one.topic}-{one.partition}{others}: {one.from_state} to {one.to_state} was {one.how}"
         yield Finding(one.at_ms, 1, "illegal move", words, one.file_id, one.line_no)
     for one in _rows(answers, "moves_out_of_turn"):
@@ -222,7 +222,8 @@ def _done_words(kind: str, topic: str, ones: Sequence[Any]) -> str:
         return f"Topic {topic} was deleted{f' after it had waited: {waited[:200]}' if waited else ''}."
     if kind == "creation":
         numbers = sorted({one.partition for one in ones})
-        return f"{topic}: {partitions} came into being, {numbers[0]} to {numbers[-1]}."
+        span = f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else str(numbers[0])
+        return f"{topic}: {partitions} came into being, {span}."
     if kind == PREFERRED:
         asked = [one for one in ones if one.topic is None]
         by = ", ".join(sorted({_ASKED_BY.get(one.why, one.why) for one in asked}))

@@ -56,10 +56,17 @@ _CHOICES: Final[dict[str, tuple[Any, ...]]] = {
     "unclean": (True, None, None),
     "zxid": (5, 6, 7, None, None, None),
     "topic_id": ("x", "y", None, None, None),
+    "machine": ("partition", "replica", None),
+    "partitions": (("a 0-1", "b 0"), ("b 1,3",), None),
+    "part": (1, 2, None),
     "trace": ("java.lang.IllegalStateException: no", None),
 }
 #: partition events are what most rules are about
-_NAMES: Final = (*EVENTS, *("partition_changed", "isr_changed", "partition_change_failed", "leader_started") * 10)
+_NAMES: Final = (
+    *EVENTS,
+    *("partition_changed", "isr_changed", "partition_change_failed", "leader_started") * 10,
+    *("replica_changed", "states_moved") * 6,
+)
 _CAUSES: Final = ("1-1", "1-2", None)
 _EPOCHS: Final = (None, 7, 8, 9)
 #: what would have to be drawn many times over in the right order

@@ -167,7 +167,7 @@ def test_a_move_that_no_table_has_is_a_finding_and_older_kafkas_moves_are_listed
     rows = shown(answers["illegal_transitions"], "topic", "partition", "partitions", "replica", "how", "line_no")
     assert rows == [("orders", 0, 6, 3, "done", 1), ("payments", 2, 1, 3, "done", 1)]
     words = [one.words for one in findings_for(answers) if one.kind == "illegal move"]
-    assert words[0].startswith("orders-0 and of 5 partitions more of it: NewReplica to ReplicaDeletionStarted")
+    assert words[0].startswith("orders-0 and 5 more partitions of it: NewReplica to ReplicaDeletionStarted")
     assert shown(answers["state_transitions"], "source", "target", "times", "known_as") == [
         ("NewReplica", "ReplicaDeletionStarted", 7, "unknown"),
         ("OfflineReplica", "NonExistentReplica", 1, "older"),

@@ -114,7 +114,7 @@ def test_the_order_of_events_changes_nothing(seed: int, count: int) -> None:
 @pytest.mark.parametrize(
     ("clusters", "empty"),
     [
-        (12, {"cluster_silences", "zookeeper_outages"}),
+        (12, {"cluster_silences"}),
         pytest.param(200, set(), marks=[pytest.mark.long, pytest.mark.timeout(600)]),
     ],
 )
