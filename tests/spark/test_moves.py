@@ -324,3 +324,19 @@ def test_the_same_moment_is_the_same_for_all() -> None:
     log = Log()
     many(log, 1_000, "OnlineReplica", "OfflineReplica", ("orders 0-2",), peer_broker=2)
     assert {row.since_ms for row in log.answers()["replica_lives"]} == {(T0 + 1_000, T0 + 1_000)}  # type: ignore[attr-defined]
+
+
+def test_what_cannot_be_known_of_moves_is_said() -> None:
+    def said(log: Log) -> tuple[Any, ...]:
+        rows = shown(log.answers()["coverage"], "question", "grade", "why")
+        return next(row[1:] for row in rows if row[0] == "moves of both machines")
+
+    log = Log()
+    log.say(0, "server_starting", role="server")
+    assert said(log)[0] == "none"
+    log.partition(1_000, "NonExistent", "New")
+    assert said(log) == ("partial", "INFO: moves to offline, and those of replicas, have no line; TRACE has")
+    replica(log, 1_100, "NonExistent", "New")
+    assert said(log) == ("exact", "each move of a partition or a replica has a line")
+    log.partition(2_000, "New", "Online", controller_epoch=2)
+    assert said(log) == ("partial", "only at TRACE each move has a line: not those of controller epoch 2")

@@ -224,7 +224,7 @@ class _Conclusion:
         others = corrected(self.others, skew)
         facts = facts_for(self.cluster, tallies, list(filter(is_of_cluster, others)))
         facts = replace(facts, voices=dict(self._voices(facts.moments, skew)))
-        question = Question(facts, skew, _needed(only, facts))
+        question = Question(replace(facts, moved=()), skew, _needed(only, facts))
         told = self._told(facts.by_number) if {*question.only} & {"leader_changes", "rpc_latency"} else None
         shares = self.workers.each(rows_of_share, self._questions(question, told))
         tables: dict[str, list[Row]] = defaultdict(list)
