@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+from typing import Final
+
 import msgspec
 import pytest
 
@@ -9,8 +13,11 @@ from controller.core.causes import Cause
 from controller.core.project.lines import Line
 from sparkjobs.parse.lines import LineReader
 from sparkjobs.parse.ours import CAUSES, CAUSES_WITHIN, OurLine
+from sparkjobs.parse.shapes import SHAPES
 from sparkjobs.tables.silver import SilverEvent
 from tests.spark.lines import TS_MS, a_file
+
+SOURCES: Final = Path(__file__).parents[2] / "sparkjobs"
 
 
 def read(line: Line) -> SilverEvent:
@@ -125,3 +132,34 @@ def test_words_of_lines_without_a_cause_stand_for_one(reason: str, cause: str | 
 def test_causes_of_old_words_are_causes_that_the_controller_knows() -> None:
     known = {one.value for one in Cause}
     assert {*dict(CAUSES).values(), *CAUSES_WITHIN.values()} <= known
+
+
+def test_no_rule_and_no_page_looks_into_the_words_of_a_reason() -> None:
+    """It is handed on, or compared as a whole with what a shape of the catalogue puts there itself."""
+    constants = {shape.constants["reason"] for shape in SHAPES if "reason" in shape.constants}
+    read, compared = 0, 0
+    for path in sorted(path for room in ("rules", "report") for path in (SOURCES / room).glob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        parents = {child: node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+        named = {
+            target.id: node.value.value
+            for node in tree.body
+            if isinstance(node, ast.AnnAssign) and isinstance(node.value, ast.Constant)
+            for target in [node.target]
+            if isinstance(target, ast.Name)
+        }
+        for node in ast.walk(tree):
+            if not (isinstance(node, ast.Attribute) and node.attr == "reason"):
+                continue
+            read += 1
+            parent = parents[node]
+            if isinstance(parent, ast.BoolOp):
+                parent = parents[parent]
+            assert not isinstance(parent, ast.Attribute | ast.Subscript), (path.name, node.lineno)
+            if isinstance(parent, ast.Compare):
+                compared += 1
+                [operator], [other] = parent.ops, parent.comparators
+                assert isinstance(operator, ast.Eq | ast.NotEq), (path.name, node.lineno)
+                assert isinstance(other, ast.Name), (path.name, node.lineno)
+                assert named[other.id] in constants, (path.name, node.lineno)
+    assert (read > 4, compared) == (True, 2)
