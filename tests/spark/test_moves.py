@@ -143,6 +143,16 @@ def test_at_kafkas_default_level_a_move_that_has_no_line_is_no_finding() -> None
     ]
 
 
+def test_at_kafkas_default_level_nobody_knows_what_was_between_two_lines_that_agree() -> None:
+    log = Log()
+    log.partition(1_000, "NonExistent", "New")
+    log.partition(1_100, "New", "Online", leader=2, leader_epoch=0, version=0, isr=(2,))
+    log.partition(9_000, "Online", "Online", leader=1, leader_epoch=1, version=5, isr=(1,))
+    log.say(9_500, "other", broker=2, role="server")
+    [_, online] = shown(log.answers()["time_in_state"], "state", "stays", "known_ms", "at_most_ms", "lasting")
+    assert online == ("OnlinePartition", 1, 0, 8_400, 1)
+
+
 def test_a_line_that_begins_where_nothing_stood_is_a_finding_with_its_line() -> None:
     log = a_life()
     replica(log, 8_000, "Online", "Offline")
@@ -211,6 +221,7 @@ def test_where_our_log_tells_moves_the_lines_of_states_are_not_counted_again() -
     many(log, 1_000, "OnlinePartition", "OfflinePartition", ("orders 0",), part=1)
     many(log, 1_000, "OfflinePartition", "OnlinePartition", ("orders 0",), part=2)
     log.partition(2_000, "Online", "Online", cause="found", **{**states, "version": 2})
+    log.partition(3_000, "Offline", "Online", cause="found", controller_epoch=2, **{**states, "version": 3})
     pairs = Counter((row.source, row.target) for row in log.answers()["state_transitions"])  # type: ignore[attr-defined]
     assert pairs == {("OnlinePartition", "OfflinePartition"): 1, ("OfflinePartition", "OnlinePartition"): 1}
 
