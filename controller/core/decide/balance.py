@@ -131,7 +131,7 @@ def _elected(
             return Code.ELECTION_NOT_NEEDED, "it has a leader"
         change = repair_partition(context, topic, number, known, Presence(cluster.live_ids), why, allow_unclean=True)
         if change is None or change.state.leader < 0:
-            return Code.ELIGIBLE_LEADERS_NOT_AVAILABLE, "none of its replicas is online"
+            return Code.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica that could lead it is online"
         return change
     if known.state.leader == known.replicas[0]:
         return Code.ELECTION_NOT_NEEDED, "its first replica leads it"

@@ -196,6 +196,7 @@ def _plan_on_the_way(
         online,
         context.epoch,
         draining=cluster.avoided_ids,
+        adding=assignment.adding,
         allow_unclean=before.leader not in online and cluster.is_unclean_allowed(topic),
     ) or Leadership(before.leader, before.leader_epoch + 1, before.isr, context.epoch, before.recovery)
     if not set(after.isr) <= set(assignment.replicas):

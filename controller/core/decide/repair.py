@@ -90,6 +90,7 @@ def repair_partition(
             cluster.controller_epoch,
             returning=returning,
             draining=avoided,
+            adding=partition.adding,
             allow_unclean=cluster.is_unclean_allowed(topic) if allow_unclean is None else allow_unclean,
         )
     if state is None:
