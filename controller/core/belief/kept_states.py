@@ -249,6 +249,10 @@ class Mover:
         self.states = states
         self._moves = moves
 
+    @property
+    def is_trial(self) -> bool:
+        return self._moves is None
+
     def partitions(self, topic: str, bits: int, *way: PartitionStatus, cause: Cause) -> None:
         """Of partitions that exist, those that are not there yet."""
         for target in way:

@@ -95,6 +95,13 @@ class DroppedMoved(OfTopic, frozen=True):
     retry_at_ms: int = 0
 
 
+class ReplicasStopped(OfTopic, frozen=True):
+    """Replicas on a live broker that shuts down go offline and are stopped; they were in no ISR."""
+
+    broker_id: int
+    partitions: tuple[int, ...]
+
+
 class PartitionErased(OfTopic, frozen=True):
     """Remove one partition's znodes."""
 
@@ -337,6 +344,7 @@ DutyChange = (
     | DeletionWaits
     | ReplicasMoved
     | DroppedMoved
+    | ReplicasStopped
     | PartitionErased
     | TopicErased
     | MarkerDropped

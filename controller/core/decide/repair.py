@@ -13,7 +13,7 @@ from controller.core.causes import Why
 from controller.core.changes.cluster import StateDecided
 from controller.core.decide.work import Context, Decided
 from controller.core.elections import first_leadership, is_unclean, is_undisturbed, repaired, status_of
-from controller.core.model import Leadership, Partition
+from controller.core.model import Leadership, Partition, Replicas
 
 
 class Presence(msgspec.Struct, frozen=True):
@@ -107,11 +107,24 @@ def state_decided(
     why: Why,
     *,
     live_ids: frozenset[int] | None = None,
+    stopped: Replicas = (),
 ) -> StateDecided:
-    """The change that writes a leadership."""
+    """The change that writes a leadership, and stops the replicas of brokers that shut down."""
     believed_ids = context.cluster.live_ids
     live_ids = believed_ids if live_ids is None else live_ids
     source, target = status_of(before, believed_ids or live_ids), status_of(after, live_ids)
     unclean = is_unclean(before, after)
     reason = f"{why.words}; unclean election" if unclean else why.words
-    return StateDecided(topic, number, after, source, target, reason, why.cause, is_unclean=unclean)
+    deposed_id = before.leader if before is not None and before.leader in stopped else None
+    return StateDecided(
+        topic,
+        number,
+        after,
+        source,
+        target,
+        reason,
+        why.cause,
+        is_unclean=unclean,
+        stopped=stopped,
+        deposed_id=deposed_id,
+    )
