@@ -42,7 +42,7 @@ from controller.core.changes.duties import (
     TopicIdDropped,
     TopicIdGiven,
 )
-from controller.core.model import FIRST_LEADER_EPOCH, Broker, Partition, Replicas
+from controller.core.model import FIRST_LEADER_EPOCH, Broker, Partition, Replicas, Topic
 from controller.core.states import PartitionStatus, ReplicaStatus
 
 #: topic name and topic id: a topic deleted and made anew is another topic
@@ -231,10 +231,7 @@ def _draft_topic(cluster: Cluster, change: Change, draft: _Draft) -> bool:
             if leaving is not None and leaving.topic_id is not None:
                 draft.removed[name, leaving.topic_id] = tuple(leaving.partitions)
                 if not cluster.duties.deletions[name].replicas:  # it begins
-                    for number, one in leaving.partitions.items():
-                        for broker_id in one.replicas:
-                            key = name, leaving.topic_id
-                            draft.stop(broker_id, key, number, EPOCH_DURING_DELETE, delete=False)
+                    _stop_all(cluster, name, leaving, draft)
         case ReplicasStopped(topic=name, broker_id=broker_id, partitions=numbers) if broker_id in cluster.leaving_ids:
             topic_id = cluster.topics[name].topic_id
             for number in numbers if topic_id is not None else ():
@@ -255,6 +252,16 @@ def _draft_topic(cluster: Cluster, change: Change, draft: _Draft) -> bool:
         case _:
             return False
     return True
+
+
+def _stop_all(cluster: Cluster, name: str, topic: Topic, draft: _Draft) -> None:
+    """Who shuts down has stopped already, and a replica on a failed directory is served by nobody."""
+    key = name, topic.topic_id or ""
+    leaving_ids, failed_dirs = cluster.leaving_ids, cluster.duties.failed_dirs
+    for number, one in topic.partitions.items():
+        for broker_id in one.replicas:
+            if broker_id not in leaving_ids and (name, number) not in failed_dirs.get(broker_id, ()):
+                draft.stop(broker_id, key, number, EPOCH_DURING_DELETE, delete=False)
 
 
 def _draft_broker(change: Change, draft: _Draft) -> None:
