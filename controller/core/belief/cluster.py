@@ -33,7 +33,14 @@ from controller.core.changes.cluster import (
     Unreadable,
     WriteRefused,
 )
-from controller.core.changes.duties import BrokerForgotten, ConfigFound, DroppedMoved, ReplicasStopped, TopicErased
+from controller.core.changes.duties import (
+    BrokerForgotten,
+    ConfigFound,
+    DroppedMoved,
+    ElectionsFailed,
+    ReplicasStopped,
+    TopicErased,
+)
 from controller.core.events import StateFact, TopicFact
 from controller.core.formats import known_broker_for, known_broker_in
 from controller.core.model import NO_VERSION, Assignment, Broker, Leadership, Partition, Replicas, Topic, TopicPartition
@@ -288,7 +295,7 @@ class Cluster:
                 self.duties.apply(change)
             case DroppedMoved() as change:
                 self._note_told(change)
-            case Refused() | NotificationRead():
+            case Refused() | NotificationRead() | ElectionsFailed():
                 return  # nothing to believe
             case change if not isinstance(change, BrokerMissing | ReplicasStopped):  # these only move replicas
                 self.duties.apply(change)

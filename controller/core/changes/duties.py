@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 import msgspec
 
+from controller.core.causes import Cause, Failure
 from controller.core.formats import TermZnode
 from controller.core.model import Broker, BrokerRefusal, Replicas
 from controller.core.states import ReplicaStatus
@@ -100,6 +101,14 @@ class ReplicasStopped(OfTopic, frozen=True):
 
     broker_id: int
     partitions: tuple[int, ...]
+
+
+class ElectionsFailed(OfTopic, frozen=True):
+    """Say that elections of these partitions (bits) chose nobody. Nothing changes by it."""
+
+    failure: Failure
+    bits: int
+    cause: Cause
 
 
 class PartitionErased(OfTopic, frozen=True):
@@ -345,6 +354,7 @@ DutyChange = (
     | ReplicasMoved
     | DroppedMoved
     | ReplicasStopped
+    | ElectionsFailed
     | PartitionErased
     | TopicErased
     | MarkerDropped

@@ -15,7 +15,7 @@ import msgspec
 from controller.core.belief.cluster import Cluster
 from controller.core.belief.id_searches import claims_said
 from controller.core.belief.kept_states import Move
-from controller.core.causes import Cause
+from controller.core.causes import Cause, Failure
 from controller.core.changes.cluster import (
     BrokerChanged,
     BrokerGone,
@@ -42,6 +42,7 @@ from controller.core.changes.duties import (
     DirsFound,
     DrainEnded,
     DrainGranted,
+    ElectionsFailed,
     RefusalsFound,
     ReplicasMoved,
     Reported,
@@ -63,7 +64,7 @@ class Line(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=Tr
     cluster_id: str
     controller_id: int
     controller_epoch: int
-    kind: str  # partition, replica, move, broker, controller, topic, reassignment, rpc, truncation
+    kind: str  # partition, replica, move, election, broker, controller, topic, reassignment, rpc, truncation
     event_id: str | None = None  # links all lines of one cause
     topic: str | None = None
     partition: int | None = None
@@ -87,7 +88,7 @@ class Line(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=Tr
     records_lost: int | None = None
     machine: str | None = None  # partition, replica: whose move it is
     partitions: dict[str, str] | None = None  # topic -> its partitions that moved, as "0-4,7"
-    part: int | None = None  # of the lines about moves of one event; with `event_id` it names the line
+    part: int | None = None  # of the lines about moves and elections of one event; with `event_id` it names the line
 
 
 class Stamp(msgspec.Struct, frozen=True):
@@ -106,6 +107,12 @@ _AROUND_A_TOPIC: Final = 6
 #: looked up, which costs less than `value`: there may be a line for each partition
 _WORDS: Final[Mapping[PartitionStatus | Cause, str]] = {one: one.value for one in (*PartitionStatus, *Cause)}
 _DELETED: Final = Cause.TOPIC_DELETED.value
+_FAILURES: Final[Mapping[Failure, str]] = {
+    Failure.NO_REPLICA_ALIVE: "no assigned replica is alive",
+    Failure.NOBODY_CAN_LEAD: "no live replica was in sync, or may lead without having been",
+    Failure.PREFERRED_CANNOT_LEAD: "the first replica is not online and in sync, or drains",
+    Failure.NOT_NEEDED: "the election found no change needed",
+}
 
 #: makes a line that carries its event's stamp
 Stamped = Callable[..., Line]
@@ -166,6 +173,22 @@ def move_lines(moves: Iterable[Move], stamp: Stamp, first_part: int = 1) -> Iter
             yield stamped(
                 kind="move", machine=machine, broker_id=move.broker_id, partitions=partitions, part=part, **said
             )
+            part += 1
+
+
+def election_lines(committed: Iterable[Committed], stamp: Stamp, first_part: int = 1) -> Iterator[Line]:
+    """One line for all elections that failed for the same cause in the same way, as of moves."""
+    failed: dict[tuple[Failure, Cause], dict[str, int]] = {}
+    for one in committed:
+        if type(one.change) is ElectionsFailed:
+            topics = failed.setdefault((one.change.failure, one.change.cause), {})
+            topics[one.change.topic] = topics.get(one.change.topic, 0) | one.change.bits
+    stamped: Stamped = partial(Line, **msgspec.structs.asdict(stamp))
+    part = first_part
+    for (failure, cause), topics in failed.items():
+        said = {"target": failure.value, "cause": cause.value, "reason": _FAILURES[failure]}
+        for partitions in pieces_of(topics):
+            yield stamped(kind="election", partitions=partitions, part=part, **said)
             part += 1
 
 
