@@ -45,6 +45,7 @@ class OurLine(msgspec.Struct, frozen=True, gc=False):
     records_lost: _Long | None = None
     machine: str | None = None
     partitions: dict[str, str] | None = None
+    count: _Int | None = None
     part: _Int | None = None
 
 

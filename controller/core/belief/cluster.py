@@ -39,6 +39,7 @@ from controller.core.changes.duties import (
     DroppedMoved,
     ElectionsFailed,
     ReplicasStopped,
+    TermFound,
     TopicErased,
 )
 from controller.core.events import StateFact, TopicFact
@@ -295,7 +296,7 @@ class Cluster:
                 self.duties.apply(change)
             case DroppedMoved() as change:
                 self._note_told(change)
-            case Refused() | NotificationRead() | ElectionsFailed():
+            case Refused() | NotificationRead() | ElectionsFailed() | TermFound():
                 return  # nothing to believe
             case change if not isinstance(change, BrokerMissing | ReplicasStopped):  # these only move replicas
                 self.duties.apply(change)

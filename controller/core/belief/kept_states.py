@@ -7,7 +7,7 @@ that a reassignment dropped is assigned to nobody any more and has a state still
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, TypeVar
 
 import msgspec
@@ -131,6 +131,14 @@ class KeptStates:
         """The keys of replicas that a reassignment dropped and that are not deleted yet."""
         kept = self.replicas.get(broker_id, {})
         return sorted({key for topics in kept.values() for key in topics if ":" in key})
+
+    def held(self) -> Iterator[tuple[Status, int | None, dict[str, int]]]:
+        """All that is not online: state, broker id if these are replicas, and topic -> bits; as it is now."""
+        for status, topics in self.partitions.items():
+            yield status, None, dict(topics)
+        for broker_id, kept in sorted(self.replicas.items()):
+            for replica_status, topics in kept.items():
+                yield replica_status, broker_id, dict(topics)
 
     def begin_partitions(self, topic: str, bits: int, status: PartitionStatus) -> None:
         """As a term finds them."""

@@ -13,7 +13,7 @@ import msgspec
 from controller.core.causes import Cause, Failure
 from controller.core.formats import TermZnode
 from controller.core.model import Broker, BrokerRefusal, Replicas
-from controller.core.states import ReplicaStatus
+from controller.core.states import ReplicaStatus, Status
 
 
 def topic_subject(name: str) -> str:
@@ -101,6 +101,26 @@ class ReplicasStopped(OfTopic, frozen=True):
 
     broker_id: int
     partitions: tuple[int, ...]
+
+
+class Held(msgspec.Struct, frozen=True):
+    """Which partitions, or replicas on one broker, are in a state: topic -> bits."""
+
+    status: Status
+    broker_id: int | None
+    topics: Mapping[str, int]
+
+
+class TermFound(msgspec.Struct, frozen=True):
+    """Say in which state a term finds partitions and replicas: how many there are, and which are not online."""
+
+    partitions: int
+    replicas: int
+    held: tuple[Held, ...]
+
+    @property
+    def subject(self) -> str:
+        return node_subject("/controller")
 
 
 class ElectionsFailed(OfTopic, frozen=True):
@@ -355,6 +375,7 @@ DutyChange = (
     | DroppedMoved
     | ReplicasStopped
     | ElectionsFailed
+    | TermFound
     | PartitionErased
     | TopicErased
     | MarkerDropped

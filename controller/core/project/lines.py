@@ -46,6 +46,7 @@ from controller.core.changes.duties import (
     RefusalsFound,
     ReplicasMoved,
     Reported,
+    TermFound,
     TopicErased,
     TopicIdDisputed,
     TopicIdGiven,
@@ -54,7 +55,7 @@ from controller.core.codes import name_of
 from controller.core.elections import status_of
 from controller.core.model import Replicas
 from controller.core.project.refusals import trouble_of
-from controller.core.states import PartitionStatus
+from controller.core.states import PartitionStatus, ReplicaStatus
 
 
 class Line(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
@@ -64,7 +65,7 @@ class Line(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=Tr
     cluster_id: str
     controller_id: int
     controller_epoch: int
-    kind: str  # partition, replica, move, election, broker, controller, topic, reassignment, rpc, truncation
+    kind: str  # partition, replica, move, found, election, broker, controller, topic, reassignment, rpc, truncation
     event_id: str | None = None  # links all lines of one cause
     topic: str | None = None
     partition: int | None = None
@@ -88,7 +89,8 @@ class Line(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=Tr
     records_lost: int | None = None
     machine: str | None = None  # partition, replica: whose move it is
     partitions: dict[str, str] | None = None  # topic -> its partitions that moved, as "0-4,7"
-    part: int | None = None  # of the lines about moves and elections of one event; with `event_id` it names the line
+    count: int | None = None  # of all that a term finds in a state, however many lines list them
+    part: int | None = None  # of the lines about many partitions of one event; with `event_id` it names the line
 
 
 class Stamp(msgspec.Struct, frozen=True):
@@ -135,7 +137,9 @@ def lines_for(cluster: Cluster, committed: Iterable[Committed], stamp: Stamp) ->
                 yield _found_line(cluster, change, stamped)
             case BrokerLive(broker=broker, reason=reason, cause=cause):
                 ids = {"broker_id": broker.broker_id, "broker_epoch": broker.epoch}
-                yield stamped(kind="broker", source="gone", target="live", reason=reason, cause=cause.value, **ids)
+                # who is there as a term begins did not come just now
+                source = None if cause is Cause.TERM_STARTED else "gone"
+                yield stamped(kind="broker", source=source, target="live", reason=reason, cause=cause.value, **ids)
             case BrokerChanged(broker=broker):
                 ids = {"broker_id": broker.broker_id, "broker_epoch": broker.epoch}
                 said = {"reason": "registration changed", "cause": Cause.BROKER_CHANGED.value}
@@ -176,20 +180,45 @@ def move_lines(moves: Iterable[Move], stamp: Stamp, first_part: int = 1) -> Iter
             part += 1
 
 
-def election_lines(committed: Iterable[Committed], stamp: Stamp, first_part: int = 1) -> Iterator[Line]:
-    """One line for all elections that failed for the same cause in the same way, as of moves."""
+def grouped_lines(committed: Iterable[Committed], stamp: Stamp, first_part: int = 1) -> Iterator[Line]:
+    """What is said of many partitions at once, as moves are: in which state a term finds them; elections that failed,
+    one line for each cause and way."""
     failed: dict[tuple[Failure, Cause], dict[str, int]] = {}
+    part = first_part
     for one in committed:
-        if type(one.change) is ElectionsFailed:
+        if type(one.change) is TermFound:
+            for line in _found_states(one.change, stamp, part):
+                yield line
+                part += 1
+        elif type(one.change) is ElectionsFailed:
             topics = failed.setdefault((one.change.failure, one.change.cause), {})
             topics[one.change.topic] = topics.get(one.change.topic, 0) | one.change.bits
     stamped: Stamped = partial(Line, **msgspec.structs.asdict(stamp))
-    part = first_part
     for (failure, cause), topics in failed.items():
         said = {"target": failure.value, "cause": cause.value, "reason": _FAILURES[failure]}
         for partitions in pieces_of(topics):
             yield stamped(kind="election", partitions=partitions, part=part, **said)
             part += 1
+
+
+def _found_states(found: TermFound, stamp: Stamp, first_part: int) -> Iterator[Line]:
+    """The number of those that are online, then all others by state, by broker if they are replicas."""
+    stamped: Stamped = partial(Line, **msgspec.structs.asdict(stamp), kind="found", cause=Cause.TERM_STARTED.value)
+    counts = [(one, sum(bits.bit_count() for bits in one.topics.values())) for one in found.held]
+    part = first_part
+    for machine, total, online in (
+        ("partition", found.partitions, PartitionStatus.ONLINE),
+        ("replica", found.replicas, ReplicaStatus.ONLINE),
+    ):
+        mine = [(one, count) for one, count in counts if type(one.status) is type(online)]
+        count = total - sum(count for _, count in mine)
+        yield stamped(machine=machine, target=online.value, count=count, part=part)
+        part += 1
+        for one, count in mine:
+            for partitions in pieces_of(one.topics):
+                said = {"broker_id": one.broker_id, "partitions": partitions, "count": count}
+                yield stamped(machine=machine, target=one.status.value, part=part, **said)
+                part += 1
 
 
 def pieces_of(topics: Mapping[str, int]) -> Iterator[dict[str, str]]:
