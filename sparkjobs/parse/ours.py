@@ -7,6 +7,7 @@ there the words of the reason are looked up, here and nowhere else.
 from __future__ import annotations
 
 import re
+from math import inf
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -101,6 +102,9 @@ CAUSES_WITHIN: Final = {
     "asked": "isr_asked",
     "refused leader epoch": "epoch_refused",
 }
+#: partitions as a line about moves names them, and how many it can name
+_RANGE: Final = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
+PARTITIONS_IN_A_LINE: Final = 2_000_000
 _DECODER = msgspec.json.Decoder(OurLine)
 
 
@@ -117,6 +121,8 @@ def row_of_ours(text: str, file_broker: int | None) -> dict[str, Any] | None:
     try:
         line = _DECODER.decode(text)
     except (msgspec.MsgspecError, RecursionError):
+        return None
+    if line.partitions and not 0 < sum(map(_named_by, line.partitions.values())) <= PARTITIONS_IN_A_LINE:
         return None
     is_rpc, is_brokers = line.kind == "rpc", line.kind in BROKERS_KINDS
     event = EVENT_OF.get(line.kind, "other")
@@ -158,6 +164,17 @@ def row_of_ours(text: str, file_broker: int | None) -> dict[str, Any] | None:
         "partitions": tuple(f"{topic} {said}" for topic, said in (line.partitions or {}).items()) or None,
         "part": line.part,
     }
+
+
+def _named_by(ranges: str) -> float:
+    """How many partitions `0-4,7` names; more than there can be where it names none."""
+    count = 0
+    for part in ranges.split(","):
+        found = _RANGE.fullmatch(part)
+        if found is None or int(found[2] or found[1]) < int(found[1]):
+            return inf
+        count += int(found[2] or found[1]) - int(found[1]) + 1
+    return count
 
 
 def _first(one: int | None, other: int | None) -> int | None:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from sparkjobs.engine.local.answers import Answers
+from sparkjobs.engine.local.answers import Answers, answers_for
+from sparkjobs.engine.local.ingest import ingest
+from sparkjobs.input.files import Zones, find_logs, survey
 from sparkjobs.report.findings import findings_for
 from sparkjobs.rules.moves import bits_of, numbers_in
 from sparkjobs.rules.state_machines import LEGAL, MACHINE_OF, NON_EXISTENT
+from tests.spark.bundles import write
+from tests.spark.dialect_ours import OursWithMoves
+from tests.spark.dialects import Kafka39
+from tests.spark.simulate import Simulation
 from tests.spark.written import T0, Log, shown
 
 Subject = tuple[int, int | None]  # partition, and the broker of a replica
@@ -351,3 +358,15 @@ def test_what_cannot_be_known_of_moves_is_said() -> None:
     assert said(log) == ("exact", "each move of a partition or a replica has a line")
     log.partition(2_000, "New", "Online", controller_epoch=2)
     assert said(log) == ("partial", "only at TRACE each move has a line: not those of controller epoch 2")
+
+
+@pytest.mark.parametrize(("dialect", "moved"), [(OursWithMoves, True), (Kafka39, False)])
+def test_of_a_simulated_cluster_every_move_is_one_of_the_tables_and_in_turn(
+    dialect: type[Kafka39], moved: bool, tmp_path: Path
+) -> None:
+    write(Simulation(7, dialect=dialect()).run(faults=8), tmp_path, "TRACE")
+    answers = answers_for(ingest(survey(find_logs([str(tmp_path)]), "c", Zones())).events)
+    assert answers["moves_out_of_turn"] == answers["illegal_transitions"] == []
+    assert sum(row.times for row in answers["state_transitions"]) > 40  # type: ignore[attr-defined]
+    causes = {row.cause for row in answers["state_transitions"]}  # type: ignore[attr-defined]
+    assert ("broker_gone" in causes, None in causes) == (moved, not moved)

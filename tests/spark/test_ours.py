@@ -163,3 +163,12 @@ def test_no_rule_and_no_page_looks_into_the_words_of_a_reason() -> None:
                 assert isinstance(other, ast.Name), (path.name, node.lineno)
                 assert named[other.id] in constants, (path.name, node.lineno)
     assert (read > 4, compared) == (True, 2)
+
+
+@pytest.mark.parametrize(
+    "ranges", ["", "x", "4-2", "0-", "1,,2", "0-9999999", "-1", "0-1999999", "0-999999,0-999999,1"]
+)
+def test_a_line_that_names_partitions_as_none_can_be_named_is_no_line_of_ours(ranges: str) -> None:
+    """What reads them makes a bit of each, and a row."""
+    line = {"at_ms": TS_MS, "kind": "move", "partitions": {"orders": ranges}}
+    assert LineReader(a_file("klamm", kind="json")).read(msgspec.json.encode(line).decode(), 1) == "torn"
