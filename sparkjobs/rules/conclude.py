@@ -43,6 +43,7 @@ def facts_for(cluster: str, tallies: Sequence[Tally], events: Iterable[SilverEve
     terms = _terms(tallies, known)
     times = _times(known)
     losses = losses_in(tallies, terms, known)
+    moved_epochs = _moved_epochs(tallies)
     deletions: dict[str, list[int]] = {}
     deleted: dict[str, list[int]] = {}
     for event in known:
@@ -78,8 +79,8 @@ def facts_for(cluster: str, tallies: Sequence[Tally], events: Iterable[SilverEve
         tell_deletions=_tell_deletions(tallies),
         is_end_told=_is_end_told(tallies, terms),
         moved=[event for event in known if event.event == "states_moved"],
-        moved_epochs=_epochs(one for one in tallies if one.event == "states_moved"),
-        told_epochs=_epochs(one for one in tallies if _tells_moves(one)),
+        moved_epochs=moved_epochs,
+        told_epochs=moved_epochs | _epochs(one for one in tallies if _is_traced(one)),
     )
 
 
@@ -137,10 +138,22 @@ def _is_end_told(tallies: Iterable[Tally], terms: Sequence[Term]) -> bool:
     return max(told, default=last.last_ms) <= last.last_ms + UNHEARD_MS
 
 
-def _tells_moves(one: Tally) -> bool:
-    """Whether each move has a line where there are such lines: of Kafka at TRACE, of ours where it tells moves."""
-    is_traced = one.level == "TRACE" and one.event in ("partition_changed", "replica_changed", "request_sent")
-    return one.event == "states_moved" or (is_traced and one.role == "controller")
+def _is_traced(one: Tally) -> bool:
+    """Whether each move of Kafka's controller has a line where there are such lines."""
+    is_told = one.event in ("partition_changed", "replica_changed", "request_sent")
+    return is_told and one.level == "TRACE" and one.role == "controller"
+
+
+#: our controller has lines of these in every term
+_OURS: Final = frozenset({"controller_reported", "broker_changed"})
+
+
+def _moved_epochs(tallies: Iterable[Tally]) -> frozenset[int]:
+    """Terms of our controller since it tells moves; some have none to tell."""
+    tallies = list(tallies)
+    telling = _epochs(one for one in tallies if one.event == "states_moved")
+    ours = _epochs(one for one in tallies if one.event in _OURS)
+    return telling | {epoch for epoch in ours if telling and epoch > min(telling)}
 
 
 def _epochs(tallies: Iterable[Tally]) -> frozenset[int]:

@@ -210,7 +210,7 @@ class Facts:
     answered: Mapping[str, Mapping[int, int]] = field(default_factory=dict)  # cause: broker: when it had done all of it
     by_number: frozenset[int] = frozenset()  # brokers that name what they did by a request's number: before 2.6
     moved: Sequence[SilverEvent] = ()  # our lines about moves
-    moved_epochs: frozenset[int] = frozenset()  # controller epochs of which there are such lines
+    moved_epochs: frozenset[int] = frozenset()  # controller epochs of ours since there are such lines
     told_epochs: frozenset[int] = frozenset()  # controller epochs of which each move has a line: ours, or TRACE
     voices: Mapping[tuple[int, int], int] = field(default_factory=dict)  # (broker, moment): last heard before it
 

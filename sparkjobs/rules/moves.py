@@ -148,12 +148,22 @@ class _Seen(NamedTuple):
     found_ms: int  # and surely since then
 
 
+class _End(NamedTuple):
+    """Of the lines about somebody."""
+
+    epoch: int  # the last that could have had one
+    known_ms: int  # until then there would have been one
+    at_most_ms: int
+    is_of_logs: bool
+
+
 @dataclass(slots=True)
 class MoveBook:
     """Takes the moves of partition after partition and adds up what is asked of all of them."""
 
     facts: Facts
     _terms: Mapping[int, Term] = field(init=False)
+    _is_mixed: bool = field(init=False)
     _transitions: Counter[tuple[str | None, str, str | None, int]] = field(default_factory=Counter)
     _stays: defaultdict[str, _Stays] = field(default_factory=lambda: defaultdict(_Stays))
     _jumps: dict[tuple[int, str, str, str], tuple[int, _Jump]] = field(default_factory=dict)
@@ -227,6 +237,7 @@ class MoveBook:
 
     def __post_init__(self) -> None:
         self._terms = {term.controller_epoch: term for term in self.facts.terms}
+        self._is_mixed = bool(self.facts.moved_epochs) and not self._terms.keys() <= self.facts.moved_epochs
 
     def _follow(self, topic: str, base: int, bits: int, moves: Sequence[Move]) -> None:  # noqa: PLR0915 - one walk, in haste
         """The way of the partitions of these bits, or of their replicas on one broker; `base`: the partition of bit 0.
@@ -286,17 +297,32 @@ class MoveBook:
                 left_ms, next_ms, next_known_ms = at_ms, at_ms, 0
             epoch, last_ms = now, at_ms
         if state not in NON_EXISTENT:
-            last_epoch = facts.terms[-1].controller_epoch if facts.terms else -1
-            if facts.is_end_told and facts.are_moves_told(epoch, last_epoch):
-                known_ms += facts.last_ms - last_ms
+            end = self._end_after(epoch)
+            if facts.are_moves_told(epoch, end.epoch):
+                known_ms += max(end.known_ms - last_ms, 0)
             stays = all_stays[state]
-            stays.add(count, known_ms, facts.last_ms - since_ms)
+            stays.add(count, known_ms, end.at_most_ms - since_ms)
             stays.unbegun += count if is_unbegun else 0
-            stays.lasting += count
+            stays.lasting += count if end.is_of_logs else 0
             self._lived(topic, base, bits, replica, first, is_born, states, moments, None)
         been.update(states)
         for name in been:
             all_stays[name].subjects += count
+
+    def _end_after(self, epoch: int) -> _End:
+        """Where the way ends of which the last line is of this epoch: with the logs, or where a controller takes over
+        that tells moves in the other way. Its lines are another way, as a cluster goes from Kafka's controller to ours
+        or back."""
+        facts, is_ours = self.facts, epoch in self.facts.moved_epochs
+        if self._is_mixed:
+            after = [term for term in facts.terms if term.controller_epoch > epoch]
+            for before, term in zip((None, *after), after, strict=False):
+                if (term.controller_epoch in facts.moved_epochs) != is_ours:
+                    last = before or self._terms.get(epoch)
+                    known_ms = 0 if last is None else min(last.last_ms, term.from_ms)
+                    return _End(term.controller_epoch - 1, known_ms, term.from_ms, is_of_logs=False)
+        last_epoch = facts.terms[-1].controller_epoch if facts.terms else -1
+        return _End(last_epoch, facts.last_ms if facts.is_end_told else 0, facts.last_ms, is_of_logs=True)
 
     def _seen_between(self, last_ms: int, epoch: int, move: Move) -> _Seen:
         """A state is what a controller holds for true: it ends with its term, and the next one's begin as it loads."""

@@ -341,7 +341,7 @@ class ReplicaLife(Row, kw_only=True, frozen=True):
     partition: int
     broker: int
     from_ms: Long  # its first moment in these logs
-    to_ms: Long | None = None  # it was gone; none: it is there where the logs end
+    to_ms: Long | None = None  # it was gone; none: no line tells of that
     is_begun: bool  # it came into being in these logs
     states: Texts
     since_ms: tuple[Long, ...]  # when each state was entered, or first named

@@ -233,6 +233,31 @@ def test_where_our_log_tells_moves_the_lines_of_states_are_not_counted_again() -
     assert pairs == {("OnlinePartition", "OfflinePartition"): 1, ("OfflinePartition", "OnlinePartition"): 1}
 
 
+def test_a_term_of_ours_without_a_move_is_no_end_of_anything() -> None:
+    log = Log()
+    many(log, 1_000, "NonExistentReplica", "NewReplica", ("orders 0",), peer_broker=2)
+    log.say(5_000, "controller_reported", broker=3, controller_epoch=2, to_state="claimed", elapsed_ms=1.0)
+    log.say(9_000, "other", broker=2, role="server")
+    names = ("state", "known_ms", "at_most_ms", "lasting")
+    assert shown(log.answers()["time_in_state"], *names) == [("NewReplica", 8_000, 8_000, 1)]
+
+
+def test_where_our_controller_takes_over_from_kafkas_no_time_counts_twice() -> None:
+    log = Log()
+    log.say(0, "controller_elected", controller_epoch=1)
+    replica(log, 1_000, "NonExistent", "New")
+    replica(log, 1_000, "New", "Online")
+    log.partition(4_000, "New", "Online", level="TRACE", leader=1)  # the last word of Kafka's
+    log.say(5_000, "controller_reported", broker=3, controller_epoch=2, to_state="claimed", elapsed_ms=1.0)
+    many(log, 7_000, "OnlineReplica", "OfflineReplica", ("orders 0",), peer_broker=2, controller_epoch=2, broker=3)
+    log.say(9_000, "other", broker=2, role="server")
+    names = ("state", "stays", "known_ms", "at_most_ms", "lasting", "unbegun", "evidence")
+    stays = {row[0]: row[1:] for row in shown(log.answers()["time_in_state"], *names)}
+    assert stays["OnlineReplica"] == (2, 3_000, 4_000, 0, 1, "unknown")
+    assert stays["OfflineReplica"] == (1, 2_000, 2_000, 1, 0, "exact")
+    assert stays["OnlinePartition"][1:3] == (0, 1_000)
+
+
 @pytest.mark.parametrize("at", [0, 1])
 def test_a_log_that_was_rotated_within_a_millisecond_is_read_in_its_order(at: int) -> None:
     """Whichever name sorts first: files have their hashes for names."""
