@@ -91,7 +91,7 @@ def machines(answers: Answers) -> str:
     """Both drawings, and the numbers below them."""
     parts = [legend(_ARROWS)]
     for machine, drawing in _DRAWINGS.items():
-        stays = {one.state: one for one in _rows(answers, "time_in_state") if one.machine == machine}
+        stays = _standing(answers, machine)
         moves = _moves_of(answers, machine)
         parts.append(f"<h3>{_HEADINGS[machine]}</h3>")
         if not moves:
@@ -116,7 +116,26 @@ def _moves_of(answers: Answers, machine: str) -> dict[tuple[str | None, str], _M
     return found
 
 
-def _drawn(machine: str, drawing: _Drawing, moves: dict[tuple[str | None, str], _Moves], stays: dict[str, Any]) -> str:
+class _Standing(NamedTuple):
+    """How many were in a state at some time, and how many at the end."""
+
+    ever: int
+    at_end: int
+
+
+def _standing(answers: Answers, machine: str) -> dict[str, _Standing]:
+    """By state, over all clusters."""
+    found: dict[str, _Standing] = {}
+    for one in _rows(answers, "time_in_state"):
+        if one.machine == machine:
+            known = found.get(one.state, _Standing(0, 0))
+            found[one.state] = _Standing(known.ever + one.subjects, known.at_end + one.lasting)
+    return found
+
+
+def _drawn(
+    machine: str, drawing: _Drawing, moves: dict[tuple[str | None, str], _Moves], stays: dict[str, _Standing]
+) -> str:
     pairs = [pair for pair in sorted(LEGAL) if MACHINE_OF[pair[1]] == machine]
     others = [(source, target) for source, target in moves if source is not None and (source, target) not in LEGAL]
     marks, notes = list[str](), list[str]()
@@ -183,13 +202,13 @@ def _border(node: _Point, towards: _Point) -> _Point:
     return node[0] + dx * scale, node[1] + dy * scale
 
 
-def _node(state: str, place: _Point, stays: Any, machine: str) -> str:
+def _node(state: str, place: _Point, stays: _Standing | None, machine: str) -> str:
     x, y = place[0] - _NODE_WIDTH / 2, place[1] - _NODE_HEIGHT / 2
     box = f'x="{x}" y="{y}" width="{_NODE_WIDTH}" height="{_NODE_HEIGHT}" rx="7"'
     name = f'<text class="state-name" x="{place[0]}" y="{place[1] - (3 if stays else -4)}">{state}</text>'
     if stays is None:
         return f'<rect class="state" {box}>{title(state)}</rect>{name}'
-    words = f"{counted(stays.subjects, machine)}, {stays.lasting:,} at the end"
+    words = f"{counted(stays.ever, machine)}, {stays.at_end:,} at the end"
     below = f'<text class="state-note" x="{place[0]}" y="{place[1] + 13}">{words}</text>'
     return f'<rect class="state" {box}>{title(f"{state}: {words}")}</rect>{name}{below}'
 
