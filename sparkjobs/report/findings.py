@@ -222,8 +222,9 @@ def _done_words(kind: str, topic: str, ones: Sequence[Any]) -> str:
         return f"Topic {topic} was deleted{f' after it had waited: {waited[:200]}' if waited else ''}."
     if kind == "creation":
         numbers = sorted({one.partition for one in ones})
-        span = f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else str(numbers[0])
-        return f"{topic}: {partitions} came into being, {span}."
+        if len(numbers) == 1:
+            return f"{topic}: partition {numbers[0]} came into being."
+        return f"{topic}: {partitions} came into being, {numbers[0]} to {numbers[-1]}."
     if kind == PREFERRED:
         asked = [one for one in ones if one.topic is None]
         by = ", ".join(sorted({_ASKED_BY.get(one.why, one.why) for one in asked}))
