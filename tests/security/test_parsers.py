@@ -56,6 +56,7 @@ DECODED_IN: Final = {
     "controller.zookeeper.codec": "ZooKeeper's replies",
     "controller.zookeeper.connection": "a length and a head: contract/test_protocol.py",
     "controller.zookeeper.session": "ZooKeeper's replies",
+    "controller.zookeeper.transaction": "only a reply that the codec has read",
     "sparkjobs.records.jute": "ZooKeeper's files",
     "sparkjobs.records.kraft_log": "KRaft's files",
     "sparkjobs.records.kraft_messages": "KRaft's files",
