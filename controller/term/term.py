@@ -11,6 +11,7 @@ import asyncio
 import gc
 from collections.abc import Iterable, Mapping
 
+import msgspec
 import structlog
 
 from controller.core.belief.cluster import Cluster
@@ -24,6 +25,7 @@ from controller.core.events import (
     TermTold,
     TimePassed,
 )
+from controller.core.formats import TermZnode
 from controller.core.model import Broker
 from controller.core.project.lines import Stamp, phase_line
 from controller.core.project.znodes import CONTROLLER_EPOCH, TERMS
@@ -35,6 +37,7 @@ from controller.loop.watches import Watches
 from controller.seat.claim import WITNESSED_MAX, Claim, SeatTroubleError, read_seat
 from controller.seat.guard import TermGuard
 from controller.statelog.recent_lines import RecentLines
+from controller.tell.outbox import OutboxStatus
 from controller.term.parts import OnAnswer, Outboxes, TermParts
 from controller.zookeeper.layout import keep_paths
 from controller.zookeeper.port import (
@@ -48,7 +51,7 @@ from controller.zookeeper.port import (
     connected,
 )
 
-__all__ = ["OnAnswer", "Outboxes", "StrangersError", "Term", "TermParts", "first_cause"]
+__all__ = ["OnAnswer", "Outboxes", "StrangersError", "Term", "TermParts", "TermRecord", "first_cause"]
 
 log = structlog.get_logger()
 
@@ -56,6 +59,21 @@ TICK_S = 1.0
 RESIGN_POLL_S = 0.01
 #: Kafka's own: the first automatic preferred election after a start
 FIRST_BALANCE_S = 5.0
+
+
+class TermRecord(msgspec.Struct, frozen=True):
+    """A term as written down."""
+
+    controller_epoch: int
+    broker_id: int
+    from_ms: int
+    to_ms: int | None
+    why: str | None
+    phases: dict[str, float]
+
+    @classmethod
+    def of(cls, epoch: int, record: TermZnode) -> TermRecord:
+        return cls(epoch, record.broker_id, record.from_ms, record.to_ms, record.why, record.phases)
 
 
 class StrangersError(Exception):
@@ -97,12 +115,33 @@ class Term:
         self._watches = Watches(zk, self._inbox, self._reader)
 
     @property
+    def controller_epoch(self) -> int:
+        return self.claim.controller_epoch
+
+    @property
+    def since_ms(self) -> int:
+        """When it began, by the wall clock."""
+        return self.claim.claimed_at_ms
+
+    @property
     def strangers(self) -> dict[int, Broker]:
+        """Registered brokers that this process cannot speak to."""
         return self._reader.strangers
 
     @property
     def unread(self) -> Mapping[str, str]:
+        """Znodes that are left out because they may not be read or make no sense, and why."""
         return self._reader.unread.troubles
+
+    def history(self) -> list[TermRecord]:
+        """Terms that are known, the oldest first; none before belief is loaded."""
+        if not self.is_loaded:
+            return []
+        return [TermRecord.of(epoch, record) for epoch, record in sorted(self.cluster.duties.terms.items())]
+
+    def outbox_status(self) -> dict[int, OutboxStatus]:
+        """What brokers are owed, by broker id."""
+        return {} if self.outboxes is None else self.outboxes.status()
 
     @property
     def inbox_depth(self) -> int:

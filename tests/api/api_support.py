@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from typing import cast
 
 import aiohttp
 import msgspec
@@ -14,9 +15,10 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from controller.api.ports import (
-    ControllerDoor,
+    ControllerHandle,
     NotControllerError,
     Reply,
+    Term,
     TermView,
     TopicView,
 )
@@ -102,7 +104,7 @@ class Door:
         self.is_registered = True
         self.controller_epoch: int | None = 4
         self.phase = "active"
-        self.since_ms: int | None = 1_700_000_000_123
+        self.since_ms = 1_700_000_000_123
         self.seat: tuple[int, int] | None = (1, 77)
         self.seat_trouble: str | None = None
         self.cluster: Cluster | None = None
@@ -114,20 +116,22 @@ class Door:
         self.strangers: dict[int, Broker] = {}
         self.unread: dict[str, str] = {}
         self.owed: dict[int, OutboxStatus] = {}
-        self.recent_lines: RecentLines | None = None
+        self.recent_lines: RecentLines | None = RecentLines(4)
         self.seat_changes = Bell()
 
-    def lines_about(self, topic: str, partition: int) -> Sequence[Line]:
-        return [line for line in self.lines if (line.topic, line.partition) == (topic, partition)]
+    @property
+    def term(self) -> Term | None:
+        """It is the term, too."""
+        return None if self.controller_epoch is None or self.recent_lines is None else cast(Term, self)
 
-    def outboxes(self) -> dict[int, OutboxStatus]:
+    def outbox_status(self) -> dict[int, OutboxStatus]:
         return self.owed
 
     def history(self) -> Sequence[TermView]:
         return self.terms
 
     def stand_by(self, seat: tuple[int, int] | None) -> None:
-        self.is_active, self.controller_epoch, self.since_ms = False, None, None
+        self.is_active, self.controller_epoch = False, None
         self.phase, self.seat = "standby", seat
 
     async def ask(self, request: Event) -> Reply:
@@ -173,7 +177,7 @@ def routes_of(app: web.Application) -> set[tuple[str, str]]:
 @asynccontextmanager
 async def served(
     view: View,
-    door: ControllerDoor,
+    door: ControllerHandle,
     *,
     bound: socket.socket | None = None,
     limits: Limits = LIMITS,
@@ -197,7 +201,7 @@ async def served(
 
 @asynccontextmanager
 async def asking(
-    view: View, door: ControllerDoor, limits: Limits = LIMITS, config: BrokerConfig = CONFIG
+    view: View, door: ControllerHandle, limits: Limits = LIMITS, config: BrokerConfig = CONFIG
 ) -> AsyncIterator[aiohttp.ClientSession]:
     """A client of the API."""
     async with served(view, door, limits=limits, config=config) as url, aiohttp.ClientSession(url) as client:
@@ -205,12 +209,12 @@ async def asking(
 
 
 @contextmanager
-def served_in_thread(*processes: tuple[View, ControllerDoor, socket.socket]) -> Iterator[list[str]]:
+def served_in_thread(*processes: tuple[View, ControllerHandle, socket.socket]) -> Iterator[list[str]]:
     """Several broker processes' APIs, beside a test that must not run in their loop; yields their addresses."""
     started, stop, urls = threading.Event(), asyncio.Event(), []
     loop = asyncio.new_event_loop()
 
-    async def serve(left: Sequence[tuple[View, ControllerDoor, socket.socket]]) -> None:
+    async def serve(left: Sequence[tuple[View, ControllerHandle, socket.socket]]) -> None:
         if not left:
             started.set()
             await stop.wait()

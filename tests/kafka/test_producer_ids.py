@@ -19,7 +19,7 @@ BLOCK = "/latest_producer_id_block"
 
 async def granted(node: Node, broker_id: int = 2) -> object:
     epoch = belief(node).brokers[broker_id].epoch
-    reply = await node.daemon.ask(ProducerIdsAsked(broker_id, epoch))
+    reply = await node.ask(ProducerIdsAsked(broker_id, epoch))
     return reply.body if reply.code is Code.NONE else reply.code
 
 
@@ -65,7 +65,7 @@ async def test_only_a_broker_as_it_is_registered_now_is_given_ids() -> None:
             (ProducerIdsAsked(2, epoch - 1), Code.STALE_BROKER_EPOCH),
             (ProducerIdsAsked(7, 1), Code.BROKER_ID_NOT_REGISTERED),
         ):
-            assert (await node.daemon.ask(asked)).code is code
+            assert (await node.ask(asked)).code is code
         assert not site.server.read(BLOCK)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from aiohttp import web
 
 from controller.api.bodies import decode_body, read_body
-from controller.api.ports import ControllerDoor, NotControllerError
+from controller.api.ports import ControllerHandle, NotControllerError, term_of
 from controller.api.problems import invalid, unknown_outcome
 from controller.base.config import Limits
 from controller.core.codes import Code
@@ -19,7 +19,7 @@ from controller.wire import bodies
 class Rpcs:
     """Handlers for what brokers ask."""
 
-    def __init__(self, door: ControllerDoor, limits: Limits) -> None:
+    def __init__(self, door: ControllerHandle, limits: Limits) -> None:
         self._door = door
         self._limits = limits
 
@@ -37,7 +37,7 @@ class Rpcs:
         if len(wishes) > self._limits.partitions_per_rpc:
             raise invalid(f"{len(wishes)} partitions in one request; at most {self._limits.partitions_per_rpc}")
         try:
-            reply = await self._door.ask(AlterPartitionAsked(broker_id, broker_epoch, wishes))
+            reply = await term_of(self._door).ask(AlterPartitionAsked(broker_id, broker_epoch, wishes))
         except NotControllerError:
             return _answer(bodies.AlterPartitionAnswer(Code.NOT_CONTROLLER))
         if reply.is_unknown:
@@ -51,7 +51,7 @@ class Rpcs:
         broker_id, broker_epoch = sender_of(request)
         decode_body(await read_body(request, self._limits.rpc_body_max_bytes), dict[str, object])
         try:
-            reply = await self._door.ask(DrainAsked(broker_id, broker_epoch, is_shutdown=True))
+            reply = await term_of(self._door).ask(DrainAsked(broker_id, broker_epoch, is_shutdown=True))
         except NotControllerError:
             return _answer(bodies.ControlledShutdownAnswer(Code.NOT_CONTROLLER))
         if reply.is_unknown:
@@ -65,7 +65,7 @@ class Rpcs:
         broker_id, broker_epoch = sender_of(request)
         decode_body(await read_body(request, self._limits.rpc_body_max_bytes), dict[str, object])
         try:
-            reply = await self._door.ask(ProducerIdsAsked(broker_id, broker_epoch))
+            reply = await term_of(self._door).ask(ProducerIdsAsked(broker_id, broker_epoch))
         except NotControllerError:
             return _answer(bodies.ProducerIdsAnswer(Code.NOT_CONTROLLER))
         if reply.is_unknown:

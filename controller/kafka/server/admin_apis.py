@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from controller.api.ports import ControllerDoor
+from controller.api.ports import ControllerHandle
 from controller.core.codes import Code
 from controller.core.events import ElectAsked, ReassignAsked
 from controller.core.model import Partition
@@ -26,7 +26,7 @@ ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS = 45, 46
 class AdminApis:
     """Handlers."""
 
-    def __init__(self, door: ControllerDoor) -> None:
+    def __init__(self, door: ControllerHandle) -> None:
         self._door = door
 
     def table(self) -> dict[int, Api]:

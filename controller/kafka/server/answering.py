@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, TypeVar
 
-from controller.api.ports import ControllerDoor
+from controller.api.ports import ControllerHandle
 from controller.base.clock import monotonic_ms
 from controller.core.changes.cluster import Refused
 from controller.core.codes import Code
@@ -22,9 +22,13 @@ POLL_S: Final = 0.01
 T = TypeVar("T")
 
 
-async def told(door: ControllerDoor, timeout_ms: int) -> None:
+async def told(door: ControllerHandle, timeout_ms: int) -> None:
     """Until brokers have what was decided, so that whoever asked finds it wherever it looks."""
-    await wait(lambda: all(not one.depth for one in door.outboxes().values()), min(timeout_ms, TOLD_MAX_MS))
+
+    def is_told() -> bool:
+        return door.term is None or all(not one.depth for one in door.term.outbox_status().values())
+
+    await wait(is_told, min(timeout_ms, TOLD_MAX_MS))
 
 
 async def wait(is_so: Callable[[], bool], timeout_ms: int) -> None:
@@ -46,7 +50,7 @@ def coded(writer: Writer, code: Code, detail: str) -> None:
     writer.i16(code).string((detail or code.name) if code is not Code.NONE else None).tags()
 
 
-def dry_run(door: ControllerDoor, event: Event) -> Reply:
+def dry_run(door: ControllerHandle, event: Event) -> Reply:
     """What a request would be answered now. Nothing is written, told or kept."""
     cluster = door.cluster
     if cluster is None:

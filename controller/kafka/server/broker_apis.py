@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from controller.api.ports import BusyError, ControllerDoor, NotControllerError
+from controller.api.ports import BusyError, ControllerHandle, NotControllerError, term_of
 from controller.core.codes import Code
 from controller.core.events import AlterPartitionAsked, DrainAsked, Event, IsrWish, ProducerIdsAsked
 from controller.kafka.protocol.codec import (
@@ -30,7 +30,7 @@ INELIGIBLE_BEFORE = {Code.INELIGIBLE_REPLICA: Code.OPERATION_NOT_ATTEMPTED}
 class BrokerApis:
     """Handlers."""
 
-    def __init__(self, door: ControllerDoor, partitions_max: int) -> None:
+    def __init__(self, door: ControllerHandle, partitions_max: int) -> None:
         self._door = door
         self._partitions_max = partitions_max
 
@@ -110,10 +110,10 @@ class BrokerApis:
         writer.tags()
 
 
-async def asked(door: ControllerDoor, event: Event) -> Reply:
+async def asked(door: ControllerHandle, event: Event) -> Reply:
     """The reply. Where there is none, a code after which Kafka's clients try again."""
     try:
-        reply = await door.ask(event)
+        reply = await term_of(door).ask(event)
     except NotControllerError as error:
         return Reply(Code.NOT_CONTROLLER, str(error))
     except BusyError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from controller.api.ports import ControllerDoor
+from controller.api.ports import ControllerHandle
 from controller.core.belief.cluster import Cluster
 from controller.core.codes import Code
 from controller.core.events import CreateTopicAsked, DeleteTopicAsked, GrowTopicAsked
@@ -49,7 +49,7 @@ class TopicWish(NamedTuple):
 class TopicApis:
     """Handlers. `partitions` and `factor`: of topics that are asked for without."""
 
-    def __init__(self, door: ControllerDoor, *, partitions: int = 1, factor: int = 1) -> None:
+    def __init__(self, door: ControllerHandle, *, partitions: int = 1, factor: int = 1) -> None:
         self._door = door
         self._defaults = partitions, factor
 
