@@ -34,6 +34,7 @@ from controller.core.belief.cluster import Cluster
 from controller.core.events import CreateTopicAsked, Event
 from controller.core.model import Broker
 from controller.core.project.lines import Line
+from controller.loop.inbox import REPLY_TO, TopicReply
 from controller.statelog.metrics import Meters
 from controller.statelog.recent_lines import RecentLines
 from controller.tell.outbox import OutboxStatus
@@ -94,10 +95,15 @@ class View:
         self.metadata_version += 1
 
 
+def done(event: Event) -> Reply:
+    """What an event is answered with that was carried out."""
+    return REPLY_TO.get(type(event), Reply)()
+
+
 class Door:
     """The controller of this process, active unless told otherwise; answers what `answer` says."""
 
-    def __init__(self, answer: Callable[[Event], Reply] = lambda _: Reply()) -> None:
+    def __init__(self, answer: Callable[[Event], Reply] = done) -> None:
         self.answer = answer
         self.asked: list[Event] = []
         self.is_active = True
@@ -147,12 +153,12 @@ def creating(view: View) -> Callable[[Event], Reply]:
     def answer(event: Event) -> Reply:
         assert isinstance(event, CreateTopicAsked)
         if event.name in view.by_name:
-            return Reply(detail="exists")
+            return TopicReply(detail="exists", has_changed=False)
         factor = range(1, 1 + (event.replication_factor or 0))
         assignment = event.assignment or dict.fromkeys(range(event.partitions or 0), tuple(factor))
         rows = [a_row(number, ids[0], ids, ids) for number, ids in assignment.items()]
         view.put(a_topic(event.name, *rows))
-        return Reply()
+        return TopicReply()
 
     return answer
 

@@ -24,8 +24,7 @@ from controller.core.events import (
     ReassignAsked,
 )
 from controller.core.project.refusals import sentence_for
-from controller.loop.inbox import PartitionOutcome
-from controller.wire import bodies
+from controller.loop.inbox import IsrReply, OutcomesReply
 from tests.api.api_support import Door, View, asking
 from tests.fakes.acls import ALL, READ, grant_to_all
 from tests.fakes.client import FakeClient
@@ -166,8 +165,8 @@ async def test_a_leader_is_told_which_of_its_wishes_is_refused_and_the_others_ar
         other = type(wish)("BBBBBBBBBBBBBBBBBBBBBg", 0, 0, 0, 0, wish.isr)
         asked = AlterPartitionAsked(1, belief(node).brokers[1].epoch, [wish, other])
         reply = await node.ask(asked)
-        assert isinstance(reply.body, bodies.AlterPartitionAnswer)
-        rows = {topic.topic_id: topic.partitions[0] for topic in reply.body.topics}
+        assert isinstance(reply, IsrReply)
+        rows = {topic.topic_id: topic.partitions[0] for topic in reply.topics}
         assert rows["BBBBBBBBBBBBBBBBBBBBBg"].error_code == Code.NONE
         assert rows["BBBBBBBBBBBBBBBBBBBBBg"].isr == (1, 2)
         assert rows[wish.topic_id].error_code == Code.OPERATION_NOT_ATTEMPTED
@@ -248,8 +247,8 @@ async def test_of_partitions_asked_for_together_each_has_its_own_answer() -> Non
         belief(node).duties.drains.clear()
         site.server.refuse(STATE("orders", 1), NO_AUTH, "set")
         reply = await node.ask(ElectAsked(False, [("orders", 0), ("orders", 1)]))
-        assert isinstance(reply.body, list)
-        outcomes: list[PartitionOutcome] = reply.body
+        assert isinstance(reply, OutcomesReply)
+        outcomes = reply.outcomes
         assert [(one.partition, one.code) for one in outcomes] == [(0, Code.NONE), (1, Code.OPERATION_NOT_ATTEMPTED)]
         assert "NoAuth" in outcomes[1].detail
 
@@ -275,8 +274,8 @@ async def test_a_reassignment_that_is_refused_is_told_and_one_that_runs_ends_whe
         await site.topic("orders", [1, 2], [1, 2])
         site.server.refuse(ORDERS, NO_AUTH, "set")
         reply = await node.ask(ReassignAsked({("orders", 0): (1, 3)}))
-        assert isinstance(reply.body, list)
-        assert [one.code for one in reply.body] == [Code.OPERATION_NOT_ATTEMPTED]
+        assert isinstance(reply, OutcomesReply)
+        assert [one.code for one in reply.outcomes] == [Code.OPERATION_NOT_ATTEMPTED]
         site.server.lift(ORDERS)
         await node.ask(ReassignAsked({("orders", 0): (1, 3)}))
         assert belief(node).reassigning == {("orders", 0)}

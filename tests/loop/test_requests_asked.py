@@ -22,9 +22,11 @@ from controller.core.events import (
 )
 from controller.loop.inbox import (
     BusyError,
+    IsrReply,
     NotControllerError,
-    PartitionOutcome,
+    OutcomesReply,
     Reply,
+    ShutdownReply,
 )
 from controller.wire import bodies
 from tests.loop.admin_site import (
@@ -46,9 +48,8 @@ UNKNOWN = Code.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def outcomes(reply: Reply) -> dict[tuple[str, int], Code]:
-    assert isinstance(reply.body, list)
-    assert all(isinstance(one, PartitionOutcome) for one in reply.body)
-    return {(one.topic, one.partition): one.code for one in reply.body}
+    assert isinstance(reply, OutcomesReply)
+    return {(one.topic, one.partition): one.code for one in reply.outcomes}
 
 
 # ---------------------------------------------------------------------- done
@@ -81,8 +82,8 @@ async def test_a_granted_isr_is_answered_with_what_stands() -> None:
     async with leading(site) as node:
         await site.topic("orders", [1, 2])
         reply = await node.ask(AlterPartitionAsked(1, belief(node).brokers[1].epoch, [wish_for(node, 1)]))
-        assert isinstance(reply.body, bodies.AlterPartitionAnswer)
-        [row] = reply.body.topics[0].partitions
+        assert isinstance(reply, IsrReply)
+        [row] = reply.topics[0].partitions
         assert (row.error_code, row.isr, row.version) == (Code.NONE, (1,), 1)
         assert (state_of(site.server, "orders", 0) or {})["isr"] == [1]
 
@@ -95,9 +96,12 @@ async def test_a_shutdown_is_answered_with_what_is_still_led() -> None:
         await until(lambda: (state_of(site.server, "orders", 0) or {}).get("isr") == [1])
         shutdown = DrainAsked(1, belief(node).brokers[1].epoch, is_shutdown=True)
         reply = await node.ask(shutdown)
-        assert reply.body == bodies.ControlledShutdownAnswer(remaining=[bodies.RemainingPartition("orders", 0)])
+        assert isinstance(reply, ShutdownReply)
+        assert reply.remaining == [bodies.RemainingPartition("orders", 0)]
         assert (state_of(site.server, "orders", 1) or {})["isr"] == [3]
-        assert (await node.ask(shutdown)).body == reply.body
+        again = await node.ask(shutdown)
+        assert isinstance(again, ShutdownReply)
+        assert again.remaining == reply.remaining
 
 
 async def test_a_drain_and_its_end_are_written_down_when_the_answer_comes() -> None:
@@ -194,7 +198,7 @@ async def test_a_refusal_has_a_code_and_a_reason_and_writes_nothing(event: Event
 async def test_a_refused_shutdown_has_the_code_on_the_wire_too() -> None:
     async with leading(await a_site()) as node:
         reply = await node.ask(DrainAsked(1, 0, is_shutdown=True))
-        assert reply.body == bodies.ControlledShutdownAnswer(error_code=Code.STALE_BROKER_EPOCH)
+        assert reply.code is Code.STALE_BROKER_EPOCH
 
 
 async def test_who_is_not_the_controller_says_so() -> None:

@@ -20,8 +20,7 @@ from controller.core.events import (
     ReassignAsked,
     UndrainAsked,
 )
-from controller.loop.inbox import Inbox, NotControllerError, Request
-from controller.wire import bodies
+from controller.loop.inbox import Inbox, IsrReply, NotControllerError, Request
 from tests.fakes.client import FakeClient
 from tests.loop.admin_site import (
     Site,
@@ -106,8 +105,8 @@ async def test_an_isr_that_met_another_writer_is_refused_with_what_stands_now() 
         asked = AlterPartitionAsked(1, belief(node).brokers[1].epoch, [wish_for(node, 1)])
         interfere_with(site, node, "/brokers/topics/orders/partitions/0/state")
         reply = await node.ask(asked)
-        assert isinstance(reply.body, bodies.AlterPartitionAnswer)
-        [row] = reply.body.topics[0].partitions
+        assert isinstance(reply, IsrReply)
+        [row] = reply.topics[0].partitions
         assert (row.error_code, row.isr) == (Code.INVALID_UPDATE_VERSION, (1, 2))
         assert row.version > 0
 

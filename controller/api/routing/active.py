@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Collection, MutableMapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import structlog
 from aiohttp import web
@@ -41,6 +41,8 @@ from controller.wire.client import HttpClient, NoAnswerError, UnreachableError
 from controller.wire.signing import Incarnation
 
 log = structlog.get_logger()
+
+_R = TypeVar("_R", bound=Reply)
 
 
 class Peers(Protocol):
@@ -135,6 +137,12 @@ class ActiveController:
     def lines_about(self, topic: str, partition: int) -> Sequence[Line]:
         """What this term remembers of a partition, the oldest first."""
         return term_of(self._door).recent_lines.about(topic, partition)
+
+    async def granted(self, event: Event, kind: type[_R], see: str) -> _R:
+        """The reply to what was done, which is of the kind that such an event has; otherwise as `ask`."""
+        reply = await self.ask(event, see)
+        assert isinstance(reply, kind), f"{type(event).__name__} was answered by {type(reply).__name__}"
+        return reply
 
     async def ask(self, event: Event, see: str, *, accept: Collection[Code] = (Code.NONE,)) -> Reply:
         """The reply to what was done; a refusal is raised. `see` is the path that tells when nobody knows."""

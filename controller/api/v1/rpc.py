@@ -12,7 +12,7 @@ from controller.api.problems import invalid, unknown_outcome
 from controller.base.config import Limits
 from controller.core.codes import Code
 from controller.core.events import AlterPartitionAsked, DrainAsked, IsrWish, ProducerIdsAsked
-from controller.loop.inbox import ProducerIds
+from controller.loop.inbox import IsrReply, ProducerIdsReply, ShutdownReply
 from controller.wire import bodies
 
 
@@ -42,9 +42,8 @@ class Rpcs:
             return _answer(bodies.AlterPartitionAnswer(Code.NOT_CONTROLLER))
         if reply.is_unknown:
             raise unknown_outcome("what became of it is not known; ask again, the answer says what stands")
-        if reply.code is not Code.NONE:
-            return _answer(bodies.AlterPartitionAnswer(reply.code))
-        return _answer(reply.body)
+        topics = reply.topics if isinstance(reply, IsrReply) else ()
+        return _answer(bodies.AlterPartitionAnswer(reply.code, topics))
 
     async def controlled_shutdown(self, request: web.Request) -> web.Response:
         """A broker that stops: move its leaderships away, and say what remains."""
@@ -56,9 +55,8 @@ class Rpcs:
             return _answer(bodies.ControlledShutdownAnswer(Code.NOT_CONTROLLER))
         if reply.is_unknown:
             raise unknown_outcome("whether its leaderships were moved is not known; ask again")
-        if reply.code is not Code.NONE:
-            return _answer(bodies.ControlledShutdownAnswer(reply.code))
-        return _answer(reply.body)
+        remaining = reply.remaining if isinstance(reply, ShutdownReply) else ()
+        return _answer(bodies.ControlledShutdownAnswer(reply.code, remaining))
 
     async def producer_ids(self, request: web.Request) -> web.Response:
         """A broker needs ids for idempotent producers."""
@@ -70,8 +68,8 @@ class Rpcs:
             return _answer(bodies.ProducerIdsAnswer(Code.NOT_CONTROLLER))
         if reply.is_unknown:
             raise unknown_outcome("whether a block was given is not known; ask again, it costs a block at most")
-        block = reply.body if isinstance(reply.body, ProducerIds) else ProducerIds(0, 0)
-        return _answer(bodies.ProducerIdsAnswer(reply.code, block.start, block.size))
+        start, size = (reply.start, reply.size) if isinstance(reply, ProducerIdsReply) else (0, 0)
+        return _answer(bodies.ProducerIdsAnswer(reply.code, start, size))
 
 
 def sender_of(request: web.Request) -> tuple[int, int]:

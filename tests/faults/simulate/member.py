@@ -27,7 +27,7 @@ from controller.base.tasks import run_apart
 from controller.core.codes import Code
 from controller.core.events import AlterPartitionAsked, DrainAsked, Event
 from controller.core.project.lines import Line
-from controller.loop.inbox import BusyError, NotControllerError, Reply
+from controller.loop.inbox import BusyError, IsrReply, NotControllerError, Reply, ShutdownReply
 from controller.seat.claim import Claim, KnownEpochs, release
 from controller.seat.guard import TermGuard
 from controller.tell.dialects.http import HttpDialect
@@ -333,7 +333,11 @@ class Member:
             return kind(Code.NOT_CONTROLLER)
         if reply.is_unknown:
             raise BusyError(reply.detail)
-        return kind(reply.code) if reply.code is not Code.NONE else reply.body
+        match reply:
+            case IsrReply(topics=found) | ShutdownReply(remaining=found):
+                return kind(reply.code, found)
+            case _:
+                return kind(reply.code)
 
 
 def _heads(headers: Mapping[str, str]) -> ControllerHeaders:
