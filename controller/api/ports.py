@@ -60,6 +60,10 @@ class ClusterView(Protocol):
         """Rises with every change to anything below, brokers included: what was counted once need not be again."""
 
     @property
+    def changes(self) -> Bell:
+        """Rung when it was told of something new."""
+
+    @property
     def is_told(self) -> bool:
         """Whether this process knows what it has to, to be asked."""
 
@@ -126,6 +130,17 @@ class Term(Protocol):
     @property
     def inbox_depth(self) -> int:
         """What waits for the loop."""
+
+    @property
+    def believed(self) -> Bell:
+        """Rung whenever belief has changed, and when the term is over."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it may act no more."""
+
+    async def told(self) -> None:
+        """Return when every broker has acknowledged what was decided before, or is gone."""
 
     def history(self) -> Sequence[TermView]:
         """The terms that are known, the oldest first; empty while it loads."""

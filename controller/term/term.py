@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 import structlog
 
+from controller.base.bell import Bell
 from controller.core.belief.cluster import Cluster
 from controller.core.decide.startup import found_states
 from controller.core.events import (
@@ -27,7 +28,7 @@ from controller.core.events import (
 )
 from controller.core.formats import TermZnode
 from controller.core.model import Broker
-from controller.core.project.lines import Stamp, phase_line
+from controller.core.project.lines import Line, Stamp, phase_line
 from controller.core.project.znodes import CONTROLLER_EPOCH, TERMS
 from controller.loop.inbox import BusyError, Inbox, Reply
 from controller.loop.loop import Loop
@@ -56,7 +57,6 @@ __all__ = ["OnAnswer", "Outboxes", "StrangersError", "Term", "TermParts", "TermR
 log = structlog.get_logger()
 
 TICK_S = 1.0
-RESIGN_POLL_S = 0.01
 #: Kafka's own: the first automatic preferred election after a start
 FIRST_BALANCE_S = 5.0
 
@@ -78,6 +78,16 @@ class TermRecord(msgspec.Struct, frozen=True):
 
 class StrangersError(Exception):
     """This process cannot lead this cluster: nothing was written, and others may have the seat."""
+
+
+class _Ringing:
+    """Stands beside the journals: what is believed is recorded at once, whether it makes a line or not."""
+
+    def __init__(self, bell: Bell) -> None:
+        self._bell = bell
+
+    def accept(self, lines: Sequence[Line]) -> None:
+        self._bell.ring()
 
 
 class Term:
@@ -105,6 +115,8 @@ class Term:
         )
         self.phases: dict[str, float] = {}
         self.recent_lines = RecentLines(claim.controller_epoch)
+        #: rung whenever belief has changed, and when the term is over
+        self.believed = Bell()
         self._noticed_at = noticed_at
         self._zk = zk
         self._parts = parts
@@ -132,6 +144,15 @@ class Term:
     def unread(self) -> Mapping[str, str]:
         """Znodes that are left out because they may not be read or make no sense, and why."""
         return self._reader.unread.troubles
+
+    @property
+    def is_over(self) -> bool:
+        return self.guard.reason is not None
+
+    async def told(self) -> None:
+        """Return when every broker has acknowledged what was decided before, or is gone."""
+        if self.outboxes is not None:
+            await self.outboxes.settled()
 
     def history(self) -> list[TermRecord]:
         """Terms that are known, the oldest first; none before belief is loaded."""
@@ -167,6 +188,7 @@ class Term:
             self._watches.close()
             self._inbox.close()
             self.recent_lines.close()
+            self.believed.ring()
         return self.why_over
 
     async def ask(self, request: Event) -> Reply:
@@ -186,7 +208,7 @@ class Term:
             record = self.cluster.duties.terms.get(epoch)
             if (record is not None and record.to_ms is not None) or f"{TERMS}/{epoch}" in self.cluster.refused:
                 return
-            await asyncio.sleep(RESIGN_POLL_S)
+            await self.believed.wait()
 
     async def _lead(self, outboxes: Outboxes) -> None:
         """Load, decide everything once, then turn after turn."""
@@ -215,7 +237,7 @@ class Term:
             store=Store(self._zk, self.claim, self.guard, self._parts.limits, self._parts.meters),
             inbox=self._inbox,
             outboxes=outboxes,
-            journals=(self._parts.journal, self.recent_lines),
+            journals=(self._parts.journal, self.recent_lines, _Ringing(self.believed)),
             limits=self._parts.limits,
             meters=self._parts.meters,
             wall_ms=self._parts.wall_ms,

@@ -66,6 +66,7 @@ class View:
         self.controller_id = 1
         self.controller_epoch = 4
         self.metadata_version = 0
+        self.changes = Bell()
         self.brokers: Sequence[BrokerEntry] = brokers or [a_broker(1), a_broker(2), a_broker(3)]
         self.by_name = {topic.topic: topic for topic in topics}
         self.topics_read = 0
@@ -93,6 +94,7 @@ class View:
     def put(self, topic: TopicView) -> None:
         self.by_name[topic.topic] = topic
         self.metadata_version += 1
+        self.changes.ring()
 
 
 def done(event: Event) -> Reply:

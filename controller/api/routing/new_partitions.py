@@ -23,6 +23,7 @@ from controller.api.problems import ProblemError
 from controller.api.routing.active import ActiveController
 from controller.api.routing.standby import METRICS, TOLD
 from controller.api.shared import Shared
+from controller.base.bell import Bell
 from controller.core.belief.cluster import Cluster
 from controller.core.bitset import Bitset
 from controller.core.model import Partition
@@ -81,6 +82,10 @@ class WholeView:
     @property
     def controller_epoch(self) -> int:
         return self._told.controller_epoch
+
+    @property
+    def changes(self) -> Bell:
+        return self._told.changes
 
     @property
     def is_told(self) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -41,7 +42,6 @@ from controller.loop.inbox import TopicReply
 
 #: how long a creation waits for this broker to be told of it, so that who created can read
 TOLD_WITHIN_MS: Final = 2_000
-TOLD_POLL_MS: Final = 10
 
 
 class GrowTopicBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -127,11 +127,13 @@ class Writes:
 
     async def _described(self, asked_for: TopicBody) -> TopicBody:
         """The topic as told to this broker or, if that takes too long, as it was asked for."""
-        for _ in range(self._told_within_ms // TOLD_POLL_MS):
-            topic = self._view.topic(asked_for.name)
-            if topic is not None and len(topic.partitions) >= asked_for.partitions:
-                return topic_body(topic, self._view.brokers)
-            await asyncio.sleep(TOLD_POLL_MS / 1_000)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._told_within_ms / 1_000):
+                while True:
+                    topic = self._view.topic(asked_for.name)
+                    if topic is not None and len(topic.partitions) >= asked_for.partitions:
+                        return topic_body(topic, self._view.brokers)
+                    await self._view.changes.wait()
         return asked_for
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from controller.api.counts import row_never_led
 from controller.api.ports import ControllerHandle, TopicView
+from controller.base.bell import Bell
 from controller.core.belief.cluster import Cluster
 from controller.core.model import Broker, Partition
 from controller.core.project.requests import known_brokers
@@ -67,6 +68,10 @@ class BeliefView:
             return -1
         recent_lines = term.recent_lines
         return (recent_lines.controller_epoch << 40) + recent_lines.number
+
+    @property
+    def changes(self) -> Bell:
+        return Bell() if self._door.term is None else self._door.term.believed
 
     @property
     def is_told(self) -> bool:

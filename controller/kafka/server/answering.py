@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, TypeVar
 
 from controller.api.ports import ControllerHandle
@@ -18,25 +19,25 @@ from controller.loop.inbox import Reply
 
 WAIT_MAX_MS: Final = 30_000
 TOLD_MAX_MS: Final = 1_000
-POLL_S: Final = 0.01
 T = TypeVar("T")
 
 
 async def told(door: ControllerHandle, timeout_ms: int) -> None:
     """Until brokers have what was decided, so that whoever asked finds it wherever it looks."""
+    term = door.term
+    if term is not None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(timeout_ms, TOLD_MAX_MS) / 1_000):
+                await term.told()
 
-    def is_told() -> bool:
-        return door.term is None or all(not one.depth for one in door.term.outbox_status().values())
 
-    await wait(is_told, min(timeout_ms, TOLD_MAX_MS))
-
-
-async def wait(is_so: Callable[[], bool], timeout_ms: int) -> None:
-    """At most for so long, and in no case for longer than the longest."""
-    loop = asyncio.get_running_loop()
-    give_up_at = loop.time() + min(timeout_ms, WAIT_MAX_MS) / 1000
-    while not is_so() and loop.time() < give_up_at:  # noqa: ASYNC110 - belief and outboxes have no events
-        await asyncio.sleep(POLL_S)
+async def believed(door: ControllerHandle, is_so: Callable[[], bool], timeout_ms: int) -> None:
+    """Until belief says so, or the term is over. At most for so long, and in no case for longer than the longest."""
+    term = door.term
+    with suppress(TimeoutError):
+        async with asyncio.timeout(min(timeout_ms, WAIT_MAX_MS) / 1_000):
+            while term is not None and not term.is_over and not is_so():
+                await term.believed.wait()
 
 
 def tagged(reader: Reader, value: T) -> T:
