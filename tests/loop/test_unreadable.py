@@ -168,7 +168,7 @@ async def test_a_state_of_nonsense_is_read_again_though_nobody_says_that_it_was_
         assert ("orders", 0) in belief(node).unreadable
         lay(site, STATE, data)
         await read_again(site)
-        assert (node.daemon.unread, belief(node).unreadable) == ({}, {})
+        assert (node.held.unread, belief(node).unreadable) == ({}, {})
         assert any("orders" in str(telling.leaderships) for _, telling in node.heard.tellings)
 
 
