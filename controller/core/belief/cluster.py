@@ -10,8 +10,17 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping
 
 from controller.core.belief.duties import Dropped, Duties
-from controller.core.belief.kept_states import KeptStates, Move, Mover, Moves, TriedStates, bits_of, dropped_key
-from controller.core.belief.moves import make_moves
+from controller.core.belief.kept_states import (
+    KeptStates,
+    Move,
+    Mover,
+    Moves,
+    TriedStates,
+    bits_of,
+    dropped_key,
+    numbers_of,
+)
+from controller.core.belief.moves import decided_moves, make_moves
 from controller.core.bitset import Bitset
 from controller.core.changes.cluster import (
     BrokerChanged,
@@ -112,6 +121,21 @@ class Cluster:
             for topic, partitions in self.hosted.get(broker_id, {}).items():
                 merged[topic] = merged.get(topic, 0) | partitions.bits
         return {topic: Bitset(bits=bits) for topic, bits in merged.items()}
+
+    def led_by(self, broker_id: int) -> dict[str, int]:
+        """Topic -> bits of the partitions that a broker leads."""
+        led: dict[str, int] = {}
+        for topic, hosted in self.hosted.get(broker_id, {}).items():
+            known = self.topics[topic].partitions.get
+            bits = hosted.bits
+            numbers = [
+                number
+                for number in (numbers_of(bits) if bits & (bits - 1) else (bits.bit_length() - 1,))
+                if (one := known(number)) is not None and one.state is not None and one.state.leader == broker_id
+            ]
+            if numbers:
+                led[topic] = bits_of(numbers)
+        return led
 
     def is_unclean_allowed(self, topic: str) -> bool:
         """Whether a leader may be elected that was not in sync, for this topic."""
@@ -243,17 +267,25 @@ class Cluster:
         moves = Moves()
         mover = Mover(self.states, moves)
         for one in committed:
-            make_moves(self, one.change, mover)
-            self._believe(one)
+            change = one.change
+            if type(change) is StateDecided:  # tens of thousands may come together
+                decided_moves(self, change, mover)
+                self._believe_state(change, one)
+            else:
+                make_moves(self, change, mover)
+                self._believe(one)
+        mover.settle()
         return moves.made
+
+    def _believe_state(self, change: StateDecided, one: Committed) -> None:
+        assert one.version is not None
+        self._set_state(change.topic, change.partition, change.state, one.version, one.zxid)
+        if self.duties.departed and not change.by_leader:
+            self.duties.departed.pop((change.topic, change.partition), None)
+        self.revision += 1
 
     def _believe(self, one: Committed) -> None:
         match one.change:
-            case StateDecided(topic=topic, partition=number, state=state, by_leader=by_leader):
-                assert one.version is not None
-                self._set_state(topic, number, state, one.version, one.zxid)
-                if not by_leader:
-                    self.duties.departed.pop((topic, number), None)
             case StateFound(topic=topic, partition=number, state=state, version=version, zxid=zxid):
                 self._set_state(topic, number, state, version, zxid)
             case StateLost(topic=topic, partition=number, zxid=zxid):
@@ -298,7 +330,9 @@ class Cluster:
                 self._note_told(change)
             case Refused() | NotificationRead() | ElectionsFailed() | TermFound():
                 return  # nothing to believe
-            case change if not isinstance(change, BrokerMissing | ReplicasStopped):  # these only move replicas
+            case change if not isinstance(
+                change, BrokerMissing | ReplicasStopped | StateDecided
+            ):  # these only move replicas
                 self.duties.apply(change)
         self.revision += 1
 

@@ -7,8 +7,8 @@ that a reassignment dropped is assigned to nobody any more and has a state still
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Final, TypeVar
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -62,19 +62,34 @@ class Moves:
     def __init__(self) -> None:
         self.made: list[Move] = []
         self._places: dict[tuple[Status, Status, Cause, int | None], int] = {}
-        #: where the newest move of a topic's partitions, or of its replicas on one broker, stands
-        self._newest: dict[tuple[int | None, str], int] = {}
+        #: where the newest move of a topic's partitions, or of its replicas on one broker, stands: broker id -> topic
+        self._newest: dict[int | None, dict[str, int]] = {}
+
+    def add_all(
+        self, source: Status, target: Status, cause: Cause, broker_id: int | None, topics: dict[str, int]
+    ) -> None:
+        """Of many topics at once."""
+        key, newest = (source, target, cause, broker_id), self._newest.get(broker_id)
+        if newest or key in self._places:
+            for topic, bits in topics.items():
+                self.add(source, target, cause, broker_id, topic, bits)
+            return
+        place = self._places[key] = len(self.made)
+        self.made.append(Move(source, target, cause, broker_id, dict(topics)))
+        self._newest[broker_id] = dict.fromkeys(topics, place)
 
     def add(self, source: Status, target: Status, cause: Cause, broker_id: int | None, topic: str, bits: int) -> None:
-        key, subject = (source, target, cause, broker_id), (broker_id, topic)
-        place, newest = self._places.get(key, -1), self._newest.get(subject, -1)
+        key, mine = (source, target, cause, broker_id), self._newest.get(broker_id)
+        if mine is None:
+            mine = self._newest[broker_id] = {}
+        place, newest = self._places.get(key, -1), mine.get(topic, -1)
         if place < 0 or (newest > place and self._moved_after(place, newest, broker_id, topic, bits)):
             place = self._places[key] = len(self.made)
             self.made.append(Move(source, target, cause, broker_id, {}))
         topics = self.made[place].topics
         topics[topic] = topics.get(topic, 0) | bits
         if place > newest:
-            self._newest[subject] = place
+            mine[topic] = place
 
     def _moved_after(self, place: int, newest: int, broker_id: int | None, topic: str, bits: int) -> bool:
         later = self.made[place + 1 : newest + 1]
@@ -147,6 +162,16 @@ class KeptStates:
     def begin_replicas(self, broker_id: int, topic: str, bits: int, status: ReplicaStatus) -> None:
         self.shift_replicas(broker_id, topic, bits, _R.NON_EXISTENT, status, topic)
 
+    def unlike_online(self, broker_id: int | None, topics: Collection[str]) -> set[str]:
+        """Of these topics, those of which any partition, or any replica on a broker, is not online."""
+        kept = self.partitions if broker_id is None else self.replicas.get(broker_id, {})
+        return {topic for some in kept.values() for topic in some if topic in topics}
+
+    def leave_online(self, broker_id: int | None, topics: dict[str, int], target: Status) -> None:
+        """All of these are online."""
+        kept: Any = self.partitions if broker_id is None else self.replicas.setdefault(broker_id, {})
+        kept.setdefault(target, {}).update(topics)
+
     def shift_partitions(self, topic: str, bits: int, source: PartitionStatus, target: PartitionStatus) -> None:
         _shift(self.partitions, topic, topic, bits, source, target)
 
@@ -203,7 +228,7 @@ class TriedStates(KeptStates):
     def of_partition(self, topic: str, number: int) -> PartitionStatus:
         tried = self._partitions.get(topic)
         if tried is None:
-            return self._kept.of_partition(topic, number)
+            return self._kept.of_partition(topic, number) if self._kept.partitions else _ONLINE
         for status, bits in tried.items():
             if bits >> number & 1:
                 return status
@@ -223,6 +248,14 @@ class TriedStates(KeptStates):
 
     def new_on(self, topic: str) -> bool:
         return topic in self._new or topic in self._kept.new
+
+    def unlike_online(self, broker_id: int | None, topics: Collection[str]) -> set[str]:
+        tried = self._partitions if broker_id is None else self._replicas.get(broker_id, {})
+        return self._kept.unlike_online(broker_id, topics).union(topic for topic in tried if topic in topics)
+
+    def leave_online(self, broker_id: int | None, topics: dict[str, int], target: Status) -> None:
+        tried: dict[str, Any] = self._partitions if broker_id is None else self._replicas.setdefault(broker_id, {})
+        tried.update({topic: {target: bits} for topic, bits in topics.items()})
 
     def shift_partitions(self, topic: str, bits: int, source: PartitionStatus, target: PartitionStatus) -> None:
         tried = self._partitions.get(topic)
@@ -256,6 +289,11 @@ class Mover:
     def __init__(self, states: KeptStates, moves: Moves | None = None) -> None:
         self.states = states
         self._moves = moves
+        #: moves of leaderships decided together: (broker id or None, source, target, cause) -> topic -> numbers
+        self._soon: dict[tuple[int | None, Any, Any, Cause], dict[str, list[int]]] = {}
+
+        #: whether a partition may be led by another broker while it stays online
+        self.can_stay_online = is_legal(_P.ONLINE, _P.ONLINE)
 
     @property
     def is_trial(self) -> bool:
@@ -283,6 +321,55 @@ class Mover:
                         self.replica_move(broker_id, topic, some, source, target, cause)
             if rest and target is not _R.ONLINE:
                 self.replica_move(broker_id, topic, rest, _R.ONLINE, target, cause)
+
+    def all_online(self, broker_id: int | None, topics: dict[str, int], target: Status, cause: Cause) -> None:
+        """Of partitions (None), or of replicas on one broker, in many topics: at once where all of them are online, as
+        nearly all are when a broker dies."""
+        unlike = self.states.unlike_online(broker_id, topics)
+        online = {topic: bits for topic, bits in topics.items() if topic not in unlike} if unlike else topics
+        if online:
+            source: Status = _P.ONLINE if broker_id is None else _R.ONLINE
+            if self._moves is not None:
+                self._moves.add_all(source, target, cause, broker_id, online)
+            elif not is_legal(source, target):
+                raise IllegalMoveError(f"nothing moves from {source.value} to {target.value}: {min(online)}")
+            self.states.leave_online(broker_id, online, target)
+        for topic in sorted(unlike):
+            if broker_id is None:
+                assert isinstance(target, PartitionStatus)
+                self.partitions(topic, topics[topic], target, cause=cause)
+            else:
+                assert isinstance(target, ReplicaStatus)
+                self.replicas(broker_id, topic, topics[topic], target, cause=cause)
+
+    def decided(self, broker_id: int | None, topic: str, number: int, source: _S, target: _S, cause: Cause) -> None:
+        """Of a partition (None), or of its replica on a broker: with others of its topic, when `settle` is called.
+        Until then nobody asks for their states."""
+        key = (broker_id, source, target, cause)
+        soon = self._soon.get(key)
+        if soon is None:
+            if self._moves is None and not is_legal(source, target):
+                raise IllegalMoveError(f"nothing moves from {source.value} to {target.value}: {topic}")
+            soon = self._soon[key] = {}
+        numbers = soon.get(topic)
+        if numbers is None:
+            soon[topic] = [number]
+        else:
+            numbers.append(number)
+
+    def settle(self) -> None:
+        """Make the moves that were only noted."""
+        if self._soon:
+            soon, self._soon = self._soon, {}
+            for (broker_id, source, target, cause), topics in soon.items():
+                for topic, numbers in topics.items():
+                    self._move(broker_id, topic, bits_of(numbers), source, target, cause)
+
+    def _move(self, broker_id: int | None, topic: str, bits: int, source: Any, target: Any, cause: Cause) -> None:
+        if broker_id is None:
+            self.partition_move(topic, bits, source, target, cause)
+        else:
+            self.replica_move(broker_id, topic, bits, source, target, cause)
 
     def partition_move(
         self, topic: str, bits: int, source: PartitionStatus, target: PartitionStatus, cause: Cause

@@ -29,13 +29,14 @@ from controller.core.changes.duties import (
     DeletionQueued,
     DirsFound,
     DroppedMoved,
+    ElectionsFailed,
     RepeatedTo,
     ReplicasMoved,
     ReplicasStopped,
     TopicErased,
 )
 from controller.core.model import NO_LEADER, Assignment, Leadership, Partition, Replicas
-from controller.core.states import PartitionStatus, ReplicaStatus, is_legal
+from controller.core.states import PartitionStatus, ReplicaStatus
 
 if TYPE_CHECKING:
     from controller.core.belief.cluster import Cluster
@@ -56,12 +57,13 @@ _END: Final[Mapping[ReplicaStatus, tuple[ReplicaStatus, ...]]] = {
 
 def make_moves(cluster: Cluster, change: Change, mover: Mover) -> None:
     """The moves of one change, in the order in which they happen. Belief is what it was before the change."""
-    if type(change) is StateDecided:  # tens of thousands may come together
-        _state_decided(cluster, change, mover)
-        return
+    mover.settle()
     match change:
+        case StateDecided():
+            decided_moves(cluster, change, mover)
         case StateFound(topic=topic, partition=number, state=state):
             _led(cluster, topic, number, state, change.target, change.cause, mover)
+            mover.settle()
         case StateLost(topic=topic, partition=number):
             if mover.states.of_partition(topic, number) is not _P.NEW:
                 way = (_P.OFFLINE, _P.NON_EXISTENT)
@@ -125,42 +127,42 @@ def _duty_moves(cluster: Cluster, change: Change, mover: Mover) -> None:
             pass  # nothing moves
 
 
-def try_moves(cluster: Cluster, changes: Iterable[Change], trial: Mover) -> None:
+def try_moves(cluster: Cluster, decided: Iterable[tuple[int, Change]], trial: Mover) -> None:
     """The moves of what was decided about one subject, on trial."""
     states = trial.states
-    can_stay = is_legal(_P.ONLINE, _P.ONLINE) and not cluster.duties.drains
-    for change in changes:
-        if (
-            type(change) is StateDecided
-            and change.target is _ONLINE
-            and can_stay
-            and not change.stopped
-            and states.of_partition(change.topic, change.partition) is _ONLINE
-            and not states.new_on(change.topic)
-        ):
-            continue  # it stays where it is, as most do when a broker dies
-        make_moves(cluster, change, trial)
+    can_stay = trial.can_stay_online and not cluster.duties.drains
+    for _, change in decided:
+        if type(change) is StateDecided:
+            source = states.of_partition(change.topic, change.partition)
+            stays = can_stay and source is _ONLINE and change.target is _ONLINE and not change.stopped
+            if not stays or states.new_on(change.topic):  # most stay where they are when a broker dies
+                decided_moves(cluster, change, trial, source)
+        elif type(change) is not ElectionsFailed:
+            make_moves(cluster, change, trial)
 
 
-def _state_decided(cluster: Cluster, change: StateDecided, mover: Mover) -> None:
+def decided_moves(cluster: Cluster, change: StateDecided, mover: Mover, source: PartitionStatus | None = None) -> None:
+    """Those of a leadership. They may only be noted for now: `Mover.settle` makes them."""
     topic, number, state = change.topic, change.partition, change.state
-    source, target = mover.states.of_partition(topic, number), change.target
+    states, target = mover.states, change.target
+    if source is None:
+        source = states.of_partition(topic, number)
     if source is target:
         known = cluster.topics[topic].partitions.get(number)
         before = None if known is None or known.state is None else known.state.leader
         # a smaller ISR is the move of a replica, and a leader that stays moves nothing
         if before != state.leader or (target is _P.OFFLINE and state.leader == NO_LEADER):
-            mover.partition_move(topic, 1 << number, source, target, change.cause)
+            mover.decided(None, topic, number, source, target, change.cause)
     else:
-        mover.partition_move(topic, 1 << number, source, target, change.cause)
-    if mover.states.new_on(topic):
+        mover.decided(None, topic, number, source, target, change.cause)
+    if states.new_on(topic):
         _in_sync(topic, number, state.isr, change.cause, mover)
     for broker_id in change.stopped:
         if not (mover.is_trial or broker_id in cluster.leaving_ids):
             continue  # that it shuts down could not be written: it goes on
         before_stop = mover.states.of_replica(topic, number, broker_id)
         if before_stop is not _R.OFFLINE:
-            mover.replica_move(broker_id, topic, 1 << number, before_stop, _R.OFFLINE, change.cause)
+            mover.decided(broker_id, topic, number, before_stop, _R.OFFLINE, change.cause)
     if cluster.duties.drains:
         offline = mover.states.replicas_in(state.leader, _R.OFFLINE).get(topic, 0) & 1 << number
         _resumed(cluster, topic, offline, state.leader, change.cause, mover)
@@ -196,18 +198,17 @@ def _in_sync(topic: str, number: int, isr: Replicas, cause: Cause, mover: Mover)
     """A replica is new until it is in sync."""
     for broker_id in isr:
         if mover.states.of_replica(topic, number, broker_id) is _R.NEW:
-            mover.replica_move(broker_id, topic, 1 << number, _R.NEW, _R.ONLINE, cause)
+            mover.decided(broker_id, topic, number, _R.NEW, _R.ONLINE, cause)
 
 
 def _broker_gone(cluster: Cluster, broker_id: int, cause: Cause, mover: Mover) -> None:
-    for topic, hosted in cluster.hosted.get(broker_id, {}).items():
+    topics = {topic: hosted.bits for topic, hosted in cluster.hosted.get(broker_id, {}).items()}
+    for topic in cluster.duties.deletions:
         if cluster.duties.is_leaving(topic):
-            continue  # its deletion moves them
-        mover.replicas(broker_id, topic, hosted.bits, _R.OFFLINE, cause=cause)
-        partitions = cluster.topics[topic].partitions
-        led = _led_by(broker_id, partitions, numbers_of(hosted.bits))
-        if led:
-            mover.partitions(topic, bits_of(led), _P.OFFLINE, cause=cause)
+            topics.pop(topic, None)  # its deletion moves them
+    mover.all_online(broker_id, topics, _R.OFFLINE, cause)
+    led = {topic: bits for topic, bits in cluster.led_by(broker_id).items() if topic in topics}
+    mover.all_online(None, led, _P.OFFLINE, cause)
     for key in cluster.states.dropped_on(broker_id):
         started = mover.states.replicas_of(broker_id, key).get(_R.DELETION_STARTED, 0)
         mover.replicas(broker_id, key, started, _R.DELETION_INELIGIBLE, cause=cause)
@@ -305,7 +306,8 @@ def _topic_written(cluster: Cluster, change: TopicWritten, mover: Mover) -> None
     touched = {number: change.assignment[number] for number in numbers}
     _assigned(cluster, change.name, before, touched, change.cause, mover)
     for state in change.states:
-        _state_decided(cluster, state, mover)
+        decided_moves(cluster, state, mover)
+    mover.settle()
     told = frozenset(change.dropped)
     dropped: dict[tuple[int, bool], list[int]] = {}
     for number, wanted in touched.items():

@@ -148,7 +148,7 @@ def _run(cluster: Cluster, work: Work, trial: Mover) -> list[Decided]:
         return [(0, _refusal(work.subject, cluster.parked[work.subject]))]
     try:
         decided = list(work.run())
-        try_moves(cluster, (change for _, change in decided), trial)
+        try_moves(cluster, decided, trial)
         return decided
     except (IllegalMoveError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as bug:
         trouble = f"{type(bug).__name__}: {bug}"

@@ -37,7 +37,8 @@ def repair_topic(
     # who is online serves whatever it hosts, and was there all the time
     is_plain = not presence.returning and not duties.failed_dirs and not duties.departed
     serving = None if duties.failed_dirs else presence.online
-    allow_unclean, avoided = cluster.is_unclean_allowed(topic), cluster.avoided_ids
+    avoided = cluster.avoided_ids
+    allow_unclean = duties.is_unclean_allowed(topic, default=cluster.unclean_default)
     unled: list[int] = []
     unborn: list[int] = []
     for number in numbers:
@@ -148,16 +149,7 @@ def state_decided(
     source, target = status_of(before, believed_ids or live_ids), status_of(after, live_ids)
     unclean = is_unclean(before, after)
     reason = f"{why.words}; unclean election" if unclean else why.words
+    if not stopped:
+        return StateDecided(topic, number, after, source, target, reason, why.cause, False, unclean)
     deposed_id = before.leader if before is not None and before.leader in stopped else None
-    return StateDecided(
-        topic,
-        number,
-        after,
-        source,
-        target,
-        reason,
-        why.cause,
-        is_unclean=unclean,
-        stopped=stopped,
-        deposed_id=deposed_id,
-    )
+    return StateDecided(topic, number, after, source, target, reason, why.cause, stopped=stopped, deposed_id=deposed_id)

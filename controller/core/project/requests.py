@@ -334,14 +334,14 @@ def _leaderships(
     """An ISR or epoch change goes to all remaining replicas, not only to the leader. Who joined is told everything
     anyway, and only what is new there has to be said. Who shuts down is told of what it stopped only that it leads it
     no more."""
-    led = draft.led
+    led, drains = draft.led, cluster.duties.drains
     per_broker: dict[int, Rows] = {}
     new_replicas = set()
     for key, partitions in _rows(cluster, led).items():
         name, topic_id = key
         here: defaultdict[int, dict[int, Partition]] = defaultdict(dict)
-        stopped = {one: bits for one in cluster.duties.drains if (bits := _stopped_on(cluster, one, name))}
-        deposed = draft.deposed.get(name, {})
+        stopped = {one: _stopped_on(cluster, one, name) for one in drains} if drains else {}
+        deposed = draft.deposed.get(name, {}) if drains else {}
         for number, partition in partitions.items():
             is_first, adding = led[name][number], partition.adding
             for broker_id in partition.replicas:
