@@ -32,8 +32,9 @@ from controller.core.events import (
 from controller.core.model import NO_LEADER, RECOVERING
 from controller.core.project.requests import Stop, requests_for
 from controller.core.states import ReplicaStatus
+from controller.loop.inbox import ShutdownReply
 from controller.loop.replies import reply_for
-from controller.wire.bodies import ControlledShutdownAnswer, RemainingPartition
+from controller.wire.bodies import RemainingPartition
 from tests.builders import (
     EPOCH,
     Settled,
@@ -201,8 +202,9 @@ def test_what_nobody_else_can_lead_stays_and_the_answer_says_so(event: DrainAske
     settled = settle(cluster, event)
     assert settled.states == {}
     assert left(cluster) == ["orders-0", "orders-1"], "one with a single replica is nobody's to wait for"
-    answer = ControlledShutdownAnswer(remaining=[RemainingPartition("orders", 0), RemainingPartition("orders", 1)])
-    assert reply_for(cluster, SHUTDOWN, settled.committed).body == answer
+    reply = reply_for(cluster, SHUTDOWN, settled.committed)
+    assert isinstance(reply, ShutdownReply)
+    assert list(reply.remaining) == [RemainingPartition("orders", 0), RemainingPartition("orders", 1)]
 
 
 def test_what_could_not_move_moves_when_asked_again() -> None:
