@@ -8,32 +8,68 @@ its replicas, and the partitions that it led. The leaderships decided because of
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, assert_never
 
 from controller.core.belief.kept_states import Mover, bits_of, dropped_key, numbers_of
 from controller.core.causes import Cause
 from controller.core.changes.cluster import (
+    BrokerChanged,
     BrokerGone,
     BrokerLive,
     BrokerMissing,
     Change,
+    NotificationRead,
+    RefusalEnded,
+    Refused,
     StateDecided,
     StateFound,
     StateLost,
+    SubjectParked,
     TopicCreated,
     TopicFound,
     TopicGone,
     TopicWritten,
+    Unreadable,
+    WriteRefused,
 )
 from controller.core.changes.duties import (
+    BrokerForgotten,
+    BrokerNoted,
+    ConfigFound,
+    ConfigWritten,
+    DeletionMarked,
     DeletionQueued,
+    DeletionWaits,
     DirsFound,
+    DirsNoted,
+    DrainEnded,
+    DrainGranted,
     DroppedMoved,
+    DutyChange,
     ElectionsFailed,
+    MarkerDropped,
+    NodeRemoved,
+    PartitionErased,
+    ProducerIdsFound,
+    ProducerIdsGranted,
+    ReassignNodeFound,
+    ReassignNodeWritten,
+    RefusalsFound,
     RepeatedTo,
     ReplicasMoved,
+    ReplicasProbed,
     ReplicasStopped,
+    Reported,
+    TermFound,
+    TermRecorded,
+    TopicAsked,
     TopicErased,
+    TopicIdAnswered,
+    TopicIdDisputed,
+    TopicIdDropped,
+    TopicIdGiven,
+    TopicIdSought,
+    TopicIdTaken,
 )
 from controller.core.model import NO_LEADER, Assignment, Leadership, Partition, Replicas
 from controller.core.states import PartitionStatus, ReplicaStatus
@@ -92,15 +128,25 @@ def make_moves(cluster: Cluster, change: Change, mover: Mover) -> None:
             _topic_written(cluster, change, mover)
         case TopicGone(name=name):
             _forgotten(cluster, name, Cause.TOPIC_GONE, mover)
-        case TopicErased(topic=name):
-            _forgotten(cluster, name, Cause.TOPIC_DELETED, mover)
-        case _:
-            _duty_moves(cluster, change, mover)
+        case (
+            BrokerChanged()
+            | Unreadable()
+            | NotificationRead()
+            | SubjectParked()
+            | WriteRefused()
+            | RefusalEnded()
+            | Refused()
+        ):
+            pass  # nothing moves
+        case duty:
+            _duty_moves(cluster, duty, mover)
 
 
-def _duty_moves(cluster: Cluster, change: Change, mover: Mover) -> None:
+def _duty_moves(cluster: Cluster, change: DutyChange, mover: Mover) -> None:
     """Of topics being deleted, of replicas that were dropped, of brokers that shut down."""
     match change:
+        case TopicErased(topic=name):
+            _forgotten(cluster, name, Cause.TOPIC_DELETED, mover)
         case DeletionQueued(topic=name, is_held=False) if not cluster.duties.is_leaving(name):
             known = cluster.topics.get(name)
             if known is not None:
@@ -123,8 +169,44 @@ def _duty_moves(cluster: Cluster, change: Change, mover: Mover) -> None:
         case RepeatedTo(broker_id=broker_id, partitions=()) if broker_id in cluster.leaving_ids:
             for topic, offline in list(mover.states.replicas_in(broker_id, _R.OFFLINE).items()):
                 _resumed(cluster, topic, offline, broker_id, Cause.CONTROLLED_SHUTDOWN, mover)
-        case _:
+        case (
+            DeletionMarked()
+            | DeletionQueued()
+            | DeletionWaits()
+            | ReplicasStopped()
+            | ElectionsFailed()
+            | TermFound()
+            | PartitionErased()
+            | MarkerDropped()
+            | DrainGranted()
+            | DrainEnded()
+            | BrokerNoted()
+            | BrokerForgotten()
+            | DirsFound()
+            | DirsNoted()
+            | ReplicasProbed()
+            | TopicAsked()
+            | RefusalsFound()
+            | RepeatedTo()
+            | TopicIdSought()
+            | TopicIdAnswered()
+            | TopicIdTaken()
+            | TopicIdDisputed()
+            | TopicIdDropped()
+            | TopicIdGiven()
+            | ConfigFound()
+            | ConfigWritten()
+            | ReassignNodeWritten()
+            | ReassignNodeFound()
+            | NodeRemoved()
+            | ProducerIdsFound()
+            | ProducerIdsGranted()
+            | TermRecorded()
+            | Reported()
+        ):
             pass  # nothing moves
+        case _:
+            assert_never(change)
 
 
 def try_moves(cluster: Cluster, decided: Iterable[tuple[int, Change]], trial: Mover) -> None:

@@ -9,34 +9,70 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import assert_never
 
 import msgspec
 
 from controller.core import formats
 from controller.core.belief.cluster import Cluster
 from controller.core.changes.cluster import (
+    BrokerChanged,
+    BrokerGone,
+    BrokerLive,
+    BrokerMissing,
     Change,
     NotificationRead,
+    RefusalEnded,
+    Refused,
     StateDecided,
     StateFound,
+    StateLost,
+    SubjectParked,
     TopicCreated,
+    TopicFound,
+    TopicGone,
     TopicWritten,
+    Unreadable,
+    WriteRefused,
 )
 from controller.core.changes.duties import (
     BrokerForgotten,
     BrokerNoted,
+    ConfigFound,
     ConfigWritten,
     DeletionMarked,
+    DeletionQueued,
+    DeletionWaits,
+    DirsFound,
     DirsNoted,
     DrainEnded,
     DrainGranted,
+    DroppedMoved,
+    DutyChange,
+    ElectionsFailed,
     MarkerDropped,
     NodeRemoved,
     PartitionErased,
+    ProducerIdsFound,
     ProducerIdsGranted,
+    ReassignNodeFound,
     ReassignNodeWritten,
+    RefusalsFound,
+    RepeatedTo,
+    ReplicasMoved,
+    ReplicasProbed,
+    ReplicasStopped,
+    Reported,
+    TermFound,
     TermRecorded,
+    TopicAsked,
     TopicErased,
+    TopicIdAnswered,
+    TopicIdDisputed,
+    TopicIdDropped,
+    TopicIdGiven,
+    TopicIdSought,
+    TopicIdTaken,
 )
 from controller.core.model import NO_VERSION
 from controller.core.operations import Create, Delete, Set
@@ -141,8 +177,23 @@ def writes_for(cluster: Cluster, change: Change) -> tuple[Write, ...]:
             return (*together, Set(topic_path(name), data, cluster.topics[name].version))
         case NotificationRead(path=path, version=version):
             return (Delete(path, version),)
-        case _:
-            return _duty_writes(cluster, change)
+        case (
+            BrokerLive()
+            | BrokerChanged()
+            | BrokerGone()
+            | BrokerMissing()
+            | TopicFound()
+            | Unreadable()
+            | TopicGone()
+            | StateLost()
+            | SubjectParked()
+            | WriteRefused()
+            | RefusalEnded()
+            | Refused()
+        ):
+            return ()
+        case duty:
+            return _duty_writes(cluster, duty)
 
 
 def target_of(cluster: Cluster, change: Change) -> str | None:
@@ -160,7 +211,7 @@ def target_of(cluster: Cluster, change: Change) -> str | None:
     return writes[-1].path if writes else None
 
 
-def _duty_writes(cluster: Cluster, change: Change) -> tuple[Write, ...]:
+def _duty_writes(cluster: Cluster, change: DutyChange) -> tuple[Write, ...]:
     match change:
         case DeletionMarked(topic=topic, abandon_offline=abandon):
             return (Put(marker_path(topic), formats.encode_marker(abandon_offline=abandon)),)
@@ -207,8 +258,33 @@ def _duty_writes(cluster: Cluster, change: Change) -> tuple[Write, ...]:
             return (Remove(path),) if record is None else (*_parents(TERMS), Put(path, formats.encode(record)))
         case NodeRemoved(path=path, version=version):
             return (Delete(path, version),)
-        case _:
+        case (
+            DeletionQueued()
+            | DeletionWaits()
+            | ReplicasMoved()
+            | DroppedMoved()
+            | ReplicasStopped()
+            | ElectionsFailed()
+            | TermFound()
+            | DirsFound()
+            | ReplicasProbed()
+            | TopicAsked()
+            | RefusalsFound()
+            | RepeatedTo()
+            | TopicIdSought()
+            | TopicIdAnswered()
+            | TopicIdTaken()
+            | TopicIdDisputed()
+            | TopicIdDropped()
+            | TopicIdGiven()
+            | ConfigFound()
+            | ReassignNodeFound()
+            | ProducerIdsFound()
+            | Reported()
+        ):
             return ()
+        case _:
+            assert_never(change)
 
 
 def _parents(path: str) -> tuple[Write, ...]:
