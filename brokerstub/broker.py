@@ -31,6 +31,7 @@ from brokerstub.logs import Logs, Lost
 from brokerstub.metadata import MetadataCache, rows_in
 from brokerstub.multipart_lists import MultipartList, OutOfOrderError, pieces
 from brokerstub.notifications import Notifications
+from brokerstub.records.disks import Disk, FolderDisk
 from brokerstub.replicas import Change, Replicas, Taken
 from brokerstub.sessions import Sessions
 from brokerstub.transitions import Transitions
@@ -101,6 +102,7 @@ class Broker:
         faults: Faults = NO_FAULTS,
         limits: Limits = LIMITS,
         signer: Signer | None = None,
+        open_disk: Callable[[Path], Disk] = FolderDisk,
     ) -> None:
         broker_id, interval_ms = config.broker_id, config.replica_fetch_wait_max_ms
         lag_ms = config.replica_lag_time_max_ms
@@ -125,7 +127,7 @@ class Broker:
         """What is told of records that had to go."""
         self.on_transitions: Callable[[ControllerHeaders, Transitions], None] = _nowhere
         """What is told of replicas that a request made leaders or followers, or ended."""
-        self.logs = self._logs_for(config) if keeps_records(config) else None
+        self.logs = self._logs_for(config, open_disk) if keeps_records(config) else None
         self.isr = IsrKeeper(
             self.replicas,
             self.sessions,
@@ -384,7 +386,7 @@ class Broker:
         self._fetcher.on_changes(changes)
         self._asker.wake()
 
-    def _logs_for(self, config: BrokerConfig) -> Logs:
+    def _logs_for(self, config: BrokerConfig, open_disk: Callable[[Path], Disk]) -> Logs:
         return Logs(
             config,
             self.replicas,
@@ -392,6 +394,7 @@ class Broker:
             wall_clock_ms=self._wall_clock_ms,
             on_disk_error=self._fail,
             on_lost=self._pass_on_lost,
+            open_disk=open_disk,
         )
 
     def _pass_on_lost(self, lost: Lost) -> None:

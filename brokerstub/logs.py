@@ -25,7 +25,7 @@ from brokerstub.records.checkpoints import (
     decode_offsets,
     encode_offsets,
 )
-from brokerstub.records.disks import FolderDisk
+from brokerstub.records.disks import Disk, FolderDisk
 from brokerstub.records.errors import (
     LogFailedError,
     NotLeaderError,
@@ -37,13 +37,14 @@ from brokerstub.records.replication import Fetch, Fetched, Follower, Leader
 from brokerstub.replicas import Change, Replica, Replicas
 from brokerstub.topic_settings import TopicConfigs, TopicSettings, settings_for
 from controller.base.config import BrokerConfig
-from controller.base.files import write_atomically
 from controller.core.model import NO_LEADER, TopicIdPartition
 from controller.wire.bodies import PartitionRow
 from controller.zookeeper.port import ZooKeeper
 
 #: the folder of records in each log directory; each log in a folder of its own, named by topic id and number
 FOLDER: Final = "records"
+#: of all logs of a log directory
+_SAVED: Final = f"{FOLDER}/{HIGH_WATERMARKS}"
 #: how often old segments are looked for, high watermarks are written down, and `flush.ms` is looked at
 KEEP_INTERVAL_S: Final = 5.0
 #: between two partitions that are kept, so that nobody waits for all of them
@@ -88,7 +89,8 @@ class PartitionLog:
         self.tenure = 0
         self.settings: TopicSettings | None = None
         self._saved = high_watermark
-        self._watchers: set[asyncio.Event] = set()
+        #: woken in the order in which they came
+        self._watchers: dict[asyncio.Event, None] = {}
 
     @property
     def high_watermark(self) -> int:
@@ -112,11 +114,11 @@ class PartitionLog:
 
     @contextmanager
     def watched_by(self, watcher: asyncio.Event) -> Iterator[None]:
-        self._watchers.add(watcher)
+        self._watchers[watcher] = None
         try:
             yield
         finally:
-            self._watchers.discard(watcher)
+            self._watchers.pop(watcher, None)
 
 
 class Logs:
@@ -131,15 +133,17 @@ class Logs:
         wall_clock_ms: Callable[[], int],
         on_disk_error: Callable[[int], None],
         on_lost: Callable[[Lost], None],
+        open_disk: Callable[[Path], Disk] = FolderDisk,
     ) -> None:
         self._config = config
+        self._open_disk = open_disk
         self._replicas = replicas
         self._clock_ms = clock_ms
         self._wall_clock_ms = wall_clock_ms
         self._on_disk_error = on_disk_error
         self._on_lost = on_lost
         self._paths = config.log_directories
-        self._disks: dict[int, FolderDisk] = {}
+        self._disks: dict[int, Disk] = {}
         self._saved: dict[int, dict[tuple[str, int], int]] = {}
         self._open: dict[TopicIdPartition, PartitionLog] = {}
         self._keys: dict[tuple[str, int], TopicIdPartition] = {}
@@ -227,14 +231,15 @@ class Logs:
         """The controller had the replica deleted: its records go, too."""
         self._close(replica.key)
         folder = _folder_of(replica)
-        path = self._paths[replica.directory] / folder
         try:
-            if path.is_dir():
-                for each in path.iterdir():
-                    each.unlink()
-                path.rmdir()
+            disk = self._disk(replica.directory)
+            for name in disk.names(folder):
+                disk.remove(f"{folder}/{name}")
+            disk.remove_folder(folder)
+        except FileNotFoundError:
+            pass  # it had no log yet
         except OSError as error:
-            log.warning("log.left", path=str(path), reason=str(error))
+            log.warning("log.left", path=folder, reason=str(error))
         self._saved.get(replica.directory, {}).pop(replica.key, None)
 
     def fail(self, directory: int) -> None:
@@ -428,13 +433,12 @@ class Logs:
         self.configs.want(replica.topic)
         return one
 
-    def _disk(self, directory: int) -> FolderDisk:
+    def _disk(self, directory: int) -> Disk:
         disk = self._disks.get(directory)
         if disk is None:
-            root = self._paths[directory]
-            disk = FolderDisk(root)
+            disk = self._open_disk(self._paths[directory])
             disk.make_folder(FOLDER)
-            self._saved[directory] = _saved_in(root)
+            self._saved[directory] = _saved_on(disk)
             self._disks[directory] = disk
         return disk
 
@@ -455,7 +459,7 @@ class Logs:
     def _save(self, directory: int) -> None:
         saved = self._saved[directory]
         saved |= {key: one.high_watermark for key, one in self._open.items() if one.replica.directory == directory}
-        write_atomically(self._paths[directory] / FOLDER / HIGH_WATERMARKS, encode_offsets(saved))
+        self._disks[directory].replace(_SAVED, encode_offsets(saved))
 
     def _moved(self, key: TopicIdPartition, one: PartitionLog, before: int) -> None:
         """The high watermark may have risen."""
@@ -476,12 +480,12 @@ def _folder_of(replica: Replica) -> str:
     return f"{FOLDER}/{replica.topic_id}-{replica.partition}"
 
 
-def _saved_in(root: Path) -> dict[tuple[str, int], int]:
+def _saved_on(disk: Disk) -> dict[tuple[str, int], int]:
     """High watermarks, by topic id and number. What cannot be read is learned again from leaders."""
     try:
-        return decode_offsets((root / FOLDER / HIGH_WATERMARKS).read_bytes())
+        return decode_offsets(disk.read(_SAVED, 0, disk.size(_SAVED)))
     except FileNotFoundError:
         return {}
     except DamagedCheckpointError as error:
-        log.warning("high_watermarks.ignored", path=str(root), reason=str(error))
+        log.warning("high_watermarks.ignored", path=_SAVED, reason=str(error))
         return {}

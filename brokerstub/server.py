@@ -89,30 +89,7 @@ class BrokerServer:
 
     def _on_lost(self, lost: Lost) -> None:
         """In the state-change log: what had to go, and what of it had been committed."""
-        told = self.broker.metadata
-        records = _counted(lost.end - lost.start, "record")
-        self._record(
-            [
-                Line(
-                    at_ms=self._wall_clock_ms(),
-                    cluster_id=told.cluster_id,
-                    controller_id=told.controller_id,
-                    controller_epoch=told.controller_epoch,
-                    kind="truncation",
-                    broker_id=self.broker.broker_id,
-                    broker_epoch=self.broker.broker_epoch,
-                    topic=lost.topic,
-                    topic_id=lost.topic_id,
-                    partition=lost.partition,
-                    leader=lost.leader,
-                    leader_epoch=lost.leader_epoch,
-                    reason=f"offsets {lost.start} to {lost.end - 1}: {records} that leader {lost.leader} does not have,"
-                    f" {lost.committed} of them committed",
-                    records=lost.end - lost.start,
-                    records_lost=lost.committed,
-                )
-            ]
-        )
+        self._record([truncation_line(self.broker, lost, self._wall_clock_ms())])
 
     def _on_transitions(self, headers: ControllerHeaders, transitions: Transitions) -> None:
         """In the state-change log: of which partitions a request made this broker leader or follower."""
@@ -191,6 +168,30 @@ class BrokerServer:
             broker_epoch=headers.broker_epoch,
             **said,
         )
+
+
+def truncation_line(broker: Broker, lost: Lost, at_ms: int) -> Line:
+    """What a follower had to truncate, for the state-change log."""
+    told = broker.metadata
+    records = _counted(lost.end - lost.start, "record")
+    return Line(
+        at_ms=at_ms,
+        cluster_id=told.cluster_id,
+        controller_id=told.controller_id,
+        controller_epoch=told.controller_epoch,
+        kind="truncation",
+        broker_id=broker.broker_id,
+        broker_epoch=broker.broker_epoch,
+        topic=lost.topic,
+        topic_id=lost.topic_id,
+        partition=lost.partition,
+        leader=lost.leader,
+        leader_epoch=lost.leader_epoch,
+        reason=f"offsets {lost.start} to {lost.end - 1}: {records} that leader {lost.leader} does not have,"
+        f" {lost.committed} of them committed",
+        records=lost.end - lost.start,
+        records_lost=lost.committed,
+    )
 
 
 def _about_rows(request: StatesRequest) -> str:

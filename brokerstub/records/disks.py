@@ -55,6 +55,9 @@ class Disk(Protocol):
     def sync_folder(self, folder: str) -> None:
         """Which files there are will survive the death of the machine."""
 
+    def close(self) -> None:
+        """Let go of what is open; it is opened again when it is needed."""
+
 
 class FolderDisk:
     """A folder. Files stay open until others were used more recently."""

@@ -136,6 +136,9 @@ class SimulatedDisk:
         self.names(folder)
         self._undo.pop(folder, None)
 
+    def close(self) -> None:
+        """Nothing is open."""
+
     def _step(self) -> None:
         """One operation that changes something."""
         self._check()

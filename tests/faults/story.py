@@ -123,13 +123,15 @@ class Stage:
 Scene = Callable[[Stage], Awaitable[None]]
 
 
-def staged(scene: Scene, *, seed: str = "museum", brokers: int = 3, balances: bool = False) -> Outcome:
+def staged(
+    scene: Scene, *, seed: str = "museum", brokers: int = 3, balances: bool = False, records: bool = False
+) -> Outcome:
     """Play a scene, let the cluster come to rest, judge."""
 
     async def play(cluster: SimCluster, seed: str) -> None:
         await scene(Stage(cluster, seed))
 
-    return run(seed, play, brokers=brokers, balances=balances)
+    return run(seed, play, brokers=brokers, balances=balances, records=records)
 
 
 def scene(play: Scene) -> Callable[[], None]:

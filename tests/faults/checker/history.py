@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from tests.faults.checker.readings import Reading
+from tests.faults.checker.records import Records
 
 ANY_VERSION = -1
 NOBODY = 0
@@ -216,6 +217,8 @@ class History(msgspec.Struct):
     hidden_topics: frozenset[str] = frozenset()
     #: whether moments of different processes can be compared
     has_true_clocks: bool = True
+    #: None: brokers keep none
+    records: Records | None = None
     end: End | None = None
 
     def has_seen(self, sender_id: int, receiver_id: int) -> bool:

@@ -17,7 +17,7 @@ from tests.faults.checker.history import Commit, History, HistoryError, Write, c
 #: as Kafka writes one; what is no such number names no broker and no partition
 _NUMBER = r"(0|[1-9][0-9]{0,9})"
 _NUMBER_MAX = 2**31 - 1
-_STATE = re.compile(rf"/brokers/topics/([^/]+)/partitions/{_NUMBER}/state")
+STATE = re.compile(rf"/brokers/topics/([^/]+)/partitions/{_NUMBER}/state")
 _TOPIC = re.compile(r"/brokers/topics/([^/]+)")
 _BROKER = re.compile(rf"/brokers/ids/{_NUMBER}")
 _DRAIN = re.compile(rf"/klamm/draining/{_NUMBER}")
@@ -206,7 +206,7 @@ def _note(world: World, step: Step, commit: Commit, write: Write) -> None:
             world.sessions[commit.session] = said if isinstance(said, int) else -1
     elif path == "/controller_epoch":
         world.epoch = epoch_in(node.data) if node is not None else None
-    elif (match := _STATE.fullmatch(path)) and int(match[2]) <= _NUMBER_MAX:
+    elif (match := STATE.fullmatch(path)) and int(match[2]) <= _NUMBER_MAX:
         _note_state(world, step, (match[1], int(match[2])), node)
     elif match := _TOPIC.fullmatch(path):
         _note_topic(world, step, match[1], node)

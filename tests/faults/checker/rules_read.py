@@ -21,6 +21,8 @@ _LISTS: Final = (
     "/log_dir_event_notification",
 )  # fmt: skip
 _NODES: Final = (SEAT, "/admin/reassign_partitions", "/admin/preferred_replica_election")
+#: what brokers with records watch by the same session, of the topics that they have; controllers hear of changes
+_OF_BROKERS: Final = re.compile(r"/config/topics/[^/]+")
 _BELOW: Final = re.compile(r"/brokers/(ids|topics)/[^/]+")
 #: of watches that fire with the znode itself
 _KINDS: Final[tuple[Kind, ...]] = ("data", "watch", "stat")
@@ -106,7 +108,8 @@ def _seen_by(session: int, commit: Commit, write: Write, gone_zxid: int | None, 
     """What this session watches of it, or should."""
     path, parent = write.path, write.path.rpartition("/")[0]
     moment, is_gone = (commit.zxid, commit.at_ms), write.kind == "delete"
-    armed = {kind for kind in _KINDS if (session, kind, path) in readings.watched}
+    kinds = () if _OF_BROKERS.fullmatch(path) else _KINDS
+    armed = {kind for kind in kinds if (session, kind, path) in readings.watched}
     if path in _NODES or _BELOW.fullmatch(path) or armed & {"data", "watch"}:
         yield Change("data", path, *moment, is_gone, gone_zxid)
     elif "stat" in armed:

@@ -25,6 +25,7 @@ from tests.faults.simulate.late import ENDS_WITHIN_MS
 from tests.faults.simulate.loop import Clock, Process, VirtualLoop
 from tests.faults.simulate.member import SESSION_TIMEOUT_MS, Member
 from tests.faults.simulate.network import Exchange, Network
+from tests.faults.simulate.records import SimRecords
 from tests.faults.simulate.told import ASKED, TOLD, asking_of, rpc_of
 from tests.faults.simulate.zookeeper import TICK_S, SimZooKeeper
 
@@ -32,7 +33,16 @@ from tests.faults.simulate.zookeeper import TICK_S, SimZooKeeper
 class SimCluster:
     """Built for one run, inside its loop."""
 
-    def __init__(self, loop: VirtualLoop, seed: str, folder: Path, *, brokers: int, balances: bool = True) -> None:
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        seed: str,
+        folder: Path,
+        *,
+        brokers: int,
+        balances: bool = True,
+        keeps_records: bool = False,
+    ) -> None:
         self.loop, self.seed, self.folder, self.balances = loop, seed, folder, balances
         self.clock = Clock(loop)
         self.zookeeper = SimZooKeeper(self.clock)
@@ -53,6 +63,7 @@ class SimCluster:
         self.spoiled: dict[str, Callable[[], None]] = {}
         #: from then on wall clocks are right, too
         self.is_healed = False
+        self.records = SimRecords(self, seed) if keeps_records else None
         self._lives: dict[int, int] = {}
         self._past_sessions: dict[int, set[int]] = {}
         self._cut_ids: set[int] = set()
@@ -64,6 +75,9 @@ class SimCluster:
 
     def start(self, broker_id: int) -> None:
         if broker_id in self.members:
+            return
+        if self.records is not None and self.records.is_damaged(broker_id):
+            self.loop.call_later(TICK_S, self.start, broker_id)  # its machine is not back yet
             return
         life = self._lives[broker_id] = self._lives.get(broker_id, 0) + 1
         directory = self.folder / f"broker-{broker_id}"
@@ -85,6 +99,8 @@ class SimCluster:
         self.ended(member)
         if loses_disk:
             shutil.rmtree(self.folder / f"broker-{broker_id}")
+        if self.records is not None:
+            self.records.died(broker_id, loses_disk=loses_disk)
 
     def new_session(self, member: Member) -> SimClient:
         random = Random(f"{member.random.random()}")
@@ -208,6 +224,7 @@ class SimCluster:
             session_timeout_ms=SESSION_TIMEOUT_MS,
             ended_ms=self.ended_ms,
             ends_within_ms=ENDS_WITHIN_MS,
+            records=None if self.records is None else self.records.evidence,
             end=end,
         )
 

@@ -16,8 +16,10 @@ import msgspec
 from msgspec.structs import replace
 
 from brokerstub.broker import Broker, ControllerHeaders, NotReadyError
+from brokerstub.logs import Lost
 from brokerstub.registration import cluster_id, ensure_feature, register, registration_for
 from brokerstub.replicas import TOPIC_DELETED
+from brokerstub.server import truncation_line
 from brokerstub.shutdown import Seat, hand_over
 from brokerstub.zookeeper import RegistrationLostError, end_when_unregistered
 from controller.api.ports import term_of
@@ -45,6 +47,7 @@ from tests.faults.simulate.late import LateMeters
 from tests.faults.simulate.loop import Process
 from tests.faults.simulate.machine import disk_keeps, wall_clock_off_ms
 from tests.faults.simulate.network import SimHttp
+from tests.faults.simulate.records import FETCH_PATH, PRODUCE_PATH
 
 if TYPE_CHECKING:
     from tests.faults.simulate.cluster import SimCluster
@@ -86,11 +89,14 @@ class Member:
         self.broker: Broker | None = None
         self.epochs = KnownEpochs(lambda: 0 if self.broker is None else self.broker.controller_epoch)
         self.sessions: set[int] = set()
+        records = cluster.records
+        clients = "" if records is None else f",PLAINTEXT://b{broker_id}:9092"
+        properties: dict[str, Any] = {} if records is None else records.properties
         self.config = BrokerConfig(
             broker_id=broker_id,
             zookeeper_connect="simulated",
             log_dirs=str(directory),
-            listeners=f"HTTP://{self.name}",
+            listeners=f"HTTP://{self.name}{clients}",
             zookeeper_session_timeout_ms=SESSION_TIMEOUT_MS,
             replica_lag_time_max_ms=3_000,
             replica_fetch_wait_max_ms=1_000,
@@ -98,6 +104,7 @@ class Member:
             controlled_shutdown_retry_backoff_ms=500,
             controller_socket_timeout_ms=3_000,
             auto_leader_rebalance_enable=cluster.balances,
+            **properties,
         )
         self._http = SimHttp(cluster.network, self.process)
         self._signer = Signer()
@@ -131,6 +138,8 @@ class Member:
             except SessionLostError:
                 zk = self._next_session()
         loop = asyncio.get_running_loop()
+        records = self.cluster.records
+        disks: dict[str, Any] = {} if records is None else {"open_disk": lambda _: records.disk(self.broker_id)}
         self.broker = broker = Broker(
             self.config,
             cluster,
@@ -139,7 +148,9 @@ class Member:
             wall_clock_ms=self._wall_ms,
             entropy=self.random,
             limits=LIMITS,
+            **disks,
         )
+        broker.on_lost = self._on_lost
         self.cluster.network.listen(self.name, self.process, self._serve)
         try:
             async with asyncio.TaskGroup() as group:
@@ -147,6 +158,10 @@ class Member:
                 group.create_task(self._live_on(zk, cluster, broker))
         finally:
             broker.close()
+
+    def _on_lost(self, lost: Lost) -> None:
+        assert self.broker is not None
+        self.journal.accept([truncation_line(self.broker, lost, self._wall_ms())])
 
     def _next_session(self) -> SimClient:
         self.zk = self.cluster.new_session(self)
@@ -276,8 +291,11 @@ class Member:
 
     async def _serve(self, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
         assert self.broker is not None, "it listens only afterwards"
+        if path in (PRODUCE_PATH, FETCH_PATH) and self.cluster.records is not None:
+            return await self.cluster.records.serve(self, path, body)
         try:
-            return 200, bodies.encode(await self._answer(self.broker, path, headers, body))
+            answer = await self._answer(self.broker, path, headers, body)
+            return 200, answer if isinstance(answer, bytes) else bodies.encode(answer)
         except (NotReadyError, BusyError):
             return 503, b"{}"
         except msgspec.MsgspecError:
@@ -301,7 +319,10 @@ class Member:
                 )
             case bodies.FETCH:
                 sender_id, sender_epoch = map(int, headers[bodies.SENDER].split(" "))
-                return broker.on_fetch(sender_id, sender_epoch, bodies.decode(body, bodies.FetchRequest))
+                fetched = await broker.on_fetch_records(
+                    sender_id, sender_epoch, bodies.decode(body, bodies.FetchRequest)
+                )
+                return bodies.with_batches(*fetched) if fetched[0].records else fetched[0]
             case _:
                 return await self._asked(path, headers, body)
 

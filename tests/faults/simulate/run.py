@@ -18,6 +18,7 @@ from tests.faults.checker.evidence import TERM_OVER
 from tests.faults.checker.history import End, History
 from tests.faults.checker.verdict import Finding, judge
 from tests.faults.operations import PROBE
+from tests.faults.simulate.clients import Clients
 from tests.faults.simulate.cluster import SimCluster
 from tests.faults.simulate.loop import StuckError, VirtualLoop
 from tests.faults.simulate.player import Player, pause
@@ -28,6 +29,8 @@ from tests.faults.simulate.schedule import play_schedule
 REST_S = 60.0
 FIRST_S = 30.0
 NOTICED_S = 6.0
+#: of schedules that are drawn, so many are played by brokers that keep records
+RECORDS_SHARE: Final = 1 / 2
 #: what is worth telling, of what processes log
 _BUGS = ("term.failed",)
 
@@ -47,10 +50,19 @@ class Outcome(NamedTuple):
     virtual_s: float
 
 
-def run(seed: str, play: Play = play_schedule, *, brokers: int | None = None, balances: bool | None = None) -> Outcome:
-    """Play in a cluster of its own until it has come to rest, and judge."""
+def run(
+    seed: str,
+    play: Play = play_schedule,
+    *,
+    brokers: int | None = None,
+    balances: bool | None = None,
+    records: bool | None = None,
+) -> Outcome:
+    """Play in a cluster of its own until it has come to rest, and judge. What is not said is drawn."""
     draw = Random(f"{seed} shape")
-    count, is_balanced = draw.randint(3, 4), draw.random() < 0.3
+    count, is_balanced, keeps_records = draw.randint(3, 4), draw.random() < 0.3, draw.random() < RECORDS_SHARE
+    count = brokers or count
+    is_balanced, keeps_records = _said(balances, is_balanced), _said(records, keeps_records)
     loop = VirtualLoop()
     loop.set_exception_handler(lambda *_: None)
     logging = structlog.get_config()
@@ -61,7 +73,7 @@ def run(seed: str, play: Play = play_schedule, *, brokers: int | None = None, ba
         cluster: SimCluster | None = None
         try:
             cluster = _cluster_in(
-                loop, seed, Path(folder), brokers or count, is_balanced if balances is None else balances
+                loop, seed, Path(folder), brokers=count, balances=is_balanced, keeps_records=keeps_records
             )
             with judging() as rows:
                 end = loop.run_until_complete(_play(cluster, seed, play))
@@ -78,9 +90,13 @@ def run(seed: str, play: Play = play_schedule, *, brokers: int | None = None, ba
     return outcome
 
 
-def _cluster_in(loop: VirtualLoop, seed: str, folder: Path, brokers: int, balances: bool) -> SimCluster:
+def _said(said: bool | None, drawn: bool) -> bool:
+    return drawn if said is None else said
+
+
+def _cluster_in(loop: VirtualLoop, seed: str, folder: Path, **shape: Any) -> SimCluster:
     async def make() -> SimCluster:
-        return SimCluster(loop, seed, folder, brokers=brokers, balances=balances)
+        return SimCluster(loop, seed, folder, **shape)
 
     cluster: SimCluster = loop.run_until_complete(make())
 
@@ -111,9 +127,14 @@ async def _is_probed(cluster: SimCluster, seed: str) -> bool:
 async def _play(cluster: SimCluster, seed: str, play: Play) -> End:
     for broker_id in cluster.broker_ids:
         cluster.start(broker_id)
+    clients = None if cluster.records is None else Clients(cluster.records, seed)
     try:
         await come_to_rest(cluster, FIRST_S)
+        if clients is not None:
+            clients.start()
         await play(cluster, seed)
+        if clients is not None:
+            await clients.finish()
         rested_ms = await come_to_rest(cluster, REST_S)
         if rested_ms is not None and not await _is_probed(cluster, seed):
             rested_ms = None
@@ -124,6 +145,8 @@ async def _play(cluster: SimCluster, seed: str, play: Play) -> End:
     cluster.bugs += [f"parked: {one.reason}" for one in cluster.lines if one.target == "parked"]
     moves = [(one.source or "", one.target or "") for one in cluster.lines if one.kind == "move"]
     cluster.bugs += [f"no table has the move from {source} to {target}" for source, target in set(moves) - _LEGAL]
+    if cluster.records is not None:
+        cluster.records.take_copies()
     views = {i: cluster.view_of(m) for i, m in cluster.members.items() if m.broker is not None}
     allowed_ms, now_ms = round(REST_S * 1000), cluster.zookeeper.now_ms
     return End(views, cluster.active_ids, cluster.strays(), rested_ms, allowed_ms, cluster.lags, at_ms=now_ms)

@@ -1,0 +1,122 @@
+"""What became of records: batches as they were sent, what brokers let clients rely on, and the logs in the end.
+
+A batch is told by its name, which no other has; the names of a producer's batches are numbered as it sent them. It
+judges nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+from crc32c import crc32c
+
+#: of a batch's header: offset and length, leader epoch, checksum, number of the last record
+_PLACE: Final = Struct(">qi")
+_EPOCH: Final = Struct(">i")
+_SUM: Final = Struct(">I")
+_EPOCH_AT, _SUM_AT, _COVERED_FROM, _LAST_AT, _RECORDS_AT = 12, 17, 21, 23, 61
+_PLACE_BYTES: Final = 12
+#: from a batch's first byte to its name: it is the first record's value, and shorter than 64 bytes with all around it
+NAME_AT: Final = _RECORDS_AT + 6
+NAME_ENDS: Final = b";"
+
+#: topic id and partition
+LogKey = tuple[str, int]
+
+
+class Sent(NamedTuple):
+    """A batch as its producer sent it, once or more often."""
+
+    name: str
+    producer: str
+    number: int
+    #: whoever sends it again means the same batch
+    is_idempotent: bool
+    #: -1: all
+    acks: int
+
+
+class Relied(NamedTuple):
+    """A broker acknowledged a batch to `acks=all`, or gave it to a consumer. `held_by`: on whose disks it was at that
+    offset then; None: that is not known. The same of `zxid`, up to which ZooKeeper had come, and of the leader epoch
+    in which the broker led."""
+
+    how: Literal["acknowledged", "read"]
+    key: LogKey
+    offset: int
+    name: str
+    broker_id: int
+    leader_epoch: int | None = None
+    zxid: int | None = None
+    held_by: frozenset[int] | None = None
+
+
+class Kept(NamedTuple):
+    """A batch in a log."""
+
+    offset: int
+    count: int
+    leader_epoch: int
+    name: str
+
+
+class Copy(NamedTuple):
+    """A replica's log in the end."""
+
+    broker_id: int
+    key: LogKey
+    high_watermark: int
+    batches: tuple[Kept, ...]
+
+
+class Damage(NamedTuple):
+    """A broker's machine died, or its disk was lost: what it had not synced, or all, may be gone. `zxid`: ZooKeeper had
+    come so far."""
+
+    broker_id: int
+    zxid: int
+
+
+class Records(msgspec.Struct):
+    """Of a whole run."""
+
+    sent: list[Sent] = []
+    relied: list[Relied] = []
+    copies: list[Copy] = []
+    damages: list[Damage] = []
+
+
+def batches_in(log: bytes) -> Iterator[Kept]:
+    """Up to the first one that is torn or damaged."""
+    at = 0
+    while at + _RECORDS_AT <= len(log) and (kept := batch_at(log, at)) is not None:
+        yield kept[0]
+        at += kept[1]
+
+
+def batch_at(log: bytes, at: int) -> tuple[Kept, int] | None:
+    """The whole batch that begins there, and its size in bytes."""
+    offset, length = _PLACE.unpack_from(log, at)
+    end = at + _PLACE_BYTES + length
+    if length < _RECORDS_AT - _PLACE_BYTES or end > len(log):
+        return None
+    if _SUM.unpack_from(log, at + _SUM_AT)[0] != crc32c(memoryview(log)[at + _COVERED_FROM : end]):
+        return None
+    epoch, last = _EPOCH.unpack_from(log, at + _EPOCH_AT)[0], _EPOCH.unpack_from(log, at + _LAST_AT)[0]
+    name_end = log.find(NAME_ENDS, at + NAME_AT, end)
+    return Kept(offset, last + 1, epoch, log[at + NAME_AT : name_end].decode()), end - at
+
+
+def is_at(log: bytes, name: str, offset: int) -> bool:
+    """Whether a log has this batch whole, and there."""
+    mark = name.encode() + NAME_ENDS
+    at = log.find(mark)
+    while at >= NAME_AT:
+        found = batch_at(log, at - NAME_AT)
+        if found is not None and found[0].name == name and found[0].offset == offset:
+            return True
+        at = log.find(mark, at + 1)
+    return False

@@ -1,0 +1,207 @@
+"""Producers and a consumer of a simulated cluster. Each is a process of its own, finds leaders by the metadata of some
+broker, and draws from a seed of its own what it does, so that the schedule of faults stays what it is.
+
+Producers write batches that have names. One is idempotent: it sends a batch again until it knows what became of it,
+and its requests may arrive twice. The other sends once, with the acks that it draws.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from controller.core.codes import Code
+from controller.wire.client import ExchangeError
+from tests.faults.checker.records import Sent, batches_in
+from tests.faults.operations import TOPICS
+from tests.faults.simulate.batch import (
+    Place,
+    Producer,
+    answer_to_fetch,
+    answer_to_produce,
+    batch_of,
+    to_fetch,
+    to_produce,
+)
+from tests.faults.simulate.loop import Process
+from tests.faults.simulate.network import SimHttp
+from tests.faults.simulate.player import pause
+from tests.faults.simulate.records import ALL, FETCH_PATH, PRODUCE_PATH, SimRecords
+
+if TYPE_CHECKING:
+    from tests.faults.simulate.member import Member
+
+#: between two batches of a producer, and two questions of a consumer
+PAUSES_S: Final = (0.0, 0.05, 0.2, 0.6)
+REQUEST_MS: Final = 1_500
+ANSWER_MS: Final = 3_000
+READ_WAIT_MS: Final = 300
+#: an idempotent producer gives a batch up after so many requests
+TRIES_MAX: Final = 12
+AGAIN_S: Final = (0.02, 0.6)
+DOUBLES: Final = 0.15
+ANSWERS_LOST: Final = 0.1
+#: who asks the wrong broker, and who reads all from the start again
+ASTRAY: Final = 0.05
+ANEW: Final = 0.08
+#: after which what the producer sent before is not known to the leader, or known otherwise: it begins anew
+_BEGIN_ANEW: Final = (Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.INVALID_PRODUCER_EPOCH)
+#: whoever gets another one has met a bug
+_EXPECTED: Final = frozenset(
+    {
+        *_BEGIN_ANEW,
+        Code.NONE,
+        Code.OFFSET_OUT_OF_RANGE,
+        Code.NOT_LEADER_OR_FOLLOWER,
+        Code.UNKNOWN_TOPIC_OR_PARTITION,
+        Code.REQUEST_TIMED_OUT,
+        Code.NOT_ENOUGH_REPLICAS,
+        Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    }
+)
+
+
+class Clients:
+    """All of them. `start` once, `finish` before the run is judged."""
+
+    def __init__(self, records: SimRecords, seed: str) -> None:
+        self._writers = [Writing(records, f"{seed} idempotent", "i"), Writing(records, f"{seed} once", "o")]
+        self._all: list[_Client] = [*self._writers, Reading(records, f"{seed} consumer", "c")]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        self._tasks = [one.process.start(one.run()) for one in self._all]
+
+    async def finish(self) -> None:
+        """What was begun is ended, and nothing is begun any more."""
+        for one in self._all:
+            one.is_over = True
+        await asyncio.gather(*self._tasks)
+
+
+class _Client:
+    def __init__(self, records: SimRecords, seed: str, name: str) -> None:
+        self.is_over = False
+        self.name = name
+        self.records = records
+        self.cluster = records.cluster
+        self.random = Random(seed)
+        self.process = Process(f"client-{name}", self.cluster.loop)
+        self._http = SimHttp(self.cluster.network, self.process)
+
+    async def run(self) -> None:
+        while not self.is_over:
+            await pause(self.cluster, self.random.choice(PAUSES_S) * self.random.random())
+            if (place := self._some_place()) is not None:
+                await self.act(place)
+
+    async def act(self, place: Place) -> None:
+        raise NotImplementedError
+
+    async def ask(self, place: Place, path: str, body: bytes) -> bytes | None:
+        """Whoever leads, as far as some broker knows; None: nobody knows whether it arrived."""
+        leader = self._leader_of(place)
+        if leader is None:
+            return None
+        network, broker = self.cluster.network, leader.name
+        network.link(self.process.name, broker).doubles = DOUBLES if self.name == "i" else 0.0
+        network.link(broker, self.process.name).loses_answers = self.random.random() < ANSWERS_LOST
+        try:
+            _, answer = await self._http.post(f"http://{broker}{path}", body, {}, ANSWER_MS)
+        except ExchangeError:
+            return None
+        return answer
+
+    def _some_broker(self) -> Member | None:
+        able = [one for _, one in sorted(self.cluster.members.items()) if one.broker is not None]
+        return self.random.choice(able) if able else None
+
+    def _some_place(self) -> Place | None:
+        asked = self._some_broker()
+        told = (
+            None if asked is None or asked.broker is None else asked.broker.metadata.topic(self.random.choice(TOPICS))
+        )
+        return None if told is None else Place(told.topic, self.random.choice(told.partitions).partition)
+
+    def _leader_of(self, place: Place) -> Member | None:
+        if self.random.random() < ASTRAY:
+            return self._some_broker()
+        asked = self._some_broker()
+        told = None if asked is None or asked.broker is None else asked.broker.metadata.topic(place.topic)
+        leaders = [] if told is None else [one.leader for one in told.partitions if one.partition == place.partition]
+        return self.cluster.members.get(leaders[0]) if leaders else None
+
+    def _expect(self, code: int) -> None:
+        if code not in _EXPECTED:
+            self.cluster.bugs.append(f"client {self.name} was answered {Code(code).name}")
+
+
+class _Lane(msgspec.Struct):
+    """Of an idempotent producer, one partition."""
+
+    producer_id: int
+    sequence: int = 0
+
+
+class Writing(_Client):
+    """A producer."""
+
+    def __init__(self, records: SimRecords, seed: str, name: str) -> None:
+        super().__init__(records, seed, name)
+        self.is_idempotent = name == "i"
+        self._lanes: dict[Place, _Lane] = {}
+        self._producer_ids = 0
+        self._number = 0
+
+    async def act(self, place: Place) -> None:
+        acks = ALL if self.is_idempotent else self.random.choice((ALL, 0, 1))
+        count, lane = self.random.randint(1, 3), self._lane(place)
+        who = f"{self.name}{lane.producer_id}" if self.is_idempotent else self.name
+        self._number += 1
+        name = f"{place.topic}-{place.partition} {who} {self._number}"
+        self.records.evidence.sent.append(Sent(name, who, self._number, self.is_idempotent, acks))
+        producer = Producer(lane.producer_id, lane.sequence) if self.is_idempotent else Producer()
+        request = to_produce(place, acks, REQUEST_MS, batch_of(name, count, self.cluster.zookeeper.now_ms, producer))
+        for _ in range(TRIES_MAX if self.is_idempotent else 1):
+            answer = await self.ask(place, PRODUCE_PATH, request)
+            code = None if not answer else answer_to_produce(answer).code
+            if code is not None:
+                self._expect(code)
+            if code == Code.NONE:
+                lane.sequence += count
+                return
+            if code in _BEGIN_ANEW:
+                break
+            if self.is_idempotent:
+                await pause(self.cluster, self.random.uniform(*AGAIN_S))
+        self._lanes.pop(place, None)
+
+    def _lane(self, place: Place) -> _Lane:
+        if place not in self._lanes:
+            self._producer_ids += 1
+            self._lanes[place] = _Lane(self._producer_ids)
+        return self._lanes[place]
+
+
+class Reading(_Client):
+    """A consumer of all partitions, which now and then reads all anew."""
+
+    def __init__(self, records: SimRecords, seed: str, name: str) -> None:
+        super().__init__(records, seed, name)
+        self._places: dict[Place, int] = {}
+
+    async def act(self, place: Place) -> None:
+        offset = 0 if self.random.random() < ANEW else self._places.get(place, 0)
+        answer = await self.ask(place, FETCH_PATH, to_fetch(place, offset, READ_WAIT_MS))
+        if not answer:
+            return
+        given = answer_to_fetch(answer)
+        self._expect(given.code)
+        if given.code == Code.OFFSET_OUT_OF_RANGE:  # the topic was made anew, or an unclean election lost what it read
+            offset = 0
+        for one in batches_in(given.data):
+            offset = one.offset + one.count
+        self._places[place] = offset
