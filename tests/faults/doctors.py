@@ -13,6 +13,7 @@ from tests.faults.checker.history import Commit, History, Write
 from tests.faults.checker.verdict import report
 from tests.faults.story import Stage, staged
 
+WORK_S = 10.0
 Doctor = Callable[[History], Any]
 
 ANNOUNCED = b'{"version":1,"partitions":[{"topic":"orders","partition":0},{"topic":"nowhere","partition":7}]}'
@@ -37,11 +38,13 @@ async def a_life(stage: Stage) -> None:
     stage.write("/isr_change_notification/isr_change_0000000000", ANNOUNCED)
     stage.write("/log_dir_event_notification/log_dir_event_0000000000", b'{"version":1,"broker":2,"event":1}')
     await stage.rest()
+    await stage.pause(WORK_S)  # for clients
+    await stage.rest()
 
 
 @cache
 def good_bytes() -> History:
-    outcome = staged(a_life, seed="good-2")
+    outcome = staged(a_life, seed="good-2", records=True)
     assert outcome.findings == [], "\n".join(report(outcome.history, outcome.findings))
     return outcome.history
 
@@ -51,7 +54,9 @@ def a_good_history() -> History:
     good = good_bytes()
     names = ("commits", "rpcs", "heard", "askings", "readings", "lines", "calls", "faults", "bugs")
     lists = {name: list(getattr(good, name)) for name in names}
-    return msgspec.structs.replace(good, **lists)
+    assert good.records is not None
+    records = {name: list(getattr(good.records, name)) for name in good.records.__struct_fields__}
+    return msgspec.structs.replace(good, records=msgspec.structs.replace(good.records, **records), **lists)
 
 
 def states_in(history: History, topic: str = "orders") -> list[int]:

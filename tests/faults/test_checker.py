@@ -21,13 +21,14 @@ from tests.faults.doctors_calls import (
 )
 from tests.faults.doctors_end import BAD_END, MORE_END, with_end
 from tests.faults.doctors_read import BAD_READ, HARMLESS, MORE_READ
+from tests.faults.doctors_records import BAD_RECORDS, MORE_RECORDS
 from tests.faults.doctors_seat import BAD_SEAT, MORE_SEAT, with_an_operator
 from tests.faults.doctors_told import BAD_TOLD, MORE_TOLD
 from tests.faults.simulate.rest import unrest
 from tests.faults.story import Stage, staged
 
-DOCTORS = (BAD, BAD_TOLD, BAD_SEAT, BAD_ASKED, BAD_ASKINGS, BAD_CALLS, BAD_END, BAD_READ)
-MANY_MORE = (MORE, MORE_TOLD, MORE_SEAT, MORE_ASKINGS, MORE_CALLS, MORE_END, MORE_READ)
+DOCTORS = (BAD, BAD_TOLD, BAD_SEAT, BAD_ASKED, BAD_ASKINGS, BAD_CALLS, BAD_END, BAD_READ, BAD_RECORDS)
+MANY_MORE = (MORE, MORE_TOLD, MORE_SEAT, MORE_ASKINGS, MORE_CALLS, MORE_END, MORE_READ, MORE_RECORDS)
 CASES = [*chain(*(one.items() for one in DOCTORS)), *chain(*MANY_MORE)]
 
 

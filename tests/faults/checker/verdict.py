@@ -13,6 +13,7 @@ from tests.faults.checker import (
     rules_lists,
     rules_notices,
     rules_read,
+    rules_records,
     rules_seat,
     rules_stops,
     rules_told,
@@ -31,6 +32,7 @@ RUN_RULES: Final = (
     *rules_askings.RULES,
     *rules_read.RULES,
     *rules_notices.RULES,
+    *rules_records.RULES,
     *rules_calls.RULES,
     *rules_end.RULES,
 )

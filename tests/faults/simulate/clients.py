@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from brokerstub.metadata import MetadataCache
 from controller.core.codes import Code
 from controller.wire.client import ExchangeError
 from tests.faults.checker.records import Sent, batches_in
-from tests.faults.operations import TOPICS
 from tests.faults.simulate.batch import (
     Place,
     Producer,
@@ -91,6 +91,7 @@ class _Client:
         self.random = Random(seed)
         self.process = Process(f"client-{name}", self.cluster.loop)
         self._http = SimHttp(self.cluster.network, self.process)
+        self._leaders: dict[Place, int] = {}
 
     async def run(self) -> None:
         while not self.is_over:
@@ -105,6 +106,7 @@ class _Client:
         """Whoever leads, as far as some broker knows; None: nobody knows whether it arrived."""
         leader = self._leader_of(place)
         if leader is None:
+            self._leaders.pop(place, None)
             return None
         network, broker = self.cluster.network, leader.name
         network.link(self.process.name, broker).doubles = DOUBLES if self.name == "i" else 0.0
@@ -112,6 +114,7 @@ class _Client:
         try:
             _, answer = await self._http.post(f"http://{broker}{path}", body, {}, ANSWER_MS)
         except ExchangeError:
+            self._leaders.pop(place, None)
             return None
         return answer
 
@@ -120,21 +123,33 @@ class _Client:
         return self.random.choice(able) if able else None
 
     def _some_place(self) -> Place | None:
-        asked = self._some_broker()
-        told = (
-            None if asked is None or asked.broker is None else asked.broker.metadata.topic(self.random.choice(TOPICS))
-        )
-        return None if told is None else Place(told.topic, self.random.choice(told.partitions).partition)
+        told = self._told()
+        names = [] if told is None else sorted(told.topic_names)
+        topic = None if told is None or not names else told.topic(self.random.choice(names))
+        return None if topic is None else Place(topic.topic, self.random.choice(topic.partitions).partition)
 
     def _leader_of(self, place: Place) -> Member | None:
+        """Once found it is asked until something goes wrong, as clients do: it may lead no longer."""
         if self.random.random() < ASTRAY:
             return self._some_broker()
-        asked = self._some_broker()
-        told = None if asked is None or asked.broker is None else asked.broker.metadata.topic(place.topic)
-        leaders = [] if told is None else [one.leader for one in told.partitions if one.partition == place.partition]
-        return self.cluster.members.get(leaders[0]) if leaders else None
+        if place not in self._leaders:
+            told = self._told()
+            topic = None if told is None else told.topic(place.topic)
+            rows = () if topic is None else topic.partitions
+            found = [one.leader for one in rows if one.partition == place.partition]
+            if not found:
+                return None
+            self._leaders[place] = found[0]
+        return self.cluster.members.get(self._leaders[place])
 
-    def _expect(self, code: int) -> None:
+    def _told(self) -> MetadataCache | None:
+        """What some broker knows of the cluster."""
+        asked = self._some_broker()
+        return None if asked is None or asked.broker is None else asked.broker.metadata
+
+    def expect(self, place: Place, code: int) -> None:
+        if code != Code.NONE:
+            self._leaders.pop(place, None)
         if code not in _EXPECTED:
             self.cluster.bugs.append(f"client {self.name} was answered {Code(code).name}")
 
@@ -169,7 +184,7 @@ class Writing(_Client):
             answer = await self.ask(place, PRODUCE_PATH, request)
             code = None if not answer else answer_to_produce(answer).code
             if code is not None:
-                self._expect(code)
+                self.expect(place, code)
             if code == Code.NONE:
                 lane.sequence += count
                 return
@@ -199,7 +214,7 @@ class Reading(_Client):
         if not answer:
             return
         given = answer_to_fetch(answer)
-        self._expect(given.code)
+        self.expect(place, given.code)
         if given.code == Code.OFFSET_OUT_OF_RANGE:  # the topic was made anew, or an unclean election lost what it read
             offset = 0
         for one in batches_in(given.data):
