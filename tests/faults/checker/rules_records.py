@@ -137,7 +137,7 @@ def _not_everywhere(history: History, known: Known, how: str) -> Iterator[Wrong]
         if one.how != how or one.held_by is None or one.zxid is None or partition is None:
             continue
         zxid, stood = one.zxid, partition.at(one.zxid)
-        if stood is None or standing.is_going(partition, zxid):
+        if stood is None or standing.is_going(partition, stood, zxid):
             continue
         if any(loss.zxid <= zxid for loss in partition.losses_after(one)):
             continue  # its leader has not heard yet that another one was elected uncleanly

@@ -112,8 +112,11 @@ class Standing:
         leaders = [one for one in copies if one.broker_id == state.leader]
         return (leaders[0], [one for one in copies if one is not leaders[0]]) if leaders else None
 
-    def is_going(self, partition: Partition, zxid: int) -> bool:
-        """Whether its topic was about to be deleted: brokers delete replicas, and no state says so."""
+    def is_going(self, partition: Partition, stood: Stood, zxid: int) -> bool:
+        """Whether its state was gone by then, or its topic about to be deleted: brokers delete replicas, and no state
+        says so."""
+        if any(stood.zxid < gone_zxid <= zxid for gone_zxid in self._known.gone.get(partition.name, ())):
+            return True
         marker = f"/admin/delete_topics/{partition.name[0]}"
         return any(one.data is not None for one in self._known.standing(marker, zxid, zxid))
 

@@ -28,6 +28,7 @@ from tests.faults.simulate.batch import (
 )
 from tests.faults.simulate.loop import Process
 from tests.faults.simulate.network import SimHttp
+from tests.faults.simulate.partings import Partings
 from tests.faults.simulate.player import pause
 from tests.faults.simulate.records import ALL, FETCH_PATH, PRODUCE_PATH, SimRecords
 
@@ -67,13 +68,23 @@ _EXPECTED: Final = frozenset(
 class Clients:
     """All of them. `start` once, `finish` before the run is judged."""
 
-    def __init__(self, records: SimRecords, seed: str) -> None:
-        self._writers = [Writing(records, f"{seed} idempotent", "i"), Writing(records, f"{seed} once", "o")]
-        self._all: list[_Client] = [*self._writers, Reading(records, f"{seed} consumer", "c")]
+    def __init__(self, records: SimRecords, seed: str, *, parts_logs: bool) -> None:
+        """`parts_logs`: leaders are cut off now and then, and written to."""
+        once = Writing(records, f"{seed} once", "o")
+        self._all: list[_Client | Partings] = [
+            Writing(records, f"{seed} idempotent", "i"),
+            once,
+            Reading(records, f"{seed} consumer", "c"),
+        ]
+        if parts_logs:
+            self._all.append(Partings(records, seed, once))
+        self._cluster = records.cluster
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
-        self._tasks = [one.process.start(one.run()) for one in self._all]
+        for one in self._all:
+            running = self._cluster.loop.create_task if isinstance(one, Partings) else one.process.start
+            self._tasks.append(running(one.run()))
 
     async def finish(self) -> None:
         """What was begun is ended, and nothing is begun any more."""
@@ -102,9 +113,9 @@ class _Client:
     async def act(self, place: Place) -> None:
         raise NotImplementedError
 
-    async def ask(self, place: Place, path: str, body: bytes) -> bytes | None:
+    async def ask(self, place: Place, path: str, body: bytes, leader: Member | None = None) -> bytes | None:
         """Whoever leads, as far as some broker knows; None: nobody knows whether it arrived."""
-        leader = self._leader_of(place)
+        leader = leader or self._leader_of(place)
         if leader is None:
             self._leaders.pop(place, None)
             return None
@@ -157,7 +168,7 @@ class _Client:
 class _Lane(msgspec.Struct):
     """Of an idempotent producer, one partition."""
 
-    producer_id: int
+    producer_id: int = -1
     sequence: int = 0
 
 
@@ -173,13 +184,8 @@ class Writing(_Client):
 
     async def act(self, place: Place) -> None:
         acks = ALL if self.is_idempotent else self.random.choice((ALL, 0, 1))
-        count, lane = self.random.randint(1, 3), self._lane(place)
-        who = f"{self.name}{lane.producer_id}" if self.is_idempotent else self.name
-        self._number += 1
-        name = f"{place.topic}-{place.partition} {who} {self._number}"
-        self.records.evidence.sent.append(Sent(name, who, self._number, self.is_idempotent, acks))
-        producer = Producer(lane.producer_id, lane.sequence) if self.is_idempotent else Producer()
-        request = to_produce(place, acks, REQUEST_MS, batch_of(name, count, self.cluster.zookeeper.now_ms, producer))
+        lane = self._lane(place)
+        count, request = self._next(place, acks, lane)
         for _ in range(TRIES_MAX if self.is_idempotent else 1):
             answer = await self.ask(place, PRODUCE_PATH, request)
             code = None if not answer else answer_to_produce(answer).code
@@ -193,6 +199,22 @@ class Writing(_Client):
             if self.is_idempotent:
                 await pause(self.cluster, self.random.uniform(*AGAIN_S))
         self._lanes.pop(place, None)
+
+    async def write_to(self, leader: Member, place: Place) -> None:
+        """One batch to who is believed to lead, that followers need not have."""
+        _, request = self._next(place, 1, _Lane())
+        await self.ask(place, PRODUCE_PATH, request, leader)
+
+    def _next(self, place: Place, acks: int, lane: _Lane) -> tuple[int, bytes]:
+        """The next batch: how many records it has, and the request."""
+        count = self.random.randint(1, 3)
+        who = f"{self.name}{lane.producer_id}" if self.is_idempotent else self.name
+        self._number += 1
+        name = f"{place.topic}-{place.partition} {who} {self._number}"
+        self.records.evidence.sent.append(Sent(name, who, self._number, self.is_idempotent, acks))
+        producer = Producer(lane.producer_id, lane.sequence) if self.is_idempotent else Producer()
+        batch = batch_of(name, count, self.cluster.zookeeper.now_ms, producer)
+        return count, to_produce(place, acks, REQUEST_MS, batch)
 
     def _lane(self, place: Place) -> _Lane:
         if place not in self._lanes:

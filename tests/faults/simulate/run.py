@@ -127,7 +127,7 @@ async def _is_probed(cluster: SimCluster, seed: str) -> bool:
 async def _play(cluster: SimCluster, seed: str, play: Play) -> End:
     for broker_id in cluster.broker_ids:
         cluster.start(broker_id)
-    clients = None if cluster.records is None else Clients(cluster.records, seed)
+    clients = None if cluster.records is None else Clients(cluster.records, seed, parts_logs=play is play_schedule)
     try:
         await come_to_rest(cluster, FIRST_S)
         if clients is not None:
