@@ -74,6 +74,8 @@ def test_schedules_with_records_test_something() -> None:
     assert all(each.copies for each in known)
     assert sum(len(one.batches) for each in known for one in each.copies) > 30 * len(SEEDS)
     assert sum(len(each.damages) for each in known) > len(SEEDS) / 4
+    lines = [one for each in histories() for one in each.lines if one["kind"] == "truncation"]
+    assert len(lines) > 1  # logs have parted
     faults = [one.kind for each in histories() for one in each.faults]
     assert {"lose power", "kill"} <= set(faults)
     assert faults.count("lose power") < faults.count("kill")

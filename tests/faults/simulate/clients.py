@@ -200,9 +200,9 @@ class Writing(_Client):
                 await pause(self.cluster, self.random.uniform(*AGAIN_S))
         self._lanes.pop(place, None)
 
-    async def write_to(self, leader: Member, place: Place) -> None:
-        """One batch to who is believed to lead, that followers need not have."""
-        _, request = self._next(place, 1, _Lane())
+    async def write_to(self, leader: Member, place: Place, acks: int) -> None:
+        """One batch, once, to who is believed to lead."""
+        _, request = self._next(place, acks, _Lane())
         await self.ask(place, PRODUCE_PATH, request, leader)
 
     def _next(self, place: Place, acks: int, lane: _Lane) -> tuple[int, bytes]:

@@ -6,12 +6,13 @@ Random faults alone meet that too seldom. It draws from a seed of its own, and e
 
 from __future__ import annotations
 
+import asyncio
 from random import Random
 from typing import TYPE_CHECKING, Final
 
 from tests.faults.simulate.batch import Place
 from tests.faults.simulate.player import pause
-from tests.faults.simulate.records import SimRecords
+from tests.faults.simulate.records import ALL, SimRecords
 
 if TYPE_CHECKING:
     from tests.faults.simulate.clients import Writing
@@ -23,6 +24,8 @@ PAUSES_S: Final = (0.5, 4.0)
 #: within the time-out of a session, or long enough for another to be elected
 LENGTHS_S: Final = (0.05, 1.0, 5.0, 8.0)
 BATCHES_MAX: Final = 6
+#: between the last batch and the end of the cut
+WAITS_S: Final = 0.05
 DEATHS: Final = 0.4
 #: a process is started again at once, or when another leads
 BACK_S: Final = (0.1, 7.0)
@@ -36,8 +39,13 @@ class Partings:
         self.is_over = False
         self._random = Random(f"{seed} partings")
         self._producer = producer
+        self._asked: list[asyncio.Task[None]] = []
 
     async def run(self) -> None:
+        await self._run()
+        await asyncio.gather(*self._asked)
+
+    async def _run(self) -> None:
         if self._random.random() >= SHARE:
             return
         while not self._is_ending:
@@ -58,8 +66,12 @@ class Partings:
         for _ in range(draw.randint(1, BATCHES_MAX)):
             places = self._led_by(member)
             if places:
-                await self._producer.write_to(member, draw.choice(places))
+                await self._producer.write_to(member, draw.choice(places), 1)
         await pause(cluster, length_s)
+        if places := self._led_by(member):  # it waits for the ISR, and hears meanwhile who leads now
+            last = self._producer.write_to(member, draw.choice(places), ALL)
+            self._asked.append(self._producer.process.start(last))
+            await pause(cluster, WAITS_S)
         for place in (begun, begun + 1):  # it was not known before
             lasts_ms = cluster.zookeeper.now_ms - begun_ms
             cluster.faults[place] = cluster.faults[place]._replace(lasts_ms=lasts_ms)
