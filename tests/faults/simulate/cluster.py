@@ -64,6 +64,7 @@ class SimCluster:
         #: from then on wall clocks are right, too
         self.is_healed = False
         self.records = SimRecords(self, seed) if keeps_records else None
+        self._coming_back: dict[int, asyncio.TimerHandle] = {}
         self._lives: dict[int, int] = {}
         self._past_sessions: dict[int, set[int]] = {}
         self._cut_ids: set[int] = set()
@@ -77,13 +78,19 @@ class SimCluster:
         if broker_id in self.members:
             return
         if self.records is not None and self.records.is_damaged(broker_id):
-            self.loop.call_later(TICK_S, self.start, broker_id)  # its machine is not back yet
+            if broker_id not in self._coming_back:
+                self._coming_back[broker_id] = self.loop.call_later(TICK_S, self._come_back, broker_id)
             return
         life = self._lives[broker_id] = self._lives.get(broker_id, 0) + 1
         directory = self.folder / f"broker-{broker_id}"
         directory.mkdir(exist_ok=True)
         self.members[broker_id] = Member(self, broker_id, life, directory)
         self._processes.append(self.members[broker_id].process)
+
+    def _come_back(self, broker_id: int) -> None:
+        """Its machine does, perhaps."""
+        del self._coming_back[broker_id]
+        self.start(broker_id)
 
     def ended(self, member: Member) -> None:
         if self.members.get(member.broker_id) is member:

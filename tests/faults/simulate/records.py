@@ -57,9 +57,10 @@ class SimRecords:
         return self._disks.setdefault(broker_id, SimulatedDisk())
 
     def died(self, broker_id: int, *, loses_disk: bool) -> None:
-        """A process was killed, or it was the machine that died."""
+        """A process was killed, or it was the machine that died. The last one that runs keeps what it has: nobody
+        would be left to notice."""
         is_machine = self.random.random() < MACHINES_SHARE
-        if not (loses_disk or is_machine):
+        if not (loses_disk or is_machine) or not self.cluster.members:
             return
         self._damaged.add(broker_id)
         self.evidence.damages.append(Damage(broker_id, self.cluster.zookeeper.zxid))
