@@ -134,10 +134,26 @@ class SimRecords:
             member.broker_id,
             None if one.leader is None else one.leader.leader_epoch,
             self.cluster.zookeeper.zxid,
-            frozenset(broker_id for broker_id in self._disks if is_at(self.log_of(broker_id, key), name, offset)),
+            frozenset(broker_id for broker_id in self._disks if self._has(broker_id, key, name, offset)),
         )
 
     # ------------------------------------------------------------------ what disks have
+
+    def _has(self, broker_id: int, key: LogKey, name: str, offset: int) -> bool:
+        """Where power was lost, what stands behind a gap goes when the log is opened."""
+        log = self.log_of(broker_id, key)
+        if not is_at(log, name, offset):
+            return False
+        if not any(one.broker_id == broker_id for one in self.evidence.damages):
+            return True
+        expected = None
+        for one in batches_in(log):
+            if expected is not None and one.offset != expected:
+                return False
+            if (one.offset, one.name) == (offset, name):
+                return True
+            expected = one.offset + one.count
+        return False
 
     def log_of(self, broker_id: int, key: LogKey) -> bytes:
         """All of a replica's segments, one behind the other."""
