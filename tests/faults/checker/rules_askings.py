@@ -8,7 +8,7 @@ from typing import Final
 
 from tests.faults.checker.history import SLACK_MS, Asking, History, Wish
 from tests.faults.checker.known import Known, RunRule, Written
-from tests.faults.checker.replay import topic_of
+from tests.faults.checker.replay import state_of, topic_of
 from tests.faults.checker.rules_asked import said_of
 from tests.faults.checker.rules_zookeeper import slack_of
 from tests.faults.checker.writers import Wrong
@@ -74,8 +74,8 @@ def _was_registered(known: Known, broker_id: int, epoch: int, from_ms: int, unti
 
 
 def s27_who_may_stop_leads_nothing_that_others_could(history: History, known: Known) -> Iterator[Wrong]:
-    """Nothing that has another replica, that is, except what is being deleted, and what made no sense in that term:
-    what a controller cannot read it cannot hand over, and that it was put right it may hear later."""
+    """Nothing that has another replica, that is, except what is being deleted, and what made no sense in that term,
+    topic or state: what a controller cannot read it cannot hand over, and that it was put right it may hear later."""
     done = [
         one
         for one in history.askings
@@ -86,10 +86,17 @@ def s27_who_may_stop_leads_nothing_that_others_could(history: History, known: Kn
         for led in _led_by(asking, known):
             marker = known.stood(f"/admin/delete_topics/{led.key[0]}", asking.at_ms - SLACK_MS, asking.at_ms)
             topic = known.stood(f"/brokers/topics/{led.key[0]}", claimed_ms - SLACK_MS, asking.at_ms)
+            state = known.stood(_state_path(*led.key), claimed_ms - SLACK_MS, asking.at_ms)
             if any(one.data is not None and topic_of(one.data, 0) is None for one in topic):
+                continue
+            if any(one.data is not None and state_of(one.data, 0) is None for one in state):
                 continue
             if len(led.replicas) > 1 and not any(one.data is not None for one in marker):
                 yield led.key, f"broker {asking.sender_id} was told that it may stop, and led it"
+
+
+def _state_path(topic: str, partition: int) -> str:
+    return f"/brokers/topics/{topic}/partitions/{partition}/state"
 
 
 def _led_by(asking: Asking, known: Known) -> Iterator[Written]:
