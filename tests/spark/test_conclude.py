@@ -13,7 +13,7 @@ from typing import Final
 import pytest
 
 from sparkjobs.commands.inputs import LogInputs, silver_of
-from sparkjobs.engine.local import conclude, forms, stretches
+from sparkjobs.engine.local import conclude, digest, forms, stretches
 from sparkjobs.engine.local.answers import Answers, answers_for
 from sparkjobs.engine.local.line_lookup import lines_at
 from sparkjobs.engine.local.workers import WorkerError, WorkerState, workers_of
@@ -49,6 +49,7 @@ def in_small_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
     """As much is divided of little as otherwise of much."""
     monkeypatch.setattr(stretches, "STRETCH_BYTES", 2_000)
     monkeypatch.setattr(stretches, "PIECE_BYTES", 700)
+    monkeypatch.setattr(digest, "PORTION_BYTES", 1_500)
     monkeypatch.setattr(forms, "FEW", 2)
     monkeypatch.setattr(conclude, "worker_count_for", lambda size_bytes: 3)
 
@@ -165,8 +166,9 @@ def test_an_exception_is_of_the_event_above_it_also_where_a_stretch_ends_between
     failed += "for partition a-%d from OfflinePartition to OnlinePartition (state.change.logger)\n"
     text = "".join(failed % n + "java.lang.IllegalStateException: no\n\tat a.B(C.java)\n" for n in range(100))
     (tmp_path / "state-change.log").write_text(text)
+    (tmp_path / "packed.log.gz").write_bytes(gzip.compress(text.replace("a-", "b-").encode()))
     done = conclude.conclude(surveyed(tmp_path))
-    assert len(done.answers["illegal_transitions"]) == 100
+    assert len(done.answers["illegal_transitions"]) == 200
     assert_equal(surveyed(tmp_path))
 
 
@@ -240,6 +242,16 @@ def test_quotes_are_the_lines_at_their_places(tmp_path: Path) -> None:
         numbers = [1, 2, 499, 500, *((29_999, 60_000) if file.lines > 500 else ())]
         found = lines_at([file], [(file.file_id, number) for number in (*numbers, 60_001)])
         assert found == {(file.file_id, number): lines[number - 1] for number in numbers}
+
+
+def test_of_lines_in_quarantine_the_first_are_kept_and_all_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(digest, "QUARANTINE_KEPT", 3)
+    (tmp_path / "state-change.log").write_text(LINE + "no line of a log\n" * 9 + LINE.replace("a-7", "a-8"))
+    done = conclude.conclude(surveyed(tmp_path))
+    assert [row.line_no for row in done.quarantine] == [2, 3, 4]
+    assert [(count.lines, count.quarantined, count.events) for count in done.counts] == [(11, 9, 2)]
 
 
 def _die(state: WorkerState, given: int) -> int:

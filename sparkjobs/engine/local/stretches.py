@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from codecs import BOM_UTF8
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from gzip import GzipFile
 from typing import IO, Final, NamedTuple, cast
 
@@ -21,17 +21,17 @@ class Stretch(NamedTuple):
     file: BronzeFile
     start: int
     end: int | None  # none: to the end, however far that is
-    buckets: int
+    kinds: Mapping[str, int]  # what is in it belongs to so many shares of each kind
     skipped: frozenset[int] = frozenset()
 
 
-def stretches_of(file: BronzeFile, buckets: int) -> Iterator[Stretch]:
+def stretches_of(file: BronzeFile, kinds: Mapping[str, int]) -> Iterator[Stretch]:
     """A compressed file is one."""
     starts = [0]
     if file.size_bytes > STRETCH_BYTES and not file.is_gzip:
         starts = list(range(0, file.size_bytes - STRETCH_BYTES // 2, STRETCH_BYTES))
     for start, end in zip(starts, [*starts[1:], None], strict=True):
-        yield Stretch(file, start, end, buckets)
+        yield Stretch(file, start, end, kinds)
 
 
 def pieces_of(stretch: Stretch) -> Iterator[bytes]:
@@ -62,13 +62,3 @@ def _whole_lines(content: IO[bytes], position: int, size: int) -> bytes:
     size += len(content.readline()) - 1
     content.seek(position)
     return content.read(size)
-
-
-def line_after(stretch: Stretch) -> bytes:
-    """It may name the exception of the stretch's last event."""
-    if stretch.end is None:
-        return b""
-    with open_content(stretch.file.paths[0]) as content:
-        content.seek(stretch.end - 1)
-        content.readline()
-        return content.readline().removesuffix(b"\n")
