@@ -1,24 +1,18 @@
-"""Logs as a command sees them: what was named, what was found, and its silver by the engine that suits it.
-
-Nothing here prints. `auto` takes the local engine up to LOCAL_LIMIT_BYTES of content: below that, starting Spark costs
-more than the work.
-"""
+"""Logs as a command sees them: what was named, what was found, and its lines, one by one. Nothing here prints."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Final
+from typing import IO
 
 import msgspec
 
 from sparkjobs.clocks.skew import corrected, skew_of
 from sparkjobs.engine.local.ingest import Ingested, ingest
 from sparkjobs.engine.local.workers import worker_count_for, workers_of
-from sparkjobs.engine.spark.session import is_submitted
 from sparkjobs.input.files import (
     SCHEME,
     NoLogsError,
@@ -31,9 +25,6 @@ from sparkjobs.input.files import (
 )
 from sparkjobs.tables.silver import BronzeFile, SilverSkew
 
-#: of content, not compressed: where the local engine's memory ends to be modest
-LOCAL_LIMIT_BYTES: Final = 400_000_000
-
 
 class LogInputs(msgspec.Struct, frozen=True):
     """Files by content. `is_remote`: some lie where only Spark reads; `open_file` opens these as well."""
@@ -45,22 +36,6 @@ class LogInputs(msgspec.Struct, frozen=True):
     @property
     def size_bytes(self) -> int:
         return sum(file.size_bytes for file in self.files)
-
-    def engine(self, wanted: str) -> str:
-        """What `auto` means here."""
-        if self.is_remote:
-            return "spark"
-        if wanted != "auto":
-            return wanted
-        if is_submitted():
-            return "spark"
-        return "local" if self.size_bytes <= LOCAL_LIMIT_BYTES else "spark"
-
-    @property
-    def is_concluded_in_columns(self) -> bool:
-        """Whether the local engine can read it without an object per line: all of one cluster, and numpy is there."""
-        is_one = len({file.cluster for file in self.files}) == 1
-        return is_one and not self.is_remote and find_spec("numpy") is not None
 
 
 class BadZoneError(Exception):
@@ -142,14 +117,14 @@ def _check_zone(zone: str) -> None:
 
 
 class Silver(msgspec.Struct, frozen=True):
-    """What the local engine read, its clocks corrected."""
+    """Every line by itself, clocks corrected."""
 
     ingested: Ingested
     skew: list[SilverSkew]
 
 
 def silver_of(inputs: LogInputs, on_file: Callable[[BronzeFile], None] = lambda file: None) -> Silver:
-    """By the local engine."""
+    """For who asks about lines, and not what follows from them."""
     ingested = ingest(inputs.files, open_file=inputs.open_file, on_file=on_file)
     skew = skew_of(ingested.events)
     events = corrected(ingested.events, skew)

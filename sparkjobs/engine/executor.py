@@ -27,6 +27,17 @@ class Share:
         self.parts, self.kept = parts, dict[str, Any]()
 
 
+class Task(Protocol):
+    """About a stretch of a file, which somebody may have to read for it, or to copy."""
+
+    @property
+    def stretch(self) -> Any: ...
+
+    def at(self, path: str) -> Any: ...
+
+    def reading(self, content: Iterable[bytes]) -> Any: ...
+
+
 #: reads a task; must be a function of a module, or a `partial` of one
 Divide = Callable[[Any], Iterable[Divided]]
 OnDone = Callable[[int], None]
@@ -63,6 +74,6 @@ class Executor(Protocol):
         """The results in the order of the tasks, whoever did them; `on_done` is told the number of each."""
 
     def divide(
-        self, function: Divide, tasks: Sequence[Any], kinds: Mapping[str, int], on_done: OnDone = nobody
+        self, function: Divide, tasks: Sequence[Task], kinds: Mapping[str, int], on_done: OnDone = nobody
     ) -> Shares:
         """Read the tasks. `kinds`: how many shares there are of each kind."""

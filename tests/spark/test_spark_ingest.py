@@ -263,3 +263,13 @@ def test_what_lies_on_another_file_system_is_read_equally(spark: SparkSession, t
     with pytest.raises(NoLogsError, match="no log at"):
         remote.find(f"file:{tmp_path}/*.nothing")
     assert survey([f"file:{tmp_path}/gone.log"], "test", Zones(), open_file=remote.open)[0].status == "vanished"
+
+
+def test_what_is_kept_for_a_while_is_released(spark: SparkSession) -> None:
+    from sparkjobs.engine.spark.frames import released
+
+    with released() as keep:
+        frame = keep(spark.range(3))
+        assert frame.count() == 3
+        assert frame.storageLevel.useMemory
+    assert not frame.storageLevel.useMemory

@@ -15,13 +15,13 @@ import msgspec
 import pytest
 
 from sparkjobs.clocks.skew import corrected, skew_of
-from sparkjobs.engine.local.answers import answers_for
 from sparkjobs.engine.local.ingest import ingest
 from sparkjobs.input.files import Zones, find_logs, survey
 from sparkjobs.report.write import digest_of
 from sparkjobs.tables.gold import Outage
 from sparkjobs.tables.silver import SilverEvent
 from tests.processes import started
+from tests.spark.plain import answers_for
 from tests.waiting import waited_for
 
 if TYPE_CHECKING:

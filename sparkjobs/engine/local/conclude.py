@@ -41,6 +41,7 @@ from sparkjobs.engine.local.digest import (
 )
 from sparkjobs.engine.local.ingest import UNREAD, count_of_copy
 from sparkjobs.engine.local.ingest import Tally as LineTally
+from sparkjobs.engine.local.line_lookup import Wanted, lines_in
 from sparkjobs.engine.local.packed_events import PACK, Above, unpacked
 from sparkjobs.engine.local.rpc_columns import answered_calls, calls_by_number
 from sparkjobs.engine.local.stretches import stretches_of
@@ -199,25 +200,25 @@ class Concluded(NamedTuple):
     """The answers and what they rest on."""
 
     answers: Answers
+    lines: Mapping[Place, str]  # those that were asked for; what cannot be read any more is left out
+    tallies: Sequence[Tally]
+    spoke: Mapping[str, frozenset[int]]  # whose lines are in a file
     files: list[BronzeFile]
     counts: list[SilverCount]
     quarantine: list[SilverQuarantine]
     skew: list[SilverSkew]
 
 
-def nobody(size: int) -> None:
-    """Is told of bytes that are read, and does nothing."""
+#: which lines a reader of the answers will want to see
+PlacesIn = Callable[[Answers], Iterable[Place]]
 
 
 def conclude(
-    files: Sequence[BronzeFile],
-    target: float = DEFAULT_TARGET,
-    only: Collection[str] = tuple(GOLD),
-    on_bytes: Callable[[int], None] = nobody,
+    files: Sequence[BronzeFile], target: float = DEFAULT_TARGET, only: Collection[str] = tuple(GOLD)
 ) -> Concluded:
     """By processes of this machine."""
     with workers_of(worker_count_for(sum(file.size_bytes for file in files))) as workers:
-        return concluded_by(workers, files, target, only, on_bytes)
+        return concluded_by(workers, files, target, only)
 
 
 def concluded_by(
@@ -225,22 +226,28 @@ def concluded_by(
     files: Sequence[BronzeFile],
     target: float = DEFAULT_TARGET,
     only: Collection[str] = tuple(GOLD),
-    on_bytes: Callable[[int], None] = nobody,
+    places_in: PlacesIn = lambda answers: (),
+    on_bytes: Callable[[int], None] = lambda size: None,
 ) -> Concluded:
     """`only`: of the tables about partitions those that are asked for, outages always; all others are given anyway.
     Each cluster is concluded by itself."""
     by_cluster: dict[str, list[BronzeFile]] = defaultdict(list)
     for file in sorted(files, key=lambda file: file.file_id):
         by_cluster[file.cluster].append(file)
-    found = [_Conclusion(executor, its, on_bytes).answers(target, only) for _, its in sorted(by_cluster.items())]
+    found = [
+        _Conclusion(executor, its, on_bytes).answers(target, only, places_in) for _, its in sorted(by_cluster.items())
+    ]
     if len(found) == 1:
         return found[0]
     return Concluded(
-        {name: sorted_rows(row for one in found for row in one.answers[name]) for name in GOLD if name in only},
-        [row for one in found for row in one.files],
-        [row for one in found for row in one.counts],
-        [row for one in found for row in one.quarantine],
-        [row for one in found for row in one.skew],
+        answers={name: sorted_rows(row for one in found for row in one.answers[name]) for name in GOLD if name in only},
+        lines={place: line for one in found for place, line in one.lines.items()},
+        tallies=[tally for one in found for tally in one.tallies],
+        spoke={file_id: brokers for one in found for file_id, brokers in one.spoke.items()},
+        files=[row for one in found for row in one.files],
+        counts=[row for one in found for row in one.counts],
+        quarantine=[row for one in found for row in one.quarantine],
+        skew=[row for one in found for row in one.skew],
     )
 
 
@@ -256,7 +263,7 @@ class _Conclusion:
     """The logs of one cluster. `files` are in the order that counts."""
 
     def __init__(self, executor: Executor, files: Sequence[BronzeFile], on_bytes: Callable[[int], None]) -> None:
-        self.cluster, self.files = files[0].cluster, files
+        self.executor, self.cluster, self.files = executor, files[0].cluster, files
         self.kinds = kinds_for(executor.shares_for(sum(file.size_bytes for file in files)))
         self.stretches = [
             one for file in self.files if file.status not in UNREAD for one in stretches_of(file, self.kinds)
@@ -295,7 +302,7 @@ class _Conclusion:
         """To all shares of a kind the same."""
         return self.shares.ask(kind, function, [given] * self.kinds[kind])
 
-    def answers(self, target: float, only: Collection[str]) -> Concluded:
+    def answers(self, target: float, only: Collection[str], places_in: PlacesIn) -> Concluded:
         """The tables that are asked for; the rest of `gold` is not there."""
         skew = self._skew()
         known = self.known._replace(skew=skew)
@@ -325,7 +332,7 @@ class _Conclusion:
         for name, rows in rules.of_cluster(facts, tallies, extents, ended, changes, target, only):
             tables[name] += rows
         answers = {name: sorted_rows(tables[name]) for name in GOLD if name in only}
-        return Concluded(answers, *self._accounts(), skew)
+        return Concluded(answers, self._lines(places_in(answers)), tallies, self._spoke(), *self._accounts(), skew)
 
     def _skew(self) -> list[SilverSkew]:
         heard: dict[int, set[int]] = defaultdict(set)
@@ -374,6 +381,36 @@ class _Conclusion:
                 voices |= share
         return voices
 
+    def _lines(self, places: Iterable[tuple[str, int]]) -> dict[Place, str]:
+        """Only the stretches that hold one of them are looked at."""
+        wanted: dict[int, list[int]] = defaultdict(list)
+        ends = [
+            above.lines + sum(digest.lines for digest in digests)
+            for digests, above in zip(self.digests, self.known.aboves, strict=True)
+        ]
+        first = {above.file_id: number for number, above in reversed([*enumerate(self.known.aboves)])}
+        for file_id, line_no in sorted(set(places)):
+            number = first.get(file_id, len(ends))
+            while number < len(ends) and self.known.aboves[number].file_id == file_id and ends[number] < line_no:
+                number += 1
+            if number < len(ends) and self.known.aboves[number].file_id == file_id:
+                wanted[number].append(line_no - self.known.aboves[number].lines)
+        tasks = [Wanted(self.stretches[number], its) for number, its in wanted.items()]
+        told = self.executor.divide(lines_in, tasks, {}).told if tasks else []
+        return {
+            Place(self.known.aboves[number].file_id, self.known.aboves[number].lines + line_no): line
+            for number, portions in zip(wanted, told, strict=True)
+            for found in portions
+            for line_no, line in found
+        }
+
+    def _spoke(self) -> dict[str, frozenset[int]]:
+        found: dict[str, frozenset[int]] = {}
+        for digests, above in zip(self.digests, self.known.aboves, strict=True):
+            brokers = {key[1] for digest in digests for key in digest.tallies if key[1] is not None}
+            found[above.file_id] = found.get(above.file_id, frozenset()) | brokers
+        return found
+
     def _accounts(self) -> tuple[list[BronzeFile], list[SilverCount], list[SilverQuarantine]]:
         files, counts, quarantine = [], list[SilverCount](), list[SilverQuarantine]()
         of_file: dict[str, list[tuple[int, StretchDigest, Above]]] = defaultdict(list)
@@ -389,6 +426,8 @@ class _Conclusion:
                 tally.quarantined += digest.quarantined
                 trouble = trouble or digest.trouble
                 quarantine += [_quarantined(file, line_no + above.lines, *why) for line_no, *why in digest.quarantine]
+            if file.status == "read" and file.file_id not in of_file:
+                trouble = "FileNotFoundError: gone when it was to be read"
             if trouble is not None:
                 status = "vanished" if trouble.startswith("FileNotFoundError") else "unreadable"
                 file = msgspec.structs.replace(file, status=status, trouble=trouble)  # noqa: PLW2901

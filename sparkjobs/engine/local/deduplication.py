@@ -4,7 +4,7 @@ marks only say which lines can have the same. Of lines that occur once nothing l
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
@@ -25,6 +25,14 @@ class Asked(NamedTuple):
     number: int
     stretch: Stretch
     line_nos: Sequence[int]
+
+    def at(self, path: str) -> Asked:
+        """A copy of the file lies there."""
+        return self._replace(stretch=self.stretch.at(path))
+
+    def reading(self, content: Iterable[bytes]) -> Asked:
+        """With what is in the stretch."""
+        return self._replace(stretch=self.stretch.reading(content))
 
 
 def skipped_in(executor: Executor, stretches: Sequence[Stretch], digests: Shares) -> dict[int, frozenset[int]]:

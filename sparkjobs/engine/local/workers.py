@@ -213,7 +213,7 @@ def workers_of(size: int) -> Iterator[Workers]:
 def _serve(questions: Connection, others: Sequence[Connection]) -> None:
     for other in others:
         other.close()
-    _keep_freed_memory()
+    keep_freed_memory()
     gc.disable()  # rows and events hold no circles; to look for some among all of them costs a twentieth of the work
     state: WorkerState = {}
     while True:
@@ -227,7 +227,7 @@ def _serve(questions: Connection, others: Sequence[Connection]) -> None:
             return
 
 
-def _keep_freed_memory() -> None:
+def keep_freed_memory() -> None:
     """Arrays come and go by the megabyte. The system would clear every page of them each time, a fifth of all work."""
     import ctypes  # noqa: PLC0415 - a hundredth of a second for who starts no members
 

@@ -11,6 +11,7 @@ import io
 from typing import IO, Any, Final, cast
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sparkjobs.input.files import LOG_NAMES, NoLogsError
@@ -57,6 +58,8 @@ class RemoteFiles:
             missing = "FileNotFoundException" in str(error.java_exception.getClass().getName())
             kind = FileNotFoundError if missing else OSError
             raise kind(str(error.java_exception.getMessage())) from None
+        except PySparkException as error:  # Hadoop does not take the name
+            raise OSError(str(error)) from None
         content = io.BufferedReader(_JvmStream(stream), _READ_BYTES)
         is_gzip = content.peek(2)[:2] == b"\x1f\x8b"
         return cast(IO[bytes], gzip.GzipFile(fileobj=content)) if is_gzip else content

@@ -64,7 +64,7 @@ def stage_into(
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     known, bases, folder = list(files), bases_of(files, above or {}), str(target)
-    lines = raw_lines(spark, files)
+    lines = raw_lines(spark, [file.paths[0] for file in files])
     written = lines.mapInArrow(lambda batches: _write(batches, known, bases, folder), "name string").collect()
     require_here(target, [row.name for row in written])
 
@@ -78,9 +78,8 @@ def require_here(target: Path, names: Iterable[str]) -> None:
         )
 
 
-def raw_lines(spark: SparkSession, files: Sequence[BronzeFile]) -> DataFrame:
-    """Each line with the place of its file among `files`, of which Spark reads the first path, and of its block."""
-    paths = [file.paths[0] for file in files]
+def raw_lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """Each line with the place of its file among the paths, and of its block."""
     places = [(uri_of(spark, path), number) for number, path in enumerate(paths)]
     lines = spark.read.text([literal(whole(path)) for path in paths], lineSep="\n").select(
         F.col("value").cast("binary"),
