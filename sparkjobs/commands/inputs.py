@@ -6,13 +6,14 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 
 from sparkjobs.clocks.skew import corrected, skew_of
 from sparkjobs.engine.local.ingest import Ingested, ingest
 from sparkjobs.engine.local.workers import worker_count_for, workers_of
+from sparkjobs.engine.spark.session import is_submitted, session_for
 from sparkjobs.input.files import (
     SCHEME,
     NoLogsError,
@@ -24,6 +25,11 @@ from sparkjobs.input.files import (
     survey,
 )
 from sparkjobs.tables.silver import BronzeFile, SilverSkew
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from sparkjobs.engine.spark.surveying import Survey
 
 
 class LogInputs(msgspec.Struct, frozen=True):
@@ -53,22 +59,25 @@ def inputs_of(
 ) -> LogInputs:
     """Raises NoLogsError, BadZoneError, NoSparkError; ValueError for a layout that is none. `records`: files that are
     no logs; where there are some, a folder may be without a log."""
-    known = zones_of(zones)
+    look = partial(survey, cluster=cluster, zones=zones_of(zones), layout=layout)
     elsewhere = [name for name in named if SCHEME.match(name)]
+    is_cluster = is_submitted() if master is None else not master.startswith("local")
     if not elsewhere:
-        return LogInputs(_surveyed(_logs_beside(named, records), cluster, known, layout))
+        paths = _logs_beside(named, records)
+        return LogInputs(_surveyed_by(session_for(master), paths, look) if is_cluster else _surveyed(paths, look))
+    spark = session_for(master)
     from sparkjobs.engine.spark.remote import RemoteFiles  # noqa: PLC0415 - pyspark only where it is needed
-    from sparkjobs.engine.spark.session import session_for  # noqa: PLC0415
+    from sparkjobs.engine.spark.surveying import surveyed_there  # noqa: PLC0415
 
-    remote = RemoteFiles(session_for(master))
-    found = [path for name in elsewhere for path in remote.find(name)]
-    files = survey(found, cluster, known, layout=layout, open_file=remote.open)
-    here = find_logs([name for name in named if not SCHEME.match(name)])
+    remote = RemoteFiles(spark)
+    there = surveyed_there(spark, [path for name in elsewhere for path in remote.find(name)], look)
+    paths = find_logs([name for name in named if not SCHEME.match(name)])
+    here = _surveyed_by(spark, paths, look) if is_cluster else _surveyed(paths, look)
 
     def open_file(path: str) -> IO[bytes]:
         return remote.open(path) if SCHEME.match(path) else open_content(path)
 
-    return LogInputs(merged([*files, *survey(here, cluster, known, layout=layout)]), True, open_file)
+    return LogInputs(merged([*there, *here]), True, open_file)
 
 
 def _logs_beside(named: Sequence[str], records: Collection[str]) -> list[str]:
@@ -81,15 +90,21 @@ def _logs_beside(named: Sequence[str], records: Collection[str]) -> list[str]:
     return sorted(found - set(records))
 
 
-def _surveyed(paths: Sequence[str], cluster: str, zones: Zones, layout: str | None) -> list[BronzeFile]:
+def _surveyed(paths: Sequence[str], look: Survey) -> list[BronzeFile]:
     """Of this machine, on all cores where it is much."""
     size_bytes = sum(Path(path).stat().st_size for path in paths if Path(path).exists())
     members = worker_count_for(size_bytes)
     if members > 1:
         numpy_if_there()  # once, not by every member
     with workers_of(members) as workers:
-        found = workers.spread(partial(survey, cluster=cluster, zones=zones, layout=layout), [[path] for path in paths])
+        found = workers.spread(look, [[path] for path in paths])
     return merged(file for files in found for file in files)
+
+
+def _surveyed_by(spark: SparkSession, paths: Sequence[str], look: Survey) -> list[BronzeFile]:
+    from sparkjobs.engine.spark.surveying import surveyed_here  # noqa: PLC0415 - pyspark only where it is needed
+
+    return merged(surveyed_here(spark, paths, look))
 
 
 def zones_of(words: Sequence[str]) -> Zones:

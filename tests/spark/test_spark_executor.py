@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import os
 import pickle
+import signal
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +17,7 @@ import pytest
 from sparkjobs.engine.executor import Divided, Share
 from sparkjobs.engine.local.conclude import Concluded, conclude, concluded_by
 from sparkjobs.engine.local.stretches import Stretch
-from sparkjobs.input.files import BLOCK_BYTES, Zones, find_logs, survey
+from sparkjobs.input.files import BLOCK_BYTES, Zones, find_logs, merged, survey
 from sparkjobs.report.write import digest_of
 from sparkjobs.tables.gold import GOLD
 from sparkjobs.tables.silver import BronzeFile
@@ -94,6 +97,36 @@ def test_tasks_that_are_divided_anew_take_the_place_of_what_they_came_to_before(
     assert shares.ask("even", parts_of, ["a", "b"])[1] == ("b", [(0, 0), (1, 30), (2, 2), (4, 4)])
 
 
+class _Deadly(msgspec.Struct, frozen=True):
+    """A task that kills who does it, the first time."""
+
+    marker: str
+    stretch: Stretch
+
+
+def divided_at_last(task: _Deadly) -> Iterable[Divided]:
+    if not Path(task.marker).exists():
+        Path(task.marker).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    yield Divided("done", {("all", 0): 1})
+
+
+def killed_at_first(share: Share, marker: str) -> int:
+    if not Path(marker).exists():
+        Path(marker).touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return len(share.parts)
+
+
+def test_a_worker_that_is_killed_costs_time_and_nothing_else(executor: SparkExecutor, tmp_path: Path) -> None:
+    nowhere = Stretch(surveyed(DATA / "kafka-3.9.1-info")[0], 0, None, {}, "/nowhere")
+    tasks = [_Deadly(str(tmp_path / f"divided{number}"), nowhere) for number in range(2)]
+    shares = executor.divide(divided_at_last, tasks, {"all": 1})
+    assert shares.told == [["done"], ["done"]]
+    assert shares.ask("all", killed_at_first, [str(tmp_path / "asked")]) == [2]
+    assert {path.name for path in tmp_path.iterdir()} == {"divided0", "divided1", "asked"}
+
+
 def test_however_many_lines_there_are_no_more_of_them_comes_to_the_driver(
     executor: SparkExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -134,12 +167,41 @@ def _of_request(number: int) -> str:
     )
 
 
+def test_the_workers_find_out_what_files_are_as_a_look_from_here_does(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from sparkjobs.engine.spark import surveying
+    from sparkjobs.engine.spark.remote import RemoteFiles
+
+    write(Simulation(1).run(faults=2), tmp_path / "logs", "TRACE", bad=True)
+    for name in ("_kept.log", "empty.log", "a b [1].log", "half.log.gz"):
+        content = gzip.compress(LINE.encode() * 500)[:-20] if name == "half.log.gz" else LINE.encode() * len(name)
+        (tmp_path / "logs" / name).write_bytes(b"" if name == "empty.log" else content)
+    look = partial(survey, cluster="c", zones=Zones("Europe/Berlin"))
+    monkeypatch.chdir(tmp_path)
+    paths = find_logs(["logs"])
+    expected = look(paths)
+    assert {file.status for file in expected} == {"read", "empty", "unreadable"}
+    assert merged(surveying.surveyed_here(spark, paths, look)) == expected
+    monkeypatch.setattr(surveying, "_WHOLE_BYTES", 20_000)  # some come whole, some are read from here
+    there = [f"file:{tmp_path}/{path}" for path in paths]
+    assert sorted(RemoteFiles(spark).find(f"file:{tmp_path}/logs")) == sorted(there)
+    assert {RemoteFiles(spark).size_bytes(path) < 20_000 for path in there} == {True, False}  # type: ignore[operator]
+    found = surveying.surveyed_there(spark, there, look)
+    said = {file.paths[0].removeprefix(f"file:{tmp_path}/"): file for file in found}
+    for path in paths:
+        [own] = look([path])
+        same = {"paths": own.paths, "file_id": own.file_id if own.trouble else said[path].file_id}
+        assert msgspec.structs.replace(said[path], **same) == own
+
+
 @pytest.mark.long
 def test_what_only_hadoop_opens_is_read_in_blocks_and_its_lines_know_their_numbers(
     spark: SparkSession, executor: SparkExecutor, tmp_path: Path
 ) -> None:
     """A line begins just where a block does, one reaches over the end of a block, and a line is half."""
     from sparkjobs.engine.spark.remote import RemoteFiles
+    from sparkjobs.engine.spark.surveying import surveyed_there
 
     logs = tmp_path / "logs"
     logs.mkdir()
@@ -150,8 +212,8 @@ def test_what_only_hadoop_opens_is_read_in_blocks_and_its_lines_know_their_numbe
     (logs / "odd.log").write_text("x" * 99 + "\n" + blocks + LINE.replace("a-7", "a-8")[:-9])
     (logs / "packed.log.gz").write_bytes(gzip.compress((LINE.replace("a-7", "a-9") * 2 + blocks).encode()))
     (logs / "_kept.log").write_text(LINE.replace("a-7", "a-10") + "x")
-    remote = RemoteFiles(spark)
-    there = survey(remote.find(f"file:{logs}"), "c", Zones(), open_file=remote.open)
+    look = partial(survey, cluster="c", zones=Zones())
+    there = merged(surveyed_there(spark, RemoteFiles(spark).find(f"file:{logs}"), look))
     here = conclude(surveyed(logs))
     found = concluded_by(executor, there)
     assert digest_of(found.answers) == digest_of(here.answers)

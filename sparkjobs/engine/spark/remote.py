@@ -49,6 +49,14 @@ class RemoteFiles:
                 found.append(str(path.toString()))
         return found
 
+    def size_bytes(self, name: str) -> int | None:
+        """As it lies there; none where it does not say."""
+        path = self._jvm.org.apache.hadoop.fs.Path(name)
+        try:
+            return int(path.getFileSystem(self._conf).getFileStatus(path).getLen())
+        except (Py4JJavaError, PySparkException):
+            return None
+
     def open(self, name: str) -> IO[bytes]:
         """The content, not compressed. Raises OSError as a local file would."""
         path = self._jvm.org.apache.hadoop.fs.Path(name)

@@ -65,6 +65,8 @@ PREFERRED: Final = {
 }
 #: on one machine, besides; a cluster has more cores, and Spark puts small partitions together by itself
 OF_ONE_MACHINE: Final = {"spark.sql.shuffle.partitions": "4"}
+#: of a task whose worker died; on one machine Spark by itself gives up at once
+_ATTEMPTS: Final = 4
 LOOPBACK: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
 
@@ -88,7 +90,7 @@ def session_for(master: str | None = None, settings: dict[str, str] | None = Non
     SparkContext.PACKAGE_EXTENSIONS = {*SparkContext.PACKAGE_EXTENSIONS, ".whl"}
     builder = SparkSession.builder.appName("klamm")
     if master is not None or not is_submitted():
-        builder = builder.master(master or f"local[{os.cpu_count() or 2}]")
+        builder = builder.master(master or f"local[{os.cpu_count() or 2},{_ATTEMPTS}]")
     try:
         told = dict[str, str]()
         if is_submitted():

@@ -5,13 +5,14 @@ under its number, so that one repeated after a crash replaces itself. Nothing ha
 lines in among those it knows, by their epochs, and what reads otherwise then is told as a revision. It knows what the
 staged lines say; a process that begins anew reads it from there, and what was told from the alerts. In memory are the
 lines about partitions that were in trouble, and those about controllers and brokers. Alerts go by the clocks as they
-are; once the input has ended, `finish` settles the staged lines exactly as a batch does, clocks and
-all, and revises what that changes.
+are; once the input has ended, `finish` concludes as a batch over the logs does, clocks and all, and revises what that
+changes.
 """
 
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -21,12 +22,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sparkjobs.engine.local.answers import Answers
-from sparkjobs.engine.spark import answers as spark_answers
-from sparkjobs.engine.spark import clocks
-from sparkjobs.engine.spark.frames import Keep, frame_of, released
-from sparkjobs.engine.spark.ingest import SparkIngested, as_said, settled
+from sparkjobs.engine.local.conclude import concluded_by
+from sparkjobs.engine.spark import silver
+from sparkjobs.engine.spark.executor import SparkExecutor
+from sparkjobs.engine.spark.frames import frame_of
+from sparkjobs.engine.spark.ingest import as_said
 from sparkjobs.engine.spark.paths import literal, whole
-from sparkjobs.engine.spark.staging import stage, stage_into, staged_in
+from sparkjobs.engine.spark.staging import stage_into, staged_in
 from sparkjobs.input.files import Zones, seen_in, survey
 from sparkjobs.input.spool import Piece, Spool, piece_of
 from sparkjobs.rules import outages
@@ -125,14 +127,14 @@ class Stream:
     def _take(self, watch: Watch, numbers: Iterable[int]) -> None:
         events = as_said(self.staged(numbers))
         fresh = watch.take(
-            spark_answers.tallies_of(events),
-            spark_answers.collected(events.filter(F.col("event").isin(*CLUSTER_EVENTS))),
-            spark_answers.one_by_one(events.filter(_IS_ABOUT_ONE), outages.EVENTS),
+            silver.tallies_of(events),
+            silver.collected(events.filter(F.col("event").isin(*CLUSTER_EVENTS))),
+            silver.one_by_one(events.filter(_IS_ABOUT_ONE), outages.EVENTS),
         )
         if fresh:
             wanted = F.broadcast(frame_of(self._spark, sorted(fresh), {"topic": "string", "partition": "int"}))
             before = as_said(self.staged()).join(wanted, ["topic", "partition"], "left_semi")
-            watch.recall(spark_answers.one_by_one(before, outages.EVENTS))
+            watch.recall(silver.one_by_one(before, outages.EVENTS))
 
     def _hear(self, watch: Watch, number: int) -> None:
         """Of moments that mattered before, only the new lines can say more."""
@@ -143,7 +145,7 @@ class Stream:
 
     def _voices(self, moments: Sequence[Moment], numbers: Iterable[int] | None) -> dict[Moment, int]:
         events = as_said(self.staged(numbers))
-        return spark_answers.voices_of(events, {self._cluster: moments}).get(self._cluster, {})
+        return silver.voices_of(events, {self._cluster: moments}).get(self._cluster, {})
 
     def _tell(self, fresh: Sequence[Revision]) -> None:
         with self.alerts.open("ab") as file:
@@ -151,37 +153,14 @@ class Stream:
                 said: dict[str, Any] = {"outage_id": one.outage_id, "rev": one.rev, "retracted": one.retracted}
                 file.write(msgspec.json.encode({**said, **msgspec.to_builtins(one.outage)}) + b"\n")
 
-    def settled(self, files: Sequence[BronzeFile], keep: Keep = DataFrame.persist) -> SparkIngested:
-        """Silver as of a batch over `files`, the logs as they are in the end. Of what the stream took for another log,
-        or read in another way than a look at the whole file bids, the lines are read again."""
-        logs, known, anew = self.spool.contents(), list[tuple[str, str]](), list[BronzeFile]()
-        for file in files:
-            log_id = logs.get(file.file_id)
-            if log_id is not None and _is_read_alike(self._surveyed(self.spool.first(log_id)), file):
-                known.append((log_id, file.file_id))
-            else:
-                anew.append(file)
-        mapping = frame_of(self._spark, known, {"log": "string", "content": "string"})
-        staged = self.staged()
-        renamed = staged.join(F.broadcast(mapping), staged["file_id"] == mapping["log"]).select(
-            *[F.col("content").alias(name) if name == "file_id" else staged[name] for name in staged.columns]
-        )
-        return settled(renamed.unionByName(stage(self._spark, anew, self._out / "again")), files, keep)
-
     def finish(self, files: Sequence[BronzeFile], target: float = DEFAULT_TARGET) -> Answers:
-        """Every table of gold, as a batch over `files` has it; the last revisions are its outages."""
-        with released() as keep:
-            done = self.settled(files, keep)
-            with spark_answers.cached(done.events, is_scan=done.is_scan) as said:
-                answers = spark_answers.answers_for(clocks.corrected(said, clocks.skew_of(said)), target)
+        """Every table of gold, as a batch over `files` has it, the logs as they are in the end: it is that batch. The
+        last revisions are its outages."""
+        copies = self._out / "copies"
+        answers = concluded_by(SparkExecutor(self._spark, copies), files, target).answers
+        shutil.rmtree(copies, ignore_errors=True)
         self._tell(self._told.tell_all(row for row in answers["partition_outages"] if isinstance(row, Outage)))
         return answers
-
-
-def _is_read_alike(head: BronzeFile, file: BronzeFile) -> bool:
-    """Whether lines mean the same in both; of a beginning without a layout it is not known how the rest was read."""
-    same = ("kind", "layout", "wrapper", "tz", "zones", "broker")
-    return head.layout is not None and all(getattr(head, name) == getattr(file, name) for name in same)
 
 
 def _revisions_in(alerts: Path) -> list[Revision]:

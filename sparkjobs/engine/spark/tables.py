@@ -15,11 +15,11 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
-from sparkjobs.engine.spark.answers import cached
 from sparkjobs.engine.spark.clocks import corrected, skew_of
 from sparkjobs.engine.spark.frames import as_table, released, rows_of
 from sparkjobs.engine.spark.ingest import ingest, staging_below
 from sparkjobs.engine.spark.paths import literal, whole
+from sparkjobs.engine.spark.silver import cached
 from sparkjobs.tables.silver import (
     CATALOG_VERSION,
     TABLES,
