@@ -209,6 +209,7 @@ class Concluded(NamedTuple):
     skew: list[SilverSkew]
 
 
+OnBytes = Callable[[int], None]
 #: which lines a reader of the answers will want to see
 PlacesIn = Callable[[Answers], Iterable[Place]]
 
@@ -227,16 +228,11 @@ def concluded_by(
     target: float = DEFAULT_TARGET,
     only: Collection[str] = tuple(GOLD),
     places_in: PlacesIn = lambda answers: (),
-    on_bytes: Callable[[int], None] = lambda size: None,
+    on_bytes: OnBytes = lambda size: None,
 ) -> Concluded:
     """`only`: of the tables about partitions those that are asked for, outages always; all others are given anyway.
     Each cluster is concluded by itself."""
-    by_cluster: dict[str, list[BronzeFile]] = defaultdict(list)
-    for file in sorted(files, key=lambda file: file.file_id):
-        by_cluster[file.cluster].append(file)
-    found = [
-        _Conclusion(executor, its, on_bytes).answers(target, only, places_in) for _, its in sorted(by_cluster.items())
-    ]
+    found = [_Conclusion(executor, its, on_bytes).answers(target, only, places_in) for its in by_cluster(files)]
     if len(found) == 1:
         return found[0]
     return Concluded(
@@ -259,10 +255,18 @@ _RESTS_ON: Final = {
 }
 
 
-class _Conclusion:
-    """The logs of one cluster. `files` are in the order that counts."""
+def by_cluster(files: Iterable[BronzeFile]) -> list[list[BronzeFile]]:
+    """In the order that counts."""
+    found: dict[str, list[BronzeFile]] = defaultdict(list)
+    for file in sorted(files, key=lambda file: (file.cluster, file.file_id)):
+        found[file.cluster].append(file)
+    return list(found.values())
 
-    def __init__(self, executor: Executor, files: Sequence[BronzeFile], on_bytes: Callable[[int], None]) -> None:
+
+class ClusterLogs:
+    """The logs of one cluster, read. `files` are in the order that counts, which is that of their ids."""
+
+    def __init__(self, executor: Executor, files: Sequence[BronzeFile], on_bytes: OnBytes = lambda size: None) -> None:
         self.executor, self.cluster, self.files = executor, files[0].cluster, files
         self.kinds = kinds_for(executor.shares_for(sum(file.size_bytes for file in files)))
         self.stretches = [
@@ -276,8 +280,9 @@ class _Conclusion:
         self.shares = executor.divide(digest_stretch, self.stretches, self.kinds, on_done)
         self.skipped = skipped_in(executor, self.stretches, self.shares)
         if self.skipped:
-            again = {number: self.stretches[number]._replace(skipped=its) for number, its in self.skipped.items()}
-            self.shares.replace(again)
+            for number, its in self.skipped.items():
+                self.stretches[number] = self.stretches[number]._replace(skipped=its)
+            self.shares.replace({number: self.stretches[number] for number in self.skipped})
         self.digests: list[list[StretchDigest]] = self.shares.told
         self.known = Known(self.cluster, list(self._aboves()))
         self.others = unpacked(
@@ -297,6 +302,37 @@ class _Conclusion:
             heads |= {sum(digest.lines for digest in digests): digest.head for digest in its[:1] if is_one}
             yield Above(stretch.file.file_id, lines, {at: head for at, head in heads.items() if head is not None})
             lines += sum(digest.lines for digest in digests)
+
+    def accounts(self) -> tuple[list[BronzeFile], list[SilverCount], list[SilverQuarantine]]:
+        """Where the lines of each file went."""
+        files, counts, quarantine = [], list[SilverCount](), list[SilverQuarantine]()
+        of_file: dict[str, list[tuple[int, StretchDigest, Above]]] = defaultdict(list)
+        for number, (digests, above) in enumerate(zip(self.digests, self.known.aboves, strict=True)):
+            of_file[above.file_id] += [(number, digest, above) for digest in digests]
+        for file in self.files:
+            tally, trouble = LineTally(), None
+            for number, digest, above in of_file.get(file.file_id, ()):
+                tally.lines += digest.lines
+                tally.events += digest.events
+                tally.continuations += digest.continuations
+                tally.duplicates += len(self.skipped.get(number, ())) if digest.first_line == 1 else 0
+                tally.quarantined += digest.quarantined
+                trouble = trouble or digest.trouble
+                quarantine += [_quarantined(file, line_no + above.lines, *why) for line_no, *why in digest.quarantine]
+            if file.status == "read" and file.file_id not in of_file:
+                trouble = "FileNotFoundError: gone when it was to be read"
+            if trouble is not None:
+                status = "vanished" if trouble.startswith("FileNotFoundError") else "unreadable"
+                file = msgspec.structs.replace(file, status=status, trouble=trouble)  # noqa: PLW2901
+            files.append(file)
+            counts.append(tally.row(file, file.paths[0]))
+            if file.status not in UNREAD or trouble is not None:
+                counts += [count_of_copy(file, path, tally.lines) for path in file.paths[1:]]
+        return files, counts, quarantine
+
+
+class _Conclusion(ClusterLogs):
+    """What follows from them."""
 
     def _ask(self, kind: str, function: Callable[[Share, Any], Any], given: Any) -> list[Any]:
         """To all shares of a kind the same."""
@@ -332,7 +368,7 @@ class _Conclusion:
         for name, rows in rules.of_cluster(facts, tallies, extents, ended, changes, target, only):
             tables[name] += rows
         answers = {name: sorted_rows(tables[name]) for name in GOLD if name in only}
-        return Concluded(answers, self._lines(places_in(answers)), tallies, self._spoke(), *self._accounts(), skew)
+        return Concluded(answers, self._lines(places_in(answers)), tallies, self._spoke(), *self.accounts(), skew)
 
     def _skew(self) -> list[SilverSkew]:
         heard: dict[int, set[int]] = defaultdict(set)
@@ -410,32 +446,6 @@ class _Conclusion:
             brokers = {key[1] for digest in digests for key in digest.tallies if key[1] is not None}
             found[above.file_id] = found.get(above.file_id, frozenset()) | brokers
         return found
-
-    def _accounts(self) -> tuple[list[BronzeFile], list[SilverCount], list[SilverQuarantine]]:
-        files, counts, quarantine = [], list[SilverCount](), list[SilverQuarantine]()
-        of_file: dict[str, list[tuple[int, StretchDigest, Above]]] = defaultdict(list)
-        for number, (digests, above) in enumerate(zip(self.digests, self.known.aboves, strict=True)):
-            of_file[above.file_id] += [(number, digest, above) for digest in digests]
-        for file in self.files:
-            tally, trouble = LineTally(), None
-            for number, digest, above in of_file.get(file.file_id, ()):
-                tally.lines += digest.lines
-                tally.events += digest.events
-                tally.continuations += digest.continuations
-                tally.duplicates += len(self.skipped.get(number, ())) if digest.first_line == 1 else 0
-                tally.quarantined += digest.quarantined
-                trouble = trouble or digest.trouble
-                quarantine += [_quarantined(file, line_no + above.lines, *why) for line_no, *why in digest.quarantine]
-            if file.status == "read" and file.file_id not in of_file:
-                trouble = "FileNotFoundError: gone when it was to be read"
-            if trouble is not None:
-                status = "vanished" if trouble.startswith("FileNotFoundError") else "unreadable"
-                file = msgspec.structs.replace(file, status=status, trouble=trouble)  # noqa: PLW2901
-            files.append(file)
-            counts.append(tally.row(file, file.paths[0]))
-            if file.status not in UNREAD or trouble is not None:
-                counts += [count_of_copy(file, path, tally.lines) for path in file.paths[1:]]
-        return files, counts, quarantine
 
 
 def _needed(only: Collection[str], facts: Facts) -> set[str]:

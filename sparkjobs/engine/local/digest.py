@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 from zlib import crc32
 
 import numpy as np
@@ -36,7 +36,7 @@ from sparkjobs.engine.local.packed_events import (
     values_of,
     with_trace,
 )
-from sparkjobs.engine.local.pieces import Alike, Reading
+from sparkjobs.engine.local.pieces import Alike, Reading, Sink
 from sparkjobs.engine.local.stretches import STRETCH_BYTES, Stretch, pieces_of
 from sparkjobs.parse.lines import LineReader
 from sparkjobs.parse.moments import HOUR_MS
@@ -45,6 +45,7 @@ from sparkjobs.rules import illegal, receipts, rpc_latency, rules
 from sparkjobs.rules.facts import CLUSTER_EVENTS, DONE, tally_key
 from sparkjobs.tables.silver import BronzeFile, SilverEvent
 
+_S = TypeVar("_S", bound=Sink)
 #: what rules walk through; requests that are answered are few, their receipts are not
 WALKED: Final = (
     rules.PARTITION_EVENTS
@@ -149,34 +150,38 @@ def is_counted(template: Template) -> bool:
 
 
 def digest_stretch(stretch: Stretch) -> Iterator[Divided]:
-    """Read it where it lies."""
-    return digest_pieces(stretch, pieces_of(stretch))
+    """Read it."""
+    for gatherer, above, trouble in read_portions(stretch, partial(_Gatherer, stretch)):
+        yield gatherer.divided(above, trouble)
 
 
-def digest_pieces(stretch: Stretch, pieces: Iterable[bytes]) -> Iterator[Divided]:
-    """Read it, whole lines at a time. As much content as a stretch has by itself comes to one portion, so that a large
-    compressed file, which is one stretch, takes no more memory than others."""
-    forms, gatherer = forms_of(stretch.file), _Gatherer(stretch, 1)
+def read_portions(stretch: Stretch, sink_for: Callable[[int], _S]) -> Iterator[tuple[_S, int, str | None]]:
+    """Who took what was read, how many lines of the stretch have been read by then, and what stopped it.
+
+    As much content as a stretch has by itself is one portion, so that a large compressed file, which is one stretch,
+    takes no more memory than others. `sink_for`: it takes lines from this number on.
+    """
+    forms, sink = forms_of(stretch.file), sink_for(1)
     above, size, trouble = 0, 0, None
     try:
-        for content in pieces:
+        for content in pieces_of(stretch):
             if size >= PORTION_BYTES:
-                yield gatherer.divided(above, None)
-                gatherer, size = _Gatherer(stretch, above + 1), 0
+                yield sink, above, None
+                sink, size = sink_for(above + 1), 0
             size += len(content)
             cut = b""
             if not content.endswith(b"\n"):
                 whole = content.rfind(b"\n") + 1
                 content, cut = content[:whole], content[whole:]  # noqa: PLW2901
             if content:
-                above += Reading(forms, content, above, stretch.skipped, gatherer).read()
+                above += Reading(forms, content, above, stretch.skipped, sink).read()
             if cut:
-                last = Reading(forms, cut, above, stretch.skipped, gatherer)
+                last = Reading(forms, cut, above, stretch.skipped, sink)
                 last.read_last(is_cut=not stretch.file.is_whole)
                 above += 1
     except (OSError, EOFError, zlib.error) as error:
         trouble = f"{type(error).__name__}: {error}"
-    yield gatherer.divided(above, trouble)
+    yield sink, above, trouble
 
 
 @lru_cache(maxsize=1)

@@ -76,15 +76,16 @@ def values_in(alike: Alike, file: BronzeFile) -> list[Values]:
     template, moments = alike.template, alike.ts_utc.tolist()
     columns: dict[str, Iterable[Any]] = {name: repeat(value) for name, value in template.same.items()}
     columns |= {name: alike.number(name).tolist() for name in template.numbers}
-    columns |= {name: map(_ints_in, alike.parts(span)) for name, span in template.lists.items()}
+    columns |= {name: map(ints_in, alike.parts(span)) for name, span in template.lists.items()}
     columns |= {name: map(_text_in, alike.parts(span)) for name, span in template.texts.items()}
     columns |= {"ts_utc": moments, "ts_adj": moments, "line_no": alike.line_no.tolist()}
-    columns["event_id"] = _event_ids(alike, file)
+    columns["event_id"] = event_ids(alike, file)
     columns |= {name: repeat(value) for name, value in UNREAD.items()}
     return list(zip(*[columns[name] if name in columns else repeat(_DEFAULTS[name]) for name in _FIELDS], strict=False))
 
 
-def _event_ids(alike: Alike, file: BronzeFile) -> Iterable[str]:
+def event_ids(alike: Alike, file: BronzeFile) -> Iterable[str]:
+    """Of each line."""
     template, broker = alike.template, alike.number("broker")
     brokers = broker.tolist() if "broker" in template.numbers else repeat(broker)
     moments = alike.parts((template.ts, template.ts + 23))
@@ -92,7 +93,8 @@ def _event_ids(alike: Alike, file: BronzeFile) -> Iterable[str]:
 
 
 @lru_cache(maxsize=4_096)
-def _ints_in(part: bytes) -> tuple[int, ...] | None:
+def ints_in(part: bytes) -> tuple[int, ...] | None:
+    """A list of numbers; many lines have the same."""
     return ints_of(part.decode("ascii"))
 
 

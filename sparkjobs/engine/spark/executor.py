@@ -19,17 +19,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import pyarrow as pa
+from pyspark.sql import functions as F
 
 from sparkjobs.engine.executor import Divide, OnDone, Share, nobody
 from sparkjobs.engine.local.workers import keep_freed_memory
-from sparkjobs.engine.spark.paths import as_spark_reads
-from sparkjobs.engine.spark.staging import raw_lines
+from sparkjobs.engine.spark.frames import frame_of
+from sparkjobs.engine.spark.paths import as_spark_reads, literal, uri_of, whole
 from sparkjobs.input.files import SCHEME
 from sparkjobs.tables.silver import BronzeFile
 
 if TYPE_CHECKING:
     from pyspark import RDD
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 #: content of which the parts make one share: what a task holds in memory at a time is about as much
 _SHARE_BYTES: Final = 64_000_000
@@ -98,7 +99,7 @@ class SparkExecutor:
             (paths.index(task.stretch.path), task.stretch.start): (number, task) for number, task in tasks.items()
         }
         read = partial(_divided_in, function, numbered, blocks)
-        lines = raw_lines(self._spark, paths).mapInArrow(read, "place int, record binary")
+        lines = _raw_lines(self._spark, paths).mapInArrow(read, "place int, record binary")
         return lines.rdd.map(_unpickled)
 
 
@@ -163,6 +164,18 @@ class SparkShares:
         answer = partial(_answered, function, given, self._latest)
         answers = self._records.mapPartitionsWithIndex(answer)
         return dict(self._records.context.runJob(answers, iter, list(places)))
+
+
+def _raw_lines(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+    """Each line with the place of its file among the paths, and of its block."""
+    places = [(uri_of(spark, path), number) for number, path in enumerate(paths)]
+    lines = spark.read.text([literal(whole(path)) for path in paths], lineSep="\n").select(
+        F.col("value").cast("binary"),
+        F.col("_metadata.file_path").alias("path"),
+        F.col("_metadata.file_block_start").alias("block_start"),
+    )
+    named = frame_of(spark, places, {"path": "string", "file_no": "int"})
+    return lines.join(F.broadcast(named), "path").select("value", "file_no", "block_start")
 
 
 def _read_from(task: Any, path: str) -> Any:

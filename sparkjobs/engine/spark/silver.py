@@ -23,13 +23,9 @@ from sparkjobs.tables.silver import SilverEvent
 
 
 @contextmanager
-def cached(events: DataFrame, *, is_scan: bool = False) -> Iterator[DataFrame]:
-    """What the rules read of silver, at hand: they and the clocks ask for it a dozen times. Of columns in files they
-    ask for few each time, and to keep them all would cost more."""
+def cached(events: DataFrame) -> Iterator[DataFrame]:
+    """What the rules read of silver, at hand: the clocks ask for it several times."""
     read = events.select(*READ)
-    if is_scan:
-        yield read
-        return
     with released() as keep:
         yield keep(read)
 

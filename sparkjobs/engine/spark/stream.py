@@ -12,7 +12,6 @@ changes.
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -23,13 +22,14 @@ from pyspark.sql import functions as F
 
 from sparkjobs.engine.local.answers import Answers
 from sparkjobs.engine.local.conclude import concluded_by
+from sparkjobs.engine.local.stretches import Stretch
 from sparkjobs.engine.spark import silver
 from sparkjobs.engine.spark.executor import SparkExecutor
 from sparkjobs.engine.spark.frames import frame_of
 from sparkjobs.engine.spark.ingest import as_said
 from sparkjobs.engine.spark.paths import literal, whole
-from sparkjobs.engine.spark.staging import stage_into, staged_in
-from sparkjobs.input.files import Zones, seen_in, survey
+from sparkjobs.engine.spark.staging import Writing, events_in, stage
+from sparkjobs.input.files import Zones, survey
 from sparkjobs.input.spool import Piece, Spool, piece_of
 from sparkjobs.rules import outages
 from sparkjobs.rules.facts import CLUSTER_EVENTS
@@ -53,6 +53,7 @@ class Stream:
     def __init__(self, spark: SparkSession, out: Path, cluster: str, zones: Zones, layout: str | None = None) -> None:
         self._spark, self._out, self._cluster = spark, out, cluster
         self._zones, self._layout = zones, layout
+        self._executor = SparkExecutor(spark, out / "copies")
         self.spool = Spool(out / "spool")
         self.alerts = out / "alerts.jsonl"
         self._told = Told(_revisions_in(self.alerts))
@@ -80,9 +81,17 @@ class Stream:
             return
         # the batch names the pieces; they are read as files, so that lines know their numbers
         pieces = [msgspec.structs.replace(one, path=str(self.spool.folder / Path(one.path).name)) for one in pieces]
-        files = [self._as_file(piece) for piece in pieces]
-        above = {piece.path: piece.first_line - 1 for piece in pieces}
-        stage_into(self._spark, files, self._out / "staged" / f"batch={number}", above)
+        target = (self._out / "staged" / f"batch={number}").absolute()
+        tasks = [
+            Writing(
+                Stretch(self._as_file(one), 0, None, {}, str(Path(one.path).absolute())),
+                str(target),
+                f"part-{place:06}",
+                one.first_line - 1,
+            )
+            for place, one in enumerate(pieces)
+        ]
+        stage(self._executor, tasks, target)
         is_new = self._watch is None
         if self._watch is None:
             self._watch = Watch(self._cluster)
@@ -97,17 +106,8 @@ class Stream:
             self._heads[piece.log_id] = self._surveyed(self.spool.first(piece.log_id))
         head = self._heads[piece.log_id]
         head = self._surveyed(piece) if head.layout is None else head
-        seen = seen_in(piece.path)
-        last = piece.first_line + seen.newlines
         return msgspec.structs.replace(
-            head,
-            file_id=piece.log_id,
-            paths=(piece.path,),
-            lines=last if piece.is_cut else last - 1,
-            blocks=tuple(seen.blocks),
-            is_whole=not piece.is_cut,
-            is_text=False,
-            status="read",
+            head, file_id=piece.log_id, paths=(piece.path,), is_whole=not piece.is_cut, is_text=False, status="read"
         )
 
     def _surveyed(self, piece: Piece) -> BronzeFile:
@@ -122,7 +122,7 @@ class Stream:
             for path in (self._out / "staged").glob("batch=*")
             if (found := _BATCH.fullmatch(path.name)) and (wanted is None or int(found[1]) in wanted)
         )
-        return staged_in(self._spark, batches)
+        return events_in(self._spark, batches)
 
     def _take(self, watch: Watch, numbers: Iterable[int]) -> None:
         events = as_said(self.staged(numbers))
@@ -156,9 +156,7 @@ class Stream:
     def finish(self, files: Sequence[BronzeFile], target: float = DEFAULT_TARGET) -> Answers:
         """Every table of gold, as a batch over `files` has it, the logs as they are in the end: it is that batch. The
         last revisions are its outages."""
-        copies = self._out / "copies"
-        answers = concluded_by(SparkExecutor(self._spark, copies), files, target).answers
-        shutil.rmtree(copies, ignore_errors=True)
+        answers = concluded_by(self._executor, files, target).answers
         self._tell(self._told.tell_all(row for row in answers["partition_outages"] if isinstance(row, Outage)))
         return answers
 

@@ -16,7 +16,7 @@ from uuid import uuid4
 from pyspark.sql import DataFrame, SparkSession
 
 from sparkjobs.engine.spark.clocks import corrected, skew_of
-from sparkjobs.engine.spark.frames import as_table, released, rows_of
+from sparkjobs.engine.spark.frames import as_table, rows_of
 from sparkjobs.engine.spark.ingest import ingest, staging_below
 from sparkjobs.engine.spark.paths import literal, whole
 from sparkjobs.engine.spark.silver import cached
@@ -41,8 +41,8 @@ def ingest_into(spark: SparkSession, files: Sequence[BronzeFile], out: Path) -> 
     if not new:
         return []
     batch = f"{_CATALOG}{len(_finished(out)):06}-{uuid4().hex[:12]}"
-    with staging_below(out) as staging, released() as keep:
-        done = ingest(spark, new, staging, keep)
+    with staging_below(out) as staging:
+        done = ingest(spark, new, staging)
         events, before = done.events, _stored(spark, out, "silver_events", _finished(out))
         if known:
             events = events.join(before.select("event_id"), "event_id", "left_anti").select(*before.columns)
