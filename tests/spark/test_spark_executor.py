@@ -53,11 +53,13 @@ def assert_equal(found: Concluded, expected: Concluded) -> None:
     assert found[1:] == expected[1:]
 
 
+@pytest.mark.long
 def test_of_a_real_cluster_it_concludes_what_processes_of_this_machine_do(executor: SparkExecutor) -> None:
     files = surveyed(DATA / "kafka-3.9.1")
     assert_equal(concluded_by(executor, files), conclude(files))
 
 
+@pytest.mark.long
 def test_clusters_of_one_run_are_concluded_each_by_itself(executor: SparkExecutor, tmp_path: Path) -> None:
     for number in (1, 2):
         write(Simulation(number).run(faults=3), tmp_path / str(number), "TRACE")
