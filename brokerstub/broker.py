@@ -10,6 +10,7 @@ import asyncio
 import re
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import Final
@@ -32,6 +33,7 @@ from brokerstub.multipart_lists import MultipartList, OutOfOrderError, pieces
 from brokerstub.notifications import Notifications
 from brokerstub.replicas import Change, Replicas, Taken
 from brokerstub.sessions import Sessions
+from brokerstub.transitions import Transitions
 from controller.base.clock import jump
 from controller.base.config import LIMITS, BrokerConfig, Limits
 from controller.core.codes import Code
@@ -121,6 +123,8 @@ class Broker:
         self.sessions = Sessions(self._leader_epoch_of, lambda: entropy.randrange(1, 1 << 31))
         self.on_lost: Callable[[Lost], None] = _said_nowhere
         """What is told of records that had to go."""
+        self.on_transitions: Callable[[ControllerHeaders, Transitions], None] = _nowhere
+        """What is told of replicas that a request made leaders or followers, or ended."""
         self.logs = self._logs_for(config) if keeps_records(config) else None
         self.isr = IsrKeeper(
             self.replicas,
@@ -211,16 +215,19 @@ class Broker:
                 log.warning("leader_and_isr.refused", reason=str(error))
                 return Answer(Code.INVALID_REQUEST)
             topics = [body.topics for body in bodies]
+            transitions = Transitions(self.broker_id, chain.from_iterable(topics))
             if is_whole:
-                self._set_aside(topics)
+                transitions.take(self._set_aside(topics))
             refused: list[Refusal] = []
             for piece in pieces(topics, self._limits.partitions_per_rpc if self.logs is None else LOGS_OPENED_AT_ONCE):
                 if code := self._fence(headers):  # the incarnation may have ended between two pieces
                     return self._refusal(code)
                 taken = self.replicas.take_rows(piece)
                 self._settle(taken)
+                transitions.take(taken)
                 refused += taken.refused
                 await asyncio.sleep(0)
+            self.on_transitions(headers, transitions)
             return Answer(Code.NONE, refused)
 
     async def on_update_metadata(self, headers: ControllerHeaders, request: UndecodedStatesRequest) -> Answer:
@@ -247,8 +254,10 @@ class Broker:
         async with self._one_at_a_time:
             if code := self._fence(headers):
                 return self._refusal(code)
-            taken = self.replicas.take_stops(request.topics)
+            taken, transitions = self.replicas.take_stops(request.topics), Transitions(self.broker_id, request.topics)
             self._settle(taken)
+            transitions.take(taken)
+            self.on_transitions(headers, transitions)
             return Answer(Code.NONE, taken.refused)
 
     async def on_describe_topics(
@@ -307,7 +316,7 @@ class Broker:
         """Who was too late is told whom this broker obeys, so that the next one is not."""
         return Answer(code, controller_epoch=self.controller_epoch if code is Code.STALE_CONTROLLER_EPOCH else -1)
 
-    def _set_aside(self, topics: list[Sequence[TopicRows]]) -> None:
+    def _set_aside(self, topics: list[Sequence[TopicRows]]) -> Taken:
         """A full list comes: what is on disk and not in it."""
         taken = self.replicas.take_list(
             topics, f"not in the full list of controller epoch {self.controller_epoch}", self._wall_clock_ms()
@@ -318,6 +327,7 @@ class Broker:
             log.warning(
                 "strays.set_aside", replicas=len(taken.written), controller_epoch=self.controller_epoch, of=names
             )
+        return taken
 
     def _settle(self, taken: Taken) -> None:
         """First the disk, then everybody whom the changes concern. What a disk did not take is refused."""
@@ -400,6 +410,10 @@ class Broker:
 
     def _log_id_of(self, key: TopicIdPartition) -> str:
         return self.replicas.held[key].log_id
+
+
+def _nowhere(_headers: ControllerHeaders, _transitions: Transitions) -> None:
+    """Whoever serves no HTTP writes no line."""
 
 
 def _said_nowhere(lost: Lost) -> None:

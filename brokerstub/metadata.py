@@ -108,6 +108,10 @@ class MetadataCache:
             self._names = tuple(sorted(self._topics))
         return self._names
 
+    @property
+    def topics_with_new(self) -> Sequence[str]:
+        return ()  # no broker is told of a partition that was never led
+
     def topic(self, name: str) -> TopicView | None:
         topic = self._topics.get(name)
         return None if topic is None else TopicView(name, topic.topic_id, topic.rows())

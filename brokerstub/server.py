@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from aiohttp import hdrs, web
@@ -16,6 +16,7 @@ from aiohttp import hdrs, web
 from brokerstub.broker import Broker, ControllerHeaders, NotReadyError
 from brokerstub.listeners import advertised, listeners_in
 from brokerstub.logs import Lost
+from brokerstub.transitions import Transitions
 from controller.api.bodies import read_body
 from controller.api.middleware.connections import Connections, Site
 from controller.api.ports import ControllerDoor
@@ -42,7 +43,6 @@ from controller.wire.signing import Signer
 
 #: a broker that is just registering will know within this
 RETRY_AFTER_MS: Final = 1_000
-#: of a number in a header: 64 bits
 
 #: JSON, a line feed, and raw batches
 RECORDS: Final = "application/vnd.klamm.records"
@@ -84,6 +84,7 @@ class BrokerServer:
         self.broker = broker
         self._record = record
         self._wall_clock_ms = wall_clock_ms
+        broker.on_transitions = self._on_transitions
         broker.on_lost = self._on_lost
 
     def _on_lost(self, lost: Lost) -> None:
@@ -110,6 +111,15 @@ class BrokerServer:
                     records=lost.end - lost.start,
                     records_lost=lost.committed,
                 )
+            ]
+        )
+
+    def _on_transitions(self, headers: ControllerHeaders, transitions: Transitions) -> None:
+        """In the state-change log: of which partitions a request made this broker leader or follower."""
+        self._record(
+            [
+                self._stamped(headers, kind="transition", target=became.value, partitions=dict(partitions))
+                for became, partitions in transitions.groups()
             ]
         )
 
@@ -167,18 +177,19 @@ class BrokerServer:
     def _line(self, headers: ControllerHeaders, reason: str, answer: Answer, took_ms: float) -> Line:
         if answer.partitions:
             reason += f", {len(answer.partitions)} refused"
+        return self._stamped(headers, kind="rpc", reason=reason, error_code=int(answer.error_code), took_ms=took_ms)
+
+    def _stamped(self, headers: ControllerHeaders, **said: Any) -> Line:
+        """A line about a request."""
         return Line(
             at_ms=self._wall_clock_ms(),
             cluster_id=self.broker.metadata.cluster_id,
             controller_id=headers.controller_id,
             controller_epoch=headers.controller_epoch,
-            kind="rpc",
             event_id=headers.event_id,
             broker_id=self.broker.broker_id,
             broker_epoch=headers.broker_epoch,
-            reason=reason,
-            error_code=int(answer.error_code),
-            took_ms=took_ms,
+            **said,
         )
 
 

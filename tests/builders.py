@@ -30,7 +30,7 @@ from controller.core.decide.dispatch import decide
 from controller.core.events import BrokersSeen, Event, IsrWish, KnownId, StateFact, TopicFact, TopicsDescribed
 from controller.core.formats import encode_state, encode_topic, known_broker_for
 from controller.core.model import Assignment, Broker, Leadership, Partition
-from controller.core.project.lines import Line, Stamp, lines_for
+from controller.core.project.lines import Line, Stamp, grouped_lines, lines_for
 from controller.core.project.requests import Telling, requests_for
 from controller.core.project.znodes import (
     Write,
@@ -218,7 +218,8 @@ def settle(
         settled.committed.extend(committed)
         settled.writes.append(model.log[done:])
         settled.tellings.append(requests_for(cluster, committed))
-        settled.lines_by_step.append(list(lines_for(cluster, committed, stamp)))
+        lines = [*lines_for(cluster, committed, stamp), *grouped_lines(committed, stamp)]
+        settled.lines_by_step.append(lines)
         if settled.conflicts:
             assert zookeeper is not None, f"belief and its own ZooKeeper disagree: {settled.conflicts}"
             break

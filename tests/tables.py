@@ -12,6 +12,7 @@ from pathlib import Path
 from controller.core.states import (
     PARTITION_MOVES,
     REPLICA_MOVES,
+    WITHOUT_A_MOVE,
     Cost,
     PartitionStatus,
     ReplicaStatus,
@@ -24,10 +25,10 @@ Moves = Mapping[tuple[PartitionStatus, PartitionStatus], Cost] | Mapping[tuple[R
 
 
 def tables() -> str:
-    """Both tables as Markdown."""
+    """All tables as Markdown."""
     partitions = "\n".join(_rows("Partition", PARTITION_MOVES))
     replicas = "\n".join(_rows("Replica", REPLICA_MOVES))
-    return f"{partitions}\n\n{replicas}"
+    return f"{partitions}\n\n{replicas}\n\n" + "\n".join(_without())
 
 
 def page_with_tables(page: str) -> str:
@@ -43,8 +44,20 @@ def _rows(title: str, moves: Moves) -> Iterator[str]:
     yield f"| {title}: from | to | writes | tells |"
     yield "|---|---|---|---|"
     for (source, target), cost in moves.items():
-        cells = (source.value, target.value, ", ".join(cost.writes) or "-", ", ".join(cost.requests) or "-")
-        yield f"| {' | '.join(cells)} |"
+        yield f"| {source.value} | {target.value} | {_said(cost)} |"
+
+
+def _without() -> Iterator[str]:
+    yield "| Without a move | writes | tells |"
+    yield "|---|---|---|"
+    for why, cost in WITHOUT_A_MOVE.items():
+        yield f"| {why.value} | {_said(cost)} |"
+
+
+def _said(cost: Cost) -> str:
+    writes = ", ".join(one.value for one in cost.writes)
+    tells = ", ".join(f"{one.item.value} ({one.to.value})" for one in cost.tells)
+    return f"{writes or '-'} | {tells or '-'}"
 
 
 def main(arguments: list[str]) -> None:

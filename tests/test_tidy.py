@@ -88,7 +88,7 @@ CORE_MAY_IMPORT = {
 }
 #: what reaches out of the process, or differs from one process to the next
 CORE_MAY_NOT_CALL = {"open", "print", "input", "eval", "exec", "compile", "__import__", "hash", "id"}
-AIOZK_USERS = {"controller.zookeeper.client", "controller.zookeeper.session"}
+AIOZK_USERS = {f"controller.zookeeper.{name}" for name in ("client", "session", "transaction")}
 HTTP_CLIENTS = {"controller.wire.client"}
 HTTP_SERVERS = ("controller.api", "brokerstub.server", "brokerstub.lab")
 AIOHTTP_SERVER_SIDE = ("aiohttp.web", "aiohttp.typedefs", "aiohttp.hdrs", "aiohttp.http_exceptions")
@@ -97,6 +97,7 @@ ZOOKEEPER_ADAPTER = (
     "controller.zookeeper.session",
     "controller.zookeeper.bulk",
     "controller.zookeeper.codec",
+    "controller.zookeeper.transaction",
 )
 #: the store; the seat; top-level paths and the chroot; registration; a broker's notifications; ISRs below level 2.7
 ZOOKEEPER_WRITERS = {"controller.loop.store", "controller.seat.claim", "controller.zookeeper.layout"}
@@ -104,7 +105,7 @@ ZOOKEEPER_WRITERS |= {f"brokerstub.{name}" for name in ("registration", "notific
 #: where a term that ended by a bug is met, whatever the bug was
 CATCHES_EVERYTHING = {"controller.term.daemon"}
 #: least number of arguments with which a call is a write to ZooKeeper (`Event.set()` and its like have fewer)
-ZOOKEEPER_WRITES = {"transact": 1, "create": 2, "set": 3, "delete": 2}
+ZOOKEEPER_WRITES = {"transact": 1, "transact_by_aiozk": 1, "create": 2, "set": 3, "delete": 2}
 #: where a controller that is no broker says where it is
 ZOOKEEPER_WRITERS |= {"controller.kafka.cluster.presence"}
 #: a process of its own serves the API and Kafka's protocol beside each other

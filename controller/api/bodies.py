@@ -105,6 +105,8 @@ class ClusterCounts(msgspec.Struct, frozen=True):
     offline: int
     under_replicated: int
     not_preferred: int
+    #: created and never led: neither online nor offline
+    new: int
 
 
 class ClusterBody(msgspec.Struct, frozen=True):
@@ -129,7 +131,8 @@ class BrokerBody(msgspec.Struct, frozen=True):
 
 
 class TopicBody(msgspec.Struct, frozen=True):
-    """A topic in numbers; its partitions are a list of their own."""
+    """A topic in numbers; its partitions are a list of their own. The id is null where nobody was told of the topic:
+    all of its partitions are new, and this process is not the active controller."""
 
     name: str
     topic_id: str | None
@@ -139,9 +142,14 @@ class TopicBody(msgspec.Struct, frozen=True):
     offline: int
     under_replicated: int
     not_preferred: int
+    #: created and never led: neither online nor offline
+    new: int
 
 
 class PartitionBody(msgspec.Struct, frozen=True, gc=False):
+    """One partition. `state` is the worst that is true of it. `new` is a NewPartition: it has replicas and was never
+    led, so leader, epochs and version are -1, and nobody is in sync; the active controller is asked for these."""
+
     topic: str
     partition: int
     state: str
@@ -228,7 +236,7 @@ class TopicCount:
 
     def body(self, topic: TopicView) -> TopicBody:
         counts = msgspec.structs.asdict(self._counts)
-        return TopicBody(topic.topic, topic.topic_id, replication_factor=self._factor, **counts)
+        return TopicBody(topic.topic, topic.topic_id or None, replication_factor=self._factor, **counts)
 
 
 def topic_body(topic: TopicView, brokers: Iterable[BrokerEntry]) -> TopicBody:

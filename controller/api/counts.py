@@ -1,7 +1,8 @@
 """What is computed from partitions as told: their states, the counts, and whether the cluster is healthy. Pure.
 
-`state` of a partition is the worst that is true of it: offline, then under-replicated, then not-preferred, then
-online. A filter asks for what is true of it at all, so a partition can match several.
+`state` of a partition is the worst that is true of it: new or offline, then under-replicated, then not-preferred, then
+online. A filter asks for what is true of it at all, so a partition can match several. A new one (a NewPartition) was
+never led: nobody could lead it since it was created, and it is not offline.
 """
 
 from __future__ import annotations
@@ -13,16 +14,32 @@ from typing import Final
 
 import msgspec
 
+from controller.core.model import NO_LEADER, NO_VERSION, RECOVERED, Partition
 from controller.wire.bodies import BrokerEntry, PartitionRow
 
 GONE = "gone"
+#: of a partition that was never led
+NO_EPOCH: Final = -1
 
 
 class PartitionState(StrEnum):
+    NEW = "new"
     ONLINE = "online"
     OFFLINE = "offline"
     UNDER_REPLICATED = "under-replicated"
     NOT_PREFERRED = "not-preferred"
+
+
+def row_never_led(number: int, partition: Partition) -> PartitionRow:
+    """A NewPartition as a row, of which brokers are never told."""
+    assigned = (partition.replicas, partition.adding, partition.removing)
+    return PartitionRow(
+        number, NO_EPOCH, NO_LEADER, NO_EPOCH, (), NO_VERSION, *assigned, offline=(), is_new=True, recovery=RECOVERED
+    )
+
+
+def is_never_led(row: PartitionRow) -> bool:
+    return row.leader_epoch == NO_EPOCH
 
 
 def is_online(row: PartitionRow, live_ids: Collection[int]) -> bool:
@@ -43,6 +60,8 @@ def is_preferred(row: PartitionRow) -> bool:
 
 def has_state(row: PartitionRow, state: PartitionState, live_ids: Collection[int]) -> bool:
     """Whether `state` is true of the partition. Under-replicated and not-preferred are said of online ones only."""
+    if is_never_led(row):
+        return state is PartitionState.NEW
     if not is_online(row, live_ids):
         return state is PartitionState.OFFLINE
     match state:
@@ -52,14 +71,21 @@ def has_state(row: PartitionRow, state: PartitionState, live_ids: Collection[int
             return is_under_replicated(row)
         case PartitionState.NOT_PREFERRED:
             return not is_preferred(row)
-        case PartitionState.OFFLINE:
+        case PartitionState.OFFLINE | PartitionState.NEW:
             return False
 
 
 def state_of(row: PartitionRow, live_ids: Collection[int]) -> PartitionState:
     """The worst that is true of the partition."""
-    worst_first = (PartitionState.OFFLINE, PartitionState.UNDER_REPLICATED, PartitionState.NOT_PREFERRED)
-    return next((state for state in worst_first if has_state(row, state, live_ids)), PartitionState.ONLINE)
+    return next((state for state in WORST_FIRST if has_state(row, state, live_ids)), PartitionState.ONLINE)
+
+
+WORST_FIRST: Final = (
+    PartitionState.NEW,
+    PartitionState.OFFLINE,
+    PartitionState.UNDER_REPLICATED,
+    PartitionState.NOT_PREFERRED,
+)
 
 
 def live_ids_of(brokers: Iterable[BrokerEntry]) -> frozenset[int]:
@@ -68,13 +94,15 @@ def live_ids_of(brokers: Iterable[BrokerEntry]) -> frozenset[int]:
 
 
 class Counts(msgspec.Struct):
-    """Partitions by what is true of them: online + offline is all of them."""
+    """Partitions by what is true of them: online + offline + new is all of them."""
 
     partitions: int = 0
     online: int = 0
     offline: int = 0
     under_replicated: int = 0
     not_preferred: int = 0
+    #: never led
+    new: int = 0
 
 
 class Summary(msgspec.Struct):
@@ -86,7 +114,7 @@ class Summary(msgspec.Struct):
     replicas: Counter[int] = msgspec.field(default_factory=Counter)
     #: under-replicated partitions by who leads them
     lagging: Counter[int] = msgspec.field(default_factory=Counter)
-    #: partitions, offline or not, that their first replica should lead and does not (Kafka's imbalance)
+    #: partitions that were ever led, and that their first replica should lead and does not (Kafka's imbalance)
     imbalanced: int = 0
     #: of partitions that are led, by topic: how many have an ISR of this size
     isr_sizes: dict[str, Counter[int]] = msgspec.field(default_factory=dict)
@@ -104,13 +132,16 @@ class Summary(msgspec.Struct):
                 self.leaders[row.leader] += 1
                 if is_under_replicated(row):
                     self.lagging[row.leader] += 1
-            self.imbalanced += not is_preferred(row)
+            self.imbalanced += not is_never_led(row) and not is_preferred(row)
 
 
 def add_to(counts: Counts, rows: Iterable[PartitionRow], live_ids: Collection[int]) -> Counts:
     """Count these partitions too."""
     for row in rows:
         counts.partitions += 1
+        if is_never_led(row):
+            counts.new += 1
+            continue
         if not is_online(row, live_ids):
             counts.offline += 1
             continue
@@ -150,6 +181,8 @@ def verdict_for(
         yellow.append("a new controller is taking over")
     if counts.offline:
         red.append(f"{_share(counts.offline, counts.partitions)} offline")
+    if counts.new:
+        yellow.append(f"{_share(counts.new, counts.partitions)} new: never led")
     if counts.under_replicated:
         yellow.append(f"{_share(counts.under_replicated, counts.partitions)} under-replicated")
     gone = [str(broker.id) for broker in brokers if broker.state == GONE]

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from controller.api.bodies import PageQuery, PartitionBody, PartitionsQuery, TopicBody, TopicCount, partition_body
-from controller.api.counts import Summary, has_state, live_ids_of
+from controller.api.counts import PartitionState, Summary, has_state, live_ids_of
 from controller.api.ports import ClusterView, TopicView
 from controller.api.problems import invalid
 from controller.api.shared import Shared
@@ -101,7 +101,9 @@ async def partitions_page(view: ClusterView, query: PartitionsQuery, turns: Turn
     live_ids = live_ids_of(view.brokers)
     page, count = PageBytes(), 0
     last: Cursor | None = None
-    async for piece in pieces_of(view, _names_from(view, after, query.topic), turns):
+    # of those that were never led there are few as a rule, and other processes ask for them often
+    among = view.topics_with_new if query.state is PartitionState.NEW else view.topic_names
+    async for piece in pieces_of(view, _names_from(among, after, query.topic), turns):
         name = piece.topic.topic
         found: list[PartitionBody] = []
         for row in piece.rows:
@@ -123,7 +125,7 @@ async def partitions_page(view: ClusterView, query: PartitionsQuery, turns: Turn
 async def topics_page(view: ClusterView, query: PageQuery, turns: Turns) -> bytes:
     """Topics in numbers, in order of their names, after the cursor."""
     after = None if query.cursor is None else cursor_of(query.cursor)
-    names = [name for name in _names_from(view, after) if after is None or name > after.topic]
+    names = [name for name in _names_from(view.topic_names, after) if after is None or name > after.topic]
     wanted = names[: query.limit]
     page = PageBytes()
     async for body in topic_bodies(view, wanted, turns):
@@ -140,10 +142,9 @@ async def topic_bodies(view: ClusterView, names: Iterable[str], turns: Turns) ->
             count = TopicCount()
 
 
-def _names_from(view: ClusterView, after: Cursor | None, only: str | None = None) -> Sequence[str]:
+def _names_from(names: Sequence[str], after: Cursor | None, only: str | None = None) -> Sequence[str]:
     if only is not None:
         return [only]
-    names = view.topic_names
     return names if after is None else names[bisect_left(names, after.topic) :]
 
 

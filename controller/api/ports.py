@@ -66,6 +66,10 @@ class ClusterView(Protocol):
     def topic_names(self) -> Sequence[str]:
         """Sorted."""
 
+    @property
+    def topics_with_new(self) -> Sequence[str]:
+        """Those of them, sorted, of which partitions were never led, as far as this is known here."""
+
     def topic(self, name: str) -> TopicView | None: ...
     def topics(self) -> Iterator[TopicView]:
         """All topics in order of their names, decoded one at a time."""

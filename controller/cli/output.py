@@ -21,7 +21,8 @@ Item = Mapping[str, Any]
 _STYLES: Final = {
     **dict.fromkeys(("green", "healthy", "online", "live", "active", "running"), "green"),
     **dict.fromkeys(
-        ("yellow", "under-replicated", "not-preferred", "draining", "loading", "frozen", "cut", "unknown"), "yellow"
+        ("yellow", "new", "under-replicated", "not-preferred", "draining", "loading", "frozen", "cut", "unknown"),
+        "yellow",
     ),
     **dict.fromkeys(("red", "offline", "gone", "vacant", "silent", "killed", "exited", "none"), "red"),
 }

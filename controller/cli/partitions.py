@@ -18,6 +18,11 @@ def ids_text(ids: list[int]) -> str:
     return ",".join(map(str, ids)) or "-"
 
 
+def number_text(number: int) -> str:
+    """Of a partition that was never led there is no such number."""
+    return "-" if number < 0 else str(number)
+
+
 def name_of(partition: Item) -> str:
     return f"{partition['topic']}-{partition['partition']}"
 
@@ -26,13 +31,18 @@ PARTITION_COLUMNS = (
     Column("PARTITION", name_of),
     Column("STATE", lambda partition: partition["state"]),
     Column("LEADER", lambda partition: "none" if partition["leader"] < 0 else partition["leader"], is_number=True),
-    Column("EPOCH", lambda partition: partition["leader_epoch"], is_number=True),
+    Column("EPOCH", lambda partition: number_text(partition["leader_epoch"]), is_number=True),
     Column("ISR", lambda partition: ids_text(partition["isr"])),
     Column("REPLICAS", lambda partition: ids_text(partition["replicas"])),
     Column("ADDING", lambda partition: ids_text(partition["adding"]), is_wide=True),
     Column("REMOVING", lambda partition: ids_text(partition["removing"]), is_wide=True),
-    Column("VERSION", lambda partition: partition["version"], is_number=True, is_wide=True),
-    Column("CONTROLLER-EPOCH", lambda partition: partition["controller_epoch"], is_number=True, is_wide=True),
+    Column("VERSION", lambda partition: number_text(partition["version"]), is_number=True, is_wide=True),
+    Column(
+        "CONTROLLER-EPOCH",
+        lambda partition: number_text(partition["controller_epoch"]),
+        is_number=True,
+        is_wide=True,
+    ),
 )
 
 
@@ -44,6 +54,7 @@ def register(group: click.Group) -> None:
     short_help="List partitions, or those in a given state.", epilog=example("klamm partitions --offline -o name")
 )
 @click.option("--offline", "states", flag_value="offline", multiple=True, help="Those without a live leader.")
+@click.option("--new", "states", flag_value="new", multiple=True, help="Those that were never led (NewPartition).")
 @click.option(
     "--under-replicated", "states", flag_value="under-replicated", multiple=True, help="Those with a replica behind."
 )

@@ -80,9 +80,10 @@ def _controller_text(controller: dict[str, Any]) -> str:
 
 
 def _partitions_text(counts: dict[str, int]) -> str:
+    new = f", {counts['new']} never led" if counts["new"] else ""
     return (
         f"{counts['online']} online, {counts['offline']} offline, {counts['under_replicated']} under-replicated, "
-        f"{counts['not_preferred']} not led by their first replica"
+        f"{counts['not_preferred']} not led by their first replica{new}"
     )
 
 

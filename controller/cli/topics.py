@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 def state_of(topic: Item) -> str:
     """The worst that is true of any of its partitions."""
-    worst_first = (("offline", "offline"), ("under_replicated", "under-replicated"), ("not_preferred", "not-preferred"))
-    return next((state for key, state in worst_first if topic[key]), "online")
+    worst_first = ("offline", "new", "under_replicated", "not_preferred")
+    return next((state.replace("_", "-") for state in worst_first if topic[state]), "online")
 
 
 TOPIC_COLUMNS = (
@@ -39,6 +39,7 @@ TOPIC_COLUMNS = (
     Column("PARTITIONS", lambda topic: topic["partitions"], is_number=True),
     Column("REPLICAS", lambda topic: topic["replication_factor"], is_number=True),
     Column("OFFLINE", lambda topic: topic["offline"], is_number=True),
+    Column("NEW", lambda topic: topic["new"], is_number=True, is_wide=True),
     Column("UNDER-REPLICATED", lambda topic: topic["under_replicated"], is_number=True),
     Column("NOT-PREFERRED", lambda topic: topic["not_preferred"], is_number=True, is_wide=True),
     Column("TOPIC-ID", lambda topic: topic["topic_id"] or "-", is_wide=True),

@@ -47,6 +47,17 @@ class Cause(Enum):
     __hash__ = object.__hash__  # Enum's own is Python, and moves are grouped by cause
 
 
+class Failure(Enum):
+    """Why an election chose nobody. The values stand in the state-change log, as those of `Cause`."""
+
+    NO_REPLICA_ALIVE = "no_replica_alive"
+    NOBODY_CAN_LEAD = "nobody_can_lead"
+    PREFERRED_CANNOT_LEAD = "preferred_cannot_lead"
+    NOT_NEEDED = "not_needed"
+
+    __hash__ = object.__hash__
+
+
 class Why(NamedTuple):
     """What is handed on with a decision."""
 

@@ -2,8 +2,9 @@
 
 An election never looks at anything but the assignment, the leadership that stands, and who is online. The leader
 epoch rises by one for each decision, however many brokers it concerns: Kafka walks replica by replica and may
-raise it twice. Final leader and ISR are Kafka's, with one deliberate difference: when the last in-sync replicas
-vanish together, the ISR they formed is kept, since each of them holds all committed data.
+raise it twice. Final leader and ISR are Kafka's, with two deliberate differences. When the last in-sync replicas
+vanish together, the ISR they formed is kept, since each of them holds all committed data. And a replica that is being
+added never leads before it was in sync, not even in an unclean election: it may hold nothing at all.
 """
 
 from __future__ import annotations
@@ -46,17 +47,19 @@ def repaired(
     *,
     returning: AbstractSet[int] = frozenset(),
     draining: AbstractSet[int] = frozenset(),
+    adding: Replicas = (),
     allow_unclean: bool = False,
 ) -> Leadership | None:
     """Offline: the leadership after those who are not online left it; None when nothing has to change.
 
     `returning` are brokers that bounced: what they had in hand is gone, so they leave first and may be elected again
-    only if nobody else can lead.
+    only if nobody else can lead. `adding` are replicas that a reassignment adds.
     """
+    full = tuple([broker_id for broker_id in replicas if broker_id not in adding]) if adding else replicas
     steady = online - returning if returning else online
-    decided = _led(replicas, state, steady, draining, allow_unclean=allow_unclean and not returning)
+    decided = _led(replicas, state, steady, draining, full if allow_unclean and not returning else ())
     if decided[0] == NO_LEADER and returning:
-        decided = _led(replicas, state, online, draining, allow_unclean=allow_unclean)
+        decided = _led(replicas, state, online, draining, full if allow_unclean else ())
     leader, isr, recovery = decided
     has_bounced = state.leader in returning  # the same leader in another life: its followers must start anew
     if (leader, isr, recovery) == (state.leader, state.isr, state.recovery) and not has_bounced:
@@ -133,15 +136,15 @@ def _led(
     state: Leadership,
     online: AbstractSet[int],
     draining: AbstractSet[int],
-    *,
-    allow_unclean: bool,
+    unclean: Replicas,
 ) -> tuple[int, Replicas, int]:
+    """Leader, ISR and recovery. `unclean`: who may lead without having been in sync."""
     in_sync = tuple([broker_id for broker_id in state.isr if broker_id in online and broker_id in replicas])
     if state.leader in in_sync:
         return state.leader, in_sync, state.recovery
     if in_sync:
         return _candidates(replicas, in_sync, draining)[0], in_sync, state.recovery
-    if allow_unclean and (able := _candidates(replicas, online, draining)):
+    if able := _candidates(unclean, online, draining):
         return able[0], (able[0],), RECOVERING
     kept = tuple(broker_id for broker_id in state.isr if broker_id in replicas)
     if not kept:

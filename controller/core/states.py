@@ -1,4 +1,5 @@
-"""The two state machines, as tables: every legal move and what it may cost. A pair that is missing is a bug.
+"""The two state machines, as tables: every legal move, what it may write, and whom it may tell of what. A pair that is
+missing is a bug.
 
 Rules for editors:
 
@@ -6,7 +7,10 @@ Rules for editors:
 2. States are kept (`belief/kept_states.py`) and changed by moves only (`belief/moves.py`). A property holds them
    against what can be derived from leaderships and registrations.
 3. What a change writes is one write, whatever its moves: a leader's death is Online, Offline, Online with one step of
-   the leader epoch. The tables are Kafka's own; two of their rows we never make (`NEVER_MADE`).
+   the leader epoch. The moves are Kafka's own; two of them we never make (`NEVER_MADE`).
+4. What is written and told, and to whom, is said by the change (`core/project`), and stays inside the row of the move
+   that carries it: the last one of the partition, else those of its replicas, else a row of `WITHOUT_A_MOVE`.
+   `tests/core/rows.py` holds the stories and each simulated run to that, and no row says more than they show.
 
 `make tables` prints both tables into `docs/state-machines.md`.
 """
@@ -44,11 +48,62 @@ class ReplicaStatus(Enum):
     __hash__ = object.__hash__
 
 
-class Cost(msgspec.Struct, frozen=True):
-    """What a move costs: znodes written, and requests told (to whom is said in `core/project/requests.py`)."""
+class Item(Enum):
+    """What a move may write, and which requests may tell of it."""
 
-    writes: tuple[str, ...] = ()
-    requests: tuple[str, ...] = ()
+    TOPIC = "topic"
+    PARTITIONS = "partitions"
+    PARTITION = "partitions/P"
+    STATE = "state"
+    ERASE_STATE = "delete state"
+    ERASE_PARTITION = "delete partitions/P"
+    ERASE_PARTITIONS = "delete partitions"
+    ERASE_TOPIC = "delete topic"
+    LEADER_AND_ISR = "LeaderAndIsr"
+    UPDATE_METADATA = "UpdateMetadata"
+    STOP = "StopReplica"
+    DELETE = "StopReplica with delete"
+
+    __hash__ = object.__hash__
+
+
+class Receivers(Enum):
+    """Of the live brokers, those that a request goes to."""
+
+    ALL = "all"
+    REPLICAS = "replicas"
+    OTHERS = "the other replicas"
+    OWN = "its broker"
+    COMING = "who comes"
+
+
+class Tells(msgspec.Struct, frozen=True):
+    """A request about the partition, and who gets it."""
+
+    item: Item
+    to: Receivers
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """What a move may write and tell. What it does not need in a given case it leaves out."""
+
+    writes: tuple[Item, ...] = ()
+    tells: tuple[Tells, ...] = ()
+
+
+class Without(Enum):
+    """What is written and told of a partition while neither it nor a replica of it moves; or, of the ISR that its
+    leader asked for, whatever moves."""
+
+    ISR_ASKED = "an ISR that its leader asked for"
+    LED_ON = "a leadership that goes on: a smaller ISR, a higher leader epoch"
+    FOUND = "a state that somebody else wrote, or the term before"
+    BROKER_COMES = "a broker that comes, or goes"
+    TOLD_AGAIN = "what a broker refused, or is asked about"
+    TOLD_ANEW = "a topic that has its id at last"
+    REASSIGNED = "an assignment in another order"
+    FORGOTTEN = "a topic that is deleted already, or had another id"
+    ERASED = "the znodes of a topic that is deleted, before the last of them goes"
 
 
 Status = PartitionStatus | ReplicaStatus
@@ -58,57 +113,56 @@ class IllegalMoveError(Exception):
     """A handler wanted a move that no table has: a bug, which parks the subject it concerns."""
 
 
-_P, _R = PartitionStatus, ReplicaStatus
-_LISR, _UM, _SR = "LeaderAndIsr", "UpdateMetadata", "StopReplica"
-_STATE = Cost(writes=("state",), requests=(_LISR, _UM))
+_P, _R, _I = PartitionStatus, ReplicaStatus, Item
+_LISR, _UM = Tells(_I.LEADER_AND_ISR, Receivers.REPLICAS), Tells(_I.UPDATE_METADATA, Receivers.ALL)
+_LISR_OTHERS, _LISR_OWN = Tells(_I.LEADER_AND_ISR, Receivers.OTHERS), Tells(_I.LEADER_AND_ISR, Receivers.OWN)
+_STOP, _DELETE = Tells(_I.STOP, Receivers.OWN), Tells(_I.DELETE, Receivers.OWN)
+_STATE = Cost(writes=(_I.STATE,), tells=(_LISR, _UM))
 
 PARTITION_MOVES: dict[tuple[PartitionStatus, PartitionStatus], Cost] = {
     (_P.NON_EXISTENT, _P.NEW): Cost(),
-    (_P.NEW, _P.ONLINE): Cost(writes=("partitions", "partitions/P", "state"), requests=(_LISR, _UM)),
-    (_P.NEW, _P.OFFLINE): Cost(),
+    (_P.NEW, _P.ONLINE): Cost(writes=(_I.PARTITIONS, _I.PARTITION, _I.STATE), tells=(_LISR, _UM)),
+    (_P.NEW, _P.OFFLINE): Cost(tells=(_UM,)),
     (_P.ONLINE, _P.ONLINE): _STATE,
-    (_P.ONLINE, _P.OFFLINE): _STATE,
+    (_P.ONLINE, _P.OFFLINE): Cost(tells=(_UM,)),
     (_P.OFFLINE, _P.ONLINE): _STATE,
     (_P.OFFLINE, _P.OFFLINE): _STATE,
-    (_P.OFFLINE, _P.NON_EXISTENT): Cost(writes=("delete state",), requests=(_UM,)),
+    (_P.OFFLINE, _P.NON_EXISTENT): Cost(writes=(_I.ERASE_PARTITIONS,), tells=(_UM,)),
 }
 
 REPLICA_MOVES: dict[tuple[ReplicaStatus, ReplicaStatus], Cost] = {
-    (_R.NON_EXISTENT, _R.NEW): Cost(requests=(_LISR, _UM)),
+    (_R.NON_EXISTENT, _R.NEW): Cost(writes=(_I.TOPIC, _I.STATE), tells=(_LISR, _UM)),
     (_R.NEW, _R.ONLINE): Cost(),
-    (_R.ONLINE, _R.ONLINE): Cost(requests=(_LISR, _UM)),
-    (_R.OFFLINE, _R.ONLINE): Cost(requests=(_LISR, _UM)),
-    (_R.DELETION_INELIGIBLE, _R.ONLINE): Cost(requests=(_LISR, _UM)),
-    (_R.NEW, _R.OFFLINE): Cost(requests=(_UM, _SR)),
-    (_R.ONLINE, _R.OFFLINE): Cost(writes=("state",), requests=(_LISR, _UM, _SR)),
-    (_R.OFFLINE, _R.OFFLINE): Cost(requests=(_UM, _SR)),
-    (_R.DELETION_INELIGIBLE, _R.OFFLINE): Cost(requests=(_UM, _SR)),
-    (_R.OFFLINE, _R.DELETION_STARTED): Cost(requests=(_SR,)),
+    (_R.ONLINE, _R.ONLINE): Cost(),
+    (_R.OFFLINE, _R.ONLINE): Cost(tells=(_LISR_OWN, _UM)),
+    (_R.DELETION_INELIGIBLE, _R.ONLINE): Cost(writes=(_I.TOPIC, _I.STATE), tells=(_LISR, _UM)),
+    (_R.NEW, _R.OFFLINE): Cost(tells=(_UM, _STOP)),
+    (_R.ONLINE, _R.OFFLINE): Cost(writes=(_I.STATE,), tells=(_LISR_OTHERS, _UM, _STOP)),
+    (_R.OFFLINE, _R.OFFLINE): Cost(),
+    (_R.DELETION_INELIGIBLE, _R.OFFLINE): Cost(writes=(_I.TOPIC, _I.STATE), tells=(_LISR_OTHERS, _UM)),
+    (_R.OFFLINE, _R.DELETION_STARTED): Cost(writes=(_I.TOPIC, _I.STATE), tells=(_LISR_OTHERS, _UM, _DELETE)),
     (_R.DELETION_STARTED, _R.DELETION_SUCCESSFUL): Cost(),
     (_R.DELETION_STARTED, _R.DELETION_INELIGIBLE): Cost(),
-    (_R.OFFLINE, _R.DELETION_INELIGIBLE): Cost(),
-    (_R.DELETION_SUCCESSFUL, _R.NON_EXISTENT): Cost(writes=("delete topic or rewrite its assignment",)),
+    (_R.OFFLINE, _R.DELETION_INELIGIBLE): Cost(writes=(_I.TOPIC, _I.STATE), tells=(_LISR_OTHERS, _UM)),
+    (_R.DELETION_SUCCESSFUL, _R.NON_EXISTENT): Cost(writes=(_I.ERASE_TOPIC,)),
+}
+
+#: rows without a move
+WITHOUT_A_MOVE: dict[Without, Cost] = {
+    Without.ISR_ASKED: Cost(writes=(_I.STATE,), tells=(_UM,)),
+    Without.LED_ON: _STATE,
+    Without.FOUND: Cost(tells=(_LISR, _UM)),
+    Without.BROKER_COMES: Cost(tells=(Tells(_I.LEADER_AND_ISR, Receivers.COMING), _UM)),
+    Without.TOLD_AGAIN: Cost(tells=(_LISR,)),
+    Without.TOLD_ANEW: Cost(writes=(_I.TOPIC,), tells=(_LISR, _UM)),
+    Without.REASSIGNED: Cost(writes=(_I.TOPIC,)),
+    Without.FORGOTTEN: Cost(tells=(_UM,)),
+    Without.ERASED: Cost(writes=(_I.ERASE_STATE, _I.ERASE_PARTITION)),
 }
 
 
 #: Kafka's own rows for replicas that stay in their state while brokers are told of them again; here that is no move
 NEVER_MADE: Final = frozenset({(_R.ONLINE, _R.ONLINE), (_R.OFFLINE, _R.OFFLINE)})
-
-
-def partition_move(source: PartitionStatus, target: PartitionStatus) -> Cost:
-    """The cost of a legal move of a partition."""
-    try:
-        return PARTITION_MOVES[source, target]
-    except KeyError:
-        raise IllegalMoveError(f"no partition moves from {source.value} to {target.value}") from None
-
-
-def replica_move(source: ReplicaStatus, target: ReplicaStatus) -> Cost:
-    """The cost of a legal move of a replica."""
-    try:
-        return REPLICA_MOVES[source, target]
-    except KeyError:
-        raise IllegalMoveError(f"no replica moves from {source.value} to {target.value}") from None
 
 
 def is_legal(source: Status, target: Status) -> bool:

@@ -6,13 +6,14 @@ import { count, h, plural } from "./dom.js";
 const ROW_PX = 30;
 const SPARE_ROWS = 6;
 const MANY_BROKERS = 6;
-const STATES = { o: "online", n: "not-preferred", u: "under-replicated", x: "offline" };
+const STATES = { o: "online", n: "not-preferred", u: "under-replicated", x: "offline", c: "new" };
 const FILTERS = {
   all: () => true,
   trouble: (row, at) => row.states[at] === "u" || row.states[at] === "x",
   offline: (row, at) => row.states[at] === "x",
+  new: (row, at) => row.states[at] === "c",
   "under-replicated": (row, at) => row.states[at] === "u",
-  "not-preferred": (row, at) => row.leaders[at] !== row.replicas[at][0] && row.states[at] !== "x",
+  "not-preferred": (row, at) => row.leaders[at] !== row.replicas[at][0] && !"xc".includes(row.states[at]),
   moving: (row, at) => row.partitions[at] in row.adding || row.partitions[at] in row.removing,
 };
 const MANY_PARTITIONS = 2_000; // from here on topics are shown, until somebody chooses otherwise
@@ -22,6 +23,7 @@ const WORDS = {
   lagging: ["!", "out of sync"],
   offline: ["×", "offline"],
   adding: ["+", "being added"],
+  new: ["○", "new: never led"],
   removing: ["−", "being removed"],
 };
 
@@ -30,6 +32,7 @@ function roleOf(row, at, brokerId, goneIds) {
   if (!row.replicas[at].includes(brokerId)) return null;
   const number = row.partitions[at];
   if (goneIds.has(brokerId)) return "offline";
+  if (row.states[at] === "c") return "new";
   if (row.leaders[at] === brokerId) return "leader";
   const isr = row.isr[number];
   const isAdding = row.adding[number]?.includes(brokerId) ?? false;
@@ -42,7 +45,7 @@ function roleOf(row, at, brokerId, goneIds) {
 function sumsOf(row) {
   let sums = SUMS.get(row);
   if (sums === undefined) {
-    const [leaders, replicas, states] = [new Map(), new Map(), { o: 0, n: 0, u: 0, x: 0 }];
+    const [leaders, replicas, states] = [new Map(), new Map(), { o: 0, n: 0, u: 0, x: 0, c: 0 }];
     const add = (map, id) => map.set(id, (map.get(id) ?? 0) + 1);
     row.partitions.forEach((_, at) => {
       states[row.states[at]] += 1;
@@ -171,8 +174,8 @@ export class Matrix {
   #topic(index) {
     const [row] = this.#list[index];
     const { leaders, replicas, states, most } = sumsOf(row);
-    const worst = states.x > 0 ? "offline" : states.u > 0 ? "under-replicated" : "online";
-    const text = states.x > 0 ? `${count(states.x)} offline` : states.u > 0 ? `${count(states.u)} under repl.` : plural(row.partitions.length, "partition");
+    const worst = states.x > 0 ? "offline" : states.c > 0 ? "new" : states.u > 0 ? "under-replicated" : "online";
+    const text = states.x > 0 ? `${count(states.x)} offline` : states.c > 0 ? `${count(states.c)} never led` : states.u > 0 ? `${count(states.u)} under repl.` : plural(row.partitions.length, "partition");
     return this.#row(index, row.topic, worst, text, (broker) => {
       if (!replicas.has(broker.id)) return null;
       const led = leaders.get(broker.id) ?? 0;

@@ -33,6 +33,7 @@ export function numbers({ counts }) {
     ["topics", counts.topics],
     ["partitions", counts.partitions],
     ["offline", counts.offline, counts.offline > 0 ? "red" : null],
+    ...(counts.new > 0 ? [["never led", counts.new, "yellow"]] : []),
     ["under-replicated", counts.under_replicated, counts.under_replicated > 0 ? "yellow" : null],
     ["not preferred", counts.not_preferred, counts.not_preferred > 0 ? "yellow" : null],
   ];

@@ -39,7 +39,7 @@ from controller.core.decide.dispatch import decide
 from controller.core.decide.reassignment import due_after
 from controller.core.events import AlterPartitionAsked, Event, ReassignAsked, RequestEvent, TimePassed
 from controller.core.model import PartitionKey
-from controller.core.project.lines import Line, Stamp, lines_for, move_lines
+from controller.core.project.lines import Line, Stamp, grouped_lines, lines_for, move_lines
 from controller.core.project.refusals import BAD_VERSION, answers_for, trouble_of
 from controller.core.project.requests import Telling, is_first, requests_for
 from controller.core.project.znodes import target_of, writes_for
@@ -211,9 +211,10 @@ class Loop:
         if self._parts[0] != event_id:
             self._parts = (event_id, 0)
         lines = list(lines_for(self.cluster, committed, stamp))
-        about_moves = list(move_lines(moves, stamp, self._parts[1] + 1))
-        self._parts = (event_id, self._parts[1] + len(about_moves))
-        lines += about_moves
+        grouped = list(grouped_lines(committed, stamp, self._parts[1] + 1))
+        grouped += move_lines(moves, stamp, self._parts[1] + len(grouped) + 1)
+        self._parts = (event_id, self._parts[1] + len(grouped))
+        lines += grouped
         for journal in self._journals:
             journal.accept(lines)
         for one in committed:

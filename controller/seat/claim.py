@@ -4,7 +4,7 @@ Winning is one transaction that creates `/controller`, raises `/controller_epoch
 `/klamm/terms`, so no two processes can hold one epoch. An epoch is drawn above all that are known, whatever became of
 the node that keeps it. Whose node the seat is,
 the ephemeral owner says, never the content: a node of our own from an earlier session is somebody else's. Losing never
-deletes anything. Beside the store these are the only writes of a controller.
+deletes anything. Beside the store these are the only writes of a controller; they go through aiozk's transaction.
 
 A process gathers the highest epoch that anybody is known to have had (`KnownEpochs`) for as long as it lives: from its
 own claims, from `/klamm/terms`, from states, and from brokers that obey a later controller.
@@ -187,7 +187,7 @@ async def _claim(
     for noting in await _notings(zk, won, notes):
         ops = (*needed, *noting)
         try:
-            answer = await zk.transact(ops)
+            answer = await zk.transact_by_aiozk(ops)
         except OutcomeUnknownError:
             landed = await _landed(zk, won)
             break
@@ -264,7 +264,7 @@ async def release(
     fence: tuple[Op, ...] = _draw(epoch_version, at_least) if is_low else (Check(CONTROLLER_EPOCH, epoch_version or 0),)
     ops: tuple[Op, ...] = (*fence, Delete(CONTROLLER, seat.version), *notes)
     try:
-        answer = await zk.transact(ops)
+        answer = await zk.transact_by_aiozk(ops)
     except OutcomeUnknownError:
         await connected(zk)
         left = await read_seat(zk)

@@ -36,6 +36,7 @@ from controller.zookeeper.port import (
     refusal_for,
 )
 from controller.zookeeper.session import Session
+from controller.zookeeper.transaction import answer_in, transact_by_aiozk
 from controller.zookeeper.watches import set_watches_for
 
 DEFAULT_PORT = 2181
@@ -197,10 +198,10 @@ class ZooKeeperClient:
         reply = await (
             await self._session.send(codec.pack_transaction(ops, self._chroot, is_owned=self._owns), guard=guard)
         )
-        if reply.code != 0 and len(reply.frame) == BODY_OFFSET:
-            raise refusal_for("the transaction", reply.code)
-        results = codec.parse_transaction(reply.frame, BODY_OFFSET, self._chroot)
-        return TransactionAnswer(reply.zxid, results, codec.refused_in(results))
+        return answer_in(reply, self._chroot)
+
+    async def transact_by_aiozk(self, ops: Sequence[Op]) -> TransactionAnswer:
+        return await transact_by_aiozk(self._session, ops, self._chroot, is_owned=self._owns)
 
     async def create(
         self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False

@@ -48,7 +48,7 @@ _CREATOR = struct.pack("!ii4si", 31, 4, b"auth", 0)
 _OWNED = _INT.pack(2) + _CREATOR + struct.pack("!ii5si6s", 1, 5, b"world", 6, b"anyone")
 _PRIVATE = _INT.pack(1) + _CREATOR
 #: what Kafka lets nobody else read: below these there may be passwords
-_SENSITIVE = ("/config/users", "/config/brokers")
+SENSITIVE = ("/config/users", "/config/brokers")
 _DONE = OpResult(0)
 
 
@@ -66,7 +66,7 @@ def acl_for(path: str, *, is_owned: bool) -> bytes:
     """Who may do what with a znode that is made now: everybody everything, or Kafka's `zookeeper.set.acl`."""
     if not is_owned:
         return _ACL
-    return _PRIVATE if path.startswith(_SENSITIVE) else _OWNED
+    return _PRIVATE if path.startswith(SENSITIVE) else _OWNED
 
 
 def pack_transaction(ops: Sequence[Op], chroot: str = "", *, is_owned: bool = False) -> bytes:

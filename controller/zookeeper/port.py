@@ -261,6 +261,9 @@ class ZooKeeper(Protocol):
     async def transact(self, ops: Sequence[Op], *, guard: Guard | None = None) -> TransactionAnswer:
         """One transaction. A refusal is an answer, not an exception. `guard` is asked just before the bytes leave."""
 
+    async def transact_by_aiozk(self, ops: Sequence[Op]) -> TransactionAnswer:
+        """As `transact` of at least one operation, by aiozk's own transaction: for who writes rarely."""
+
     async def create(
         self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False
     ) -> tuple[str, Stat]:

@@ -1,10 +1,13 @@
 """Our own state-change log: a JSON object per line, to the same row as Kafka's lines. Pure.
 
-Fields may be added to the log and are passed over here; one that is missing is None.
+Fields may be added to the log and are passed over here; one that is missing is None. Our first logs had no causes:
+there the words of the reason are looked up, here and nowhere else.
 """
 
 from __future__ import annotations
 
+import re
+from math import inf
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -43,10 +46,13 @@ class OurLine(msgspec.Struct, frozen=True, gc=False):
     records_lost: _Long | None = None
     machine: str | None = None
     partitions: dict[str, str] | None = None
+    count: _Int | None = None
     part: _Int | None = None
 
 
-#: the event of a line by its kind; `rpc` lines are a broker's, all others a controller's
+#: what a broker says of itself; all other lines are a controller's
+BROKERS_KINDS: Final = ("rpc", "transition", "truncation")
+#: the event of a line by its kind
 EVENT_OF: Final = {
     "partition": "partition_changed",
     "replica": "replica_changed",
@@ -54,6 +60,7 @@ EVENT_OF: Final = {
     "topic": "topic_changed",
     "controller": "controller_reported",
     "rpc": "request_done",
+    "move": "states_moved",
 }
 REASSIGNMENT_OF: Final = {"running": "reassignment_started", "done": "reassignment_done"}
 APIS: Final = {
@@ -61,7 +68,52 @@ APIS: Final = {
     "update-metadata": "UpdateMetadata",
     "stop-replica": "StopReplica",
 }
+#: how the reasons of lines without a cause begin
+CAUSES: Final = (
+    ("found", "found"),
+    ("term started", "term_started"),
+    ("brokers gone", "broker_gone"),
+    ("registration gone", "broker_gone"),
+    ("session gone", "broker_gone"),
+    ("brokers bounced", "broker_bounced"),
+    ("bounced", "broker_bounced"),
+    ("brokers joined", "broker_joined"),
+    ("joined", "broker_joined"),
+    ("registration changed", "broker_changed"),
+    ("brokers changed", "broker_changed"),
+    ("log directory", "disk_failed"),
+    ("partition created", "topic_created"),
+    ("preferred election asked", "preferred_election"),
+    ("leader imbalance", "leader_imbalance"),
+    ("unclean election asked", "unclean_election"),
+    ("unclean election was allowed", "unclean_allowed"),
+    ("shuts down", "controlled_shutdown"),
+    ("by hand", "drain"),
+    ("reassign", "reassignment"),
+    ("written by somebody else", "state_written"),
+    ("state znode is gone", "state_lost"),
+    ("repaired", "repaired"),
+)
+#: the same where the reason begins with whom it is about: broker 3 shuts down
+_WITHIN: Final = re.compile(r"(?:broker|leader) \d+ (shuts down|drains|asked|refused leader epoch)", re.ASCII)
+CAUSES_WITHIN: Final = {
+    "shuts down": "controlled_shutdown",
+    "drains": "drain",
+    "asked": "isr_asked",
+    "refused leader epoch": "epoch_refused",
+}
+#: partitions as a line about moves names them, and how many it can name
+_RANGE: Final = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
+PARTITIONS_IN_A_LINE: Final = 2_000_000
 _DECODER = msgspec.json.Decoder(OurLine)
+
+
+def cause_in(reason: str) -> str | None:
+    """The cause that these words of an old line stand for."""
+    within = _WITHIN.match(reason)
+    if within is not None:
+        return CAUSES_WITHIN[within[1]]
+    return next((cause for words, cause in CAUSES if reason.startswith(words)), None)
 
 
 def row_of_ours(text: str, file_broker: int | None) -> dict[str, Any] | None:
@@ -70,14 +122,21 @@ def row_of_ours(text: str, file_broker: int | None) -> dict[str, Any] | None:
         line = _DECODER.decode(text)
     except (msgspec.MsgspecError, RecursionError):
         return None
-    is_rpc = line.kind == "rpc"
+    if line.partitions and not 0 < sum(map(_named_by, line.partitions.values())) <= PARTITIONS_IN_A_LINE:
+        return None
+    is_rpc, is_brokers = line.kind == "rpc", line.kind in BROKERS_KINDS
     event = EVENT_OF.get(line.kind, "other")
     if line.kind == "reassignment":
         event = REASSIGNMENT_OF.get(line.target or "", "reassignment_step")
+    cause, unclean = line.cause, line.unclean
+    if cause is None and line.reason is not None:
+        cause, unclean = cause_in(line.reason), unclean or "unclean" in line.reason or None
     return {
         "at_ms": line.at_ms,
-        "broker": line.broker_id if is_rpc and line.broker_id is not None else _first(line.controller_id, file_broker),
-        "role": "broker" if is_rpc else "controller",
+        "broker": line.broker_id
+        if is_brokers and line.broker_id is not None
+        else _first(line.controller_id, file_broker),
+        "role": "broker" if is_brokers else "controller",
         "event": event,
         "shape_id": f"klamm.{line.kind}" if event != "other" else "klamm.other",
         "controller": line.controller_id,
@@ -85,10 +144,12 @@ def row_of_ours(text: str, file_broker: int | None) -> dict[str, Any] | None:
         "cause_id": line.event_id,
         "topic": line.topic,
         "partition": line.partition,
-        "peer_broker": None if is_rpc else line.broker_id,
+        "peer_broker": None if is_brokers else line.broker_id,
         "from_state": line.source,
         "to_state": line.target,
         "reason": line.reason,
+        "cause": cause,
+        "unclean": unclean,
         "leader": line.leader,
         "leader_epoch": line.leader_epoch,
         "isr": line.isr or None,
@@ -99,7 +160,21 @@ def row_of_ours(text: str, file_broker: int | None) -> dict[str, Any] | None:
         "elapsed_ms": line.took_ms,
         "api": APIS.get((line.reason or "").partition(":")[0]) if is_rpc else None,
         "error": str(line.error_code) if line.error_code else None,
+        "machine": line.machine,
+        "partitions": tuple(f"{topic} {said}" for topic, said in (line.partitions or {}).items()) or None,
+        "part": line.part,
     }
+
+
+def _named_by(ranges: str) -> float:
+    """How many partitions `0-4,7` names; more than there can be where it names none."""
+    count = 0
+    for part in ranges.split(","):
+        found = _RANGE.fullmatch(part)
+        if found is None or int(found[2] or found[1]) < int(found[1]):
+            return inf
+        count += int(found[2] or found[1]) - int(found[1]) + 1
+    return count
 
 
 def _first(one: int | None, other: int | None) -> int | None:

@@ -85,6 +85,7 @@ EVENTS: Final[dict[str, str]] = {
     # our own logs, where Kafka has no word for it
     "broker_changed": "peer_broker, broker_epoch, from_state, to_state, reason",
     "topic_changed": "topic, to_state, reason",
+    "states_moved": "machine, from_state, to_state, cause, partitions, part; of replicas peer_broker (theirs)",
     "controller_reported": "to_state, reason",
     # everything else that is understood to be of no use here
     "other": "nothing",

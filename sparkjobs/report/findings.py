@@ -50,8 +50,17 @@ def _data(answers: Answers) -> Iterator[Finding]:
         words += _PROOFS[one.proof]
         yield Finding(one.at_ms, 0, "data may be lost", words, one.file_id, one.line_no)
     for one in _rows(answers, "illegal_transitions"):
-        words = f"{one.topic}-{one.partition}: {one.from_state} to {one.to_state} was {one.how}"
+        others = f" and {counted(one.partitions - 1, 'more partition')} of it" if one.partitions > 1 else ""
+        words = f"{one.topic}-{one.partition}{others}: {one.from_state} to {one.to_state} was {one.how}"
         yield Finding(one.at_ms, 1, "illegal move", words, one.file_id, one.line_no)
+    for one in _rows(answers, "moves_out_of_turn"):
+        first = f"{one.topic}-{one.partition}" + ("" if one.replica is None else f" on broker {one.replica}")
+        words = f"{counted(one.times, 'move')} from {one.source} to {one.target} under controller epoch "
+        words += f"{one.controller_epoch} {'begins' if one.times == 1 else 'begin'} where nothing stood: it was in "
+        words += f"{one.stood_in}{'' if one.times == 1 else f' (the first: {first})'}"
+        words = words if one.times > 1 else f"{first}: {words}"
+        words += ". Lines between are missing, or two controllers wrote as one"
+        yield Finding(one.at_ms, 2, "move out of turn", words, one.file_id, one.line_no)
 
 
 _PROOFS: Final = {"said": "A line says so.", "recovering": "The state says so.", "derived": "It follows from both."}
@@ -165,8 +174,8 @@ _ASKED_BY: Final = {
     "ZkTriggered": "by the request znode",
     "AutoTriggered": "by the controller itself",
 }
-_CREATED: Final = ("created", "partition created")
-_ELECTED: Final = ("preferred election asked", "leader imbalance")
+_CREATED: Final = ("created", "topic_created", "topic_grown", "topic_found")
+_ELECTED: Final = ("preferred_election", "leader_imbalance")
 
 
 def _asked(answers: Answers) -> Iterator[Finding]:
@@ -213,6 +222,8 @@ def _done_words(kind: str, topic: str, ones: Sequence[Any]) -> str:
         return f"Topic {topic} was deleted{f' after it had waited: {waited[:200]}' if waited else ''}."
     if kind == "creation":
         numbers = sorted({one.partition for one in ones})
+        if len(numbers) == 1:
+            return f"{topic}: partition {numbers[0]} came into being."
         return f"{topic}: {partitions} came into being, {numbers[0]} to {numbers[-1]}."
     if kind == PREFERRED:
         asked = [one for one in ones if one.topic is None]

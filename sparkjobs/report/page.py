@@ -18,6 +18,7 @@ from sparkjobs.report import pictures
 from sparkjobs.report.accounting import Input, accounting
 from sparkjobs.report.drawing import clock, lasting, legend
 from sparkjobs.report.findings import Finding, findings_for
+from sparkjobs.report.machines import machines
 from sparkjobs.report.moments import Clock, clock_for, span_of
 from sparkjobs.report.summary import summary_for
 from sparkjobs.report.tables import ROWS_SHOWN, row_of, table_of, worst
@@ -53,6 +54,7 @@ def page_for(answers: Answers, quote: Quoting, read: Input, made_by: str) -> str
             _section(
                 "controllers", "Controllers", _controllers(answers, at) + _TAKEOVERS + pictures.takeovers(answers)
             ),
+            _section("machines", "The two state machines", _MACHINES + machines(answers)),
             _section("churn", "Leader changes and flapping", _churn(answers, at)),
             _section("latency", "How long requests took", _latency(answers)),
             _section("slo", "Availability and error budget", _slo(answers)),
@@ -82,6 +84,10 @@ _SHOWN: Final = {code: repr(chr(code))[1:-1] for code in _STEERING if chr(code) 
 _TAKEOVERS: Final = (
     "<p>What each new controller, with its epoch in brackets, did before it was one. A block is a phase:</p>"
 )
+_MACHINES: Final = (
+    "<p>What the controllers held for true. On each arrow: how often a partition, or a replica, made that move; a move "
+    "to the same state is a state that was written, or told, anew.</p>"
+)
 _LINKS: Final = (
     ("course", "when"),
     ("findings", "findings"),
@@ -89,6 +95,7 @@ _LINKS: Final = (
     ("partitions", "partitions"),
     ("failovers", "failovers"),
     ("controllers", "controllers"),
+    ("machines", "state machines"),
     ("slo", "availability"),
     ("input", "what this rests on"),
 )

@@ -102,7 +102,7 @@ def _offline(outage: Any) -> str:
 
 def _elected(change: Any) -> str:
     acked = f", followed by {', '.join(map(str, change.acked))}" if change.acked else ""
-    return f"broker {change.leader} elected ({change.why}), leader epoch {change.leader_epoch}{acked}"
+    return f"broker {change.leader} elected ({change.why.replace('_', ' ')}), leader epoch {change.leader_epoch}{acked}"
 
 
 def _rows(answers: Answers, table: str) -> Sequence[Any]:

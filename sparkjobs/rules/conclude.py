@@ -43,6 +43,7 @@ def facts_for(cluster: str, tallies: Sequence[Tally], events: Iterable[SilverEve
     terms = _terms(tallies, known)
     times = _times(known)
     losses = losses_in(tallies, terms, known)
+    moved_epochs = _moved_epochs(tallies)
     deletions: dict[str, list[int]] = {}
     deleted: dict[str, list[int]] = {}
     for event in known:
@@ -77,6 +78,9 @@ def facts_for(cluster: str, tallies: Sequence[Tally], events: Iterable[SilverEve
         session_ms=_session_ms(known),
         tell_deletions=_tell_deletions(tallies),
         is_end_told=_is_end_told(tallies, terms),
+        moved=[event for event in known if event.event == "states_moved"],
+        moved_epochs=moved_epochs,
+        told_epochs=moved_epochs | _epochs(one for one in tallies if _is_traced(one)),
     )
 
 
@@ -134,6 +138,28 @@ def _is_end_told(tallies: Iterable[Tally], terms: Sequence[Term]) -> bool:
     return max(told, default=last.last_ms) <= last.last_ms + UNHEARD_MS
 
 
+def _is_traced(one: Tally) -> bool:
+    """Whether each move of Kafka's controller has a line where there are such lines."""
+    is_told = one.event in ("partition_changed", "replica_changed", "request_sent")
+    return is_told and one.level == "TRACE" and one.role == "controller"
+
+
+#: our controller has lines of these in every term
+_OURS: Final = frozenset({"controller_reported", "broker_changed"})
+
+
+def _moved_epochs(tallies: Iterable[Tally]) -> frozenset[int]:
+    """Terms of our controller since it tells moves; some have none to tell."""
+    tallies = list(tallies)
+    telling = _epochs(one for one in tallies if one.event == "states_moved")
+    ours = _epochs(one for one in tallies if one.event in _OURS)
+    return telling | {epoch for epoch in ours if telling and epoch > min(telling)}
+
+
+def _epochs(tallies: Iterable[Tally]) -> frozenset[int]:
+    return frozenset(one.controller_epoch for one in tallies if one.controller_epoch is not None)
+
+
 #: lines of Kafka's controller.log
 _OF_CONTROLLER_LOG: Final = frozenset({"controller_elected", "controller_epoch_raised", "failover_step", "brokers_met"})
 
@@ -165,7 +191,7 @@ def _times(events: Iterable[SilverEvent]) -> dict[str, dict[int, list[int]]]:
         elif event.event == "broker_changed" and event.peer_broker is not None:
             if is_goodbye(event):
                 times["goodbyes"].setdefault(event.peer_broker, []).append(event.ts_adj)
-            elif (event.from_state, event.to_state) == ("gone", "live") and event.reason != "term started":
+            elif (event.from_state, event.to_state) == ("gone", "live") and event.cause != "term_started":
                 times["returns"].setdefault(event.peer_broker, []).append(event.ts_adj)
         elif event.event == "brokers_changed":
             for broker in event.added or ():

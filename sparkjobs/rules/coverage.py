@@ -55,6 +55,7 @@ def coverage_of(tallies: Sequence[Tally], facts: Facts) -> Iterator[Coverage]:
         "which broker first": _clocks(facts),
         "zookeeper away": _zookeeper(seen),
         "latency of requests": _latencies(seen),
+        "moves of both machines": _moves(seen, facts),
         "all brokers": _brokers(tallies, facts),
         "all controllers": _epochs(facts),
     }
@@ -146,6 +147,22 @@ def _zookeeper(seen: _Seen) -> tuple[str, str]:
     if seen.events & {"zookeeper_lost", "session_established"}:
         return "exact", "brokers' server.log says when they lost ZooKeeper and found it again"
     return "none", "no broker says anything of its connection to ZooKeeper: that needs Kafka's server.log"
+
+
+def _moves(seen: _Seen, facts: Facts) -> tuple[str, str]:
+    silent = [term.controller_epoch for term in facts.terms if term.controller_epoch not in facts.told_epochs]
+    if facts.told_epochs and not silent:
+        return "exact", "each move of a partition or a replica has a line"
+    if facts.told_epochs:
+        return "partial", f"only at TRACE each move has a line: not those of controller {_epochs_named(silent)}"
+    if "partition_changed" in seen.events:
+        return "partial", "INFO: moves to offline, and those of replicas, have no line; TRACE has"
+    return "none", "no controller's state-change.log among the files"
+
+
+def _epochs_named(epochs: Sequence[int]) -> str:
+    named = ", ".join(map(str, epochs[:8])) + (" and others" if len(epochs) > 8 else "")
+    return f"epoch {named}" if len(epochs) == 1 else f"epochs {named}"
 
 
 def _latencies(seen: _Seen) -> tuple[str, str]:

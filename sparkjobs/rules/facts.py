@@ -43,6 +43,7 @@ CLUSTER_EVENTS: Final = frozenset(
         "topic_deletion_started",
         "topic_deleted",
         "topic_changed",
+        "states_moved",
     }
 )
 #: a broker's lines about each partition of a request
@@ -116,7 +117,7 @@ _COMMON: Final = attrgetter(*TALLIED)
 def tally_key(event: SilverEvent) -> tuple[object, ...]:
     """What a `Tally` has in common, in its order."""
     peer = event.peer_broker if event.event == "isr_changed" and event.role == "controller" else None
-    return (event.cluster, *_COMMON(event), peer, event.reason == "found")
+    return (event.cluster, *_COMMON(event), peer, event.cause == "found")
 
 
 def by_number_in(tallies: Sequence[Tally]) -> frozenset[int]:
@@ -218,6 +219,9 @@ class Facts:
     clock_err_ms: Mapping[int, int | None] = field(default_factory=dict)  # broker: how wrong its corrected clock may be
     answered: Mapping[str, Mapping[int, int]] = field(default_factory=dict)  # cause: broker: when it had done all of it
     by_number: frozenset[int] = frozenset()  # brokers that name what they did by a request's number: before 2.6
+    moved: Sequence[SilverEvent] = ()  # our lines about moves
+    moved_epochs: frozenset[int] = frozenset()  # controller epochs of ours since there are such lines
+    told_epochs: frozenset[int] = frozenset()  # controller epochs of which each move has a line: ours, or TRACE
     voices: Mapping[tuple[int, int], int] = field(default_factory=dict)  # (broker, moment): last heard before it
 
     @property
@@ -260,6 +264,12 @@ class Facts:
             return None
         heard_ms = self.last_heard_ms(loss)
         return about_ms if heard_ms is None else max(about_ms, heard_ms)
+
+    def are_moves_told(self, from_epoch: int, to_epoch: int) -> bool:
+        """Whether each move of these controllers has a line, as far as the logs are whole."""
+        if from_epoch == to_epoch:
+            return to_epoch in self.told_epochs
+        return all(epoch in self.told_epochs for epoch in range(from_epoch, to_epoch + 1))
 
     def _watched(self, broker: int, from_ms: int, to_ms: int) -> bool:
         """Whether it lived, and had ZooKeeper, all that time."""

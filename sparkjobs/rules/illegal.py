@@ -1,39 +1,20 @@
-"""Moves that Kafka's state machines do not know: those a line says were done, and those a controller refused.
-
-The tables are those of all versions together. A bug of a controller, or a log put together from two clusters, shows
-here first.
-"""
+"""Moves that Kafka's state machines do not know: those a line says were done, and those a controller refused. A bug
+of a controller, or a log put together from two clusters, shows here first."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from sparkjobs.rules.moves import OF_MANY, bits_of, numbers_in
+from sparkjobs.rules.state_machines import LEGAL, OLDER, UNKNOWN, known_as
 from sparkjobs.tables.gold import IllegalTransition
 from sparkjobs.tables.silver import SilverEvent
 
 EVENTS: Final = frozenset({"partition_changed", "partition_change_failed", "replica_changed", "replica_change_failed"})
 
-#: target: the states it may be entered from
-PARTITION: Final = {
-    "NewPartition": ("NonExistentPartition",),
-    "OnlinePartition": ("NewPartition", "OnlinePartition", "OfflinePartition"),
-    "OfflinePartition": ("NewPartition", "OnlinePartition", "OfflinePartition"),
-    "NonExistentPartition": ("OfflinePartition",),
-}
-_ALIVE: Final = ("NewReplica", "OnlineReplica", "OfflineReplica", "ReplicaDeletionIneligible")
-REPLICA: Final = {
-    "NewReplica": ("NonExistentReplica",),
-    "OnlineReplica": _ALIVE,
-    "OfflineReplica": _ALIVE,
-    "ReplicaDeletionStarted": ("OfflineReplica",),
-    "ReplicaDeletionSuccessful": ("ReplicaDeletionStarted",),
-    "ReplicaDeletionIneligible": ("ReplicaDeletionStarted", "OfflineReplica"),
-    "NonExistentReplica": ("ReplicaDeletionSuccessful",),
-}
-LEGAL: Final = frozenset(
-    (source, target) for table in (PARTITION, REPLICA) for target, sources in table.items() for source in sources
-)
+#: pairs that are no finding
+KNOWN: Final = LEGAL | OLDER.keys()
 _REFUSAL: Final = "IllegalStateException"
 
 
@@ -41,8 +22,9 @@ def is_illegal(event: SilverEvent) -> bool:
     """A line that does not say where it came from cannot be judged."""
     if event.event in ("partition_change_failed", "replica_change_failed"):
         return _REFUSAL in (event.trace or "")
-    known = event.from_state is not None and event.to_state is not None
-    return event.event in EVENTS and known and (event.from_state, event.to_state) not in LEGAL
+    if event.event not in EVENTS or event.from_state is None or event.to_state is None:
+        return False
+    return known_as(event.from_state, event.to_state) == UNKNOWN
 
 
 def illegal_transitions_of(events: Iterable[SilverEvent]) -> Iterator[IllegalTransition]:
@@ -60,6 +42,31 @@ def illegal_transitions_of(events: Iterable[SilverEvent]) -> Iterator[IllegalTra
                 from_state=event.from_state,
                 to_state=event.to_state,
                 how="refused" if event.event.endswith("failed") else "done",
+                file_id=event.file_id,
+                line_no=event.line_no,
+            )
+
+
+def illegal_moves_of_many(lines: Iterable[SilverEvent]) -> Iterator[IllegalTransition]:
+    """Of our lines about moves: a row for each topic that such a line names."""
+    for event in lines:
+        if event.event != OF_MANY or known_as(event.from_state, str(event.to_state)) != UNKNOWN:
+            continue
+        for text in event.partitions or ():
+            topic, _, ranges = text.rpartition(" ")
+            bits = bits_of(ranges)
+            yield IllegalTransition(
+                cluster=event.cluster,
+                topic=topic,
+                partition=next(numbers_in(bits)),
+                at_ms=event.ts_adj,
+                machine=event.machine or "partition",
+                replica=event.peer_broker,
+                controller_epoch=event.controller_epoch,
+                from_state=event.from_state,
+                to_state=event.to_state,
+                how="done",
+                partitions=bits.bit_count(),
                 file_id=event.file_id,
                 line_no=event.line_no,
             )

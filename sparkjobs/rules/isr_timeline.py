@@ -14,11 +14,11 @@ from typing import Final
 
 from sparkjobs.rules.facts import Facts
 from sparkjobs.rules.partitions import (
-    GONE,
     Lives,
     lives_of,
     with_epoch,
 )
+from sparkjobs.rules.state_machines import GONE
 from sparkjobs.tables.gold import IsrState, UncleanElection
 from sparkjobs.tables.silver import SilverEvent
 
@@ -131,7 +131,7 @@ def _is_surely_clean(events: Iterable[SilverEvent]) -> bool:
     partitions, and there is no need to find out which version said what."""
     leaders, isrs = set[int](), set[tuple[int, ...]]()
     for event in events:
-        if event.recovery == "RECOVERING" or event.event == "unclean_elected" or "unclean" in (event.reason or ""):
+        if event.recovery == "RECOVERING" or event.event == "unclean_elected" or event.unclean:
             return False
         leader = event.broker if event.leader is None and event.role != "controller" else event.leader
         if leader is not None and leader >= 0:
@@ -147,7 +147,7 @@ def unclean_elections_of(events: Sequence[SilverEvent], facts: Facts) -> Iterato
         return
     states = _states_of(events)
     ordered = sorted(events, key=_by_time)
-    confessed = [e for e in ordered if e.event == "unclean_elected" or "unclean" in (e.reason or "")]
+    confessed = [e for e in ordered if e.event == "unclean_elected" or e.unclean]
     warned = [e for e in confessed if e.event == "unclean_elected" and e.version is None]
     unmatched = {e.event_id: e for e in warned}
     for before, state in zip((None, *states), states, strict=False):

@@ -15,12 +15,11 @@ from sparkjobs.parse.moments import HOUR_MS
 from sparkjobs.rules.facts import Facts
 from sparkjobs.rules.partitions import (
     NO_LEADER,
-    OFFLINE,
-    ONLINE,
     by_controllers,
     is_unclean,
     lives_of,
 )
+from sparkjobs.rules.state_machines import OFFLINE, ONLINE
 from sparkjobs.tables.gold import Churn, LeaderChange
 from sparkjobs.tables.silver import SilverEvent
 
@@ -41,7 +40,7 @@ def leader_changes_of(events: Sequence[SilverEvent], facts: Facts) -> Iterator[L
         if event.event == "partition_changed" and event.to_state == ONLINE and event.leader not in (None, NO_LEADER):
             key = (life, -1 if event.leader_epoch is None else event.leader_epoch)
             is_new = event.leader_epoch is None or epoch is None or key > epoch
-            is_election = event.reason != "found" and (event.leader != leader or event.from_state != ONLINE)
+            is_election = event.cause != "found" and (event.leader != leader or event.from_state != ONLINE)
             if is_new and is_election:
                 acked = [(ms, broker) for broker, ms in acks.get(event.leader_epoch, {}).items()]
                 acked = [one for one in acked if lives.topic_ids or lives.of_ms(one[0]) == life]
@@ -87,7 +86,7 @@ def _change(
         leader_epoch=event.leader_epoch,
         version=event.version,
         isr=event.isr,
-        why=event.reason or _WHY.get(event.from_state or "", "election"),
+        why=event.cause or _WHY.get(event.from_state or "", "election"),
         unclean=unclean,
         acked=tuple(broker for _, broker in acked),
         acked_ms=tuple(ms for ms, _ in acked),

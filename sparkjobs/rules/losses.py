@@ -153,7 +153,7 @@ def _losses_found_at_takeover(
         met = {
             event.peer_broker
             for event in events
-            if event.event == "broker_changed" and event.reason == "term started"
+            if event.event == "broker_changed" and event.cause == "term_started"
             if event.controller_epoch == term.controller_epoch
         }
         known = {

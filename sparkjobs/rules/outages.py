@@ -22,20 +22,17 @@ from sparkjobs.rules.facts import (
     how_it_went,
 )
 from sparkjobs.rules.partitions import (
-    GONE,
-    NEW,
     NO_LEADER,
-    OFFLINE,
-    ONLINE,
     by_controllers,
     is_unclean,
 )
+from sparkjobs.rules.state_machines import GONE, NEW, OFFLINE, ONLINE
 from sparkjobs.tables.gold import Outage
 from sparkjobs.tables.silver import SilverEvent
 
 EVENTS: Final = frozenset({"partition_changed", "partition_change_failed", "isr_changed", "unclean_elected"})
 #: how our controller explains that it replaced a leader that had gone
-_LOST_LEADER: Final = ("brokers gone", "brokers bounced", "term started", "log directory")
+_LOST_LEADER: Final = frozenset({"broker_gone", "broker_bounced", "term_started", "disk_failed"})
 
 
 def outages_of(events: Sequence[SilverEvent], facts: Facts) -> Iterator[Outage]:
@@ -52,7 +49,7 @@ def may_begin(event: SilverEvent) -> bool:
     return (
         OFFLINE in (event.from_state, event.to_state)
         or event.leader == NO_LEADER
-        or (event.zxid is not None and (event.reason or "").startswith(_LOST_LEADER))
+        or (event.zxid is not None and event.cause in _LOST_LEADER)
     )
 
 
@@ -94,7 +91,7 @@ class _Walk:
         if self.deletions:
             self._end_by_deletion(event.ts_adj)
         self.last_ms = event.ts_adj
-        if event.reason != "found" and event.controller_epoch is not None and event.controller_epoch != self.epoch:
+        if event.cause != "found" and event.controller_epoch is not None and event.controller_epoch != self.epoch:
             self._take_over(event)
             self.epoch = event.controller_epoch
         if event.event == "unclean_elected":
@@ -138,7 +135,7 @@ class _Walk:
             self.now.may_be_a_deletion = False
 
     def _see_online(self, event: SilverEvent) -> None:
-        if (event.from_state == OFFLINE and event.reason != "found") or self._replaces_a_lost_leader(event):
+        if (event.from_state == OFFLINE and event.cause != "found") or self._replaces_a_lost_leader(event):
             self._open(event)
         if self.now is not None:
             self.now.attempts += 1
@@ -147,12 +144,12 @@ class _Walk:
         self.is_gone = False
         if event.leader is not None:
             self.leader = event.leader
-        if event.reason != "found" and event.leader is not None and event.leader >= 0:
+        if event.cause != "found" and event.leader is not None and event.leader >= 0:
             self.elected_ms = event.ts_adj
 
     def _replaces_a_lost_leader(self, event: SilverEvent) -> bool:
         is_other = event.leader not in (None, NO_LEADER, self.leader) and self.leader not in (None, NO_LEADER)
-        return is_other and event.zxid is not None and (event.reason or "").startswith(_LOST_LEADER)
+        return is_other and event.zxid is not None and event.cause in _LOST_LEADER
 
     def _end_by_deletion(self, by_ms: int) -> None:
         """Who deletes a topic does not miss it: what was offline ends there, and what follows is no outage."""
@@ -197,7 +194,7 @@ class _Walk:
             return
         at_ms, term = event.ts_adj, self._term(event.controller_epoch)
         is_takeover = term is not None and term.from_ms <= at_ms <= (term.ready_ms or term.from_ms)
-        says_so = event.event == "partition_changed" and event.to_state == OFFLINE and event.reason != "found"
+        says_so = event.event == "partition_changed" and event.to_state == OFFLINE and event.cause != "found"
         err_ms = event.skew_err_ms or 0
         loss = self._loss_by(at_ms + err_ms)
         if says_so or (is_takeover and event.leader == NO_LEADER):
@@ -265,7 +262,7 @@ class _Walk:
         return None if holders <= self.facts.tell_deletions else "deletion"
 
     def _cause(self, first: SilverEvent, loss: Loss | None) -> str:
-        if "log directory" in (first.reason or ""):
+        if first.cause == "disk_failed":
             return "disk_failed"
         if loss is None:
             return "unknown"

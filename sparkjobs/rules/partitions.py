@@ -15,14 +15,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from sparkjobs.rules.facts import Term
+from sparkjobs.rules.state_machines import GONE, NEW, OFFLINE, ONLINE
 from sparkjobs.tables.silver import SilverEvent
 
 #: leaders and ISRs of partitions, as controllers say them
 STATE_EVENTS: Final = frozenset({"partition_changed", "partition_change_failed", "isr_changed", "unclean_elected"})
-OFFLINE: Final = "OfflinePartition"
-ONLINE: Final = "OnlinePartition"
-GONE: Final = "NonExistentPartition"
-NEW: Final = "NewPartition"
 _RANKS: Final = {NEW: 0, OFFLINE: 1, GONE: 2, ONLINE: 4}
 _RANK_OF_OTHERS: Final = 3
 NO_LEADER: Final = -1
@@ -50,12 +47,12 @@ def by_controllers(events: Iterable[SilverEvent], terms: Sequence[Term]) -> list
     if _is_in_order(controllers):
         return controllers
     said = sorted((with_epoch(e, terms) for e in controllers), key=order_key)
-    decided = {_state_key(e) for e in said if e.zxid is not None and e.reason != "found"}
+    decided = {_state_key(e) for e in said if e.zxid is not None and e.cause != "found"}
     kept, seen = [], set[object]()
     for event in said:
         is_ours = event.zxid is not None and event.version is not None
-        key: object = (_state_key(event), event.reason == "found") if is_ours else event.event_id
-        if key in seen or (is_ours and event.reason == "found" and _state_key(event) in decided):
+        key: object = (_state_key(event), event.cause == "found") if is_ours else event.event_id
+        if key in seen or (is_ours and event.cause == "found" and _state_key(event) in decided):
             continue
         seen.add(key)
         kept.append(event)
@@ -78,8 +75,14 @@ def with_epoch(event: SilverEvent, terms: Sequence[Term]) -> SilverEvent:
     """Some lines of old controllers do not say their epoch: it is that of the term which their writer held."""
     if event.controller_epoch is not None:
         return event
-    held = [term for term in terms if term.broker == event.broker and term.from_ms <= event.ts_adj]
-    return msgspec.structs.replace(event, controller_epoch=held[-1].controller_epoch) if held else event
+    epoch = epoch_held(event.broker, event.ts_adj, terms)
+    return event if epoch is None else msgspec.structs.replace(event, controller_epoch=epoch)
+
+
+def epoch_held(broker: int | None, at_ms: int, terms: Sequence[Term]) -> int | None:
+    """Of the term that this broker held then, or last before."""
+    held = [term for term in terms if term.broker == broker and term.from_ms <= at_ms]
+    return held[-1].controller_epoch if held else None
 
 
 def _state_key(event: SilverEvent) -> tuple[str | None, int | None]:
@@ -128,7 +131,7 @@ def lives_of(events: Sequence[SilverEvent]) -> Lives:
 def is_unclean(event: SilverEvent, before: SilverEvent | None) -> bool:
     """Whether this election took a leader that was not in sync, as far as that is certain: because it is said, or
     because the ISR of the very version before is known and does not have it."""
-    if event.recovery == "RECOVERING" or "unclean" in (event.reason or ""):
+    if event.recovery == "RECOVERING" or event.unclean:
         return True
     if before is None or before.isr is None or before.version is None or event.version != before.version + 1:
         return False

@@ -6,6 +6,7 @@ This is the list that both drivers go by: which events a question reads, and whi
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from sparkjobs.rules import (
@@ -13,6 +14,7 @@ from sparkjobs.rules import (
     illegal,
     isr_timeline,
     leader_changes,
+    moves,
     operations,
     outages,
     rpc_latency,
@@ -48,7 +50,7 @@ OF_PARTITION: Final[Mapping[str, Rule]] = {
     "unclean_elections": Rule(isr_timeline.EVENTS, isr_timeline.unclean_elections_of),
     "zombies": Rule(zombies.EVENTS, zombies.obeyed_leaders_of),
 }
-PARTITION_EVENTS: Final = frozenset[str]().union(*(rule.events for rule in OF_PARTITION.values()))
+PARTITION_EVENTS: Final = moves.EVENTS.union(*(rule.events for rule in OF_PARTITION.values()))
 OF_TOPIC: Final[Mapping[str, Rule]] = {
     "operations": Rule(operations.EVENTS, operations.operations_of),
     "stuck_ops": Rule(operations.EVENTS, operations.stuck_ops_of),
@@ -64,10 +66,11 @@ def of_cluster(
     ended: Iterable[Any],
     changes: Iterable[Any],
     target: float,
+    moved: Mapping[str, Iterable[Any]],
     only: Collection[str] = tuple(GOLD),
 ) -> Iterator[tuple[str, list[Row]]]:
-    """Tables that need all of a cluster. `ended` are its outages, `changes` its leader changes, `only` those tables
-    that are asked for."""
+    """Tables that need all of a cluster. `ended` are its outages, `changes` its leader changes, `moved` what was added
+    up of the moves of single partitions; `only` those tables that are asked for."""
     ended, changes, tallies = list(ended), list(changes), in_order(tallies)
     first: dict[int, int] = {}
     last: dict[int, int] = {}
@@ -77,6 +80,10 @@ def of_cluster(
             last[one.broker] = max(one.last_ms, last.get(one.broker, one.last_ms))
     lives = list(lives_of_brokers(facts, first, last))
     silences = list(silences_of(facts.cluster, lives))
+    of_many = moves.MoveBook(facts)
+    if not {*moves.TABLES}.isdisjoint(only):
+        of_many.take_lines(facts.moved)
+    of_ours = of_many.rows()
     tables: dict[str, Callable[[], Iterable[Row]]] = {
         "controller_tenures": lambda: tenures_of(facts),
         "controller_phases": lambda: phases_of(facts),
@@ -91,6 +98,9 @@ def of_cluster(
         "slo_daily": lambda: slo_of(ended, extents, facts.cluster, target, silences),
         "log_spans": lambda: [LogSpan(cluster=facts.cluster, from_ms=facts.first_ms, to_ms=facts.last_ms)],
         "coverage": lambda: coverage_of(tallies, facts),
+        "illegal_transitions": lambda: illegal.illegal_moves_of_many(facts.moved),
+        "replica_lives": lambda: of_ours["replica_lives"],
+        **{name: partial(moves.added_up, name, [*moved.get(name, ()), *of_ours[name]]) for name in moves.ADDED_UP},
     }
     for name, rows_of in tables.items():
         if name in only:

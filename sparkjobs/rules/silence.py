@@ -24,7 +24,7 @@ class Stretch(NamedTuple):
 
 def is_goodbye(event: SilverEvent) -> bool:
     """Our controller says that a broker is to be stopped."""
-    return (event.event, event.to_state, event.reason) == ("broker_changed", "draining", "shuts down")
+    return (event.event, event.to_state, event.cause) == ("broker_changed", "draining", "controlled_shutdown")
 
 
 def again_in(events: Iterable[SilverEvent]) -> dict[int, list[int]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from sparkjobs.tables.silver import Ints, Long, Row
+from sparkjobs.tables.silver import Ints, Long, Row, Texts
 
 
 class Failover(Row, kw_only=True, frozen=True):
@@ -215,7 +215,7 @@ class LeaderChange(Row, kw_only=True, frozen=True):
     leader_epoch: int | None = None
     version: Long | None = None
     isr: Ints | None = None
-    why: str  # created, offline_election, election (preferred, by shutdown, by reassignment), or what our logs say
+    why: str  # created, offline_election, election (preferred, by shutdown, by reassignment), or the cause of our logs
     unclean: bool
     acked: Ints  # brokers whose own logs say that they follow or lead at this leader epoch, first one first
     acked_ms: tuple[Long, ...]  # when, in the same order
@@ -298,6 +298,72 @@ class IllegalTransition(Row, kw_only=True, frozen=True):
     from_state: str | None = None
     to_state: str | None = None
     how: str  # done (a line says that it happened), refused (the controller says that it did not allow it)
+    partitions: Long = 1  # that the line is about; the first of them is named
+    file_id: str
+    line_no: Long
+
+
+class StateTransition(Row, kw_only=True, frozen=True):
+    """How often partitions, or replicas, moved from one state to another in an hour."""
+
+    cluster: str
+    machine: str  # partition, replica
+    source: str | None = None  # none: no line says it (Kafka 0.8.0 of replicas)
+    target: str
+    cause: str | None = None  # none: Kafka's lines do not say why
+    hour_ms: Long  # its start
+    times: Long
+    known_as: str  # table (the state machines have it), older (only older Kafkas make it), unknown
+
+
+class TimeInState(Row, kw_only=True, frozen=True):
+    """How long partitions, or replicas, stood in a state, summed. Where a line that begins or ends a stay may be
+    missing, only bounds are known; of a stay that began before the first line about it, what came before is not."""
+
+    cluster: str
+    machine: str  # partition, replica
+    state: str
+    subjects: Long  # how many stood in it at some time
+    stays: Long
+    known_ms: Long  # for certain
+    at_most_ms: Long
+    longest_ms: Long  # of one stay, at most
+    lasting: Long  # stays that have no end where the logs end
+    unbegun: Long  # stays that began at an unknown time
+    evidence: str  # exact, bounded, unknown (of some stay no line tells the beginning)
+
+
+class ReplicaLife(Row, kw_only=True, frozen=True):
+    """The states that a replica went through, from its creation to its deletion, as far as the logs tell."""
+
+    cluster: str
+    topic: str
+    partition: int
+    broker: int
+    from_ms: Long  # its first moment in these logs
+    to_ms: Long | None = None  # it was gone; none: no line tells of that
+    is_begun: bool  # it came into being in these logs
+    states: Texts
+    since_ms: tuple[Long, ...]  # when each state was entered, or first named
+    file_id: str
+    line_no: Long
+
+
+class MoveOutOfTurn(Row, kw_only=True, frozen=True):
+    """Lines of one controller epoch that move partitions, or replicas, from a state that they were not in, though all
+    moves of that epoch have lines: some are missing, or two write as one."""
+
+    cluster: str
+    machine: str  # partition, replica
+    controller_epoch: int
+    stood_in: str
+    source: str
+    target: str
+    times: Long
+    at_ms: Long  # of the first
+    topic: str
+    partition: int
+    replica: int | None = None
     file_id: str
     line_no: Long
 
@@ -346,6 +412,10 @@ GOLD: Final[dict[str, type[Row]]] = {
     "unclean_elections": UncleanElection,
     "flapping": Flapping,
     "illegal_transitions": IllegalTransition,
+    "state_transitions": StateTransition,
+    "time_in_state": TimeInState,
+    "replica_lives": ReplicaLife,
+    "moves_out_of_turn": MoveOutOfTurn,
     "operations": Operation,
     "stuck_ops": StuckOp,
     "zombies": Zombie,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 #: raised by one when a line would now be read as another row; rows of another catalogue are read again
-CATALOG_VERSION: Final = 6
+CATALOG_VERSION: Final = 7
 
 #: milliseconds, versions, zxids: 64 bits; a plain `int` is 32
 Long = Annotated[int, "bigint"]
@@ -91,11 +91,16 @@ class SilverEvent(Row, kw_only=True, frozen=True):
     elapsed_ms: float | None = None
     n_partitions: int | None = None
     recovery: str | None = None  # RECOVERED, RECOVERING
-    reason: str | None = None
+    unclean: bool | None = None  # only our own logs: the leader was not in sync
+    cause: str | None = None  # only our own logs: why, in one word of docs/state-change-log.md
+    reason: str | None = None  # in words for people; no rule reads them
     zxid: Long | None = None  # only our own logs: the order of commits, needs no clock
     topic_id: str | None = None
     broker_epoch: Long | None = None
     cause_id: str | None = None  # only our own logs: links all lines of one cause
+    machine: str | None = None  # of states_moved: whose states these are: partition, replica
+    partitions: Texts | None = None  # of states_moved: a topic and its partitions each, as "orders 0-4,7"
+    part: int | None = None  # of states_moved: with cause_id it names the line
     trace: str | None = None  # the exception's first line, when one follows
     file_id: str
     line_no: Long

@@ -76,6 +76,10 @@ class View:
     def topic_names(self) -> Sequence[str]:
         return sorted(self.by_name)
 
+    @property
+    def topics_with_new(self) -> Sequence[str]:
+        return ()
+
     def topic(self, name: str) -> TopicView | None:
         self.topics_read += 1
         return self.by_name.get(name)

@@ -11,11 +11,13 @@ from controller.api.counts import (
     Verdict,
     has_state,
     live_ids_of,
+    row_never_led,
     state_of,
     verdict_for,
 )
 from controller.api.problems import HTTP_STATUSES
 from controller.core.codes import Code
+from controller.core.model import Partition
 from controller.wire.bodies import PartitionRow
 from tests.api.api_support import a_broker, a_row
 
@@ -30,6 +32,7 @@ LIVE = frozenset({1, 2, 3})
         (a_row(0, 2, [1, 2, 3], [1, 2, 3]), "not-preferred", {"online", "not-preferred"}),
         (a_row(0, 2, [2], [1, 2, 3]), "under-replicated", {"online", "under-replicated", "not-preferred"}),
         (a_row(0, -1, [2], [1, 2, 3]), "offline", {"offline"}),
+        (row_never_led(0, Partition((1, 2, 3))), "new", {"new"}),
         (a_row(0, 4, [4], [4, 1]), "offline", {"offline"}),
         # replicas being added are not missed yet, neither as in sync nor as the preferred leader
         (a_row(0, 1, [1, 2], [3, 1, 2], adding=(3,), removing=(2,)), "online", {"online"}),
@@ -59,6 +62,9 @@ def test_the_imbalance_counts_partitions_without_a_leader_and_a_first_replica_be
     assert summary.imbalanced == 2
     summary.take("b", [a_row(1, 2, [2, 3, 1], [1, 2, 3], adding=(1,), removing=(3,))], {1, 2, 3})
     assert summary.imbalanced == 3
+    summary.take("c", [row_never_led(0, Partition((1, 2)))], {1, 2})  # whom nobody could elect yet
+    assert summary.imbalanced == 3
+    assert (summary.counts.new, summary.counts.offline, summary.counts.partitions) == (1, 1, 6)
 
 
 def test_a_summary_counts_leaders_only_where_they_serve() -> None:
@@ -77,6 +83,7 @@ def test_a_summary_counts_leaders_only_where_they_serve() -> None:
     [
         ("active", ["live", "live"], Counts(2, 2), Verdict("green", [])),
         ("active", ["live", "draining"], Counts(2, 2, not_preferred=1), Verdict("green", [])),
+        ("active", ["live", "live"], Counts(2, 1, new=1), Verdict("yellow", ["1 of 2 partitions is new: never led"])),
         ("active", ["live", "gone"], Counts(2, 2), Verdict("yellow", ["broker 2 is gone"])),
         ("active", ["gone", "gone"], Counts(), Verdict("yellow", ["brokers 1, 2 are gone"])),
         ("loading", ["live"], Counts(), Verdict("yellow", ["a new controller is taking over"])),

@@ -23,6 +23,7 @@ ORDERS_BODY = {
     "offline": 1,
     "under_replicated": 1,
     "not_preferred": 1,
+    "new": 0,
 }
 CONTROLLER_BODY = {
     "broker_id": 1,
@@ -66,6 +67,7 @@ COUNTS = {
     "offline": 1,
     "under_replicated": 1,
     "not_preferred": 1,
+    "new": 0,
 }
 
 HEALTH = {"status": "red", "reasons": ["1 of 3 partitions is offline", "1 of 3 partitions is under-replicated"]}

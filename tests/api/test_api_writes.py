@@ -43,6 +43,7 @@ ORDERS_BODY = {
     "offline": 0,
     "under_replicated": 0,
     "not_preferred": 0,
+    "new": 0,
 }
 
 
@@ -73,7 +74,7 @@ async def test_an_answer_does_not_wait_for_ever_to_be_told() -> None:
     )
     async with TestClient(TestServer(app)) as client, client.post("/v1/topics", json=ORDERS) as response:
         assert response.status == 201
-        assert await response.json() == {**ORDERS_BODY, "topic_id": None, "online": 0, "offline": 2}
+        assert await response.json() == {**ORDERS_BODY, "topic_id": None, "online": 0, "new": 2}
 
 
 @pytest.mark.parametrize(

@@ -100,6 +100,7 @@ async def test_ids_that_disagree_and_topics_of_which_nobody_can_be_asked_are_nam
         200,
         "yellow",
         [
+            "2 of 4 partitions are new: never led",
             "the id of topic orders is disputed, and nobody is told of it: brokers 1, 3 know x-id, broker 2 knows "
             "y-id, its znode has z-id; write the right one into its znode (topic_id in /brokers/topics/orders), or "
             "delete the topic",

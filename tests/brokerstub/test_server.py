@@ -18,6 +18,7 @@ from controller.wire.bodies import (
     StatesRequest,
     StopReplicaRequest,
     StopRow,
+    TopicRows,
     TopicStops,
 )
 from controller.wire.client import HttpClient
@@ -175,15 +176,56 @@ async def test_each_request_of_a_controller_leaves_one_line(peer: Peer) -> None:
     await peer.tell(peer.node, bodies.LEADER_AND_ISR, StatesRequest(topics=[topic(row(), row(1, replicas=(2,)))]))
     await peer.tell(peer.node, bodies.STOP_REPLICA, StopReplicaRequest(), epoch=99)
     await peer.post(bodies.FETCH, b"{}")
-    assert [line.reason for line in peer.node.lines] == [
+    lines = [line for line in peer.node.lines if line.kind == "rpc"]
+    assert [line.reason for line in lines] == [
         "update-metadata: 0 topics, 2 brokers, part 1 of 1 of a full list",
         "leader-and-isr: 2 partitions, 1 refused",
         "stop-replica: 0 partitions, 0 to be deleted",
     ]
-    line = peer.node.lines[2]
+    line = lines[2]
     assert (line.kind, line.broker_id, line.broker_epoch, line.error_code) == ("rpc", 1, 99, 77)
     assert (line.controller_id, line.controller_epoch, line.event_id, line.cluster_id) == (9, 1, "1-5", "cluster")
     assert line.took_ms is not None
+
+
+def transitions_in(node: Node) -> list[tuple[str | None, dict[str, str] | None]]:
+    """Taken out of the node's lines."""
+    found = [(line.target, line.partitions) for line in node.lines if line.kind == "transition"]
+    node.lines.clear()
+    return found
+
+
+async def test_the_log_says_of_which_partitions_a_broker_became_leader_or_follower(peer: Peer) -> None:
+    led = [row(number, leader=1, epoch=3) for number in (0, 1, 2, 5)]
+    followed = [row(number, leader=2, epoch=3) for number in (3, 4)]
+    strange = row(6, replicas=(2,))  # refused: it is not on this broker
+    await peer.tell(peer.node, bodies.LEADER_AND_ISR, StatesRequest(topics=[topic(*led, *followed, strange)]))
+    assert [line.kind for line in peer.node.lines] == ["transition", "transition", "rpc"]
+    assert {line.event_id for line in peer.node.lines} == {"1-5"}
+    assert {(line.broker_id, line.broker_epoch, line.controller_epoch) for line in peer.node.lines} == {(1, 100, 1)}
+    assert transitions_in(peer.node) == [("leader", {"orders": "0-2,5"}), ("follower", {"orders": "3-4"})]
+
+    again = StatesRequest(topics=[topic(row(0, leader=1, epoch=3, isr=(1,), version=9), row(1, leader=2, epoch=4))])
+    await peer.tell(peer.node, bodies.LEADER_AND_ISR, again)
+    assert transitions_in(peer.node) == [("follower", {"orders": "1"})], "an ISR that is another moves nobody"
+
+    stops = [StopRow(0, 4, delete=True), StopRow(3, 4, delete=False), StopRow(4, 2, delete=True)]  # the last is too old
+    await peer.tell(peer.node, bodies.STOP_REPLICA, StopReplicaRequest([TopicStops("orders", "id-orders", stops)]))
+    assert transitions_in(peer.node) == [("deleted", {"orders": "0"}), ("stopped", {"orders": "3"})]
+
+    whole = StatesRequest(full=True, topics=[topic(row(1, leader=1, epoch=5))])
+    await peer.tell(peer.node, bodies.LEADER_AND_ISR, whole)
+    assert transitions_in(peer.node) == [("set aside", {"orders": "2-5"}), ("leader", {"orders": "1"})]
+
+
+async def test_lines_about_many_partitions_are_cut_at_64_kib(peer: Peer) -> None:
+    names = [f"topic-with-a-name-that-is-rather-long-{number:05}" for number in range(3_000)]
+    topics = [TopicRows(name, f"id-{name}", [row(0, leader=1)]) for name in names]
+    await peer.tell(peer.node, bodies.LEADER_AND_ISR, StatesRequest(topics=topics))
+    lines = [line for line in peer.node.lines if line.kind == "transition"]
+    assert len(lines) > 1
+    assert max(len(msgspec.json.encode(line)) for line in lines) <= 64 * 1024
+    assert sorted(name for line in lines for name in line.partitions or ()) == names
 
 
 @pytest.mark.parametrize("path", [*CONTROLLERS, bodies.FETCH])

@@ -108,6 +108,7 @@ def test_status_as_json_and_yaml_carries_every_key(hurt: str) -> None:
         "offline",
         "under_replicated",
         "not_preferred",
+        "new",
     ]
     keys = ["id", "host", "port", "rack", "broker_epoch", "state", "leaders", "replicas", "endpoints", "refused"]
     assert [list(broker) for broker in document["brokers"]] == [keys] * 3

@@ -106,7 +106,7 @@ def test_topics_are_listed_with_the_worst_of_their_partitions() -> None:
             "hurt    under-replicated            1          2         0                  1\n",
         )
         assert run("topics", "list", "--url", url, "-o", "name").stdout == "bad\ngood\nhurt\n"
-        keys = "name topic_id partitions replication_factor online offline under_replicated not_preferred"
+        keys = "name topic_id partitions replication_factor online offline under_replicated not_preferred new"
         for topic in json.loads(run("topics", "list", "--url", url, "-o", "json").stdout):
             assert list(topic) == keys.split()
 

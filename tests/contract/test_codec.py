@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import io
 import struct
-from typing import Any
+from typing import Any, cast
 
 from aiozk import protocol  # type: ignore[import-untyped]
 from hypothesis import given, settings
@@ -17,6 +20,7 @@ from controller.core.operations import (
     Set,
 )
 from controller.zookeeper import codec
+from controller.zookeeper.connection import BODY_OFFSET, Reply
 from controller.zookeeper.port import (
     Children,
     Denied,
@@ -24,11 +28,14 @@ from controller.zookeeper.port import (
     OpResult,
     Stat,
 )
+from controller.zookeeper.session import Session
+from controller.zookeeper.transaction import transact_by_aiozk
 from controller.zookeeper.watches import set_watches_for
 from tests.fakes.tree import brief_of
 
 NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=20)
 PATHS = st.lists(NAMES, min_size=1, max_size=4).map(lambda names: "/" + "/".join(names))
+PATHS = st.one_of(PATHS, st.sampled_from(["/config/users", "/config/brokers/1"]))
 DATA = st.binary(max_size=100)
 VERSIONS = st.integers(-1, 2**31 - 1)
 OPS: st.SearchStrategy[Op] = st.one_of(
@@ -80,6 +87,46 @@ def header(kind: int, code: int = 0, done: bool = False) -> bytes:
 @given(st.lists(OPS, max_size=10))
 def test_a_transaction_is_packed_as_aiozk_packs_it(ops: list[Op]) -> None:
     assert codec.pack_transaction(ops) == their_multi([theirs(op) for op in ops])
+
+
+class Kernel:
+    """In the place of a session: keeps what is sent, and answers each operation with `code`, or as done with 0."""
+
+    def __init__(self, ops: list[Op], code: int, chroot: str) -> None:
+        self.sent: list[bytes] = []
+        answers = {
+            Create: lambda op: header(1) + rendered(protocol.CreateResponse(path=chroot + op.path)),
+            Set: lambda op: header(5) + rendered(protocol.SetDataResponse(stat=their_stat(Stat(*range(11))))),
+            Delete: lambda _: header(2),
+            Check: lambda _: header(13),
+        }
+        self._frame = b"x" * BODY_OFFSET
+        for op in ops:
+            self._frame += answers[type(op)](op) if code == 0 else header(-1, code) + struct.pack("!i", code)
+        self._frame += header(-1, -1, done=True)
+
+    async def send(self, payload: bytes) -> asyncio.Future[Reply]:
+        self.sent.append(payload)
+        answer = asyncio.get_running_loop().create_future()
+        answer.set_result(Reply(9, 0, self._frame))
+        return answer
+
+
+@MANY
+@given(st.lists(OPS, min_size=1, max_size=10), st.sampled_from(["", "/a"]), st.booleans(), st.sampled_from([0, -125]))
+def test_aiozk_s_own_transaction_sends_the_same_and_is_read_as_the_same(
+    ops: list[Op], chroot: str, is_owned: bool, code: int
+) -> None:
+    """Also of a code that aiozk does not know: it would print that."""
+    kernel, printed = Kernel(ops, code, chroot), io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        answer = asyncio.run(transact_by_aiozk(cast(Session, kernel), ops, chroot, is_owned=is_owned))
+    assert kernel.sent == [codec.pack_transaction(ops, chroot, is_owned=is_owned)]
+    assert answer.refused == (None if code == 0 else (0, code))
+    assert [result.code for result in answer.results] == [code] * len(ops)
+    made = [result.path for op, result in zip(ops, answer.results, strict=True) if isinstance(op, Create)]
+    assert made == [op.path if code == 0 else None for op in ops if isinstance(op, Create)]
+    assert printed.getvalue() == ""
 
 
 @MANY

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
@@ -10,6 +11,7 @@ from controller.core.operations import (
     Check,
     Create,
     Delete,
+    Op,
     Set,
 )
 from controller.zookeeper.port import (
@@ -20,10 +22,13 @@ from controller.zookeeper.port import (
     OpResult,
     SessionLostError,
     TooLargeError,
+    TransactionAnswer,
     ZooKeeper,
 )
 from tests.contract.labs import Lab
 from tests.fakes.tree import brief_of
+
+Transact = Callable[[Sequence[Op]], Awaitable[TransactionAnswer]]
 
 
 @pytest.fixture
@@ -36,9 +41,16 @@ async def data_of(client: ZooKeeper, path: str) -> bytes | None:
     return None if node is None else node.data
 
 
-async def test_a_transaction_has_a_result_for_each_operation(client: ZooKeeper) -> None:
+@pytest.fixture(params=["transact", "transact_by_aiozk"])
+def transact(client: ZooKeeper, request: pytest.FixtureRequest) -> Transact:
+    """Both ways to send a transaction."""
+    method: Transact = getattr(client, request.param)
+    return method
+
+
+async def test_a_transaction_has_a_result_for_each_operation(client: ZooKeeper, transact: Transact) -> None:
     await client.create("/a", b"0")
-    answer = await client.transact(
+    answer = await transact(
         [Check("/a", 0), Set("/a", b"1", 0), Create("/b", b"2"), Delete("/b", 0), Create("/c-", b"", sequential=True)]
     )
     assert answer.refused is None
@@ -67,11 +79,11 @@ async def test_a_transaction_has_a_result_for_each_operation(client: ZooKeeper) 
     ],
 )
 async def test_a_refused_transaction_names_the_cause_and_does_nothing(
-    client: ZooKeeper, op: Check | Set | Create | Delete, code: int
+    client: ZooKeeper, transact: Transact, op: Op, code: int
 ) -> None:
     await client.transact([Create("/a", b"0"), Create("/p", b""), Create("/p/q", b"")])
     await client.create("/e", b"", ephemeral=True)
-    answer = await client.transact([Create("/x", b""), Set("/x", b"1", 0), Delete("/x", 1), op, Create("/y", b"")])
+    answer = await transact([Create("/x", b""), Set("/x", b"1", 0), Delete("/x", 1), op, Create("/y", b"")])
     assert answer.refused == (3, code)
     assert [result.code for result in answer.results] == [0, 0, 0, code, -2]
     assert await client.get_many(["/x", "/y"]) == [None, None]
@@ -203,10 +215,10 @@ async def test_paths_are_without_the_chroot_in_both_directions(lab: Lab, client:
     assert await data_of(outside, lab.chroot) == b"root"
 
 
-async def test_what_is_over_the_limit_is_refused_before_it_is_sent(client: ZooKeeper) -> None:
+async def test_what_is_over_the_limit_is_refused_before_it_is_sent(client: ZooKeeper, transact: Transact) -> None:
     await client.create("/a", b"")
     with pytest.raises(TooLargeError):
-        await client.transact([Set("/a", b"x" * 600_000, 0), Set("/a", b"x" * 600_000, 1)])
+        await transact([Set("/a", b"x" * 600_000, 0), Set("/a", b"x" * 600_000, 1)])
     with pytest.raises(TooLargeError):
         await client.set("/a", b"x" * 1_100_000, 0)
     assert (await client.transact([Set("/a", b"x" * 1_000_000, 0)])).refused is None

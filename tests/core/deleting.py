@@ -19,7 +19,7 @@ from controller.core.changes.duties import (
 from controller.core.events import CreateTopicAsked, DeleteTopicAsked, Event, StopReplicaAnswered, TimePassed
 from controller.core.formats import encode_marker
 from controller.core.model import Assignment, Topic
-from controller.core.project.requests import EPOCH_DURING_DELETE, Stop, Telling
+from controller.core.project.requests import EPOCH_DURING_DELETE, Telling
 from controller.core.project.znodes import (
     CONFIG_TOPICS,
     broker_path,
@@ -153,8 +153,13 @@ class Deleting:
             assert broker_id in self.cluster.live_ids
             for (_, topic_id), numbers in stops.items():
                 for number, stop in numbers.items():
-                    assert stop == Stop(EPOCH_DURING_DELETE, delete=True)
-                    self.owing.setdefault(broker_id, set()).add((topic_id, number))
+                    owing = self.owing.setdefault(broker_id, set())
+                    assert stop.leader_epoch == EPOCH_DURING_DELETE
+                    if stop.delete:
+                        owing.add((topic_id, number))
+                    else:  # only as the deletion begins
+                        assert (topic_id, number) not in owing
+                        assert (broker_id, topic_id, number) not in self.deleted
 
     def _judge_erased(self, topic: Topic) -> None:
         assert self.left_of(topic.name) == []

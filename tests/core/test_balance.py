@@ -19,6 +19,7 @@ from controller.core.changes.duties import (
     DeletionQueued,
     DirsFound,
     DrainGranted,
+    ElectionsFailed,
     NodeRemoved,
     Reported,
 )
@@ -189,7 +190,7 @@ def test_the_request_node_is_carried_out_first_and_removed_after() -> None:
     cluster = moved(2, of=3)
     settled, zookeeper = node_seen(cluster, ElectionNodeSeen([("orders", 0), ("orders", 1), ("orders", 2)], 0))
     assert [[type(change) for change in step] for step in settled.steps] == [
-        [StateDecided, StateDecided, Refused],
+        [StateDecided, StateDecided, Refused, ElectionsFailed],
         [NodeRemoved],
     ]
     assert PREFERRED_ELECTION not in zookeeper.nodes

@@ -40,6 +40,7 @@ def test_everybody_forgets_the_topic_and_its_brokers_delete_it_whatever_the_epoc
     _, forget, start = world.ask("orders").tellings
     assert forget.removed == {("orders", topic_id): (0, 1)}
     assert forget.live_ids == {1, 2, 3, 4}
+    assert set(forget.stops) == {1, 2, 3}, "it is stopped first"
     assert set(start.stops) == {1, 2, 3}
     assert world.owing == {1: {(topic_id, 0)}, 2: {(topic_id, 0), (topic_id, 1)}, 3: {(topic_id, 1)}}
 

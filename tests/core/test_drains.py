@@ -16,12 +16,22 @@ from controller.core.changes.duties import (
     DirsFound,
     DrainEnded,
     DrainGranted,
+    RepeatedTo,
 )
 from controller.core.codes import Code
 from controller.core.decide.drains import remaining
 from controller.core.elections import drained
-from controller.core.events import AlterPartitionAsked, CreateTopicAsked, DrainAsked, TermStarted, UndrainAsked
+from controller.core.events import (
+    AlterPartitionAsked,
+    CreateTopicAsked,
+    DrainAsked,
+    TermStarted,
+    TimePassed,
+    UndrainAsked,
+)
 from controller.core.model import NO_LEADER, RECOVERING
+from controller.core.project.requests import Stop, requests_for
+from controller.core.states import ReplicaStatus
 from controller.loop.replies import reply_for
 from controller.wire.bodies import ControlledShutdownAnswer, RemainingPartition
 from tests.builders import (
@@ -134,6 +144,54 @@ def test_the_draining_broker_is_told_that_it_leads_no_more() -> None:
     assert [one.state for one in granted.brokers] == ["draining", "live", "live"]
     assert set(moved.leaderships) == {1, 2, 3}
     assert moved.live_ids == {1, 2, 3}, "it can be followed as long as it leads (KAFKA-705, KAFKA-999)"
+
+
+def test_what_a_broker_stops_as_it_shuts_down_is_offline_and_it_is_told_of_it_no_more() -> None:
+    states = {"orders-1": a_leadership(2, [2, 1, 3]), "orders-2": a_leadership(2, [2, 3])}
+    cluster = a_cluster(orders=[[1, 2, 3], [1, 2, 3], [1, 2, 3], [1]], states=states)
+    _, moved = settle(cluster, SHUTDOWN).tellings
+    [stops] = moved.stops[1].values()
+    assert stops == {0: Stop(1, delete=False), 1: Stop(1, delete=False), 2: Stop(0, delete=False)}
+    assert list(moved.stops) == [1]
+    assert [list(rows) for rows in moved.leaderships[1].values()] == [[0]], "what it led: by whom it is led now"
+    kept = [cluster.states.of_replica("orders", number, 1) for number in range(4)]
+    assert kept == [ReplicaStatus.OFFLINE] * 3 + [ReplicaStatus.ONLINE]
+    [elected] = settle(cluster, brokers_seen(1, 3)).tellings
+    assert list(elected.leaderships) == [3]
+    assert steps_of(cluster, SHUTDOWN) == []
+    settle(cluster, brokers_seen(3))
+    settle(cluster, brokers_seen(1, 3))
+    assert {cluster.states.of_replica("orders", number, 1) for number in range(4)} == {ReplicaStatus.ONLINE}
+
+
+def test_what_a_broker_stopped_it_may_have_to_lead_again_and_then_it_is_online() -> None:
+    cluster = a_cluster(orders=[[1, 2]], states={"orders-0": a_leadership(2, [2])})
+    cluster.unclean_default = True
+    settle(cluster, SHUTDOWN)
+    assert cluster.states.of_replica("orders", 0, 1) is ReplicaStatus.OFFLINE
+    [elected] = settle(cluster, brokers_seen(1)).tellings
+    assert state_of(cluster, "orders").leader == 1
+    assert cluster.states.of_replica("orders", 0, 1) is ReplicaStatus.ONLINE
+    assert list(elected.leaderships) == [1]
+
+
+def test_a_shutdown_that_cannot_be_written_down_stops_nothing() -> None:
+    cluster = a_cluster(orders=[[1, 2]])
+    _, moves = steps_of(cluster, SHUTDOWN)
+    committed = [Committed(change, 1, 101) for change in moves]
+    made = cluster.apply(committed)
+    assert [one.broker_id for one in made] == [None]
+    assert requests_for(cluster, committed).stops == {}
+
+
+def test_a_broker_that_shuts_down_and_is_told_everything_anew_follows_again_until_it_is_stopped() -> None:
+    cluster = a_cluster(orders=[[1, 2]])
+    settle(cluster, SHUTDOWN)
+    believing(cluster, RepeatedTo(1, ()))
+    assert cluster.states.of_replica("orders", 0, 1) is ReplicaStatus.ONLINE
+    [telling] = settle(cluster, TimePassed()).tellings
+    assert list(telling.stops) == [1]
+    assert cluster.states.of_replica("orders", 0, 1) is ReplicaStatus.OFFLINE
 
 
 @pytest.mark.parametrize("event", [SHUTDOWN, BY_HAND])

@@ -57,6 +57,15 @@ def test_last_isr_offline_and_unclean_on_elects_an_online_replica_alone_and_reco
     assert is_unclean(a_leadership(2, [2], 5), decided)
 
 
+def test_a_replica_being_added_never_leads_before_it_is_in_sync_not_even_uncleanly() -> None:
+    state = a_leadership(NO_LEADER, [1], 5)
+    decided = repaired((4, 1, 2), state, frozenset({2, 4}), EPOCH, adding=(4,), allow_unclean=True)
+    assert decided == a_leadership(2, [2], 6, recovery=RECOVERING)
+    assert repaired((4, 1), state, frozenset({4}), EPOCH, adding=(4,), allow_unclean=True) is None
+    in_sync = a_leadership(1, [1, 4], 5)
+    assert repaired((4, 1), in_sync, frozenset({4}), EPOCH, adding=(4,)) == a_leadership(4, [4], 6)
+
+
 def test_unclean_is_not_chosen_while_a_member_of_the_isr_is_online() -> None:
     decided = repair(a_leadership(4, [4, 6], 5), [2, 6], [2, 4, 6], unclean=True)
     assert decided == a_leadership(6, [6], 6)
@@ -142,12 +151,15 @@ def situations(draw: st.DrawFn) -> tuple[tuple[int, ...], Leadership, frozenset[
     return replicas, a_leadership(leader, isr, draw(st.integers(0, 9))), online, returning
 
 
-@given(situations(), st.booleans())
+@given(situations(), st.booleans(), st.frozensets(ids))
 def test_every_election_is_sound(
-    situation: tuple[tuple[int, ...], Leadership, frozenset[int], frozenset[int]], unclean: bool
+    situation: tuple[tuple[int, ...], Leadership, frozenset[int], frozenset[int]],
+    unclean: bool,
+    added: frozenset[int],
 ) -> None:
     replicas, state, online, returning = situation
-    decided = repaired(replicas, state, online, EPOCH, returning=returning, allow_unclean=unclean)
+    adding = tuple(one for one in replicas if one in added)
+    decided = repaired(replicas, state, online, EPOCH, returning=returning, adding=adding, allow_unclean=unclean)
     after = decided or state
     assert after.isr
     assert set(after.isr) <= set(replicas)
@@ -157,9 +169,10 @@ def test_every_election_is_sound(
     if set(after.isr) - set(state.isr):
         assert unclean
         assert after.recovery == RECOVERING
+        assert after.leader not in adding
     if decided is not None:
         assert decided.leader_epoch == state.leader_epoch + 1
-        assert repaired(replicas, decided, online, EPOCH, allow_unclean=unclean) is None
+        assert repaired(replicas, decided, online, EPOCH, adding=adding, allow_unclean=unclean) is None
     assert status_of(after, online).value in ("OnlinePartition", "OfflinePartition")
 
 

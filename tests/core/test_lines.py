@@ -10,7 +10,14 @@ import msgspec
 from controller.core.belief.kept_states import Move, Moves, bits_of
 from controller.core.causes import Cause
 from controller.core.changes.cluster import Committed, SubjectParked
-from controller.core.events import AlterPartitionAsked, CreateTopicAsked, StatesSeen, TermStarted, TopicsSeen
+from controller.core.events import (
+    AlterPartitionAsked,
+    CreateTopicAsked,
+    ElectAsked,
+    StatesSeen,
+    TermStarted,
+    TopicsSeen,
+)
 from controller.core.project.lines import Line, lines_for, move_lines
 from controller.core.states import PartitionStatus, ReplicaStatus
 from tests.builders import (
@@ -133,12 +140,31 @@ def test_what_becomes_of_topics() -> None:
     cluster = a_cluster(orders=[[1]])
     facts = [a_topic_fact("payments", [], trouble="nonsense"), a_topic_fact("users", [9], version=2)]
     settled = settle(cluster, TopicsSeen(facts, LOADED + 20, frozenset({"payments", "users"})))
-    rows = [(row["topic"], row["target"], row.get("reason"), row.get("topic_id")) for row in printed(settled)]
+    rows = [(row.get("topic"), row["target"], row.get("reason"), row.get("topic_id")) for row in printed(settled)]
     assert rows == [
         ("payments", "unreadable", "nonsense", None),
         ("users", "found", None, topic_id_of("users")),
         ("orders", "gone", "topic znode is gone", topic_id_of("orders")),
+        (None, "no_replica_alive", "no assigned replica is alive", None),
     ]
+
+
+def test_elections_that_fail_are_lines_grouped_by_why() -> None:
+    topics = {f"t{number}": [[1, 2], [1], [1, 3]] for number in range(300)}
+    states = {f"{name}-0": a_leadership(1, [1]) for name in topics}
+    cluster = a_cluster(**topics, states=states)
+    rows = [row for row in printed(settle(cluster, brokers_seen(2, 3))) if row["kind"] == "election"]
+    said = {"target": "nobody_can_lead", "cause": "broker_gone", "part": 1}
+    [row] = rows
+    assert row.items() >= said.items()
+    assert row["partitions"] == dict.fromkeys(topics, "0-1")
+    asked = settle(cluster, ElectAsked(is_unclean=False, partitions=[("t0", 0), ("t1", 0), ("t2", 2), ("t3", 9)]))
+    [row] = printed(asked)
+    assert (row["target"], row["cause"]) == ("preferred_cannot_lead", "preferred_election")
+    assert row["partitions"] == {"t0": "0", "t1": "0", "t2": "2"}
+    settle(cluster, brokers_seen(1, 2, 3))
+    [row] = printed(settle(cluster, ElectAsked(is_unclean=False, partitions=[("t0", 1)])))
+    assert (row["target"], row["partitions"]) == ("not_needed", {"t0": "1"})
 
 
 def test_a_topic_id_that_was_written() -> None:

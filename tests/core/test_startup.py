@@ -15,6 +15,7 @@ from controller.core.changes.cluster import (
     SubjectParked,
     TopicWritten,
 )
+from controller.core.changes.duties import Held, TermFound
 from controller.core.decide.startup import found_states
 from controller.core.events import StateFact, TermStarted
 from controller.core.model import NO_LEADER, Broker
@@ -53,18 +54,42 @@ def loaded(**given: Any) -> Cluster:
 def test_a_healthy_cluster_costs_no_write() -> None:
     cluster = loaded(orders=[[1, 2], [2, 1]])
     assert steps_of(cluster, start(2, 1)) == [
+        [TermFound(2, 4, tuple(Held(*one) for one in cluster.states.held()))],
         [
             BrokerLive(a_broker(1), "term started", Cause.TERM_STARTED),
             BrokerLive(a_broker(2), "term started", Cause.TERM_STARTED),
-        ]
+        ],
     ]
+
+
+def test_a_term_says_in_which_state_it_finds_everything_and_names_what_is_not_online() -> None:
+    states = {"orders-0": a_leadership(NO_LEADER, [1]), "orders-1": None, "orders-2": a_leadership(2, [2, 3])}
+    first = a_cluster(live=(2, 3), orders=[[1, 2], [2, 3], [2, 3]], states=states)
+    zookeeper = zookeeper_of(first)
+    for one in (2, 3):
+        zookeeper.register(a_broker(one))
+    cluster, event = zookeeper.new_term(EPOCH + 1)
+    settled = settle(cluster, event, zookeeper)
+    found = [line for line in settled.lines if line.kind == "found"]
+    assert [(one.target, one.broker_id, one.count, one.partitions) for one in found] == [
+        ("OnlinePartition", None, 1, None),
+        ("NewPartition", None, 1, {"orders": "1"}),
+        ("OfflinePartition", None, 1, {"orders": "0"}),
+        ("OnlineReplica", None, 3, None),
+        ("ReplicaDeletionIneligible", 1, 1, {"orders": "0"}),
+        ("NewReplica", 2, 1, {"orders": "1"}),
+        ("NewReplica", 3, 1, {"orders": "1"}),
+    ]
+    assert [one.part for one in found] == [1, 2, 3, 4, 5, 6, 7]
+    came = [line for line in settled.lines if line.kind == "broker"]
+    assert {(one.source, one.target, one.cause) for one in came} == {(None, "live", "term_started")}
 
 
 def test_a_leader_that_died_during_the_load_is_replaced_in_one_write() -> None:
     """Kafka raises the leader epoch twice here: once for the dead replica, once for the election."""
     cluster = loaded(orders=[[1, 2, 3]], states={"orders-0": a_leadership(1, [1, 2, 3], 5, controller_epoch=6)})
     [missing, [first, *_]] = steps_of(cluster, start(2, 3))
-    assert missing == [BrokerMissing(1, Cause.TERM_STARTED)]
+    assert missing[1:] == [BrokerMissing(1, Cause.TERM_STARTED)]
     state = a_leadership(2, [2, 3], 6)
     assert first == StateDecided("orders", 0, state, P.OFFLINE, P.ONLINE, "term started", Cause.TERM_STARTED)
 
@@ -91,7 +116,7 @@ def test_a_partition_never_led_is_led_at_the_start() -> None:
 
 def test_a_missing_topic_id_is_written_before_anything_is_told_of_the_topic() -> None:
     cluster = loaded(orders=[[1]], payments=[[1]], ids={"orders": None})
-    [live] = settle(cluster, start(1)).tellings
+    _, live = settle(cluster, start(1)).tellings
     assert live.questions == {1: {"orders": 1}}
     assert {name for name, _ in live.everything or {}} == {"payments"}
     settled = settle(cluster, knowing(cluster.brokers[1], orders=""))
@@ -114,7 +139,7 @@ def test_a_second_term_finds_nothing_to_write() -> None:
         zookeeper.register(a_broker(one))
     settle(first, TermStarted(zookeeper.brokers(), zookeeper.zxid), zookeeper)
     second, event = zookeeper.new_term(EPOCH + 1)
-    kinds = [StateFound] * 2 + [BrokerMissing] + [BrokerLive] * 3
+    kinds = [TermFound] + [StateFound] * 2 + [BrokerMissing] + [BrokerLive] * 3
     assert [type(change) for change in settle(second, event, zookeeper).changes] == kinds
 
 
@@ -140,7 +165,7 @@ def test_the_last_decision_of_the_previous_controller_is_found() -> None:
     cluster = loaded(orders=[[1, 2]], states={"orders-0": a_leadership(1, [1, 2], 4, controller_epoch=EPOCH - 1)})
     fact = a_state_fact("orders", 0, state_of(cluster, "orders"), 0)
     changes = [change for step in steps_of(cluster, start(1, 2, found=[fact])) for change in step]
-    assert [change for change in changes if not isinstance(change, BrokerLive)] == [
+    assert [change for change in changes if not isinstance(change, BrokerLive | TermFound)] == [
         StateFound("orders", 0, state_of(cluster, "orders"), 0, fact.zxid, "found", Cause.FOUND, P.ONLINE)
     ]
 

@@ -15,7 +15,7 @@ from sparkjobs.records.zookeeper_log import TransactionLogError
 from sparkjobs.records.zookeeper_log import history as operations_of
 from tests.docker.cluster import SERVERS, SESSION_TIMEOUT_S, Cluster
 from tests.faults.checker.commits import from_operations
-from tests.faults.checker.evidence import lines_of, rpc_of
+from tests.faults.checker.evidence import BROKERS_KINDS, lines_of, rpc_of
 from tests.faults.checker.history import Commit, History, HistoryError
 from tests.faults.checker.verdict import judge, report
 from tests.integration.judging import bugs_among
@@ -39,7 +39,7 @@ def assert_well_behaved(cluster: Cluster) -> None:
                 history = History(
                     commits=_commits(here / service),
                     rpcs=[rpc_of(line) for line in lines if line["kind"] == "rpc"],
-                    lines=[line for line in lines if line["kind"] != "rpc"],
+                    lines=[line for line in lines if line["kind"] not in BROKERS_KINDS],
                     session_timeout_ms=round(SESSION_TIMEOUT_S * 1_000),
                 )
                 findings = judge(history)

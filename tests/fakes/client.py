@@ -147,6 +147,12 @@ class FakeClient:
         await self._ask("watch_many", act)
 
     async def transact(self, ops: Sequence[Op], *, guard: Guard | None = None) -> TransactionAnswer:
+        return await self._transact("transact", ops, guard)
+
+    async def transact_by_aiozk(self, ops: Sequence[Op]) -> TransactionAnswer:
+        return await self._transact("transact_by_aiozk", ops)
+
+    async def _transact(self, name: str, ops: Sequence[Op], guard: Guard | None = None) -> TransactionAnswer:
         size = len(codec.pack_transaction(ops, self._chroot)) + 4
 
         def act() -> TransactionAnswer:
@@ -154,7 +160,7 @@ class FakeClient:
             results = tuple(self._client_result(result) for result in answer.results)
             return TransactionAnswer(answer.zxid, results, answer.refused)
 
-        return await self._ask("transact", act, guard=guard, size=size)
+        return await self._ask(name, act, guard=guard, size=size)
 
     async def create(
         self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False

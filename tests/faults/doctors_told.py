@@ -58,7 +58,7 @@ def _stops(leader_epoch: int) -> Callable[[Rpc], bool]:
 
 def _is_dropped(rpc: Rpc) -> bool:
     """Broker 1 is told to delete what a reassignment took from it."""
-    return any(stop.leader_epoch >= 0 for stop in rpc.stops)
+    return any(stop.is_delete and stop.leader_epoch >= 0 for stop in rpc.stops)
 
 
 def without_a_row(kind: str) -> Doctor:
@@ -77,6 +77,25 @@ def told_to_delete(name: str, leader_epoch: int) -> Doctor:
         history.rpcs.append(history.rpcs[-1]._replace(kind="stop-replica", broker_id=2, rows=(), stops=(stop,)))
 
     return doctor
+
+
+def told_to_stop(history: History) -> None:
+    """Broker 2, which does not shut down, is to stop what it has."""
+    stop = Stop(topic_id_of(history, "orders"), 0, 1, is_delete=False)
+    history.rpcs.append(history.rpcs[-1]._replace(kind="stop-replica", broker_id=2, rows=(), stops=(stop,)))
+
+
+def told_to_follow_what_it_stopped(history: History) -> None:
+    """As if each broker had been told to stop, before, what it is told to follow."""
+    followed = next(
+        one
+        for one in history.heard
+        if one.kind == _LEAD and not one.is_full and any(row.leader != one.broker_id for row in one.rows or ())
+    )
+    row = next(row for row in followed.rows or () if row.leader != followed.broker_id)
+    stop = Stop(row.topic_id, row.partition, row.leader_epoch, is_delete=False)
+    sent_ms = (followed.sent_ms or 0) - 1
+    history.heard.append(followed._replace(kind="stop-replica", rows=(), stops=(stop,), sent_ms=sent_ms))
 
 
 def deleted_after_it_was_wanted(history: History) -> None:
@@ -121,6 +140,8 @@ def with_a_state_of_nothing(history: History) -> None:
 
 BAD_TOLD: dict[str, Doctor] = {
     "s22_only_replicas_that_were_dropped_are_deleted": told_to_delete("orders", 0),
+    "s22_only_who_leaves_is_stopped": told_to_stop,
+    "s22_what_was_stopped_is_followed_no_more": told_to_follow_what_it_stopped,
     "s22_s28_who_was_dropped_is_told_to_delete": with_heard(_is_dropped, lambda rpc: None),
     "s22_who_is_wanted_again_is_deleted_first": deleted_after_it_was_wanted,
     "s23_a_topic_goes_when_nobody_has_it": with_heard(_stops(-2), lambda rpc: None),

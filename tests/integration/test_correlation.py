@@ -7,6 +7,7 @@ import json
 import aiohttp
 import pytest
 
+from tests.faults.checker.evidence import BROKERS_KINDS
 from tests.integration.cluster import Cluster
 from tests.waiting import until
 
@@ -33,7 +34,7 @@ async def test_the_id_of_an_answer_is_in_every_log_that_the_request_has_left_a_t
         line
         for text in (leader.folder / "state-change.log").read_text().splitlines()
         for line in (json.loads(text),)
-        if line.get("event_id") == event_id and line["kind"] != "rpc"
+        if line.get("event_id") == event_id and line["kind"] not in BROKERS_KINDS
     ]
     written = [line for line in told if line["kind"] != "move"]
     moved = [(line["source"], line["target"]) for line in told if line["kind"] == "move"]

@@ -84,6 +84,12 @@ def printed_move(move: Move) -> str:
 
 def printed_line(line: Line) -> str:
     subject = f"broker {line.broker_id}" if line.kind == "broker" else line.kind
+    if line.kind == "found":
+        listed_ = " ".join(f"{topic}-{said}" for topic, said in (line.partitions or {}).items())
+        where = "" if line.broker_id is None else f" on {line.broker_id}"
+        return f"found {line.count} {line.target}{where}{': ' if listed_ else ''}{listed_}"
+    if line.kind == "election":
+        subject = f"election of {' '.join(f'{topic}-{said}' for topic, said in (line.partitions or {}).items())}"
     if line.topic is not None:
         subject = f"topic {line.topic}" if line.partition is None else f"{line.topic}-{line.partition}"
         if line.kind == "replica":

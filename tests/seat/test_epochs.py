@@ -269,7 +269,7 @@ async def test_who_releases_late_meets_who_made_the_node_again() -> None:
     await other.delete(EPOCH, -1)
 
     async def overtake(client: FakeClient, call: str) -> None:
-        if client is zk and call == "transact":
+        if client is zk and call == "transact_by_aiozk":
             server.on_request = None
             await other.delete(SEAT, -1)
             assert await claim(other, 2, 0, KnownEpochs(lambda: 1)) is not None

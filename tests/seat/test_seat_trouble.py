@@ -262,7 +262,7 @@ async def test_claims_that_are_always_overtaken_do_not_go_round_in_a_circle() ->
     server = await a_server()
 
     async def overtake(client: FakeClient, call: str) -> None:
-        if call == "transact" and server.read(SEAT) is None:
+        if call == "transact_by_aiozk" and server.read(SEAT) is None:
             server.tree.nodes[EPOCH].version += 1
 
     server.on_request = overtake

@@ -9,13 +9,24 @@ from typing import Any, Final
 import msgspec
 
 from sparkjobs.parse.vocabulary import EVENTS
-from sparkjobs.rules.illegal import PARTITION, REPLICA
+from sparkjobs.rules.state_machines import STATES
 from sparkjobs.tables.silver import SilverEvent
 
 _START_MS: Final = 1_794_988_800_000
 _BROKERS: Final = (1, 2, 3)
-_REASONS: Final = ("found", "term started", "brokers gone 1", "unclean", "shuts down", "assignment written", "other")
-_STATES: Final = (*PARTITION, *REPLICA, "live", "gone", "draining", "deleting", "deleted", "waiting")
+_REASONS: Final = ("assignment written", "resigning", "other")
+#: of lines, not of events: those are `_CAUSES`
+_WHYS: Final = ("found", "term_started", "broker_gone", "controlled_shutdown", "isr_asked")
+_STATES: Final = (
+    *STATES["partition"],
+    *STATES["replica"],
+    "live",
+    "gone",
+    "draining",
+    "deleting",
+    "deleted",
+    "waiting",
+)
 _ERRORS: Final = ("stale_controller_epoch", "stale_leader_epoch", "connection")
 _CHOICES: Final[dict[str, tuple[Any, ...]]] = {
     "level": ("INFO", "TRACE"),
@@ -41,12 +52,21 @@ _CHOICES: Final[dict[str, tuple[Any, ...]]] = {
     "elapsed_ms": (0.5, 3.0, 40.0, None),
     "recovery": ("RECOVERED", "RECOVERING", None),
     "reason": (*_REASONS, None),
+    "cause": (*_WHYS, None),
+    "unclean": (True, None, None),
     "zxid": (5, 6, 7, None, None, None),
     "topic_id": ("x", "y", None, None, None),
+    "machine": ("partition", "replica", None),
+    "partitions": (("a 0-1", "b 0"), ("b 1,3",), None),
+    "part": (1, 2, None),
     "trace": ("java.lang.IllegalStateException: no", None),
 }
 #: partition events are what most rules are about
-_NAMES: Final = (*EVENTS, *("partition_changed", "isr_changed", "partition_change_failed", "leader_started") * 10)
+_NAMES: Final = (
+    *EVENTS,
+    *("partition_changed", "isr_changed", "partition_change_failed", "leader_started") * 10,
+    *("replica_changed", "states_moved") * 6,
+)
 _CAUSES: Final = ("1-1", "1-2", None)
 _EPOCHS: Final = (None, 7, 8, 9)
 #: what would have to be drawn many times over in the right order
@@ -54,7 +74,7 @@ _TURNS: Final = 12
 _RESTLESS: Final[dict[str, Any]] = {
     **{"event": "partition_changed", "role": "controller", "broker": 1, "controller": 1, "controller_epoch": 4},
     **{"topic": "restless", "partition": 0, "from_state": "OnlinePartition", "to_state": "OnlinePartition"},
-    **{"reason": None, "recovery": None, "zxid": None, "topic_id": None},
+    **{"reason": None, "cause": None, "unclean": None, "recovery": None, "zxid": None, "topic_id": None},
 }
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
+from sparkjobs.parse.ours import cause_in
 from tests.spark.dialects import Kafka39, Partition, Said
 
 
@@ -105,3 +107,30 @@ class Ours(Kafka39):
 
     def chatter(self, broker: int, at_ms: int) -> Sequence[Said]:
         return []
+
+
+class OursWithMoves(Ours):
+    """The same since its lines have causes, and each move has a line."""
+
+    def _said(self, who: int, epoch: int, kind: str, **fields: object) -> Said:
+        cause = None if kind == "rpc" or "reason" not in fields else cause_in(str(fields["reason"]))
+        return super()._said(who, epoch, kind, **fields, **({} if cause is None else {"cause": cause}))
+
+    def _written(self, who: int, epoch: int, one: Partition, before: str, reason: str) -> Sequence[Said]:
+        """A leader that is replaced has been offline between; one that is created was nothing before."""
+        first, after = super()._written(who, epoch, one, before, reason), "OnlinePartition"
+        if before == "NewPartition":
+            passed = ["NonExistentPartition", before, after]
+        elif one.leader == -1:
+            passed = [before, "OfflinePartition"] if before != "OfflinePartition" else []
+        else:
+            passed = [before, "OfflinePartition", after] if before == after else [before, after]
+        moved = {"machine": "partition", "partitions": {one.topic: str(one.number)}, "reason": reason}
+        event = {"event_id": self.causes[one.name]}
+        return [
+            *first,
+            *(
+                self._said(who, epoch, "move", source=source, target=target, part=part, **moved, **event)
+                for part, (source, target) in enumerate(pairwise(passed), start=1)
+            ),
+        ]

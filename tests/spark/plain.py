@@ -13,7 +13,7 @@ from typing import Any
 from sparkjobs.engine.local.answers import Answers, partition_rows, sorted_rows
 from sparkjobs.report.page import Quoting
 from sparkjobs.report.write import quoting
-from sparkjobs.rules import outages, receipts, rules
+from sparkjobs.rules import moves, outages, receipts, rules
 from sparkjobs.rules.conclude import facts_for
 from sparkjobs.rules.facts import (
     Facts,
@@ -92,6 +92,7 @@ def _answers(of: Sorted, target: float) -> dict[str, list[Row]]:
         tables["partition_outages"],
         tables["leader_changes"],
         target,
+        moved={name: tables.pop(name, []) for name in moves.ADDED_UP},
     ):
         tables[name] += rows
     return tables

@@ -248,7 +248,7 @@ def test_of_our_logs_a_broker_acknowledges_what_the_cause_of_an_election_asked_o
     """Whoever has no part in the partition, whoever refused, and whatever is of another cause says nothing of it."""
     log = with_a_led_partition(isr=(2, 1, 3))
     log.say(12_000, "broker_changed", peer_broker=2, from_state="live", to_state="gone", controller_epoch=1)
-    known = {"leader_epoch": 1, "version": 1, "isr": (1, 3), "zxid": 8, "reason": "brokers gone 2", "cause_id": "1-2"}
+    known = {"leader_epoch": 1, "version": 1, "isr": (1, 3), "zxid": 8, "cause": "broker_gone", "cause_id": "1-2"}
     log.partition(12_010, "Online", "Online", leader=1, **known)
     done = {"role": "broker", "api": "LeaderAndIsr", "controller_epoch": 1, "cause_id": "1-2"}
     log.say(12_020, "request_done", **done)

@@ -33,7 +33,7 @@ from sparkjobs.tables.gold import GOLD
 from sparkjobs.tables.silver import BronzeFile, SilverEvent
 from tests.bench.spark.world import write_logs
 from tests.spark.bundles import write
-from tests.spark.dialect_ours import Ours
+from tests.spark.dialect_ours import Ours, OursWithMoves
 from tests.spark.dialects import Kafka28, Kafka39
 from tests.spark.dialects_old import Kafka010, Kafka08, Kafka11
 from tests.spark.plain import answers_for
@@ -42,7 +42,15 @@ from tests.spark.test_engines import write_anything
 from tests.spark.test_local_ingest import LINE, OFFLINE
 
 RECORDED = Path(__file__).parents[1] / "data"
-OLDER = {"0.8": Kafka08, "0.10": Kafka010, "1.1": Kafka11, "2.8": Kafka28, "3.9": Kafka39, "ours": Ours}
+OLDER = {
+    "0.8": Kafka08,
+    "0.10": Kafka010,
+    "1.1": Kafka11,
+    "2.8": Kafka28,
+    "3.9": Kafka39,
+    "ours": Ours,
+    "ours, with moves": OursWithMoves,
+}
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import gzip
 import re
 from base64 import b64encode
 from hashlib import sha256
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from sparkjobs.report.story import story_for
 from sparkjobs.report.summary import summary_for
 from sparkjobs.report.verdict import verdict_for
 from sparkjobs.report.write import digest_of, write_report
+from sparkjobs.rules.state_machines import LEGAL
 from sparkjobs.tables.gold import GOLD
 from sparkjobs.tables.silver import (
     Row,
@@ -113,7 +115,7 @@ def test_whatever_there_is_too_much_of_the_page_is_small_and_says_where_the_rest
     text = page_for(answers, lambda file_id, line_no: Quote("folder/" * 9, line_no, '{"a":1},' * 250), read, "")
     assert len(text.encode()) < 2_000_000
     tables = [one for one in text.split("<table>")[1:] if one.count("<tr") > 250]
-    assert len(tables) == 11
+    assert len(tables) == 13
     for one in tables:
         assert one.count("<tr") <= 301
         assert "more are in report.json" in one
@@ -297,3 +299,27 @@ def test_nothing_in_a_log_steers_who_reads_the_page(tmp_path: Path) -> None:
     digest = b64encode(sha256(script.encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}'\"" in page
     assert page.index("Content-Security-Policy") < page.index("<title>")
+
+
+def test_both_machines_are_drawn_with_how_often_each_arrow_was_taken() -> None:
+    log = with_a_led_partition()
+    known = {"topic": "orders", "partition": 0, "controller_epoch": 1, "peer_broker": 2, "level": "TRACE"}
+    states = ("NonExistentReplica", "NewReplica", "OnlineReplica", "ReplicaDeletionSuccessful")
+    for number, (before, after) in enumerate(pairwise(states)):
+        log.say(6_000 + number, "replica_changed", from_state=before, to_state=after, **known)
+    text = page_for(log.answers(), lambda file_id, line_no: None, Input(), "")
+    drawn = text.partition('id="machines"')[2].partition("</section>")[0]
+    assert drawn.count("<svg viewBox") == 2
+    assert drawn.count('<path class="arrow') == len(LEGAL) + 1
+    for words in (
+        "NonExistentPartition to NewPartition: 1 time<",
+        "OnlineReplica to ReplicaDeletionSuccessful: 1 time<",
+        "OnlinePartition to OfflinePartition: not in these logs<",
+        ">1 replica, 1 at the end<",
+        ">1 partition, 1 at the end<",
+    ):
+        assert words in drawn, words
+    assert '<path class="arrow odd"' in drawn
+    assert "No line of these logs" not in drawn
+    none = page_for(with_a_led_partition().answers(), lambda file_id, line_no: None, Input(), "")
+    assert "Kafka's state-change.log has them at TRACE." in none.replace("&#x27;", "'")

@@ -8,15 +8,15 @@ _SILENCES = ("from_ms", "to_ms", "last_heard", "first_back")
 _LIVES = ("broker", "from_ms", "last_seen_ms", "started", "ended")
 
 
-def said_live(log: Log, at: int, of: dict[int, int], by: int, epoch: int, reason: str = "term started") -> None:
+def said_live(log: Log, at: int, of: dict[int, int], by: int, epoch: int, cause: str = "term_started") -> None:
     """`of`: brokers and their registrations."""
     for broker, broker_epoch in of.items():
-        known = {"broker_epoch": broker_epoch, "from_state": "gone", "to_state": "live", "reason": reason}
+        known = {"broker_epoch": broker_epoch, "from_state": "gone", "to_state": "live", "cause": cause}
         log.say(at, "broker_changed", by, controller=by, controller_epoch=epoch, peer_broker=broker, **known)
 
 
 def goodbye(log: Log, at: int, broker: int, broker_epoch: int, by: int, epoch: int) -> None:
-    known = {"broker_epoch": broker_epoch, "to_state": "draining", "reason": "shuts down"}
+    known = {"broker_epoch": broker_epoch, "to_state": "draining", "cause": "controlled_shutdown"}
     log.say(at, "broker_changed", by, controller=by, controller_epoch=epoch, peer_broker=broker, **known)
 
 
@@ -32,7 +32,7 @@ def stopped_one_by_one(*, last_is_killed: bool = False) -> Log:
     said_live(log, 10, {1: 5, 2: 6}, by=2, epoch=1)
     log.say(20, "request_done", 1, "broker", api="UpdateMetadata", controller_epoch=1, controller=2)
     goodbye(log, 9_000, 1, 5, by=2, epoch=1)
-    gone = {"broker_epoch": 5, "from_state": "live", "to_state": "gone", "reason": "registration gone"}
+    gone = {"broker_epoch": 5, "from_state": "live", "to_state": "gone", "cause": "broker_gone"}
     log.say(9_050, "broker_changed", 2, controller=2, controller_epoch=1, peer_broker=1, **gone)
     if not last_is_killed:
         goodbye(log, 10_000, 2, 6, by=2, epoch=1)
@@ -44,7 +44,7 @@ def test_a_cluster_that_was_stopped_broker_by_broker_was_off_until_one_claimed_t
     log = stopped_one_by_one()
     claimed(log, 60_000, 1, 2)
     said_live(log, 60_050, {1: 20}, by=1, epoch=2)
-    said_live(log, 61_000, {2: 21}, by=1, epoch=2, reason="joined")
+    said_live(log, 61_000, {2: 21}, by=1, epoch=2, cause="broker_joined")
     log.say(61_005, "request_done", 2, "broker", api="UpdateMetadata", controller_epoch=2)
     answers = log.answers()
     assert shown(answers["cluster_silences"], *_SILENCES) == [(10_003, 60_000, 2, 1)]
@@ -96,9 +96,9 @@ def test_after_a_clean_stop_a_broker_that_is_lost_was_not_stopped_again() -> Non
     log = stopped_one_by_one()
     claimed(log, 60_000, 1, 2)
     said_live(log, 60_050, {1: 20}, by=1, epoch=2)
-    said_live(log, 61_000, {2: 21}, by=1, epoch=2, reason="joined")
+    said_live(log, 61_000, {2: 21}, by=1, epoch=2, cause="broker_joined")
     log.say(61_005, "request_done", 2, "broker", api="UpdateMetadata", controller_epoch=2)
-    gone = {"broker_epoch": 21, "from_state": "live", "to_state": "gone", "reason": "session gone"}
+    gone = {"broker_epoch": 21, "from_state": "live", "to_state": "gone", "cause": "broker_gone"}
     log.say(90_000, "broker_changed", 1, controller_epoch=2, peer_broker=2, **gone)
     losses = sorted(shown(log.answers()["failovers"], "detected_ms", "broker", "how"))
     assert losses == [(9_050, 1, "stopped"), (60_000, 2, "stopped"), (90_000, 2, "lost")]

@@ -13,7 +13,7 @@ from sparkjobs.engine.local.answers import Answers
 from sparkjobs.engine.local.conclude import concluded_by
 from sparkjobs.report.write import digest_of
 from tests.spark.bundles import write
-from tests.spark.dialect_ours import Ours
+from tests.spark.dialect_ours import Ours, OursWithMoves
 from tests.spark.dialects import Kafka28, Kafka39
 from tests.spark.dialects_old import Kafka010, Kafka08, Kafka11
 from tests.spark.plain import answers_for
@@ -22,7 +22,15 @@ from tests.spark.simulate import Simulation
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-DIALECTS = {"0.8": Kafka08, "0.10": Kafka010, "1.1": Kafka11, "2.8": Kafka28, "3.9": Kafka39, "ours": Ours}
+DIALECTS = {
+    "0.8": Kafka08,
+    "0.10": Kafka010,
+    "1.1": Kafka11,
+    "2.8": Kafka28,
+    "3.9": Kafka39,
+    "ours": Ours,
+    "ours, with moves": OursWithMoves,
+}
 STOCK = "[%d] %p %m (%c)"
 LAYOUTS = (STOCK, "%d %-5p [%t] %c - %m", "%d | %-5p | [%t] | %m | %c (%F:%L)", "[%d] (%c) [%t] %p - %m")
 WRAPPERS = (None, "docker", "json")

@@ -131,6 +131,10 @@ def test_our_own_logs_and_bad_files_are_read_equally(spark: SparkSession, tmp_pa
         '"version":9999999999,"zxid":77,"new_field":{"a":1}}',
         '{"at_ms":1794998700906,"kind":"reassignment","target":"done","controller_id":2,"isr":[]}',
         '{"at_ms":1794998700907,"kind":"broker","broker_id":3,"source":"live","target":"gone","controller_id":2}',
+        '{"at_ms":1794998700908,"controller_id":2,"controller_epoch":1,"event_id":"1-4","kind":"move","part":1,'
+        '"machine":"replica","source":"OnlineReplica","target":"OfflineReplica","cause":"broker_gone","broker_id":3,'
+        '"partitions":{"t":"0-4,7","u":"2"},"unclean":true}',
+        '{"at_ms":1794998700909,"controller_id":2,"kind":"move","partitions":{"t":"0-9999999"}}',
         '{"at_ms":-1,"kind":"topic"}',
         '{"at_ms":"soon","kind":"topic"}',
         '{"kind":"topic"}',

@@ -26,9 +26,9 @@ COLUMNS = {
         "string, topic string?, partition int?, from_state string?, to_state string?, leader int?, leader_epoch "
         "int?, isr array<int>?, replicas array<int>?, added array<int>?, removed array<int>?, version bigint?, "
         "peer_broker int?, correlation_id bigint?, api string?, error string?, elapsed_ms double?, n_partitions "
-        "int?, recovery string?, reason string?, zxid bigint?, topic_id string?, broker_epoch bigint?, cause_id "
-        "string?, trace string?, file_id string, line_no bigint, shape_id string, line string, catalog_version "
-        "int"
+        "int?, recovery string?, unclean boolean?, cause string?, reason string?, zxid bigint?, topic_id string?, "
+        "broker_epoch bigint?, cause_id string?, machine string?, partitions array<string>?, part int?, trace string?, "
+        "file_id string, line_no bigint, shape_id string, line string, catalog_version int"
     ),
     "silver_quarantine": (
         "cluster string, file_id string, line_no bigint, reason string, line string, catalog_version int"
@@ -97,7 +97,24 @@ COLUMNS = {
     ),
     "illegal_transitions": (
         "cluster string, topic string, partition int, at_ms bigint, machine string, replica int?, "
-        "controller_epoch int?, from_state string?, to_state string?, how string, file_id string, line_no bigint"
+        "controller_epoch int?, from_state string?, to_state string?, how string, partitions bigint, file_id string, "
+        "line_no bigint"
+    ),
+    "state_transitions": (
+        "cluster string, machine string, source string?, target string, cause string?, hour_ms bigint, times bigint, "
+        "known_as string"
+    ),
+    "time_in_state": (
+        "cluster string, machine string, state string, subjects bigint, stays bigint, known_ms bigint, at_most_ms "
+        "bigint, longest_ms bigint, lasting bigint, unbegun bigint, evidence string"
+    ),
+    "replica_lives": (
+        "cluster string, topic string, partition int, broker int, from_ms bigint, to_ms bigint?, is_begun boolean, "
+        "states array<string>, since_ms array<bigint>, file_id string, line_no bigint"
+    ),
+    "moves_out_of_turn": (
+        "cluster string, machine string, controller_epoch int, stood_in string, source string, target string, times "
+        "bigint, at_ms bigint, topic string, partition int, replica int?, file_id string, line_no bigint"
     ),
     "operations": (
         "cluster string, kind string, topic string?, partition int?, started_ms bigint, ended_ms bigint, outcome "

@@ -352,7 +352,7 @@ class _Collector:
             obeyed = ("Obey", _id(rpc.broker_id), life, rpc.controller_epoch)
             where = f"{rpc.kind} to broker {rpc.broker_id} in epoch {rpc.controller_epoch}"
             subjects = {(row.topic_id, row.partition) for row in rpc.rows or () if row.leader >= NO_LEADER}
-            subjects |= {(stop.topic_id, stop.partition) for stop in rpc.stops if stop.is_delete}
+            subjects |= {(stop.topic_id, stop.partition) for stop in rpc.stops}
             for subject in subjects - rpc.refused:
                 if (one := by_topic.get(subject)) is not None:
                     one.timed.append((at, obeyed, where))

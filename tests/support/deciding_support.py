@@ -80,6 +80,10 @@ class BelievedView(View):
     def topic_names(self) -> Sequence[str]:
         return sorted(name for name in self._cluster.topics if not self._cluster.duties.is_leaving(name))
 
+    @property
+    def topics_with_new(self) -> Sequence[str]:
+        return self.topic_names
+
     def topic(self, name: str) -> TopicView | None:
         return self._told(name) if name in self.topic_names else None
 

@@ -15,7 +15,7 @@ import msgspec
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from controller.api.bodies import controller_body
-from controller.api.counts import GONE, Summary, is_preferred, is_under_replicated
+from controller.api.counts import GONE, Summary, is_never_led, is_preferred, is_under_replicated
 from controller.api.listing import Piece
 from controller.api.ports import ClusterView, ControllerDoor
 from controller.base.timings import Timings
@@ -154,6 +154,7 @@ def klamm_families(view: ClusterView, door: ControllerDoor, summary: Summary) ->
         ),
         "klamm_registered": (int(door.is_registered), "1 while this process stands in the cluster"),
         "klamm_under_replicated_partitions": (told.under_replicated, "In the whole cluster, as told to this broker"),
+        "klamm_new_partitions": (told.new, "Partitions that were never led: neither online nor offline"),
         "klamm_parked_subjects": (believed.get("parked", 0), "Topics and brokers left out after a bug"),
         "klamm_refused_subjects": (
             believed.get("refused", 0),
@@ -233,6 +234,8 @@ class PartitionSeries:
             count = len(piece.topic.partitions)
             lines["kafka_topic_partitions"].append(f'kafka_topic_partitions{{topic="{topic}"}} {count}.0\n')
         for row in piece.rows:
+            if is_never_led(row):
+                continue  # as no broker of Kafka's knows of it
             values = (
                 row.leader,
                 int(is_preferred(row)),

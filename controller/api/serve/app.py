@@ -19,6 +19,7 @@ from controller.api.problems import problems
 from controller.api.routing.active import ActiveController, Peers
 from controller.api.routing.forwarding import Forwarding
 from controller.api.routing.health import Health
+from controller.api.routing.new_partitions import NewPartitions, WholeView
 from controller.api.routing.standby import standby_for
 from controller.api.serve.openapi import Docs
 from controller.api.serve.page import Page
@@ -60,6 +61,8 @@ def build_app(
     `127.0.0.1:8081`; `config` are the properties of this process, to be shown; `own` is who we are now, to those who
     sign, and `signer` signs what we pass on. `peers` are given where it is no broker. More routes can be added to the
     application, and are guarded and explained like these."""
+    whole_view = WholeView(view, door) if peers is None else None
+    view = whole_view or view
     guard, turns = guard_for(listeners, Gate(secrets, own, limits)), Turns(lambda: is_working(door), limits)
     quota = Quotas(limits, turns).middleware()
     app = web.Application(
@@ -71,13 +74,16 @@ def build_app(
     forwarding = Forwarding(signer or Signer(), own, config.routes, config.inter_broker_listener_name, tls)
     active, summaries = ActiveController(view, door, limits, forwarding, peers), Summaries(view, turns)
     answers, health = Answers(view, limits), Health(view, door, active)
+    new_partitions = None if whole_view is None else NewPartitions(whole_view, door, active)
     app.middlewares.extend([] if peers is None else [standby_for(active, door, peers)])
+    app.middlewares.extend([] if new_partitions is None else [new_partitions.middleware()])
     pulse = Pulse(view, door, summaries, turns)
     app.cleanup_ctx.append(pulse.sampling)
     events = Events(view, door, active, pulse, summaries, limits)
     metrics = Metrics(view, door, summaries, answers, turns)
     app.on_shutdown.append(events.close)
-    app.on_cleanup.append(_closing(summaries, answers, metrics, health))
+    shared = (summaries, answers, metrics, health, *(() if new_partitions is None else (new_partitions,)))
+    app.on_cleanup.append(_closing(*shared))
     for handlers in (
         Page(view),
         events,
@@ -99,7 +105,9 @@ def build_app(
     return app
 
 
-def _closing(*shared: Summaries | Answers | Metrics | Health) -> Callable[[web.Application], Awaitable[None]]:
+def _closing(
+    *shared: Summaries | Answers | Metrics | Health | NewPartitions,
+) -> Callable[[web.Application], Awaitable[None]]:
     async def close(app: web.Application) -> None:
         for one in shared:
             one.close()

@@ -26,6 +26,7 @@ from controller.wire.bodies import PartitionRow
 
 #: a partition's state is a letter of its own
 LETTERS: Final = {
+    PartitionState.NEW: "c",
     PartitionState.ONLINE: "o",
     PartitionState.NOT_PREFERRED: "n",
     PartitionState.UNDER_REPLICATED: "u",
@@ -40,7 +41,7 @@ class MatrixRow(msgspec.Struct, frozen=True):
     topic: str
     partitions: Sequence[int]
     leaders: Sequence[int]
-    #: a letter each: o online, n not led by its first replica, u under-replicated, x offline
+    #: a letter each: o online, n not led by its first replica, u under-replicated, x offline, c created and never led
     states: str
     replicas: Sequence[Replicas]
     isr: Mapping[int, Replicas]

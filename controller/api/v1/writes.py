@@ -89,13 +89,13 @@ class Writes:
         reply = await self._active.ask(asked, f"/v1/topics/{asked.name}")
         wanted = (asked.partitions if asked.assignment is None else len(asked.assignment)) or 0
         factor = asked.replication_factor or max(map(len, (asked.assignment or {}).values()), default=0)
-        asked_for = TopicBody(asked.name, None, wanted, factor, 0, wanted, 0, 0)
+        asked_for = TopicBody(asked.name, None, wanted, factor, 0, 0, 0, 0, wanted)
         return answer(await self._described(asked_for), status=200 if reply.detail else 201)
 
     async def grow_topic(self, request: web.Request, raw: bytes) -> web.Response:
         name, body = request.match_info["topic"], decode_body(raw, GrowTopicBody)
         reply = await self._active.ask(GrowTopicAsked(name, body.count, body.assignment), f"/v1/topics/{name}")
-        asked_for = TopicBody(name, None, body.count, 0, 0, body.count, 0, 0)
+        asked_for = TopicBody(name, None, body.count, 0, 0, 0, 0, 0, body.count)
         return answer(await self._described(asked_for), status=200 if reply.detail else 201)
 
     async def delete_topic(self, request: web.Request, raw: bytes) -> web.Response:

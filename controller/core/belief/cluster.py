@@ -33,7 +33,15 @@ from controller.core.changes.cluster import (
     Unreadable,
     WriteRefused,
 )
-from controller.core.changes.duties import BrokerForgotten, ConfigFound, DroppedMoved, TopicErased
+from controller.core.changes.duties import (
+    BrokerForgotten,
+    ConfigFound,
+    DroppedMoved,
+    ElectionsFailed,
+    ReplicasStopped,
+    TermFound,
+    TopicErased,
+)
 from controller.core.events import StateFact, TopicFact
 from controller.core.formats import known_broker_for, known_broker_in
 from controller.core.model import NO_VERSION, Assignment, Broker, Leadership, Partition, Replicas, Topic, TopicPartition
@@ -288,9 +296,9 @@ class Cluster:
                 self.duties.apply(change)
             case DroppedMoved() as change:
                 self._note_told(change)
-            case Refused() | NotificationRead() | BrokerMissing():
+            case Refused() | NotificationRead() | ElectionsFailed() | TermFound():
                 return  # nothing to believe
-            case change:
+            case change if not isinstance(change, BrokerMissing | ReplicasStopped):  # these only move replicas
                 self.duties.apply(change)
         self.revision += 1
 

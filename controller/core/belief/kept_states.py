@@ -7,7 +7,7 @@ that a reassignment dropped is assigned to nobody any more and has a state still
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, TypeVar
 
 import msgspec
@@ -132,6 +132,14 @@ class KeptStates:
         kept = self.replicas.get(broker_id, {})
         return sorted({key for topics in kept.values() for key in topics if ":" in key})
 
+    def held(self) -> Iterator[tuple[Status, int | None, dict[str, int]]]:
+        """All that is not online: state, broker id if these are replicas, and topic -> bits; as it is now."""
+        for status, topics in self.partitions.items():
+            yield status, None, dict(topics)
+        for broker_id, kept in sorted(self.replicas.items()):
+            for replica_status, topics in kept.items():
+                yield replica_status, broker_id, dict(topics)
+
     def begin_partitions(self, topic: str, bits: int, status: PartitionStatus) -> None:
         """As a term finds them."""
         self.shift_partitions(topic, bits, _P.NON_EXISTENT, status)
@@ -248,6 +256,10 @@ class Mover:
     def __init__(self, states: KeptStates, moves: Moves | None = None) -> None:
         self.states = states
         self._moves = moves
+
+    @property
+    def is_trial(self) -> bool:
+        return self._moves is None
 
     def partitions(self, topic: str, bits: int, *way: PartitionStatus, cause: Cause) -> None:
         """Of partitions that exist, those that are not there yet."""

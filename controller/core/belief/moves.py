@@ -25,7 +25,15 @@ from controller.core.changes.cluster import (
     TopicGone,
     TopicWritten,
 )
-from controller.core.changes.duties import DeletionQueued, DirsFound, DroppedMoved, ReplicasMoved, TopicErased
+from controller.core.changes.duties import (
+    DeletionQueued,
+    DirsFound,
+    DroppedMoved,
+    RepeatedTo,
+    ReplicasMoved,
+    ReplicasStopped,
+    TopicErased,
+)
 from controller.core.model import NO_LEADER, Assignment, Leadership, Partition, Replicas
 from controller.core.states import PartitionStatus, ReplicaStatus, is_legal
 
@@ -84,6 +92,13 @@ def make_moves(cluster: Cluster, change: Change, mover: Mover) -> None:
             _forgotten(cluster, name, Cause.TOPIC_GONE, mover)
         case TopicErased(topic=name):
             _forgotten(cluster, name, Cause.TOPIC_DELETED, mover)
+        case _:
+            _duty_moves(cluster, change, mover)
+
+
+def _duty_moves(cluster: Cluster, change: Change, mover: Mover) -> None:
+    """Of topics being deleted, of replicas that were dropped, of brokers that shut down."""
+    match change:
         case DeletionQueued(topic=name, is_held=False) if not cluster.duties.is_leaving(name):
             known = cluster.topics.get(name)
             if known is not None:
@@ -99,6 +114,13 @@ def make_moves(cluster: Cluster, change: Change, mover: Mover) -> None:
         case DroppedMoved(topic=name, topic_id=topic_id, broker_id=broker_id, partitions=partitions, way=way):
             cause = Cause.REASSIGNMENT
             mover.replicas(broker_id, dropped_key(name, topic_id), bits_of(partitions), *way, cause=cause)
+        case ReplicasStopped(topic=name, broker_id=broker_id, partitions=partitions) if (
+            mover.is_trial or broker_id in cluster.leaving_ids
+        ):
+            mover.replicas(broker_id, name, bits_of(partitions), _R.OFFLINE, cause=Cause.CONTROLLED_SHUTDOWN)
+        case RepeatedTo(broker_id=broker_id, partitions=()) if broker_id in cluster.leaving_ids:
+            for topic, offline in list(mover.states.replicas_in(broker_id, _R.OFFLINE).items()):
+                _resumed(cluster, topic, offline, broker_id, Cause.CONTROLLED_SHUTDOWN, mover)
         case _:
             pass  # nothing moves
 
@@ -106,12 +128,13 @@ def make_moves(cluster: Cluster, change: Change, mover: Mover) -> None:
 def try_moves(cluster: Cluster, changes: Iterable[Change], trial: Mover) -> None:
     """The moves of what was decided about one subject, on trial."""
     states = trial.states
-    can_stay = is_legal(_P.ONLINE, _P.ONLINE)
+    can_stay = is_legal(_P.ONLINE, _P.ONLINE) and not cluster.duties.drains
     for change in changes:
         if (
             type(change) is StateDecided
             and change.target is _ONLINE
             and can_stay
+            and not change.stopped
             and states.of_partition(change.topic, change.partition) is _ONLINE
             and not states.new_on(change.topic)
         ):
@@ -132,6 +155,23 @@ def _state_decided(cluster: Cluster, change: StateDecided, mover: Mover) -> None
         mover.partition_move(topic, 1 << number, source, target, change.cause)
     if mover.states.new_on(topic):
         _in_sync(topic, number, state.isr, change.cause, mover)
+    for broker_id in change.stopped:
+        if not (mover.is_trial or broker_id in cluster.leaving_ids):
+            continue  # that it shuts down could not be written: it goes on
+        before_stop = mover.states.of_replica(topic, number, broker_id)
+        if before_stop is not _R.OFFLINE:
+            mover.replica_move(broker_id, topic, 1 << number, before_stop, _R.OFFLINE, change.cause)
+    if cluster.duties.drains:
+        offline = mover.states.replicas_in(state.leader, _R.OFFLINE).get(topic, 0) & 1 << number
+        _resumed(cluster, topic, offline, state.leader, change.cause, mover)
+
+
+def _resumed(cluster: Cluster, topic: str, offline: int, broker_id: int, cause: Cause, mover: Mover) -> None:
+    """Replicas that their broker stopped as it began to shut down, and that it is told to lead or to follow again."""
+    failed = cluster.duties.failed_dirs.get(broker_id, frozenset())
+    numbers = [number for number in numbers_of(offline) if (topic, number) not in failed] if offline else ()
+    if numbers and broker_id in cluster.live_ids and ":" not in topic and not cluster.duties.is_leaving(topic):
+        mover.replica_move(broker_id, topic, bits_of(numbers), _R.OFFLINE, _R.ONLINE, cause)
 
 
 def _led(

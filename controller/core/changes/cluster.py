@@ -18,7 +18,7 @@ from controller.core.causes import Cause
 from controller.core.changes.duties import DutyChange, broker_subject, topic_subject
 from controller.core.codes import Code
 from controller.core.events import TopicFact
-from controller.core.model import Assignment, Broker, Leadership
+from controller.core.model import Assignment, Broker, Leadership, Replicas
 from controller.core.states import PartitionStatus
 
 
@@ -153,6 +153,10 @@ class StateDecided(msgspec.Struct, frozen=True, gc=False):
     by_leader: bool = False
     #: the leader was not in sync
     is_unclean: bool = False
+    #: live brokers that shut down, whose replica goes offline by this and is stopped
+    stopped: Replicas = ()
+    #: of these the one that led
+    deposed_id: int | None = None
 
     @property
     def subject(self) -> str:

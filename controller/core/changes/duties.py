@@ -10,9 +10,10 @@ from collections.abc import Mapping
 
 import msgspec
 
+from controller.core.causes import Cause, Failure
 from controller.core.formats import TermZnode
 from controller.core.model import Broker, BrokerRefusal, Replicas
-from controller.core.states import ReplicaStatus
+from controller.core.states import ReplicaStatus, Status
 
 
 def topic_subject(name: str) -> str:
@@ -93,6 +94,41 @@ class DroppedMoved(OfTopic, frozen=True):
     #: how often the broker refused, and when it is told again, by the term's clock
     failures: int = 0
     retry_at_ms: int = 0
+
+
+class ReplicasStopped(OfTopic, frozen=True):
+    """Replicas on a live broker that shuts down go offline and are stopped; they were in no ISR."""
+
+    broker_id: int
+    partitions: tuple[int, ...]
+
+
+class Held(msgspec.Struct, frozen=True):
+    """Which partitions, or replicas on one broker, are in a state: topic -> bits."""
+
+    status: Status
+    broker_id: int | None
+    topics: Mapping[str, int]
+
+
+class TermFound(msgspec.Struct, frozen=True):
+    """Say in which state a term finds partitions and replicas: how many there are, and which are not online."""
+
+    partitions: int
+    replicas: int
+    held: tuple[Held, ...]
+
+    @property
+    def subject(self) -> str:
+        return node_subject("/controller")
+
+
+class ElectionsFailed(OfTopic, frozen=True):
+    """Say that elections of these partitions (bits) chose nobody. Nothing changes by it."""
+
+    failure: Failure
+    bits: int
+    cause: Cause
 
 
 class PartitionErased(OfTopic, frozen=True):
@@ -337,6 +373,9 @@ DutyChange = (
     | DeletionWaits
     | ReplicasMoved
     | DroppedMoved
+    | ReplicasStopped
+    | ElectionsFailed
+    | TermFound
     | PartitionErased
     | TopicErased
     | MarkerDropped

@@ -10,9 +10,10 @@ from functools import partial
 from typing import Final
 
 from controller.core.belief.cluster import Cluster
-from controller.core.causes import Cause, Why
+from controller.core.causes import Cause, Failure, Why
 from controller.core.changes.cluster import Refused, StateDecided
 from controller.core.changes.duties import (
+    ElectionsFailed,
     NodeRemoved,
     Reported,
     node_subject,
@@ -29,6 +30,11 @@ from controller.core.project.znodes import PREFERRED_ELECTION
 _PREFERRED_ASKED: Final = Why(Cause.PREFERRED_ELECTION, "preferred election asked")
 _UNCLEAN_ASKED: Final = Why(Cause.UNCLEAN_ELECTION, "unclean election asked")
 _IMBALANCE: Final = Why(Cause.LEADER_IMBALANCE, "leader imbalance")
+_FAILURES: Final = {
+    Code.ELECTION_NOT_NEEDED: Failure.NOT_NEEDED,
+    Code.PREFERRED_LEADER_NOT_AVAILABLE: Failure.PREFERRED_CANNOT_LEAD,
+    Code.ELIGIBLE_LEADERS_NOT_AVAILABLE: Failure.NOBODY_CAN_LEAD,
+}
 
 
 def on_elect_asked(context: Context, event: ElectAsked) -> Iterator[Work]:
@@ -103,6 +109,7 @@ def _elections(
 def _elect(
     context: Context, topic: str, numbers: Sequence[int], why: Why, *, is_unclean: bool, is_quiet: bool
 ) -> Iterator[Decided]:
+    failed: dict[Failure, int] = {}
     for number in sorted(numbers):
         verdict = _elected(context, topic, number, why, is_unclean=is_unclean)
         if isinstance(verdict, StateDecided):
@@ -111,8 +118,12 @@ def _elect(
         code, detail = verdict
         if code is not Code.ELECTION_NOT_NEEDED or not is_quiet:
             known = context.cluster.topics.get(topic)
+            if (failure := _FAILURES.get(code)) is not None:
+                failed[failure] = failed.get(failure, 0) | 1 << number
             topic_id = "" if known is None else known.topic_id or ""
             yield 0, Refused(topic_subject(topic), code, f"{topic}-{number}: {detail}", topic_id, number)
+    for failure, bits in failed.items():
+        yield 0, ElectionsFailed(topic, failure, bits, why.cause)
 
 
 def _elected(
@@ -131,7 +142,7 @@ def _elected(
             return Code.ELECTION_NOT_NEEDED, "it has a leader"
         change = repair_partition(context, topic, number, known, Presence(cluster.live_ids), why, allow_unclean=True)
         if change is None or change.state.leader < 0:
-            return Code.ELIGIBLE_LEADERS_NOT_AVAILABLE, "none of its replicas is online"
+            return Code.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica that could lead it is online"
         return change
     if known.state.leader == known.replicas[0]:
         return Code.ELECTION_NOT_NEEDED, "its first replica leads it"

@@ -12,11 +12,12 @@ from typing import Final
 
 from controller.core.belief.cluster import Cluster
 from controller.core.belief.duties import CLUSTER_DEFAULT, UNCLEAN
-from controller.core.causes import Cause, Why
+from controller.core.causes import Cause, Failure, Why
 from controller.core.changes.cluster import NotificationRead, Refused
 from controller.core.changes.duties import (
     ConfigFound,
     ConfigWritten,
+    ElectionsFailed,
     config_subject,
     topic_subject,
 )
@@ -114,3 +115,5 @@ def _lead_uncleanly(context: Context, topic: str) -> Iterator[Decided]:
         change = repair_partition(context, topic, number, known, presence, _ALLOWED, allow_unclean=True)
         if change is not None:
             yield 1, change
+        else:
+            yield 1, ElectionsFailed(topic, Failure.NOBODY_CAN_LEAD, 1 << number, _ALLOWED.cause)

@@ -1,13 +1,13 @@
 """Controlled shutdown and drains: leaderships move before a broker goes, in one decision for all of them.
 
 A drain is granted to one incarnation and written down, so that a successor keeps it. By shutdown the broker also
-leaves every ISR that can do without it; by hand it only stops leading. It never makes a partition offline: what nobody
-else can lead stays where it is, and the answer says so.
+leaves every ISR that can do without it, and what it does not lead it stops to follow; by hand it only stops leading. It
+never makes a partition offline: what nobody else can lead stays where it is, and the answer says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 from controller.core.belief.cluster import Cluster
@@ -16,6 +16,7 @@ from controller.core.changes.cluster import Refused
 from controller.core.changes.duties import (
     DrainEnded,
     DrainGranted,
+    ReplicasStopped,
     broker_subject,
     topic_subject,
 )
@@ -25,6 +26,7 @@ from controller.core.decide.work import Context, Decided, Work, work_of
 from controller.core.elections import drained
 from controller.core.events import DrainAsked, UndrainAsked
 from controller.core.model import TopicPartition
+from controller.core.states import ReplicaStatus
 
 
 def on_drain_asked(context: Context, event: DrainAsked) -> Iterator[Work]:
@@ -102,6 +104,8 @@ def _left(context: Context, event: DrainAsked, seen: set[tuple[str, int]]) -> It
             for number, state in states
             if state is not None and (state.leader in draining or not leaving.isdisjoint(state.isr))
         ]
+        if event.is_shutdown:
+            rest = sorted({*rest, *_idle(cluster, topic, numbers, event.broker_id)})
         if rest := [number for number in rest if (topic, number) not in seen]:
             seen.update((topic, number) for number in rest)
             yield Work(topic_subject(topic), partial(_move_off, context, topic, rest, event))
@@ -133,7 +137,22 @@ def _move_off(context: Context, topic: str, numbers: list[int], event: DrainAske
         online = cluster.serving_ids(topic, number, live_ids)
         state = drained(known.replicas, known.state, online, epoch, draining=draining, leaving=leaving)
         if state is not None:
-            yield 1, state_decided(context, topic, number, known.state, state, why)
+            stopped = tuple(one for one in known.state.isr if one not in state.isr and one in live_ids)
+            yield 1, state_decided(context, topic, number, known.state, state, why, stopped=stopped)
+    if event.is_shutdown and (idle := tuple(_idle(cluster, topic, numbers, event.broker_id))):
+        yield 1, ReplicasStopped(topic, event.broker_id, idle)
+
+
+def _idle(cluster: Cluster, topic: str, numbers: Iterable[int], broker_id: int) -> Iterator[int]:
+    """Partitions that a broker only follows, out of sync, and was not told to stop."""
+    partitions = cluster.topics[topic].partitions
+    offline = cluster.states.replicas_in(broker_id, ReplicaStatus.OFFLINE).get(topic, 0)
+    for number in numbers:
+        known = partitions[number]
+        if known.state is None or len(known.replicas) == 1 or (topic, number) in cluster.unreadable:
+            continue
+        if broker_id not in known.state.isr and broker_id != known.state.leader and not offline >> number & 1:
+            yield number
 
 
 def _undrain(context: Context, event: UndrainAsked) -> Iterator[Decided]:

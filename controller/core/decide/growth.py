@@ -13,7 +13,7 @@ from controller.core.changes.cluster import Refused, TopicWritten
 from controller.core.changes.duties import topic_subject
 from controller.core.codes import Code
 from controller.core.decide.placement import Place, place, placement_trouble
-from controller.core.decide.repair import Presence, repair_partition
+from controller.core.decide.repair import led_first
 from controller.core.decide.topic_ids import UNKNOWN
 from controller.core.decide.topics import MAX_REPLICAS_PER_TOPIC, size_trouble
 from controller.core.decide.work import Context, Decided, Work
@@ -44,11 +44,9 @@ def _grow(context: Context, event: GrowTopicAsked) -> Iterator[Decided]:
         yield 0, Refused(topic_subject(event.name), Code.INVALID_PARTITIONS, too_large)
         return
     yield 0, TopicWritten(event.name, topic_id, whole, "partitions added", Cause.TOPIC_GROWN, tuple(sorted(added)))
-    presence, why = Presence(context.cluster.live_ids), Why(Cause.TOPIC_GROWN, "partition created")
+    why = Why(Cause.TOPIC_GROWN, "partition created")
     for number, replicas in sorted(added.items()):
-        change = repair_partition(context, event.name, number, Partition(replicas), presence, why)
-        if change is not None:
-            yield 1, change
+        yield from led_first(context, event.name, number, Partition(replicas), context.cluster.live_ids, why, step=1)
 
 
 def _placed(context: Context, known: Topic, count: int) -> dict[int, Replicas]:

@@ -11,17 +11,19 @@ from collections.abc import Iterator
 from functools import partial
 
 from controller.core.belief.cluster import Cluster
-from controller.core.causes import Cause, Why
+from controller.core.causes import Cause, Failure, Why
 from controller.core.changes.cluster import NotificationRead
 from controller.core.changes.duties import (
     DirsFound,
     DirsNoted,
+    ElectionsFailed,
     ReplicasProbed,
     topic_subject,
 )
 from controller.core.decide.repair import Presence, repair_partition
 from controller.core.decide.work import Context, Decided, Work, work_of
 from controller.core.events import LeaderAndIsrAnswered, LogDirsSeen
+from controller.core.model import NO_LEADER
 
 
 def on_log_dirs_seen(context: Context, event: LogDirsSeen) -> Iterator[Work]:
@@ -77,3 +79,6 @@ def _repair(
         change = repair_partition(context, topic, number, known, Presence(cluster.live_ids), why, serving=serving)
         if change is not None:
             yield 1, change
+        leader = known.state.leader if change is None else change.state.leader
+        if leader == NO_LEADER:
+            yield 1, ElectionsFailed(topic, Failure.NOBODY_CAN_LEAD, 1 << number, why.cause)

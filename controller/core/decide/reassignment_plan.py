@@ -14,7 +14,7 @@ from controller.core.belief.cluster import Cluster
 from controller.core.causes import Cause, Why
 from controller.core.changes.cluster import StateDecided, TopicWritten
 from controller.core.codes import Code
-from controller.core.decide.repair import Presence, repair_partition, state_decided
+from controller.core.decide.repair import led_first, state_decided
 from controller.core.decide.topic_ids import UNKNOWN
 from controller.core.decide.topics import MAX_TOPIC_ZNODE_BYTES
 from controller.core.decide.work import Context, Decided
@@ -135,12 +135,9 @@ def written(context: Context, topic: str, plans: Mapping[int, ReassignmentPlan],
             TopicWritten(topic, topic_id, whole, words, cause, some, dropped, is_reassignment=True, states=states),
         )
         step += 1
-    presence = Presence(context.cluster.live_ids)
     for number in (number for number in numbers if plans[number].state is None):
         unled = Partition(plans[number].assignment.replicas)
-        change = repair_partition(context, topic, number, unled, presence, _REASSIGNMENT)
-        if change is not None:
-            yield step, change
+        yield from led_first(context, topic, number, unled, context.cluster.live_ids, _REASSIGNMENT, step=step)
 
 
 _NO_TROUBLE: Trouble = (Code.NONE, "")
@@ -196,6 +193,7 @@ def _plan_on_the_way(
         online,
         context.epoch,
         draining=cluster.avoided_ids,
+        adding=assignment.adding,
         allow_unclean=before.leader not in online and cluster.is_unclean_allowed(topic),
     ) or Leadership(before.leader, before.leader_epoch + 1, before.isr, context.epoch, before.recovery)
     if not set(after.isr) <= set(assignment.replicas):

@@ -9,11 +9,13 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from controller.core.causes import Why
+from controller.core.belief.kept_states import bits_of
+from controller.core.causes import Failure, Why
 from controller.core.changes.cluster import StateDecided
+from controller.core.changes.duties import ElectionsFailed
 from controller.core.decide.work import Context, Decided
 from controller.core.elections import first_leadership, is_unclean, is_undisturbed, repaired, status_of
-from controller.core.model import Leadership, Partition
+from controller.core.model import NO_LEADER, Leadership, Partition, Replicas
 
 
 class Presence(msgspec.Struct, frozen=True):
@@ -36,6 +38,8 @@ def repair_topic(
     is_plain = not presence.returning and not duties.failed_dirs and not duties.departed
     serving = None if duties.failed_dirs else presence.online
     allow_unclean, avoided = cluster.is_unclean_allowed(topic), cluster.avoided_ids
+    unled: list[int] = []
+    unborn: list[int] = []
     for number in numbers:
         if cluster.unreadable and (topic, number) in cluster.unreadable:
             continue
@@ -49,6 +53,35 @@ def repair_topic(
         )  # fmt: skip
         if change is not None:
             yield step, change
+            if change.state.leader == NO_LEADER:
+                unled.append(number)
+        elif state is None:
+            unborn.append(number)
+        elif state.leader not in presence.online:
+            unled.append(number)
+    if unborn:
+        yield step, ElectionsFailed(topic, Failure.NO_REPLICA_ALIVE, bits_of(unborn), why.cause)
+    if unled:
+        yield step, ElectionsFailed(topic, Failure.NOBODY_CAN_LEAD, bits_of(unled), why.cause)
+
+
+def led_first(
+    context: Context,
+    topic: str,
+    number: int,
+    new: Partition,
+    live_ids: frozenset[int],
+    why: Why,
+    *,
+    step: int,
+    is_new: bool = True,
+) -> Iterator[Decided]:
+    """A partition that was never led; one of which no assigned replica is alive waits, which is said when it is new."""
+    change = repair_partition(context, topic, number, new, Presence(live_ids), why)
+    if change is not None:
+        yield step, change
+    elif is_new:
+        yield step, ElectionsFailed(topic, Failure.NO_REPLICA_ALIVE, 1 << number, why.cause)
 
 
 def repair_partition(
@@ -90,6 +123,7 @@ def repair_partition(
             cluster.controller_epoch,
             returning=returning,
             draining=avoided,
+            adding=partition.adding,
             allow_unclean=cluster.is_unclean_allowed(topic) if allow_unclean is None else allow_unclean,
         )
     if state is None:
@@ -106,11 +140,24 @@ def state_decided(
     why: Why,
     *,
     live_ids: frozenset[int] | None = None,
+    stopped: Replicas = (),
 ) -> StateDecided:
-    """The change that writes a leadership."""
+    """The change that writes a leadership, and stops the replicas of brokers that shut down."""
     believed_ids = context.cluster.live_ids
     live_ids = believed_ids if live_ids is None else live_ids
     source, target = status_of(before, believed_ids or live_ids), status_of(after, live_ids)
     unclean = is_unclean(before, after)
     reason = f"{why.words}; unclean election" if unclean else why.words
-    return StateDecided(topic, number, after, source, target, reason, why.cause, is_unclean=unclean)
+    deposed_id = before.leader if before is not None and before.leader in stopped else None
+    return StateDecided(
+        topic,
+        number,
+        after,
+        source,
+        target,
+        reason,
+        why.cause,
+        is_unclean=unclean,
+        stopped=stopped,
+        deposed_id=deposed_id,
+    )

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
+from controller.core.belief.cluster import Cluster
 from controller.core.causes import Cause, Why
 from controller.core.changes.cluster import (
     BrokerLive,
@@ -20,6 +21,8 @@ from controller.core.changes.cluster import (
 from controller.core.changes.duties import (
     DirsNoted,
     DrainEnded,
+    Held,
+    TermFound,
     broker_subject,
     topic_subject,
 )
@@ -51,9 +54,11 @@ def found_states(
 
 
 def on_term_started(context: Context, event: TermStarted) -> Iterator[Work]:
-    """Step 0: what makes no sense, replicas on us, and what was found, recorded before it is written over. Step 1:
-    leaderships, and brokers go live; who is asked for a topic's id is asked before he is told anything."""
+    """Step 0: in which state everything is, what makes no sense, replicas on us, and what was found, recorded before it
+    is written over. Step 1: leaderships, and brokers go live; who is asked for a topic's id is asked before it is told
+    anything."""
     online = frozenset(event.brokers)
+    yield work_of(0, _found(context.cluster))
     for (name, number), (trouble, zxid) in sorted(context.cluster.unreadable.items(), key=str):
         change = Unreadable(name, number, trouble, zxid)
         yield work_of(0, change)
@@ -72,6 +77,12 @@ def on_term_started(context: Context, event: TermStarted) -> Iterator[Work]:
         yield work_of(0, missing)
     for broker in sorted(event.brokers.values(), key=lambda broker: broker.broker_id):
         yield Work(broker_subject(broker.broker_id), partial(_start_broker, broker))
+
+
+def _found(cluster: Cluster) -> TermFound:
+    replicas = sum(one.bits.bit_count() for hosted in cluster.hosted.values() for one in hosted.values())
+    partitions = sum(len(topic.partitions) for topic in cluster.topics.values())
+    return TermFound(partitions, replicas, tuple(Held(*one) for one in cluster.states.held()))
 
 
 def _start_topic(

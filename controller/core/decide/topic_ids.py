@@ -33,7 +33,7 @@ from controller.core.changes.duties import (
     topic_subject,
 )
 from controller.core.decide.misplaced import misplaced_in
-from controller.core.decide.repair import Presence, repair_partition
+from controller.core.decide.repair import Presence, led_first
 from controller.core.decide.work import Context, Decided, Work, work_of
 from controller.core.events import KnownId, TopicFact, TopicsDescribed
 from controller.core.model import Assignment, Partition, Topic, assignment_of
@@ -270,6 +270,4 @@ def _led(
         if topic.partitions[number].state is None and (name, number) not in cluster.unreadable:
             new = Partition(wanted.replicas, wanted.adding, wanted.removing)
             why = Why(Cause.TOPIC_FOUND, "partition created")
-            change = repair_partition(context, name, number, new, Presence(live_ids), why)
-            if change is not None:
-                yield step, change
+            yield from led_first(context, name, number, new, live_ids, why, step=step)

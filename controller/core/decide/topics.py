@@ -26,7 +26,7 @@ from controller.core.decide import topic_ids
 from controller.core.decide.deletion import on_topic_gone
 from controller.core.decide.misplaced import MISPLACED, misplaced_in, without_controller
 from controller.core.decide.placement import Place, place_at_random, placement_trouble
-from controller.core.decide.repair import Presence, repair_partition
+from controller.core.decide.repair import led_first
 from controller.core.decide.topic_configs import trouble_with
 from controller.core.decide.topic_ids import draw_topic_id
 from controller.core.decide.work import Context, Decided, Work
@@ -136,8 +136,9 @@ def _see_topic(context: Context, fact: TopicFact) -> Iterator[Decided]:
     placed = {} if known is None else assignment_of(known)
     for number, wanted in sorted({**fact.assignment, **placed, **mended}.items()):
         # also those believed already whose first leadership met a conflict
-        if known is None or number not in known.partitions or _is_unled(cluster, known, number):
-            yield from _lead_first(context, fact.name, number, wanted, Cause.TOPIC_FOUND)
+        is_new = known is None or number not in known.partitions
+        if is_new or (known is not None and _is_unled(cluster, known, number)):
+            yield from _lead_first(context, fact.name, number, wanted, Cause.TOPIC_FOUND, is_new=is_new)
 
 
 def _is_to_go(cluster: Cluster, fact: TopicFact) -> bool:
@@ -182,11 +183,11 @@ def _written_back(
         yield 1, TopicWritten(fact.name, topic_id, whole, MISPLACED, Cause.MISPLACED)
 
 
-def _lead_first(context: Context, topic: str, number: int, wanted: Assignment, cause: Cause) -> Iterator[Decided]:
+def _lead_first(
+    context: Context, topic: str, number: int, wanted: Assignment, cause: Cause, *, is_new: bool = True
+) -> Iterator[Decided]:
     new, why = Partition(wanted.replicas, wanted.adding, wanted.removing), Why(cause, "partition created")
-    change = repair_partition(context, topic, number, new, Presence(context.cluster.live_ids), why)
-    if change is not None:
-        yield 2, change
+    yield from led_first(context, topic, number, new, context.cluster.live_ids, why, step=2, is_new=is_new)
 
 
 def _lose_topic(context: Context, topic: Topic) -> Iterator[Decided]:

@@ -15,7 +15,7 @@ import msgspec
 from controller.core.belief.cluster import Cluster
 from controller.core.belief.id_searches import claims_said
 from controller.core.belief.kept_states import Move
-from controller.core.causes import Cause
+from controller.core.causes import Cause, Failure
 from controller.core.changes.cluster import (
     BrokerChanged,
     BrokerGone,
@@ -42,9 +42,11 @@ from controller.core.changes.duties import (
     DirsFound,
     DrainEnded,
     DrainGranted,
+    ElectionsFailed,
     RefusalsFound,
     ReplicasMoved,
     Reported,
+    TermFound,
     TopicErased,
     TopicIdDisputed,
     TopicIdGiven,
@@ -53,7 +55,7 @@ from controller.core.codes import name_of
 from controller.core.elections import status_of
 from controller.core.model import Replicas
 from controller.core.project.refusals import trouble_of
-from controller.core.states import PartitionStatus
+from controller.core.states import PartitionStatus, ReplicaStatus
 
 
 class Line(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
@@ -63,7 +65,7 @@ class Line(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=Tr
     cluster_id: str
     controller_id: int
     controller_epoch: int
-    kind: str  # partition, replica, move, broker, controller, topic, reassignment, rpc, truncation
+    kind: str  # partition, replica, move, found, election, broker, controller, topic, reassignment, rpc, truncation
     event_id: str | None = None  # links all lines of one cause
     topic: str | None = None
     partition: int | None = None
@@ -87,7 +89,8 @@ class Line(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=Tr
     records_lost: int | None = None
     machine: str | None = None  # partition, replica: whose move it is
     partitions: dict[str, str] | None = None  # topic -> its partitions that moved, as "0-4,7"
-    part: int | None = None  # of the lines about moves of one event; with `event_id` it names the line
+    count: int | None = None  # of all that a term finds in a state, however many lines list them
+    part: int | None = None  # of the lines about many partitions of one event; with `event_id` it names the line
 
 
 class Stamp(msgspec.Struct, frozen=True):
@@ -106,6 +109,12 @@ _AROUND_A_TOPIC: Final = 6
 #: looked up, which costs less than `value`: there may be a line for each partition
 _WORDS: Final[Mapping[PartitionStatus | Cause, str]] = {one: one.value for one in (*PartitionStatus, *Cause)}
 _DELETED: Final = Cause.TOPIC_DELETED.value
+_FAILURES: Final[Mapping[Failure, str]] = {
+    Failure.NO_REPLICA_ALIVE: "no assigned replica is alive",
+    Failure.NOBODY_CAN_LEAD: "no live replica was in sync, or may lead without having been",
+    Failure.PREFERRED_CANNOT_LEAD: "the first replica is not online and in sync, or drains",
+    Failure.NOT_NEEDED: "the election found no change needed",
+}
 
 #: makes a line that carries its event's stamp
 Stamped = Callable[..., Line]
@@ -128,7 +137,9 @@ def lines_for(cluster: Cluster, committed: Iterable[Committed], stamp: Stamp) ->
                 yield _found_line(cluster, change, stamped)
             case BrokerLive(broker=broker, reason=reason, cause=cause):
                 ids = {"broker_id": broker.broker_id, "broker_epoch": broker.epoch}
-                yield stamped(kind="broker", source="gone", target="live", reason=reason, cause=cause.value, **ids)
+                # who is there as a term begins did not come just now
+                source = None if cause is Cause.TERM_STARTED else "gone"
+                yield stamped(kind="broker", source=source, target="live", reason=reason, cause=cause.value, **ids)
             case BrokerChanged(broker=broker):
                 ids = {"broker_id": broker.broker_id, "broker_epoch": broker.epoch}
                 said = {"reason": "registration changed", "cause": Cause.BROKER_CHANGED.value}
@@ -162,14 +173,55 @@ def move_lines(moves: Iterable[Move], stamp: Stamp, first_part: int = 1) -> Iter
     for move in moves:
         machine = "partition" if isinstance(move.source, PartitionStatus) else "replica"
         said = {"source": move.source.value, "target": move.target.value, "cause": move.cause.value}
-        for partitions in _pieces_of(move.topics):
+        for partitions in pieces_of(move.topics):
             yield stamped(
                 kind="move", machine=machine, broker_id=move.broker_id, partitions=partitions, part=part, **said
             )
             part += 1
 
 
-def _pieces_of(topics: Mapping[str, int]) -> Iterator[dict[str, str]]:
+def grouped_lines(committed: Iterable[Committed], stamp: Stamp, first_part: int = 1) -> Iterator[Line]:
+    """What is said of many partitions at once, as moves are: in which state a term finds them; elections that failed,
+    one line for each cause and way."""
+    failed: dict[tuple[Failure, Cause], dict[str, int]] = {}
+    part = first_part
+    for one in committed:
+        if type(one.change) is TermFound:
+            for line in _found_states(one.change, stamp, part):
+                yield line
+                part += 1
+        elif type(one.change) is ElectionsFailed:
+            topics = failed.setdefault((one.change.failure, one.change.cause), {})
+            topics[one.change.topic] = topics.get(one.change.topic, 0) | one.change.bits
+    stamped: Stamped = partial(Line, **msgspec.structs.asdict(stamp))
+    for (failure, cause), topics in failed.items():
+        said = {"target": failure.value, "cause": cause.value, "reason": _FAILURES[failure]}
+        for partitions in pieces_of(topics):
+            yield stamped(kind="election", partitions=partitions, part=part, **said)
+            part += 1
+
+
+def _found_states(found: TermFound, stamp: Stamp, first_part: int) -> Iterator[Line]:
+    """The number of those that are online, then all others by state, by broker if they are replicas."""
+    stamped: Stamped = partial(Line, **msgspec.structs.asdict(stamp), kind="found", cause=Cause.TERM_STARTED.value)
+    counts = [(one, sum(bits.bit_count() for bits in one.topics.values())) for one in found.held]
+    part = first_part
+    for machine, total, online in (
+        ("partition", found.partitions, PartitionStatus.ONLINE),
+        ("replica", found.replicas, ReplicaStatus.ONLINE),
+    ):
+        mine = [(one, count) for one, count in counts if type(one.status) is type(online)]
+        count = total - sum(count for _, count in mine)
+        yield stamped(machine=machine, target=online.value, count=count, part=part)
+        part += 1
+        for one, count in mine:
+            for partitions in pieces_of(one.topics):
+                said = {"broker_id": one.broker_id, "partitions": partitions, "count": count}
+                yield stamped(machine=machine, target=one.status.value, part=part, **said)
+                part += 1
+
+
+def pieces_of(topics: Mapping[str, int]) -> Iterator[dict[str, str]]:
     """Topic -> partitions, cut so that each piece fits into a line, within a topic if need be."""
     piece: dict[str, str] = {}
     size = 0

@@ -14,6 +14,7 @@ import msgspec
 
 from controller.core.belief.cluster import Cluster
 from controller.core.belief.kept_states import dropped_key
+from controller.core.bitset import Bitset
 from controller.core.causes import Cause
 from controller.core.changes.cluster import (
     BrokerChanged,
@@ -36,11 +37,12 @@ from controller.core.changes.duties import (
     RepeatedTo,
     ReplicasMoved,
     ReplicasProbed,
+    ReplicasStopped,
     TopicAsked,
     TopicIdDropped,
     TopicIdGiven,
 )
-from controller.core.model import FIRST_LEADER_EPOCH, Broker, Partition, Replicas
+from controller.core.model import FIRST_LEADER_EPOCH, Broker, Partition, Replicas, Topic
 from controller.core.states import PartitionStatus, ReplicaStatus
 
 #: topic name and topic id: a topic deleted and made anew is another topic
@@ -111,6 +113,8 @@ class _Draft(msgspec.Struct):
     removed: dict[TopicKey, Sequence[int]] = {}
     #: topic -> partition -> whether it is led for the first time
     led: dict[str, dict[int, bool]] = {}
+    #: topic -> partition -> the broker that shuts down and led it: it is told by whom it is led now
+    deposed: dict[str, dict[int, int]] = {}
     metadata: dict[str, set[int]] = {}
     stops: dict[int, Stops] = {}
     probed_ids: set[int] = set()
@@ -126,8 +130,11 @@ class _Draft(msgspec.Struct):
         """Who leads is metadata, too."""
         self.led.setdefault(topic, {})[number] = is_new
 
-    def stop(self, broker_id: int, key: TopicKey, number: int, leader_epoch: int) -> None:
-        self.stops.setdefault(broker_id, {}).setdefault(key, {})[number] = Stop(leader_epoch, delete=True)
+    def stop(self, broker_id: int, key: TopicKey, number: int, leader_epoch: int, *, delete: bool = True) -> None:
+        """A replica that is to be deleted is not told to stop before: one request says both."""
+        stops = self.stops.setdefault(broker_id, {}).setdefault(key, {})
+        if delete or number not in stops:
+            stops[number] = Stop(leader_epoch, delete)
 
 
 def requests_for(cluster: Cluster, committed: Iterable[Committed]) -> Telling:
@@ -160,9 +167,13 @@ def requests_for(cluster: Cluster, committed: Iterable[Committed]) -> Telling:
         for topic, numbers in cluster.hosted_by({*came_ids, *(broker_id for broker_id, _ in draft.gone)}).items():
             draft.tell(topic, numbers)
         telling.metadata = _rows(cluster, draft.metadata)
-    telling.leaderships, telling.new_replicas = _leaderships(cluster, draft.led, joined_ids)
+    telling.leaderships, telling.new_replicas = _leaderships(cluster, draft, joined_ids)
     for broker_id in draft.probed_ids & (cluster.live_ids - joined_ids):
-        telling.leaderships = {**telling.leaderships, broker_id: _rows(cluster, cluster.hosted.get(broker_id, {}))}
+        hosted = {
+            name: Bitset(bits=numbers.bits & ~_stopped_on(cluster, broker_id, name))
+            for name, numbers in cluster.hosted.get(broker_id, {}).items()
+        }
+        telling.leaderships = {**telling.leaderships, broker_id: _rows(cluster, hosted)}
     for broker_id in draft.repeated.keys() & (cluster.live_ids - joined_ids):
         rows = _repeated_rows(cluster, broker_id, draft.repeated[broker_id])
         for key, decided in telling.leaderships.get(broker_id, {}).items():
@@ -176,7 +187,8 @@ def _repeated_rows(cluster: Cluster, broker_id: int, partitions: Iterable[tuple[
     wanted: dict[str, list[int]] = {}
     for topic, number in partitions:
         partition = cluster.partition(topic, number)
-        if partition is not None and broker_id in partition.replicas:
+        is_hosted = partition is not None and broker_id in partition.replicas
+        if is_hosted and not _stopped_on(cluster, broker_id, topic) >> number & 1:
             wanted.setdefault(topic, []).append(number)
     return _rows(cluster, wanted)
 
@@ -189,6 +201,12 @@ def _draft_topic(cluster: Cluster, change: Change, draft: _Draft) -> bool:
                 draft.tell(topic, (number,))
             else:
                 draft.lead(topic, number, is_new=is_first(change))
+            topic_id = cluster.topics[topic].topic_id if change.stopped else None
+            if topic_id is not None:
+                for broker_id in cluster.leaving_ids.intersection(change.stopped):
+                    draft.stop(broker_id, (topic, topic_id), number, change.state.leader_epoch, delete=False)
+                if change.deposed_id is not None:
+                    draft.deposed.setdefault(topic, {})[number] = change.deposed_id
         case StateFound(topic=topic, partition=number, cause=Cause.FOUND):
             draft.lead(topic, number)  # in this term nobody was told that he leads or follows it
         case StateFound(topic=topic, partition=number):
@@ -212,6 +230,14 @@ def _draft_topic(cluster: Cluster, change: Change, draft: _Draft) -> bool:
             leaving = cluster.topics.get(name)
             if leaving is not None and leaving.topic_id is not None:
                 draft.removed[name, leaving.topic_id] = tuple(leaving.partitions)
+                if not cluster.duties.deletions[name].replicas:  # it begins
+                    _stop_all(cluster, name, leaving, draft)
+        case ReplicasStopped(topic=name, broker_id=broker_id, partitions=numbers) if broker_id in cluster.leaving_ids:
+            topic_id = cluster.topics[name].topic_id
+            for number in numbers if topic_id is not None else ():
+                stopped = cluster.topics[name].partitions[number].state
+                epoch = NO_EPOCH if stopped is None else stopped.leader_epoch
+                draft.stop(broker_id, (name, topic_id or ""), number, epoch, delete=False)
         case ReplicasMoved(topic=name, replicas=replicas, target=ReplicaStatus.DELETION_STARTED):
             topic_id = cluster.topics[name].topic_id
             for number, broker_id in replicas if topic_id is not None else ():
@@ -226,6 +252,16 @@ def _draft_topic(cluster: Cluster, change: Change, draft: _Draft) -> bool:
         case _:
             return False
     return True
+
+
+def _stop_all(cluster: Cluster, name: str, topic: Topic, draft: _Draft) -> None:
+    """Who shuts down has stopped already, and a replica on a failed directory is served by nobody."""
+    key = name, topic.topic_id or ""
+    leaving_ids, failed_dirs = cluster.leaving_ids, cluster.duties.failed_dirs
+    for number, one in topic.partitions.items():
+        for broker_id in one.replicas:
+            if broker_id not in leaving_ids and (name, number) not in failed_dirs.get(broker_id, ()):
+                draft.stop(broker_id, key, number, EPOCH_DURING_DELETE, delete=False)
 
 
 def _draft_broker(change: Change, draft: _Draft) -> None:
@@ -285,19 +321,32 @@ def _rows(cluster: Cluster, wanted: Mapping[str, Iterable[int]]) -> Rows:
     return rows
 
 
+def _stopped_on(cluster: Cluster, broker_id: int, topic: str) -> int:
+    """The bits of a topic's partitions that a broker stopped as it began to shut down: of these it is told no more."""
+    if broker_id not in cluster.duties.drains or broker_id not in cluster.leaving_ids:
+        return 0
+    return cluster.states.replicas_in(broker_id, ReplicaStatus.OFFLINE).get(topic, 0)
+
+
 def _leaderships(
-    cluster: Cluster, led: Mapping[str, Mapping[int, bool]], joined_ids: set[int]
+    cluster: Cluster, draft: _Draft, joined_ids: set[int]
 ) -> tuple[dict[int, Rows], frozenset[tuple[str, int, int]]]:
     """An ISR or epoch change goes to all remaining replicas, not only to the leader. Who joined is told everything
-    anyway, and only what is new there has to be said."""
+    anyway, and only what is new there has to be said. Who shuts down is told of what it stopped only that it leads it
+    no more."""
+    led = draft.led
     per_broker: dict[int, Rows] = {}
     new_replicas = set()
     for key, partitions in _rows(cluster, led).items():
         name, topic_id = key
         here: defaultdict[int, dict[int, Partition]] = defaultdict(dict)
+        stopped = {one: bits for one in cluster.duties.drains if (bits := _stopped_on(cluster, one, name))}
+        deposed = draft.deposed.get(name, {})
         for number, partition in partitions.items():
             is_first, adding = led[name][number], partition.adding
             for broker_id in partition.replicas:
+                if stopped and stopped.get(broker_id, 0) >> number & 1 and deposed.get(number) != broker_id:
+                    continue
                 here[broker_id][number] = partition
                 # one being added is new until it is in sync, over failovers, too
                 if is_first or (broker_id in adding and broker_id not in isr_of(partition)):

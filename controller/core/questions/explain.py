@@ -137,7 +137,7 @@ def _replica(
     if refusal is not None:
         reasons.append(f"its broker refuses {refusal.request}: {name_of(refusal.code)}")
     if broker_id in known.adding:
-        reasons.append("being added")
+        reasons.append("being added" if broker_id in state.isr else "being added: it cannot lead before it is in sync")
     if broker_id in known.removing:
         reasons.append("being removed")
     why = "; ".join(reasons) or "online and in sync"
@@ -151,7 +151,13 @@ def _offline(cluster: Cluster, known: Partition, online: frozenset[int], *, allo
         return f"not needed: broker {known.state.leader} leads"
     avoided = cluster.avoided_ids
     after = repaired(
-        known.replicas, known.state, online, cluster.controller_epoch, draining=avoided, allow_unclean=allow_unclean
+        known.replicas,
+        known.state,
+        online,
+        cluster.controller_epoch,
+        draining=avoided,
+        adding=known.adding,
+        allow_unclean=allow_unclean,
     )
     if after is None or after.leader < 0:
         return "nobody can lead"

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from controller.api.counts import row_never_led
 from controller.api.ports import ControllerDoor, TopicView
 from controller.core.belief.cluster import Cluster
 from controller.core.model import Broker, Partition
 from controller.core.project.requests import known_brokers
+from controller.core.states import PartitionStatus
 from controller.kafka.cluster.foreign_cluster import ForeignCluster
 from controller.tell.dialects.http import row_for
 from controller.wire.bodies import BrokerEntry, PartitionRow
@@ -88,12 +90,17 @@ class BeliefView:
         cluster = self._cluster
         return () if cluster is None else sorted(cluster.topics)
 
+    @property
+    def topics_with_new(self) -> Sequence[str]:
+        cluster = self._cluster
+        return () if cluster is None else sorted(cluster.states.partitions.get(PartitionStatus.NEW, ()))
+
     def topic(self, name: str) -> TopicView | None:
         cluster = self._cluster
         known = None if cluster is None else cluster.topics.get(name)
         if known is None or cluster is None:
             return None
-        rows = [_row(n, one, cluster.live_ids) for n, one in known.partitions.items() if one.state is not None]
+        rows = [_row(number, one, cluster.live_ids) for number, one in known.partitions.items()]
         return TopicView(name, known.topic_id or "", rows)
 
     def topics(self) -> Iterator[TopicView]:
@@ -105,7 +112,8 @@ class BeliefView:
 
 def _row(number: int, partition: Partition, live_ids: frozenset[int]) -> PartitionRow:
     state = partition.state
-    assert state is not None
+    if state is None:
+        return row_never_led(number, partition)
     return row_for(
         number, partition, state, tuple(one for one in partition.replicas if one not in live_ids), is_new=False
     )

@@ -6,11 +6,12 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
 
-from sparkjobs.rules import receipts, rules
+from sparkjobs.rules import moves, receipts, rules
 from sparkjobs.rules.facts import Facts
 from sparkjobs.tables.silver import Row, SilverEvent
 
@@ -20,11 +21,17 @@ Answers = Mapping[str, Sequence[Row]]
 
 
 def partition_rows(
-    groups: Iterable[list[SilverEvent]], facts: Facts, only: Collection[str] = rules.OF_PARTITION
+    groups: Iterable[list[SilverEvent]],
+    facts: Facts,
+    only: Collection[str] = (*rules.OF_PARTITION, *moves.TABLES),
+    said: Mapping[tuple[str, int], list[moves.Move]] = MappingProxyType({}),
 ) -> dict[str, list[Row]]:
-    """What the rules about partitions say. `groups`: all events of a partition each; `only`: of these tables."""
+    """What the rules about partitions say. `groups`: all events of a partition each; `only`: of these tables; `said`:
+    moves that are no events."""
     tables: dict[str, list[Row]] = defaultdict(list)
     wanted = {name: rule for name, rule in rules.OF_PARTITION.items() if name in only}
+    book, are_moves_asked = moves.MoveBook(facts), not {*moves.TABLES}.isdisjoint(only)
+    done = set[tuple[str, int]]()
     for group in groups:
         found: dict[str, list[Any]] = {
             name: list(rule.rows([event for event in group if event.event in rule.events], facts))
@@ -36,6 +43,15 @@ def partition_rows(
             tables[name] += rows
         if wanted.keys() >= {"leader_changes", "isr_timeline"}:
             tables["flapping"] += rules.flapping_of(found["leader_changes"], found["isr_timeline"])
+        if are_moves_asked:
+            key = (str(group[0].topic), group[0].partition or 0)
+            own = [move for event in group if (move := moves.move_in(event, facts)) is not None]
+            book.take(*key, [*own, *said.get(key, ())])
+            done.add(key)
+    if are_moves_asked:
+        for key in said.keys() - done:
+            book.take(*key, said[key])
+        tables.update(book.rows())
     return tables
 
 

@@ -35,6 +35,7 @@ from sparkjobs.engine.local.digest import (
     CALLS_OF,
     EVENTS,
     HEARD,
+    SaidMove,
     StretchDigest,
     digest_stretch,
     kinds_for,
@@ -46,7 +47,8 @@ from sparkjobs.engine.local.packed_events import PACK, Above, unpacked
 from sparkjobs.engine.local.rpc_columns import answered_calls, calls_by_number
 from sparkjobs.engine.local.stretches import stretches_of
 from sparkjobs.engine.local.workers import worker_count_for, workers_of
-from sparkjobs.rules import outages, rules
+from sparkjobs.parse.moments import HOUR_MS
+from sparkjobs.rules import moves, outages, rules
 from sparkjobs.rules.conclude import facts_for
 from sparkjobs.rules.facts import (
     Facts,
@@ -65,6 +67,8 @@ from sparkjobs.tables.silver import (
     SilverQuarantine,
     SilverSkew,
 )
+
+_SAID_MOVES: Final = msgspec.msgpack.Decoder(list[SaidMove])
 
 
 class Known(NamedTuple):
@@ -125,13 +129,30 @@ def rows_of_share(share: Share, asked: Question) -> ShareAnswer:
         for event in corrected([*told, *others], known.skew):
             if event.topic is not None and event.partition is not None:
                 groups[event.topic, event.partition].append(event)
-    tables: dict[str, list[Any]] = dict(partition_rows(groups.values(), facts, asked.only))
+    said = dict[tuple[str, int], list[moves.Move]]()
+    if not {*moves.TABLES}.isdisjoint(asked.only):
+        said = _moves_of(share, asked)
+    tables: dict[str, list[Any]] = dict(partition_rows(groups.values(), facts, asked.only, said))
     if "illegal_transitions" in asked.only:
         tables["illegal_transitions"] = list(rules.illegal_transitions_of(events))
     return ShareAnswer(
         {name: PACK.encode(rows) for name, rows in tables.items()},
         {topic: (len(numbers), first_ms, last_ms) for topic, (numbers, first_ms, last_ms) in spans.items()},
     )
+
+
+def _moves_of(share: Share, asked: Question) -> dict[tuple[str, int], list[moves.Move]]:
+    """Of replicas, by partition."""
+    shifts, found = _shifts(asked.known.skew), defaultdict[tuple[str, int], list[moves.Move]](list)
+    for number, part in share.parts:
+        above = asked.known.aboves[number]
+        for topic, partition, epoch, ts_utc, line_no, broker, replica, source, target in _SAID_MOVES.decode(part.moves):
+            at_ms = ts_utc - (0 if broker is None else shifts.get((broker, ts_utc - ts_utc % HOUR_MS), 0))
+            if epoch is None:
+                epoch = moves.epoch_of(None, broker, at_ms, asked.facts)  # noqa: PLW2901
+            said = moves.Move(epoch, ts_utc, above.file_id, line_no + above.lines, at_ms, replica, source, target)
+            found[topic, partition].append(said)
+    return found
 
 
 class _Requests(NamedTuple):
@@ -346,7 +367,7 @@ class _Conclusion(ClusterLogs):
         others = corrected(self.others, skew)
         facts = facts_for(self.cluster, tallies, list(filter(is_of_cluster, others)))
         facts = replace(facts, voices=self._voices(facts.moments, skew))
-        question = Question(known, facts, _needed(only, facts))
+        question = Question(known, replace(facts, moved=()), _needed(only, facts))
         shares: list[ShareAnswer] = self._ask(EVENTS, rows_of_share, question)
         tables: dict[str, list[Row]] = defaultdict(list)
         for share in shares:
@@ -365,7 +386,8 @@ class _Conclusion(ClusterLogs):
                 tables["rpc_latency"] += msgspec.msgpack.decode(packed, type=_rows_type(GOLD["rpc_latency"]))
         ended, changes = tables["partition_outages"], tables["leader_changes"]
         extents = rules.cut_at_deletion(_extents(shares), facts)
-        for name, rows in rules.of_cluster(facts, tallies, extents, ended, changes, target, only):
+        moved = {name: tables.pop(name, []) for name in moves.ADDED_UP}
+        for name, rows in rules.of_cluster(facts, tallies, extents, ended, changes, target, moved, only):
             tables[name] += rows
         answers = {name: sorted_rows(tables[name]) for name in GOLD if name in only}
         return Concluded(answers, self._lines(places_in(answers)), tallies, self._spoke(), *self.accounts(), skew)

@@ -11,6 +11,7 @@ import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache, partial
+from itertools import repeat
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeVar
 from zlib import crc32
@@ -43,6 +44,7 @@ from sparkjobs.parse.moments import HOUR_MS
 from sparkjobs.parse.templates import Template
 from sparkjobs.rules import illegal, receipts, rpc_latency, rules
 from sparkjobs.rules.facts import CLUSTER_EVENTS, DONE, tally_key
+from sparkjobs.rules.state_machines import MACHINE_OF
 from sparkjobs.tables.silver import BronzeFile, SilverEvent
 
 _S = TypeVar("_S", bound=Sink)
@@ -92,6 +94,8 @@ class CallColumns(NamedTuple):
         return dict(zip(CALL_COLUMNS, self.columns, strict=True))
 
 
+#: of a replica: topic, partition, controller epoch, moment, number of the line, who wrote it, whose replica, from, to
+SaidMove = tuple[str, int, int | None, int, int, int | None, int | None, str | None, str]
 #: of the lines of one hour: how many, the first (moment, number), the last moment
 Count = tuple[int, int, int, int]
 
@@ -115,6 +119,7 @@ class EventsPart(NamedTuple):
     """About partitions of one share."""
 
     packed: bytes
+    moves: bytes  # packed `SaidMove`s of replicas
     told: CallColumns  # what brokers did of numbered requests; the same of lines that were read one by one
     told_packed: bytes
 
@@ -145,7 +150,7 @@ def is_counted(template: Template) -> bool:
     event = template.same["event"]
     if event == "replica_changed":
         move = (template.same.get("from_state"), template.same.get("to_state"))
-        return None in move or move in illegal.LEGAL
+        return None in move or move in illegal.KNOWN
     return event not in WALKED
 
 
@@ -204,6 +209,7 @@ class _Gatherer:
         self.heard: dict[tuple[int, int], list[Any]] = defaultdict(list)
         self.marked: list[Any] = []
         self.marks: list[Any] = []
+        self.moves: list[list[SaidMove]] = [[] for _ in range(stretch.kinds[EVENTS])]
         self.calls: list[Any] = []
         self.topics: dict[str | None, int] = {None: 0}
 
@@ -215,7 +221,9 @@ class _Gatherer:
         self._count(alike)
         same = alike.template.same
         if is_counted(alike.template):
-            if same["event"] in CALLS and same.get("api") in APIS and "correlation_id" in alike.template.numbers:
+            if same["event"] == "replica_changed":
+                self._move(alike)
+            elif same["event"] in CALLS and same.get("api") in APIS and "correlation_id" in alike.template.numbers:
                 self._call(alike)
             return
         values = values_in(alike, self.stretch.file)
@@ -273,7 +281,7 @@ class _Gatherer:
                 api,
                 error,
                 peer,
-                same.get("reason") == "found",
+                same.get("cause") == "found",
             )
             own = ts_utc[places]
             first = int(own.argmin())
@@ -300,6 +308,20 @@ class _Gatherer:
             if value is not None:
                 columns[row] = value
         self.calls.append(columns)
+
+    def _move(self, alike: Alike) -> None:
+        """Of replicas: most lines of a controller at TRACE, of which no rule walks through anything else."""
+        same, (names, which) = alike.template.same, alike.words("topic")
+        if same["role"] != "controller" or same.get("to_state") not in MACHINE_OF:
+            return
+        columns = [alike.number(name) for name in ("partition", "controller_epoch", "broker", "peer_broker")]
+        columns = [one.tolist() if isinstance(one, np.ndarray) else repeat(one) for one in columns]
+        partition, epoch, broker, replica = columns
+        source, target, size = repeat(same.get("from_state")), repeat(same["to_state"]), len(self.moves)
+        topics = [names[number] for number in which.tolist()]
+        places = (alike.ts_utc.tolist(), alike.line_no.tolist())
+        for row in zip(topics, partition, epoch, *places, broker, replica, source, target, strict=False):
+            self.moves[bucket_of(row[0], row[1], size)].append(row)
 
     def divided(self, above: int, trouble: str | None) -> Divided:
         """All of it; `above`: how many lines of the stretch have been read by now."""
@@ -346,8 +368,9 @@ class _Gatherer:
         member = (numbers[topic] + partition) % shares if told else partition
         for number in range(shares):
             own = told.only(np.flatnonzero(member == number))
-            if own or packed[number] or told_packed[number]:
-                yield EventsPart(PACK.encode(packed[number]), own, PACK.encode(told_packed[number]))
+            moves = self.moves[number]
+            if own or packed[number] or moves or told_packed[number]:
+                yield EventsPart(PACK.encode(packed[number]), PACK.encode(moves), own, PACK.encode(told_packed[number]))
             else:
                 yield None
 

@@ -17,6 +17,8 @@ from tests.faults.checker.commits import from_operations
 from tests.faults.checker.history import Fault, History, Rpc, json_of
 
 LOG = "state-change.log"
+#: lines of a broker about what it was told; all others are a controller's
+BROKERS_KINDS = ("rpc", "transition")
 #: what a process logs when a term of its own is over
 TERM_OVER = ("term.ended", "term.failed")
 
@@ -34,7 +36,7 @@ def history_of(
     return History(
         commits=from_operations(longest_history([server.data_dir for server in servers]), chroot),
         rpcs=[rpc_of(line) for line in lines if line["kind"] == "rpc"],
-        lines=[line for line in lines if line["kind"] != "rpc"],
+        lines=[line for line in lines if line["kind"] not in BROKERS_KINDS],
         faults=list(faults),
         **known,
     )

@@ -14,9 +14,10 @@ from typing import Final
 
 from controller.core.formats import decode_marker
 from controller.core.project.requests import EPOCH_DURING_DELETE
-from tests.faults.checker.history import SLACK_MS, History, Rpc, Stop
+from tests.faults.checker.history import SLACK_MS, History, Rpc, Stop, json_of
 from tests.faults.checker.known import Deleted, Known, RunRule
 from tests.faults.checker.rules_lists import LEAD, Who, believed_in, who_of
+from tests.faults.checker.rules_told import REMOVED
 from tests.faults.checker.rules_zookeeper import slack_of
 from tests.faults.checker.writers import Wrong
 
@@ -46,6 +47,43 @@ def s22_only_replicas_that_were_dropped_are_deleted(history: History, known: Kno
                     (name, stop.partition),
                     f"broker {rpc.broker_id} was told to delete {stop}, which nobody had taken from it then",
                 )
+
+
+def s22_only_who_leaves_is_stopped(history: History, known: Known) -> Iterator[Wrong]:
+    """Stopped and not deleted are replicas of a broker that shuts down, and those of a topic whose deletion begins."""
+    for rpc in history.rpcs:
+        until = known.zxid_known_to(rpc)
+        for stop in rpc.stops if until is not None else ():
+            name = known.names.get(stop.topic_id, "?")
+            if stop.is_delete:
+                continue
+            if stop.leader_epoch == EPOCH_DURING_DELETE:
+                path, wanted = f"/admin/delete_topics/{name}", dict[str, object]()
+            else:
+                path, wanted = (
+                    f"/klamm/draining/{rpc.broker_id}",
+                    {"broker_epoch": rpc.broker_epoch, "by": "shutdown"},
+                )
+            stood = [one.data for one in known.standing(path, 0, until or 0) if one.data is not None]
+            if not any(wanted.items() <= json_of(data or b"{}").items() for data in stood):
+                text = "and neither it nor the topic was to go"
+                yield (name, stop.partition), f"broker {rpc.broker_id} was told to stop {stop}, {text}"
+
+
+def s22_what_was_stopped_is_followed_no_more(history: History, known: Known) -> Iterator[Wrong]:
+    """Of what a broker that shuts down was told to stop it is told only that it leads it, or all that it has. To one
+    incarnation, by one controller: it has one request on its way at a time."""
+    stopped: set[_Place] = set()
+    for rpc in sorted(history.heard, key=lambda one: one.sent_ms or 0):
+        for row in rpc.rows or () if rpc.kind == LEAD else ():
+            place = who_of(rpc), row.topic_id, row.partition
+            if place in stopped and not rpc.is_full and row.leader not in (rpc.broker_id, REMOVED):
+                key = known.names.get(row.topic_id, "?"), row.partition
+                yield key, f"broker {rpc.broker_id} was told to follow by {row} what it was told to stop"
+            stopped.discard(place)
+        for stop in rpc.stops:
+            if not stop.is_delete and stop.leader_epoch != EPOCH_DURING_DELETE:
+                stopped.add((who_of(rpc), stop.topic_id, stop.partition))
 
 
 def s22_who_is_wanted_again_is_deleted_first(history: History, known: Known) -> Iterator[Wrong]:

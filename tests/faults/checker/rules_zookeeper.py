@@ -117,6 +117,9 @@ def s17_unclean_choices_are_marked(history: History, step: Step, world: World) -
         assert before is not None
         if is_unclean(before, after) and (after.recovery != 1 or after.isr != (after.leader,)):
             yield one.key, f"an unclean choice of {after.leader} that does not say that it recovers alone"
+        assigned = assigned_of(world, one.key)
+        if is_unclean(before, after) and assigned is not None and after.leader in assigned.adding:
+            yield one.key, f"an unclean choice of {after.leader}, which is being added and was never in sync"
 
 
 def s20_assignments_have_a_shape(history: History, step: Step, world: World) -> Iterator[Wrong]:

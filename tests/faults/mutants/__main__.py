@@ -1,7 +1,8 @@
 """`make mutants`: every patch applied to a copy of the tree, simulated until a rule is broken; a table of what broke.
 
 A patch that no longer applies fails, and so does one that nothing shows. What is run is the copy. The first line of a
-patch says what is wrong with the mutant, `test:` on the second names a test to run instead of the simulation.
+patch says what is wrong with the mutant, `test:` on the second names a test to run instead of the simulation. Mutants
+of the tables of states are made, not written: `rows.py`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.faults.mutants import rows
 from tests.stages import FAILED_FILE
 
 ROOT = Path(__file__).parents[3]
@@ -50,7 +52,12 @@ def main(arguments: Sequence[str]) -> int:
             sys.stdout.flush()
     caught = sum(one.caught_by is not None for one in verdicts)
     sys.stdout.write(f"{caught} of {len(verdicts)} mutants caught\n")
-    return 0 if verdicts and caught == len(verdicts) else 1
+    left = [] if options.names else list(rows.survivors())
+    if not options.names:
+        sys.stdout.write("".join(f"NOT CAUGHT, of the tables: {one}\n" for one in left))
+        count = len(list(rows.mutants()))
+        sys.stdout.write(f"{count - len(left)} of {count} mutants of the tables caught\n")
+    return 0 if verdicts and caught == len(verdicts) and not left else 1
 
 
 def row_of(verdict: Verdict) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import structlog
 
 from controller.core.states import PARTITION_MOVES, REPLICA_MOVES
+from tests.core.rows import judging
 from tests.faults.checker.evidence import TERM_OVER
 from tests.faults.checker.history import End, History
 from tests.faults.checker.verdict import Finding, judge
@@ -62,7 +63,9 @@ def run(seed: str, play: Play = play_schedule, *, brokers: int | None = None, ba
             cluster = _cluster_in(
                 loop, seed, Path(folder), brokers or count, is_balanced if balances is None else balances
             )
-            end = loop.run_until_complete(_play(cluster, seed, play))
+            with judging() as rows:
+                end = loop.run_until_complete(_play(cluster, seed, play))
+            cluster.bugs += [f"in no row of the tables: {one}" for one in rows.outside[:5]]
             history, trace = cluster.history(end), cluster.trace_hash()
             outcome = Outcome(seed, judge(history), history, trace, loop.time())
         finally:
