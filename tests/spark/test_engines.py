@@ -1,4 +1,4 @@
-"""Both engines, and the stream, conclude the same from the same logs, however these are packed, copied and named."""
+"""Both executors, and the stream, conclude the same from the same logs, however these are packed, copied and named."""
 
 from __future__ import annotations
 

@@ -351,17 +351,40 @@ class ClusterLogs:
                 counts += [count_of_copy(file, path, tally.lines) for path in file.paths[1:]]
         return files, counts, quarantine
 
-
-class _Conclusion(ClusterLogs):
-    """What follows from them."""
-
     def _ask(self, kind: str, function: Callable[[Share, Any], Any], given: Any) -> list[Any]:
         """To all shares of a kind the same."""
         return self.shares.ask(kind, function, [given] * self.kinds[kind])
 
+    def skew(self) -> list[SilverSkew]:
+        """How far each broker's clock was off, by the hour."""
+        heard: dict[int, set[int]] = defaultdict(set)
+        for digest in self._each_digest():
+            for key, hours in digest.tallies.items():
+                if key[1] is not None:
+                    heard[key[1]] |= hours.keys()
+        if not heard:
+            return []
+        ahead: dict[tuple[int, int], Any] = {}
+        for share in self._ask(CALLS_OF, ahead_in_share, self.known):
+            ahead |= share
+        return rows_for(self.cluster, ahead, dict(sorted(heard.items())), self._gaps)
+
+    def _gaps(self) -> Gaps:
+        gaps = gaps_in(event for event in self.others if is_of_pair(event))
+        for share in self._ask(EVENTS, gaps_of_share, self.known):
+            gaps.join(share)
+        return gaps
+
+    def _each_digest(self) -> Iterator[StretchDigest]:
+        return (digest for digests in self.digests for digest in digests)
+
+
+class _Conclusion(ClusterLogs):
+    """What follows from them."""
+
     def answers(self, target: float, only: Collection[str], places_in: PlacesIn) -> Concluded:
         """The tables that are asked for; the rest of `gold` is not there."""
-        skew = self._skew()
+        skew = self.skew()
         known = self.known._replace(skew=skew)
         tallies = list(self._tallies(skew))
         others = corrected(self.others, skew)
@@ -391,28 +414,6 @@ class _Conclusion(ClusterLogs):
             tables[name] += rows
         answers = {name: sorted_rows(tables[name]) for name in GOLD if name in only}
         return Concluded(answers, self._lines(places_in(answers)), tallies, self._spoke(), *self.accounts(), skew)
-
-    def _skew(self) -> list[SilverSkew]:
-        heard: dict[int, set[int]] = defaultdict(set)
-        for digest in self._each_digest():
-            for key, hours in digest.tallies.items():
-                if key[1] is not None:
-                    heard[key[1]] |= hours.keys()
-        if not heard:
-            return []
-        ahead: dict[tuple[int, int], Any] = {}
-        for share in self._ask(CALLS_OF, ahead_in_share, self.known):
-            ahead |= share
-        return rows_for(self.cluster, ahead, dict(sorted(heard.items())), self._gaps)
-
-    def _gaps(self) -> Gaps:
-        gaps = gaps_in(event for event in self.others if is_of_pair(event))
-        for share in self._ask(EVENTS, gaps_of_share, self.known):
-            gaps.join(share)
-        return gaps
-
-    def _each_digest(self) -> Iterator[StretchDigest]:
-        return (digest for digests in self.digests for digest in digests)
 
     def _tallies(self, skew: Sequence[SilverSkew]) -> Iterator[Tally]:
         shifts = _shifts(skew)

@@ -21,6 +21,7 @@ from sparkjobs.tables.silver import (
     BronzeFile,
     SilverCount,
     SilverEvent,
+    SilverSkew,
     columns_of,
 )
 
@@ -32,6 +33,7 @@ class SparkIngested(NamedTuple):
     events: DataFrame
     quarantine: DataFrame
     counts: list[SilverCount]
+    skew: list[SilverSkew]  # as these files alone have it
 
 
 @contextmanager
@@ -47,7 +49,7 @@ def staging_below(out: Path) -> Iterator[Path]:
 def ingest(spark: SparkSession, files: Sequence[BronzeFile], staging: Path) -> SparkIngested:
     """`staging` is a folder, new for each call, that must live as long as the result is used."""
     executor, targets = SparkExecutor(spark, staging / "copies"), list[Path]()
-    seen, counts = list[BronzeFile](), list[SilverCount]()
+    seen, counts, skew = list[BronzeFile](), list[SilverCount](), list[SilverSkew]()
     for number, its in enumerate(by_cluster(files)):
         logs = ClusterLogs(executor, its)
         targets.append(staging / f"lines-{number}")
@@ -59,7 +61,8 @@ def ingest(spark: SparkSession, files: Sequence[BronzeFile], staging: Path) -> S
         of_cluster, its_counts, _ = logs.accounts()
         seen += of_cluster
         counts += its_counts
-    return SparkIngested(seen, as_said(events_in(spark, targets)), quarantine_in(spark, targets), counts)
+        skew += logs.skew()
+    return SparkIngested(seen, as_said(events_in(spark, targets)), quarantine_in(spark, targets), counts, skew)
 
 
 def as_said(staged: DataFrame) -> DataFrame:

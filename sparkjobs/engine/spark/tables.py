@@ -43,11 +43,12 @@ def ingest_into(spark: SparkSession, files: Sequence[BronzeFile], out: Path) -> 
     batch = f"{_CATALOG}{len(_finished(out)):06}-{uuid4().hex[:12]}"
     with staging_below(out) as staging:
         done = ingest(spark, new, staging)
-        events, before = done.events, _stored(spark, out, "silver_events", _finished(out))
+        events, skew = done.events, done.skew
         if known:
+            before = _stored(spark, out, "silver_events", _finished(out))
             events = events.join(before.select("event_id"), "event_id", "left_anti").select(*before.columns)
-        with cached(before.unionByName(events)) as said:
-            skew = skew_of(said)
+            with cached(before.unionByName(events)) as said:
+                skew = skew_of(said)
         tables = {
             "silver_events": corrected(events, skew),
             "silver_quarantine": done.quarantine,
