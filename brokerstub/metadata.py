@@ -14,6 +14,7 @@ import structlog
 
 from brokerstub.multipart_lists import MultipartList
 from controller.api.ports import TopicView
+from controller.base.bell import Bell
 from controller.core.model import LEADER_REMOVED
 from controller.wire.bodies import (
     HTTP_LISTENER,
@@ -85,6 +86,7 @@ class MetadataCache:
         self.controller_id = -1
         self.controller_epoch = -1
         self.metadata_version = 0
+        self.changes = Bell()
         self._brokers: dict[int, BrokerEntry] = {}
         self._topics: dict[str, _Topic] = {}
         self._names: tuple[str, ...] | None = ()
@@ -170,6 +172,7 @@ class MetadataCache:
         self._names = None
         self.controller_id, self.controller_epoch = controller_id, controller_epoch
         self.metadata_version += 1
+        self.changes.ring()
 
     def _merge(self, told: UndecodedTopicRows) -> None:
         body = bytes(told.partitions)

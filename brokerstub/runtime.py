@@ -49,7 +49,7 @@ from controller.statelog.metrics import Meters
 from controller.tell.dialects.http import HttpDialect
 from controller.tell.outbox import Outboxes
 from controller.term.daemon import Daemon
-from controller.term.handle import Door
+from controller.term.handle import Handle
 from controller.term.parts import OnAnswer, TermParts, close_at_end
 from controller.term.term import first_cause
 from controller.wire import bodies
@@ -82,7 +82,7 @@ class Runtime:
         self._entropy = Random(SystemRandom().getrandbits(128))
         self._journal = Journal(directory.path / "state-change.log")
         self._meters = Meters()
-        self._door = Door(self._journal, self._meters)
+        self._door = Handle(self._journal, self._meters)
         self._sessions = Sessions(config, directory, secrets.zookeeper_auth)
         self._http: HttpClient | None = None
         self._broker: Broker | None = None

@@ -19,7 +19,7 @@ from brokerstub.logs import Lost
 from brokerstub.transitions import Transitions
 from controller.api.bodies import read_body
 from controller.api.middleware.connections import Connections, Site
-from controller.api.ports import ControllerDoor
+from controller.api.ports import ControllerHandle
 from controller.api.problems import ProblemError, invalid, unavailable
 from controller.api.serve.app import build_app
 from controller.api.v1.rpc import sender_of
@@ -52,7 +52,7 @@ Request = TypeVar("Request")
 
 
 async def serve(
-    config: BrokerConfig, server: BrokerServer, door: ControllerDoor, secrets: Secrets, signer: Signer
+    config: BrokerConfig, server: BrokerServer, door: ControllerHandle, secrets: Secrets, signer: Signer
 ) -> web.AppRunner:
     """Listen on every listener that speaks HTTP: the broker's RPCs and the API in one application."""
     listeners = [one for one in listeners_in(config.listeners) if not one.speaks_kafka]

@@ -12,7 +12,7 @@ from brokerstub.clients.reading import ReadingApis
 from brokerstub.clients.writing import WritingApis
 from brokerstub.listeners import listeners_in
 from brokerstub.logs import Logs
-from controller.api.ports import ControllerDoor
+from controller.api.ports import ControllerHandle
 from controller.base.config import LIMITS, BrokerConfig
 from controller.kafka.protocol.codec import WireError
 from controller.kafka.server.admin_apis import AdminApis
@@ -26,7 +26,7 @@ def table(
     config: BrokerConfig,
     broker: Broker,
     logs: Logs,
-    door: ControllerDoor,
+    door: ControllerHandle,
     blocks: ProducerIdBlocks,
     listener: str,
     *,
@@ -54,7 +54,7 @@ class ClientListeners:
     """`start` once, then `close`."""
 
     def __init__(
-        self, config: BrokerConfig, broker: Broker, logs: Logs, door: ControllerDoor, *, is_guarded: bool
+        self, config: BrokerConfig, broker: Broker, logs: Logs, door: ControllerHandle, *, is_guarded: bool
     ) -> None:
         self._is_guarded = is_guarded
         self._config = config

@@ -11,7 +11,7 @@ from brokerstub.listeners import Listener, listeners_in
 from brokerstub.logs import Logs
 from brokerstub.metadata import MetadataCache
 from brokerstub.topic_settings import MIN_ISR, settings_for
-from controller.api.ports import ControllerDoor, TopicView
+from controller.api.ports import ControllerHandle, TopicView
 from controller.base.config import BrokerConfig, ConfigError
 from controller.core.codes import Code
 from controller.core.model import NO_LEADER
@@ -54,7 +54,7 @@ class ClusterApis:
     """Handlers. `listener`: the name of the one that clients came by; other brokers are shown under it."""
 
     def __init__(
-        self, config: BrokerConfig, metadata: MetadataCache, logs: Logs, door: ControllerDoor, listener: str
+        self, config: BrokerConfig, metadata: MetadataCache, logs: Logs, door: ControllerHandle, listener: str
     ) -> None:
         self._config = config
         self._metadata = metadata

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from controller.base.config import ConfigError, parse_properties
+from controller.base.config import ConfigError, given_properties
 from controller.base.files import write_atomically
 from controller.security.secrets import Secrets, secrets_from, trusted_bytes
 from controller.wire import bodies
@@ -118,7 +118,7 @@ class LabFile(msgspec.Struct, frozen=True):
 def properties_for(texts: Iterable[str]) -> dict[str, str]:
     """What `--set key=value` said."""
     try:
-        properties = parse_properties("\n".join(texts))
+        properties = given_properties(texts)
     except ConfigError as error:
         raise LabError(f"--set: {error}") from None
     if clash := sorted(OWNED_PROPERTIES & properties.keys()):

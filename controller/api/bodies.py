@@ -24,7 +24,7 @@ from controller.api.counts import (
     state_of,
     verdict_for,
 )
-from controller.api.ports import ClusterView, ControllerDoor, TopicView
+from controller.api.ports import ClusterView, ControllerHandle, TopicView
 from controller.api.problems import ProblemError, invalid
 from controller.api.warnings import warnings_of
 from controller.base.config import LIMITS
@@ -163,11 +163,11 @@ class PartitionBody(msgspec.Struct, frozen=True, gc=False):
     controller_epoch: int
 
 
-def controller_body(view: ClusterView, door: ControllerDoor) -> ControllerBody:
+def controller_body(view: ClusterView, door: ControllerHandle) -> ControllerBody:
     """The controller as far as this process knows: of a term of its own everything, of another's what it was told."""
-    if door.controller_epoch is not None:
-        since = None if door.since_ms is None else datetime.fromtimestamp(door.since_ms / 1_000, UTC)
-        since_text = None if since is None else since.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if door.term is not None and door.controller_epoch is not None:
+        since = datetime.fromtimestamp(door.term.since_ms / 1_000, UTC)
+        since_text = since.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         return ControllerBody(view.own_broker_id, door.controller_epoch, since_text, door.phase, "klamm")
     if door.seat is None or door.seat_trouble is not None:
         return ControllerBody(-1, view.controller_epoch, None, "vacant", None)
@@ -177,7 +177,7 @@ def controller_body(view: ClusterView, door: ControllerDoor) -> ControllerBody:
     return ControllerBody(holder_id, view.controller_epoch, None, "active" if has_told else "loading", kind)
 
 
-def cluster_body(view: ClusterView, door: ControllerDoor, summary: Summary, health: Verdict) -> ClusterBody:
+def cluster_body(view: ClusterView, door: ControllerHandle, summary: Summary, health: Verdict) -> ClusterBody:
     states = [broker.state for broker in view.brokers]
     counts = ClusterCounts(
         brokers_live=states.count("live"),
@@ -189,7 +189,7 @@ def cluster_body(view: ClusterView, door: ControllerDoor, summary: Summary, heal
     return ClusterBody(view.cluster_id, controller_body(view, door), counts, health)
 
 
-def own_verdict(view: ClusterView, door: ControllerDoor, summary: Summary) -> Verdict:
+def own_verdict(view: ClusterView, door: ControllerHandle, summary: Summary) -> Verdict:
     """By what this process knows; on a standby that says nothing of whether anybody decides."""
     phase = controller_body(view, door).phase
     warnings = warnings_of(view, door, summary)

@@ -1,6 +1,7 @@
 """What the API needs from the process it runs in: what the broker was told, and a way to ask the active controller.
 
-The broker stub implements `ClusterView` from its metadata cache; the daemon implements `ControllerDoor`.
+The broker stub implements `ClusterView` from its metadata cache, `controller.term.handle` implements
+`ControllerHandle`.
 """
 
 from __future__ import annotations
@@ -14,14 +15,23 @@ from controller.base.bell import Bell
 from controller.core.belief.cluster import Cluster
 from controller.core.events import Event
 from controller.core.model import Broker
-from controller.core.project.lines import Line
 from controller.loop.inbox import BusyError, NotControllerError, Reply
 from controller.statelog.metrics import Meters
 from controller.statelog.recent_lines import RecentLines
 from controller.tell.outbox import OutboxStatus
 from controller.wire.bodies import BrokerEntry, PartitionRow
 
-__all__ = ["BusyError", "ClusterView", "ControllerDoor", "NotControllerError", "Reply", "TermView", "TopicView"]
+__all__ = [
+    "BusyError",
+    "ClusterView",
+    "ControllerHandle",
+    "NotControllerError",
+    "Reply",
+    "Term",
+    "TermView",
+    "TopicView",
+    "term_of",
+]
 
 
 class TopicView(msgspec.Struct, frozen=True):
@@ -48,6 +58,10 @@ class ClusterView(Protocol):
     @property
     def metadata_version(self) -> int:
         """Rises with every change to anything below, brokers included: what was counted once need not be again."""
+
+    @property
+    def changes(self) -> Bell:
+        """Rung when it was told of something new."""
 
     @property
     def is_told(self) -> bool:
@@ -93,26 +107,79 @@ class TermView(Protocol):
         """When each phase of the failover was over, in milliseconds."""
 
 
-class ControllerDoor(Protocol):
-    """The way in to the controller of this process."""
+class Term(Protocol):
+    """The term that this process holds now."""
 
     @property
-    def is_active(self) -> bool: ...
+    def since_ms(self) -> int:
+        """When it began, by the wall clock."""
+
+    @property
+    def strangers(self) -> Mapping[int, Broker]:
+        """Registered brokers that this controller cannot speak to: listed, and assigned nothing."""
+
+    @property
+    def unread(self) -> Mapping[str, str]:
+        """Znodes left out because they may not be read or make no sense, by path, and why; topics and states are in
+        belief."""
+
+    @property
+    def recent_lines(self) -> RecentLines:
+        """The log's lines that it remembers, from the claim on."""
+
+    @property
+    def inbox_depth(self) -> int:
+        """What waits for the loop."""
+
+    @property
+    def believed(self) -> Bell:
+        """Rung whenever belief has changed, and when the term is over."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it may act no more."""
+
+    async def told(self) -> None:
+        """Return when every broker has acknowledged what was decided before, or is gone."""
+
+    def history(self) -> Sequence[TermView]:
+        """The terms that are known, the oldest first; empty while it loads."""
+
+    def outbox_status(self) -> Mapping[int, OutboxStatus]:
+        """What brokers are owed, by broker id."""
+
+    async def ask(self, request: Event) -> Reply:
+        """Put a request before the loop and wait for its outcome. Raises NotControllerError when the term ends before
+        it was decided, BusyError when the queue is full or the session suspended."""
+
+
+class ControllerHandle(Protocol):
+    """The process's way to its controller."""
+
+    @property
+    def term(self) -> Term | None:
+        """None on a standby."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether a term is held, and belief is loaded."""
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """What the active controller believes: to be read between two awaits, never changed. None on a standby, and
+        while it loads."""
+
     @property
     def controller_epoch(self) -> int | None:
         """Of the term held now; None on a standby."""
-
-    @property
-    def is_registered(self) -> bool:
-        """Whether this process is registered and its session connected."""
 
     @property
     def phase(self) -> str:
         """standby, loading or active."""
 
     @property
-    def since_ms(self) -> int | None:
-        """When the term began (wall clock); None on a standby."""
+    def is_registered(self) -> bool:
+        """Whether this process is registered and its session connected."""
 
     @property
     def seat(self) -> tuple[int, int] | None:
@@ -123,32 +190,8 @@ class ControllerDoor(Protocol):
         """Why no controller can be elected before somebody mends it, and how; None when one can be."""
 
     @property
-    def cluster(self) -> Cluster | None:
-        """What the term held now believes: to be read between two awaits, never changed. None on a standby."""
-
-    @property
-    def strangers(self) -> Mapping[int, Broker]:
-        """Registered brokers that this controller cannot speak to: listed, and assigned nothing."""
-
-    @property
-    def unread(self) -> Mapping[str, str]:
-        """Znodes left out because they may not be read or make no sense, by path, and why; topics and states are in
-        belief. Empty on a standby."""
-
-    def lines_about(self, topic: str, partition: int) -> Sequence[Line]:
-        """The log's lines about a partition that this term remembers, the oldest first."""
-
-    @property
-    def recent_lines(self) -> RecentLines | None:
-        """The same lines of all partitions and of everything else, as a stream, from the claim on; None on a
-        standby."""
-
-    @property
     def seat_changes(self) -> Bell:
-        """Rung whenever `seat` or `recent_lines` may have changed."""
-
-    def history(self) -> Sequence[TermView]:
-        """The terms that are known, the oldest first; empty on a standby."""
+        """Rung whenever the seat or the term may have changed."""
 
     @property
     def meters(self) -> Meters:
@@ -162,13 +205,10 @@ class ControllerDoor(Protocol):
     def lines_lost_lately(self) -> int:
         """So many of them in the last minutes; 0 when none was lost for a while."""
 
-    @property
-    def inbox_depth(self) -> int:
-        """What waits for the loop; 0 on a standby."""
 
-    def outboxes(self) -> Mapping[int, OutboxStatus]:
-        """What brokers are owed, by broker id; empty on a standby."""
-
-    async def ask(self, request: Event) -> Reply:
-        """Put a request before the active controller and wait for its outcome. Raises NotControllerError when this
-        process is not it (or ceases to be), BusyError when the queue is full or the session suspended."""
+def term_of(handle: ControllerHandle) -> Term:
+    """Returns the term held now. Raises NotControllerError on a standby."""
+    term = handle.term
+    if term is None:
+        raise NotControllerError("this process is not the active controller")
+    return term

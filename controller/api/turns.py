@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from controller.api.ports import ControllerDoor
+from controller.api.ports import ControllerHandle
 from controller.base.config import LIMITS, Limits
 from controller.statelog.metrics import IDLE
 
@@ -21,11 +21,12 @@ from controller.statelog.metrics import IDLE
 FOR_ALL: Final = ""
 
 
-def is_working(door: ControllerDoor) -> bool:
+def is_working(door: ControllerHandle) -> bool:
     """Whether the controller of this process loads or has something to decide."""
     if door.phase == "loading":
         return True
-    return door.is_active and (door.meters.controller_state != IDLE or door.inbox_depth > 0)
+    term = door.term
+    return term is not None and door.is_active and (door.meters.controller_state != IDLE or term.inbox_depth > 0)
 
 
 class Turns:

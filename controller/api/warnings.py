@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Final
 
 from controller.api.counts import Summary
-from controller.api.ports import ClusterView, ControllerDoor
+from controller.api.ports import ClusterView, ControllerHandle
 from controller.core.belief.cluster import Cluster
 from controller.core.belief.id_searches import claims_said
 from controller.core.codes import Code, name_of
@@ -27,7 +27,7 @@ NAMED_MAX: Final = 5
 REFUSALS_NAMED: Final = 3
 
 
-def warnings_of(view: ClusterView, door: ControllerDoor, summary: Summary) -> list[str]:
+def warnings_of(view: ClusterView, door: ControllerHandle, summary: Summary) -> list[str]:
     """As sentences, the gravest kind first."""
     found: list[str] = []
     cluster = door.cluster
@@ -38,11 +38,12 @@ def warnings_of(view: ClusterView, door: ControllerDoor, summary: Summary) -> li
             f"broker {view.controller_id}, one of Kafka's own, is the controller, and this process stands by: what it "
             "shows is what ZooKeeper says; `klamm takeover` claims the seat"
         )
-    if cluster is not None and door.is_active:
+    term = door.term
+    if cluster is not None and term is not None:
         found += _in_belief(cluster)
-        unread = [f"{shown(path)} is left out: {trouble}" for path, trouble in sorted(door.unread.items())]
+        unread = [f"{shown(path)} is left out: {trouble}" for path, trouble in sorted(term.unread.items())]
         found += _named(unread, "znodes are left out")
-        strangers = [f"broker {one} is of the other kind: it is assigned nothing" for one in sorted(door.strangers)]
+        strangers = [f"broker {one} is of the other kind: it is assigned nothing" for one in sorted(term.strangers)]
         found += _named(strangers, "brokers are of the other kind")
     if lost := door.lines_lost_lately:
         found.append(f"{_counted(lost, 'line')} of the state-change log could not be written in the last minutes")

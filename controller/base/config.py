@@ -6,10 +6,11 @@ constant of `Limits`. Nothing else in the code invents a number.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
+import javaproperties
 import msgspec
 
 
@@ -201,15 +202,21 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename=lambda name
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The lines `key=value` of a Java properties file; comments and blank lines are passed over."""
+    """Returns what a Java properties file says: with continued lines, escapes, and `=`, `:` or a space after the key.
+    Space around a value is none of it, as Kafka has it."""
+    try:
+        return {key: value.strip() for key, value in javaproperties.loads(text).items()}
+    except javaproperties.InvalidUEscapeError as error:
+        raise ConfigError(f"this escape is none: {error.escape}") from None
+
+
+def given_properties(texts: Iterable[str]) -> dict[str, str]:
+    """Returns what `key=value` says, given on a command line: a backslash is one, as for Kafka's `--override`."""
     pairs: dict[str, str] = {}
-    for number, raw in enumerate(text.splitlines(), start=1):
-        line = raw.strip()
-        if not line or line[0] in "#!":
-            continue
-        key, separator, value = line.partition("=")
+    for text in texts:
+        key, separator, value = text.partition("=")
         if not separator:
-            raise ConfigError(f"line {number}: expected key=value, found {line!r}")
+            raise ConfigError(f"expected key=value, found {text!r}")
         pairs[key.strip()] = value.strip()
     return pairs
 
@@ -251,4 +258,4 @@ def broker_config_for(properties: Mapping[str, str]) -> BrokerConfig:
 
 def load_broker_config(path: Path, overrides: Sequence[str] = ()) -> BrokerConfig:
     """A properties file, with `key=value` overrides on top."""
-    return broker_config_for({**read_properties(path), **parse_properties("\n".join(overrides))})
+    return broker_config_for({**read_properties(path), **given_properties(overrides)})

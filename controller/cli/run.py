@@ -37,12 +37,12 @@ def run(config: Path, overrides: tuple[str, ...], insecure: bool) -> None:
     from controller.base.config import (  # noqa: PLC0415
         ConfigError,
         broker_config_for,
-        parse_properties,
+        given_properties,
         read_properties,
     )
 
     try:
-        properties = {**read_properties(config), **parse_properties("\n".join(overrides))}
+        properties = {**read_properties(config), **given_properties(overrides)}
         broker_config = broker_config_for(properties)
     except ConfigError as error:
         raise WrongUsageError(f"{config}: {error}") from None

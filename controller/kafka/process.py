@@ -50,7 +50,7 @@ from controller.statelog.metrics import Meters
 from controller.tell.dialects.kafka import KafkaDialect, OwnAddress
 from controller.tell.outbox import Outboxes
 from controller.term.daemon import Daemon
-from controller.term.handle import Door
+from controller.term.handle import Handle
 from controller.term.parts import OnAnswer, TermParts, close_at_end
 from controller.term.term import first_cause
 from controller.wire import bodies
@@ -73,7 +73,7 @@ class Dedicated:
         self._entropy = Random(SystemRandom().getrandbits(128))
         config.directory.mkdir(parents=True, exist_ok=True)
         self._journal = Journal(config.directory / "state-change.log")
-        self._door = Door(self._journal, Meters())
+        self._door = Handle(self._journal, Meters())
         scheme = "HTTPS" if config.is_https else HTTP_LISTENER
         self._presence = Presence(
             config.controller_id,

@@ -10,15 +10,22 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
 from controller.base.config import Limits
 from controller.core.codes import Code
 from controller.core.events import (
+    AlterPartitionAsked,
+    CreateTopicAsked,
+    ElectAsked,
     Event,
+    GrowTopicAsked,
     LeaderAndIsrAnswered,
+    ProducerIdsAsked,
+    ReassignAsked,
     RefusalsAnswered,
     StopReplicaAnswered,
     TermTold,
@@ -26,6 +33,7 @@ from controller.core.events import (
     TopicsDescribed,
 )
 from controller.statelog.metrics import Meters
+from controller.wire.bodies import AlteredTopic, RemainingPartition
 
 #: facts that nobody can read again: they wait in a slot, and a later one is merged into it
 SlotFact = StopReplicaAnswered | LeaderAndIsrAnswered | RefusalsAnswered | TopicsDescribed | TermTold | TimePassed
@@ -37,17 +45,8 @@ class Reply(msgspec.Struct, frozen=True):
     code: Code = Code.NONE
     detail: str = ""
     is_unknown: bool = False
-    #: what an RPC answers with, e.g. bodies.AlterPartitionAnswer
-    body: object = None
     #: links the reply with the writes, requests and lines of its event; empty when it was not decided on
     event_id: str = ""
-
-
-class ProducerIds(msgspec.Struct, frozen=True):
-    """The block of producer ids that a broker was granted."""
-
-    start: int
-    size: int
 
 
 class PartitionOutcome(msgspec.Struct, frozen=True):
@@ -57,6 +56,48 @@ class PartitionOutcome(msgspec.Struct, frozen=True):
     partition: int
     code: Code = Code.NONE
     detail: str = ""
+
+
+class TopicReply(Reply, frozen=True):
+    """To a creation or growth that is done: whether anything was to be done, or it was so already."""
+
+    has_changed: bool = True
+
+
+class IsrReply(Reply, frozen=True):
+    """To a leader's wishes: of each partition what stands now."""
+
+    topics: Sequence[AlteredTopic] = ()
+
+
+class ShutdownReply(Reply, frozen=True):
+    """To a broker that shuts down: which partitions it still leads."""
+
+    remaining: Sequence[RemainingPartition] = ()
+
+
+class ProducerIdsReply(Reply, frozen=True):
+    """To a broker that needs producer ids: the block that it was granted."""
+
+    start: int = 0
+    size: int = 0
+
+
+class OutcomesReply(Reply, frozen=True):
+    """To an election or a reassignment."""
+
+    outcomes: Sequence[PartitionOutcome] = ()
+
+
+#: what a request is answered with that was decided and not refused as a whole; any other with `Reply` itself
+REPLY_TO: Final[Mapping[type[Event], type[Reply]]] = {
+    CreateTopicAsked: TopicReply,
+    GrowTopicAsked: TopicReply,
+    AlterPartitionAsked: IsrReply,
+    ProducerIdsAsked: ProducerIdsReply,
+    ElectAsked: OutcomesReply,
+    ReassignAsked: OutcomesReply,
+}
 
 
 class BusyError(Exception):

@@ -12,14 +12,24 @@ from controller.core.decide.drains import remaining
 from controller.core.decide.isr import IsrVerdict, verdicts_for
 from controller.core.events import (
     AlterPartitionAsked,
+    CreateTopicAsked,
     DrainAsked,
     ElectAsked,
     Event,
+    GrowTopicAsked,
     ProducerIdsAsked,
     ReassignAsked,
 )
 from controller.core.model import NO_LEADER
-from controller.loop.inbox import PartitionOutcome, ProducerIds, Reply
+from controller.loop.inbox import (
+    IsrReply,
+    OutcomesReply,
+    PartitionOutcome,
+    ProducerIdsReply,
+    Reply,
+    ShutdownReply,
+    TopicReply,
+)
 from controller.wire import bodies
 
 
@@ -34,12 +44,16 @@ def reply_for(cluster: Cluster, event: Event, committed: Sequence[Committed]) ->
             return _shutdown_reply(cluster, event.broker_id, refused)
         case ElectAsked(partitions=partitions):
             asked = [(one.topic, one.partition) for one in decided] if partitions is None else partitions
-            return Reply(body=_outcomes(cluster, asked, refused))
+            return OutcomesReply(outcomes=_outcomes(cluster, asked, refused))
         case ReassignAsked(targets=targets):
-            return Reply(body=_outcomes(cluster, list(targets), refused))
+            return OutcomesReply(outcomes=_outcomes(cluster, list(targets), refused))
         case ProducerIdsAsked() if not refused:
             granted = next(one.change for one in committed if isinstance(one.change, ProducerIdsGranted))
-            return Reply(body=ProducerIds(granted.start, granted.size))
+            return ProducerIdsReply(start=granted.start, size=granted.size)
+        case CreateTopicAsked() | GrowTopicAsked() if not refused:
+            return TopicReply()
+        case CreateTopicAsked() | GrowTopicAsked() if refused[0].code is Code.NONE:
+            return TopicReply(detail=refused[0].detail, has_changed=False)
     if refused:
         return Reply(refused[0].code, refused[0].detail)
     return Reply()
@@ -63,10 +77,9 @@ def _outcomes(cluster: Cluster, asked: Sequence[tuple[str, int]], refused: Seque
 
 def _shutdown_reply(cluster: Cluster, broker_id: int, refused: Sequence[Refused]) -> Reply:
     if refused:
-        code = refused[0].code
-        return Reply(code, refused[0].detail, body=bodies.ControlledShutdownAnswer(error_code=code))
+        return Reply(refused[0].code, refused[0].detail)
     left = [bodies.RemainingPartition(one.topic, one.partition) for one in remaining(cluster, broker_id)]
-    return Reply(body=bodies.ControlledShutdownAnswer(remaining=left))
+    return ShutdownReply(remaining=left)
 
 
 def _alter_partition_reply(
@@ -74,14 +87,11 @@ def _alter_partition_reply(
 ) -> Reply:
     whole = next((one for one in refused if one.subject == broker_subject(event.broker_id)), None)
     if whole is not None:
-        return Reply(whole.code, whole.detail, body=bodies.AlterPartitionAnswer(error_code=whole.code))
+        return Reply(whole.code, whole.detail)
     topics: dict[str, list[bodies.AlteredRow]] = {}
     for verdict in verdicts_for(cluster, event, refused, decided):
         topics.setdefault(verdict.topic_id, []).append(_row(verdict))
-    answer = bodies.AlterPartitionAnswer(
-        topics=[bodies.AlteredTopic(topic_id, rows) for topic_id, rows in topics.items()]
-    )
-    return Reply(Code.NONE, body=answer)
+    return IsrReply(topics=[bodies.AlteredTopic(topic_id, rows) for topic_id, rows in topics.items()])
 
 
 def _row(verdict: IsrVerdict) -> bodies.AlteredRow:

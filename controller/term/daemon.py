@@ -11,20 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Mapping
 from typing import Final
 
-import msgspec
 import structlog
 
 from controller.base.tasks import run_apart
-from controller.core.belief.cluster import Cluster
-from controller.core.events import Event
-from controller.core.formats import TermZnode
-from controller.core.model import Broker
-from controller.core.project.lines import Line
 from controller.core.project.znodes import CONTROLLER, CONTROLLER_EPOCH, broker_path, controller_path
-from controller.loop.inbox import NotControllerError, Reply
+from controller.loop.inbox import NotControllerError
 from controller.seat.claim import (
     Claim,
     Seat,
@@ -36,8 +29,6 @@ from controller.seat.claim import (
     release,
     take_over,
 )
-from controller.statelog.recent_lines import RecentLines
-from controller.tell.outbox import OutboxStatus
 from controller.term.parts import TermParts
 from controller.term.term import Term
 from controller.zookeeper.layout import ensure_paths
@@ -59,30 +50,16 @@ log = structlog.get_logger()
 OVERTAKEN_MAX: Final = 10
 
 
-class TermRecord(msgspec.Struct, frozen=True):
-    """A term as written down."""
-
-    controller_epoch: int
-    broker_id: int
-    from_ms: int
-    to_ms: int | None
-    why: str | None
-    phases: dict[str, float]
-
-    @classmethod
-    def of(cls, epoch: int, record: TermZnode) -> TermRecord:
-        return cls(epoch, record.broker_id, record.from_ms, record.to_ms, record.why, record.phases)
-
-
 class Daemon:
-    """Races for the seat, and acts while it holds it. The process's door to its controller."""
+    """Races for the seat, and acts while it holds it."""
 
     def __init__(self, zk: ZooKeeper, broker_id: int, parts: TermParts) -> None:
         self._zk = zk
         self._broker_id = broker_id
         self._parts = parts
         self._seat_changed = asyncio.Event()
-        self._term: Term | None = None
+        #: held now
+        self.term: Term | None = None
         self._seat: Seat | None = None
         self._bugs = 0
         #: terms in a row that ended because a broker obeys a later controller
@@ -97,30 +74,10 @@ class Daemon:
         self._handed_back = asyncio.Event()
         self._noticed_at = parts.clock()
 
-    # ------------------------------------------------------------------ the door
-
-    @property
-    def is_active(self) -> bool:
-        return self._term is not None and self._term.is_loaded
-
-    @property
-    def controller_epoch(self) -> int | None:
-        return None if self._term is None else self._term.claim.controller_epoch
-
     @property
     def is_registered(self) -> bool:
         """Whether this process stands in the cluster as far as it can know."""
         return self._zk.state is SessionState.CONNECTED
-
-    @property
-    def phase(self) -> str:
-        if self._term is None:
-            return "standby"
-        return "active" if self._term.is_loaded else "loading"
-
-    @property
-    def since_ms(self) -> int | None:
-        return None if self._term is None else self._term.claim.claimed_at_ms
 
     @property
     def seat(self) -> tuple[int, int] | None:
@@ -134,32 +91,10 @@ class Daemon:
         """Why no controller can be elected, and what to do; None when one can be."""
         return self._trouble
 
-    @property
-    def cluster(self) -> Cluster | None:
-        """What the term held now believes, once loaded: to be read, never to be changed."""
-        return self._term.cluster if self._term is not None and self._term.is_loaded else None
-
-    def history(self) -> list[TermRecord]:
-        """Terms that are known, the oldest first; none on a standby."""
-        cluster = self.cluster
-        if cluster is None:
-            return []
-        return [TermRecord.of(epoch, record) for epoch, record in sorted(cluster.duties.terms.items())]
-
-    @property
-    def strangers(self) -> dict[int, Broker]:
-        """Registered brokers that this process cannot speak to; none on a standby."""
-        return {} if self._term is None else self._term.strangers
-
-    @property
-    def unread(self) -> Mapping[str, str]:
-        """Znodes that are left out because they may not be read or make no sense, and why; none on a standby."""
-        return {} if self._term is None else self._term.unread
-
     async def take_over(self) -> int:
         """Claims the seat from whoever holds it, unless it is ours already; returns the controller epoch."""
-        if self._term is not None:
-            return self._term.claim.controller_epoch
+        if self.term is not None:
+            return self.term.claim.controller_epoch
         if self._take_over is None:
             self._take_over = asyncio.get_running_loop().create_future()
             self._seat_changed.set()
@@ -167,11 +102,11 @@ class Daemon:
 
     async def hand_back(self) -> None:
         """Give the seat to Kafka's own brokers, until somebody takes over again. Returns when the term is over."""
-        term = self._term
+        term = self.term
         if term is None:
             raise NotControllerError("this controller does not hold the seat")
         await term.resign("handed back")
-        if self._term is not term:
+        if self.term is not term:
             raise NotControllerError("the seat was lost before it could be handed back")
         self._is_handing_back = True
         self._handed_back.clear()
@@ -179,35 +114,6 @@ class Daemon:
         await self._handed_back.wait()
         if self._is_handing_back:
             raise NotControllerError("the seat was lost before it could be handed back")
-
-    async def resign(self, why: str) -> None:
-        """Before this process ends a term by its own will: its record says so."""
-        if self._term is not None:
-            await self._term.resign(why)
-
-    def lines_about(self, topic: str, partition: int) -> list[Line]:
-        """What this term remembers of a partition."""
-        return [] if self._term is None else self._term.recent_lines.about(topic, partition)
-
-    @property
-    def recent_lines(self) -> RecentLines | None:
-        """What the term held now has decided lately, as a stream, from its claim on; None on a standby."""
-        return None if self._term is None else self._term.recent_lines
-
-    @property
-    def inbox_depth(self) -> int:
-        return 0 if self._term is None else self._term.inbox_depth
-
-    def outboxes(self) -> dict[int, OutboxStatus]:
-        """What brokers are owed, by broker id; nothing on a standby."""
-        return {} if self._term is None or self._term.outboxes is None else self._term.outboxes.status()
-
-    async def ask(self, request: Event) -> Reply:
-        if self._term is None:
-            raise NotControllerError("this broker is not the active controller")
-        return await self._term.ask(request)
-
-    # ------------------------------------------------------------------ the race
 
     async def run(self) -> None:
         """Until the session is lost, which comes out as SessionLostError."""
@@ -370,7 +276,7 @@ class Daemon:
     async def _hold(self, won: Claim) -> None:
         self._is_handing_back = False
         self._seat_changed.set()  # the term reads the seat itself, which arms the watch again
-        self._term = term = Term(self._zk, won, self._parts, self._seat_changed, self._noticed_at)
+        self.term = term = Term(self._zk, won, self._parts, self._seat_changed, self._noticed_at)
         self._parts.seat_changes.ring()
         started_s = self._parts.clock()
         try:
@@ -386,7 +292,7 @@ class Daemon:
             self._bugs = 1 if lasted_ms > self._parts.limits.claim_backoff_max_ms else self._bugs + 1
             log.exception("term.failed", controller_epoch=won.controller_epoch, bugs=self._bugs)
         finally:
-            self._term = None
+            self.term = None
         known, epoch = self._parts.epochs, won.controller_epoch
         self._refused = self._refused + 1 if term.is_refused_by_brokers else 0
         del term  # its belief goes before the next one is loaded

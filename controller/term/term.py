@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
 import structlog
 
+from controller.base.bell import Bell
 from controller.core.belief.cluster import Cluster
 from controller.core.decide.startup import found_states
 from controller.core.events import (
@@ -24,8 +26,9 @@ from controller.core.events import (
     TermTold,
     TimePassed,
 )
+from controller.core.formats import TermZnode
 from controller.core.model import Broker
-from controller.core.project.lines import Stamp, phase_line
+from controller.core.project.lines import Line, Stamp, phase_line
 from controller.core.project.znodes import CONTROLLER_EPOCH, TERMS
 from controller.loop.inbox import BusyError, Inbox, Reply
 from controller.loop.loop import Loop
@@ -35,6 +38,7 @@ from controller.loop.watches import Watches
 from controller.seat.claim import WITNESSED_MAX, Claim, SeatTroubleError, read_seat
 from controller.seat.guard import TermGuard
 from controller.statelog.recent_lines import RecentLines
+from controller.tell.outbox import OutboxStatus
 from controller.term.parts import OnAnswer, Outboxes, TermParts
 from controller.zookeeper.layout import keep_paths
 from controller.zookeeper.port import (
@@ -48,18 +52,42 @@ from controller.zookeeper.port import (
     connected,
 )
 
-__all__ = ["OnAnswer", "Outboxes", "StrangersError", "Term", "TermParts", "first_cause"]
+__all__ = ["OnAnswer", "Outboxes", "StrangersError", "Term", "TermParts", "TermRecord", "first_cause"]
 
 log = structlog.get_logger()
 
 TICK_S = 1.0
-RESIGN_POLL_S = 0.01
 #: Kafka's own: the first automatic preferred election after a start
 FIRST_BALANCE_S = 5.0
 
 
+class TermRecord(msgspec.Struct, frozen=True):
+    """A term as written down."""
+
+    controller_epoch: int
+    broker_id: int
+    from_ms: int
+    to_ms: int | None
+    why: str | None
+    phases: dict[str, float]
+
+    @classmethod
+    def of(cls, epoch: int, record: TermZnode) -> TermRecord:
+        return cls(epoch, record.broker_id, record.from_ms, record.to_ms, record.why, record.phases)
+
+
 class StrangersError(Exception):
     """This process cannot lead this cluster: nothing was written, and others may have the seat."""
+
+
+class _Ringing:
+    """Stands beside the journals: what is believed is recorded at once, whether it makes a line or not."""
+
+    def __init__(self, bell: Bell) -> None:
+        self._bell = bell
+
+    def accept(self, lines: Sequence[Line]) -> None:
+        self._bell.ring()
 
 
 class Term:
@@ -87,6 +115,8 @@ class Term:
         )
         self.phases: dict[str, float] = {}
         self.recent_lines = RecentLines(claim.controller_epoch)
+        #: rung whenever belief has changed, and when the term is over
+        self.believed = Bell()
         self._noticed_at = noticed_at
         self._zk = zk
         self._parts = parts
@@ -97,12 +127,42 @@ class Term:
         self._watches = Watches(zk, self._inbox, self._reader)
 
     @property
+    def controller_epoch(self) -> int:
+        return self.claim.controller_epoch
+
+    @property
+    def since_ms(self) -> int:
+        """When it began, by the wall clock."""
+        return self.claim.claimed_at_ms
+
+    @property
     def strangers(self) -> dict[int, Broker]:
+        """Registered brokers that this process cannot speak to."""
         return self._reader.strangers
 
     @property
     def unread(self) -> Mapping[str, str]:
+        """Znodes that are left out because they may not be read or make no sense, and why."""
         return self._reader.unread.troubles
+
+    @property
+    def is_over(self) -> bool:
+        return self.guard.reason is not None
+
+    async def told(self) -> None:
+        """Return when every broker has acknowledged what was decided before, or is gone."""
+        if self.outboxes is not None:
+            await self.outboxes.settled()
+
+    def history(self) -> list[TermRecord]:
+        """Terms that are known, the oldest first; none before belief is loaded."""
+        if not self.is_loaded:
+            return []
+        return [TermRecord.of(epoch, record) for epoch, record in sorted(self.cluster.duties.terms.items())]
+
+    def outbox_status(self) -> dict[int, OutboxStatus]:
+        """What brokers are owed, by broker id."""
+        return {} if self.outboxes is None else self.outboxes.status()
 
     @property
     def inbox_depth(self) -> int:
@@ -128,6 +188,7 @@ class Term:
             self._watches.close()
             self._inbox.close()
             self.recent_lines.close()
+            self.believed.ring()
         return self.why_over
 
     async def ask(self, request: Event) -> Reply:
@@ -147,7 +208,7 @@ class Term:
             record = self.cluster.duties.terms.get(epoch)
             if (record is not None and record.to_ms is not None) or f"{TERMS}/{epoch}" in self.cluster.refused:
                 return
-            await asyncio.sleep(RESIGN_POLL_S)
+            await self.believed.wait()
 
     async def _lead(self, outboxes: Outboxes) -> None:
         """Load, decide everything once, then turn after turn."""
@@ -176,7 +237,7 @@ class Term:
             store=Store(self._zk, self.claim, self.guard, self._parts.limits, self._parts.meters),
             inbox=self._inbox,
             outboxes=outboxes,
-            journals=(self._parts.journal, self.recent_lines),
+            journals=(self._parts.journal, self.recent_lines, _Ringing(self.believed)),
             limits=self._parts.limits,
             meters=self._parts.meters,
             wall_ms=self._parts.wall_ms,

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from typing import cast
 
 import aiohttp
 import msgspec
@@ -14,9 +15,10 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from controller.api.ports import (
-    ControllerDoor,
+    ControllerHandle,
     NotControllerError,
     Reply,
+    Term,
     TermView,
     TopicView,
 )
@@ -32,6 +34,7 @@ from controller.core.belief.cluster import Cluster
 from controller.core.events import CreateTopicAsked, Event
 from controller.core.model import Broker
 from controller.core.project.lines import Line
+from controller.loop.inbox import REPLY_TO, TopicReply
 from controller.statelog.metrics import Meters
 from controller.statelog.recent_lines import RecentLines
 from controller.tell.outbox import OutboxStatus
@@ -63,6 +66,7 @@ class View:
         self.controller_id = 1
         self.controller_epoch = 4
         self.metadata_version = 0
+        self.changes = Bell()
         self.brokers: Sequence[BrokerEntry] = brokers or [a_broker(1), a_broker(2), a_broker(3)]
         self.by_name = {topic.topic: topic for topic in topics}
         self.topics_read = 0
@@ -90,19 +94,25 @@ class View:
     def put(self, topic: TopicView) -> None:
         self.by_name[topic.topic] = topic
         self.metadata_version += 1
+        self.changes.ring()
+
+
+def done(event: Event) -> Reply:
+    """What an event is answered with that was carried out."""
+    return REPLY_TO.get(type(event), Reply)()
 
 
 class Door:
     """The controller of this process, active unless told otherwise; answers what `answer` says."""
 
-    def __init__(self, answer: Callable[[Event], Reply] = lambda _: Reply()) -> None:
+    def __init__(self, answer: Callable[[Event], Reply] = done) -> None:
         self.answer = answer
         self.asked: list[Event] = []
         self.is_active = True
         self.is_registered = True
         self.controller_epoch: int | None = 4
         self.phase = "active"
-        self.since_ms: int | None = 1_700_000_000_123
+        self.since_ms = 1_700_000_000_123
         self.seat: tuple[int, int] | None = (1, 77)
         self.seat_trouble: str | None = None
         self.cluster: Cluster | None = None
@@ -114,20 +124,22 @@ class Door:
         self.strangers: dict[int, Broker] = {}
         self.unread: dict[str, str] = {}
         self.owed: dict[int, OutboxStatus] = {}
-        self.recent_lines: RecentLines | None = None
+        self.recent_lines: RecentLines | None = RecentLines(4)
         self.seat_changes = Bell()
 
-    def lines_about(self, topic: str, partition: int) -> Sequence[Line]:
-        return [line for line in self.lines if (line.topic, line.partition) == (topic, partition)]
+    @property
+    def term(self) -> Term | None:
+        """It is the term, too."""
+        return None if self.controller_epoch is None or self.recent_lines is None else cast(Term, self)
 
-    def outboxes(self) -> dict[int, OutboxStatus]:
+    def outbox_status(self) -> dict[int, OutboxStatus]:
         return self.owed
 
     def history(self) -> Sequence[TermView]:
         return self.terms
 
     def stand_by(self, seat: tuple[int, int] | None) -> None:
-        self.is_active, self.controller_epoch, self.since_ms = False, None, None
+        self.is_active, self.controller_epoch = False, None
         self.phase, self.seat = "standby", seat
 
     async def ask(self, request: Event) -> Reply:
@@ -143,12 +155,12 @@ def creating(view: View) -> Callable[[Event], Reply]:
     def answer(event: Event) -> Reply:
         assert isinstance(event, CreateTopicAsked)
         if event.name in view.by_name:
-            return Reply(detail="exists")
+            return TopicReply(detail="exists", has_changed=False)
         factor = range(1, 1 + (event.replication_factor or 0))
         assignment = event.assignment or dict.fromkeys(range(event.partitions or 0), tuple(factor))
         rows = [a_row(number, ids[0], ids, ids) for number, ids in assignment.items()]
         view.put(a_topic(event.name, *rows))
-        return Reply()
+        return TopicReply()
 
     return answer
 
@@ -173,7 +185,7 @@ def routes_of(app: web.Application) -> set[tuple[str, str]]:
 @asynccontextmanager
 async def served(
     view: View,
-    door: ControllerDoor,
+    door: ControllerHandle,
     *,
     bound: socket.socket | None = None,
     limits: Limits = LIMITS,
@@ -197,7 +209,7 @@ async def served(
 
 @asynccontextmanager
 async def asking(
-    view: View, door: ControllerDoor, limits: Limits = LIMITS, config: BrokerConfig = CONFIG
+    view: View, door: ControllerHandle, limits: Limits = LIMITS, config: BrokerConfig = CONFIG
 ) -> AsyncIterator[aiohttp.ClientSession]:
     """A client of the API."""
     async with served(view, door, limits=limits, config=config) as url, aiohttp.ClientSession(url) as client:
@@ -205,12 +217,12 @@ async def asking(
 
 
 @contextmanager
-def served_in_thread(*processes: tuple[View, ControllerDoor, socket.socket]) -> Iterator[list[str]]:
+def served_in_thread(*processes: tuple[View, ControllerHandle, socket.socket]) -> Iterator[list[str]]:
     """Several broker processes' APIs, beside a test that must not run in their loop; yields their addresses."""
     started, stop, urls = threading.Event(), asyncio.Event(), []
     loop = asyncio.new_event_loop()
 
-    async def serve(left: Sequence[tuple[View, ControllerDoor, socket.socket]]) -> None:
+    async def serve(left: Sequence[tuple[View, ControllerHandle, socket.socket]]) -> None:
         if not left:
             started.set()
             await stop.wait()

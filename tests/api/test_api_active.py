@@ -11,6 +11,7 @@ from aiohttp import web
 
 from controller.api.ports import Reply
 from controller.core.codes import Code
+from controller.loop.inbox import TopicReply
 from tests.api.api_support import (
     CONFIG,
     Door,
@@ -144,7 +145,7 @@ def forwarded(client: aiohttp.ClientSession, path: str) -> aiohttp.client._Reque
 @pytest.mark.parametrize(
     ("reply", "status"),
     [
-        (Reply(event_id="4-17"), 201),
+        (TopicReply(event_id="4-17"), 201),
         (Reply(Code.INVALID_REPLICATION_FACTOR, "no", event_id="4-17"), 400),
         (Reply(Code.LEADER_NOT_AVAILABLE, "no", event_id="4-17"), 503),
         (Reply(is_unknown=True, event_id="4-17"), 504),

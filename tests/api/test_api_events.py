@@ -246,10 +246,10 @@ async def test_a_term_has_a_stream_of_its_own_until_it_is_over() -> None:
     server = await a_server()
     await a_registered(server, 1)
     async with a_controller(server) as node:
-        await until(lambda: node.daemon.is_active)
-        recent_lines = node.daemon.recent_lines
+        await until(lambda: node.handle.is_active)
+        recent_lines = node.held.recent_lines
         assert recent_lines is not None
-        assert recent_lines.controller_epoch == node.daemon.controller_epoch
+        assert recent_lines.controller_epoch == node.handle.controller_epoch
         assert [entry.line for entry in recent_lines.after(0)] == node.heard.lines
     assert recent_lines.is_closed
-    assert node.daemon.recent_lines is None
+    assert node.handle.term is None

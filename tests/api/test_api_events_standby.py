@@ -89,7 +89,7 @@ async def test_whoever_waits_at_the_process_that_claims_hears_its_own_stream() -
         assert await stream.block() == ": no controller answers\n"
         recent_lines = RecentLines(EPOCH)
         recent_lines.accept([a_line("controller", target="claimed")])
-        door.recent_lines = recent_lines
+        door.recent_lines, door.controller_epoch = recent_lines, EPOCH
         door.seat_changes.ring()
         assert await stream.ids(1) == [f"{EPOCH}-1"]
 
@@ -122,8 +122,8 @@ async def test_the_phases_of_a_term_are_in_its_stream_and_in_the_log_as_they_are
     server = await a_server()
     await a_registered(server, 1)
     async with a_controller(server) as node:
-        await until(lambda: node.daemon.recent_lines is not None)
-        recent_lines = node.daemon.recent_lines
+        await until(lambda: node.handle.term is not None)
+        recent_lines = node.held.recent_lines
         assert recent_lines is not None
         await until(lambda: any(one.target == "acknowledged" for one in node.heard.lines))
         marks = [line for line in node.heard.lines if line.kind == "controller"]

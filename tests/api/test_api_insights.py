@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.term.daemon import TermRecord
+from controller.term.term import TermRecord
 from tests.builders import a_cluster, snapshot
 from tests.support.deciding_support import DecidingDoor, exchange
 

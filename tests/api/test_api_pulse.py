@@ -19,7 +19,7 @@ from controller.core.states import PARTITION_MOVES, REPLICA_MOVES, PartitionStat
 from controller.statelog.metrics import Meters
 from controller.statelog.recent_lines import RecentLines
 from controller.tell.outbox import OutboxStatus
-from controller.term.daemon import TermRecord
+from controller.term.term import TermRecord
 from tests.api.api_support import (
     Door,
     View,
@@ -128,7 +128,7 @@ async def test_both_machines_are_told_with_every_state_and_every_legal_move() ->
 async def test_moves_and_times_are_counted_by_a_controller_that_decides() -> None:
     site, meters = await a_site(), Meters()
     async with leading(site, meters=meters) as node:
-        await node.daemon.ask(CreateTopicAsked("orders", partitions=2, replication_factor=2))
+        await node.ask(CreateTopicAsked("orders", partitions=2, replication_factor=2))
         await until(lambda: belief(node).topics["orders"].partitions[1].state is not None)
         await until(lambda: meters.controller_state == 0)
     made = {(source.value, target.value): count for (source, target), count in meters.moves.items()}

@@ -8,6 +8,7 @@ from controller.api.ports import BusyError, Reply
 from controller.base.config import Limits
 from controller.core.codes import Code
 from controller.core.events import AlterPartitionAsked, DrainAsked, Event, IsrWish
+from controller.loop.inbox import IsrReply, ShutdownReply
 from controller.wire import bodies
 from tests.api.api_support import Door, View, asking
 
@@ -28,7 +29,7 @@ async def asked(
 
 async def test_a_leaders_wishes_reach_the_controller_and_its_answer_comes_back() -> None:
     stands = bodies.AlteredTopic("t", [bodies.AlteredRow(3, 0, 1, 7, (1, 2), 10, 0)])
-    door = Door(lambda _: Reply(body=bodies.AlterPartitionAnswer(0, [stands])))
+    door = Door(lambda _: IsrReply(topics=[stands]))
     status, body, _ = await asked(door)
     assert (status, body) == (
         200,
@@ -85,7 +86,7 @@ async def test_bodies_are_bounded_in_bytes_and_in_partitions() -> None:
 
 async def test_a_broker_that_stops_is_drained_and_told_what_remains() -> None:
     remaining = [bodies.RemainingPartition("orders", 3)]
-    door = Door(lambda _: Reply(body=bodies.ControlledShutdownAnswer(remaining=remaining)))
+    door = Door(lambda _: ShutdownReply(remaining=remaining))
     status, body, _ = await asked(door, b"{}", path=bodies.CONTROLLED_SHUTDOWN)
     assert (status, body) == (200, b'{"error_code":0,"remaining":[{"topic":"orders","partition":3}]}')
     assert door.asked == [DrainAsked(1, 101, is_shutdown=True)]

@@ -9,6 +9,7 @@ from controller.base.clock import monotonic_ms, wall_ms
 from controller.core.belief.duties import Deletion
 from controller.core.codes import Code
 from controller.core.events import DeleteTopicAsked, Event, GrowTopicAsked
+from controller.loop.inbox import TopicReply
 from tests.api.api_support import Door, View, asking
 from tests.builders import a_cluster
 from tests.support.deciding_support import BelievedView, DecidingDoor, exchange
@@ -138,7 +139,7 @@ async def test_a_term_that_ends_meanwhile_leaves_a_deletion_that_goes_on() -> No
 
     def answer(_: Event) -> Reply:
         door.stand_by(None)
-        return Reply()
+        return TopicReply()
 
     door.answer = answer
     async with (

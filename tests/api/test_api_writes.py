@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -12,7 +13,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
 from controller.api.middleware.access import nobody
-from controller.api.ports import BusyError, Reply
+from controller.api.ports import BusyError, Reply, TopicView
 from controller.api.routing.active import ActiveController
 from controller.api.routing.forwarding import Forwarding
 from controller.api.v1.writes import Writes
@@ -32,6 +33,7 @@ from tests.api.api_support import (
     reserved,
     served,
 )
+from tests.waiting import until
 
 ORDERS = {"name": "orders", "partitions": 2, "replication_factor": 3}
 ORDERS_BODY = {
@@ -250,3 +252,25 @@ async def test_without_an_answer_of_the_controllers_own_the_outcome_is_unknown(
             status, _, problem = await forwarded(client)
             assert (status, problem["code"]) == (504, "OUTCOME_UNKNOWN")
         await runner.cleanup()
+
+
+async def test_a_creation_is_answered_as_soon_as_this_broker_is_told_of_it() -> None:
+    """By the news itself: nobody looks again and again."""
+    view, door = View(), Door()
+    looks: list[str] = []
+    seen = view.topic
+
+    def look(name: str) -> TopicView | None:
+        looks.append(name)
+        return seen(name)
+
+    view.topic = look  # type: ignore[method-assign]
+    async with asking(view, door) as client:
+        creating = asyncio.create_task(client.post("/v1/topics", json=ORDERS))
+        await until(lambda: looks, "the creation waits")
+        view.put(a_topic("others", a_row(0, 1, [1], [1])))  # news of something else
+        await until(lambda: len(looks) == 2, "it looked again")
+        view.put(a_topic("orders", a_row(0, 1, [1], [1]), a_row(1, 1, [1], [1])))
+        async with await creating as response:
+            assert (response.status, (await response.json())["online"]) == (201, 2)
+    assert len(looks) == 3

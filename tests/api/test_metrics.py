@@ -18,7 +18,7 @@ from controller.core.model import Broker, BrokerRefusal
 from controller.core.states import ReplicaStatus
 from controller.statelog.metrics import CONTROLLER_STATES, Meters
 from controller.tell.outbox import OutboxStatus
-from controller.term.daemon import TermRecord
+from controller.term.term import TermRecord
 from tests.api.api_support import (
     Door,
     View,
@@ -221,8 +221,8 @@ async def test_what_a_controller_does_is_counted() -> None:
     site, meters = await a_site(), Meters()
     async with leading(site, meters=meters) as node:
         await site.topic("orders", [1, 2])
-        await node.daemon.ask(AlterPartitionAsked(1, belief(node).brokers[1].epoch, [wish_for(node, 1)]))
-        await node.daemon.ask(AlterPartitionAsked(1, belief(node).brokers[1].epoch, [wish_for(node, 1, 2)]))
+        await node.ask(AlterPartitionAsked(1, belief(node).brokers[1].epoch, [wish_for(node, 1)]))
+        await node.ask(AlterPartitionAsked(1, belief(node).brokers[1].epoch, [wish_for(node, 1, 2)]))
         site.server.expire(site.brokers[1])
         await until(lambda: (state_of(site.server, "orders", 0) or {}).get("leader") == 2)
         await until(lambda: meters.controller_state == 0)
@@ -244,7 +244,7 @@ async def test_an_unclean_election_is_counted() -> None:
     site, meters = await a_site(), Meters()
     async with leading(site, meters=meters, unclean_default=True) as node:
         await site.topic("orders", [1, 2])
-        await node.daemon.ask(AlterPartitionAsked(1, belief(node).brokers[1].epoch, [wish_for(node, 1)]))
+        await node.ask(AlterPartitionAsked(1, belief(node).brokers[1].epoch, [wish_for(node, 1)]))
         site.server.expire(site.brokers[1])
         await until(lambda: (state_of(site.server, "orders", 0) or {}).get("leader") == 2)
         await until(lambda: meters.controller_state == 0)
@@ -261,7 +261,7 @@ async def test_a_version_that_had_changed_is_counted_as_a_conflict() -> None:
         await (await site.server.connect()).set("/brokers/topics/orders/partitions/0/state", state, 0)
         site.server.expire(site.brokers[1])
         await until(lambda: (state_of(site.server, "orders", 0) or {}).get("leader") == 2)
-        assert node.daemon.is_active
+        assert node.handle.is_active
     assert registered(meters, "klamm_conflicts_total") == (before or 0) + 1
 
 

@@ -9,7 +9,10 @@ from contextlib import asynccontextmanager
 from random import Random
 
 from controller.base.config import LIMITS
+from controller.core.belief.cluster import Cluster
+from controller.core.events import Event
 from controller.core.project.lines import Line
+from controller.loop.inbox import Reply
 from controller.seat.claim import Claim
 from controller.seat.guard import TermGuard
 from controller.statelog.metrics import Meters
@@ -35,6 +38,17 @@ class Inside:
     def __init__(self, daemon: Daemon) -> None:
         self.daemon = daemon
         self.outboxes: Outboxes | None = None
+
+    @property
+    def cluster(self) -> Cluster | None:
+        """As believed, once it is loaded."""
+        term = self.daemon.term
+        return term.cluster if term is not None and term.is_loaded else None
+
+    async def ask(self, request: Event) -> Reply:
+        """As the API does."""
+        assert self.daemon.term is not None
+        return await self.daemon.term.ask(request)
 
 
 @asynccontextmanager

@@ -111,7 +111,8 @@ class Ours:
 
     async def _shut_down(self, broker_id: int, broker_epoch: int) -> None:
         assert self._daemon is not None
-        reply = await self._daemon.ask(DrainAsked(broker_id, broker_epoch, is_shutdown=True))
+        assert self._daemon.term is not None
+        reply = await self._daemon.term.ask(DrainAsked(broker_id, broker_epoch, is_shutdown=True))
         assert reply.code is Code.NONE, reply
 
     def _open_outboxes(
@@ -139,7 +140,8 @@ class Ours:
         return dialect
 
     def _report(self) -> dict[str, object]:
-        history = [] if self._daemon is None else self._daemon.history()
+        term = None if self._daemon is None else self._daemon.term
+        history = [] if term is None else term.history()
         used = resource.getrusage(resource.RUSAGE_SELF)
         return {
             "phases_ms": history[-1].phases if history else {},

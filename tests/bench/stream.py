@@ -27,8 +27,7 @@ from controller.base.config import Limits
 from controller.core.events import CreateTopicAsked, DeleteTopicAsked
 from controller.statelog.journal import Journal
 from controller.statelog.metrics import Meters
-from controller.term.daemon import Daemon
-from controller.term.handle import Door
+from controller.term.handle import Handle
 from tests.api.api_support import CONFIG, View, reserved
 from tests.bench.inside import Inside, a_controller
 from tests.bench.world import BROKERS, a_world
@@ -41,7 +40,7 @@ WORD = b"\nevent: partition\n"
 
 
 @asynccontextmanager
-async def an_api(door: Door) -> AsyncIterator[str]:
+async def an_api(door: Handle) -> AsyncIterator[str]:
     bound = reserved()
     address = f"127.0.0.1:{bound.getsockname()[1]}"
     limits = Limits(event_subscribers_per_caller=SUBSCRIBERS)
@@ -106,17 +105,17 @@ async def make_changes(inside: Inside, number: int) -> float:
     names = [f"round-{number}-{topic}" for topic in range(TOPICS)]
     started = time.monotonic()
     for name in names:
-        reply = await inside.daemon.ask(CreateTopicAsked(name, partitions=PARTITIONS, replication_factor=3))
+        reply = await inside.ask(CreateTopicAsked(name, partitions=PARTITIONS, replication_factor=3))
         assert reply.code == 0, reply
     assert inside.outboxes is not None
     await inside.outboxes.settled()
     return time.monotonic() - started
 
 
-async def tidy(daemon: Daemon, number: int) -> None:
+async def tidy(inside: Inside, number: int) -> None:
     for topic in range(TOPICS):
-        await daemon.ask(DeleteTopicAsked(f"round-{number}-{topic}"))
-    await until(lambda: daemon.cluster is not None and not daemon.cluster.topics)
+        await inside.ask(DeleteTopicAsked(f"round-{number}-{topic}"))
+    await until(lambda: inside.cluster is not None and not inside.cluster.topics)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -131,13 +130,12 @@ async def bench(rounds: int) -> dict[str, float]:
     caught_up_s = 0.0
     meters = Meters()
     with tempfile.TemporaryDirectory() as folder:
-        door = Door(Journal(Path(folder) / "state-change.log"), meters)
+        door = Handle(Journal(Path(folder) / "state-change.log"), meters)
         async with a_world(Path(folder)) as world, a_controller(world, meters) as inside, an_api(door) as url:
-            daemon = inside.daemon
-            door.open_to(daemon)
-            await until(lambda: daemon.is_active)
+            door.open_to(inside.daemon)
+            await until(lambda: door.is_active)
             await make_changes(inside, 0)  # the first is slower for everybody
-            await tidy(daemon, 0)
+            await tidy(inside, 0)
             for number in range(1, 2 * rounds + 1):
                 if number % 2:
                     alone.append(await make_changes(inside, number))
@@ -149,7 +147,7 @@ async def bench(rounds: int) -> dict[str, float]:
                             assert time.monotonic() - ended < 60, f"lines were lost: {had}"
                             await asyncio.sleep(0.02)
                         caught_up_s = max(caught_up_s, time.monotonic() - ended)
-                await tidy(daemon, number)
+                await tidy(inside, number)
     ratio = statistics.median(watched) / statistics.median(alone)
     return {
         "alone_s": statistics.median(alone), "watched_s": statistics.median(watched), "ratio": ratio,

@@ -30,10 +30,13 @@ from controller.wire.bodies import (
 )
 from controller.wire.client import HttpClient
 from tests.brokerstub.support import topic
+from tests.waiting import DEADLINE_S
 
 LAG_MS = 10_000
 WALL_MS = 1_700_000_000_000
 JSON = {"Content-Type": "application/json"}
+#: for so long an answer is waited for: no judgement of speed
+ANSWER_MS = int(DEADLINE_S * 1_000)
 
 #: status, error code, and the partitions refused with their codes
 Told = tuple[int, int, list[tuple[int, int]]]
@@ -153,7 +156,7 @@ class Controller:
             bodies.BROKER_EPOCH: str(node.broker.broker_epoch if epoch is None else epoch),
             bodies.EVENT_ID: event,
         }
-        status, body = await self.http.post(node.url + path, bodies.encode(request), JSON | heads, 5_000)
+        status, body = await self.http.post(node.url + path, bodies.encode(request), JSON | heads, ANSWER_MS)
         if status != 200:
             return status, 0, []
         answer = bodies.decode(body, Answer)

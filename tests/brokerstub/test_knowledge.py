@@ -18,7 +18,7 @@ from controller.wire.bodies import (
     TopicStops,
 )
 from controller.wire.client import HttpClient
-from tests.brokerstub.cluster import JSON, OBEYED, Controller, Node, serving
+from tests.brokerstub.cluster import ANSWER_MS, JSON, OBEYED, Controller, Node, serving
 from tests.brokerstub.support import broker, row, topic
 
 UNKNOWN = DescribedTopic("orders", [])
@@ -40,7 +40,7 @@ class Asked:
         heads = {bodies.CONTROLLER_ID: "9", bodies.CONTROLLER_EPOCH: str(self.controller.epoch), bodies.EVENT_ID: "1-9"}
         heads |= {bodies.BROKER_EPOCH: str(self.node.broker.broker_epoch)}
         body = bodies.encode(bodies.DescribeTopicsRequest(names))
-        status, raw = await self.http.post(self.node.url + bodies.DESCRIBE_TOPICS, body, JSON | heads, 5_000)
+        status, raw = await self.http.post(self.node.url + bodies.DESCRIBE_TOPICS, body, JSON | heads, ANSWER_MS)
         assert status == 200
         return list(bodies.decode(raw, bodies.DescribeTopicsAnswer).topics)
 

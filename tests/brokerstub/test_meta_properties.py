@@ -13,7 +13,7 @@ from brokerstub.meta_properties import (
     read_meta_properties,
     write_meta_properties,
 )
-from controller.base.config import parse_properties
+from controller.base.config import ConfigError, given_properties, parse_properties
 
 
 @pytest.fixture
@@ -36,6 +36,28 @@ def test_what_is_written_is_kafkas_and_is_found_again(directories: list[Path]) -
     metas = read_meta_properties(directories)
     assert (broker_id_of(metas, -1), broker_id_of(metas, 1001)) == (1001, 1001)
     check_cluster(metas, "cluster")
+
+
+def test_properties_are_read_as_java_reads_them() -> None:
+    text = (
+        "# a comment\n! another\n\nlog.dirs : /a,\\\n    /b\nbroker.id=7 \nlisteners HTTP://127.0.0.1:1\n"
+        "klamm.report.file=C\\:\\\\r\\u00e9\nbroker.rack\nbroker.id:8\n"
+    )
+    assert parse_properties(text) == {
+        "log.dirs": "/a,/b",
+        "listeners": "HTTP://127.0.0.1:1",
+        "klamm.report.file": "C:\\r\u00e9",
+        "broker.rack": "",
+        "broker.id": "8",
+    }
+    with pytest.raises(ConfigError, match=r"this escape is none: \\u12"):
+        parse_properties("a=\\u12")
+
+
+def test_what_is_given_on_a_command_line_is_taken_as_it_stands() -> None:
+    assert given_properties(["log.dirs=C:\\logs", "a = b=c "]) == {"log.dirs": "C:\\logs", "a": "b=c"}
+    with pytest.raises(ConfigError, match=r"expected key=value, found 'broker\.id: 1'"):
+        given_properties(["broker.id: 1"])
 
 
 def test_a_directory_added_later_gets_its_file_and_the_others_are_left_alone(directories: list[Path]) -> None:

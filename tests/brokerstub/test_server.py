@@ -22,7 +22,7 @@ from controller.wire.bodies import (
     TopicStops,
 )
 from controller.wire.client import HttpClient
-from tests.brokerstub.cluster import JSON, OBEYED, WALL_MS, Controller, Node, serving
+from tests.brokerstub.cluster import ANSWER_MS, JSON, OBEYED, WALL_MS, Controller, Node, serving
 from tests.brokerstub.support import broker, fetch, row, topic
 
 ROWS = StatesRequest(topics=[topic(row(epoch=3))])
@@ -44,7 +44,7 @@ class Peer:
         heads |= JSON | {"Klamm-Sender": "2 200"}
         heads |= {name.replace("_", "-"): value for name, value in headers.items()}
         heads = {name: value for name, value in heads.items() if value}
-        status, answer = await self.http.post(self.node.url + path, body, heads, 5_000)
+        status, answer = await self.http.post(self.node.url + path, body, heads, ANSWER_MS)
         return status, msgspec.json.decode(answer)
 
 

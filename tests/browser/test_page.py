@@ -14,7 +14,7 @@ from aiohttp import web
 from controller.core.model import Assignment
 from controller.core.project.lines import Line
 from controller.statelog.recent_lines import RecentLines
-from controller.term.daemon import TermRecord
+from controller.term.term import TermRecord
 from controller.wire.bodies import BrokerEntry
 from tests.api.api_support import (
     Door,

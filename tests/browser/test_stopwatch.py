@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controller.statelog.recent_lines import RecentLines
-from controller.term.daemon import TermRecord
+from controller.term.term import TermRecord
 from tests.api.api_support import (
     Door,
     View,
@@ -102,7 +102,7 @@ async def test_a_failover_that_is_over_before_the_stream_is_taken_up_again_is_to
         await visit.until(f"{LAPS}.join() === 'now noticed'")
 
         lines = [a_line(0, **a_mark(phase, 10.0 * number)) for number, phase in enumerate(PHASES[1:], 1)]
-        door.recent_lines = RecentLines(5)
+        door.recent_lines, door.controller_epoch = RecentLines(5), 5
         door.recent_lines.accept(lines)  # on a stream that begins now a beat comes first
         door.terms.append(TermRecord(5, 1, 1_700_000_090_000, None, None, {one.target: one.took_ms for one in lines}))
         door.controller_epoch, door.phase, door.is_active, door.cluster = 5, "active", True, cluster

@@ -10,7 +10,7 @@ import yaml
 from controller.api.ports import Reply
 from controller.core.codes import Code
 from controller.core.events import ConfigAsked, DeleteTopicAsked
-from controller.term.daemon import TermRecord
+from controller.term.term import TermRecord
 from tests.api.api_support import (
     Door,
     View,

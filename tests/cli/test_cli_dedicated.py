@@ -102,7 +102,7 @@ MECHANISM = "sasl.mechanism.inter.broker.protocol=PLAIN"
         ([MECHANISM, f"sasl.jaas.config={PLAIN};"], 'user_NAME="password" for each that may'),
         ([MECHANISM, f"sasl.jaas.config={PLAIN} nonsense;"], "write it like MODULE required"),
         ([MECHANISM], "the login module of PLAIN is expected"),
-        (["no property"], "expected key=value"),
+        (["no property"], "unknown properties: no;"),
     ],
 )
 def test_what_a_file_cannot_say_is_wrong_usage_and_no_password_is_repeated(

@@ -18,7 +18,7 @@ from controller.core.belief.duties import Deletion
 from controller.core.events import ReassignAsked
 from controller.core.project.lines import Stamp, phase_line
 from controller.statelog.recent_lines import RecentLines
-from controller.term.daemon import TermRecord
+from controller.term.term import TermRecord
 from tests.builders import a_broker, a_cluster, a_leadership
 from tests.cli.test_cli_examples import commands
 from tests.support.deciding_support import DecidingDoor, a_cluster_to_command
@@ -102,7 +102,6 @@ def test_yaml_says_what_json_says_and_names_are_one_a_line(command: str) -> None
     cluster = a_cluster(orders=[[1, 2], [2, 1]], states={"orders-0": a_leadership(1, [1])}, live=(1, 2))
     door = DecidingDoor(cluster)
     door.terms = [TermRecord(7, 1, 1_000, None, None, {})]
-    door.since_ms = None
     with a_cluster_to_command(cluster, door) as (klamm, _):
         as_json = json.loads(klamm(*command.split(), "-o", "json").stdout)
         assert yaml.safe_load(klamm(*command.split(), "-o", "yaml").stdout) == as_json

@@ -34,7 +34,8 @@ def test_a_new_term_replays_the_deletion_and_leads_nothing_of_it() -> None:
     world.answer(1)
     world.zookeeper.remove("/brokers/ids/3")
     settled = world.new_term()
-    assert shape(settled) == [["StateFound", "DeletionQueued", "BrokerMissing"], ["BrokerLive"], ["ReplicasMoved"]]
+    found = ["TermFound", "StateFound", "DeletionQueued", "BrokerMissing"]
+    assert shape(settled) == [found, ["BrokerLive"], ["ReplicasMoved"]]
     assert moved(settled) == [("Started", [(0, 1), (0, 2), (1, 2)]), ("Successful", [(1, 3)])]
     assert world.owing.keys() == {1, 2}
 

@@ -123,7 +123,8 @@ def test_a_partition_first_led_because_its_broker_joined_is_new_there() -> None:
 
 def test_a_partition_first_led_by_a_new_term_is_new() -> None:
     cluster = a_cluster(orders=[[1, 2]], live=(), states={"orders-0": None})
-    [telling] = settle(cluster, TermStarted(brokers(1, 2), LOADED)).tellings
+    [found, telling] = settle(cluster, TermStarted(brokers(1, 2), LOADED)).tellings
+    assert found.is_empty
     assert telling.new_replicas == {(ORDERS[1], 0, 1), (ORDERS[1], 0, 2)}
 
 

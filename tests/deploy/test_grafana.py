@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from controller.tell.outbox import OutboxStatus
-from controller.term.daemon import TermRecord
+from controller.term.term import TermRecord
 from tests.api.api_support import Door
 from tests.api.test_metrics import (
     HURT,

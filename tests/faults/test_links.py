@@ -93,7 +93,7 @@ async def test_a_slow_link_takes_its_time(field: Field) -> None:
     injury = await links.slow_link(field, controller, broker, 400)
     begun = time.monotonic()
     headers = {"Host": broker.url.removeprefix("http://")}
-    assert (await field.cluster.http.get(f"http://{way.address}/livez", headers, 10_000))[0] == 200
+    assert (await field.cluster.http.get(f"http://{way.address}/livez", headers, 60_000))[0] == 200
     assert time.monotonic() - begun > 0.8
     await until(injury.has_hit, "something passed")
     await healed(field, injury)

@@ -105,9 +105,9 @@ async def a_world(**limits: int) -> AsyncIterator[World]:
     async with leading(site, is_dedicated=True) as node:
         bounds = msgspec.structs.replace(LIMITS, **limits)
         own = {
-            **BrokerApis(node.daemon, bounds.partitions_per_rpc).table(),  # type: ignore[arg-type]
-            **AdminApis(node.daemon).table(),  # type: ignore[arg-type]
-            **TopicApis(node.daemon, partitions=4, factor=2).table(),  # type: ignore[arg-type]
+            **BrokerApis(node.handle, bounds.partitions_per_rpc).table(),
+            **AdminApis(node.handle).table(),  # type: ignore[arg-type]
+            **TopicApis(node.handle, partitions=4, factor=2).table(),  # type: ignore[arg-type]
             **HOSTED,
             API_VERSIONS: Api(0, 3, 3),
         }

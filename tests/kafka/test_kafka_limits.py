@@ -258,9 +258,9 @@ async def test_spoiled_requests_cost_their_own_connection_and_the_controller_goe
     chance = random.Random(seed)
     async with a_world() as world:
         other, frames = await world.client(), valid_frames()
-        epoch = world.node.daemon.controller_epoch
+        epoch = world.node.handle.controller_epoch
         for _ in range(150):
             await asked(world, spoiled(chance.choice(frames), chance))
         assert (await create(other, "orders", {0: (2, 1)})).error_code == 0
-        assert world.node.daemon.controller_epoch == epoch, "the same term"
+        assert world.node.handle.controller_epoch == epoch, "the same term"
         assert not belief(world.node).parked

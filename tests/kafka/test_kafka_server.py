@@ -169,7 +169,7 @@ async def test_a_standby_refuses_as_kafka_does() -> None:
     async with a_world() as world:
         client = await world.client()
         world.site.server.expire(world.node.zk)
-        await until(lambda: not world.node.daemon.is_active)
+        await until(lambda: not world.node.handle.is_active)
         assert (await create(client, "orders", {0: (2, 1)})).error_code == Code.NOT_CONTROLLER
         m = kio.schema("delete_topics", 6, "request")
         states = (m.DeleteTopicState(name=None, topic_id=uuid.uuid4()),)

@@ -107,7 +107,7 @@ async def test_a_configuration_is_changed_only_to_what_brokers_could_read() -> N
 
         async def changed(**values: str | None) -> Code:
             named = {name.replace("_", "."): value for name, value in values.items()}
-            return (await world.node.daemon.ask(ConfigAsked("topics", "orders", named))).code
+            return (await world.node.ask(ConfigAsked("topics", "orders", named))).code
 
         assert await changed(retention_ms="abc") is Code.INVALID_CONFIG
         assert await changed(retention_ms=None, segment_bytes="14") is Code.NONE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from controller.core.codes import Code
 from controller.core.events import ProducerIdsAsked
-from controller.loop.inbox import ProducerIds
+from controller.loop.inbox import ProducerIdsReply
 from tests.loop.admin_site import (
     Site,
     a_site,
@@ -19,8 +19,8 @@ BLOCK = "/latest_producer_id_block"
 
 async def granted(node: Node, broker_id: int = 2) -> object:
     epoch = belief(node).brokers[broker_id].epoch
-    reply = await node.daemon.ask(ProducerIdsAsked(broker_id, epoch))
-    return reply.body if reply.code is Code.NONE else reply.code
+    reply = await node.ask(ProducerIdsAsked(broker_id, epoch))
+    return (reply.start, reply.size) if isinstance(reply, ProducerIdsReply) else reply.code
 
 
 def block(site: Site) -> object:
@@ -37,7 +37,7 @@ async def test_blocks_follow_one_another_from_zero_whether_the_node_is_there_or_
         if content is None:
             await site.tool.delete(BLOCK, -1)
         async with leading(site) as node:
-            assert [await granted(node), await granted(node, 3)] == [ProducerIds(0, 1_000), ProducerIds(1_000, 1_000)]
+            assert [await granted(node), await granted(node, 3)] == [(0, 1_000), (1_000, 1_000)]
             assert block(site) == written(1_000, 3)
 
 
@@ -45,16 +45,16 @@ async def test_a_successor_goes_on_after_the_last_block() -> None:
     site = await a_site()
     await site.write(BLOCK, written(41_000))
     async with leading(site) as node:
-        assert await granted(node) == ProducerIds(42_000, 1_000)
+        assert await granted(node) == (42_000, 1_000)
 
 
 async def test_a_block_that_a_broker_took_itself_is_not_given_again() -> None:
     """Brokers below protocol level 3.0 write the node themselves."""
     site = await a_site()
     async with leading(site) as node:
-        assert await granted(node) == ProducerIds(0, 1_000)
+        assert await granted(node) == (0, 1_000)
         await site.write(BLOCK, written(1_000, 3))
-        assert await granted(node) == ProducerIds(2_000, 1_000)
+        assert await granted(node) == (2_000, 1_000)
 
 
 async def test_only_a_broker_as_it_is_registered_now_is_given_ids() -> None:
@@ -65,7 +65,7 @@ async def test_only_a_broker_as_it_is_registered_now_is_given_ids() -> None:
             (ProducerIdsAsked(2, epoch - 1), Code.STALE_BROKER_EPOCH),
             (ProducerIdsAsked(7, 1), Code.BROKER_ID_NOT_REGISTERED),
         ):
-            assert (await node.daemon.ask(asked)).code is code
+            assert (await node.ask(asked)).code is code
         assert not site.server.read(BLOCK)
 
 

@@ -11,7 +11,7 @@ from typing import cast
 import msgspec
 import pytest
 
-from controller.api.ports import ControllerDoor
+from controller.api.ports import ControllerHandle
 from controller.base.config import LIMITS
 from controller.core.belief.cluster import Cluster
 from controller.core.model import Broker
@@ -67,7 +67,7 @@ async def a_relay(*brokers: object, access: Access = PLAIN_ACCESS, **limits: int
             stack.callback(server.close)
             ports.append(server.sockets[0].getsockname()[1])
         bounds = msgspec.structs.replace(LIMITS, **limits)
-        relay = Relay(cast(ControllerDoor, Belief(*ports)), bounds, Random(1), access)
+        relay = Relay(cast(ControllerHandle, Belief(*ports)), bounds, Random(1), access)
         keeping = asyncio.create_task(relay.keep_versions())
         stack.push_async_callback(ended, keeping)
         table = {OWN: Api(0, 0, 9, own), API_VERSIONS: Api(0, 3, 3)}

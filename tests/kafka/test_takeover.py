@@ -47,10 +47,10 @@ async def test_a_takeover_claims_from_who_sits_there_with_the_next_epoch() -> No
     await a_kafka_controller(site)
     async with a_controller(site.server, 100, is_dedicated=True) as node:
         await settled()
-        assert node.daemon.phase == "standby"
+        assert node.handle.phase == "standby"
         assert await node.daemon.take_over() == 1
         assert holder(site) == b"100"
-        await until(lambda: node.daemon.is_active)
+        await until(lambda: node.handle.is_active)
         assert await node.daemon.take_over() == 1, "ours already"
 
 
@@ -66,7 +66,7 @@ async def test_a_seat_handed_back_is_left_alone_until_the_next_takeover() -> Non
         await settled()
         assert holder(site) is None
         assert await node.daemon.take_over() == 2
-        await until(lambda: node.daemon.is_active)
+        await until(lambda: node.handle.is_active)
         assert holder(site) == b"9"
         assert not await is_handed_back(site.tool)
         assert belief(node).duties.terms[1].why == "handed back"
@@ -85,7 +85,7 @@ async def test_a_preferred_controller_takes_the_seat_from_a_broker_and_not_from_
     site = await a_site()
     await a_kafka_controller(site)
     async with a_controller(site.server, 100, is_dedicated=True, is_preferred=True) as node:
-        await until(lambda: node.daemon.is_active)
+        await until(lambda: node.handle.is_active)
         async with a_controller(site.server, 101, is_dedicated=True, is_preferred=True):
             await settled()
             assert holder(site) == b"100"
@@ -133,7 +133,7 @@ async def test_a_broker_of_the_other_kind_is_listed_and_assigned_nothing() -> No
     async with leading(site, is_ours=lambda broker: broker.broker_id != 3) as node:
         await site.write("/brokers/topics/orders", topic_json([3, 1], [2, 3]))
         await until(lambda: site.leader("orders", 1) is not None)
-        assert (site.leader("orders"), sorted(node.daemon.strangers)) == (1, [3])
+        assert (site.leader("orders"), sorted(node.held.strangers)) == (1, [3])
         assert belief(node).live_ids == {1, 2}
 
 
@@ -146,7 +146,7 @@ async def test_a_stub_leads_no_cluster_of_real_brokers() -> None:
     ) as node:
         await until(lambda: any(guard.reason is not None for guard in node.heard.guards))
         assert site.leader("orders") is None, "nothing was written"
-        assert not node.daemon.is_active
+        assert not node.handle.is_active
 
 
 async def test_a_real_broker_that_holds_nothing_takes_no_cluster_from_its_stubs() -> None:
@@ -155,8 +155,8 @@ async def test_a_real_broker_that_holds_nothing_takes_no_cluster_from_its_stubs(
     async with a_controller(
         site.server, 9, is_ours=lambda broker: broker.broker_id != 3, yields_to_strangers=True
     ) as node:
-        await until(lambda: node.daemon.is_active)
-        assert (site.leader("orders"), sorted(node.daemon.strangers)) == (1, [3])
+        await until(lambda: node.handle.is_active)
+        assert (site.leader("orders"), sorted(node.held.strangers)) == (1, [3])
 
 
 async def test_a_vacant_seat_that_this_controller_could_not_fill_is_left_to_the_brokers() -> None:
@@ -174,7 +174,7 @@ async def test_a_vacant_seat_that_this_controller_could_not_fill_is_left_to_the_
         assert holder(site) == b"1"
         reasons.clear()
         site.die(1)
-        await until(lambda: node.daemon.is_active)
+        await until(lambda: node.handle.is_active)
 
 
 @pytest.mark.parametrize("preference", [None, True, False])
@@ -191,7 +191,7 @@ async def test_a_standby_takes_the_seat_back_from_a_broker_that_was_faster_when_
         await active.create(SEAT, a_seat(100), ephemeral=True)
         async with a_controller(site.server, 101, is_dedicated=True, is_preferred=preference) as standby:
             await settled()
-            assert standby.daemon.phase == "standby"
+            assert standby.handle.phase == "standby"
             broker = site.brokers[1]
             # in one step of ZooKeeper's, as nothing can be between the two
             site.server.expire(active)
@@ -200,7 +200,7 @@ async def test_a_standby_takes_the_seat_back_from_a_broker_that_was_faster_when_
                 await settled()
                 assert holder(site) == b"1"
             else:
-                await until(lambda: standby.daemon.is_active)
+                await until(lambda: standby.handle.is_active)
                 assert holder(site) == b"101"
 
 
@@ -211,7 +211,7 @@ async def test_a_standby_leaves_the_seat_to_a_broker_when_ours_handed_it_back_or
         await settled()
         assert holder(site) == b"1", "none of ours ever had it"
         assert await standby.daemon.take_over() == 1
-        await until(lambda: standby.daemon.is_active)
+        await until(lambda: standby.handle.is_active)
         async with a_controller(site.server, 102, is_dedicated=True, is_preferred=None):
             await settled()
             await standby.daemon.hand_back()

@@ -73,15 +73,15 @@ async def a_site() -> Site:
 async def leading(site: Site, **given: Any) -> AsyncIterator[Node]:
     """A controller that has loaded; its process is none of the three brokers."""
     async with a_controller(site.server, 9, **given) as node:
-        await until(lambda: node.daemon.is_active)
+        await until(lambda: node.handle.is_active)
         await settled()
         yield node
 
 
 def belief(node: Node) -> Cluster:
     """What an active controller believes."""
-    assert node.daemon.cluster is not None
-    return node.daemon.cluster
+    assert node.handle.cluster is not None
+    return node.handle.cluster
 
 
 def wish_for(node: Node, *isr: int) -> IsrWish:

@@ -84,8 +84,8 @@ async def test_leaders_are_balanced_5_seconds_after_the_start_and_then_at_each_i
             await settled()
             assert site.leader("orders", 0) == expected
         assert {line.reason for line in node.heard.lines if line.topic == "orders"} >= {"leader imbalance"}
-        await node.daemon.ask(DrainAsked(1))
-        await node.daemon.ask(UndrainAsked(1))
+        await node.ask(DrainAsked(1))
+        await node.ask(UndrainAsked(1))
         for seconds, expected in ((298.0, 2), (3.0, 1)):
             site.server.clock.advance(seconds)
             await settled()
@@ -247,13 +247,13 @@ async def test_a_drain_survives_its_controller_and_ends_by_undrain() -> None:
     site = await a_site()
     async with leading(site) as node:
         await site.topic("orders", [1, 2, 3])
-        assert (await node.daemon.ask(DrainAsked(1))).code is Code.NONE
+        assert (await node.ask(DrainAsked(1))).code is Code.NONE
         assert site.leader("orders") == 2
     site.server.expire(node.zk)
     async with leading(site) as successor:
         site.die(2)
         await until(lambda: site.leader("orders") == 3)
-        assert (await successor.daemon.ask(UndrainAsked(1))).code is Code.NONE
+        assert (await successor.ask(UndrainAsked(1))).code is Code.NONE
         assert site.server.read("/klamm/draining/1") is None
 
 
@@ -273,7 +273,7 @@ async def test_a_successor_moves_what_a_controller_granted_and_had_no_time_to_mo
 async def test_a_drain_ends_when_its_registration_ended_between_two_terms() -> None:
     site = await a_site()
     async with leading(site) as node:
-        await node.daemon.ask(DrainAsked(1, is_shutdown=True, broker_epoch=None))
+        await node.ask(DrainAsked(1, is_shutdown=True, broker_epoch=None))
     site.server.expire(node.zk)
     site.die(1)
     await site.come(1)
@@ -299,16 +299,16 @@ async def test_a_term_is_recorded_with_its_phases_up_to_the_last_acknowledgement
         known = record(site, 1)
         assert (known["broker_id"], known["to_ms"], known["why"]) == (9, None, None)
         assert list(known["phases"]) == ["claimed", "loaded", "decided", "committed", "told", "acknowledged"]
-        assert [one.controller_epoch for one in node.daemon.history()] == [1]
+        assert [one.controller_epoch for one in node.held.history()] == [1]
 
 
 async def test_a_predecessor_is_closed_with_the_reason_it_could_not_write_itself() -> None:
     site = await a_site()
     async with a_controller(site.server, 1, zk=site.brokers[1]) as first:
-        await until(lambda: first.daemon.is_active)
+        await until(lambda: first.handle.is_active)
         await until(lambda: site.server.read("/klamm/terms/1") is not None)
         await site.tool.delete("/controller", -1)
-        await until(lambda: first.daemon.controller_epoch == 2 and first.daemon.is_active)
+        await until(lambda: first.handle.controller_epoch == 2 and first.handle.is_active)
         assert record(site, 1)["why"] == "deposed"
         assert record(site, 1)["to_ms"] == record(site, 2)["from_ms"]
         site.die(1)
@@ -339,4 +339,4 @@ async def test_a_marker_for_a_topic_that_does_not_exist_is_removed_and_one_that_
             await site.write(f"/admin/delete_topics/{name}", data)
         await until(lambda: site.names("/admin/delete_topics") == [])
         assert site.server.read("/brokers/topics/orders") is not None
-        assert (await node.daemon.ask(CreateTopicAsked("users", assignment={0: (1, 2)}))).code is Code.NONE
+        assert (await node.ask(CreateTopicAsked("users", assignment={0: (1, 2)}))).code is Code.NONE

@@ -43,8 +43,8 @@ async def test_nonsense_is_reported_once_and_stops_nobody(path: str, sequential:
             if not made.startswith(CHANGES):  # those go after 15 minutes
                 await until(lambda: site.server.read(made) is None)
             await settled()
-            assert (await node.daemon.ask(CreateTopicAsked("users", assignment={0: (1, 2)}))).code is Code.NONE
-            assert node.daemon.controller_epoch == 1
+            assert (await node.ask(CreateTopicAsked("users", assignment={0: (1, 2)}))).code is Code.NONE
+            assert node.handle.controller_epoch == 1
     reports = [log for log in logs if log["event"] in ("subject.left_out", "notification.unreadable")]
     assert len(reports) == 1
     assert made in str(reports[0])
@@ -69,4 +69,4 @@ async def test_nonsense_that_lay_there_before_the_term_stops_no_controller(data:
         reported = [line.reason for line in node.heard.lines if line.target == "reported"]
         assert len([reason for reason in reported if ELECTION in (reason or "")]) == 1
         assert len([reason for reason in reported if REASSIGN in (reason or "")]) == 1
-        assert node.daemon.controller_epoch == 4, "above the term that somebody recorded, whatever it says of it"
+        assert node.handle.controller_epoch == 4, "above the term that somebody recorded, whatever it says of it"

@@ -225,16 +225,16 @@ async def test_a_leftover_seat_of_our_own_session_is_released_and_won_anew() -> 
     await zk.create("/controller_epoch", b"7")
     await zk.create("/controller", json.dumps({"version": 1, "brokerid": 1, "timestamp": "0"}).encode(), ephemeral=True)
     async with a_controller(server, 1, zk=zk) as node:
-        await until(lambda: node.daemon.is_active)
-        assert node.daemon.controller_epoch == 8
+        await until(lambda: node.handle.is_active)
+        assert node.handle.controller_epoch == 8
 
 
 async def test_claims_are_the_only_writes_of_the_epoch_and_come_with_the_seat() -> None:
     server = await a_server()
     async with a_controller(server, 1) as one, a_controller(server, 2) as two:
         for epoch in range(1, 6):
-            await until(lambda epoch=epoch: epoch in (one.daemon.controller_epoch, two.daemon.controller_epoch))
-            await until(lambda: one.daemon.is_active or two.daemon.is_active)
+            await until(lambda epoch=epoch: epoch in (one.handle.controller_epoch, two.handle.controller_epoch))
+            await until(lambda: one.handle.is_active or two.handle.is_active)
             tool = await server.connect()
             await tool.delete("/controller", -1)
         await settled()
@@ -248,7 +248,7 @@ async def test_a_conflicting_state_is_read_again_and_decided_anew() -> None:
     sessions = {broker_id: await a_broker(server, broker_id) for broker_id in (1, 2, 3)}
     tool = await server.connect()
     async with a_controller(server, 1) as node:
-        await until(lambda: node.daemon.is_active)
+        await until(lambda: node.handle.is_active)
         await tool.create("/brokers/topics/orders", topic_json([1, 2, 3]))
         await until(lambda: state_of(server, "orders", 0))
         # a leader of an old protocol level shrinks its ISR by itself, and tells nobody yet
@@ -267,7 +267,7 @@ async def test_a_notification_is_removed_only_after_its_effect_is_believed() -> 
         await a_broker(server, broker_id)
     tool = await server.connect()
     async with a_controller(server, 1) as node:
-        await until(lambda: node.daemon.is_active)
+        await until(lambda: node.handle.is_active)
         await tool.create("/brokers/topics/orders", topic_json([1, 2, 3]))
         await until(lambda: state_of(server, "orders", 0))
         shrunk = {"controller_epoch": 1, "leader": 1, "version": 1, "leader_epoch": 0, "isr": [1, 2]}
@@ -301,9 +301,9 @@ async def test_what_rested_on_a_step_that_met_a_conflict_is_decided_again() -> N
 
     server.on_request = touch_the_topic
     async with a_controller(server, 3) as node:
-        await until(lambda: node.daemon.is_active and asked(node) == 1)
+        await until(lambda: node.handle.is_active and asked(node) == 1)
         await settled()
-        cluster = node.daemon.cluster
+        cluster = node.handle.cluster
         assert cluster is not None
         is_armed = True
         node.heard.on_answer(knowing(cluster.brokers[2], orders=""))

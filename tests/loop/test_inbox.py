@@ -8,7 +8,14 @@ import pytest
 
 from controller.base.config import LIMITS
 from controller.core.events import (
+    AlterPartitionAsked,
+    CreateTopicAsked,
+    ElectAsked,
+    Event,
+    GrowTopicAsked,
     LeaderAndIsrAnswered,
+    ProducerIdsAsked,
+    ReassignAsked,
     RefusalsAnswered,
     StopReplicaAnswered,
     TermTold,
@@ -16,8 +23,10 @@ from controller.core.events import (
     ToldRefused,
     UndrainAsked,
 )
-from controller.loop.inbox import Inbox, NotControllerError, Reply
+from controller.loop.inbox import REPLY_TO, Inbox, NotControllerError, Reply, TopicReply
+from controller.loop.replies import reply_for
 from controller.statelog.metrics import Meters
+from tests.builders import a_cluster, settle, zookeeper_of
 from tests.faults.simulate.loop import VirtualLoop
 from tests.waiting import DEADLINE_S
 
@@ -169,3 +178,28 @@ async def test_who_waits_when_the_term_ends_is_told_and_a_late_answer_does_no_ha
     assert isinstance(waiting, NotControllerError)
     with pytest.raises(NotControllerError):
         await inbox.ask(UndrainAsked(3))
+
+
+@pytest.mark.parametrize("kind", sorted(REPLY_TO, key=lambda one: one.__name__))
+def test_every_request_has_its_reply(kind: type[Event]) -> None:
+    """Whatever it says, a request that is carried out is answered with the reply of its kind."""
+    asked: dict[type[Event], Event] = {
+        CreateTopicAsked: CreateTopicAsked("more", partitions=1, replication_factor=1),
+        GrowTopicAsked: GrowTopicAsked("orders", 2),
+        AlterPartitionAsked: AlterPartitionAsked(1, 11, []),
+        ProducerIdsAsked: ProducerIdsAsked(1, 11),
+        ElectAsked: ElectAsked(is_unclean=False, partitions=[("orders", 0)]),
+        ReassignAsked: ReassignAsked({("orders", 0): (2, 1)}),
+    }
+    cluster = a_cluster(orders=[[1, 2]], live=(1, 2))
+    settled = settle(cluster, asked[kind], zookeeper_of(cluster))
+    assert type(reply_for(cluster, asked[kind], settled.committed)) is REPLY_TO[kind]
+
+
+def test_what_is_there_already_has_changed_nothing() -> None:
+    cluster = a_cluster(orders=[[1, 2]], live=(1, 2))
+    for asked in (CreateTopicAsked("orders", 1, 2), GrowTopicAsked("orders", 1)):
+        settled = settle(cluster, asked, zookeeper_of(cluster))
+        reply = reply_for(cluster, asked, settled.committed)
+        assert isinstance(reply, TopicReply)
+        assert not reply.has_changed

@@ -130,13 +130,13 @@ async def test_nobody_is_told_half_a_step() -> None:
         await a_broker(server, broker_id)
     tool = await server.connect()
     async with a_controller(server, 1, limits=LIMITS) as node:
-        await until(lambda: node.daemon.is_active)
+        await until(lambda: node.handle.is_active)
         node.heard.tellings.clear()
         slow = Slow(2)
         server.on_request = slow.on_request
         await tool.create("/brokers/topics/orders", topic_json(*[[1, 2]] * PARTITIONS))
-        assert node.daemon.cluster is not None
-        topics = node.daemon.cluster.topics
+        assert node.handle.cluster is not None
+        topics = node.handle.cluster.topics
         await until(lambda: "orders" in topics and topics["orders"].partitions[10].state is not None)
         recorded = [line.partition for line in node.heard.lines if line.kind == "partition"]
         assert recorded == list(range(11)), "recorded as it is believed"

@@ -146,7 +146,7 @@ async def costs_of_topics(size: int) -> dict[str, float]:
         await world.costs_of("failover", world.quiet)
         await world.costs_of("death", brokers[6].close)
         await world.costs_of("return", lambda: a_broker(server, 6))
-        assert len(node.daemon.cluster.topics) == size
+        assert len(node.handle.cluster.topics) == size
     await world.dialect.http.close()
     return world.costs
 
@@ -158,12 +158,12 @@ async def costs_at(size: int) -> dict[str, float]:
     brokers = {broker_id: await a_broker(server, broker_id) for broker_id in BROKERS}
     async with a_controller(server, 100, open_outboxes=world.open_outboxes) as node:
         await world.costs_of("failover", world.quiet)
-        cluster = node.daemon.cluster
+        cluster = node.handle.cluster
         await world.costs_of("death", brokers[6].close)
         await world.costs_of("return", lambda: a_broker(server, 6))
-        await world.costs_of("creation", lambda: node.daemon.ask(CreateTopicAsked("new", size, 3, None, {})))
+        await world.costs_of("creation", lambda: node.ask(CreateTopicAsked("new", size, 3, None, {})))
         assert len(cluster.topics["new"].partitions) == size
-        await world.costs_of("deletion", lambda: node.daemon.ask(DeleteTopicAsked("new")))
+        await world.costs_of("deletion", lambda: node.ask(DeleteTopicAsked("new")))
         assert "new" not in cluster.topics
         assert cluster.duties.deletions == {}
     await world.dialect.http.close()

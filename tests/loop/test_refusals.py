@@ -24,8 +24,7 @@ from controller.core.events import (
     ReassignAsked,
 )
 from controller.core.project.refusals import sentence_for
-from controller.loop.inbox import PartitionOutcome
-from controller.wire import bodies
+from controller.loop.inbox import IsrReply, OutcomesReply
 from tests.api.api_support import Door, View, asking
 from tests.fakes.acls import ALL, READ, grant_to_all
 from tests.fakes.client import FakeClient
@@ -89,7 +88,7 @@ async def test_one_state_that_may_not_be_written_keeps_no_other_partition_from_i
         await pass_time(site, 20)
         left = [(name, number) for name in names for number in range(3) if site.leader(name, number) == 2]
         assert left == [("topic05", 1)]
-        assert node.daemon.controller_epoch == 1
+        assert node.handle.controller_epoch == 1
         status, reasons = await reasons_of(node)
         assert status == "yellow"
         [reason] = reasons
@@ -150,7 +149,7 @@ async def test_a_refusal_that_passes_costs_no_more_than_its_pause(code: int) -> 
         await pass_time(site, 9)
         assert {site.leader(name, number) for name in names for number in range(3)} == {1, 3}
         assert belief(node).refused == {}
-        assert node.daemon.controller_epoch == 1
+        assert node.handle.controller_epoch == 1
 
 
 async def test_a_leader_is_told_which_of_its_wishes_is_refused_and_the_others_are_granted() -> None:
@@ -165,9 +164,9 @@ async def test_a_leader_is_told_which_of_its_wishes_is_refused_and_the_others_ar
         wish = wish_for(node, 1, 2)
         other = type(wish)("BBBBBBBBBBBBBBBBBBBBBg", 0, 0, 0, 0, wish.isr)
         asked = AlterPartitionAsked(1, belief(node).brokers[1].epoch, [wish, other])
-        reply = await node.daemon.ask(asked)
-        assert isinstance(reply.body, bodies.AlterPartitionAnswer)
-        rows = {topic.topic_id: topic.partitions[0] for topic in reply.body.topics}
+        reply = await node.ask(asked)
+        assert isinstance(reply, IsrReply)
+        rows = {topic.topic_id: topic.partitions[0] for topic in reply.topics}
         assert rows["BBBBBBBBBBBBBBBBBBBBBg"].error_code == Code.NONE
         assert rows["BBBBBBBBBBBBBBBBBBBBBg"].isr == (1, 2)
         assert rows[wish.topic_id].error_code == Code.OPERATION_NOT_ATTEMPTED
@@ -176,12 +175,12 @@ async def test_a_leader_is_told_which_of_its_wishes_is_refused_and_the_others_ar
         before = transactions(site, node)
         for _ in range(120):
             await pass_time(site, 1)
-            await node.daemon.ask(AlterPartitionAsked(1, belief(node).brokers[1].epoch, [wish]))
+            await node.ask(AlterPartitionAsked(1, belief(node).brokers[1].epoch, [wish]))
         assert len(belief(node).refused) == 1
         assert transactions(site, node) - before < 12
         site.server.set_acl(STATE("orders", 0), grant_to_all(ALL))
         await pass_time(site, 60)
-        await node.daemon.ask(AlterPartitionAsked(1, belief(node).brokers[1].epoch, [wish]))
+        await node.ask(AlterPartitionAsked(1, belief(node).brokers[1].epoch, [wish]))
         assert (state_of(site.server, "orders", 0) or {})["isr"] == [1, 2]
         assert belief(node).refused == {}
 
@@ -192,7 +191,7 @@ async def test_what_is_asked_for_no_more_is_refused_no_more() -> None:
         await site.topic("orders", [1, 2, 3])
         site.server.set_acl(STATE("orders", 0), grant_to_all(READ))
         asked = AlterPartitionAsked(1, belief(node).brokers[1].epoch, [wish_for(node, 1, 2)])
-        await node.daemon.ask(asked)
+        await node.ask(asked)
         assert len(belief(node).refused) == 1
         await pass_time(site, 65)
         assert belief(node).refused == {}
@@ -226,14 +225,14 @@ async def test_who_asked_is_told_at_once_and_by_name(event: Event, path: str) ->
         if isinstance(event, ProducerIdsAsked):
             event = ProducerIdsAsked(1, belief(node).brokers[1].epoch)
         site.server.refuse(path, NO_AUTH, "create", "set", "delete")
-        reply = await node.daemon.ask(event)
+        reply = await node.ask(event)
         assert reply.code is Code.OPERATION_NOT_ATTEMPTED
         assert path in reply.detail
         assert "NoAuth. Give the controller's user permission to" in reply.detail
         assert site.leader("orders", 0) == 1, "nothing is done of what is refused"
         # whoever mended it asks again and does not wait for a pause
         site.server.lift(path)
-        assert (await node.daemon.ask(event)).code is Code.NONE
+        assert (await node.ask(event)).code is Code.NONE
         assert belief(node).refused == {}
 
 
@@ -241,15 +240,15 @@ async def test_of_partitions_asked_for_together_each_has_its_own_answer() -> Non
     site = await a_site()
     async with leading(site) as node:
         await site.topic("orders", [1, 2], [1, 2])
-        await node.daemon.ask(DrainAsked(1))
-        await node.daemon.ask(ElectAsked(False))
+        await node.ask(DrainAsked(1))
+        await node.ask(ElectAsked(False))
         assert [site.leader("orders", number) for number in (0, 1)] == [2, 2]
         await site.tool.delete("/klamm/draining/1", -1)
         belief(node).duties.drains.clear()
         site.server.refuse(STATE("orders", 1), NO_AUTH, "set")
-        reply = await node.daemon.ask(ElectAsked(False, [("orders", 0), ("orders", 1)]))
-        assert isinstance(reply.body, list)
-        outcomes: list[PartitionOutcome] = reply.body
+        reply = await node.ask(ElectAsked(False, [("orders", 0), ("orders", 1)]))
+        assert isinstance(reply, OutcomesReply)
+        outcomes = reply.outcomes
         assert [(one.partition, one.code) for one in outcomes] == [(0, Code.NONE), (1, Code.OPERATION_NOT_ATTEMPTED)]
         assert "NoAuth" in outcomes[1].detail
 
@@ -259,7 +258,7 @@ async def test_a_drain_moves_what_it_can_and_the_rest_when_it_may() -> None:
     async with leading(site) as node:
         names = await thirteen_topics(site)
         site.server.refuse(STATE("topic05", 1), NO_AUTH, "set")
-        assert (await node.daemon.ask(DrainAsked(2))).code is Code.NONE
+        assert (await node.ask(DrainAsked(2))).code is Code.NONE
         await settled()
         left = [(name, number) for name in names for number in range(3) if site.leader(name, number) == 2]
         assert left == [("topic05", 1)]
@@ -274,16 +273,16 @@ async def test_a_reassignment_that_is_refused_is_told_and_one_that_runs_ends_whe
     async with leading(site) as node:
         await site.topic("orders", [1, 2], [1, 2])
         site.server.refuse(ORDERS, NO_AUTH, "set")
-        reply = await node.daemon.ask(ReassignAsked({("orders", 0): (1, 3)}))
-        assert isinstance(reply.body, list)
-        assert [one.code for one in reply.body] == [Code.OPERATION_NOT_ATTEMPTED]
+        reply = await node.ask(ReassignAsked({("orders", 0): (1, 3)}))
+        assert isinstance(reply, OutcomesReply)
+        assert [one.code for one in reply.outcomes] == [Code.OPERATION_NOT_ATTEMPTED]
         site.server.lift(ORDERS)
-        await node.daemon.ask(ReassignAsked({("orders", 0): (1, 3)}))
+        await node.ask(ReassignAsked({("orders", 0): (1, 3)}))
         assert belief(node).reassigning == {("orders", 0)}
         site.server.refuse(ORDERS, NO_AUTH, "set")
         before = transactions(site, node)
         wish = wish_for(node, 1, 2, 3)
-        await node.daemon.ask(AlterPartitionAsked(1, belief(node).brokers[1].epoch, [wish]))
+        await node.ask(AlterPartitionAsked(1, belief(node).brokers[1].epoch, [wish]))
         await settled()
         await pass_time(site, 30)
         assert belief(node).reassigning == {("orders", 0)}
@@ -299,11 +298,11 @@ async def test_a_topic_larger_than_a_request_is_refused_and_the_loop_goes_on() -
     site = await a_site()
     async with leading(site) as node:
         site.server.max_request_bytes = 4_000
-        reply = await node.daemon.ask(CreateTopicAsked("large", partitions=400, replication_factor=1))
+        reply = await node.ask(CreateTopicAsked("large", partitions=400, replication_factor=1))
         assert reply.code is Code.OPERATION_NOT_ATTEMPTED
         assert "no request as large" in reply.detail
         assert "jute.maxbuffer" in reply.detail
-        assert (await node.daemon.ask(CreateTopicAsked("small", partitions=1, replication_factor=1))).code is Code.NONE
+        assert (await node.ask(CreateTopicAsked("small", partitions=1, replication_factor=1))).code is Code.NONE
         await until(lambda: site.leader("small"))
 
 
@@ -320,11 +319,11 @@ async def test_notes_of_ours_that_may_not_be_written_stop_no_broker() -> None:
         await pass_time(site, 120)
         site.die(2)
         await until(lambda: site.leader("orders") == 1)
-        assert node.daemon.controller_epoch == 1
+        assert node.handle.controller_epoch == 1
         status, reasons = await reasons_of(node)
         assert status == "yellow"
         assert reasons[-1].endswith("more writes are refused by ZooKeeper")
-        await node.daemon.resign("shut down")  # and whoever resigns does not wait for its record
+        await node.handle.resign("shut down")  # and whoever resigns does not wait for its record
         site.server.lift("/klamm")
         await pass_time(site, 65)
         assert belief(node).refused == {}
@@ -342,7 +341,7 @@ async def test_a_failed_directory_counts_though_it_may_not_be_written_down() -> 
         node.heard.on_answer(LeaderAndIsrAnswered(1, epoch, frozenset(), orders))
         await until(lambda: site.leader("orders") == 2)
         assert belief(node).duties.failed_dirs == {1: {("orders", 0)}}
-        await node.daemon.ask(ElectAsked(False))
+        await node.ask(ElectAsked(False))
         assert site.leader("orders") == 2
         site.server.lift("/klamm/failed_dirs")
         await pass_time(site, 3)

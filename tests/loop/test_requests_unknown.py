@@ -20,8 +20,7 @@ from controller.core.events import (
     ReassignAsked,
     UndrainAsked,
 )
-from controller.loop.inbox import Inbox, NotControllerError, Request
-from controller.wire import bodies
+from controller.loop.inbox import Inbox, IsrReply, NotControllerError, Request
 from tests.fakes.client import FakeClient
 from tests.loop.admin_site import (
     Site,
@@ -63,12 +62,12 @@ async def test_a_request_in_hand_when_the_term_ends_is_unknown_and_those_behind_
     site = await a_site()
     async with leading(site) as node:
         await site.topic("orders", [1, 2], [2, 1])
-        await node.daemon.ask(DrainAsked(2))
-        await node.daemon.ask(UndrainAsked(2))  # there is something to elect
+        await node.ask(DrainAsked(2))
+        await node.ask(UndrainAsked(2))  # there is something to elect
         reached = stop_before(site, node, "transact")
-        in_hand = asyncio.create_task(node.daemon.ask(event))
+        in_hand = asyncio.create_task(node.ask(event))
         await reached.wait()
-        behind = asyncio.create_task(node.daemon.ask(UndrainAsked(3)))
+        behind = asyncio.create_task(node.ask(UndrainAsked(3)))
         await settled(5)
         site.server.expire(node.zk)
         reply = await in_hand
@@ -93,10 +92,10 @@ async def test_a_request_whose_znode_others_keep_changing_is_unknown_in_the_end_
     async with leading(site) as node:
         await site.topic("orders", [1, 2])
         interfere_with(site, node, "/config/topics/orders")
-        reply = await node.daemon.ask(ConfigAsked("topics", "orders", {"a": "1"}))
+        reply = await node.ask(ConfigAsked("topics", "orders", {"a": "1"}))
         assert (reply.code, reply.is_unknown) == (Code.NONE, True)
         site.server.on_request = None
-        assert (await node.daemon.ask(ConfigAsked("topics", "orders", {"a": "1"}))).code is Code.NONE
+        assert (await node.ask(ConfigAsked("topics", "orders", {"a": "1"}))).code is Code.NONE
 
 
 async def test_an_isr_that_met_another_writer_is_refused_with_what_stands_now() -> None:
@@ -105,9 +104,9 @@ async def test_an_isr_that_met_another_writer_is_refused_with_what_stands_now() 
         await site.topic("orders", [1, 2])
         asked = AlterPartitionAsked(1, belief(node).brokers[1].epoch, [wish_for(node, 1)])
         interfere_with(site, node, "/brokers/topics/orders/partitions/0/state")
-        reply = await node.daemon.ask(asked)
-        assert isinstance(reply.body, bodies.AlterPartitionAnswer)
-        [row] = reply.body.topics[0].partitions
+        reply = await node.ask(asked)
+        assert isinstance(reply, IsrReply)
+        [row] = reply.topics[0].partitions
         assert (row.error_code, row.isr) == (Code.INVALID_UPDATE_VERSION, (1, 2))
         assert row.version > 0
 

@@ -114,19 +114,19 @@ def lay(site: Site, path: str, data: bytes) -> None:
 async def goes_on(site: Site, node: Node, name: str, *, brokers: tuple[int, ...] = (1, 2)) -> None:
     """Another topic is created, led and told, and this is still the first term of this process."""
     asked = CreateTopicAsked(name, assignment={0: brokers})
-    assert (await node.daemon.ask(asked)).code is Code.NONE
+    assert (await node.ask(asked)).code is Code.NONE
     await until(lambda: (state_of(site.server, name, 0) or {}).get("leader") == brokers[0])
     await settled()
     told = [telling for _, telling in node.heard.tellings if name in str(telling)]
     assert told, f"{name} was told to nobody"
     assert (site.leader("steady", 0), site.leader("steady", 1)) == (1, 2)
-    assert node.daemon.is_active
+    assert node.handle.is_active
     assert len(node.heard.guards) == 1
 
 
 def said(node: Node) -> str:
     """All that is said of what is left out."""
-    return str({**node.daemon.unread, **belief(node).unreadable})
+    return str({**node.held.unread, **belief(node).unreadable})
 
 
 def allow(site: Site, path: str) -> None:
@@ -152,7 +152,7 @@ async def test_what_may_not_be_read_at_the_start_is_left_out_by_name_and_taken_u
         assert is_over or path in said(node) or "orders" in said(node)
         allow(site, path)
         await read_again(site)
-        assert (node.daemon.unread, belief(node).unreadable) == ({}, {})
+        assert (node.held.unread, belief(node).unreadable) == ({}, {})
         await goes_on(site, node, "afterwards")
         assert sorted(belief(node).topics) == ["afterwards", "orders", "steady", "users"]
         assert (sorted(belief(node).brokers), site.leader("orders")) == ([1, 2, 3], 1)
@@ -168,7 +168,7 @@ async def test_a_state_of_nonsense_is_read_again_though_nobody_says_that_it_was_
         assert ("orders", 0) in belief(node).unreadable
         lay(site, STATE, data)
         await read_again(site)
-        assert (node.daemon.unread, belief(node).unreadable) == ({}, {})
+        assert (node.held.unread, belief(node).unreadable) == ({}, {})
         assert any("orders" in str(telling.leaderships) for _, telling in node.heard.tellings)
 
 
@@ -244,10 +244,10 @@ async def test_names_that_make_no_sense_are_left_out(parent: str, name: str) -> 
             await goes_on(site, node, "users")
             assert sorted(belief(node).brokers) == [1, 2, 3]
             if parent == "/brokers/ids":
-                assert f"{parent}/{name}" in node.daemon.unread
+                assert f"{parent}/{name}" in node.held.unread
             if parent == "/brokers/ids":
                 await site.tool.delete(f"{parent}/{name}", -1)
-                await until(lambda node=node: not node.daemon.unread)  # type: ignore[misc]
+                await until(lambda node=node: not node.held.unread)  # type: ignore[misc]
 
 
 async def test_a_broker_whose_death_cannot_be_listed_is_gone_all_the_same_and_comes_back() -> None:
@@ -259,7 +259,7 @@ async def test_a_broker_whose_death_cannot_be_listed_is_gone_all_the_same_and_co
         await until(lambda: site.leader("steady") == 2)
         await site.come(1)
         await until(lambda: sorted(belief(node).brokers) == [1, 2, 3])
-        assert "/brokers/ids" in node.daemon.unread
+        assert "/brokers/ids" in node.held.unread
 
 
 async def test_a_deletion_whose_topics_cannot_be_listed_is_neither_forgotten_nor_undone() -> None:
@@ -280,11 +280,11 @@ async def test_zookeeper_that_throttles_is_asked_again(monkeypatch: pytest.Monke
     site = await a_prepared_site()
     site.server.refuse("/brokers/topics/orders", -127)
     async with a_controller(site.server, 9) as node:
-        await until(lambda: node.daemon.controller_epoch is not None)
+        await until(lambda: node.handle.controller_epoch is not None)
         await settled()
-        assert node.daemon.cluster is None
+        assert node.handle.cluster is None
         site.server.lift("/brokers/topics/orders")
-        await until(lambda: node.daemon.cluster is not None)
+        await until(lambda: node.handle.cluster is not None)
         await goes_on(site, node, "users")
 
 

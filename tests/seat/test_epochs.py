@@ -39,7 +39,7 @@ SEAT, EPOCH = "/controller", "/controller_epoch"
 
 
 async def acting(node: Node, epoch: int) -> None:
-    await until(lambda: node.daemon.is_active and node.daemon.controller_epoch == epoch)
+    await until(lambda: node.handle.is_active and node.handle.controller_epoch == epoch)
     await settled()
 
 
@@ -54,7 +54,7 @@ async def test_a_term_that_sees_its_epoch_gone_ends_at_once_and_the_next_one_is_
         await tool.delete(EPOCH, -1)
         await acting(node, 8)
         assert node.heard.guards[0].reason == "/controller_epoch was deleted"
-        reply = await node.daemon.ask(CreateTopicAsked("orders", partitions=1, replication_factor=2))
+        reply = await node.ask(CreateTopicAsked("orders", partitions=1, replication_factor=2))
         assert (reply.event_id or "").startswith("8-"), "brokers take it for new"
         assert (state_of(server, "orders", 0) or {})["controller_epoch"] == 8
         assert server.read(EPOCH) == b"8"
@@ -125,7 +125,7 @@ async def test_a_claim_that_only_noted_its_epoch_does_not_hide_what_was_decided_
     server.seed({EPOCH: b"5", "/klamm/terms/4": loaded, "/klamm/terms/5": noted})
     async with a_controller(server, 100) as node:
         await acting(node, 6)
-        assert "found" in [line.reason for line in node.daemon.lines_about("orders", 0)]
+        assert "found" in [line.reason for line in node.held.recent_lines.about("orders", 0)]
 
 
 async def test_terms_that_are_written_down_are_known_to_who_never_saw_them() -> None:
@@ -219,12 +219,12 @@ async def test_a_broker_that_obeys_a_later_controller_and_does_not_say_which_is_
     node.retool(open_outboxes=heard.open_outboxes)
     task = asyncio.create_task(node.run())
     for _ in range(400):
-        if node.daemon.is_active and (node.daemon.controller_epoch or 0) >= obeyed:
+        if node.handle.is_active and (node.handle.controller_epoch or 0) >= obeyed:
             break
         server.clock.advance(0.1)
         await settled(20)
-    assert node.daemon.is_active
-    assert (node.daemon.controller_epoch or 0) >= obeyed
+    assert node.handle.is_active
+    assert (node.handle.controller_epoch or 0) >= obeyed
     assert len(heard.guards) <= 5
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)

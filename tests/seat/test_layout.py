@@ -36,21 +36,21 @@ def uproot(server: FakeZooKeeper, root: str, *spared: str) -> None:
 async def test_a_term_makes_again_whatever_parent_vanishes(path: str) -> None:
     server = await a_server()
     async with a_controller(server, 1) as node:
-        await until(lambda: node.daemon.is_active)
+        await until(lambda: node.handle.is_active)
         await settled()
         for _ in range(2):
             uproot(server, path)
             await until(lambda: all(one in server.tree.nodes for one in (*TOP_LEVEL_PATHS, CLUSTER_ID)))
             await settled()
         assert server.read(CLUSTER_ID) is not None
-        assert node.daemon.controller_epoch == 1, "no reason to leave"
+        assert node.handle.controller_epoch == 1, "no reason to leave"
 
 
 async def test_what_was_below_is_served_again() -> None:
     server = await a_server()
     sessions = [await a_broker(server, broker_id) for broker_id in (2, 3)]
     async with a_controller(server, 1) as node:
-        await until(lambda: node.daemon.is_active)
+        await until(lambda: node.handle.is_active)
         for path in ("/brokers", "/admin", "/config"):
             uproot(server, path)
         await until(lambda: "/brokers/ids" in server.tree.nodes)
@@ -60,17 +60,17 @@ async def test_what_was_below_is_served_again() -> None:
         await settled()
         await sessions[0].create("/brokers/topics/orders", topic_json([2, 3]))
         await until(lambda: state_of(server, "orders", 0))
-        reply = await node.daemon.ask(CreateTopicAsked("more", partitions=1, replication_factor=2))
+        reply = await node.ask(CreateTopicAsked("more", partitions=1, replication_factor=2))
         assert reply.code.name == "NONE"
         await sessions[0].create("/admin/delete_topics/orders", b"")
         await until(lambda: any("orders" in str(told.stops) for _, told in node.heard.tellings))
-        assert node.daemon.controller_epoch == 1
+        assert node.handle.controller_epoch == 1
 
 
 async def test_one_that_may_not_be_made_is_said_and_stops_no_other() -> None:
     server = await a_server()
     async with a_controller(server, 1) as node:
-        await until(lambda: node.daemon.is_active)
+        await until(lambda: node.handle.is_active)
         await settled()
         server.set_acl("/admin", grant_to(OPERATOR, ALL), grant_to_all(READ))
         with capture_logs() as lines:
@@ -97,9 +97,9 @@ async def test_a_chroot_is_made_again_by_whoever_claims() -> None:
     await ensure_paths(tool)
     zk = await server.connect(chroot="/a")
     async with a_controller(server, 1, zk=zk) as node:
-        await until(lambda: node.daemon.is_active)
+        await until(lambda: node.handle.is_active)
         uproot(server, "/a")
-        await until(lambda: node.daemon.is_active and node.daemon.controller_epoch == 2)
+        await until(lambda: node.handle.is_active and node.handle.controller_epoch == 2)
         assert server.read("/a/controller_epoch") == b"2", "whatever became of the node that kept the first one"
         await until(lambda: all(f"/a{path}" in server.tree.nodes for path in (*TOP_LEVEL_PATHS, CLUSTER_ID)))
 

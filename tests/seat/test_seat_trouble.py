@@ -79,7 +79,7 @@ async def processes(server: FakeZooKeeper, *broker_ids: int) -> AsyncIterator[li
 
 
 def leader_of(made: list[Process]) -> Process | None:
-    return next((one for one in made if one.daemon.is_active), None)
+    return next((one for one in made if one.handle.is_active), None)
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ async def test_a_term_that_finds_nonsense_in_the_epoch_ends_at_once_and_puts_it_
     async with processes(server, 1) as made:
         await until(lambda: leader_of(made))
         await tool.set(EPOCH, b"abc", -1)
-        await until(lambda: made[0].daemon.controller_epoch == 2)
+        await until(lambda: made[0].handle.controller_epoch == 2)
         await until(lambda: leader_of(made))
         assert server.read(EPOCH) == b"2"
         assert made[0].heard.guards[0].reason == "/controller_epoch was changed"
@@ -242,9 +242,9 @@ async def test_a_seat_that_somebody_writes_into_is_given_up_and_won_anew() -> No
     server = await a_server()
     tool = await server.connect()
     async with a_controller(server, 1) as node:
-        await until(lambda: node.daemon.is_active)
+        await until(lambda: node.handle.is_active)
         await tool.set(SEAT, b"nonsense", -1)
-        await until(lambda: node.daemon.controller_epoch == 2)
+        await until(lambda: node.handle.controller_epoch == 2)
         assert node.heard.guards[0].reason == "/controller was changed"
 
 

@@ -45,7 +45,7 @@ from controller.base.config import (
     BrokerConfig,
     ConfigError,
     broker_config_for,
-    parse_properties,
+    given_properties,
     read_properties,
 )
 from controller.cli import plans
@@ -233,7 +233,7 @@ PARSERS: Final[Sequence[Parser]] = (
     ]),
     *rows("server.properties", CONFIG, (samples.PROPERTIES,), [
         ("file", _file("p", lambda path: broker_config_for(read_properties(path)))),
-        ("--set", lambda data: broker_config_for(parse_properties(text_of(data)))),
+        ("--set", lambda data: broker_config_for(given_properties(text_of(data).splitlines()))),
     ]),
     *rows("files of a broker", CONFIG, (samples.META,), [
         ("meta.properties", _file("meta.properties", lambda path: read_meta_properties([path.parent])))]),

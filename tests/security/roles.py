@@ -28,7 +28,7 @@ from controller.kafka.takeover.api import TakeoverApi
 from controller.kafka.takeover.preflight import Preflight
 from controller.security.secrets import Secrets
 from controller.statelog.recent_lines import RecentLines
-from controller.term.handle import Door
+from controller.term.handle import Handle
 from controller.wire import bodies
 from controller.wire.client import HttpClient
 from controller.wire.signing import Incarnation, Signer
@@ -235,7 +235,7 @@ async def a_process(tmp_path: Path, secrets: Secrets) -> AsyncIterator[Process]:
         own=lambda: node.broker.incarnation,
     )
     BrokerServer(node.broker, node.lines.extend, lambda: 0).add_routes(app)
-    app.add_routes(TakeoverApi(cast(Door, door), nothing_found).routes())
+    app.add_routes(TakeoverApi(cast(Handle, door), nothing_found).routes())
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await Site(runner, Connections(), "127.0.0.1", port).start()

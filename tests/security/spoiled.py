@@ -203,16 +203,16 @@ async def trouble_of(node: Node, site: Site, brokers: Brokers, name: str) -> str
     """Why the term is not what it should be: the same one, deciding and telling about a new topic."""
     try:
         async with asyncio.timeout(PATIENCE_S):
-            reply = await node.daemon.ask(CreateTopicAsked(name, assignment={0: (1, 2)}))
+            reply = await node.ask(CreateTopicAsked(name, assignment={0: (1, 2)}))
             while name not in brokers.told:  # noqa: ASYNC110 - nobody sets an event for it
                 await asyncio.sleep(0)
     except NotControllerError:
-        return f"the term ended: {node.daemon.history()}"
+        return f"the term ended: {node.held.history()}"
     except TimeoutError:
         return f"{name} was not led and told in time"
     if reply.code is not Code.NONE or site.leader(name) != 1:
         return f"{name}: {reply.code.name} {reply.detail}"
-    if node.daemon.controller_epoch != 1:
+    if node.handle.controller_epoch != 1:
         return "there was a new term"
     return None
 

@@ -7,19 +7,24 @@ import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
+from controller.api.ports import Reply, term_of
 from controller.base.config import Limits
+from controller.core.events import Event
 from controller.core.project.lines import Line
 from controller.core.project.requests import Telling
 from controller.core.project.znodes import CLUSTER_ID
 from controller.seat.claim import Claim
 from controller.seat.guard import TermGuard
+from controller.statelog.journal import Journal
 from controller.tell.outbox import OutboxStatus
 from controller.term.daemon import Daemon
+from controller.term.handle import Handle
 from controller.term.parts import OnAnswer, TermParts
+from controller.term.term import Term
 from controller.zookeeper.layout import TOP_LEVEL_PATHS
 from controller.zookeeper.port import SessionLostError
 from tests.fakes.client import FakeClient
@@ -82,7 +87,19 @@ class Node:
             sleep=server.clock.sleep,
         )
         self._parts = msgspec.structs.replace(parts, **given)
+        self.handle = Handle(cast(Journal, self.heard), self._parts.meters)
         self.daemon = self.daemon_on(zk)
+
+    @property
+    def held(self) -> Term:
+        """The term held now."""
+        term = self.handle.term
+        assert term is not None, "a standby"
+        return term
+
+    async def ask(self, request: Event) -> Reply:
+        """As the API does."""
+        return await term_of(self.handle).ask(request)
 
     def retool(self, **given: Any) -> None:
         """Other tools, before it runs."""
@@ -91,7 +108,9 @@ class Node:
 
     def daemon_on(self, zk: FakeClient) -> Daemon:
         """As each session of a process has its own; what the process remembers is the same."""
-        return Daemon(zk, self.broker_id, self._parts)
+        daemon = Daemon(zk, self.broker_id, self._parts)
+        self.handle.open_to(daemon)
+        return daemon
 
     async def run(self) -> None:
         """Until the session is lost, which is a normal end here."""

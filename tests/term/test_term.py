@@ -30,21 +30,21 @@ from tests.support.harness import (
 async def test_the_first_claim_has_epoch_1_and_kafkas_json() -> None:
     server = await a_server()
     async with a_controller(server, 1) as node:
-        await until(lambda: node.daemon.is_active)
+        await until(lambda: node.handle.is_active)
         assert server.read("/controller_epoch") == b"1"
         seat = server.read("/controller")
         assert seat is not None
         assert b'"brokerid":1' in seat
         assert b'"kraftControllerEpoch":-1' in seat
-        assert node.daemon.controller_epoch == 1
+        assert node.handle.controller_epoch == 1
 
 
 async def test_one_of_three_wins_and_the_others_stand_by() -> None:
     server = await a_server()
     async with a_controller(server, 1) as one, a_controller(server, 2) as two, a_controller(server, 3) as three:
-        await until(lambda: any(node.daemon.is_active for node in (one, two, three)))
+        await until(lambda: any(node.handle.is_active for node in (one, two, three)))
         await settled()
-        assert sum(node.daemon.is_active for node in (one, two, three)) == 1
+        assert sum(node.handle.is_active for node in (one, two, three)) == 1
         assert server.read("/controller_epoch") == b"1"
 
 
@@ -78,7 +78,7 @@ async def test_a_seat_that_was_given_up_again_meanwhile_is_raced_for_again(monke
     monkeypatch.setattr(daemon, "claim", overtaken_once)
     with capture_logs() as logs:
         async with a_controller(server, 1) as node:
-            await until(lambda: node.daemon.is_active)
+            await until(lambda: node.handle.is_active)
     said = [(one["event"], one["log_level"]) for one in logs if one["event"].startswith("seat.")]
     assert said[:2] == [("seat.given_up", "warning"), ("seat.won", "info")]
 
@@ -89,7 +89,7 @@ async def test_a_topic_written_by_a_tool_comes_online() -> None:
         await a_broker(server, broker_id)
     tool = await server.connect()
     async with a_controller(server, 1) as node:
-        await until(lambda: node.daemon.is_active)
+        await until(lambda: node.handle.is_active)
         await tool.create("/brokers/topics/orders", topic_json([1, 2, 3], [2, 3, 1]))
         await until(lambda: state_of(server, "orders", 1))
         assert state_of(server, "orders", 0) == {
@@ -102,12 +102,12 @@ async def test_a_topic_asked_for_is_durable_and_led_when_the_answer_comes() -> N
     for broker_id in (1, 2, 3):
         await a_broker(server, broker_id)
     async with a_controller(server, 1) as node:
-        await until(lambda: node.daemon.is_active)
+        await until(lambda: node.handle.is_active)
         request = CreateTopicAsked("orders", partitions=3, replication_factor=3, configs={"retention.ms": "1"})
-        assert (await node.daemon.ask(request)).code is Code.NONE
+        assert (await node.ask(request)).code is Code.NONE
         assert server.read("/config/topics/orders") == b'{"config":{"retention.ms":"1"},"version":1}'
         assert all(state_of(server, "orders", number) for number in range(3))
-        again = await node.daemon.ask(request)
+        again = await node.ask(request)
         assert (again.code, again.detail) == (Code.NONE, "exists")
 
 
@@ -116,7 +116,7 @@ async def test_a_broker_that_dies_loses_its_leaderships_in_one_epoch_step() -> N
     sessions = {broker_id: await a_broker(server, broker_id) for broker_id in (1, 2, 3)}
     tool = await server.connect()
     async with a_controller(server, 1) as node:
-        await until(lambda: node.daemon.is_active)
+        await until(lambda: node.handle.is_active)
         await tool.create("/brokers/topics/orders", topic_json([2, 3, 1]))
         await until(lambda: state_of(server, "orders", 0))
         server.expire(sessions[2])
@@ -131,14 +131,14 @@ async def test_a_successor_elects_for_leaders_that_died_before_it_came() -> None
     sessions = {broker_id: await a_broker(server, broker_id) for broker_id in (1, 2, 3)}
     tool = await server.connect()
     async with a_controller(server, 1) as first:
-        await until(lambda: first.daemon.is_active)
+        await until(lambda: first.handle.is_active)
         await tool.create("/brokers/topics/orders", topic_json([1, 2, 3]))
         await until(lambda: state_of(server, "orders", 0))
         async with a_controller(server, 2, zk=sessions[2]) as second:
             await settled()
             server.expire(first.zk)
             server.expire(sessions[1])
-            await until(lambda: second.daemon.is_active)
+            await until(lambda: second.handle.is_active)
             assert server.read("/controller_epoch") == b"2"
             assert state_of(server, "orders", 0) == {
                 "controller_epoch": 2, "leader": 2, "version": 1, "leader_epoch": 1, "isr": [2, 3],
@@ -150,10 +150,10 @@ async def test_a_seat_deleted_by_hand_ends_the_term_and_is_claimed_anew() -> Non
     server = await a_server()
     tool = await server.connect()
     async with a_controller(server, 1) as node:
-        await until(lambda: node.daemon.is_active)
+        await until(lambda: node.handle.is_active)
         await tool.delete("/controller", -1)
         await until(lambda: len(node.heard.guards) == 2)
-        assert node.daemon.controller_epoch == 2
+        assert node.handle.controller_epoch == 2
         assert node.heard.guards[0].reason is not None
 
 
@@ -170,14 +170,14 @@ async def test_what_a_term_believed_is_gone_with_it() -> None:
     server = await a_server()
     tool = await server.connect()
     async with a_controller(server, 1, limits=Limits(frozen_partitions_min=0)) as node:
-        await until(lambda: node.daemon.is_active)
+        await until(lambda: node.handle.is_active)
         assert gc.get_freeze_count() > 0
-        cluster: Any = node.daemon.cluster
+        cluster: Any = node.handle.cluster
         cluster.cycle = cluster  # as the tasks of a large term are, and how they ended
         belief = weakref.ref(cluster)
         del cluster
         await tool.delete("/controller", -1)
-        await until(lambda: node.daemon.controller_epoch == 2)
+        await until(lambda: node.handle.controller_epoch == 2)
         assert belief() is None
 
 
@@ -186,14 +186,14 @@ async def test_a_cut_off_controller_stops_by_its_own_clock() -> None:
     for broker_id in (1, 2):
         await a_broker(server, broker_id)
     async with a_controller(server, 1) as node:
-        await until(lambda: node.daemon.is_active)
+        await until(lambda: node.handle.is_active)
         server.disconnect(node.zk)
         with pytest.raises(BusyError):
-            await node.daemon.ask(CreateTopicAsked("late", partitions=1, replication_factor=1))
+            await node.ask(CreateTopicAsked("late", partitions=1, replication_factor=1))
         server.clock.advance(4.1)
-        await until(lambda: node.daemon.phase == "standby")
+        await until(lambda: node.handle.phase == "standby")
         with pytest.raises(NotControllerError):
-            await node.daemon.ask(CreateTopicAsked("late", partitions=1, replication_factor=1))
+            await node.ask(CreateTopicAsked("late", partitions=1, replication_factor=1))
 
 
 async def test_an_answer_lost_in_a_commit_is_found_to_have_landed() -> None:
@@ -201,11 +201,11 @@ async def test_an_answer_lost_in_a_commit_is_found_to_have_landed() -> None:
     for broker_id in (1, 2, 3):
         await a_broker(server, broker_id)
     async with a_controller(server, 1) as node:
-        await until(lambda: node.daemon.is_active)
+        await until(lambda: node.handle.is_active)
         await settled()
         node.zk.lose_next_answer()
         request = CreateTopicAsked("orders", partitions=1, replication_factor=3)
-        asking = asyncio.create_task(node.daemon.ask(request))
+        asking = asyncio.create_task(node.ask(request))
         await settled()
         server.reconnect(node.zk)
         assert (await asking).code is Code.NONE

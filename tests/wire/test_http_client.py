@@ -81,8 +81,8 @@ async def test_a_real_server_gets_body_and_headers_and_its_status_and_body_come_
         return web.Response(status=409, body=request.headers["Klamm-Event-Id"].encode() + await request.read())
 
     async with a_real_server(echo) as url, a_client() as client:
-        assert await client.post(url, b" and a body", {"Klamm-Event-Id": "5-1"}, 5_000) == (409, b"5-1 and a body")
-        assert await client.get(url, {"Klamm-Event-Id": "5-2"}, 5_000) == (409, b"5-2")
+        assert await client.post(url, b" and a body", {"Klamm-Event-Id": "5-1"}, 60_000) == (409, b"5-1 and a body")
+        assert await client.get(url, {"Klamm-Event-Id": "5-2"}, 60_000) == (409, b"5-2")
 
 
 async def test_a_routed_address_is_reached_another_way_and_the_request_still_names_it() -> None:
@@ -95,7 +95,7 @@ async def test_a_routed_address_is_reached_another_way_and_the_request_still_nam
     async with a_server(on_request) as url:
         client = HttpClient(routes={"127.0.0.1:1": url.split("/")[2]})
         try:
-            assert await client.get("http://127.0.0.1:1/livez?all=1", {}, 5_000) == (204, b"")
+            assert await client.get("http://127.0.0.1:1/livez?all=1", {}, 60_000) == (204, b"")
         finally:
             await client.close()
     assert heads[0].startswith(b"GET /livez?all=1 HTTP/1.1\r\nHost: 127.0.0.1:1\r\n")
@@ -109,7 +109,7 @@ async def test_who_refuses_is_connected_to_anew_since_another_may_have_the_addre
         return web.Response(status=403 if len(connections) < 3 else 200)
 
     async with a_real_server(refuse) as url, a_client() as client:
-        said = [(await client.post(url, b"", {}, 5_000))[0] for _ in range(6)]
+        said = [(await client.post(url, b"", {}, 60_000))[0] for _ in range(6)]
     assert said == [403, 403, 200, 200, 200, 200]
     first, second, third, *others = connections
     assert first is second is not third
@@ -124,7 +124,7 @@ async def test_requests_to_one_host_share_a_connection() -> None:
         return web.Response()
 
     async with a_real_server(note) as url, a_client() as client:
-        assert [(await client.post(url, b"body", {}, 5_000))[0] for _ in range(2)] == [200, 200]
+        assert [(await client.post(url, b"body", {}, 60_000))[0] for _ in range(2)] == [200, 200]
     assert len(connections) == 1
 
 
@@ -141,10 +141,10 @@ async def test_an_idle_connection_closed_by_the_server_is_not_used_again() -> No
         closed.set()
 
     async with a_server(answer_one_and_close) as url, a_server(answer_one_and_close) as other, a_client() as client:
-        await client.post(url, b"first", {}, 5_000)
+        await client.post(url, b"first", {}, 60_000)
         await closed.wait()
-        await client.post(other, b"elsewhere", {}, 5_000)  # a round trip: the loop has seen the end of the stream
-        assert await client.post(url, b"second", {}, 5_000) == (200, b"ok")
+        await client.post(other, b"elsewhere", {}, 60_000)  # a round trip: the loop has seen the end of the stream
+        assert await client.post(url, b"second", {}, 60_000) == (200, b"ok")
     assert bodies == [b"first", b"elsewhere", b"second"]
 
 
@@ -157,9 +157,9 @@ async def test_a_reused_connection_that_breaks_is_no_answer_and_the_post_is_not_
         bodies.append(await a_request(reader))
 
     async with a_server(break_at_the_second) as url, a_client() as client:
-        await client.post(url, b"first", {}, 5_000)
+        await client.post(url, b"first", {}, 60_000)
         with pytest.raises(NoAnswerError):
-            await client.post(url, b"second", {}, 5_000)
+            await client.post(url, b"second", {}, 60_000)
     assert bodies == [b"first", b"second"]
 
 
@@ -174,9 +174,9 @@ async def test_a_guard_that_refuses_after_the_connection_stands_lets_no_byte_out
 
     async with a_server(listen) as url, a_client(check) as client:
         with pytest.raises(TooLateError):
-            await client.post(url, b"body", {}, 5_000)
+            await client.post(url, b"body", {}, 60_000)
         with pytest.raises(TooLateError):
-            await client.get(url, {}, 5_000)
+            await client.get(url, {}, 60_000)
     assert received == [b"", b""]  # connected, nothing came, end of the stream
 
 
@@ -194,10 +194,10 @@ async def test_a_guard_that_refuses_on_a_reused_connection_lets_no_byte_out() ->
             raise TooLateError
 
     async with a_server(answer_all) as url, a_client(check) as client:
-        await client.post(url, b"in time", {}, 5_000)
+        await client.post(url, b"in time", {}, 60_000)
         is_over = True
         with pytest.raises(TooLateError):
-            await client.post(url, b"too late", {}, 5_000)
+            await client.post(url, b"too late", {}, 60_000)
     assert bodies == [b"in time", b""]
 
 
@@ -217,7 +217,7 @@ async def test_a_guard_that_refuses_in_the_middle_of_a_body_leaves_the_request_i
 
     async with a_server(listen) as url, a_client(check) as client:
         with pytest.raises(TooLateError):
-            await client.post(url, bytes(4 * PIECE_BYTES), {}, 5_000)
+            await client.post(url, bytes(4 * PIECE_BYTES), {}, 60_000)
     assert complete == []
 
 
@@ -227,9 +227,9 @@ async def test_without_a_connection_it_is_unreachable_and_the_guard_is_not_even_
         held.bind(("127.0.0.1", 0))  # bound, not listening: refused
         async with a_client(lambda: asked.append(1)) as client:
             with pytest.raises(UnreachableError, match="POST http://127"):
-                await client.post(f"http://127.0.0.1:{held.getsockname()[1]}/", b"body", {}, 5_000)
+                await client.post(f"http://127.0.0.1:{held.getsockname()[1]}/", b"body", {}, 60_000)
             with pytest.raises(UnreachableError):
-                await client.post("no address at all", b"body", {}, 5_000)
+                await client.post("no address at all", b"body", {}, 60_000)
     assert asked == []
 
 
@@ -250,7 +250,7 @@ async def test_sent_without_a_usable_answer_is_no_answer(answer: bytes) -> None:
 
     async with a_server(reply) as url, a_client() as client:
         with pytest.raises(NoAnswerError):
-            await client.post(url, b"body", {}, 5_000)
+            await client.post(url, b"body", {}, 60_000)
 
 
 async def test_an_answer_that_does_not_end_in_time_or_in_size_is_given_up_and_its_connection_closed() -> None:
@@ -266,7 +266,7 @@ async def test_an_answer_that_does_not_end_in_time_or_in_size_is_given_up_and_it
 
     async with a_server(never_end) as url, a_client() as client:
         with pytest.raises(NoAnswerError, match="larger than 1000 bytes"):
-            await client.post(url, b"endless", {}, 5_000)
+            await client.post(url, b"endless", {}, 60_000)
         with pytest.raises(NoAnswerError):
             await client.post(url, b"silent", {}, 50)
     assert ended == [b"", b""]
@@ -295,7 +295,7 @@ async def test_a_cancelled_request_closes_its_connection() -> None:
         rest.append(await reader.read())
 
     async with a_server(hang) as url, a_client() as client:
-        request = asyncio.ensure_future(client.post(url, b"body", {}, 5_000))
+        request = asyncio.ensure_future(client.post(url, b"body", {}, 60_000))
         await got.wait()
         request.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -30,7 +30,7 @@ from controller.api.metrics.families import (
     kafka_families,
     klamm_families,
 )
-from controller.api.ports import ClusterView, ControllerDoor
+from controller.api.ports import ClusterView, ControllerHandle
 from controller.api.shared import Answers, Shared
 from controller.api.turns import Turns
 from controller.base.config import Limits
@@ -58,7 +58,7 @@ class Metrics:
     """The handler of `/metrics`."""
 
     def __init__(
-        self, view: ClusterView, door: ControllerDoor, summaries: Summaries, answers: Answers, turns: Turns
+        self, view: ClusterView, door: ControllerHandle, summaries: Summaries, answers: Answers, turns: Turns
     ) -> None:
         self._view = view
         self._door = door

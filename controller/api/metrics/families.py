@@ -17,7 +17,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from controller.api.bodies import controller_body
 from controller.api.counts import GONE, Summary, is_never_led, is_preferred, is_under_replicated
 from controller.api.listing import Piece
-from controller.api.ports import ClusterView, ControllerDoor
+from controller.api.ports import ClusterView, ControllerHandle
 from controller.base.timings import Timings
 from controller.core.belief.cluster import Cluster
 from controller.statelog.metrics import TIMERS, Meters
@@ -58,7 +58,7 @@ class MinIsr(msgspec.Struct):
 
 
 def kafka_families(
-    view: ClusterView, door: ControllerDoor, summary: Summary, deleting: Deleting, min_isr: MinIsr
+    view: ClusterView, door: ControllerHandle, summary: Summary, deleting: Deleting, min_isr: MinIsr
 ) -> Iterator[Metric]:
     """What Kafka's controller and broker measure."""
     active = door.cluster if door.is_active else None
@@ -81,7 +81,8 @@ def kafka_families(
         yield _gauge(_CONTROLLER + name, text, 0 if active is None else value)
     holder_id = controller_body(view, door).broker_id
     yield _gauge("kafka_server_metadataloader_currentcontrollerid", "Who holds the seat; -1: nobody", holder_id)
-    yield _gauge("kafka_controller_controllereventmanager_eventqueuesize", "What waits for the loop", door.inbox_depth)
+    depth = 0 if door.term is None else door.term.inbox_depth
+    yield _gauge("kafka_controller_controllereventmanager_eventqueuesize", "What waits for the loop", depth)
     own_id = view.own_broker_id
     yield _gauge(_REPLICAS + "leadercount", "Partitions led by this broker", summary.leaders[own_id])
     yield _gauge(_REPLICAS + "partitioncount", "Replicas on this broker", summary.replicas[own_id])
@@ -121,14 +122,14 @@ def timing_family(name: str, text: str, timings: Mapping[Labels, Timings]) -> Me
     return family
 
 
-def _outbox_families(door: ControllerDoor) -> Iterator[Metric]:
+def _outbox_families(door: ControllerHandle) -> Iterator[Metric]:
     size = GaugeMetricFamily(_CHANNELS + "queuesize", "States owed to a broker", labels=["broker_id"])
     age = GaugeMetricFamily(
         "klamm_outbox_age_seconds",
         "For how long the first of the states owed to a broker has waited",
         labels=["broker_id"],
     )
-    owed = door.outboxes()
+    owed = {} if door.term is None else door.term.outbox_status()
     for broker_id, status in sorted(owed.items()):
         size.add_metric([str(broker_id)], status.depth)
         age.add_metric([str(broker_id)], status.age_ms / 1_000)
@@ -141,10 +142,12 @@ def _outbox_families(door: ControllerDoor) -> Iterator[Metric]:
     yield timing_family(_CHANNELS + "requestrateandqueuetimems", "Until a request to a broker left", waits)
 
 
-def klamm_families(view: ClusterView, door: ControllerDoor, summary: Summary) -> Iterator[Metric]:
+def klamm_families(view: ClusterView, door: ControllerHandle, summary: Summary) -> Iterator[Metric]:
     """What only we measure."""
     cluster = door.cluster if door.is_active else None
     believed = {} if cluster is None else _believed(cluster)
+    term = door.term
+    depth = 0 if term is None else term.inbox_depth
     told = summary.counts
     health = {
         "klamm_controller_epoch": (view.controller_epoch, "Of the controller that told this broker last"),
@@ -161,13 +164,16 @@ def klamm_families(view: ClusterView, door: ControllerDoor, summary: Summary) ->
             "Topics, brokers and nodes that ZooKeeper refuses writes for",
         ),
         "klamm_unreadable_znodes": (
-            believed.get("unreadable", 0) + len(door.unread),
+            believed.get("unreadable", 0) + (0 if term is None else len(term.unread)),
             "Znodes that make no sense, or may not be read",
         ),
         "klamm_topics_without_id": (believed.get("searched", 0), "Topics of whose id brokers are asked"),
         "klamm_reassigning_partitions": (believed.get("reassigning", 0), "Partitions being reassigned"),
         "klamm_draining_brokers": (believed.get("draining", 0), "Brokers being drained, or drained"),
-        "klamm_inbox_depth": (door.inbox_depth, "Dirty paths, facts and requests that wait for the loop"),
+        "klamm_inbox_depth": (
+            depth,
+            "Dirty paths, facts and requests that wait for the loop",
+        ),
     }
     for name, (value, text) in health.items():
         yield _gauge(name, text, value)
@@ -193,7 +199,7 @@ def klamm_families(view: ClusterView, door: ControllerDoor, summary: Summary) ->
         "The last failover: from seeing the seat vacant to the end of each phase",
         labels=["phase"],
     )
-    terms = door.history() if cluster is not None else ()
+    terms = () if term is None else term.history()
     for phase, at_ms in (terms[-1].phases if terms else {}).items():
         phases.add_metric([phase], at_ms / 1_000)
     yield phases

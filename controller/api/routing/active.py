@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Collection, MutableMapping, Sequence
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import structlog
 from aiohttp import web
@@ -17,10 +17,11 @@ from controller.api.bodies import listener_asked, read_body
 from controller.api.middleware.audit import REQUEST_ID
 from controller.api.ports import (
     ClusterView,
-    ControllerDoor,
+    ControllerHandle,
     NotControllerError,
     Reply,
     TermView,
+    term_of,
 )
 from controller.api.problems import ProblemError, moved_to, refusal_for, unavailable, unknown_outcome
 from controller.api.routing.forwarding import Forwarding, is_api_answer, passed_on
@@ -40,6 +41,8 @@ from controller.wire.client import HttpClient, NoAnswerError, UnreachableError
 from controller.wire.signing import Incarnation
 
 log = structlog.get_logger()
+
+_R = TypeVar("_R", bound=Reply)
 
 
 class Peers(Protocol):
@@ -69,7 +72,7 @@ class ActiveController:
     def __init__(
         self,
         view: ClusterView,
-        door: ControllerDoor,
+        door: ControllerHandle,
         limits: Limits,
         forwarding: Forwarding,
         peers: Peers | None = None,
@@ -129,14 +132,21 @@ class ActiveController:
         """The terms as the controller of this process knows them. Raises NotControllerError on a standby."""
         if not self._door.is_active:
             raise NotControllerError
-        return self._door.history()
+        return term_of(self._door).history()
 
     def lines_about(self, topic: str, partition: int) -> Sequence[Line]:
-        return self._door.lines_about(topic, partition)
+        """What this term remembers of a partition, the oldest first."""
+        return term_of(self._door).recent_lines.about(topic, partition)
+
+    async def granted(self, event: Event, kind: type[_R], see: str) -> _R:
+        """The reply to what was done, which is of the kind that such an event has; otherwise as `ask`."""
+        reply = await self.ask(event, see)
+        assert isinstance(reply, kind), f"{type(event).__name__} was answered by {type(reply).__name__}"
+        return reply
 
     async def ask(self, event: Event, see: str, *, accept: Collection[Code] = (Code.NONE,)) -> Reply:
         """The reply to what was done; a refusal is raised. `see` is the path that tells when nobody knows."""
-        reply = await self._door.ask(event)
+        reply = await term_of(self._door).ask(event)
         if reply.event_id:
             bind_contextvars(event_id=reply.event_id)
         if reply.is_unknown:

@@ -16,7 +16,7 @@ from aiohttp import web
 
 from controller.api.bodies import own_verdict
 from controller.api.counts import CUT_OFF, RED, UNKNOWN, YELLOW, Summary, Verdict
-from controller.api.ports import ClusterView, ControllerDoor
+from controller.api.ports import ClusterView, ControllerHandle
 from controller.api.problems import ProblemError
 from controller.api.routing.active import ActiveController
 from controller.api.shared import Shared
@@ -35,7 +35,7 @@ FRESH_S: Final = 2.0
 class Health:
     """Of one process: what it says of the cluster."""
 
-    def __init__(self, view: ClusterView, door: ControllerDoor, active: ActiveController) -> None:
+    def __init__(self, view: ClusterView, door: ControllerHandle, active: ActiveController) -> None:
         self._view = view
         self._door = door
         self._active = active

@@ -18,11 +18,12 @@ from aiohttp.typedefs import Handler, Middleware
 
 from controller.api.bodies import PartitionBody
 from controller.api.counts import PartitionState, row_never_led
-from controller.api.ports import ClusterView, ControllerDoor, TopicView
+from controller.api.ports import ClusterView, ControllerHandle, TopicView
 from controller.api.problems import ProblemError
 from controller.api.routing.active import ActiveController
 from controller.api.routing.standby import METRICS, TOLD
 from controller.api.shared import Shared
+from controller.base.bell import Bell
 from controller.core.belief.cluster import Cluster
 from controller.core.bitset import Bitset
 from controller.core.model import Partition
@@ -48,7 +49,7 @@ class Heard(msgspec.Struct, frozen=True):
 class WholeView:
     """A `ClusterView`: what this broker was told, and partitions that were never led."""
 
-    def __init__(self, told: ClusterView, door: ControllerDoor) -> None:
+    def __init__(self, told: ClusterView, door: ControllerHandle) -> None:
         self._told = told
         self._door = door
         #: topic -> partition -> row
@@ -81,6 +82,10 @@ class WholeView:
     @property
     def controller_epoch(self) -> int:
         return self._told.controller_epoch
+
+    @property
+    def changes(self) -> Bell:
+        return self._told.changes
 
     @property
     def is_told(self) -> bool:
@@ -162,7 +167,7 @@ def _row_in(body: PartitionBody) -> PartitionRow:
 class NewPartitions:
     """Asks the active controller before a standby answers: with the caller's right, once for all who ask meanwhile."""
 
-    def __init__(self, view: WholeView, door: ControllerDoor, active: ActiveController) -> None:
+    def __init__(self, view: WholeView, door: ControllerHandle, active: ActiveController) -> None:
         self._view = view
         self._door = door
         self._active = active

@@ -11,7 +11,7 @@ from typing import Final
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from controller.api.ports import ControllerDoor
+from controller.api.ports import ControllerHandle
 from controller.api.routing.active import ActiveController, Peers
 
 #: as the routes have them; of health each process asks for itself
@@ -31,7 +31,7 @@ TOLD: Final = frozenset(
 METRICS: Final = "/metrics"
 
 
-def standby_for(active: ActiveController, door: ControllerDoor, peers: Peers) -> Middleware:
+def standby_for(active: ActiveController, door: ControllerHandle, peers: Peers) -> Middleware:
     @web.middleware
     async def standby(request: web.Request, handler: Handler) -> web.StreamResponse:
         if door.is_active:

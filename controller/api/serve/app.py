@@ -14,7 +14,7 @@ from controller.api.middleware.audit import audit_for
 from controller.api.middleware.delivery import delivery_for
 from controller.api.middleware.origin import guard_for
 from controller.api.middleware.quota import Quotas
-from controller.api.ports import ClusterView, ControllerDoor
+from controller.api.ports import ClusterView, ControllerHandle
 from controller.api.problems import problems
 from controller.api.routing.active import ActiveController, Peers
 from controller.api.routing.forwarding import Forwarding
@@ -47,7 +47,7 @@ from controller.wire.signing import Incarnation, Signer
 
 def build_app(
     view: ClusterView,
-    door: ControllerDoor,
+    door: ControllerHandle,
     *,
     listeners: Sequence[str],
     config: BrokerConfig,

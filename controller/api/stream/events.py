@@ -21,7 +21,7 @@ from aiohttp import web
 from controller.api.bodies import cluster_body, own_verdict, query_of
 from controller.api.listing import Summaries
 from controller.api.middleware.quota import Room, caller_of
-from controller.api.ports import ClusterView, ControllerDoor
+from controller.api.ports import ClusterView, ControllerHandle
 from controller.api.problems import ProblemError, unavailable
 from controller.api.routing.active import ActiveController
 from controller.api.stream.pulse import Pulse
@@ -96,7 +96,7 @@ class Events:
     def __init__(
         self,
         view: ClusterView,
-        door: ControllerDoor,
+        door: ControllerHandle,
         active: ActiveController,
         pulse: Pulse,
         summaries: Summaries,
@@ -149,7 +149,7 @@ class Events:
 
     async def _stream(self, subscriber: Subscriber, query: EventsQuery, last_id: str | None) -> None:
         """Of one term: this process's, or another's passed through. Raises ProblemError where there is none."""
-        recent_lines = self._door.recent_lines
+        recent_lines = None if self._door.term is None else self._door.term.recent_lines
         if recent_lines is None:
             await self._pass_through(subscriber, last_id)
         else:
@@ -259,7 +259,7 @@ class Events:
             await client.close()
 
     async def _end_when_the_seat_moved(self, seat: tuple[int, int] | None, scope: asyncio.Timeout) -> None:
-        while self._door.seat == seat and self._door.recent_lines is None:
+        while self._door.seat == seat and self._door.term is None:
             await self._door.seat_changes.wait()
         scope.reschedule(asyncio.get_running_loop().time())
 

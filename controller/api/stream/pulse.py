@@ -18,7 +18,7 @@ from aiohttp import web
 
 from controller.api.bodies import ControllerBody, controller_body
 from controller.api.listing import Summaries
-from controller.api.ports import ClusterView, ControllerDoor
+from controller.api.ports import ClusterView, ControllerHandle
 from controller.api.turns import Turns
 from controller.api.v1.insights import TermBody, term_body
 from controller.base.clock import wall_ms
@@ -95,7 +95,7 @@ class PulseBody(msgspec.Struct, frozen=True):
 class Pulse:
     """The samples of one process, and the states of what it believes."""
 
-    def __init__(self, view: ClusterView, door: ControllerDoor, summaries: Summaries, turns: Turns) -> None:
+    def __init__(self, view: ClusterView, door: ControllerHandle, summaries: Summaries, turns: Turns) -> None:
         self._view = view
         self._door = door
         self._summaries = summaries
@@ -175,20 +175,21 @@ class Pulse:
     async def take_sample(self, at_ms: int) -> None:
         """Partitions are counted only when the metadata has changed."""
         counts, epoch = (await self._summaries.newest()).counts, self._door.controller_epoch or 0
+        term = self._door.term
         sample = Sample(
             at_ms=at_ms,
             controller_epoch=epoch,
             offline=counts.offline,
             under_replicated=counts.under_replicated,
-            queue_length=self._door.inbox_depth,
-            outbox_depth=sum(status.depth for status in self._door.outboxes().values()),
+            queue_length=0 if term is None else term.inbox_depth,
+            outbox_depth=0 if term is None else sum(status.depth for status in term.outbox_status().values()),
             **msgspec.structs.asdict(self._totals_now()),
         )
         if not self._samples or self._samples[-1][1].controller_epoch != epoch:
             before = msgspec.structs.asdict(self._totals)
             self._keep(msgspec.structs.replace(sample, at_ms=at_ms - SAMPLE_EVERY_MS, **before))
         self._keep(sample)
-        terms = [term_body(term) for term in self._door.history()]
+        terms = [] if term is None else [term_body(one) for one in term.history()]
         if terms != self._terms:
             self._terms, self._terms_number = terms, self._number
 

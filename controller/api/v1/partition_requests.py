@@ -32,7 +32,7 @@ from controller.core.belief.cluster import Cluster
 from controller.core.codes import Code
 from controller.core.events import ElectAsked, ReassignAsked
 from controller.core.model import NO_LEADER, Int32, Replicas
-from controller.loop.inbox import PartitionOutcome
+from controller.loop.inbox import OutcomesReply
 
 PATH = "/v1/reassignments"
 
@@ -110,14 +110,14 @@ class PartitionRequests:
 
     async def reassign(self, request: web.Request, raw: bytes) -> web.Response:
         asked = reassignment_for(decode_body(raw, ReassignBody))
-        return answer(outcomes_body((await self._active.ask(asked, PATH)).body))
+        return answer(outcomes_body(await self._active.granted(asked, OutcomesReply, PATH)))
 
     async def cancel(self, request: web.Request, raw: bytes) -> web.Response:
         key = request.match_info["topic"], number_in_path(request, "partition")
         decode_body(raw or b"{}", Nothing)
         ended = Code.NO_REASSIGNMENT_IN_PROGRESS
         reply = await self._active.ask(ReassignAsked({key: None}), PATH, accept=(Code.NONE, ended))
-        outcome = outcomes_body(reply.body).partitions[0] if reply.code is Code.NONE else None
+        outcome = outcomes_body(reply).partitions[0] if isinstance(reply, OutcomesReply) else None
         if outcome is None:
             outcome = OutcomeBody(*key, reply.code.name, reply.detail)
         elif outcome.code not in (Code.NONE.name, ended.name):  # that it runs no more is what was wanted
@@ -126,7 +126,7 @@ class PartitionRequests:
 
     async def elect(self, request: web.Request, raw: bytes) -> web.Response:
         asked = election_for(decode_body(raw, ElectBody))
-        return answer(outcomes_body((await self._active.ask(asked, "/v1/partitions")).body))
+        return answer(outcomes_body(await self._active.granted(asked, OutcomesReply, "/v1/partitions")))
 
 
 def reassignment_for(body: ReassignBody) -> ReassignAsked:
@@ -146,12 +146,9 @@ def election_for(body: ElectBody) -> ElectAsked:
     return ElectAsked(body.type == "unclean", names)
 
 
-def outcomes_body(outcomes: object) -> OutcomesBody:
+def outcomes_body(reply: OutcomesReply) -> OutcomesBody:
     return OutcomesBody(
-        [
-            OutcomeBody(one.topic, one.partition, Code(one.code).name, one.detail)
-            for one in msgspec.convert(outcomes or [], list[PartitionOutcome])
-        ]
+        [OutcomeBody(one.topic, one.partition, Code(one.code).name, one.detail) for one in reply.outcomes]
     )
 
 

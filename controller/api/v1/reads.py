@@ -26,7 +26,7 @@ from controller.api.bodies import (
 )
 from controller.api.counts import RED, UNKNOWN, Verdict
 from controller.api.listing import Summaries, partitions_page, topic_bodies, topics_page
-from controller.api.ports import ClusterView, ControllerDoor
+from controller.api.ports import ClusterView, ControllerHandle
 from controller.api.problems import ProblemError, refusal_for
 from controller.api.routing.health import Health
 from controller.api.shared import Answers
@@ -41,7 +41,7 @@ class Reads:
     def __init__(
         self,
         view: ClusterView,
-        door: ControllerDoor,
+        door: ControllerHandle,
         health: Health,
         summaries: Summaries,
         answers: Answers,

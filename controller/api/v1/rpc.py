@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from aiohttp import web
 
 from controller.api.bodies import decode_body, read_body
-from controller.api.ports import ControllerDoor, NotControllerError
+from controller.api.ports import ControllerHandle, NotControllerError, term_of
 from controller.api.problems import invalid, unknown_outcome
 from controller.base.config import Limits
 from controller.core.codes import Code
 from controller.core.events import AlterPartitionAsked, DrainAsked, IsrWish, ProducerIdsAsked
-from controller.loop.inbox import ProducerIds
+from controller.loop.inbox import IsrReply, ProducerIdsReply, ShutdownReply
 from controller.wire import bodies
 
 
 class Rpcs:
     """Handlers for what brokers ask."""
 
-    def __init__(self, door: ControllerDoor, limits: Limits) -> None:
+    def __init__(self, door: ControllerHandle, limits: Limits) -> None:
         self._door = door
         self._limits = limits
 
@@ -37,41 +37,39 @@ class Rpcs:
         if len(wishes) > self._limits.partitions_per_rpc:
             raise invalid(f"{len(wishes)} partitions in one request; at most {self._limits.partitions_per_rpc}")
         try:
-            reply = await self._door.ask(AlterPartitionAsked(broker_id, broker_epoch, wishes))
+            reply = await term_of(self._door).ask(AlterPartitionAsked(broker_id, broker_epoch, wishes))
         except NotControllerError:
             return _answer(bodies.AlterPartitionAnswer(Code.NOT_CONTROLLER))
         if reply.is_unknown:
             raise unknown_outcome("what became of it is not known; ask again, the answer says what stands")
-        if reply.code is not Code.NONE:
-            return _answer(bodies.AlterPartitionAnswer(reply.code))
-        return _answer(reply.body)
+        topics = reply.topics if isinstance(reply, IsrReply) else ()
+        return _answer(bodies.AlterPartitionAnswer(reply.code, topics))
 
     async def controlled_shutdown(self, request: web.Request) -> web.Response:
         """A broker that stops: move its leaderships away, and say what remains."""
         broker_id, broker_epoch = sender_of(request)
         decode_body(await read_body(request, self._limits.rpc_body_max_bytes), dict[str, object])
         try:
-            reply = await self._door.ask(DrainAsked(broker_id, broker_epoch, is_shutdown=True))
+            reply = await term_of(self._door).ask(DrainAsked(broker_id, broker_epoch, is_shutdown=True))
         except NotControllerError:
             return _answer(bodies.ControlledShutdownAnswer(Code.NOT_CONTROLLER))
         if reply.is_unknown:
             raise unknown_outcome("whether its leaderships were moved is not known; ask again")
-        if reply.code is not Code.NONE:
-            return _answer(bodies.ControlledShutdownAnswer(reply.code))
-        return _answer(reply.body)
+        remaining = reply.remaining if isinstance(reply, ShutdownReply) else ()
+        return _answer(bodies.ControlledShutdownAnswer(reply.code, remaining))
 
     async def producer_ids(self, request: web.Request) -> web.Response:
         """A broker needs ids for idempotent producers."""
         broker_id, broker_epoch = sender_of(request)
         decode_body(await read_body(request, self._limits.rpc_body_max_bytes), dict[str, object])
         try:
-            reply = await self._door.ask(ProducerIdsAsked(broker_id, broker_epoch))
+            reply = await term_of(self._door).ask(ProducerIdsAsked(broker_id, broker_epoch))
         except NotControllerError:
             return _answer(bodies.ProducerIdsAnswer(Code.NOT_CONTROLLER))
         if reply.is_unknown:
             raise unknown_outcome("whether a block was given is not known; ask again, it costs a block at most")
-        block = reply.body if isinstance(reply.body, ProducerIds) else ProducerIds(0, 0)
-        return _answer(bodies.ProducerIdsAnswer(reply.code, block.start, block.size))
+        start, size = (reply.start, reply.size) if isinstance(reply, ProducerIdsReply) else (0, 0)
+        return _answer(bodies.ProducerIdsAnswer(reply.code, start, size))
 
 
 def sender_of(request: web.Request) -> tuple[int, int]:

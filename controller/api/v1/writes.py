@@ -1,13 +1,13 @@
 """The writes about topics: create, grow, delete. Parsed here, decided by the active controller.
 
-Each is idempotent by its content: what is there already, or gone already, is no mistake. The core's reply has a detail
-then, and none when something was done.
+Each is idempotent by its content: what is there already, or gone already, is no mistake.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -38,10 +38,10 @@ from controller.core.events import DeleteTopicAsked, GrowTopicAsked
 from controller.core.model import Int32
 from controller.core.project.refusals import refused_of, trouble_of
 from controller.core.states import ReplicaStatus
+from controller.loop.inbox import TopicReply
 
 #: how long a creation waits for this broker to be told of it, so that who created can read
 TOLD_WITHIN_MS: Final = 2_000
-TOLD_POLL_MS: Final = 10
 
 
 class GrowTopicBody(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,17 +86,18 @@ class Writes:
 
     async def create_topic(self, request: web.Request, raw: bytes) -> web.Response:
         asked = creation_for(decode_body(raw, CreateTopicBody))
-        reply = await self._active.ask(asked, f"/v1/topics/{asked.name}")
+        reply = await self._active.granted(asked, TopicReply, f"/v1/topics/{asked.name}")
         wanted = (asked.partitions if asked.assignment is None else len(asked.assignment)) or 0
         factor = asked.replication_factor or max(map(len, (asked.assignment or {}).values()), default=0)
         asked_for = TopicBody(asked.name, None, wanted, factor, 0, 0, 0, 0, wanted)
-        return answer(await self._described(asked_for), status=200 if reply.detail else 201)
+        return answer(await self._described(asked_for), status=201 if reply.has_changed else 200)
 
     async def grow_topic(self, request: web.Request, raw: bytes) -> web.Response:
         name, body = request.match_info["topic"], decode_body(raw, GrowTopicBody)
-        reply = await self._active.ask(GrowTopicAsked(name, body.count, body.assignment), f"/v1/topics/{name}")
+        asked = GrowTopicAsked(name, body.count, body.assignment)
+        reply = await self._active.granted(asked, TopicReply, f"/v1/topics/{name}")
         asked_for = TopicBody(name, None, body.count, 0, 0, 0, 0, 0, body.count)
-        return answer(await self._described(asked_for), status=200 if reply.detail else 201)
+        return answer(await self._described(asked_for), status=201 if reply.has_changed else 200)
 
     async def delete_topic(self, request: web.Request, raw: bytes) -> web.Response:
         name, query = request.match_info["topic"], query_of(request, DeleteQuery)
@@ -126,11 +127,13 @@ class Writes:
 
     async def _described(self, asked_for: TopicBody) -> TopicBody:
         """The topic as told to this broker or, if that takes too long, as it was asked for."""
-        for _ in range(self._told_within_ms // TOLD_POLL_MS):
-            topic = self._view.topic(asked_for.name)
-            if topic is not None and len(topic.partitions) >= asked_for.partitions:
-                return topic_body(topic, self._view.brokers)
-            await asyncio.sleep(TOLD_POLL_MS / 1_000)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._told_within_ms / 1_000):
+                while True:
+                    topic = self._view.topic(asked_for.name)
+                    if topic is not None and len(topic.partitions) >= asked_for.partitions:
+                        return topic_body(topic, self._view.brokers)
+                    await self._view.changes.wait()
         return asked_for
 
 

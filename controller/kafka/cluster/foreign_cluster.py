@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 import structlog
 
-from controller.api.ports import ControllerDoor
+from controller.api.ports import ControllerHandle
 from controller.core import formats
 from controller.core.belief.cluster import Cluster
 from controller.core.causes import Cause
@@ -62,7 +62,7 @@ class ForeignCluster:
 
     def __init__(
         self,
-        door: ControllerDoor,
+        door: ControllerHandle,
         session: Callable[[], ZooKeeper | None],
         rest_for: Callable[[float], float] = lambda took_s: max(LOOK_EVERY_S, REST_PER_LOOK * took_s),
     ) -> None:

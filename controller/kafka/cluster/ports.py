@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from controller.api.counts import row_never_led
-from controller.api.ports import ControllerDoor, TopicView
+from controller.api.ports import ControllerHandle, TopicView
+from controller.base.bell import Bell
 from controller.core.belief.cluster import Cluster
 from controller.core.model import Broker, Partition
 from controller.core.project.requests import known_brokers
@@ -21,7 +22,7 @@ from controller.wire.bodies import BrokerEntry, PartitionRow
 class BeliefView:
     """A `controller.api.ports.ClusterView`."""
 
-    def __init__(self, door: ControllerDoor, foreign_cluster: ForeignCluster, cluster_id: str, own_id: int) -> None:
+    def __init__(self, door: ControllerHandle, foreign_cluster: ForeignCluster, cluster_id: str, own_id: int) -> None:
         self._door = door
         self._foreign_cluster = foreign_cluster
         self.cluster_id = cluster_id
@@ -39,7 +40,9 @@ class BeliefView:
     @property
     def _strangers(self) -> Mapping[int, Broker]:
         sight = self._foreign_cluster.sight
-        return self._door.strangers if sight is None else sight.strangers
+        if sight is not None:
+            return sight.strangers
+        return {} if self._door.term is None else self._door.term.strangers
 
     @property
     def controller_id(self) -> int:
@@ -60,10 +63,15 @@ class BeliefView:
         sight = self._foreign_cluster.sight
         if sight is not None:
             return (self.controller_epoch << 40) + sight.number
-        recent_lines = self._door.recent_lines
-        if recent_lines is None or self._door.cluster is None:  # while it loads there is nothing to count
+        term = self._door.term
+        if term is None or self._door.cluster is None:  # while it loads there is nothing to count
             return -1
+        recent_lines = term.recent_lines
         return (recent_lines.controller_epoch << 40) + recent_lines.number
+
+    @property
+    def changes(self) -> Bell:
+        return Bell() if self._door.term is None else self._door.term.believed
 
     @property
     def is_told(self) -> bool:

@@ -17,6 +17,7 @@ from controller.base.config import (
     BrokerConfig,
     ConfigError,
     broker_config_for,
+    given_properties,
     parse_properties,
     read_properties,
 )
@@ -88,7 +89,7 @@ def config_for(
 ) -> DedicatedConfig:
     """Raises ConfigError."""
     kafka, http, is_https = addresses_in(listen)
-    over = parse_properties("\n".join(overrides))
+    over = given_properties(overrides)
     if _JAAS in over:
         raise ConfigError(f"{_JAAS} on a command line is seen by everybody here: put it into the file of --config")
     if _KEY_PASSWORD in (given := {**({} if file is None else _properties_of(file)), **over}):

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-import msgspec
-
-from controller.api.ports import ControllerDoor
+from controller.api.ports import ControllerHandle
 from controller.core.codes import Code
 from controller.core.events import ElectAsked, ReassignAsked
 from controller.core.model import Partition
@@ -17,7 +15,7 @@ from controller.kafka.protocol.codec import Reader, Writer
 from controller.kafka.server.answering import coded, tagged, told
 from controller.kafka.server.broker_apis import asked
 from controller.kafka.server.listener import Api
-from controller.loop.inbox import PartitionOutcome, Reply
+from controller.loop.inbox import OutcomesReply, PartitionOutcome, Reply
 
 ELECT_LEADERS = 43
 ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS = 45, 46
@@ -26,7 +24,7 @@ ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS = 45, 46
 class AdminApis:
     """Handlers."""
 
-    def __init__(self, door: ControllerDoor) -> None:
+    def __init__(self, door: ControllerHandle) -> None:
         self._door = door
 
     def table(self) -> dict[int, Api]:
@@ -83,8 +81,8 @@ class AdminApis:
         writer.tags()
 
 
-def outcomes_of(reply: Reply) -> list[PartitionOutcome]:
-    return msgspec.convert(reply.body or [], list[PartitionOutcome]) if reply.code is Code.NONE else []
+def outcomes_of(reply: Reply) -> Sequence[PartitionOutcome]:
+    return reply.outcomes if isinstance(reply, OutcomesReply) else ()
 
 
 def _numbers(reader: Reader) -> tuple[str, tuple[int, ...]]:
@@ -93,7 +91,8 @@ def _numbers(reader: Reader) -> tuple[str, tuple[int, ...]]:
 
 def _targets(reader: Reader) -> tuple[str, list[tuple[int, tuple[int, ...] | None]]]:
     def one() -> tuple[int, tuple[int, ...] | None]:
-        number, replicas = reader.i32(), reader.nullable_array(reader.i32)
+        number = reader.i32()
+        replicas = reader.nullable_array(reader.i32)
         return tagged(reader, (number, None if replicas is None else tuple(replicas)))
 
     return tagged(reader, (reader.string(), reader.array(one)))

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, TypeVar
 
-from controller.api.ports import ControllerDoor
+from controller.api.ports import ControllerHandle
 from controller.base.clock import monotonic_ms
 from controller.core.changes.cluster import Refused
 from controller.core.codes import Code
@@ -18,21 +19,25 @@ from controller.loop.inbox import Reply
 
 WAIT_MAX_MS: Final = 30_000
 TOLD_MAX_MS: Final = 1_000
-POLL_S: Final = 0.01
 T = TypeVar("T")
 
 
-async def told(door: ControllerDoor, timeout_ms: int) -> None:
+async def told(door: ControllerHandle, timeout_ms: int) -> None:
     """Until brokers have what was decided, so that whoever asked finds it wherever it looks."""
-    await wait(lambda: all(not one.depth for one in door.outboxes().values()), min(timeout_ms, TOLD_MAX_MS))
+    term = door.term
+    if term is not None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(timeout_ms, TOLD_MAX_MS) / 1_000):
+                await term.told()
 
 
-async def wait(is_so: Callable[[], bool], timeout_ms: int) -> None:
-    """At most for so long, and in no case for longer than the longest."""
-    loop = asyncio.get_running_loop()
-    give_up_at = loop.time() + min(timeout_ms, WAIT_MAX_MS) / 1000
-    while not is_so() and loop.time() < give_up_at:  # noqa: ASYNC110 - belief and outboxes have no events
-        await asyncio.sleep(POLL_S)
+async def believed(door: ControllerHandle, is_so: Callable[[], bool], timeout_ms: int) -> None:
+    """Until belief says so, or the term is over. At most for so long, and in no case for longer than the longest."""
+    term = door.term
+    with suppress(TimeoutError):
+        async with asyncio.timeout(min(timeout_ms, WAIT_MAX_MS) / 1_000):
+            while term is not None and not term.is_over and not is_so():
+                await term.believed.wait()
 
 
 def tagged(reader: Reader, value: T) -> T:
@@ -46,7 +51,7 @@ def coded(writer: Writer, code: Code, detail: str) -> None:
     writer.i16(code).string((detail or code.name) if code is not Code.NONE else None).tags()
 
 
-def dry_run(door: ControllerDoor, event: Event) -> Reply:
+def dry_run(door: ControllerHandle, event: Event) -> Reply:
     """What a request would be answered now. Nothing is written, told or kept."""
     cluster = door.cluster
     if cluster is None:

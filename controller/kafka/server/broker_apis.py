@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from controller.api.ports import BusyError, ControllerDoor, NotControllerError
+from controller.api.ports import BusyError, ControllerHandle, NotControllerError, term_of
 from controller.core.codes import Code
 from controller.core.events import AlterPartitionAsked, DrainAsked, Event, IsrWish, ProducerIdsAsked
 from controller.kafka.protocol.codec import (
@@ -18,7 +18,7 @@ from controller.kafka.protocol.codec import (
     uuid_of,
 )
 from controller.kafka.server.listener import Api
-from controller.loop.inbox import ProducerIds, Reply
+from controller.loop.inbox import IsrReply, ProducerIdsReply, Reply, ShutdownReply
 from controller.wire import bodies
 
 ALTER_PARTITION, ALLOCATE_PRODUCER_IDS, CONTROLLED_SHUTDOWN = 56, 67, 7
@@ -30,7 +30,7 @@ INELIGIBLE_BEFORE = {Code.INELIGIBLE_REPLICA: Code.OPERATION_NOT_ATTEMPTED}
 class BrokerApis:
     """Handlers."""
 
-    def __init__(self, door: ControllerDoor, partitions_max: int) -> None:
+    def __init__(self, door: ControllerHandle, partitions_max: int) -> None:
         self._door = door
         self._partitions_max = partitions_max
 
@@ -42,16 +42,17 @@ class BrokerApis:
         }
 
     async def alter_partition(self, version: int, reader: Reader, writer: Writer) -> None:
-        broker_id, broker_epoch = reader.i32(), reader.i64()
+        broker_id = reader.i32()
+        broker_epoch = reader.i64()
         topics = reader.array(lambda: self._topic_wishes(version, reader))
         reader.tags()
         wishes = [wish for topic in topics for wish in topic]
         if len(wishes) > self._partitions_max:
             raise WireError(f"{len(wishes)} partitions in one request; at most {self._partitions_max}")
         reply = await asked(self._door, AlterPartitionAsked(broker_id, broker_epoch, wishes))
-        answer = reply.body if isinstance(reply.body, bodies.AlterPartitionAnswer) else bodies.AlterPartitionAnswer()
-        writer.i32(0).i16(reply.code or answer.error_code)
-        writer.array(answer.topics, lambda topic: self._altered_topic(version, topic, writer))
+        altered = reply.topics if isinstance(reply, IsrReply) else ()
+        writer.i32(0).i16(reply.code)
+        writer.array(altered, lambda topic: self._altered_topic(version, topic, writer))
         writer.tags()
 
     def _topic_wishes(self, version: int, reader: Reader) -> list[IsrWish]:
@@ -61,15 +62,17 @@ class BrokerApis:
         return wishes
 
     def _wish(self, version: int, topic_id: str, reader: Reader) -> IsrWish:
-        number, leader_epoch = reader.i32(), reader.i32()
+        number = reader.i32()
+        leader_epoch = reader.i32()
         if version >= 3:
             members = reader.array(lambda: _member(reader))
         else:
             members = [(broker_id, UNSAID_EPOCH) for broker_id in reader.ids()]
         recovery = reader.i8() if version >= 1 else 0
-        wish = IsrWish(topic_id, number, leader_epoch, reader.i32(), recovery, tuple(map(self._registered, members)))
+        state_version = reader.i32()
         reader.tags()
-        return wish
+        isr = tuple(self._registered(member) for member in members)
+        return IsrWish(topic_id, number, leader_epoch, state_version, recovery, isr)
 
     def _registered(self, member: tuple[int, int]) -> tuple[int, int]:
         """A leader below protocol level 3.5 cannot say which registration it means: the present one then."""
@@ -93,27 +96,29 @@ class BrokerApis:
         writer.tags()
 
     async def allocate_producer_ids(self, version: int, reader: Reader, writer: Writer) -> None:
-        event = ProducerIdsAsked(reader.i32(), reader.i64())
+        broker_id = reader.i32()
+        broker_epoch = reader.i64()
         reader.tags()
-        reply = await asked(self._door, event)
-        block = reply.body if isinstance(reply.body, ProducerIds) else ProducerIds(0, 0)
-        writer.i32(0).i16(reply.code).i64(block.start).i32(block.size).tags()
+        reply = await asked(self._door, ProducerIdsAsked(broker_id, broker_epoch))
+        start, size = (reply.start, reply.size) if isinstance(reply, ProducerIdsReply) else (0, 0)
+        writer.i32(0).i16(reply.code).i64(start).i32(size).tags()
 
     async def controlled_shutdown(self, version: int, reader: Reader, writer: Writer) -> None:
-        broker_id, epoch = reader.i32(), reader.i64()
+        broker_id = reader.i32()
+        epoch = reader.i64()
         reader.tags()
         event = DrainAsked(broker_id, None if epoch == UNSAID_EPOCH else epoch, is_shutdown=True)
         reply = await asked(self._door, event)
-        remaining = reply.body.remaining if isinstance(reply.body, bodies.ControlledShutdownAnswer) else ()
+        remaining = reply.remaining if isinstance(reply, ShutdownReply) else ()
         writer.i16(reply.code)
         writer.array(remaining, lambda one: writer.string(one.topic).i32(one.partition).tags())
         writer.tags()
 
 
-async def asked(door: ControllerDoor, event: Event) -> Reply:
+async def asked(door: ControllerHandle, event: Event) -> Reply:
     """The reply. Where there is none, a code after which Kafka's clients try again."""
     try:
-        reply = await door.ask(event)
+        reply = await term_of(door).ask(event)
     except NotControllerError as error:
         return Reply(Code.NOT_CONTROLLER, str(error))
     except BusyError as error:
@@ -124,9 +129,10 @@ async def asked(door: ControllerDoor, event: Event) -> Reply:
 
 
 def _member(reader: Reader) -> tuple[int, int]:
-    member = reader.i32(), reader.i64()
+    broker_id = reader.i32()
+    broker_epoch = reader.i64()
     reader.tags()
-    return member
+    return broker_id, broker_epoch
 
 
 def _altered_row(version: int, row: bodies.AlteredRow, writer: Writer) -> None:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from random import Random
 from typing import Final
 
-from controller.api.ports import ControllerDoor
+from controller.api.ports import ControllerHandle
 from controller.base.bell import Bell
 from controller.base.config import Limits
 from controller.core.model import Broker
@@ -48,7 +48,7 @@ class Relay:
     as they have said: each is asked once for each of its registrations, in a task of its own (`keep_versions`), so that
     nobody whom we can answer ourselves ever waits for a broker."""
 
-    def __init__(self, door: ControllerDoor, limits: Limits, entropy: Random, access: Access = PLAIN_ACCESS) -> None:
+    def __init__(self, door: ControllerHandle, limits: Limits, entropy: Random, access: Access = PLAIN_ACCESS) -> None:
         self._door = door
         self._limits = limits
         self._entropy = entropy

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from controller.api.ports import ControllerDoor
+from controller.api.ports import ControllerHandle
 from controller.core.belief.cluster import Cluster
 from controller.core.codes import Code
 from controller.core.events import CreateTopicAsked, DeleteTopicAsked, GrowTopicAsked
@@ -21,11 +21,11 @@ from controller.kafka.protocol.codec import (
     uuid_of,
 )
 from controller.kafka.server.answering import (
+    believed,
     coded,
     dry_run,
     tagged,
     told,
-    wait,
 )
 from controller.kafka.server.broker_apis import asked
 from controller.kafka.server.listener import Api
@@ -49,7 +49,7 @@ class TopicWish(NamedTuple):
 class TopicApis:
     """Handlers. `partitions` and `factor`: of topics that are asked for without."""
 
-    def __init__(self, door: ControllerDoor, *, partitions: int = 1, factor: int = 1) -> None:
+    def __init__(self, door: ControllerHandle, *, partitions: int = 1, factor: int = 1) -> None:
         self._door = door
         self._defaults = partitions, factor
 
@@ -159,13 +159,13 @@ class TopicApis:
             return cluster is None or all(_is_led(cluster, name) for name in names)
 
         if names and not is_trial:
-            await wait(are_led, timeout_ms)
+            await believed(self._door, are_led, timeout_ms)
             await told(self._door, timeout_ms)
 
     async def _leaving(self, names: Sequence[str], timeout_ms: int) -> None:
         """Wait, as Kafka does, until deletions have begun and everybody was told to forget the topics."""
         if names:
-            await wait(lambda: all(map(self._is_leaving, names)), timeout_ms)
+            await believed(self._door, lambda: all(map(self._is_leaving, names)), timeout_ms)
             await told(self._door, timeout_ms)
 
     def _is_leaving(self, name: str) -> bool:

@@ -13,7 +13,7 @@ from controller.api.problems import ProblemError, unavailable
 from controller.core.codes import Code
 from controller.kafka.takeover.preflight import Preflight
 from controller.seat.claim import SeatTroubleError
-from controller.term.handle import Door
+from controller.term.handle import Handle
 
 BODY_MAX_BYTES = 10_000
 
@@ -33,7 +33,7 @@ class TakenBody(msgspec.Struct, frozen=True):
 class TakeoverApi:
     """Of the controller in this process; nothing here is forwarded."""
 
-    def __init__(self, door: Door, check: Callable[[], Awaitable[Preflight]]) -> None:
+    def __init__(self, door: Handle, check: Callable[[], Awaitable[Preflight]]) -> None:
         self._door = door
         self._check = check
 

@@ -41,13 +41,13 @@ async def test_m22_after_many_expiries_who_has_the_seat_controls() -> None:
         session = await server.connect()
         await session.create("/controller", b'{"version":1,"brokerid":1,"timestamp":"0"}', ephemeral=True)
         async with a_controller(server, 1, zk=session) as node:
-            await until(lambda node=node: node.daemon.is_active)  # type: ignore[misc]
-            assert node.daemon.controller_epoch == number + 1
+            await until(lambda node=node: node.handle.is_active)  # type: ignore[misc]
+            assert node.handle.controller_epoch == number + 1
             tool = await server.connect()
             await tool.create(f"/brokers/topics/t{number}", topic_json([2]))
             await until(lambda number=number: state_of(server, f"t{number}", 0))  # type: ignore[misc]
             server.expire(session)
-            await until(lambda node=node: not node.daemon.is_active)  # type: ignore[misc]
+            await until(lambda node=node: not node.handle.is_active)  # type: ignore[misc]
 
 
 async def test_m24_a_new_session_is_tried_for_until_it_is_had(tmp_path: Path) -> None:

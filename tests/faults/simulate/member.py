@@ -20,19 +20,20 @@ from brokerstub.registration import cluster_id, ensure_feature, register, regist
 from brokerstub.replicas import TOPIC_DELETED
 from brokerstub.shutdown import Seat, hand_over
 from brokerstub.zookeeper import RegistrationLostError, end_when_unregistered
+from controller.api.ports import term_of
 from controller.api.v1.rpc import wishes_of
 from controller.base.config import BrokerConfig, Limits
 from controller.base.tasks import run_apart
 from controller.core.codes import Code
 from controller.core.events import AlterPartitionAsked, DrainAsked, Event
 from controller.core.project.lines import Line
-from controller.loop.inbox import BusyError, NotControllerError, Reply
+from controller.loop.inbox import BusyError, IsrReply, NotControllerError, Reply, ShutdownReply
 from controller.seat.claim import Claim, KnownEpochs, release
 from controller.seat.guard import TermGuard
 from controller.tell.dialects.http import HttpDialect
 from controller.tell.outbox import Outboxes
 from controller.term.daemon import Daemon
-from controller.term.handle import Door
+from controller.term.handle import Handle
 from controller.term.parts import OnAnswer, TermParts
 from controller.term.term import first_cause
 from controller.wire import bodies
@@ -80,7 +81,7 @@ class Member:
         self.random = Random(own_seed)
         self.limits = replace(LIMITS, writes_per_transaction=Random(f"{own_seed} cut").choice(WRITES_PER_TRANSACTION))
         self.journal = SimJournal(cluster.lines, lambda: cluster.zookeeper.now_ms)
-        self.door = Door(self.journal, LateMeters(broker_id, cluster))  # type: ignore[arg-type]
+        self.door = Handle(self.journal, LateMeters(broker_id, cluster))  # type: ignore[arg-type]
         self.zk: SimClient | None = None
         self.broker: Broker | None = None
         self.epochs = KnownEpochs(lambda: 0 if self.broker is None else self.broker.controller_epoch)
@@ -271,7 +272,7 @@ class Member:
     # ------------------------------------------------------------------ as brokerstub.server and the API do
 
     async def ask(self, event: Event) -> Reply:
-        return await self.door.ask(event)
+        return await term_of(self.door).ask(event)
 
     async def _serve(self, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
         assert self.broker is not None, "it listens only afterwards"
@@ -327,12 +328,16 @@ class Member:
                 sender_id, sender_epoch, wishes_of(bodies.decode(body, bodies.AlterPartitionRequest))
             )
         try:
-            reply = await self.door.ask(event)
+            reply = await term_of(self.door).ask(event)
         except NotControllerError:
             return kind(Code.NOT_CONTROLLER)
         if reply.is_unknown:
             raise BusyError(reply.detail)
-        return kind(reply.code) if reply.code is not Code.NONE else reply.body
+        match reply:
+            case IsrReply(topics=found) | ShutdownReply(remaining=found):
+                return kind(reply.code, found)
+            case _:
+                return kind(reply.code)
 
 
 def _heads(headers: Mapping[str, str]) -> ControllerHeaders:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from controller.core.events import Event, UndrainAsked
 from controller.core.operations import Create
-from controller.loop.inbox import BusyError, NotControllerError
+from controller.loop.inbox import BusyError, NotControllerError, OutcomesReply
 from tests.faults.checker.history import json_of, object_of
 from tests.faults.simulate.cluster import SimCluster
 from tests.faults.simulate.member import Member
@@ -105,6 +105,6 @@ async def _answer_of(member: Member, event: Event) -> tuple[str, frozenset[tuple
         return "refused", NOTHING
     if reply.is_unknown:
         return "unknown", NOTHING
-    outcomes = reply.body if isinstance(reply.body, list) else []
+    outcomes = reply.outcomes if isinstance(reply, OutcomesReply) else ()
     refused = frozenset((one.topic, one.partition) for one in outcomes if one.code != 0)
     return "ok" if reply.code == 0 else "refused", refused
