@@ -1,22 +1,19 @@
-"""`klamm report`, `klamm logs analyze | slo`: what follows from the lines, by either engine."""
+"""`klamm report`, `klamm logs analyze | slo`: what follows from the lines."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from tempfile import gettempdir
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 from click.core import ParameterSource
 
 from sparkjobs.commands.cli import engine_options, input_options, lab_folder
+from sparkjobs.commands.executing import concluded, executor_for
 from sparkjobs.commands.inputs import LogInputs
-from sparkjobs.commands.shared import example, inputs_from, progress, read_locally, steps, table, write_tables
-from sparkjobs.engine.local.answers import answers_for
-from sparkjobs.engine.local.line_lookup import lines_at
+from sparkjobs.commands.shared import example, inputs_from, progress, table, write_tables
 from sparkjobs.history.opened import answers_for_records
 from sparkjobs.input.files import SCHEME
 from sparkjobs.records.found import find_records
@@ -25,13 +22,10 @@ from sparkjobs.report.certain import sentence_for
 from sparkjobs.report.drawing import lasting
 from sparkjobs.report.page import Quoting
 from sparkjobs.report.verdict import OF_VERDICT, verdict_for
-from sparkjobs.report.write import quoting_findings, write_report
+from sparkjobs.report.write import places_of_findings, quoting, write_report
 from sparkjobs.rules.slo import DEFAULT_TARGET
 from sparkjobs.tables.gold import GOLD
-from sparkjobs.tables.silver import Row, SilverQuarantine
-
-#: lines in quarantine that a report may quote
-QUARANTINE_SHOWN: Final = 10_000
+from sparkjobs.tables.silver import Row
 
 
 class Answered(NamedTuple):
@@ -40,10 +34,7 @@ class Answered(NamedTuple):
     answers: Mapping[str, Sequence[Row]]
     read: Input
     quote: Quoting
-    made_by: str  # who concluded it
-
-
-_LOCALLY: Final = "Concluded by processes of one machine, without Spark."
+    made_by: str  # a sentence: who concluded it; none where there was no log
 
 
 def register(logs: click.Group, top: click.Group) -> None:
@@ -60,58 +51,15 @@ def answered(
     out: Path | None = None,
     only: Collection[str] = tuple(GOLD),
 ) -> Answered:
-    """By the engine that was asked for, or suits. `only`: tables that are asked for; the others may be missing."""
-    if master is None and inputs.engine(engine) == "local":
-        if inputs.is_concluded_in_columns:
-            return _concluded(inputs, target, only)
-        silver = read_locally(inputs)
-        ingested = silver.ingested
-        answers = answers_for(ingested.events, target)
-        read = Input(ingested.counts, ingested.quarantine, silver.skew, ingested.files)
-        quote = quoting_findings(ingested.files, answers, partial(lines_at, ingested.files))
-        return Answered(answers, read, quote, _LOCALLY)
-    return _answered_by_spark(inputs, master, target, out or Path(gettempdir()))
-
-
-def _concluded(inputs: LogInputs, target: float, only: Collection[str]) -> Answered:
-    from sparkjobs.engine.local.conclude import conclude  # noqa: PLC0415 - needs numpy
-
-    with progress("reading", inputs.size_bytes) as advance:
-        done = conclude(inputs.files, target, only, on_bytes=lambda size: advance(size, "reading"))
-    is_whole = done.answers.keys() >= GOLD.keys()
-    look_up = partial(lines_at, done.files)
-    quote = quoting_findings(done.files, done.answers, look_up) if is_whole else lambda file_id, line_no: None
-    return Answered(done.answers, Input(done.counts, done.quarantine, done.skew, done.files), quote, _LOCALLY)
-
-
-def _answered_by_spark(inputs: LogInputs, master: str | None, target: float, out: Path) -> Answered:
-    from sparkjobs.engine.spark.session import session_for  # noqa: PLC0415
-
-    spark = session_for(master)
-    from sparkjobs.engine.spark import answers as spark_answers  # noqa: PLC0415
-    from sparkjobs.engine.spark import clocks  # noqa: PLC0415
-    from sparkjobs.engine.spark.frames import released, rows_of  # noqa: PLC0415
-    from sparkjobs.engine.spark.ingest import ingest, staging_below  # noqa: PLC0415
-    from sparkjobs.engine.spark.line_lookup import lines_of  # noqa: PLC0415
-
-    with (
-        staging_below(out) as staging,
-        released() as keep,
-        steps("parsing", "clocks", "answers", "quotes") as step,
-    ):
-        done = ingest(spark, inputs.files, staging, keep)
-        step()
-        with spark_answers.cached(done.events, is_scan=done.is_scan) as said:
-            skew = clocks.skew_of(said)
-            step()
-            answers = spark_answers.answers_for(clocks.corrected(said, skew), target)
-            step()
-        quarantine = list(rows_of(done.quarantine.limit(QUARANTINE_SHOWN), SilverQuarantine))
-        quote = quoting_findings(done.files, answers, partial(lines_of, done.events))
-        step()
-    where = "one machine" if str(spark.sparkContext.master).startswith("local") else "a cluster"  # no host's name
-    made_by = f"Concluded by Spark {spark.version} on {where}."
-    return Answered(answers, Input(done.counts, quarantine, skew, done.files), quote, made_by)
+    """By who was asked for, or Spark where it starts. `only`: tables that are asked for; the others may be missing."""
+    if not inputs.files:
+        return Answered({name: [] for name in GOLD}, Input(), quoting([], {}), "")
+    is_whole = not GOLD.keys() - {*only}
+    places_in = places_of_findings if is_whole else (lambda answers: ())
+    with executor_for(inputs, engine, master, out) as executor, progress("reading", inputs.size_bytes) as advance:
+        done = concluded(executor, inputs, target, only, places_in, lambda size: advance(size, "reading"))
+    read = Input(done.counts, done.quarantine, done.skew, done.files)
+    return Answered(done.answers, read, quoting(done.files, done.lines), f"Concluded by {executor.name}.")
 
 
 @click.command(
@@ -141,12 +89,9 @@ def report(master: str | None, engine: str, out: Path, target: float, redact: bo
     """
     sources = find_records([*(name for name in given["named"] if not SCHEME.match(name)), *_of_the_lab()])
     inputs = inputs_from(given, master, [one.path for one in sources])
-    if not inputs.files:  # records alone: they need no engine
-        engine, master = "local", None
     done = answered(inputs, engine, master, target, out)
     records = answers_for_records(sources, given["cluster"]) if sources else None
-    made_by = done.made_by if inputs.files else ""
-    page = write_report(out, done.answers, done.quote, done.read, made_by=made_by, redact=redact, records=records)
+    page = write_report(out, done.answers, done.quote, done.read, made_by=done.made_by, redact=redact, records=records)
     if records is None or inputs.files:
         click.echo(verdict_for(done.answers).sentence)
     if records is not None:

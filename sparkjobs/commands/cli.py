@@ -107,7 +107,7 @@ def engine_options(function: _F) -> _F:
         type=click.Choice(["auto", "spark", "local"]),
         default="auto",
         show_default=True,
-        help="auto: without Spark up to 400 MB of logs.",
+        help="auto: Spark where it starts. local: processes of this machine, sooner done with little.",
     )(function)
 
 

@@ -1,24 +1,19 @@
-"""Logs as a command sees them: what was named, what was found, and its silver by the engine that suits it.
-
-Nothing here prints. `auto` takes the local engine up to LOCAL_LIMIT_BYTES of content: below that, starting Spark costs
-more than the work.
-"""
+"""Logs as a command sees them: what was named, what was found, and its lines, one by one. Nothing here prints."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 
 from sparkjobs.clocks.skew import corrected, skew_of
 from sparkjobs.engine.local.ingest import Ingested, ingest
 from sparkjobs.engine.local.workers import worker_count_for, workers_of
-from sparkjobs.engine.spark.session import is_submitted
+from sparkjobs.engine.spark.session import is_submitted, session_for
 from sparkjobs.input.files import (
     SCHEME,
     NoLogsError,
@@ -31,8 +26,10 @@ from sparkjobs.input.files import (
 )
 from sparkjobs.tables.silver import BronzeFile, SilverSkew
 
-#: of content, not compressed: where the local engine's memory ends to be modest
-LOCAL_LIMIT_BYTES: Final = 400_000_000
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from sparkjobs.engine.spark.surveying import Survey
 
 
 class LogInputs(msgspec.Struct, frozen=True):
@@ -45,22 +42,6 @@ class LogInputs(msgspec.Struct, frozen=True):
     @property
     def size_bytes(self) -> int:
         return sum(file.size_bytes for file in self.files)
-
-    def engine(self, wanted: str) -> str:
-        """What `auto` means here."""
-        if self.is_remote:
-            return "spark"
-        if wanted != "auto":
-            return wanted
-        if is_submitted():
-            return "spark"
-        return "local" if self.size_bytes <= LOCAL_LIMIT_BYTES else "spark"
-
-    @property
-    def is_concluded_in_columns(self) -> bool:
-        """Whether the local engine can read it without an object per line: all of one cluster, and numpy is there."""
-        is_one = len({file.cluster for file in self.files}) == 1
-        return is_one and not self.is_remote and find_spec("numpy") is not None
 
 
 class BadZoneError(Exception):
@@ -78,22 +59,25 @@ def inputs_of(
 ) -> LogInputs:
     """Raises NoLogsError, BadZoneError, NoSparkError; ValueError for a layout that is none. `records`: files that are
     no logs; where there are some, a folder may be without a log."""
-    known = zones_of(zones)
+    look = partial(survey, cluster=cluster, zones=zones_of(zones), layout=layout)
     elsewhere = [name for name in named if SCHEME.match(name)]
+    is_cluster = is_submitted() if master is None else not master.startswith("local")
     if not elsewhere:
-        return LogInputs(_surveyed(_logs_beside(named, records), cluster, known, layout))
+        paths = _logs_beside(named, records)
+        return LogInputs(_surveyed_by(session_for(master), paths, look) if is_cluster else _surveyed(paths, look))
+    spark = session_for(master)
     from sparkjobs.engine.spark.remote import RemoteFiles  # noqa: PLC0415 - pyspark only where it is needed
-    from sparkjobs.engine.spark.session import session_for  # noqa: PLC0415
+    from sparkjobs.engine.spark.surveying import surveyed_there  # noqa: PLC0415
 
-    remote = RemoteFiles(session_for(master))
-    found = [path for name in elsewhere for path in remote.find(name)]
-    files = survey(found, cluster, known, layout=layout, open_file=remote.open)
-    here = find_logs([name for name in named if not SCHEME.match(name)])
+    remote = RemoteFiles(spark)
+    there = surveyed_there(spark, [path for name in elsewhere for path in remote.find(name)], look)
+    paths = find_logs([name for name in named if not SCHEME.match(name)])
+    here = _surveyed_by(spark, paths, look) if is_cluster else _surveyed(paths, look)
 
     def open_file(path: str) -> IO[bytes]:
         return remote.open(path) if SCHEME.match(path) else open_content(path)
 
-    return LogInputs(merged([*files, *survey(here, cluster, known, layout=layout)]), True, open_file)
+    return LogInputs(merged([*there, *here]), True, open_file)
 
 
 def _logs_beside(named: Sequence[str], records: Collection[str]) -> list[str]:
@@ -106,15 +90,21 @@ def _logs_beside(named: Sequence[str], records: Collection[str]) -> list[str]:
     return sorted(found - set(records))
 
 
-def _surveyed(paths: Sequence[str], cluster: str, zones: Zones, layout: str | None) -> list[BronzeFile]:
+def _surveyed(paths: Sequence[str], look: Survey) -> list[BronzeFile]:
     """Of this machine, on all cores where it is much."""
     size_bytes = sum(Path(path).stat().st_size for path in paths if Path(path).exists())
     members = worker_count_for(size_bytes)
     if members > 1:
         numpy_if_there()  # once, not by every member
     with workers_of(members) as workers:
-        found = workers.spread(partial(survey, cluster=cluster, zones=zones, layout=layout), [[path] for path in paths])
+        found = workers.spread(look, [[path] for path in paths])
     return merged(file for files in found for file in files)
+
+
+def _surveyed_by(spark: SparkSession, paths: Sequence[str], look: Survey) -> list[BronzeFile]:
+    from sparkjobs.engine.spark.surveying import surveyed_here  # noqa: PLC0415 - pyspark only where it is needed
+
+    return merged(surveyed_here(spark, paths, look))
 
 
 def zones_of(words: Sequence[str]) -> Zones:
@@ -142,14 +132,14 @@ def _check_zone(zone: str) -> None:
 
 
 class Silver(msgspec.Struct, frozen=True):
-    """What the local engine read, its clocks corrected."""
+    """Every line by itself, clocks corrected."""
 
     ingested: Ingested
     skew: list[SilverSkew]
 
 
 def silver_of(inputs: LogInputs, on_file: Callable[[BronzeFile], None] = lambda file: None) -> Silver:
-    """By the local engine."""
+    """For who asks about lines, and not what follows from them."""
     ingested = ingest(inputs.files, open_file=inputs.open_file, on_file=on_file)
     skew = skew_of(ingested.events)
     events = corrected(ingested.events, skew)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sparkjobs.clocks.skew import zone_hint
 from sparkjobs.commands.cli import engine_options, input_options
+from sparkjobs.commands.executing import concluded, executor_for
 from sparkjobs.commands.shared import (
     Moment,
     example,
@@ -21,14 +22,16 @@ from sparkjobs.commands.shared import (
     read_locally,
     table,
 )
-from sparkjobs.engine.local.answers import answers_for
-from sparkjobs.engine.local.ingest import Ingested
+from sparkjobs.engine.local.answers import Answers
 from sparkjobs.engine.local.line_lookup import whole_events
 from sparkjobs.parse.lines import zone_of
-from sparkjobs.parse.shapes import UNLISTED
 from sparkjobs.report.story import story_for
 from sparkjobs.report.write import quoting
+from sparkjobs.rules.facts import Place
 from sparkjobs.tables.silver import SilverEvent, SilverSkew
+
+if TYPE_CHECKING:
+    from sparkjobs.engine.local.conclude import Concluded
 
 
 def register(logs: click.Group, top: click.Group) -> None:
@@ -84,14 +87,14 @@ def merge(
         raise click.UsageError("--partitions needs --topic")
     inputs = inputs_from(given)
     events = in_order(read_locally(inputs).ingested.events)
-    places = ((event.file_id, event.line_no) for event in events)
+    places = (Place(event.file_id, event.line_no) for event in events)
     whole = whole_events(inputs.files, places, inputs.open_file)
     for event in events:
         if topic is not None and (event.topic != topic or (wanted and event.partition not in wanted)):
             continue
         if (from_ms is not None and event.ts_adj < from_ms) or (to_ms is not None and event.ts_adj > to_ms):
             continue
-        lines = whole.get((event.file_id, event.line_no), (event.line,))
+        lines = whole.get(Place(event.file_id, event.line_no), (event.line,))
         for line_no, line in enumerate(lines, start=event.line_no):
             click.echo((f"{place_of(inputs, event.file_id, line_no)}: " if where else "") + line)
 
@@ -125,11 +128,11 @@ def doctor(**given: Any) -> None:
     Exit code 1 when a file could not be read, or lines of state-change logs were not understood.
     """
     inputs = inputs_from(given)
-    silver = read_locally(inputs)
-    ingested = silver.ingested
-    by_file = {count.path: count for count in ingested.counts}
+    with executor_for(inputs, "local", None) as executor:
+        done = concluded(executor, inputs, only=("coverage", "log_spans"))
+    by_file = {count.path: count for count in done.counts}
     rows = []
-    for file in ingested.files:
+    for file in done.files:
         for path in file.paths:
             count = by_file[path]
             zone = "-" if file.layout in (None, "klamm") else file.tz
@@ -141,41 +144,38 @@ def doctor(**given: Any) -> None:
             )
     table(_HEADS, sorted(rows, key=str))
     click.echo()
-    _say_span(ingested.events)
-    _say_zones(ingested)
-    _say_clocks(silver.skew)
-    _say_coverage(ingested.events)
-    troubles = [f"{file.paths[0]}: {file.trouble}" for file in ingested.files if file.trouble]
-    reasons = Counter(row.reason for row in ingested.quarantine)
+    _say_span(done)
+    _say_zones(done)
+    _say_clocks(done.skew)
+    _say_coverage(done.answers)
+    troubles = [f"{file.paths[0]}: {file.trouble}" for file in done.files if file.trouble]
+    reasons = Counter(row.reason for row in done.quarantine)
     for trouble in troubles:
         click.echo(printable(f"Not read: {trouble}"))
     for reason, times in sorted(reasons.items()):
-        first = next(row for row in ingested.quarantine if row.reason == reason)
+        first = next(row for row in done.quarantine if row.reason == reason)
         place = place_of(inputs, first.file_id, first.line_no)
         click.echo(f"In quarantine, {reason}: {times:,}, the first at {place}: {printable(first.line)[:120]}")
     if troubles or reasons.keys() & {"unknown_shape", "bad_timestamp"}:
         sys.exit(1)
 
 
-def _say_span(events: list[SilverEvent]) -> None:
-    if not events:
+def _say_span(done: Concluded) -> None:
+    if not done.tallies:
         click.echo("No event at all.")
         return
-    first, last = min(event.ts_adj for event in events), max(event.ts_adj for event in events)
-    unlisted = sum(event.shape_id == UNLISTED for event in events)
+    spans: list[Any] = list(done.answers["log_spans"])
+    first, last = min(span.from_ms for span in spans), max(span.to_ms for span in spans)
+    unlisted = sum(tally.times for tally in done.tallies if tally.event == "other")
     click.echo(
         f"From {moment_text(first)} to {moment_text(last)}; {unlisted:,} events say nothing that is asked about."
     )
 
 
-def _say_zones(ingested: Ingested) -> None:
+def _say_zones(done: Concluded) -> None:
     """Of whom a file's own zone does not hold."""
-    spoke: dict[str, set[int]] = {}
-    for event in ingested.events:
-        if event.broker is not None:
-            spoke.setdefault(event.file_id, set()).add(event.broker)
-    for file in ingested.files:
-        for broker in sorted(spoke.get(file.file_id, ())):
+    for file in done.files:
+        for broker in sorted(done.spoke.get(file.file_id, ())):
             if (zone := zone_of(file, broker)) != file.tz:
                 click.echo(
                     printable(f"In {file.paths[0]} broker {broker} speaks as well: its lines are read as {zone}.")
@@ -202,8 +202,8 @@ def _say_clocks(skew: list[SilverSkew]) -> None:
         )
 
 
-def _say_coverage(events: list[SilverEvent]) -> None:
-    rows: list[Any] = list(answers_for(events)["coverage"])
+def _say_coverage(answers: Answers) -> None:
+    rows: list[Any] = list(answers["coverage"])
     for row in rows:
         if row.grade != "exact":
             click.echo(f"Of these logs, {row.question}: {row.grade}. {row.why[0].upper()}{row.why[1:]}.")
@@ -238,8 +238,10 @@ def explain(which: str, at_ms: int | None, within_s: float, **given: Any) -> Non
         )
     ]
     before = [event for event in changes if event.ts_adj < at_ms - reach_ms]
-    answers = answers_for(events)
-    for line in story_for(answers, topic, int(number), at_ms, quoting(inputs.files, events, answers)):
+    with executor_for(inputs, "local", None) as executor:
+        answers = concluded(executor, inputs).answers
+    lines = {Place(event.file_id, event.line_no): event.line for event in events}
+    for line in story_for(answers, topic, int(number), at_ms, quoting(inputs.files, lines)):
         click.echo(printable(line))
     click.echo(f"\nWhat all brokers wrote about it, {within_s:g} s before and after:")
     for event in [*before[-1:], *near]:

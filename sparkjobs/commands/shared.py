@@ -69,14 +69,6 @@ def read_locally(inputs: LogInputs) -> Silver:
         return silver_of(inputs, on_file=lambda file: advance(file.size_bytes, "reading"))
 
 
-@contextmanager
-def steps(*names: str) -> Iterator[Callable[[], None]]:
-    """A bar of a step for each name; what is given is called when a step is done."""
-    with progress(names[0], len(names)) as advance:
-        following = iter((*names[1:], names[-1]))
-        yield lambda: advance(1, next(following))
-
-
 def moment_text(at_ms: int | None) -> str:
     if at_ms is None:
         return "-"

@@ -43,7 +43,7 @@ def register(logs: click.Group, top: click.Group) -> None:
 
 @click.command(short_help="Once on a machine: lets Spark start faster.", epilog=example("klamm logs warmup"))
 def warmup() -> None:
-    """Keep Spark's classes as Java has them in memory, in a file of 190 MB in your cache folder.
+    """Keep Spark's classes as Java has them in memory, in a file of 130 MB in your cache folder.
 
     Each command that starts Spark here is two seconds faster from then on. Nothing rests on the file; delete it as you
     like. After another release of pyspark or Java, warm up anew.

@@ -296,15 +296,6 @@ def _controls_in(chunk: bytes) -> tuple[int, bool]:
     return controls.count(b"\n"), bool(controls.strip(b"\n\t\r"))
 
 
-def seen_in(path: str) -> Seen:
-    """Of a file that holds what it says it does."""
-    seen = Seen()
-    with Path(path).open("rb") as content:
-        while chunk := content.read(CHUNK_BYTES):
-            seen.take(chunk)
-    return seen
-
-
 def _kind_of(path: str, found: Sniffed) -> str:
     if found.layout == "klamm":
         return "json"

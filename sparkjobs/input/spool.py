@@ -3,8 +3,7 @@
 Spark's file source reads a file once and never looks at what is appended. So complete lines that are new go into a
 piece of their own, named by the log, the bytes and the lines before it; the pieces alone say how far each log was
 read, and a run that dies is continued by the next. A log is known by its folder and by how it begins, up to its first
-line with a time of day: renaming it at rotation, or compressing it, does not make it another. Two logs that begin alike
-would be one; so in the end only that counts as taken which is a file's content to the last byte.
+line with a time of day: renaming it at rotation, or compressing it, does not make it another.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ import re
 import zlib
 from collections.abc import Iterable
 from hashlib import sha256
-from itertools import groupby
 from pathlib import Path
 from typing import Final
 
@@ -80,19 +78,6 @@ class Spool:
     def first(self, log_id: str) -> Piece:
         """With which a log begins."""
         return self._first[log_id]
-
-    def contents(self) -> dict[str, str]:
-        """Logs by the hash of their contents, as a survey hashes files; without those that went on after half a line,
-        which was taken for a whole one."""
-        found = {}
-        for log_id, pieces in groupby(self.pieces(), key=lambda piece: piece.log_id):
-            digest, is_divided, is_cut = sha256(), True, False
-            for piece in pieces:
-                is_divided, is_cut = is_divided and not is_cut, piece.is_cut
-                digest.update(Path(piece.path).read_bytes())
-            if is_divided:
-                found[digest.hexdigest()] = log_id
-        return found
 
     def advance(self, paths: Iterable[str], *, is_end: bool = False) -> list[Piece]:
         """Take what is new. `is_end`: nothing will be appended any more, so half lines count."""

@@ -1,1 +1,1 @@
-"""What a line of a log means. The catalogue is data, shared by both engines; nothing here reads a file."""
+"""What a line of a log means. The catalogue is data, read by everybody; nothing here reads a file."""

@@ -1,4 +1,4 @@
-"""One line to one row: the reader of both engines. Pure.
+"""One line to one row: the reader of everybody. Pure.
 
 It knows one file: its layout, wrapper, zone and broker stand in the file's row. `read` takes a line and says what it
 is: a `SilverEvent`, a quarantine reason, or a continuation of what stands above.

@@ -1,4 +1,4 @@
-"""From a line's description to what both engines run: a shape, its regular expression and where its slots are.
+"""From a line's description to what is run: a shape, its regular expression and where its slots are.
 
 The expression is one that Python and Java read alike. Slots are columns of a silver row; those that a shape does not
 capture are empty. This module compiles; what there is to compile is in `shapes`.

@@ -19,7 +19,6 @@ from typing import Final
 import msgspec
 
 from sparkjobs.engine.local.answers import Answers
-from sparkjobs.engine.local.line_lookup import Place
 from sparkjobs.report.accounting import Input
 from sparkjobs.report.certain import Records, beside_logs, hidden, page_for_records
 from sparkjobs.report.findings import findings_for
@@ -27,38 +26,27 @@ from sparkjobs.report.page import Quote, Quoting, page_for
 from sparkjobs.report.redact import Redactor, outline, redacted, texts_in
 from sparkjobs.report.summary import summary_for
 from sparkjobs.report.verdict import verdict_for
+from sparkjobs.rules.facts import Place
 from sparkjobs.tables.gold import GOLD
 from sparkjobs.tables.record import RECORD
-from sparkjobs.tables.silver import BronzeFile, Row, SilverEvent
+from sparkjobs.tables.silver import BronzeFile, Row
 
 #: from here on a process of its own is worth its start
 _MANY_ROWS: Final = 20_000
 _NO_RECORDS: Final[Records] = MappingProxyType({})
 
 
-def quoting(files: Iterable[BronzeFile], events: Iterable[SilverEvent], answers: Answers) -> Quoting:
-    """Looks up the lines that the answers point at."""
-    wanted = {
-        (row.file_id, row.line_no)  # type: ignore[attr-defined]
-        for rows in answers.values()
-        for row in rows
-        if _has_place(row)
-    }
-    return _quoting(files, {(e.file_id, e.line_no): e.line for e in events if (e.file_id, e.line_no) in wanted})
+def places_of_findings(answers: Answers) -> set[Place]:
+    """Of the lines that a report quotes, of what may be millions."""
+    return {Place(one.file_id, one.line_no) for one in findings_for(answers) if one.file_id}
 
 
-def quoting_findings(
-    files: Sequence[BronzeFile], answers: Answers, look_up: Callable[[Iterable[Place]], Mapping[Place, str]]
-) -> Quoting:
-    """Looks up the lines that the findings point at: those that a report quotes, of what may be millions."""
-    return _quoting(files, look_up({(one.file_id, one.line_no) for one in findings_for(answers) if one.file_id}))
-
-
-def _quoting(files: Iterable[BronzeFile], lines: Mapping[Place, str]) -> Quoting:
+def quoting(files: Iterable[BronzeFile], lines: Mapping[Place, str]) -> Quoting:
+    """With the words of these lines at hand."""
     paths = {file.file_id: file.paths[0] for file in files}
 
     def quote(file_id: str, line_no: int) -> Quote | None:
-        text = lines.get((file_id, line_no))
+        text = lines.get(Place(file_id, line_no))
         return None if text is None else Quote(paths.get(file_id, file_id[:12]), line_no, text)
 
     return quote

@@ -93,6 +93,16 @@ class Tally(NamedTuple):
     first: Place
 
 
+def together(one: Tally, other: Tally) -> Tally:
+    """Of the same kind of line."""
+    return one._replace(
+        times=one.times + other.times,
+        first_ms=min(one.first_ms, other.first_ms),
+        last_ms=max(one.last_ms, other.last_ms),
+        first=Place._make(min((one.first_ms, *one.first), (other.first_ms, *other.first))[1:]),
+    )
+
+
 def in_order(tallies: Iterable[Tally]) -> list[Tally]:
     """By their first lines, whoever counted them: of two that contradict each other the earlier one is believed."""
     return sorted(tallies, key=lambda one: (one.first_ms, one.first))

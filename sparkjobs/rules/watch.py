@@ -16,7 +16,7 @@ import msgspec
 
 from sparkjobs.rules import outages
 from sparkjobs.rules.conclude import facts_for
-from sparkjobs.rules.facts import Facts, Place, Tally
+from sparkjobs.rules.facts import Facts, Tally, together
 from sparkjobs.tables.gold import Outage
 from sparkjobs.tables.silver import SilverEvent
 
@@ -58,7 +58,7 @@ class Watch:
         for one in tallies:
             key = (*one[: Tally._fields.index("times")],)
             known = self._tallies.get(key)
-            self._tallies[key] = one if known is None else _together(known, one)
+            self._tallies[key] = one if known is None else together(known, one)
         for event in of_cluster:
             self._of_cluster[event.event_id] = _earlier(event, self._of_cluster.get(event.event_id))
         fresh = set()
@@ -113,15 +113,6 @@ class Watch:
 
 def _partition_of(event: SilverEvent) -> Partition:
     return event.topic or "", -1 if event.partition is None else event.partition
-
-
-def _together(one: Tally, other: Tally) -> Tally:
-    return one._replace(
-        times=one.times + other.times,
-        first_ms=min(one.first_ms, other.first_ms),
-        last_ms=max(one.last_ms, other.last_ms),
-        first=Place._make(min((one.first_ms, *one.first), (other.first_ms, *other.first))[1:]),
-    )
 
 
 def _earlier(event: SilverEvent, known: SilverEvent | None) -> SilverEvent:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Any, Final
 
@@ -16,7 +15,6 @@ from sparkjobs.tables.silver import (
     columns_of,
 )
 
-_ROWS_PER_BATCH: Final = 10_000
 #: what the rules read of a silver row
 READ: Final = tuple(name for name in columns_of(SilverEvent) if name not in {*UNREAD, "catalog_version"})
 
@@ -45,25 +43,6 @@ def batch_of(table: type[Row], rows: Sequence[Row]) -> Any:
     for name in schema.names:
         arrays.append(pa.array(list(map(attrgetter(name), rows)), type=schema.field(name).type))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def batches_of(table: type[Row], rows: Iterable[Row]) -> Iterator[Any]:
-    """In pieces, as they come."""
-    coming = iter(rows)
-    while piece := list(islice(coming, _ROWS_PER_BATCH)):
-        yield batch_of(table, piece)
-
-
-def batches_of_tables(tables: Mapping[str, type[Row]], rows: Iterable[tuple[str, Row]]) -> Iterator[Any]:
-    """Rows of several tables in one: a struct for each table, of which a row fills its own."""
-    kinds = {name: pa.struct(list(arrow_schema(table))) for name, table in tables.items()}
-    coming = iter(rows)
-    while piece := list(islice(coming, _ROWS_PER_BATCH)):
-        for name, table in tables.items():
-            if mine := [row for of, row in piece if of == name]:
-                filled = batch_of(table, mine).to_struct_array()
-                arrays = [filled if other == name else pa.nulls(len(mine), kind) for other, kind in kinds.items()]
-                yield pa.RecordBatch.from_arrays(arrays, names=list(tables))
 
 
 def events_in(batches: Iterable[Any]) -> Iterator[SilverEvent]:

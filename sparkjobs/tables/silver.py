@@ -1,6 +1,6 @@
 """The tables between the jobs: their names, columns and types, each declared once.
 
-A table is a class. The local engine makes instances of it; `spark_schema` turns the same declaration into Spark's
+A table is a class. Rules make instances of it; `spark_schema` turns the same declaration into Spark's
 types, and `TABLES` names the folder it lives in. Silver is what the parser understood, a row per line of a log, with
 nothing concluded yet; what is concluded from it (gold) is declared in `sparkjobs.rules`.
 
@@ -173,7 +173,7 @@ def columns_of(table: type[Row]) -> dict[str, str]:
 
 def spark_schema(table: type[Row]) -> StructType:
     """The same as Spark's types. A column is nullable where the declaration allows `None`."""
-    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415 - the local engine has no pyspark
+    from pyspark.sql.types import StructField, StructType  # noqa: PLC0415 - only Spark has pyspark
 
     return StructType(
         [

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from sparkjobs.commands.inputs import inputs_of, silver_of
-from sparkjobs.engine.local.answers import Answers, answers_for
+from sparkjobs.engine.local.answers import Answers
 from sparkjobs.report.accounting import Input
-from sparkjobs.report.write import quoting, write_report
+from sparkjobs.report.write import write_report
 from tests.browser.pages import PICTURES, Visit, a_visit
+from tests.spark.plain import answers_for, quoting_all
 
 pytestmark = pytest.mark.chromium
 
@@ -25,7 +26,7 @@ def report_of(logs: Path, out: Path, cluster: str = "shop") -> Path:
     silver = silver_of(bundle)
     answers: Answers = answers_for(silver.ingested.events)
     read = Input(silver.ingested.counts, silver.ingested.quarantine, silver.skew)
-    return write_report(out, answers, quoting(bundle.files, silver.ingested.events, answers), read)
+    return write_report(out, answers, quoting_all(bundle.files, silver.ingested.events, answers), read)
 
 
 @cache

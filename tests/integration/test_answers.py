@@ -8,11 +8,12 @@ from collections import Counter
 
 import pytest
 
-from sparkjobs.engine.local.answers import Answers, answers_for
+from sparkjobs.engine.local.answers import Answers
 from sparkjobs.engine.local.ingest import ingest
 from sparkjobs.input.files import Zones, find_logs, survey
 from sparkjobs.tables.silver import SilverEvent
 from tests.integration.cluster import Cluster, now_ms
+from tests.spark.plain import answers_for
 from tests.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]

@@ -9,12 +9,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from sparkjobs.commands.inputs import inputs_of, silver_of
-from sparkjobs.engine.local.answers import Answers, answers_for
+from sparkjobs.engine.local.answers import Answers
 from sparkjobs.report.summary import summary_for
 from sparkjobs.tables.silver import SilverEvent
 from tests.faults.checker.evidence import history_of
 from tests.faults.checker.replay import State, replay
 from tests.integration.cluster import Cluster
+from tests.spark.plain import answers_for
 from tests.waiting import until
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]

@@ -18,7 +18,7 @@ METADATA = "__cluster_metadata-0"
 
 
 def reported(*words: object) -> Result:
-    return CliRunner().invoke(top, ["report", *map(str, words)])
+    return CliRunner().invoke(top, ["report", "--engine", "local", *map(str, words)])
 
 
 def document(out: Path) -> Any:

@@ -22,7 +22,7 @@ from controller.core.events import Event, StopReplicaAnswered
 from controller.core.project.lines import Line, Stamp, move_lines
 from controller.core.states import NEVER_MADE, PARTITION_MOVES, REPLICA_MOVES, PartitionStatus, ReplicaStatus
 from sparkjobs.commands.inputs import LogInputs, silver_of
-from sparkjobs.engine.local.answers import Answers, answers_for
+from sparkjobs.engine.local.answers import Answers
 from sparkjobs.input.files import Zones, find_logs, survey
 from sparkjobs.parse.lines import LineReader
 from sparkjobs.rules.facts import Facts
@@ -33,6 +33,7 @@ from tests.builders import Settled
 from tests.scenarios import minding, moving
 from tests.scenarios.story import Story
 from tests.spark.lines import a_file
+from tests.spark.plain import answers_for
 
 DATA: Final = Path(__file__).parents[1] / "data"
 #: they teach `Story` their lines by being imported

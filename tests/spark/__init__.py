@@ -1,1 +1,1 @@
-"""The Spark jobs and their local engine."""
+"""The Spark jobs, and the same by processes of this machine."""

@@ -24,7 +24,7 @@ def spark() -> Iterator[SparkSession]:
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     }
-    session = session_for("local[2]", in_haste)
+    session = session_for("local[2,4]", in_haste)
     yield session
     session.stop()
 

@@ -1,80 +1,75 @@
-"""What a Spark worker makes of lines by their forms is what it makes of each by itself."""
+"""What a worker writes of its lines: a row for each event, typed as silver, as each line gives it by itself."""
 
 from __future__ import annotations
 
 import random
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
+import msgspec
 import pytest
 
-from sparkjobs.input.files import (
-    Zones,
-    find_logs,
-    open_content,
-    survey,
-)
-from sparkjobs.parse.lines import LineReader
-from sparkjobs.tables.silver import BronzeFile
+from sparkjobs.engine.local import digest, stretches
+from sparkjobs.engine.local.packed_events import Above
+from sparkjobs.engine.local.stretches import stretches_of
+from sparkjobs.input.files import Zones, find_logs, lines_of, open_content, survey
+from sparkjobs.parse.lines import CONTINUES, LineReader, is_trace_head
+from sparkjobs.tables.silver import LINE_KEPT, BronzeFile, SilverEvent
 from tests.bench.spark.world import write_logs
 from tests.spark.test_engines import write_anything
 
-
-def batches_of(files: list[BronzeFile], draw: random.Random) -> list[tuple[list[bytes], list[int], list[int]]]:
-    """Lines of all files as Spark hands them out: in pieces, some of them of several files."""
-    rows = []
-    for number, file in enumerate(files):
-        with open_content(file.paths[0]) as content:
-            lines = content.read().split(b"\n")
-        rows += [(line, number, line_no) for line_no, line in enumerate(lines, start=1) if line_no <= file.lines]
-    found, start = [], 0
-    while start < len(rows):
-        size = draw.randrange(1, 2_000)
-        values, numbers, lines_ = zip(*rows[start : start + size], strict=True)
-        found.append((list(values), list(numbers), list(lines_)))
-        start += size
-    return found
+pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 
-def as_handed_out(share: tuple[list[bytes], list[int], list[int]]) -> Any:
-    """A batch of a worker; each file is one block."""
-    values, numbers, _ = share
-    columns = {
-        "value": pa.array(values, pa.binary()),
-        "file_no": pa.array(numbers, pa.int32()),
-        "block_start": pa.array([0] * len(values), pa.int64()),
-    }
-    return pa.RecordBatch.from_pydict(columns)
+def one_by_one(file: BronzeFile) -> tuple[list[SilverEvent], dict[int, str]]:
+    """Events in order, with exceptions; why other lines are none, without what belongs to an event."""
+    reader, events, others = LineReader(file), dict[int, SilverEvent](), dict[int, str]()
+    with open_content(file.paths[0]) as content:
+        for line_no, line in enumerate(lines_of(content), start=1):
+            read = reader.read(line, line_no, is_cut=line_no == file.lines and not file.is_whole)
+            if isinstance(read, SilverEvent):
+                events[line_no] = read
+            elif read is not CONTINUES:
+                others[line_no] = read
+            elif line_no - 1 in events and is_trace_head(text := reader.unwrap(line) or ""):
+                events[line_no - 1] = msgspec.structs.replace(events[line_no - 1], trace=text[:LINE_KEPT])
+    return list(events.values()), others
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_lines_by_their_forms_give_the_columns_that_each_gives_by_itself(seed: int, tmp_path: Path) -> None:
-    from sparkjobs.engine.spark import lines as workers
+def test_lines_by_their_forms_give_the_columns_that_each_gives_by_itself(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pyarrow.parquet as pq
 
-    write_logs(tmp_path / "bench", 2_400)
-    write_anything(tmp_path, random.Random(seed))
-    files = survey(find_logs([str(tmp_path)]), "c", Zones("Europe/Berlin", {2: "UTC"}))
-    readers = [LineReader(file) for file in files]
-    shares = batches_of(files, random.Random(seed))
-    found = workers.read_batches(map(as_handed_out, shares), files, workers.bases_of(files, {}))
-    for (values, numbers, line_nos), batch in zip(shares, found, strict=True):
-        rows = [
-            dict(
-                zip(
-                    workers.STAGED,
-                    workers.row_of(readers[number], value.decode("utf-8", "replace"), line_no),
-                    strict=True,
-                )
+    from sparkjobs.engine.local.conclude import ClusterLogs
+    from sparkjobs.engine.local.workers import Alone
+    from sparkjobs.engine.spark.columns import SCHEMA, STAGED
+    from sparkjobs.engine.spark.staging import Writing, written
+
+    monkeypatch.setattr(stretches, "STRETCH_BYTES", 9_000)
+    monkeypatch.setattr(stretches, "PIECE_BYTES", 2_000)
+    monkeypatch.setattr(digest, "PORTION_BYTES", 5_000)
+    write_logs(tmp_path / "logs" / "bench", 2_400)
+    write_anything(tmp_path / "logs", random.Random(seed))
+    traces = 0
+    for file in survey(find_logs([str(tmp_path / "logs")]), "c", Zones("Europe/Berlin", {2: "UTC"})):
+        logs, folder = ClusterLogs(Alone(), [file]), tmp_path / file.file_id
+        for number, (stretch, above) in enumerate(zip(stretches_of(file, {}), logs.known.aboves, strict=True)):
+            assert isinstance(above, Above)
+            names = [*written(Writing(stretch, str(folder), f"part-{number}", above.lines, above.traces))]
+            assert sorted(name for divided in names for name in divided.told) == sorted(
+                str(path.relative_to(folder)) for path in folder.rglob(f"part-{number}-*")
             )
-            for value, number, line_no in zip(values, numbers, line_nos, strict=True)
-        ]
-        for above, row in pairwise(rows):
-            if row["trace_head"] is not None and above["fate"] is None and above["file_id"] == row["file_id"]:
-                above["trace"] = row["trace_head"]
-            row["trace_head"] = None
-        assert batch.schema.names == list(workers.STAGED)
-        for name in workers.STAGED:
-            said = [tuple(one) if isinstance(one, list) else one for one in batch.column(name).to_pylist()]
-            assert said == [row[name] for row in rows], name
+        found = pq.read_table(folder / "events")
+        assert found.schema.equals(SCHEMA)
+        events, others = one_by_one(file)
+        rows = sorted(found.to_pylist(), key=lambda row: row["line_no"])
+        assert len(rows) == len(events)
+        for row, event in zip(rows, events, strict=True):
+            said = {name: getattr(event, name) for name in STAGED}
+            assert {name: tuple(one) if isinstance(one, list) else one for name, one in row.items()} == said
+        odd = pq.read_table(folder / "quarantine").to_pylist()
+        assert {row["line_no"]: row["reason"] for row in odd} == others
+        traces += sum(event.trace is not None for event in events)
+    assert traces > 5

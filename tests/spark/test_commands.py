@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 
 from controller.cli.group import klamm
 from sparkjobs.commands.cli import top
+from sparkjobs.engine.spark.session import NoSparkError
 from tests.spark.lines import TS
 
 if TYPE_CHECKING:
@@ -157,27 +158,67 @@ def test_klamm_hands_its_words_on_as_they_are() -> None:
     assert "Usage: klamm logs merge" in done.stdout
 
 
-def test_report_needs_no_spark_for_a_small_bundle_and_says_the_verdict(tmp_path: Path) -> None:
-    done = CliRunner().invoke(top, ["report", RECORDED, "--out", str(tmp_path / "out")])
+def test_report_says_the_verdict_and_who_concluded_it(tmp_path: Path) -> None:
+    done = CliRunner().invoke(top, ["report", RECORDED, "--engine", "local", "--out", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
     assert done.stdout.startswith("Over, but data may be lost: 7 unclean elections.\n")
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert len(page) < 2_000_000
     assert "http://" not in page.replace("http://www.w3.org/", "")
+    assert "Concluded by processes of one machine, without Spark." in page
+
+
+@pytest.mark.java
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_spark_concludes_wherever_it_starts_and_says_nothing_of_its_start(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "sparkjobs", "report", RECORDED, "--out", str(tmp_path / "spark")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=280,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "Concluded by Spark 4.3.0 on one machine." in (tmp_path / "spark" / "report.html").read_text()
+    local = ["report", RECORDED, "--engine", "local", "--out", str(tmp_path / "local")]
+    assert CliRunner().invoke(top, local).stdout.splitlines()[0] == done.stdout.splitlines()[0]
+    for file in ("digest.txt", "report.json"):
+        assert (tmp_path / "spark" / file).read_text() == (tmp_path / "local" / file).read_text()
+    assert sorted(one.name for one in (tmp_path / "spark").iterdir()) == sorted(
+        one.name for one in (tmp_path / "local").iterdir()
+    )
+
+
+def test_where_spark_does_not_start_a_line_says_why_unless_it_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("pyspark", reason="pyspark is not installed")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))
+    done = run("slo", RECORDED, "--target", "0")
+    assert done.exit_code == 0, done.output
+    assert done.stderr == (
+        "klamm: Spark needs Java 17 or later, and neither JAVA_HOME nor PATH names one: concluded without Spark\n"
+    )
+    assert run("slo", RECORDED, "--target", "0", "--engine", "local").stderr == ""
+    refused = run("slo", RECORDED, "--engine", "spark")
+    assert isinstance(refused.exception, NoSparkError)
 
 
 def test_a_report_does_not_read_the_one_before_it(tmp_path: Path) -> None:
     a_log(tmp_path, 1, "[Controller id=1 epoch=3] Changed partition a-0 state from OnlinePartition to OfflinePartition")
     for _ in range(2):
-        done = CliRunner().invoke(top, ["report", str(tmp_path), "--out", str(tmp_path / "report")])
+        done = CliRunner().invoke(
+            top, ["report", str(tmp_path), "--engine", "local", "--out", str(tmp_path / "report")]
+        )
         assert done.exit_code == 0, done.output
     counts = json.loads((tmp_path / "report" / "report.json").read_text())["input"]["counts"]
     assert [Path(one["path"]).name for one in counts] == ["state-change.log"]
 
 
 def test_slo_fails_below_its_target(tmp_path: Path) -> None:
-    assert run("slo", RECORDED, "--target", "100").exit_code == 1
-    assert run("slo", RECORDED, "--target", "0").exit_code == 0
+    assert run("slo", RECORDED, "--engine", "local", "--target", "100").exit_code == 1
+    assert run("slo", RECORDED, "--engine", "local", "--target", "0").exit_code == 0
 
 
 def test_analyze_gives_the_same_bytes_for_the_same_content_in_another_order(tmp_path: Path) -> None:
@@ -187,30 +228,36 @@ def test_analyze_gives_the_same_bytes_for_the_same_content_in_another_order(tmp_
         target.parent.mkdir(parents=True)
         target.write_bytes(path.read_bytes())
     for name, logs in (("one", RECORDED), ("other", str(turned))):
-        assert run("analyze", logs, "--out", str(tmp_path / name)).exit_code == 0
+        assert run("analyze", logs, "--engine", "local", "--out", str(tmp_path / name)).exit_code == 0
     for path in (tmp_path / "one").iterdir():
         assert path.read_bytes() == (tmp_path / "other" / path.name).read_bytes(), path.name
 
 
-def test_without_the_extra_small_bundles_are_answered_and_the_rest_says_what_to_install(tmp_path: Path) -> None:
-    """As in a base install: neither pyspark nor pyarrow can be imported."""
-    blocked = tmp_path / "sitecustomize.py"
-    blocked.write_text(
-        "import sys\n"
-        "class No:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name.partition('.')[0] in ('pyspark', 'pyarrow', 'pandas', 'py4j'):\n"
-        "            raise ModuleNotFoundError(name, name=name)\n"
-        "sys.meta_path.insert(0, No())\n"
-    )
+def test_without_the_extra_the_command_names_what_to_install(tmp_path: Path) -> None:
+    """As in a base install, and in one that has numpy for reasons of its own."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])}
+
+    def without(*names: str) -> None:
+        text = f"import sys\nsys.modules |= dict.fromkeys({names})\n"
+        (tmp_path / "sitecustomize.py").write_text(text)
 
     def klamm_in_base(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "sparkjobs", *words]
         return subprocess.run(command, capture_output=True, text=True, check=False, timeout=110, env=environment)
 
+    of_spark = ("pyspark", "pyarrow", "pandas", "py4j")
+    without(*of_spark)
     done = klamm_in_base("logs", "slo", RECORDED, "--target", "0")
     assert done.returncode == 0, done.stderr
+    assert done.stderr == "klamm: Spark is not installed (pip install 'klamm[spark]'): concluded without Spark\n"
     done = klamm_in_base("logs", "slo", RECORDED, "--engine", "spark")
     assert done.returncode == 1
     assert "pip install 'klamm[spark]'" in done.stderr
+    without(*of_spark, "numpy")
+    done = klamm_in_base("report", RECORDED, "--engine", "local", "--out", str(tmp_path / "out"))
+    assert (done.returncode, done.stderr) == (
+        1,
+        "klamm: without numpy nothing is concluded from logs: pip install 'klamm[spark]'\n",
+    )
+    done = klamm_in_base("logs", "merge", RECORDED, "--topic", "orders-3", "--partitions", "1")
+    assert (done.returncode, done.stderr) == (0, "")

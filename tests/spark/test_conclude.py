@@ -13,9 +13,8 @@ from typing import Final
 import pytest
 
 from sparkjobs.commands.inputs import LogInputs, silver_of
-from sparkjobs.engine.local import conclude, forms, stretches
-from sparkjobs.engine.local.answers import Answers, answers_for
-from sparkjobs.engine.local.line_lookup import lines_at
+from sparkjobs.engine.local import conclude, digest, forms, stretches
+from sparkjobs.engine.local.answers import Answers
 from sparkjobs.engine.local.workers import WorkerError, WorkerState, workers_of
 from sparkjobs.input.files import (
     Zones,
@@ -29,6 +28,7 @@ from sparkjobs.parse.moments import millis_of
 from sparkjobs.parse.shapes import SHAPES
 from sparkjobs.parse.templates import ALIKE, Template, template_for
 from sparkjobs.report.write import digest_of
+from sparkjobs.rules.facts import Place
 from sparkjobs.tables.gold import GOLD
 from sparkjobs.tables.silver import BronzeFile, SilverEvent
 from tests.bench.spark.world import write_logs
@@ -36,6 +36,7 @@ from tests.spark.bundles import write
 from tests.spark.dialect_ours import Ours, OursWithMoves
 from tests.spark.dialects import Kafka28, Kafka39
 from tests.spark.dialects_old import Kafka010, Kafka08, Kafka11
+from tests.spark.plain import answers_for
 from tests.spark.simulate import Simulation
 from tests.spark.test_engines import write_anything
 from tests.spark.test_local_ingest import LINE, OFFLINE
@@ -57,6 +58,7 @@ def in_small_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
     """As much is divided of little as otherwise of much."""
     monkeypatch.setattr(stretches, "STRETCH_BYTES", 2_000)
     monkeypatch.setattr(stretches, "PIECE_BYTES", 700)
+    monkeypatch.setattr(digest, "PORTION_BYTES", 1_500)
     monkeypatch.setattr(forms, "FEW", 2)
     monkeypatch.setattr(conclude, "worker_count_for", lambda size_bytes: 3)
 
@@ -173,8 +175,9 @@ def test_an_exception_is_of_the_event_above_it_also_where_a_stretch_ends_between
     failed += "for partition a-%d from OfflinePartition to OnlinePartition (state.change.logger)\n"
     text = "".join(failed % n + "java.lang.IllegalStateException: no\n\tat a.B(C.java)\n" for n in range(100))
     (tmp_path / "state-change.log").write_text(text)
+    (tmp_path / "packed.log.gz").write_bytes(gzip.compress(text.replace("a-", "b-").encode()))
     done = conclude.conclude(surveyed(tmp_path))
-    assert len(done.answers["illegal_transitions"]) == 100
+    assert len(done.answers["illegal_transitions"]) == 200
     assert_equal(surveyed(tmp_path))
 
 
@@ -197,9 +200,10 @@ def test_a_mark_of_utf_8_is_no_part_of_a_line(tmp_path: Path, in_small_stretches
     (tmp_path / "nothing.log").write_bytes(codecs.BOM_UTF8)
     files = surveyed(tmp_path)
     assert sum(count.events for count in conclude.conclude(files).counts) == 60
-    assert lines_at(files, [(file.file_id, 1) for file in files if file.lines]) == {
-        (file.file_id, 1): lines[0].rstrip() for file in files if file.lines
-    }
+    with workers_of(1) as workers:
+        first = [Place(file.file_id, 1) for file in files if file.lines]
+        done = conclude.concluded_by(workers, files, places_in=lambda answers: first)
+    assert done.lines == dict.fromkeys(first, lines[0].rstrip())
     assert_equal(files)
 
 
@@ -240,14 +244,31 @@ def test_a_file_that_breaks_while_it_is_read_stops_nothing_and_its_repeated_line
     assert all(one.lines == one.events + one.continuations + one.duplicates + one.quarantined for one in done.counts)
 
 
-def test_quotes_are_the_lines_at_their_places(tmp_path: Path) -> None:
-    lines = [f"line {number} {'x' * (number % 50)}" for number in range(60_000)]
+@pytest.mark.parametrize("members", [1, 2])
+def test_quotes_are_the_lines_at_their_places(tmp_path: Path, members: int, in_small_stretches: None) -> None:
+    lines = [f"line {number} {'x' * (number % 50)}" for number in range(1, 2_001)]
     (tmp_path / "a.log").write_text("\n".join(lines))
     (tmp_path / "b.log.gz").write_bytes(gzip.compress(("\n".join(lines[:500]) + "\n").encode()))
-    for file in surveyed(tmp_path):
-        numbers = [1, 2, 499, 500, *((29_999, 60_000) if file.lines > 500 else ())]
-        found = lines_at([file], [(file.file_id, number) for number in (*numbers, 60_001)])
-        assert found == {(file.file_id, number): lines[number - 1] for number in numbers}
+    files = surveyed(tmp_path)
+    numbers = (1, 2, 499, 500, 1_303, 1_304, 2_000, 2_001)
+    wanted = [Place(file.file_id, number) for file in files for number in numbers]
+    gone = Place("gone", 1)
+    with workers_of(members) as workers:
+        done = conclude.concluded_by(workers, files, places_in=lambda answers: [gone, *reversed(wanted)])
+    last = {file.file_id: file.lines for file in files}
+    there = [place for place in wanted if place.line_no <= last[place.file_id]]
+    assert done.lines == {place: lines[place.line_no - 1] for place in there}
+    assert len(there) == 11
+
+
+def test_of_lines_in_quarantine_the_first_are_kept_and_all_are_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(digest, "QUARANTINE_KEPT", 3)
+    (tmp_path / "state-change.log").write_text(LINE + "no line of a log\n" * 9 + LINE.replace("a-7", "a-8"))
+    done = conclude.conclude(surveyed(tmp_path))
+    assert [row.line_no for row in done.quarantine] == [2, 3, 4]
+    assert [(count.lines, count.quarantined, count.events) for count in done.counts] == [(11, 9, 2)]
 
 
 def _die(state: WorkerState, given: int) -> int:

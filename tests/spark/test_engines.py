@@ -1,4 +1,4 @@
-"""Both engines, and the stream, conclude the same from the same logs, however these are packed, copied and named."""
+"""Both executors, and the stream, conclude the same from the same logs, however these are packed, copied and named."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sparkjobs.commands.inputs import LogInputs, silver_of
-from sparkjobs.engine.local import answers as local
+from sparkjobs.engine.local import stretches
 from sparkjobs.engine.local.answers import Answers
-from sparkjobs.input.files import Zones, find_logs, survey
+from sparkjobs.input.files import SCHEME, Zones, find_logs, survey
 from sparkjobs.parse.layouts import LAYOUTS
-from sparkjobs.report.write import digest_of
+from sparkjobs.report.write import digest_of, places_of_findings
+from sparkjobs.rules.facts import Place
+from tests.spark import plain as local
 from tests.spark.bundles import write
 from tests.spark.lines import MESSAGES, damaged
 from tests.spark.simulate import Simulation
@@ -22,6 +24,8 @@ from tests.spark.test_lines import rendered
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from sparkjobs.engine.local.conclude import Concluded
 
 _AROUND = ("{}", "{}", "kafka-1  | {}", "2026-11-18T07:49:10.504123Z {}", "kafka1/state-change.log:{}")
 _ZONES = ("UTC", "Europe/Berlin", "America/New_York", "Asia/Kolkata")
@@ -53,13 +57,18 @@ def by_local(folder: Path, zones: Zones) -> Answers:
     return local.answers_for(silver_of(LogInputs(survey(find_logs([str(folder)]), "c", zones))).ingested.events)
 
 
-def spark_answers(spark: SparkSession, folder: Path, zones: Zones, staging: Path) -> Answers:
-    from sparkjobs.engine.spark import clocks
-    from sparkjobs.engine.spark.answers import answers_for, cached
-    from sparkjobs.engine.spark.ingest import ingest
+def by_spark(spark: SparkSession, named: Path | str, zones: Zones, folder: Path) -> Concluded:
+    """What is named with a scheme only Hadoop opens."""
+    from sparkjobs.engine.local.conclude import concluded_by
+    from sparkjobs.engine.spark.executor import SparkExecutor
+    from sparkjobs.engine.spark.remote import RemoteFiles
 
-    with cached(ingest(spark, survey(find_logs([str(folder)]), "c", zones), staging).events) as events:
-        return answers_for(clocks.corrected(events, clocks.skew_of(events)))
+    if SCHEME.match(str(named)):
+        remote = RemoteFiles(spark)
+        files = survey(remote.find(str(named)), "c", zones, open_file=remote.open)
+    else:
+        files = survey(find_logs([str(named)]), "c", zones)
+    return concluded_by(SparkExecutor(spark, folder), files, places_in=places_of_findings)
 
 
 def pack(contents: list[bytes], folder: Path, draw: random.Random) -> None:
@@ -77,16 +86,24 @@ def pack(contents: list[bytes], folder: Path, draw: random.Random) -> None:
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_logs_of_all_dialects_give_equal_rows_in_every_table(
-    spark: SparkSession, tmp_path: Path, seed: int
+    spark: SparkSession, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(stretches, "STRETCH_BYTES", 2_000)
+    monkeypatch.setattr("sparkjobs.engine.spark.executor._SHARE_BYTES", 20_000)
     draw = random.Random(seed)
     write_anything(tmp_path / "logs", draw)
     zones = Zones(draw.choice(_ZONES), {broker: draw.choice(_ZONES) for broker in (2, 6)})
-    expected = by_local(tmp_path / "logs", zones)
-    found = spark_answers(spark, tmp_path / "logs", zones, tmp_path / "staging")
+    silver = silver_of(LogInputs(survey(find_logs([str(tmp_path / "logs")]), "c", zones)))
+    expected, read = local.answers_for(silver.ingested.events), silver.ingested
     assert expected["partition_outages"]
-    for name, rows in expected.items():
-        assert found[name] == rows, name
+    for named in (tmp_path / "logs", f"file:{tmp_path}/logs"):
+        found = by_spark(spark, named, zones, tmp_path)
+        for name, rows in expected.items():
+            assert found.answers[name] == rows, name
+        assert [count.events for count in found.counts] == [count.events for count in read.counts]
+        assert (found.quarantine, found.skew) == (read.quarantine, silver.skew)
+        texts = {Place(event.file_id, event.line_no): event.line for event in read.events}
+        assert found.lines == {place: texts[place] for place in places_of_findings(expected)}
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -117,8 +134,7 @@ def test_spark_and_a_stream_have_that_digest_too(spark: SparkSession, tmp_path: 
     for variant in ("one", "other"):
         pack(contents, tmp_path / variant, draw)
         digests[f"local, {variant}"] = digest_of(by_local(tmp_path / variant, Zones()))
-        found = spark_answers(spark, tmp_path / variant, Zones(), tmp_path / f"staging-{variant}")
-        digests[f"spark, {variant}"] = digest_of(found)
+        digests[f"spark, {variant}"] = digest_of(by_spark(spark, tmp_path / variant, Zones(), tmp_path).answers)
     watched = Stream(spark, tmp_path / "out", "c", Zones())
     logs = find_logs([str(tmp_path / "other")])
     for part in logs[::2], logs:
@@ -134,5 +150,5 @@ def test_spark_and_a_stream_have_that_digest_too(spark: SparkSession, tmp_path: 
 @pytest.mark.parametrize("version", ["0.8.0", "0.9.0.1", "1.0.2"])
 def test_of_older_kafka_both_say_the_same(spark: SparkSession, version: str, tmp_path: Path) -> None:
     folder = Path(__file__).parents[1] / "data" / "kafka-older" / version
-    found = spark_answers(spark, folder, Zones(), tmp_path / "staging")
+    found = by_spark(spark, folder, Zones(), tmp_path).answers
     assert digest_of(found) == digest_of(by_local(folder, Zones()))

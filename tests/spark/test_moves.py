@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sparkjobs.engine.local.answers import Answers, answers_for
+from sparkjobs.engine.local.answers import Answers
 from sparkjobs.engine.local.ingest import ingest
 from sparkjobs.input.files import Zones, find_logs, survey
 from sparkjobs.report.findings import findings_for
@@ -19,6 +19,7 @@ from sparkjobs.rules.state_machines import LEGAL, MACHINE_OF, NON_EXISTENT
 from tests.spark.bundles import write
 from tests.spark.dialect_ours import OursWithMoves
 from tests.spark.dialects import Kafka39
+from tests.spark.plain import answers_for
 from tests.spark.simulate import Simulation
 from tests.spark.written import T0, Log, shown
 

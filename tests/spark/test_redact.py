@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkjobs.commands.inputs import inputs_of, silver_of
-from sparkjobs.engine.local.answers import answers_for
 from sparkjobs.report.accounting import Input
 from sparkjobs.report.redact import Redactor, outline
-from sparkjobs.report.write import quoting, write_report
+from sparkjobs.report.write import write_report
+from tests.spark.plain import answers_for, quoting_all
 
 TS = "2026-11-18 07:49:10,504"
 #: what must not be seen in a redacted report, in any case
@@ -89,7 +89,7 @@ def write_redacted(tmp_path: Path, path: Path) -> None:
     silver = silver_of(bundle)
     answers = answers_for(silver.ingested.events)
     read = Input(silver.ingested.counts, silver.ingested.quarantine, silver.skew, silver.ingested.files)
-    quote = quoting(bundle.files, silver.ingested.events, answers)
+    quote = quoting_all(bundle.files, silver.ingested.events, answers)
     write_report(tmp_path / "open", answers, quote, read)
     write_report(tmp_path / "out", answers, quote, read, redact=True)
 
@@ -113,7 +113,7 @@ def test_no_host_and_no_address_is_left_in_any_file(tmp_path: Path, folder: str,
     answers = answers_for(silver.ingested.events)
     assert len(silver.ingested.quarantine) == 5
     read = Input(silver.ingested.counts, silver.ingested.quarantine, silver.skew)
-    quote = quoting(bundle.files, silver.ingested.events, answers)
+    quote = quoting_all(bundle.files, silver.ingested.events, answers)
     write_report(tmp_path / "open", answers, quote, read)
     write_report(tmp_path / "out", answers, quote, read, redact=True)
     open_page = (tmp_path / "open" / "report.html").read_text()

@@ -14,7 +14,7 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
-from sparkjobs.engine.local.answers import Answers, answers_for
+from sparkjobs.engine.local.answers import Answers
 from sparkjobs.engine.local.ingest import Ingested, ingest
 from sparkjobs.input.files import Zones, find_logs, survey
 from sparkjobs.report.accounting import Input
@@ -23,7 +23,7 @@ from sparkjobs.report.page import Quote, page_for
 from sparkjobs.report.story import story_for
 from sparkjobs.report.summary import summary_for
 from sparkjobs.report.verdict import verdict_for
-from sparkjobs.report.write import digest_of, quoting, write_report
+from sparkjobs.report.write import digest_of, write_report
 from sparkjobs.rules.state_machines import LEGAL
 from sparkjobs.tables.gold import GOLD
 from sparkjobs.tables.silver import (
@@ -35,6 +35,7 @@ from sparkjobs.tables.silver import (
 )
 from tests.spark.bundles import write
 from tests.spark.lines import TS
+from tests.spark.plain import answers_for, quoting_all
 from tests.spark.simulate import Simulation
 from tests.spark.written import T0, Log, with_a_led_partition
 
@@ -52,7 +53,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ingested, Answe
 
 def report_in(folder: Path, of: tuple[Ingested, Answers], *, redact: bool = False) -> Path:
     read, answers = of
-    quote = quoting(read.files, read.events, answers)
+    quote = quoting_all(read.files, read.events, answers)
     return write_report(folder, answers, quote, Input(read.counts, read.quarantine, (), read.files), redact=redact)
 
 
@@ -210,7 +211,7 @@ def test_json_and_parquet_say_the_same_as_the_page(tmp_path: Path, simulated: tu
 
 def test_every_finding_about_a_broker_quotes_the_line_that_says_so(simulated: tuple[Ingested, Answers]) -> None:
     read, answers = simulated
-    quote = quoting(read.files, read.events, answers)
+    quote = quoting_all(read.files, read.events, answers)
     found = [one for one in findings_for(answers) if one.kind.startswith("broker")]
     assert len(found) == len(answers["failovers"]) > 0
     for one in found:
@@ -273,7 +274,7 @@ def test_the_summary_answers_each_question_of_an_outage() -> None:
 def test_the_story_of_a_partition_tells_what_stood_and_what_came_of_it(simulated: tuple[Ingested, Answers]) -> None:
     read, answers = simulated
     outage = max(answers["partition_outages"], key=lambda o: (o.end_ms or o.start_ms) - o.start_ms)  # type: ignore[attr-defined]
-    quote = quoting(read.files, read.events, answers)
+    quote = quoting_all(read.files, read.events, answers)
     story = list(story_for(answers, outage.topic, outage.partition, outage.start_ms + 1, quote))  # type: ignore[attr-defined]
     assert story[0].startswith(f"{outage.topic}-{outage.partition} at 2026-11-18")  # type: ignore[attr-defined]
     assert any("without a leader from" in line for line in story)

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from sparkjobs.commands.inputs import Silver, inputs_of, silver_of
-from sparkjobs.engine.local.answers import Answers, answers_for
+from sparkjobs.engine.local.answers import Answers
+from sparkjobs.engine.local.conclude import concluded_by
 from sparkjobs.report.write import digest_of
 from tests.spark.bundles import write
 from tests.spark.dialect_ours import Ours, OursWithMoves
 from tests.spark.dialects import Kafka28, Kafka39
 from tests.spark.dialects_old import Kafka010, Kafka08, Kafka11
+from tests.spark.plain import answers_for
 from tests.spark.simulate import Simulation
 
 if TYPE_CHECKING:
@@ -251,16 +253,12 @@ def test_gold_is_the_same_however_the_logs_are_packed_copied_and_shuffled(tmp_pa
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("level", ["TRACE", "INFO"])
 def test_spark_finds_the_same_truth_behind_wrong_clocks(spark: SparkSession, tmp_path: Path, level: str) -> None:
-    from sparkjobs.engine.spark import answers as spark_answers
-    from sparkjobs.engine.spark import clocks
-    from sparkjobs.engine.spark.ingest import ingest
+    from sparkjobs.engine.spark.executor import SparkExecutor
 
     simulation = Simulation(1, partitions=6, skew_ms=skew_for(1), quiet_ms=(12_000, 60_000)).run(faults=4)
     case = a_case(tmp_path / "logs", simulation, level, bad=True)
-    done = ingest(spark, inputs_of([str(tmp_path / "logs")], "simulated", [], None).files, str(tmp_path / "staging"))
-    with spark_answers.cached(done.events) as said:
-        skew = clocks.skew_of(said)
-        answers = spark_answers.answers_for(clocks.corrected(said, skew))
-    assert skew == case.silver.skew
+    files = inputs_of([str(tmp_path / "logs")], "simulated", [], None).files
+    done = concluded_by(SparkExecutor(spark, tmp_path), files)
+    assert done.skew == case.silver.skew
     for name, rows in case.answers.items():
-        assert answers[name] == rows, name
+        assert done.answers[name] == rows, name

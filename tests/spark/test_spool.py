@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-from hashlib import sha256
 from pathlib import Path
 
 from sparkjobs.input.files import Zones, survey
@@ -70,15 +69,3 @@ def test_logs_of_one_folder_that_begin_with_the_same_banner_are_two(tmp_path: Pa
     for second, path in enumerate(logs):
         Path(path).write_text(f"{banner}[07:49:0{second}] one\n")
     assert len({piece.log_id for piece in spool.advance(logs)}) == 2
-
-
-def test_a_log_counts_as_taken_when_its_pieces_are_its_content(tmp_path: Path) -> None:
-    log, spool = tmp_path / "a.log", Spool(tmp_path / "spool")
-    log.write_text("07:49:10 one\n")
-    spool.advance([str(log)])
-    log.write_text("07:49:10 one\ntwo")
-    [piece] = spool.advance([str(log)], is_end=True)
-    assert Spool(tmp_path / "spool").contents() == {sha256(log.read_bytes()).hexdigest(): piece.log_id}
-    log.write_text("07:49:10 one\ntwo and a half\n")
-    spool.advance([str(log)])
-    assert spool.contents() == {}, "its second line was taken for two"

@@ -15,13 +15,12 @@ import msgspec
 import pytest
 
 from sparkjobs.clocks.skew import corrected, skew_of
-from sparkjobs.engine.local.answers import answers_for
 from sparkjobs.engine.local.ingest import ingest
 from sparkjobs.input.files import Zones, find_logs, survey
 from sparkjobs.report.write import digest_of
 from sparkjobs.tables.gold import Outage
-from sparkjobs.tables.silver import SilverEvent
 from tests.processes import started
+from tests.spark.plain import answers_for
 from tests.waiting import waited_for
 
 if TYPE_CHECKING:
@@ -38,7 +37,6 @@ def line(broker: int, second: int, text: str) -> str:
 
 
 def test_late_lines_revise_what_was_told_and_the_end_is_that_of_a_batch(spark: SparkSession, tmp_path: Path) -> None:
-    from sparkjobs.engine.spark.frames import rows_of
     from sparkjobs.engine.spark.stream import Stream
 
     logs = tmp_path / "logs"
@@ -74,16 +72,52 @@ def test_late_lines_revise_what_was_told_and_the_end_is_that_of_a_batch(spark: S
     assert told == [("b", 1, False), ("a", 1, True), ("a", 1, False)]
 
     files = survey(find_logs([str(logs)]), "test", Zones())
-    stream, batch = Stream(spark, tmp_path / "out", "test", Zones()), ingest(files)
-    ended = stream.settled(files)
-    key = lambda row: (row.file_id, row.line_no)  # noqa: E731
-    assert sorted(rows_of(ended.events, SilverEvent), key=key) == sorted(batch.events, key=key)
-    assert sorted(map(msgspec.structs.astuple, ended.counts)) == sorted(map(msgspec.structs.astuple, batch.counts))
+    batch = ingest(files)
     assert sum(count.duplicates for count in batch.counts) == 1
     assert sum(count.quarantined for count in batch.counts) == 1
     expected = answers_for(batch.events)
-    assert digest_of(stream.finish(files)) == digest_of(expected)
+    assert digest_of(Stream(spark, tmp_path / "out", "test", Zones()).finish(files)) == digest_of(expected)
     assert standing(tmp_path / "out" / "alerts.jsonl") == by_start(expected["partition_outages"])
+
+
+def test_logs_that_are_truncated_replaced_and_packed_meanwhile_end_as_a_batch_of_what_they_are(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Each look is another process, as if the one before had been killed."""
+    from sparkjobs.engine.spark.stream import Stream
+
+    logs, out = tmp_path / "logs", tmp_path / "out"
+    texts = {
+        source.parent.name: gzip.decompress(source.read_bytes())
+        for source in (DATA / "kafka-3.9.1-info").glob("broker*/state-change.log.gz")
+    }
+    first, second, third = (logs / name / "state-change.log" for name in sorted(texts)[:3])
+    half = {path: texts[path.parent.name][: len(texts[path.parent.name]) // 2] for path in (first, second, third)}
+    for path, text in half.items():
+        path.parent.mkdir(parents=True)
+        path.write_bytes(text)
+
+    def look() -> None:
+        watched = Stream(spark, out, "test", Zones())
+        watched.spool.advance(find_logs([str(logs)]))
+        watched.run_once()
+
+    look()
+    # one is cut to its first lines and grows otherwise; one makes way for another's; one is packed, and begins anew
+    lines = texts[first.parent.name].splitlines(keepends=True)
+    first.write_bytes(b"".join(lines[:40]) + b"".join(lines[200:]))
+    second.write_bytes(texts[third.parent.name])
+    third.unlink()
+    (third.parent / "state-change.log.1.gz").write_bytes(gzip.compress(half[third]))
+    look()
+    third.write_bytes(texts[third.parent.name][len(half[third]) :])
+    look()
+    files = survey(find_logs([str(logs)]), "test", Zones())
+    events = ingest(files).events
+    expected = answers_for(corrected(events, skew_of(events)))
+    assert expected["partition_outages"]
+    assert digest_of(Stream(spark, out, "test", Zones()).finish(files)) == digest_of(expected)
+    assert standing(out / "alerts.jsonl") == by_start(expected["partition_outages"])
 
 
 def test_clocks_are_corrected_at_the_end_and_what_that_changes_is_revised(spark: SparkSession, tmp_path: Path) -> None:

@@ -12,13 +12,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from sparkjobs.engine.local import answers as local
 from sparkjobs.engine.local.ingest import ingest
 from sparkjobs.input.files import Zones, find_logs, survey
 from sparkjobs.rules import outages
 from sparkjobs.rules.watch import Revision, Told, Watch
 from sparkjobs.tables.gold import Outage
 from sparkjobs.tables.silver import SilverEvent
+from tests.spark import plain as local
 from tests.spark.bundles import write
 from tests.spark.simulate import Simulation
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
-from sparkjobs.engine.local.answers import Answers, answers_for
+from sparkjobs.engine.local.answers import Answers
 from sparkjobs.tables.silver import SilverEvent
+from tests.spark.plain import answers_for
 
 T0 = 1_794_988_800_000
 _DEFAULTS = {"cluster": "c", "dt": "", "ts_raw": "", "level": "INFO", "shape_id": "", "line": "", "file_id": "f"}

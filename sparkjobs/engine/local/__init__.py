@@ -1,1 +1,1 @@
-"""The local engine: plain Python, one process; faster than Spark on small logs, and what it is held against."""
+"""What reads logs and concludes, whoever executes it; and the executor that is processes of this machine."""

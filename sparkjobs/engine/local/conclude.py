@@ -1,15 +1,15 @@
-"""All answers about files of one cluster, on all cores, without an object per line: what `ingest`, `skew` and `answers`
-conclude one after the other, of large logs. It needs numpy, which comes with the Spark engine.
+"""All answers about files, without an object per line, whoever does the work (`engine.executor`).
 
-Workers read the files in stretches (`digest`) and then keep the events about partitions, each worker a share of
-the partitions; what is about the whole cluster is put together here. The rules are those of `sparkjobs.rules`, which
-the tests hold this to.
+Stretches of files are read (`digest`), and come to parts by what they are about: partitions, requests to a broker, when
+a broker was heard. Each share of these is then concluded by itself, and what is about the whole cluster is put together
+here. The rules are those of `sparkjobs.rules`; the tests hold all of it to a plain reading, line by line. It needs
+numpy, which comes with the Spark engine.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
@@ -20,6 +20,7 @@ import numpy.ma  # `np.unique` asks for it: loaded here, not by every member ane
 from sparkjobs.clocks.causality import OF_PAIRS, Gaps, gaps_in, is_of_pair
 from sparkjobs.clocks.skew import (
     OF_TRIPS,
+    AheadOf,
     ahead_of,
     all_trips_in,
     applied_ms,
@@ -27,22 +28,27 @@ from sparkjobs.clocks.skew import (
     rows_for,
 )
 from sparkjobs.clocks.unnumbered import is_unnumbered
+from sparkjobs.engine.executor import Executor, Share
 from sparkjobs.engine.local.answers import Answers, partition_rows, sorted_rows
 from sparkjobs.engine.local.deduplication import skipped_in
-from sparkjobs.engine.local.digest import SaidMove, StretchDigest, bucket_of, digest_stretch
+from sparkjobs.engine.local.digest import (
+    CALLS_OF,
+    EVENTS,
+    HEARD,
+    SaidMove,
+    StretchDigest,
+    digest_stretch,
+    kinds_for,
+)
 from sparkjobs.engine.local.ingest import UNREAD, count_of_copy
 from sparkjobs.engine.local.ingest import Tally as LineTally
-from sparkjobs.engine.local.packed_events import PACK, unpacked
-from sparkjobs.engine.local.rpc_columns import (
-    RpcColumns,
-    answered_calls,
-    by_share,
-    calls_by_number,
-)
+from sparkjobs.engine.local.line_lookup import Wanted, lines_in
+from sparkjobs.engine.local.packed_events import PACK, Above, unpacked
+from sparkjobs.engine.local.rpc_columns import answered_calls, calls_by_number
 from sparkjobs.engine.local.stretches import stretches_of
-from sparkjobs.engine.local.workers import Workers, WorkerState, worker_count_for, workers_of
+from sparkjobs.engine.local.workers import worker_count_for, workers_of
 from sparkjobs.parse.moments import HOUR_MS
-from sparkjobs.rules import moves, outages, receipts, rules
+from sparkjobs.rules import moves, outages, rules
 from sparkjobs.rules.conclude import facts_for
 from sparkjobs.rules.facts import (
     Facts,
@@ -62,50 +68,50 @@ from sparkjobs.tables.silver import (
     SilverSkew,
 )
 
-_EVENTS: Final = "events"
-_MOVES: Final = "moves"
 _SAID_MOVES: Final = msgspec.msgpack.Decoder(list[SaidMove])
 
 
+class Known(NamedTuple):
+    """What shares cannot know by themselves. `aboves`: of each stretch."""
+
+    cluster: str
+    aboves: Sequence[Above]
+    skew: Sequence[SilverSkew] = ()
+
+
 class Question(NamedTuple):
-    """What the rules need besides the events. `calls`: of brokers that name what they did by a request's number."""
+    """What the rules about partitions need besides the events. `only`: tables that are asked for."""
 
+    known: Known
     facts: Facts
-    skew: Sequence[SilverSkew]
     only: Collection[str]
-    calls: RpcColumns | None = None
-    others: Sequence[SilverEvent] = ()  # calls that were read one by one
 
 
-class Share(NamedTuple):
+class ShareAnswer(NamedTuple):
     """What the rules said, packed; of each topic how many partitions are named, and when."""
 
     tables: dict[str, bytes]
     spans: dict[str, tuple[int, int, int]]
 
 
-class Kept(NamedTuple):
-    """Of a share, packed: of each stretch with the lines above it, and its file."""
-
-    events: list[tuple[bytes, int]]
-    moves: list[tuple[bytes, int, str]]
-
-
-def keep(state: WorkerState, kept: Kept) -> None:
-    """Take them."""
-    state[_EVENTS], state[_MOVES] = unpacked(kept.events), kept.moves
+def _events_of(share: Share, known: Known) -> list[SilverEvent]:
+    if EVENTS not in share.kept:
+        share.kept[EVENTS] = unpacked((part.packed, known.aboves[number]) for number, part in share.parts)
+    return share.kept[EVENTS]  # type: ignore[no-any-return]
 
 
-def gaps_of_share(state: WorkerState, _: Any) -> Gaps:
+def gaps_of_share(share: Share, known: Known) -> Gaps:
     """What its elections say about clocks."""
-    return gaps_in(event for event in state[_EVENTS] if event.event in OF_PAIRS)
+    return gaps_in(event for event in _events_of(share, known) if event.event in OF_PAIRS)
 
 
-def rows_of_share(state: WorkerState, asked: Question) -> Share:
+def rows_of_share(share: Share, asked: Question) -> ShareAnswer:
     """Of the rules about partitions."""
+    known, facts = asked.known, asked.facts
     groups: dict[tuple[str, int], list[SilverEvent]] = defaultdict(list)
     spans: dict[str, tuple[set[int], int, int]] = {}
-    events = corrected(state.pop(_EVENTS), asked.skew)
+    events = corrected(_events_of(share, known), known.skew)
+    share.kept.clear()
     for event in events:
         assert event.topic is not None
         assert event.partition is not None
@@ -115,32 +121,99 @@ def rows_of_share(state: WorkerState, asked: Question) -> Share:
             numbers, first_ms, last_ms = spans.get(event.topic, (set(), at_ms, at_ms))
             numbers.add(event.partition)
             spans[event.topic] = numbers, min(first_ms, at_ms), max(last_ms, at_ms)
-    calls = [] if asked.calls is None else asked.calls.events()
-    for event in corrected([*calls, *asked.others], asked.skew):
-        if event.topic is not None and event.partition is not None:
-            groups[event.topic, event.partition].append(event)
+    if facts.by_number and "leader_changes" in asked.only:
+        others = unpacked((part.told_packed, known.aboves[number]) for number, part in share.parts)
+        others = [event for event in others if event.broker in facts.by_number]
+        called = [(part.told, known.aboves[number]) for number, part in share.parts if part.told]
+        told = calls_by_number(called, others, known.cluster, facts.by_number)
+        for event in corrected([*told, *others], known.skew):
+            if event.topic is not None and event.partition is not None:
+                groups[event.topic, event.partition].append(event)
     said = dict[tuple[str, int], list[moves.Move]]()
     if not {*moves.TABLES}.isdisjoint(asked.only):
-        said = _moves_in(state.pop(_MOVES), asked)
-    tables: dict[str, list[Any]] = dict(partition_rows(groups.values(), asked.facts, asked.only, said))
+        said = _moves_of(share, asked)
+    tables: dict[str, list[Any]] = dict(partition_rows(groups.values(), facts, asked.only, said))
     if "illegal_transitions" in asked.only:
         tables["illegal_transitions"] = list(rules.illegal_transitions_of(events))
-    return Share(
+    return ShareAnswer(
         {name: PACK.encode(rows) for name, rows in tables.items()},
         {topic: (len(numbers), first_ms, last_ms) for topic, (numbers, first_ms, last_ms) in spans.items()},
     )
 
 
-def _moves_in(kept: Sequence[tuple[bytes, int, str]], asked: Question) -> dict[tuple[str, int], list[moves.Move]]:
+def _moves_of(share: Share, asked: Question) -> dict[tuple[str, int], list[moves.Move]]:
     """Of replicas, by partition."""
-    shifts, found = _shifts(asked.skew), defaultdict[tuple[str, int], list[moves.Move]](list)
-    for packed, above, file_id in kept:
-        for topic, partition, epoch, ts_utc, line_no, broker, replica, source, target in _SAID_MOVES.decode(packed):
+    shifts, found = _shifts(asked.known.skew), defaultdict[tuple[str, int], list[moves.Move]](list)
+    for number, part in share.parts:
+        above = asked.known.aboves[number]
+        for topic, partition, epoch, ts_utc, line_no, broker, replica, source, target in _SAID_MOVES.decode(part.moves):
             at_ms = ts_utc - (0 if broker is None else shifts.get((broker, ts_utc - ts_utc % HOUR_MS), 0))
             if epoch is None:
                 epoch = moves.epoch_of(None, broker, at_ms, asked.facts)  # noqa: PLW2901
-            said = moves.Move(epoch, ts_utc, file_id, line_no + above, at_ms, replica, source, target)
+            said = moves.Move(epoch, ts_utc, above.file_id, line_no + above.lines, at_ms, replica, source, target)
             found[topic, partition].append(said)
+    return found
+
+
+class _Requests(NamedTuple):
+    """Lines about requests to some brokers: those that were answered, and all that were read one by one."""
+
+    read: list[SilverEvent]
+    answered: list[SilverEvent]
+
+
+def _requests_of(share: Share, known: Known) -> _Requests:
+    if CALLS_OF not in share.kept:
+        read = unpacked((part.packed, known.aboves[number]) for number, part in share.parts)
+        answered = list[SilverEvent]()
+        if any(event.event == "response_received" for event in read):
+            called = [(part.columns, known.aboves[number]) for number, part in share.parts if part.columns]
+            answered = answered_calls(called, read, known.cluster)
+            answered += unpacked((part.sent, known.aboves[number]) for number, part in share.parts)
+        share.kept[CALLS_OF] = _Requests(read, answered)
+    return share.kept[CALLS_OF]  # type: ignore[no-any-return]
+
+
+def _told_of(share: Share, known: Known, brokers: frozenset[int]) -> list[SilverEvent]:
+    """What brokers did that name it by numbers alone."""
+    called = [(part.columns, known.aboves[number]) for number, part in share.parts if part.columns]
+    return calls_by_number(called, _requests_of(share, known).read, known.cluster, brokers)
+
+
+def ahead_in_share(share: Share, known: Known) -> AheadOf:
+    """What round trips to its brokers say about their clocks."""
+    read, answered = _requests_of(share, known)
+    brokers = {event.peer_broker for event in read if is_unnumbered(event) and event.peer_broker is not None}
+    told = _told_of(share, known, frozenset(brokers))
+    return ahead_of(all_trips_in([event for event in (*read, *answered, *told) if event.event in OF_TRIPS]))
+
+
+def latencies_of_share(share: Share, asked: tuple[Known, frozenset[int]]) -> bytes:
+    """How long requests to its brokers took, packed. With the brokers that name what they did by numbers."""
+    known, by_number = asked
+    read, answered = _requests_of(share, known)
+    events = corrected([*read, *answered, *_told_of(share, known, by_number)], known.skew)
+    share.kept.clear()
+    return PACK.encode(list(rules.rpc_latency_of(events, by_number)))
+
+
+def voices_in_share(
+    share: Share, asked: tuple[Mapping[int, Collection[int]], Mapping[tuple[int, int], int]]
+) -> dict[tuple[int, int], int]:
+    """When each broker was last heard before a moment, if it was. Moments by broker; how far each clock is ahead."""
+    wanted, shifts = asked
+    times: dict[int, list[Any]] = defaultdict(list)
+    for _, part in share.parts:
+        for (broker, hour), moments in part.items():
+            if broker in wanted:
+                times[broker].append(moments - shifts.get((broker, hour), 0))
+    found: dict[tuple[int, int], int] = {}
+    for broker, heard in times.items():
+        ordered = np.sort(np.concatenate(heard))
+        for moment in wanted[broker]:
+            index = int(np.searchsorted(ordered, moment))
+            if index:
+                found[broker, moment] = int(ordered[index - 1])
     return found
 
 
@@ -148,21 +221,51 @@ class Concluded(NamedTuple):
     """The answers and what they rest on."""
 
     answers: Answers
+    lines: Mapping[Place, str]  # those that were asked for; what cannot be read any more is left out
+    tallies: Sequence[Tally]
+    spoke: Mapping[str, frozenset[int]]  # whose lines are in a file
     files: list[BronzeFile]
     counts: list[SilverCount]
     quarantine: list[SilverQuarantine]
     skew: list[SilverSkew]
 
 
+OnBytes = Callable[[int], None]
+#: which lines a reader of the answers will want to see
+PlacesIn = Callable[[Answers], Iterable[Place]]
+
+
 def conclude(
+    files: Sequence[BronzeFile], target: float = DEFAULT_TARGET, only: Collection[str] = tuple(GOLD)
+) -> Concluded:
+    """By processes of this machine."""
+    with workers_of(worker_count_for(sum(file.size_bytes for file in files))) as workers:
+        return concluded_by(workers, files, target, only)
+
+
+def concluded_by(
+    executor: Executor,
     files: Sequence[BronzeFile],
     target: float = DEFAULT_TARGET,
     only: Collection[str] = tuple(GOLD),
-    on_bytes: Callable[[int], None] = lambda size: None,
+    places_in: PlacesIn = lambda answers: (),
+    on_bytes: OnBytes = lambda size: None,
 ) -> Concluded:
-    """`only`: of the tables about partitions those that are asked for, outages always; all others are given anyway."""
-    with workers_of(worker_count_for(sum(file.size_bytes for file in files))) as workers:
-        return _Conclusion(workers, files, on_bytes).answers(target, only)
+    """`only`: of the tables about partitions those that are asked for, outages always; all others are given anyway.
+    Each cluster is concluded by itself."""
+    found = [_Conclusion(executor, its, on_bytes).answers(target, only, places_in) for its in by_cluster(files)]
+    if len(found) == 1:
+        return found[0]
+    return Concluded(
+        answers={name: sorted_rows(row for one in found for row in one.answers[name]) for name in GOLD if name in only},
+        lines={place: line for one in found for place, line in one.lines.items()},
+        tallies=[tally for one in found for tally in one.tallies],
+        spoke={file_id: brokers for one in found for file_id, brokers in one.spoke.items()},
+        files=[row for one in found for row in one.files],
+        counts=[row for one in found for row in one.counts],
+        quarantine=[row for one in found for row in one.quarantine],
+        skew=[row for one in found for row in one.skew],
+    )
 
 
 #: tables that rest on others about partitions
@@ -173,60 +276,122 @@ _RESTS_ON: Final = {
 }
 
 
-class _Conclusion:
-    """The logs of one cluster."""
+def by_cluster(files: Iterable[BronzeFile]) -> list[list[BronzeFile]]:
+    """In the order that counts."""
+    found: dict[str, list[BronzeFile]] = defaultdict(list)
+    for file in sorted(files, key=lambda file: (file.cluster, file.file_id)):
+        found[file.cluster].append(file)
+    return list(found.values())
 
-    def __init__(self, workers: Workers, files: Sequence[BronzeFile], on_bytes: Callable[[int], None]) -> None:
-        self.workers, self.cluster = workers, files[0].cluster
-        self.files = sorted(files, key=lambda file: file.file_id)
+
+class ClusterLogs:
+    """The logs of one cluster, read. `files` are in the order that counts, which is that of their ids."""
+
+    def __init__(self, executor: Executor, files: Sequence[BronzeFile], on_bytes: OnBytes = lambda size: None) -> None:
+        self.executor, self.cluster, self.files = executor, files[0].cluster, files
+        self.kinds = kinds_for(executor.shares_for(sum(file.size_bytes for file in files)))
         self.stretches = [
-            one for file in self.files if file.status not in UNREAD for one in stretches_of(file, workers.size)
+            one for file in self.files if file.status not in UNREAD for one in stretches_of(file, self.kinds)
         ]
 
         def on_done(number: int) -> None:
             stretch = self.stretches[number]
             on_bytes((stretch.end or stretch.file.size_bytes) - stretch.start)
 
-        self.digests: list[StretchDigest] = workers.spread(digest_stretch, self.stretches, on_done)
-        self.skipped = skipped_in(workers, self.stretches, self.digests)
-        again = [number for number, skipped in enumerate(self.skipped) if skipped]
-        asked = [self.stretches[number]._replace(skipped=self.skipped[number]) for number in again]
-        for number, digest in zip(again, workers.spread(digest_stretch, asked), strict=True):
-            self.digests[number] = digest
-        self.above = list(self._lines_above())
-        read = list(zip(self.stretches, self.digests, self.above, strict=True))
-        shares = [
-            Kept(
-                [(digest.partitions[member], above) for _, digest, above in read],
-                [(digest.moves[member], above, stretch.file.file_id) for stretch, digest, above in read],
-            )
-            for member in range(workers.size)
-        ]
-        workers.each(keep, shares)
-        self.others = unpacked([(digest.others, above) for digest, above in zip(self.digests, self.above, strict=True)])
-        self.heard: dict[int, dict[int, list[Any]]] = defaultdict(lambda: defaultdict(list))  # broker, hour: moments
-        for digest in self.digests:
-            for (broker, hour), moments in digest.heard.items():
-                self.heard[broker][hour].append(moments)
+        self.shares = executor.divide(digest_stretch, self.stretches, self.kinds, on_done)
+        self.skipped = skipped_in(executor, self.stretches, self.shares)
+        if self.skipped:
+            for number, its in self.skipped.items():
+                self.stretches[number] = self.stretches[number]._replace(skipped=its)
+            self.shares.replace({number: self.stretches[number] for number in self.skipped})
+        self.digests: list[list[StretchDigest]] = self.shares.told
+        self.known = Known(self.cluster, list(self._aboves()))
+        self.others = unpacked(
+            (digest.others, above)
+            for digests, above in zip(self.digests, self.known.aboves, strict=True)
+            for digest in digests
+        )
 
-    def _lines_above(self) -> Iterator[int]:
-        above = 0
-        for stretch, digest in zip(self.stretches, self.digests, strict=True):
-            above = above if stretch.start else 0
-            yield above
-            above += digest.lines
+    def _aboves(self) -> Iterator[Above]:
+        lines, following = 0, [*self.stretches[1:], None]
+        for stretch, after, digests, its in zip(
+            self.stretches, following, self.digests, [*self.digests[1:], []], strict=True
+        ):
+            lines = lines if stretch.start else 0
+            is_one = after is not None and after.start and after.file is stretch.file
+            heads = {digest.first_line - 1: digest.head for digest in digests[1:]}
+            heads |= {sum(digest.lines for digest in digests): digest.head for digest in its[:1] if is_one}
+            yield Above(stretch.file.file_id, lines, {at: head for at, head in heads.items() if head is not None})
+            lines += sum(digest.lines for digest in digests)
 
-    def answers(self, target: float, only: Collection[str]) -> Concluded:
+    def accounts(self) -> tuple[list[BronzeFile], list[SilverCount], list[SilverQuarantine]]:
+        """Where the lines of each file went."""
+        files, counts, quarantine = [], list[SilverCount](), list[SilverQuarantine]()
+        of_file: dict[str, list[tuple[int, StretchDigest, Above]]] = defaultdict(list)
+        for number, (digests, above) in enumerate(zip(self.digests, self.known.aboves, strict=True)):
+            of_file[above.file_id] += [(number, digest, above) for digest in digests]
+        for file in self.files:
+            tally, trouble = LineTally(), None
+            for number, digest, above in of_file.get(file.file_id, ()):
+                tally.lines += digest.lines
+                tally.events += digest.events
+                tally.continuations += digest.continuations
+                tally.duplicates += len(self.skipped.get(number, ())) if digest.first_line == 1 else 0
+                tally.quarantined += digest.quarantined
+                trouble = trouble or digest.trouble
+                quarantine += [_quarantined(file, line_no + above.lines, *why) for line_no, *why in digest.quarantine]
+            if file.status == "read" and file.file_id not in of_file:
+                trouble = "FileNotFoundError: gone when it was to be read"
+            if trouble is not None:
+                status = "vanished" if trouble.startswith("FileNotFoundError") else "unreadable"
+                file = msgspec.structs.replace(file, status=status, trouble=trouble)  # noqa: PLW2901
+            files.append(file)
+            counts.append(tally.row(file, file.paths[0]))
+            if file.status not in UNREAD or trouble is not None:
+                counts += [count_of_copy(file, path, tally.lines) for path in file.paths[1:]]
+        return files, counts, quarantine
+
+    def _ask(self, kind: str, function: Callable[[Share, Any], Any], given: Any) -> list[Any]:
+        """To all shares of a kind the same."""
+        return self.shares.ask(kind, function, [given] * self.kinds[kind])
+
+    def skew(self) -> list[SilverSkew]:
+        """How far each broker's clock was off, by the hour."""
+        heard: dict[int, set[int]] = defaultdict(set)
+        for digest in self._each_digest():
+            for key, hours in digest.tallies.items():
+                if key[1] is not None:
+                    heard[key[1]] |= hours.keys()
+        if not heard:
+            return []
+        ahead: dict[tuple[int, int], Any] = {}
+        for share in self._ask(CALLS_OF, ahead_in_share, self.known):
+            ahead |= share
+        return rows_for(self.cluster, ahead, dict(sorted(heard.items())), self._gaps)
+
+    def _gaps(self) -> Gaps:
+        gaps = gaps_in(event for event in self.others if is_of_pair(event))
+        for share in self._ask(EVENTS, gaps_of_share, self.known):
+            gaps.join(share)
+        return gaps
+
+    def _each_digest(self) -> Iterator[StretchDigest]:
+        return (digest for digests in self.digests for digest in digests)
+
+
+class _Conclusion(ClusterLogs):
+    """What follows from them."""
+
+    def answers(self, target: float, only: Collection[str], places_in: PlacesIn) -> Concluded:
         """The tables that are asked for; the rest of `gold` is not there."""
-        calls = self._calls()
-        skew = self._skew([*calls, *self._unnumbered()])
+        skew = self.skew()
+        known = self.known._replace(skew=skew)
         tallies = list(self._tallies(skew))
         others = corrected(self.others, skew)
         facts = facts_for(self.cluster, tallies, list(filter(is_of_cluster, others)))
-        facts = replace(facts, voices=dict(self._voices(facts.moments, skew)))
-        question = Question(replace(facts, moved=()), skew, _needed(only, facts))
-        told = self._told(facts.by_number) if {*question.only} & {"leader_changes", "rpc_latency"} else None
-        shares = self.workers.each(rows_of_share, self._questions(question, told))
+        facts = replace(facts, voices=self._voices(facts.moments, skew))
+        question = Question(known, replace(facts, moved=()), _needed(only, facts))
+        shares: list[ShareAnswer] = self._ask(EVENTS, rows_of_share, question)
         tables: dict[str, list[Row]] = defaultdict(list)
         for share in shares:
             for name, packed in share.tables.items():
@@ -240,114 +405,70 @@ class _Conclusion:
                 tables[name] += rule.rows(group, facts)
         tables["illegal_transitions"] += rules.illegal_transitions_of(others)
         if "rpc_latency" in only:
-            calls += [] if told is None else told.events()
-            tables["rpc_latency"] += rules.rpc_latency_of(corrected([*self.others, *calls], skew), facts.by_number)
+            for packed in self._ask(CALLS_OF, latencies_of_share, (known, facts.by_number)):
+                tables["rpc_latency"] += msgspec.msgpack.decode(packed, type=_rows_type(GOLD["rpc_latency"]))
         ended, changes = tables["partition_outages"], tables["leader_changes"]
         extents = rules.cut_at_deletion(_extents(shares), facts)
         moved = {name: tables.pop(name, []) for name in moves.ADDED_UP}
         for name, rows in rules.of_cluster(facts, tallies, extents, ended, changes, target, moved, only):
             tables[name] += rows
         answers = {name: sorted_rows(tables[name]) for name in GOLD if name in only}
-        return Concluded(answers, *self._accounts(), skew)
-
-    def _calls(self) -> list[SilverEvent]:
-        """Requests that were answered, as events: who sent them, who received them, who was done."""
-        if not any(event.event == "response_received" for event in self.others):
-            return []
-        places = [(one.file.file_id, above) for one, above in zip(self.stretches, self.above, strict=True)]
-        sent = unpacked([(digest.sent, above) for digest, above in zip(self.digests, self.above, strict=True)])
-        return [*answered_calls(places, self.digests, self.others, self.cluster), *sent]
-
-    def _unnumbered(self) -> list[SilverEvent]:
-        """What brokers did whose controller does not say which request they answered."""
-        brokers = {event.peer_broker for event in self.others if is_unnumbered(event) and event.peer_broker is not None}
-        told = self._told(frozenset(brokers))
-        return [] if told is None else told.events()
-
-    def _told(self, brokers: frozenset[int]) -> RpcColumns | None:
-        """What brokers did that name it by numbers alone."""
-        if not brokers:
-            return None
-        places = [(one.file.file_id, above) for one, above in zip(self.stretches, self.above, strict=True)]
-        return calls_by_number(places, self.digests, self.others, self.cluster, brokers)
-
-    def _questions(self, question: Question, told: RpcColumns | None) -> list[Question]:
-        """To each member; who did what only to those who keep the partition."""
-        if told is None or "leader_changes" not in question.only:
-            return [question] * self.workers.size
-        others: list[list[SilverEvent]] = [[] for _ in range(self.workers.size)]
-        for event in self.others:
-            is_its = event.event in receipts.EVENTS and event.topic is not None and event.partition is not None
-            if is_its and event.broker in question.facts.by_number:
-                others[bucket_of(str(event.topic), event.partition or 0, self.workers.size)].append(event)
-        shares = zip(by_share(told, self.workers.size), others, strict=True)
-        return [question._replace(calls=calls, others=its) for calls, its in shares]
-
-    def _skew(self, calls: Sequence[SilverEvent]) -> list[SilverSkew]:
-        heard = {broker: {*hours} for broker, hours in sorted(self.heard.items())}
-        if not heard:
-            return []
-        trips = all_trips_in([event for event in (*self.others, *calls) if event.event in OF_TRIPS])
-        return rows_for(self.cluster, ahead_of(trips), heard, self._gaps)
-
-    def _gaps(self) -> Gaps:
-        gaps = gaps_in(event for event in self.others if is_of_pair(event))
-        for share in self.workers.each(gaps_of_share, [None] * self.workers.size):
-            gaps.join(share)
-        return gaps
+        return Concluded(answers, self._lines(places_in(answers)), tallies, self._spoke(), *self.accounts(), skew)
 
     def _tallies(self, skew: Sequence[SilverSkew]) -> Iterator[Tally]:
         shifts = _shifts(skew)
         found: dict[tuple[Any, ...], tuple[int, tuple[int, str, int], int]] = {}
-        for stretch, digest, above in zip(self.stretches, self.digests, self.above, strict=True):
-            for key, hours in digest.tallies.items():
-                for hour, (times, first_ms, line_no, last_ms) in hours.items():
-                    shift = shifts.get((key[1], hour), 0)
-                    first = (first_ms - shift, stretch.file.file_id, line_no + above)
-                    known = found.get(key, (0, first, last_ms - shift))
-                    found[key] = (known[0] + times, min(known[1], first), max(known[2], last_ms - shift))
+        for digests, above in zip(self.digests, self.known.aboves, strict=True):
+            for digest in digests:
+                for key, hours in digest.tallies.items():
+                    for hour, (times, first_ms, line_no, last_ms) in hours.items():
+                        shift = shifts.get((key[1], hour), 0)
+                        first = (first_ms - shift, above.file_id, line_no + above.lines)
+                        known = found.get(key, (0, first, last_ms - shift))
+                        found[key] = (known[0] + times, min(known[1], first), max(known[2], last_ms - shift))
         for key, (times, first, last_ms) in found.items():
             yield Tally._make((*key, times, first[0], last_ms, Place(first[1], first[2])))
 
-    def _voices(
-        self, moments: Iterable[tuple[int, int]], skew: Sequence[SilverSkew]
-    ) -> Iterator[tuple[tuple[int, int], int]]:
+    def _voices(self, moments: Iterable[tuple[int, int]], skew: Sequence[SilverSkew]) -> dict[tuple[int, int], int]:
         """When each broker was last heard before a moment, if it was."""
-        shifts, wanted = _shifts(skew), defaultdict[int, set[int]](set)
+        wanted = defaultdict[int, set[int]](set)
         for broker, moment in moments:
             wanted[broker].add(moment)
-        for broker, its in wanted.items():
-            hours = self.heard.get(broker, {})
-            parts = [some - shifts.get((broker, hour), 0) for hour, of_hour in hours.items() for some in of_hour]
-            times = np.sort(np.concatenate(parts)) if parts else np.empty(0, np.int64)
-            for moment in its:
-                index = int(np.searchsorted(times, moment))
-                if index:
-                    yield (broker, moment), int(times[index - 1])
+        voices: dict[tuple[int, int], int] = {}
+        if wanted:
+            for share in self._ask(HEARD, voices_in_share, (dict(wanted), _shifts(skew))):
+                voices |= share
+        return voices
 
-    def _accounts(self) -> tuple[list[BronzeFile], list[SilverCount], list[SilverQuarantine]]:
-        files, counts, quarantine = [], list[SilverCount](), list[SilverQuarantine]()
-        for file in self.files:
-            tally, trouble = LineTally(), None
-            for stretch, digest, above, skipped in zip(
-                self.stretches, self.digests, self.above, self.skipped, strict=True
-            ):
-                if stretch.file is file:
-                    tally.lines += digest.lines
-                    tally.events += digest.events
-                    tally.continuations += digest.continuations
-                    tally.duplicates += len(skipped)
-                    tally.quarantined += len(digest.quarantine)
-                    trouble = trouble or digest.trouble
-                    quarantine += [_quarantined(file, number + above, *why) for number, *why in digest.quarantine]
-            if trouble is not None:
-                status = "vanished" if trouble.startswith("FileNotFoundError") else "unreadable"
-                file = msgspec.structs.replace(file, status=status, trouble=trouble)  # noqa: PLW2901
-            files.append(file)
-            counts.append(tally.row(file, file.paths[0]))
-            if file.status not in UNREAD or trouble is not None:
-                counts += [count_of_copy(file, path, tally.lines) for path in file.paths[1:]]
-        return files, counts, quarantine
+    def _lines(self, places: Iterable[tuple[str, int]]) -> dict[Place, str]:
+        """Only the stretches that hold one of them are looked at."""
+        wanted: dict[int, list[int]] = defaultdict(list)
+        ends = [
+            above.lines + sum(digest.lines for digest in digests)
+            for digests, above in zip(self.digests, self.known.aboves, strict=True)
+        ]
+        first = {above.file_id: number for number, above in reversed([*enumerate(self.known.aboves)])}
+        for file_id, line_no in sorted(set(places)):
+            number = first.get(file_id, len(ends))
+            while number < len(ends) and self.known.aboves[number].file_id == file_id and ends[number] < line_no:
+                number += 1
+            if number < len(ends) and self.known.aboves[number].file_id == file_id:
+                wanted[number].append(line_no - self.known.aboves[number].lines)
+        tasks = [Wanted(self.stretches[number], its) for number, its in wanted.items()]
+        told = self.executor.divide(lines_in, tasks, {}).told if tasks else []
+        return {
+            Place(self.known.aboves[number].file_id, self.known.aboves[number].lines + line_no): line
+            for number, portions in zip(wanted, told, strict=True)
+            for found in portions
+            for line_no, line in found
+        }
+
+    def _spoke(self) -> dict[str, frozenset[int]]:
+        found: dict[str, frozenset[int]] = {}
+        for digests, above in zip(self.digests, self.known.aboves, strict=True):
+            brokers = {key[1] for digest in digests for key in digest.tallies if key[1] is not None}
+            found[above.file_id] = found.get(above.file_id, frozenset()) | brokers
+        return found
 
 
 def _needed(only: Collection[str], facts: Facts) -> set[str]:
@@ -370,7 +491,7 @@ def _quarantined(file: BronzeFile, line_no: int, reason: str, line: str) -> Silv
     )
 
 
-def _extents(shares: Iterable[Share]) -> dict[str, Extent]:
+def _extents(shares: Iterable[ShareAnswer]) -> dict[str, Extent]:
     found: dict[str, Extent] = {}
     for share in shares:
         for topic, (partitions, first_ms, last_ms) in share.spans.items():

@@ -9,38 +9,45 @@ from __future__ import annotations
 
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache, partial
 from itertools import repeat
 from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 from zlib import crc32
 
 import numpy as np
 
-from sparkjobs.clocks.causality import OF_PAIRS
+from sparkjobs.clocks.causality import OF_PAIRS, STARTS
+from sparkjobs.clocks.skew import OF_TRIPS
+from sparkjobs.engine.executor import Divided
 from sparkjobs.engine.local.digits import NONE
 from sparkjobs.engine.local.forms import Forms
 from sparkjobs.engine.local.packed_events import (
+    BROKER,
+    CAUSE_ID,
+    EVENT,
     LINE_NO,
     PACK,
     PARTITION,
+    PEER_BROKER,
     TOPIC,
     Values,
     values_in,
     values_of,
     with_trace,
 )
-from sparkjobs.engine.local.pieces import Alike, Reading
-from sparkjobs.engine.local.stretches import Stretch, line_after, pieces_of
-from sparkjobs.parse.lines import LineReader, is_trace_head
+from sparkjobs.engine.local.pieces import Alike, Reading, Sink
+from sparkjobs.engine.local.stretches import STRETCH_BYTES, Stretch, pieces_of
+from sparkjobs.parse.lines import LineReader
 from sparkjobs.parse.moments import HOUR_MS
 from sparkjobs.parse.templates import Template
-from sparkjobs.rules import illegal, rules
-from sparkjobs.rules.facts import CLUSTER_EVENTS, tally_key
+from sparkjobs.rules import illegal, receipts, rpc_latency, rules
+from sparkjobs.rules.facts import CLUSTER_EVENTS, DONE, tally_key
 from sparkjobs.rules.state_machines import MACHINE_OF
-from sparkjobs.tables.silver import LINE_KEPT, BronzeFile, SilverEvent
+from sparkjobs.tables.silver import BronzeFile, SilverEvent
 
+_S = TypeVar("_S", bound=Sink)
 #: what rules walk through; requests that are answered are few, their receipts are not
 WALKED: Final = (
     rules.PARTITION_EVENTS
@@ -56,6 +63,35 @@ CALL_COLUMNS: Final = (
     *("correlation_id", "partition", "leader_epoch", "peer_broker", "n_partitions", "topic"),
 )
 APIS: Final = ("LeaderAndIsr", "UpdateMetadata", "StopReplica")
+#: lines about requests, of either side
+_OF_REQUESTS: Final = rpc_latency.EVENTS | OF_TRIPS
+
+#: kinds of shares: by partition, by broker that is asked, by broker that was heard, by mark
+EVENTS: Final = "events"
+CALLS_OF: Final = "calls"
+HEARD: Final = "heard"
+MARKS: Final = "marks"
+_CALL_SHARES: Final = 8
+PORTION_BYTES: Final = STRETCH_BYTES
+#: lines in quarantine that a stretch tells of; all are counted
+QUARANTINE_KEPT: Final = 10_000
+
+
+class CallColumns(NamedTuple):
+    """Rows of `CALL_COLUMNS`; the last says which of the topics."""
+
+    columns: Any
+    topics: list[str | None]
+
+    def __bool__(self) -> bool:
+        return bool(self.columns.shape[1])
+
+    def only(self, chosen: Any) -> CallColumns:
+        return self._replace(columns=self.columns[:, chosen])
+
+    @property
+    def named(self) -> dict[str, Any]:
+        return dict(zip(CALL_COLUMNS, self.columns, strict=True))
 
 
 #: of a replica: topic, partition, controller epoch, moment, number of the line, who wrote it, whose replica, from, to
@@ -65,23 +101,48 @@ Count = tuple[int, int, int, int]
 
 
 class StretchDigest(NamedTuple):
-    """Of one stretch."""
+    """Of one stretch, or a portion of it: what is small. Numbers of lines count from the stretch's own first."""
 
+    first_line: int
     lines: int
     events: int
     continuations: int
-    quarantine: list[tuple[int, str, str]]
+    quarantined: int
+    quarantine: list[tuple[int, str, str]]  # the first of them
     trouble: str | None
-    partitions: list[bytes]  # packed events about partitions, by bucket
-    others: bytes  # packed events of all other kinds that are walked through
-    sent: bytes  # packed: those about partitions that are requests sent
+    others: bytes  # packed events about the cluster, and what is as rare
+    head: str | None  # of the first line: it names the exception of the event above
     tallies: dict[tuple[Any, ...], dict[int, Count]]  # what `tally_key` says: by hour
-    heard: dict[tuple[int, int], Any]  # broker and hour: moments
-    marked: Any  # numbers of the lines that are events, in no order
-    marks: Any  # equal where event ids are, and hardly ever else
-    moves: list[bytes]  # packed `SaidMove`s of replicas, by bucket
-    calls: Any  # columns of `CALL_COLUMNS`, and of the topics the names
-    topics: list[str | None]
+
+
+class EventsPart(NamedTuple):
+    """About partitions of one share."""
+
+    packed: bytes
+    moves: bytes  # packed `SaidMove`s of replicas
+    told: CallColumns  # what brokers did of numbered requests; the same of lines that were read one by one
+    told_packed: bytes
+
+
+class CallsPart(NamedTuple):
+    """About requests to brokers of one share."""
+
+    columns: CallColumns
+    packed: bytes  # of lines that were read one by one, and those that controllers write
+    sent: bytes  # requests sent, partition by partition
+
+
+class MarksPart(NamedTuple):
+    """Of events: equal where their ids are, and hardly ever else."""
+
+    marks: Any
+    line_nos: Any
+
+
+def kinds_for(shares: int) -> dict[str, int]:
+    """How many shares there are of each kind. Requests belong to the broker that they go to, and those to nobody by
+    name to all: so there are not many."""
+    return {EVENTS: shares, CALLS_OF: min(shares, _CALL_SHARES), HEARD: shares, MARKS: shares}
 
 
 def is_counted(template: Template) -> bool:
@@ -93,26 +154,39 @@ def is_counted(template: Template) -> bool:
     return event not in WALKED
 
 
-def digest_stretch(stretch: Stretch) -> StretchDigest:
+def digest_stretch(stretch: Stretch) -> Iterator[Divided]:
     """Read it."""
-    forms, gatherer = forms_of(stretch.file), _Gatherer(stretch)
-    above, trouble = 0, None
+    for gatherer, above, trouble in read_portions(stretch, partial(_Gatherer, stretch)):
+        yield gatherer.divided(above, trouble)
+
+
+def read_portions(stretch: Stretch, sink_for: Callable[[int], _S]) -> Iterator[tuple[_S, int, str | None]]:
+    """Who took what was read, how many lines of the stretch have been read by then, and what stopped it.
+
+    As much content as a stretch has by itself is one portion, so that a large compressed file, which is one stretch,
+    takes no more memory than others. `sink_for`: it takes lines from this number on.
+    """
+    forms, sink = forms_of(stretch.file), sink_for(1)
+    above, size, trouble = 0, 0, None
     try:
         for content in pieces_of(stretch):
+            if size >= PORTION_BYTES:
+                yield sink, above, None
+                sink, size = sink_for(above + 1), 0
+            size += len(content)
             cut = b""
             if not content.endswith(b"\n"):
                 whole = content.rfind(b"\n") + 1
                 content, cut = content[:whole], content[whole:]  # noqa: PLW2901
             if content:
-                above += Reading(forms, content, above, stretch.skipped, gatherer).read()
+                above += Reading(forms, content, above, stretch.skipped, sink).read()
             if cut:
-                last = Reading(forms, cut, above, stretch.skipped, gatherer)
+                last = Reading(forms, cut, above, stretch.skipped, sink)
                 last.read_last(is_cut=not stretch.file.is_whole)
                 above += 1
-        gatherer.take_head(forms.reader, line_after(stretch), above + 1)
     except (OSError, EOFError, zlib.error) as error:
         trouble = f"{type(error).__name__}: {error}"
-    return gatherer.digest(above, trouble)
+    yield sink, above, trouble
 
 
 @lru_cache(maxsize=1)
@@ -124,8 +198,8 @@ def forms_of(file: BronzeFile) -> Forms:
 class _Gatherer:
     """Takes what is read of a stretch."""
 
-    def __init__(self, stretch: Stretch) -> None:
-        self.stretch = stretch
+    def __init__(self, stretch: Stretch, first_line: int) -> None:
+        self.stretch, self.first_line = stretch, first_line
         # events, as tuples: about partitions, those of them that are requests sent, and about anything else
         self.partitions, self.sent, self.others = list[Values](), list[Values](), list[Values]()
         self.quarantine: list[tuple[int, str, str]] = []
@@ -135,7 +209,7 @@ class _Gatherer:
         self.heard: dict[tuple[int, int], list[Any]] = defaultdict(list)
         self.marked: list[Any] = []
         self.marks: list[Any] = []
-        self.moves: list[list[SaidMove]] = [[] for _ in range(stretch.buckets)]
+        self.moves: list[list[SaidMove]] = [[] for _ in range(stretch.kinds[EVENTS])]
         self.calls: list[Any] = []
         self.topics: dict[str | None, int] = {None: 0}
 
@@ -175,12 +249,6 @@ class _Gatherer:
         """What belongs to the event above."""
         self.continuations += count
         self.heads |= heads
-
-    def take_head(self, reader: LineReader, line: bytes, line_no: int) -> None:
-        """The line after the last."""
-        text = reader.unwrap(line.decode("utf-8", "replace")) or ""
-        if is_trace_head(text) and reader.read(line.decode("utf-8", "replace"), 0) == "continuation":
-            self.heads[line_no] = text[:LINE_KEPT]
 
     def _kinds_of(self, event: str, has_topic: bool, has_partition: bool) -> Iterator[list[Values]]:
         """Where such events go."""
@@ -255,28 +323,96 @@ class _Gatherer:
         for row in zip(topics, partition, epoch, *places, broker, replica, source, target, strict=False):
             self.moves[bucket_of(row[0], row[1], size)].append(row)
 
-    def digest(self, lines: int, trouble: str | None) -> StretchDigest:
-        """All of it."""
-        buckets: list[list[Values]] = [[] for _ in range(self.stretch.buckets)]
-        for values in self._in_order(self.partitions):
-            buckets[bucket_of(values[TOPIC], values[PARTITION], len(buckets))].append(values)
-        return StretchDigest(
-            lines=lines,
+    def divided(self, above: int, trouble: str | None) -> Divided:
+        """All of it; `above`: how many lines of the stretch have been read by now."""
+        calls = CallColumns(
+            np.concatenate(self.calls, axis=1) if self.calls else np.empty((len(CALL_COLUMNS), 0), np.int64),
+            list(self.topics),
+        )
+        others = self._in_order(self.others)
+        of_requests = [values for values in others if values[EVENT] in _OF_REQUESTS]
+        parts: dict[tuple[str, int], Any] = {}
+        for kind, divide in (
+            (EVENTS, partial(self._about_partitions, calls, of_requests)),
+            (CALLS_OF, partial(self._about_requests, calls, of_requests)),
+            (HEARD, self._heard),
+            (MARKS, self._marks),
+        ):
+            parts |= {(kind, number): part for number, part in enumerate(divide(self.stretch.kinds[kind])) if part}
+        told = StretchDigest(
+            first_line=self.first_line,
+            lines=above + 1 - self.first_line,
             events=self.events,
             continuations=self.continuations,
-            quarantine=sorted(self.quarantine),
+            quarantined=len(self.quarantine),
+            quarantine=sorted(self.quarantine)[:QUARANTINE_KEPT],
             trouble=trouble,
-            partitions=[PACK.encode(bucket) for bucket in buckets],
-            others=PACK.encode(self._in_order(self.others)),
-            sent=PACK.encode(self._in_order(self.sent)),
+            others=PACK.encode([values for values in others if _is_of_all(values)]),
+            head=self.heads.get(self.first_line),
             tallies=dict(self.tallies),
-            heard={key: np.concatenate(moments) for key, moments in self.heard.items()},
-            marked=_joined(self.marked, np.int64).astype(np.int32),
-            marks=_joined(self.marks, np.uint64),
-            moves=[PACK.encode(moves) for moves in self.moves],
-            calls=np.concatenate(self.calls, axis=1) if self.calls else np.empty((len(CALL_COLUMNS), 0), np.int64),
-            topics=list(self.topics),
         )
+        return Divided(told, parts)
+
+    def _about_partitions(
+        self, calls: CallColumns, of_requests: Iterable[Values], shares: int
+    ) -> Iterator[EventsPart | None]:
+        packed: list[list[Values]] = [[] for _ in range(shares)]
+        for values in self._in_order(self.partitions):
+            packed[bucket_of(values[TOPIC], values[PARTITION], shares)].append(values)
+        told_packed: list[list[Values]] = [[] for _ in range(shares)]
+        for values in of_requests:
+            if values[EVENT] in receipts.EVENTS and values[TOPIC] is not None and values[PARTITION] is not None:
+                told_packed[bucket_of(values[TOPIC], values[PARTITION], shares)].append(values)
+        told, numbers = self._told(calls)
+        topic, partition = told.named["topic"], told.named["partition"]
+        member = (numbers[topic] + partition) % shares if told else partition
+        for number in range(shares):
+            own = told.only(np.flatnonzero(member == number))
+            moves = self.moves[number]
+            if own or packed[number] or moves or told_packed[number]:
+                yield EventsPart(PACK.encode(packed[number]), PACK.encode(moves), own, PACK.encode(told_packed[number]))
+            else:
+                yield None
+
+    def _told(self, calls: CallColumns) -> tuple[CallColumns, Any]:
+        """What brokers did about partitions, of those that name it by a request's number alone: who says at which
+        leader epoch it begins is none of them. And a number of each topic."""
+        numbers = np.array([0 if name is None else number_of(name) for name in calls.topics], np.int64)
+        named = calls.named
+        is_told = (named["api"] == APIS.index(receipts.API)) & (named["call"] != CALLS.index("metadata_cached"))
+        is_told &= (named["correlation_id"] != NONE) & (named["partition"] != NONE)
+        is_told &= named["topic"] != calls.topics.index(None)
+        begin = [key[1] for key in self.tallies if key[4] in STARTS and key[2] == "broker" and key[1] is not None]
+        return calls.only(np.flatnonzero(is_told & ~np.isin(named["broker"], begin))), numbers
+
+    def _about_requests(
+        self, calls: CallColumns, of_requests: Iterable[Values], shares: int
+    ) -> Iterator[CallsPart | None]:
+        packed, sent = ([list[Values]() for _ in range(shares)] for _ in range(2))
+        for events, found in ((of_requests, packed), (self._in_order(self.sent), sent)):
+            for values in events:
+                is_controllers = values[EVENT] in ("request_sent", "response_received")
+                to = values[PEER_BROKER] if is_controllers else values[BROKER]
+                for own in found if to is None else (found[to % shares],):
+                    own.append(values)
+        broker = calls.named["broker"]
+        for number in range(shares):
+            received = calls.only(np.flatnonzero(broker % shares == number))
+            if received or packed[number] or sent[number]:
+                yield CallsPart(received, PACK.encode(packed[number]), PACK.encode(sent[number]))
+            else:
+                yield None
+
+    def _heard(self, shares: int) -> Iterator[dict[tuple[int, int], Any]]:
+        for number in range(shares):
+            yield {key: np.concatenate(moments) for key, moments in self.heard.items() if key[0] % shares == number}
+
+    def _marks(self, shares: int) -> Iterator[MarksPart | None]:
+        marks, line_nos = _joined(self.marks, np.uint64), _joined(self.marked, np.int64).astype(np.int32)
+        of_share = marks % np.uint64(shares)
+        for number in range(shares):
+            own = of_share == number
+            yield MarksPart(marks[own], line_nos[own]) if own.any() else None
 
     def _in_order(self, events: list[Values]) -> list[Values]:
         events.sort(key=itemgetter(LINE_NO))
@@ -286,6 +422,14 @@ class _Gatherer:
         return [
             values if trace is None else with_trace(values, trace) for values, trace in zip(events, traces, strict=True)
         ]
+
+
+def _is_of_all(values: Values) -> bool:
+    """Whether the cluster's facts, or a table that is about all of it, may rest on it."""
+    event = values[EVENT]
+    if event not in _OF_REQUESTS:
+        return True
+    return event == DONE and values[CAUSE_ID] is not None
 
 
 def bucket_of(topic: str, partition: int, buckets: int) -> int:

@@ -4,34 +4,51 @@ from __future__ import annotations
 
 import zlib
 from bisect import bisect_right
-from codecs import BOM_UTF8
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain
-from typing import IO, Final
+from typing import IO, NamedTuple
 
+from sparkjobs.engine.executor import Divided
+from sparkjobs.engine.local.stretches import Stretch, pieces_of
 from sparkjobs.input.files import lines_of, open_content
 from sparkjobs.parse.lines import CONTINUES, LineReader
+from sparkjobs.rules.facts import Place
 from sparkjobs.tables.silver import LINE_KEPT, BronzeFile
 
-_CHUNK_BYTES: Final = 1 << 20
-Place = tuple[str, int]
+
+class Wanted(NamedTuple):
+    """Lines of a stretch, by their numbers in it, in order."""
+
+    stretch: Stretch
+    line_nos: Sequence[int]
+
+    def at(self, path: str) -> Wanted:
+        """A copy of the file lies there."""
+        return self._replace(stretch=self.stretch.at(path))
+
+    def reading(self, content: Iterable[bytes]) -> Wanted:
+        """With what is in the stretch."""
+        return self._replace(stretch=self.stretch.reading(content))
 
 
-def lines_at(files: Iterable[BronzeFile], places: Iterable[Place]) -> Mapping[Place, str]:
-    """Of each place its line, as much of it as an event keeps. What cannot be read any more is left out."""
-    wanted: dict[str, set[int]] = defaultdict(set)
-    for file_id, line_no in places:
-        wanted[file_id].add(line_no)
-    found: dict[Place, str] = {}
-    for file in files:
-        try:
-            for line_no, line in _lines(file.paths[0], sorted(wanted.get(file.file_id, ()))):
-                line = line if line_no > 1 else line.removeprefix(BOM_UTF8)  # noqa: PLW2901
-                found[file.file_id, line_no] = line.decode("utf-8", "replace")[:LINE_KEPT]
-        except (OSError, EOFError, zlib.error):
-            continue  # its row says so, or it went since; a finding stands without its quote
-    return found
+def lines_in(wanted: Wanted) -> Iterator[Divided]:
+    """Tells each line with its number, as much of it as an event keeps. What cannot be read any more is left out."""
+    found, above = list[tuple[int, str]](), 0
+    with suppress(OSError, EOFError, zlib.error):  # its row says so, or it went since; a finding stands without a quote
+        for content in pieces_of(wanted.stretch):
+            newlines = content.count(b"\n") + (not content.endswith(b"\n"))
+            own = wanted.line_nos[
+                bisect_right(wanted.line_nos, above) : bisect_right(wanted.line_nos, above + newlines)
+            ]
+            if own:
+                lines = content.split(b"\n")
+                found += [(number, lines[number - above - 1].decode("utf-8", "replace")[:LINE_KEPT]) for number in own]
+            above += newlines
+            if above >= wanted.line_nos[-1]:
+                break
+    yield Divided(found, {})
 
 
 def whole_events(
@@ -46,9 +63,9 @@ def whole_events(
         try:
             with open_file(file.paths[0]) as content:
                 for line_no, lines in _continued(lines_of(content), events[file.file_id], LineReader(file)):
-                    found[file.file_id, line_no] = lines
+                    found[Place(file.file_id, line_no)] = lines
         except (OSError, EOFError, zlib.error):
-            continue  # as above
+            continue  # it went since
     return found
 
 
@@ -61,27 +78,3 @@ def _continued(lines: Iterable[str], events: Collection[int], reader: LineReader
         if len(whole) > 1 or sum(map(len, whole)) > LINE_KEPT:
             yield at, whole
         at, whole = line_no, [line] if line is not None and line_no in events else []
-
-
-def _lines(path: str, numbers: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-    """In order; only chunks that hold one of them are divided into lines."""
-    if not numbers:
-        return
-    with open_content(path) as content:
-        above, rest, done = 0, b"", 0
-        while done < len(numbers):
-            chunk = content.read(_CHUNK_BYTES)
-            if not chunk:
-                break
-            newlines = chunk.count(b"\n")
-            until = bisect_right(numbers, above + newlines)
-            if until > done:
-                lines = (rest + chunk).split(b"\n")
-                for number in numbers[done:until]:
-                    yield number, lines[number - above - 1]
-                rest, done = lines[-1], until
-            else:
-                rest = rest + chunk if not newlines else chunk[chunk.rfind(b"\n") + 1 :]
-            above += newlines
-        if done < len(numbers) and numbers[done] == above + 1 and rest:
-            yield numbers[done], rest

@@ -3,10 +3,10 @@ most of them. They are made as tuples, and become objects where rules walk throu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from itertools import repeat
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -22,7 +22,11 @@ class PackedEvent(SilverEvent, frozen=True, kw_only=True, array_like=True):
 #: the columns of one, in order
 Values = tuple[Any, ...]
 _FIELDS: Final = SilverEvent.__struct_fields__
+BROKER: Final = _FIELDS.index("broker")
+CAUSE_ID: Final = _FIELDS.index("cause_id")
+EVENT: Final = _FIELDS.index("event")
 LINE_NO: Final = _FIELDS.index("line_no")
+PEER_BROKER: Final = _FIELDS.index("peer_broker")
 TOPIC: Final = _FIELDS.index("topic")
 PARTITION: Final = _FIELDS.index("partition")
 _TRACE: Final = _FIELDS.index("trace")
@@ -35,13 +39,24 @@ PACK: Final = msgspec.msgpack.Encoder()
 _UNPACK: Final = msgspec.msgpack.Decoder(list[PackedEvent])
 
 
-def unpacked(packed: Sequence[tuple[bytes, int]]) -> list[SilverEvent]:
-    """Events of stretches, each with the number of lines above it."""
+class Above(NamedTuple):
+    """What a stretch's own events do not say: whose they are, how many lines of its file stand above, and of which the
+    exception stands where the next portion or stretch begins, by the numbers of their lines in it."""
+
+    file_id: str
+    lines: int
+    traces: Mapping[int, str]
+
+
+def unpacked(packed: Iterable[tuple[bytes, Above]]) -> list[SilverEvent]:
+    """Events of stretches."""
     events: list[SilverEvent] = []
     for content, above in packed:
         some: list[Any] = _UNPACK.decode(content)
-        if above:
-            some = [msgspec.structs.replace(event, line_no=event.line_no + above) for event in some]
+        if above.traces and some and (trace := above.traces.get(some[-1].line_no)) is not None:
+            some[-1] = msgspec.structs.replace(some[-1], trace=trace)
+        if above.lines:
+            some = [msgspec.structs.replace(event, line_no=event.line_no + above.lines) for event in some]
         events += some
     return events
 
@@ -61,15 +76,16 @@ def values_in(alike: Alike, file: BronzeFile) -> list[Values]:
     template, moments = alike.template, alike.ts_utc.tolist()
     columns: dict[str, Iterable[Any]] = {name: repeat(value) for name, value in template.same.items()}
     columns |= {name: alike.number(name).tolist() for name in template.numbers}
-    columns |= {name: map(_ints_in, alike.parts(span)) for name, span in template.lists.items()}
+    columns |= {name: map(ints_in, alike.parts(span)) for name, span in template.lists.items()}
     columns |= {name: map(_text_in, alike.parts(span)) for name, span in template.texts.items()}
     columns |= {"ts_utc": moments, "ts_adj": moments, "line_no": alike.line_no.tolist()}
-    columns["event_id"] = _event_ids(alike, file)
+    columns["event_id"] = event_ids(alike, file)
     columns |= {name: repeat(value) for name, value in UNREAD.items()}
     return list(zip(*[columns[name] if name in columns else repeat(_DEFAULTS[name]) for name in _FIELDS], strict=False))
 
 
-def _event_ids(alike: Alike, file: BronzeFile) -> Iterable[str]:
+def event_ids(alike: Alike, file: BronzeFile) -> Iterable[str]:
+    """Of each line."""
     template, broker = alike.template, alike.number("broker")
     brokers = broker.tolist() if "broker" in template.numbers else repeat(broker)
     moments = alike.parts((template.ts, template.ts + 23))
@@ -77,7 +93,8 @@ def _event_ids(alike: Alike, file: BronzeFile) -> Iterable[str]:
 
 
 @lru_cache(maxsize=4_096)
-def _ints_in(part: bytes) -> tuple[int, ...] | None:
+def ints_in(part: bytes) -> tuple[int, ...] | None:
+    """A list of numbers; many lines have the same."""
     return ints_of(part.decode("ascii"))
 
 

@@ -59,6 +59,11 @@ class Alike:
         content = self._lines.content
         return [content[place + start : place + end] for place in self._starts.tolist()]
 
+    def whole(self) -> list[bytes]:
+        """The lines themselves; as those of one form they are as long as each other."""
+        first = int(np.searchsorted(self._lines.starts, self._starts[0]))
+        return self.parts((0, int(self._lines.ends[first] - self._starts[0])))
+
     def words(self, name: str) -> tuple[list[str | None], Any]:
         """What the lines say there, each thing once; and which of these each line says."""
         span = self.template.texts.get(name)

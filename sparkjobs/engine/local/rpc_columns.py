@@ -12,14 +12,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from sparkjobs.engine.local.digest import (
-    APIS,
-    CALL_COLUMNS,
-    CALLS,
-    StretchDigest,
-    number_of,
-)
+from sparkjobs.engine.local.digest import APIS, CALL_COLUMNS, CALLS, CallColumns
 from sparkjobs.engine.local.digits import MIXING_FACTOR, NONE
+from sparkjobs.engine.local.packed_events import Above
 from sparkjobs.rules.facts import DONE
 from sparkjobs.rules.receipts import API, Request, request_of
 from sparkjobs.tables.silver import SilverEvent
@@ -30,70 +25,67 @@ _ROWS: Final = [CALL_COLUMNS.index(name) for name in _REQUEST]
 _FACTOR: Final = np.uint64(MIXING_FACTOR)
 
 
-def answered_calls(
-    places: Sequence[tuple[str, int]], digests: Sequence[StretchDigest], others: Iterable[SilverEvent], cluster: str
-) -> list[SilverEvent]:
-    """`places`: of each digest the file and how many lines stand above it; files in the order that counts."""
+#: columns of stretches, of which files in the order that counts
+Called = Sequence[tuple[CallColumns, Above]]
+
+
+def answered_calls(called: Called, others: Iterable[SilverEvent], cluster: str) -> list[SilverEvent]:
+    """`others`: answers, among lines that are known already."""
     keys = {key for event in others if event.event == "response_received" for key in _keys_of(event)}
     if not keys:
         return []
-    columns, files, topics = _together(places, digests)
-    if not columns.shape[1]:
+    calls = _together(called)
+    if not calls.columns.shape[1]:
         return []
-    named = dict(zip(CALL_COLUMNS, columns, strict=True))
+    named = dict(zip(CALL_COLUMNS, calls.columns, strict=True))
     wanted = np.array(sorted(keys), np.int64).T
-    code = np.zeros(columns.shape[1] + wanted.shape[1], np.int64)
+    code = np.zeros(calls.columns.shape[1] + wanted.shape[1], np.int64)
     for name, column in zip(_KEY, wanted, strict=True):
         values, numbers = np.unique(np.concatenate((named[name], column)), return_inverse=True)
         code = np.unique(code * len(values) + numbers, return_inverse=True)[1]
-    kept = np.isin(code[: columns.shape[1]], code[columns.shape[1] :])
-    columns, files, code = columns[:, kept], files[kept], code[: len(kept)][kept]
-    chosen = _enough(columns, files, code)
-    return RpcColumns(columns, files, [file_id for file_id, _ in places], topics, cluster).only(chosen).events()
+    kept = np.isin(code[: calls.columns.shape[1]], code[calls.columns.shape[1] :])
+    few, code = calls.only(kept), code[: len(kept)][kept]
+    return few.only(_enough(few.columns, few.files, code)).events(cluster)
 
 
-class RpcColumns(NamedTuple):
-    """Some lines, as numbers."""
+class _Together(NamedTuple):
+    """Lines of several stretches, as numbers."""
 
     columns: Any
     files: Any
     file_ids: Sequence[str]
     topics: Sequence[str | None]
-    cluster: str
 
-    def only(self, chosen: Any) -> RpcColumns:
+    def only(self, chosen: Any) -> _Together:
         """Some of them."""
         return self._replace(columns=self.columns[:, chosen], files=self.files[chosen])
 
-    def events(self) -> list[SilverEvent]:
+    def events(self, cluster: str) -> list[SilverEvent]:
         """As they were said."""
         return [
-            _event(self.cluster, self.file_ids[file], self.topics, dict(zip(CALL_COLUMNS, row, strict=True)))
+            _event(cluster, self.file_ids[file], self.topics, dict(zip(CALL_COLUMNS, row, strict=True)))
             for file, row in zip(self.files.tolist(), self.columns.T.tolist(), strict=True)
         ]
 
 
 def calls_by_number(
-    places: Sequence[tuple[str, int]],
-    digests: Sequence[StretchDigest],
-    others: Iterable[SilverEvent],
-    cluster: str,
-    brokers: frozenset[int],
-) -> RpcColumns:
+    called: Called, others: Iterable[SilverEvent], cluster: str, brokers: frozenset[int]
+) -> list[SilverEvent]:
     """Lines of these brokers about requests that they both received and did. `others`: lines that are known already."""
+    if not brokers:
+        return []
     known = [(event.event == DONE, *request[1:]) for event in others if (request := request_of(event)) is not None]
     by_themselves = np.array(known, np.int64).reshape(-1, 1 + len(_REQUEST)).T
-    own = [_told_by(digest.calls, sorted(brokers)) for digest in digests]
+    own = [_told_by(calls.columns, sorted(brokers)) for calls, _ in called]
     # lines of other requests may have the same mark: they say nothing where they are looked at
-    marks = [_marks(digest.calls[_ROWS][:, its]) for digest, its in zip(digests, own, strict=True)]
-    is_done = [digest.calls[0, its] == CALLS.index(DONE) for digest, its in zip(digests, own, strict=True)]
+    marks = [_marks(calls.columns[_ROWS][:, its]) for (calls, _), its in zip(called, own, strict=True)]
+    is_done = [calls.columns[0, its] == CALLS.index(DONE) for (calls, _), its in zip(called, own, strict=True)]
     mark = np.concatenate((_marks(by_themselves[1:]), *marks))
     done = np.concatenate((by_themselves[0] != 0, *is_done))
     whole = np.intersect1d(mark[done], mark[~done])
     chosen = [its[np.isin(of_gist, whole)] for its, of_gist in zip(own, marks, strict=True)]
-    few = [digest._replace(calls=digest.calls[:, its]) for digest, its in zip(digests, chosen, strict=True)]
-    columns, files, topics = _together(places, few)
-    return RpcColumns(columns, files, [file_id for file_id, _ in places], topics, cluster)
+    few = [(calls.only(its), above) for (calls, above), its in zip(called, chosen, strict=True) if len(its)]
+    return _together(few).events(cluster)
 
 
 def _told_by(columns: Any, brokers: Sequence[int]) -> Any:
@@ -111,15 +103,6 @@ def _marks(requests: Any) -> Any:
     return mark
 
 
-def by_share(calls: RpcColumns, size: int) -> list[RpcColumns]:
-    """Those about partitions, by who keeps them."""
-    topic, partition = (calls.columns[CALL_COLUMNS.index(name)] for name in ("topic", "partition"))
-    numbers = np.array([0 if name is None else number_of(name) for name in calls.topics] or [0], np.int64)
-    is_about = (partition != NONE) & ~np.isin(topic, [n for n, name in enumerate(calls.topics) if name is None])
-    member = (numbers[topic] + partition) % size
-    return [calls.only(is_about & (member == number)) for number in range(size)]
-
-
 def _keys_of(event: SilverEvent) -> list[tuple[int, int, int, int, int]]:
     """By who says that it has the answer, and by whose request it was."""
     epoch, to, number = event.controller_epoch, event.peer_broker, event.correlation_id
@@ -130,18 +113,19 @@ def _keys_of(event: SilverEvent) -> list[tuple[int, int, int, int, int]]:
     return [(one, epoch, to, number, APIS.index(api)) for one in who]
 
 
-def _together(places: Sequence[tuple[str, int]], digests: Sequence[StretchDigest]) -> tuple[Any, Any, list[str | None]]:
+def _together(called: Called) -> _Together:
     topics: dict[str | None, int] = {}
-    parts, files = [], []
-    for number, ((_, above), digest) in enumerate(zip(places, digests, strict=True)):
-        part = digest.calls.copy()
-        part[CALL_COLUMNS.index("line_no")] += above
+    parts, files = [np.empty((len(CALL_COLUMNS), 0), np.int64)], [np.empty(0, np.int64)]
+    for number, (calls, above) in enumerate(called):
+        part = calls.columns.copy()
+        part[CALL_COLUMNS.index("line_no")] += above.lines
         if part.shape[1]:
-            known = np.array([topics.setdefault(topic, len(topics)) for topic in digest.topics], np.int64)
+            known = np.array([topics.setdefault(topic, len(topics)) for topic in calls.topics], np.int64)
             part[-1] = known[part[-1]]
         parts.append(part)
         files.append(np.full(part.shape[1], number, np.int64))
-    return np.concatenate(parts, axis=1), np.concatenate(files), list(topics)
+    file_ids = [above.file_id for _, above in called]
+    return _Together(np.concatenate(parts, axis=1), np.concatenate(files), file_ids, list(topics))
 
 
 def _enough(columns: Any, files: Any, code: Any) -> Any:

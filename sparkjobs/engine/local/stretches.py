@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from codecs import BOM_UTF8
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from gzip import GzipFile
 from typing import IO, Final, NamedTuple, cast
 
-from sparkjobs.input.files import open_content
+from sparkjobs.input.files import BLOCK_BYTES, SCHEME, open_content
 from sparkjobs.tables.silver import BronzeFile
 
 #: as much of a file is one task
@@ -21,22 +22,42 @@ class Stretch(NamedTuple):
     file: BronzeFile
     start: int
     end: int | None  # none: to the end, however far that is
-    buckets: int
+    kinds: Mapping[str, int]  # what is in it belongs to so many shares of each kind
+    path: str  # absolute: who reads it may work elsewhere
     skipped: frozenset[int] = frozenset()
+    content: Iterable[bytes] | None = None  # as somebody else reads it, where Python cannot
+
+    @property
+    def stretch(self) -> Stretch:
+        """Any task about a stretch says which."""
+        return self
+
+    def at(self, path: str) -> Stretch:
+        """A copy lies there."""
+        return self._replace(path=path)
+
+    def reading(self, content: Iterable[bytes]) -> Stretch:
+        """With what is in it, in pieces of whole lines."""
+        return self._replace(content=content)
 
 
-def stretches_of(file: BronzeFile, buckets: int) -> Iterator[Stretch]:
-    """A compressed file is one."""
-    starts = [0]
-    if file.size_bytes > STRETCH_BYTES and not file.is_gzip:
+def stretches_of(file: BronzeFile, kinds: Mapping[str, int]) -> Iterator[Stretch]:
+    """A compressed file is one. What lies where only Spark reads is divided as Spark does."""
+    starts, path = [0], file.paths[0]
+    if SCHEME.match(path):
+        starts += [BLOCK_BYTES * number for number in range(1, 1 if file.is_gzip else len(file.blocks) + 1)]
+    elif file.size_bytes > STRETCH_BYTES and not file.is_gzip:
         starts = list(range(0, file.size_bytes - STRETCH_BYTES // 2, STRETCH_BYTES))
     for start, end in zip(starts, [*starts[1:], None], strict=True):
-        yield Stretch(file, start, end, buckets)
+        yield Stretch(file, start, end, kinds, path if SCHEME.match(path) else os.path.abspath(path))  # noqa: PTH100
 
 
 def pieces_of(stretch: Stretch) -> Iterator[bytes]:
     """Whole lines; only the last piece of a file may end within one."""
-    with open_content(stretch.file.paths[0]) as content:
+    if stretch.content is not None:
+        yield from stretch.content
+        return
+    with open_content(stretch.path) as content:
         position = stretch.start
         if position:
             content.seek(position - 1)
@@ -62,13 +83,3 @@ def _whole_lines(content: IO[bytes], position: int, size: int) -> bytes:
     size += len(content.readline()) - 1
     content.seek(position)
     return content.read(size)
-
-
-def line_after(stretch: Stretch) -> bytes:
-    """It may name the exception of the stretch's last event."""
-    if stretch.end is None:
-        return b""
-    with open_content(stretch.file.paths[0]) as content:
-        content.seek(stretch.end - 1)
-        content.readline()
-        return content.readline().removesuffix(b"\n")

@@ -1,4 +1,4 @@
-"""Processes that share the work, each with something of its own that it keeps from one question to the next.
+"""The local executor: processes that share the work. Each keeps its shares from one question to the next.
 
 A function that is given must be a module's own, and what it returns must be sendable. A member that fails says why on
 standard error, and its caller gets a `WorkerError`. `Alone` is the same without processes, for what is little.
@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
+from itertools import count
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
+
+from sparkjobs.engine.executor import Divide, Divided, OnDone, Share, nobody
 
 #: less than that is read faster by one process
 SHARED_BYTES: Final = 8_000_000
@@ -32,28 +36,44 @@ class WorkerError(Exception):
 class Workers(Protocol):
     """Processes that share the work, or this process alone."""
 
+    name: str
     size: int
 
-    def spread(
-        self, function: Callable[[Any], Any], tasks: Sequence[Any], on_done: Callable[[int], None] = lambda task: None
-    ) -> list[Any]:
-        """The results in the order of the tasks, whoever did them; `on_done` is told the number of each."""
+    def shares_for(self, size_bytes: int) -> int: ...
+
+    def spread(self, function: Callable[[Any], Any], tasks: Sequence[Any], on_done: OnDone = nobody) -> list[Any]: ...
 
     def each(self, function: Callable[[WorkerState, Any], Any], given: Sequence[Any]) -> list[Any]:
         """Every member does it, with what it keeps and its own share."""
 
+    def divide(
+        self, function: Divide, tasks: Sequence[Any], kinds: Mapping[str, int], on_done: OnDone = nobody
+    ) -> LocalShares: ...
 
-class Alone:
-    """No worker but this process."""
 
+class _Dividing:
+    """What all workers have in common."""
+
+    name = "processes of one machine, without Spark"
     size = 1
+
+    def shares_for(self, size_bytes: int) -> int:
+        """One for each member: it keeps what it was asked about."""
+        return self.size
+
+    def divide(
+        self: Workers, function: Divide, tasks: Sequence[Any], kinds: Mapping[str, int], on_done: OnDone = nobody
+    ) -> LocalShares:
+        return LocalShares(self, function, tasks, kinds, on_done)
+
+
+class Alone(_Dividing):
+    """No worker but this process."""
 
     def __init__(self) -> None:
         self._state: WorkerState = {}
 
-    def spread(
-        self, function: Callable[[Any], Any], tasks: Sequence[Any], on_done: Callable[[int], None] = lambda task: None
-    ) -> list[Any]:
+    def spread(self, function: Callable[[Any], Any], tasks: Sequence[Any], on_done: OnDone = nobody) -> list[Any]:
         found = []
         for number, task in enumerate(tasks):
             found.append(function(task))
@@ -64,16 +84,75 @@ class Alone:
         return [function(self._state, one) for one in given]
 
 
-class Processes:
+class LocalShares:
+    """Parts are here until their share is asked for the first time, and then with the member that was asked."""
+
+    _numbers = count()
+
+    def __init__(
+        self, workers: Workers, function: Divide, tasks: Sequence[Any], kinds: Mapping[str, int], on_done: OnDone
+    ) -> None:
+        self._workers, self._divide, self._kinds = workers, partial(_all_of, function), kinds
+        self._number, self._sent = next(self._numbers), set[str]()
+        self._divided: list[list[Divided]] = workers.spread(self._divide, tasks, on_done)
+
+    @property
+    def told(self) -> list[list[Any]]:
+        return [[portion.told for portion in portions] for portions in self._divided]
+
+    def replace(self, tasks: Mapping[int, Any]) -> None:
+        for number, portions in zip(tasks, self._workers.spread(self._divide, [*tasks.values()]), strict=True):
+            self._divided[number] = portions
+
+    def ask(self, kind: str, function: Callable[[Share, Any], Any], given: Sequence[Any]) -> list[Any]:
+        size, questions = self._workers.size, list[_Questions]()
+        for member in range(size):
+            numbers = range(member, self._kinds[kind], size)
+            name = f"{self._number} {kind}"
+            parts = None if kind in self._sent else {number: self._parts(kind, number) for number in numbers}
+            questions.append(_Questions(function, name, parts, {number: given[number] for number in numbers}))
+        self._sent.add(kind)
+        found: dict[int, Any] = {}
+        for answers in self._workers.each(_answers, questions):
+            found |= answers
+        return [found[number] for number in range(self._kinds[kind])]
+
+    def _parts(self, kind: str, number: int) -> list[tuple[int, Any]]:
+        return [
+            (task, portion.parts.pop((kind, number)))
+            for task, portions in enumerate(self._divided)
+            for portion in portions
+            if (kind, number) in portion.parts
+        ]
+
+
+class _Questions(NamedTuple):
+    """To one member, about its shares of a kind. `parts`: none where it has them already."""
+
+    function: Callable[[Share, Any], Any]
+    name: str
+    parts: Mapping[int, list[tuple[int, Any]]] | None
+    given: Mapping[int, Any]
+
+
+def _answers(state: WorkerState, asked: _Questions) -> dict[int, Any]:
+    if asked.parts is not None:
+        state[asked.name] = {number: Share(parts) for number, parts in asked.parts.items()}
+    return {number: asked.function(state[asked.name][number], given) for number, given in asked.given.items()}
+
+
+def _all_of(function: Divide, task: Any) -> list[Divided]:
+    return list(function(task))
+
+
+class Processes(_Dividing):
     """A process for each worker."""
 
     def __init__(self, members: Sequence[Connection]) -> None:
         self._members = members
         self.size = len(members)
 
-    def spread(
-        self, function: Callable[[Any], Any], tasks: Sequence[Any], on_done: Callable[[int], None] = lambda task: None
-    ) -> list[Any]:
+    def spread(self, function: Callable[[Any], Any], tasks: Sequence[Any], on_done: OnDone = nobody) -> list[Any]:
         found: list[Any] = [None] * len(tasks)
         waiting = iter(enumerate(tasks))
         busy: dict[Connection, int] = {}
@@ -134,7 +213,7 @@ def workers_of(size: int) -> Iterator[Workers]:
 def _serve(questions: Connection, others: Sequence[Connection]) -> None:
     for other in others:
         other.close()
-    _keep_freed_memory()
+    keep_freed_memory()
     gc.disable()  # rows and events hold no circles; to look for some among all of them costs a twentieth of the work
     state: WorkerState = {}
     while True:
@@ -148,7 +227,7 @@ def _serve(questions: Connection, others: Sequence[Connection]) -> None:
             return
 
 
-def _keep_freed_memory() -> None:
+def keep_freed_memory() -> None:
     """Arrays come and go by the megabyte. The system would clear every page of them each time, a fifth of all work."""
     import ctypes  # noqa: PLC0415 - a hundredth of a second for who starts no members
 

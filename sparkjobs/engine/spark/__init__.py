@@ -1,1 +1,2 @@
-"""The Spark engine: the same silver, from any number of machines. Only this package and its callers import pyspark."""
+"""The executor that is Spark, and the tables and streams that Spark keeps. Only this package and its callers import
+pyspark."""

@@ -74,11 +74,11 @@ def _rows_in(batch: Any) -> Iterator[dict[str, Any]]:
 
 
 def rows_of(frame: DataFrame, table: type[_R]) -> Iterator[_R]:
-    """The frame's rows as the local engine makes them."""
+    """The frame's rows as objects."""
     for values in values_in(frame):
         yield table(**values)
 
 
 def as_table(spark: SparkSession, rows: Sequence[Row], table: type[Row]) -> DataFrame:
-    """Rows of the local engine."""
+    """Rows that are objects."""
     return spark.createDataFrame(pa.Table.from_batches([batch_of(table, rows)]), spark_schema(table))

@@ -52,7 +52,7 @@ def as_spark_reads(spark: SparkSession, files: Iterable[BronzeFile], copies: Pat
         if file.status != "read" or not (is_elsewhere or Path(path).exists()):  # what lies elsewhere only Spark knows
             continue
         name, read = whole(path).rpartition("/")[2], path
-        if not _is_readable(whole(path)) or unpacks(name) != (".gz" if file.is_gzip else None):
+        if not is_listed(whole(path)) or unpacks(name) != (".gz" if file.is_gzip else None):
             open_file = remote.open if is_elsewhere else open_content
             copy = _plain_copy(path, open_file, copies / f"{file.file_id}.log")
             if copy is None:
@@ -62,7 +62,7 @@ def as_spark_reads(spark: SparkSession, files: Iterable[BronzeFile], copies: Pat
     return found
 
 
-def _is_readable(path: str) -> bool:
+def is_listed(path: str) -> bool:
     """Hadoop cannot read a name with a colon, nor look for a pattern below one."""
     name = path.rpartition("/")[2]
     has_colon = ":" in SCHEME.sub("", path, count=1)

@@ -11,6 +11,7 @@ import io
 from typing import IO, Any, Final, cast
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sparkjobs.input.files import LOG_NAMES, NoLogsError
@@ -48,6 +49,14 @@ class RemoteFiles:
                 found.append(str(path.toString()))
         return found
 
+    def size_bytes(self, name: str) -> int | None:
+        """As it lies there; none where it does not say."""
+        path = self._jvm.org.apache.hadoop.fs.Path(name)
+        try:
+            return int(path.getFileSystem(self._conf).getFileStatus(path).getLen())
+        except (Py4JJavaError, PySparkException):
+            return None
+
     def open(self, name: str) -> IO[bytes]:
         """The content, not compressed. Raises OSError as a local file would."""
         path = self._jvm.org.apache.hadoop.fs.Path(name)
@@ -57,6 +66,8 @@ class RemoteFiles:
             missing = "FileNotFoundException" in str(error.java_exception.getClass().getName())
             kind = FileNotFoundError if missing else OSError
             raise kind(str(error.java_exception.getMessage())) from None
+        except PySparkException as error:  # Hadoop does not take the name
+            raise OSError(str(error)) from None
         content = io.BufferedReader(_JvmStream(stream), _READ_BYTES)
         is_gzip = content.peek(2)[:2] == b"\x1f\x8b"
         return cast(IO[bytes], gzip.GzipFile(fileobj=content)) if is_gzip else content

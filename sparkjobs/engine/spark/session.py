@@ -10,7 +10,9 @@ import atexit
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
@@ -35,10 +37,11 @@ REQUIRED: Final = {
 }
 JAVA_OPTIONS: Final = "spark.driver.defaultJavaOptions"
 #: a heap that stays as small as what is in it, and grows up to its limit only for what is needed: by itself Java takes
-#: all that it may before it looks for what it could let go. And a query whose thread is gone is waited for in vain
+#: all that it may before it looks for what it could let go. A query whose thread is gone is waited for in vain. Most
+#: work is Python's: what Java's second compiler would save takes longer than to compile it
 JAVA: Final = (
     "-XX:+UseSerialGC -Xmn96m -XX:MinHeapFreeRatio=5 -XX:MaxHeapFreeRatio=15 -XX:ReservedCodeCacheSize=128m "
-    "-XX:+ExitOnOutOfMemoryError"
+    "-XX:+ExitOnOutOfMemoryError -XX:TieredStopAtLevel=1"
 )
 #: what suits them; what spark-submit was told stands
 PREFERRED: Final = {
@@ -62,6 +65,8 @@ PREFERRED: Final = {
 }
 #: on one machine, besides; a cluster has more cores, and Spark puts small partitions together by itself
 OF_ONE_MACHINE: Final = {"spark.sql.shuffle.partitions": "4"}
+#: of a task whose worker died; on one machine Spark by itself gives up at once
+_ATTEMPTS: Final = 4
 LOOPBACK: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
 
@@ -77,15 +82,15 @@ def session_for(master: str | None = None, settings: dict[str, str] | None = Non
         from pyspark.errors import PySparkException  # noqa: PLC0415
         from pyspark.sql import SparkSession  # noqa: PLC0415
     except ModuleNotFoundError:
-        raise NoSparkError(
-            "the Spark engine needs pyspark: pip install 'klamm[spark]', or use --engine local"
-        ) from None
+        raise NoSparkError("Spark is not installed (pip install 'klamm[spark]')") from None
+    if not is_submitted() and not _has_java():
+        raise NoSparkError("Spark needs Java 17 or later, and neither JAVA_HOME nor PATH names one")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # spark-submit sends a wheel to the workers, but by itself Spark lets them import only from what ends like these
     SparkContext.PACKAGE_EXTENSIONS = {*SparkContext.PACKAGE_EXTENSIONS, ".whl"}
     builder = SparkSession.builder.appName("klamm")
     if master is not None or not is_submitted():
-        builder = builder.master(master or f"local[{os.cpu_count() or 2}]")
+        builder = builder.master(master or f"local[{os.cpu_count() or 2},{_ATTEMPTS}]")
     try:
         told = dict[str, str]()
         if is_submitted():
@@ -93,13 +98,51 @@ def session_for(master: str | None = None, settings: dict[str, str] | None = Non
             told = dict(SparkConf().getAll())
         for name, value in {**settings_for(master, told), **(settings or {})}.items():
             builder = builder.config(name, value)
-        session: SparkSession = builder.getOrCreate()
+        with _quiet_start(is_new=SparkContext._active_spark_context is None and not is_submitted()):
+            session: SparkSession = builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
         raise NoSparkError(f"Spark did not start: {error}") from error
     session.sparkContext.setLogLevel("ERROR")
     if master is not None and not master.startswith("local") and not is_submitted():
         session.sparkContext.addPyFile(_packed())
     return session
+
+
+def _has_java() -> bool:
+    home = os.environ.get("JAVA_HOME")
+    return shutil.which("java") is not None if home is None else (Path(home) / "bin" / "java").exists()
+
+
+@contextmanager
+def _quiet_start(*, is_new: bool) -> Iterator[None]:
+    """What a Java says while it starts, on every machine the same, is said only where it does not start. What it says
+    later goes on to standard error."""
+    if not is_new:
+        yield
+        return
+    sys.stderr.flush()
+    (reader, writer), own = os.pipe(), os.dup(2)
+    os.dup2(writer, 2)
+    os.close(writer)
+    has_started, kept = threading.Event(), list[bytes]()
+
+    def pass_on() -> None:
+        with os.fdopen(reader, "rb") as said:
+            for line in said:
+                if has_started.is_set():
+                    os.write(own, line)
+                else:
+                    kept.append(line)
+
+    threading.Thread(target=pass_on, daemon=True).start()
+    try:
+        yield
+        has_started.set()
+    finally:
+        os.dup2(own, 2)
+        if not has_started.is_set():
+            has_started.set()
+            os.write(own, b"".join(kept))
 
 
 def settings_for(master: str | None, told: Mapping[str, str]) -> dict[str, str]:

@@ -1,72 +1,68 @@
-"""Lines parsed once, into a table of the typed columns. The workers write its files themselves: through Spark every
-line would go back into the JVM, column by column, only to be written from there.
-
-A file is there under its name when all of it is; a task that is tried again writes the same file again.
-"""
+"""Lines read once, into tables of their typed columns. The workers write the files themselves: through Spark every line
+would go into the JVM, column by column, only to be written from there."""
 
 from __future__ import annotations
 
 import ctypes
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
-from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
 
+from sparkjobs.engine.executor import Divided, Executor
+from sparkjobs.engine.local.digest import read_portions
+from sparkjobs.engine.local.stretches import Stretch
+from sparkjobs.engine.spark.columns import STAGED, EventColumns, write_whole
 from sparkjobs.engine.spark.frames import frame_of
-from sparkjobs.engine.spark.lines import (
-    SCHEMA,
-    STAGED,
-    Bases,
-    bases_of,
-    read_batches,
-    staged_schema,
-)
-from sparkjobs.engine.spark.paths import (
-    as_spark_reads,
-    literal,
-    uri_of,
-    whole,
-)
+from sparkjobs.engine.spark.paths import literal, whole
 from sparkjobs.engine.spark.session import NoSparkError
-from sparkjobs.tables.silver import BronzeFile
-
-#: of so many lines columns are put together: fewer are larger, more take more memory
-_ROW_GROUP: Final = 60_000
+from sparkjobs.tables.silver import SilverQuarantine, columns_of
 
 
-def stage(spark: SparkSession, files: Sequence[BronzeFile], staging: Path | str) -> DataFrame:
-    """The lines of those files that can be read."""
-    readable = as_spark_reads(spark, files, Path(staging) / "plain")
-    if not readable:
-        return frame_of(spark, [], STAGED)
-    target = Path(staging) / "lines"
-    stage_into(spark, readable, target)
-    return staged_in(spark, [target])
+class Writing(NamedTuple):
+    """A stretch that is to be written to a folder, under a name of its own."""
+
+    stretch: Stretch
+    folder: str
+    name: str
+    above: int = 0
+    traces: Mapping[int, str] = {}
+
+    def at(self, path: str) -> Writing:
+        """A copy of the file lies there."""
+        return self._replace(stretch=self.stretch.at(path))
+
+    def reading(self, content: Iterable[bytes]) -> Writing:
+        """With what is in the stretch."""
+        return self._replace(stretch=self.stretch.reading(content))
 
 
-def staged_in(spark: SparkSession, targets: Iterable[Path]) -> DataFrame:
-    """What was staged there."""
-    paths = [literal(whole(str(target))) for target in targets]
-    return spark.read.schema(staged_schema()).parquet(*paths) if paths else frame_of(spark, [], STAGED)
-
-
-def stage_into(
-    spark: SparkSession, files: Sequence[BronzeFile], target: Path, above: Mapping[str, int] | None = None
-) -> None:
-    """Parse each line, in place of what is there. `above`: how many lines stand before a file's first, where it is a
-    piece of a log. Raises NoSparkError where it is not to be seen here: each worker has such a folder for itself."""
+def stage(executor: Executor, tasks: Sequence[Writing], target: Path) -> None:
+    """In place of what is there. Raises NoSparkError where what was written is not to be seen here: each worker has
+    such a folder for itself."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
-    known, bases, folder = list(files), bases_of(files, above or {}), str(target)
-    lines = raw_lines(spark, files)
-    written = lines.mapInArrow(lambda batches: _write(batches, known, bases, folder), "name string").collect()
-    require_here(target, [row.name for row in written])
+    told = executor.divide(written, tasks, {}).told
+    require_here(target, [name for portions in told for names in portions for name in names])
+
+
+def written(task: Writing) -> Iterator[Divided]:
+    """Tells which files are there by now."""
+    columns = partial(_columns, task)
+    for number, (found, _, _) in enumerate(read_portions(task.stretch, columns)):
+        names = [f"{table}/{task.name}-{number:04}.parquet" for table in ("events", "quarantine")]
+        for name, table in zip(names, (found.events(), found.others()), strict=True):
+            write_whole(table, Path(task.folder) / name)
+        yield Divided(names, {})
+    _give_back_memory()
+
+
+def _columns(task: Writing, first_line: int) -> EventColumns:
+    return EventColumns(task.stretch.file, task.above, task.traces)
 
 
 def require_here(target: Path, names: Iterable[str]) -> None:
@@ -74,42 +70,23 @@ def require_here(target: Path, names: Iterable[str]) -> None:
     if not all((target / name).exists() for name in names):
         raise NoSparkError(
             f"the cluster's workers wrote to {target}, and nothing of it is here: --out has to name a folder that they "
-            "and this process share (for `klamm logs slo`, TMPDIR does)"
+            "and this process share"
         )
 
 
-def raw_lines(spark: SparkSession, files: Sequence[BronzeFile]) -> DataFrame:
-    """Each line with the place of its file among `files`, of which Spark reads the first path, and of its block."""
-    paths = [file.paths[0] for file in files]
-    places = [(uri_of(spark, path), number) for number, path in enumerate(paths)]
-    lines = spark.read.text([literal(whole(path)) for path in paths], lineSep="\n").select(
-        F.col("value").cast("binary"),
-        F.col("_metadata.file_path").alias("path"),
-        F.col("_metadata.file_block_start").alias("block_start"),
-    )
-    named = frame_of(spark, places, {"path": "string", "file_no": "int"})
-    return lines.join(F.broadcast(named), "path").select("value", "file_no", "block_start")
+def events_in(spark: SparkSession, targets: Iterable[Path]) -> DataFrame:
+    """What was staged there."""
+    return _table_in(spark, [target / "events" for target in targets], STAGED)
 
 
-def _write(batches: Iterable[Any], files: Sequence[BronzeFile], bases: Bases, folder: str) -> Iterator[Any]:
-    """What a worker does with its share."""
-    context = TaskContext.get()
-    assert context is not None
-    name = f"part-{context.partitionId():06}.parquet"
-    unfinished = Path(folder) / f"_{name}-{context.taskAttemptId()}"
-    unfinished.parent.mkdir(parents=True, exist_ok=True)
-    waiting: list[Any] = []
-    with pq.ParquetWriter(unfinished, SCHEMA, compression="zstd") as writer:
-        for batch in read_batches(batches, files, bases):
-            waiting.append(batch)
-            if sum(map(len, waiting)) >= _ROW_GROUP:
-                writer.write_table(pa.Table.from_batches(waiting))
-                waiting = []
-        if waiting:
-            writer.write_table(pa.Table.from_batches(waiting))
-    unfinished.replace(unfinished.with_name(name))
-    _give_back_memory()
-    yield pa.RecordBatch.from_pydict({"name": [name]})
+def quarantine_in(spark: SparkSession, targets: Iterable[Path]) -> DataFrame:
+    return _table_in(spark, [target / "quarantine" for target in targets], columns_of(SilverQuarantine))
+
+
+def _table_in(spark: SparkSession, folders: Sequence[Path], columns: Mapping[str, str]) -> DataFrame:
+    paths = [literal(whole(str(folder))) for folder in folders if folder.exists()]
+    schema = ", ".join(f"{name} {kind}" for name, kind in columns.items())
+    return spark.read.schema(schema).parquet(*paths) if paths else frame_of(spark, [], columns)
 
 
 def _give_back_memory() -> None:

@@ -5,8 +5,8 @@ under its number, so that one repeated after a crash replaces itself. Nothing ha
 lines in among those it knows, by their epochs, and what reads otherwise then is told as a revision. It knows what the
 staged lines say; a process that begins anew reads it from there, and what was told from the alerts. In memory are the
 lines about partitions that were in trouble, and those about controllers and brokers. Alerts go by the clocks as they
-are; once the input has ended, `finish` settles the staged lines exactly as a batch does, clocks and
-all, and revises what that changes.
+are; once the input has ended, `finish` concludes as a batch over the logs does, clocks and all, and revises what that
+changes.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sparkjobs.engine.local.answers import Answers
-from sparkjobs.engine.spark import answers as spark_answers
-from sparkjobs.engine.spark import clocks
-from sparkjobs.engine.spark.frames import Keep, frame_of, released
-from sparkjobs.engine.spark.ingest import SparkIngested, as_said, settled
+from sparkjobs.engine.local.conclude import concluded_by
+from sparkjobs.engine.local.stretches import Stretch
+from sparkjobs.engine.spark import silver
+from sparkjobs.engine.spark.executor import SparkExecutor
+from sparkjobs.engine.spark.frames import frame_of
+from sparkjobs.engine.spark.ingest import as_said
 from sparkjobs.engine.spark.paths import literal, whole
-from sparkjobs.engine.spark.staging import stage, stage_into, staged_in
-from sparkjobs.input.files import Zones, seen_in, survey
+from sparkjobs.engine.spark.staging import Writing, events_in, stage
+from sparkjobs.input.files import Zones, survey
 from sparkjobs.input.spool import Piece, Spool, piece_of
 from sparkjobs.rules import outages
 from sparkjobs.rules.facts import CLUSTER_EVENTS
@@ -51,6 +53,7 @@ class Stream:
     def __init__(self, spark: SparkSession, out: Path, cluster: str, zones: Zones, layout: str | None = None) -> None:
         self._spark, self._out, self._cluster = spark, out, cluster
         self._zones, self._layout = zones, layout
+        self._executor = SparkExecutor(spark, out / "copies")
         self.spool = Spool(out / "spool")
         self.alerts = out / "alerts.jsonl"
         self._told = Told(_revisions_in(self.alerts))
@@ -78,9 +81,17 @@ class Stream:
             return
         # the batch names the pieces; they are read as files, so that lines know their numbers
         pieces = [msgspec.structs.replace(one, path=str(self.spool.folder / Path(one.path).name)) for one in pieces]
-        files = [self._as_file(piece) for piece in pieces]
-        above = {piece.path: piece.first_line - 1 for piece in pieces}
-        stage_into(self._spark, files, self._out / "staged" / f"batch={number}", above)
+        target = (self._out / "staged" / f"batch={number}").absolute()
+        tasks = [
+            Writing(
+                Stretch(self._as_file(one), 0, None, {}, str(Path(one.path).absolute())),
+                str(target),
+                f"part-{place:06}",
+                one.first_line - 1,
+            )
+            for place, one in enumerate(pieces)
+        ]
+        stage(self._executor, tasks, target)
         is_new = self._watch is None
         if self._watch is None:
             self._watch = Watch(self._cluster)
@@ -95,17 +106,8 @@ class Stream:
             self._heads[piece.log_id] = self._surveyed(self.spool.first(piece.log_id))
         head = self._heads[piece.log_id]
         head = self._surveyed(piece) if head.layout is None else head
-        seen = seen_in(piece.path)
-        last = piece.first_line + seen.newlines
         return msgspec.structs.replace(
-            head,
-            file_id=piece.log_id,
-            paths=(piece.path,),
-            lines=last if piece.is_cut else last - 1,
-            blocks=tuple(seen.blocks),
-            is_whole=not piece.is_cut,
-            is_text=False,
-            status="read",
+            head, file_id=piece.log_id, paths=(piece.path,), is_whole=not piece.is_cut, is_text=False, status="read"
         )
 
     def _surveyed(self, piece: Piece) -> BronzeFile:
@@ -120,19 +122,19 @@ class Stream:
             for path in (self._out / "staged").glob("batch=*")
             if (found := _BATCH.fullmatch(path.name)) and (wanted is None or int(found[1]) in wanted)
         )
-        return staged_in(self._spark, batches)
+        return events_in(self._spark, batches)
 
     def _take(self, watch: Watch, numbers: Iterable[int]) -> None:
         events = as_said(self.staged(numbers))
         fresh = watch.take(
-            spark_answers.tallies_of(events),
-            spark_answers.collected(events.filter(F.col("event").isin(*CLUSTER_EVENTS))),
-            spark_answers.one_by_one(events.filter(_IS_ABOUT_ONE), outages.EVENTS),
+            silver.tallies_of(events),
+            silver.collected(events.filter(F.col("event").isin(*CLUSTER_EVENTS))),
+            silver.one_by_one(events.filter(_IS_ABOUT_ONE), outages.EVENTS),
         )
         if fresh:
             wanted = F.broadcast(frame_of(self._spark, sorted(fresh), {"topic": "string", "partition": "int"}))
             before = as_said(self.staged()).join(wanted, ["topic", "partition"], "left_semi")
-            watch.recall(spark_answers.one_by_one(before, outages.EVENTS))
+            watch.recall(silver.one_by_one(before, outages.EVENTS))
 
     def _hear(self, watch: Watch, number: int) -> None:
         """Of moments that mattered before, only the new lines can say more."""
@@ -143,7 +145,7 @@ class Stream:
 
     def _voices(self, moments: Sequence[Moment], numbers: Iterable[int] | None) -> dict[Moment, int]:
         events = as_said(self.staged(numbers))
-        return spark_answers.voices_of(events, {self._cluster: moments}).get(self._cluster, {})
+        return silver.voices_of(events, {self._cluster: moments}).get(self._cluster, {})
 
     def _tell(self, fresh: Sequence[Revision]) -> None:
         with self.alerts.open("ab") as file:
@@ -151,37 +153,12 @@ class Stream:
                 said: dict[str, Any] = {"outage_id": one.outage_id, "rev": one.rev, "retracted": one.retracted}
                 file.write(msgspec.json.encode({**said, **msgspec.to_builtins(one.outage)}) + b"\n")
 
-    def settled(self, files: Sequence[BronzeFile], keep: Keep = DataFrame.persist) -> SparkIngested:
-        """Silver as of a batch over `files`, the logs as they are in the end. Of what the stream took for another log,
-        or read in another way than a look at the whole file bids, the lines are read again."""
-        logs, known, anew = self.spool.contents(), list[tuple[str, str]](), list[BronzeFile]()
-        for file in files:
-            log_id = logs.get(file.file_id)
-            if log_id is not None and _is_read_alike(self._surveyed(self.spool.first(log_id)), file):
-                known.append((log_id, file.file_id))
-            else:
-                anew.append(file)
-        mapping = frame_of(self._spark, known, {"log": "string", "content": "string"})
-        staged = self.staged()
-        renamed = staged.join(F.broadcast(mapping), staged["file_id"] == mapping["log"]).select(
-            *[F.col("content").alias(name) if name == "file_id" else staged[name] for name in staged.columns]
-        )
-        return settled(renamed.unionByName(stage(self._spark, anew, self._out / "again")), files, keep)
-
     def finish(self, files: Sequence[BronzeFile], target: float = DEFAULT_TARGET) -> Answers:
-        """Every table of gold, as a batch over `files` has it; the last revisions are its outages."""
-        with released() as keep:
-            done = self.settled(files, keep)
-            with spark_answers.cached(done.events, is_scan=done.is_scan) as said:
-                answers = spark_answers.answers_for(clocks.corrected(said, clocks.skew_of(said)), target)
+        """Every table of gold, as a batch over `files` has it, the logs as they are in the end: it is that batch. The
+        last revisions are its outages."""
+        answers = concluded_by(self._executor, files, target).answers
         self._tell(self._told.tell_all(row for row in answers["partition_outages"] if isinstance(row, Outage)))
         return answers
-
-
-def _is_read_alike(head: BronzeFile, file: BronzeFile) -> bool:
-    """Whether lines mean the same in both; of a beginning without a layout it is not known how the rest was read."""
-    same = ("kind", "layout", "wrapper", "tz", "zones", "broker")
-    return head.layout is not None and all(getattr(head, name) == getattr(file, name) for name in same)
 
 
 def _revisions_in(alerts: Path) -> list[Revision]:

@@ -15,11 +15,11 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
-from sparkjobs.engine.spark.answers import cached
 from sparkjobs.engine.spark.clocks import corrected, skew_of
-from sparkjobs.engine.spark.frames import as_table, released, rows_of
+from sparkjobs.engine.spark.frames import as_table, rows_of
 from sparkjobs.engine.spark.ingest import ingest, staging_below
 from sparkjobs.engine.spark.paths import literal, whole
+from sparkjobs.engine.spark.silver import cached
 from sparkjobs.tables.silver import (
     CATALOG_VERSION,
     TABLES,
@@ -41,13 +41,14 @@ def ingest_into(spark: SparkSession, files: Sequence[BronzeFile], out: Path) -> 
     if not new:
         return []
     batch = f"{_CATALOG}{len(_finished(out)):06}-{uuid4().hex[:12]}"
-    with staging_below(out) as staging, released() as keep:
-        done = ingest(spark, new, staging, keep)
-        events, before = done.events, _stored(spark, out, "silver_events", _finished(out))
+    with staging_below(out) as staging:
+        done = ingest(spark, new, staging)
+        events, skew = done.events, done.skew
         if known:
+            before = _stored(spark, out, "silver_events", _finished(out))
             events = events.join(before.select("event_id"), "event_id", "left_anti").select(*before.columns)
-        with cached(before.unionByName(events)) as said:
-            skew = skew_of(said)
+            with cached(before.unionByName(events)) as said:
+                skew = skew_of(said)
         tables = {
             "silver_events": corrected(events, skew),
             "silver_quarantine": done.quarantine,
