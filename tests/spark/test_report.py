@@ -109,6 +109,7 @@ def filled(table: type[Row], number: int) -> Row:
     return table(**values)
 
 
+@pytest.mark.long
 def test_whatever_there_is_too_much_of_the_page_is_small_and_says_where_the_rest_is() -> None:
     answers: Answers = {name: [filled(table, number) for number in range(6_000)] for name, table in GOLD.items()}
     read = Input(*([filled(table, n) for n in range(2_000)] for table in (SilverCount, SilverQuarantine, SilverSkew)))  # type: ignore[arg-type]
