@@ -28,13 +28,15 @@ def s18_what_is_read_the_whole_isr_has(history: History, known: Known) -> Iterat
 
 
 def s18_readers_of_an_offset_see_the_same(history: History, known: Known) -> Iterator[Wrong]:
-    """Two batches at one offset, both relied on: an election in between has lost the first one."""
+    """Two batches at one offset, both relied on: an election between their leader epochs has lost the earlier one. Its
+    leader may give it to readers still, for as long as it has not heard of that election."""
     standing = Standing(history, known)
     first: dict[tuple[LogKey, int], Relied] = {}
     for one in standing.records.relied:
         other = first.setdefault((one.key, one.offset), one)
         partition = standing.partitions.get(one.key)
-        if other.name != one.name and partition is not None and not partition.losses_after(other):
+        is_lost = partition is None or partition.losses_after(other) or partition.losses_after(one)
+        if other.name != one.name and partition is not None and not is_lost:
             yield partition.name, f"{other.name!r} and {one.name!r} were both {one.how} at offset {one.offset}"
         first[one.key, one.offset] = one
 
