@@ -71,7 +71,8 @@ def s19_what_is_lost_is_announced(history: History, known: Known) -> Iterator[Wr
 
 
 def s19_what_is_announced_was_lost(history: History, known: Known) -> Iterator[Wrong]:
-    """Committed records go by an election that could lose something, and are not there any more."""
+    """Committed records go by an election that could lose something, and are not there any more. What an unclean leader
+    wrote in between may have stood at the same offsets."""
     standing = Standing(history, known)
     for one in standing.truncated:
         partition = standing.partitions.get(one.key)
@@ -84,7 +85,9 @@ def s19_what_is_announced_was_lost(history: History, known: Known) -> Iterator[W
             continue
         copies = standing.copies(one.key)
         for kept in copies[0].batches if copies is not None else ():
-            if one.start <= kept.offset < one.start + one.committed and kept.leader_epoch < min(epochs):
+            is_within = one.start <= kept.offset < one.start + one.committed
+            may_be_another = any(kept.leader_epoch < epoch < one.leader_epoch for epoch in epochs)
+            if is_within and kept.leader_epoch < min(epochs) and not may_be_another:
                 yield partition.name, f"{said}, and {kept} is there"
 
 
