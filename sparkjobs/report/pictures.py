@@ -182,11 +182,11 @@ def _without_leader(bar: _Bar, span: Span, row: int) -> Iterator[str]:
 
 
 def heat(answers: Answers, span: Span) -> str:
-    """Partitions by time: the share of each cell in which clients had no leader."""
+    """Partitions by time: the share of each cell without a leader. A leader's silence before it was missed is none."""
     cell_ms = max(1, -(-(span.to_ms - span.from_ms) // HEAT_COLUMNS))
     lost: dict[tuple[str, int], dict[int, int]] = defaultdict(lambda: defaultdict(int))
     for one in _rows(answers, "partition_outages"):
-        from_ms = max(span.from_ms, one.leader_last_seen_ms or one.start_lo_ms)
+        from_ms = max(span.from_ms, one.start_ms)
         to_ms = span.to_ms if one.end_ms is None else one.end_ms
         for cell in range((from_ms - span.from_ms) // cell_ms, (to_ms - span.from_ms) // cell_ms + 1):
             start_ms = span.from_ms + cell * cell_ms
@@ -212,6 +212,7 @@ def heat(answers: Answers, span: Span) -> str:
                 free_y = y + 13
             topics.append(f'<line class="grid" x1="0" x2="{WIDTH}" y1="{y:.0f}" y2="{y:.0f}"/>')
     note = f"<p>A cell is {lasting(cell_ms)}; a row is a partition that had an outage. Darker: a larger share of it."
+    note += " It counts from when the leader was missed: silence before that is among the worst partitions."
     note += f" {len(lost) - len(names)} more partitions had less of it.</p>" if len(lost) > len(names) else "</p>"
     return framed(f"<svg {box}>{span.axis(height)}{''.join(topics)}{image}</svg>") + note
 

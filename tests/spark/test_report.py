@@ -19,7 +19,9 @@ from sparkjobs.engine.local.ingest import Ingested, ingest
 from sparkjobs.input.files import Zones, find_logs, survey
 from sparkjobs.report.accounting import Input
 from sparkjobs.report.findings import findings_for
+from sparkjobs.report.moments import span_of
 from sparkjobs.report.page import Quote, page_for
+from sparkjobs.report.pictures import heat
 from sparkjobs.report.story import story_for
 from sparkjobs.report.summary import summary_for
 from sparkjobs.report.verdict import verdict_for
@@ -120,6 +122,17 @@ def test_whatever_there_is_too_much_of_the_page_is_small_and_says_where_the_rest
     for one in tables:
         assert one.count("<tr") <= 301
         assert "more are in report.json" in one
+
+
+def test_a_leaders_silence_before_it_was_missed_is_not_drawn_as_an_outage(simulated: tuple[Ingested, Answers]) -> None:
+    _, answers = simulated
+    one, span = answers["partition_outages"][0], span_of(answers)
+    assert span is not None
+    drawn = {
+        heat({**answers, "partition_outages": [msgspec.structs.replace(one, leader_last_seen_ms=heard_ms)]}, span)
+        for heard_ms in (None, one.start_ms - 60_000)
+    }
+    assert len(drawn) == 1
 
 
 def test_what_a_page_has_no_room_for_is_what_was_less_bad(simulated: tuple[Ingested, Answers]) -> None:
