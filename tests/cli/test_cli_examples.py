@@ -48,6 +48,8 @@ OF_RECORDS = {"explain", "what-if kill", "diff"}
 RECORD = Path(__file__).parents[1] / "data" / "kraft" / "3.9.1-migration" / "zookeeper"
 #: those that start Spark
 OF_SPARK = {"logs ingest", "logs stream", "logs warmup"}
+#: those that start it where there is Java, which takes ten seconds
+BY_SPARK = {"report", "logs analyze", "logs doctor", "logs explain", "logs slo"}
 KLAMM = str(Path(sys.executable).with_name("klamm"))
 PLAN = '{"version":1,"partitions":[{"topic":"orders","partition":0,"replicas":[2,1,3]}]}'
 
@@ -62,9 +64,8 @@ def commands(group: click.Group = klamm, *before: str) -> Iterator[tuple[str, cl
 
 def jobs() -> Iterator[ParameterSet]:
     for name, command in commands(top):
-        yield pytest.param(
-            name, command, marks=[pytest.mark.java, pytest.mark.long] if name in OF_SPARK else [pytest.mark.slow]
-        )
+        long = [pytest.mark.java, pytest.mark.long] if name in OF_SPARK else [pytest.mark.long]
+        yield pytest.param(name, command, marks=long if name in OF_SPARK | BY_SPARK else [pytest.mark.slow])
 
 
 @pytest.mark.parametrize(("name", "command"), list(commands()))

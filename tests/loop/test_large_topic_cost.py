@@ -27,7 +27,7 @@ from tests.fakes.zookeeper import FakeZooKeeper
 from tests.steps import counted
 from tests.support.harness import a_broker, a_controller, a_server
 
-SIZES = (1_000, pytest.param(10_000, marks=pytest.mark.slow), pytest.param(40_000, marks=pytest.mark.long))
+SIZES = (1_000, pytest.param(10_000, marks=pytest.mark.long), pytest.param(40_000, marks=pytest.mark.long))
 BASE = 500
 BROKERS = range(1, 7)
 #: few, so that very many answers come
