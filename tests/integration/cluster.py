@@ -93,6 +93,7 @@ class Broker(LabBroker):
                 row["leader"], row["leader_epoch"], tuple(row["isr"]), row["version"], row["controller_epoch"]
             )
             for row in page["items"]
+            if row["state"] != "new"  # never led, so nobody was told of it
         }
 
     async def create_topic(self, name: str, *, partitions: int = 1) -> int | None:
