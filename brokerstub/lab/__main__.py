@@ -28,6 +28,7 @@ from controller.base import log
 @click.option("--zookeeper-port", type=click.IntRange(1, 65_535), default=2181, show_default=True)
 @click.option("--session-timeout-ms", type=click.IntRange(1_000, 60_000), default=4_000, show_default=True)
 @click.option("--set", "properties", multiple=True, metavar="KEY=VALUE", help="A property of every broker.")
+@click.option("--aggregate", is_flag=True, help="A Spark job keeps sums of the brokers' logs.")
 @click.option("--broker-command", metavar="COMMAND", help="What runs as a broker.")
 def main(var: Path, properties: tuple[str, ...], **settings: Any) -> None:
     """Run a lab until SIGTERM or SIGINT: ZooKeeper, brokers, and proxies between them."""

@@ -5,10 +5,12 @@ Owns the shapes. Fields may be added, never renamed: `klamm`, the dashboard and 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
+#: the name of the job that keeps aggregates
+AGGREGATES: Final = "aggregates"
 State = Literal["running", "frozen", "stopping", "stopped", "killed", "exited"]
 
 

@@ -285,6 +285,7 @@ class LabBroker:
             "klamm.lab.routes": ",".join(
                 f"{address}={way}" for address, way in self._peers.routes_of(self.broker_id).items()
             ),
+            **({} if (kept := self._settings.aggregates_file) is None else {"klamm.aggregates.file": kept}),
             **IMPATIENT_PROPERTIES,
             **self._settings.properties,
         }

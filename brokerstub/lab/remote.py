@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
-from brokerstub.lab.bodies import Done, Order, Processes
+from brokerstub.lab.bodies import AGGREGATES, Done, Order, Processes
 from brokerstub.lab.child import last_lines
 from brokerstub.lab.settings import (
     LabError,
@@ -171,10 +171,11 @@ class _Start:
             rows = (await _answer_with(client, lab, "ps", None, Processes)).processes
         except NoLabError:
             return "the supervisor", False  # it may be about to end, and then its log says why
-        for row in rows:
+        awaited = [row for row in rows if row.name != AGGREGATES]  # nothing waits for what only reads logs
+        for row in awaited:
             if row.state == "exited":
                 raise LabError(f"{row.name} has ended; its log is {row.log}", lines=row.last_lines)
-        if any(row.state == "stopped" for row in rows):
+        if any(row.state == "stopped" for row in awaited):
             return f"ZooKeeper at {lab.zookeeper}", False
         verdicts = [await _verdict(client, url, "readyz") for url in lab.brokers.values()]
         if missing := [verdict for verdict in verdicts if verdict.status != "ready"]:

@@ -23,7 +23,8 @@ from controller.wire import bodies
 HOST = "127.0.0.1"
 BROKERS_MAX = 99
 OWNED_PROPERTIES = frozenset({"broker.id", "listeners", "log.dirs", "zookeeper.connect"})
-OWNED_PROPERTIES |= {"klamm.faults.file", "klamm.lab.url", "klamm.lab.routes", "klamm.report.file"}
+OWNED_PROPERTIES |= {"klamm.faults.file", "klamm.lab.url", "klamm.lab.routes"}
+OWNED_PROPERTIES |= {"klamm.report.file", "klamm.aggregates.file"}
 LOCK_PATIENCE_MS = 500
 LOCK_POLL_INTERVAL_MS = 20
 
@@ -55,6 +56,8 @@ class LabSettings(msgspec.Struct, frozen=True, kw_only=True):
     session_timeout_ms: int = 4_000
     #: of every broker, over what the lab sets
     properties: Mapping[str, str] = {}
+    #: a Spark job keeps sums of the brokers' logs
+    aggregate: bool = False
     #: in shell words; None for the real one
     broker_command: str | None = None
 
@@ -78,6 +81,11 @@ class LabSettings(msgspec.Struct, frozen=True, kw_only=True):
         return ",".join(f"{HOST}:{port}" for port in ports) or None
 
     @property
+    def aggregates_file(self) -> Path | None:
+        """What `klamm logs stream` keeps; None where it does not run."""
+        return self.var / "aggregates" / "aggregates.json" if self.aggregate else None
+
+    @property
     def command(self) -> list[str]:
         """What runs a supervisor with these settings."""
         flags = {
@@ -92,7 +100,8 @@ class LabSettings(msgspec.Struct, frozen=True, kw_only=True):
         }
         pairs = [(flag, value) for flag, value in flags.items() if value is not None]
         pairs += [("--set", f"{key}={value}") for key, value in self.properties.items()]
-        return [sys.executable, "-m", "brokerstub.lab", *(str(part) for pair in pairs for part in pair)]
+        switches = ["--aggregate"] if self.aggregate else []
+        return [sys.executable, "-m", "brokerstub.lab", *switches, *(str(part) for pair in pairs for part in pair)]
 
 
 class LabFile(msgspec.Struct, frozen=True):

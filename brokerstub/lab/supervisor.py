@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 
 import structlog
 
+from brokerstub.lab.aggregates import Aggregating
 from brokerstub.lab.bodies import ProcessRow
 from brokerstub.lab.brokers import LabBroker, servers_for
 from brokerstub.lab.child import last_lines
@@ -49,6 +50,7 @@ class Supervisor:
             if settings.zookeeper is None
             else None
         )
+        self.aggregating = None if settings.aggregates_file is None else Aggregating(settings.var)
         self._running: asyncio.Task[None] | None = None
         self._is_ending = False
         self._has_zookeeper_served = False
@@ -77,9 +79,10 @@ class Supervisor:
             self._running.cancel()
 
     def rows(self) -> list[ProcessRow]:
-        """The supervisor, ZooKeeper, the brokers."""
+        """The supervisor, ZooKeeper, the brokers, who keeps aggregates."""
         here = ProcessRow("supervisor", os.getpid(), "running", f"http://{HOST}:{self.settings.port_base}")
-        return [here, self._zookeeper_row(), *(broker.row for broker in self.brokers.values())]
+        rows = [here, self._zookeeper_row(), *(broker.row for broker in self.brokers.values())]
+        return rows if self.aggregating is None else [*rows, self.aggregating.row]
 
     async def _start(self, started: AsyncExitStack) -> None:
         for broker in self.brokers.values():
@@ -101,6 +104,9 @@ class Supervisor:
             await broker.open()
             await broker.start()
         log.info("brokers.launched", broker_ids=list(self.brokers))
+        if self.aggregating is not None:
+            started.push_async_callback(self.aggregating.stop)
+            await self.aggregating.start()
 
     async def _close_brokers(self) -> None:
         async with asyncio.TaskGroup() as closing:

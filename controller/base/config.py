@@ -182,6 +182,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename=lambda name
     klamm_lab_routes: str | None = None
     #: ours: the page that `klamm report` wrote last, for the dashboard to link; none, and there is none
     klamm_report_file: str | None = None
+    #: ours: what a stream of the logs came to so far (`klamm logs stream`), to be served; none, and there is none
+    klamm_aggregates_file: str | None = None
 
     @property
     def log_directories(self) -> tuple[Path, ...]:

@@ -93,6 +93,7 @@ def _explained() -> Iterator[None]:
 @click.option("--zookeeper-port", type=click.IntRange(1, 65_535), default=2181, show_default=True)
 @click.option("--session-timeout-ms", type=click.IntRange(1_000, 60_000), default=4_000, show_default=True)
 @click.option("--set", "properties", multiple=True, metavar="KEY=VALUE", help="A property of every broker.")
+@click.option("--aggregate", is_flag=True, help="A Spark job keeps sums of the logs: /v1/aggregates, dashboard.")
 @click.option("--timeout", "timeout_ms", type=Duration(), default="60s", show_default=True, help="To become healthy.")
 @click.option("--broker-command", hidden=True, help="What runs as a broker, for tests.")
 @var_option

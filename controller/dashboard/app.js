@@ -5,6 +5,7 @@
 // module that fills it, and a line in `draw`.
 
 import { act, onDone } from "./actions.js";
+import { aggregates } from "./aggregates.js";
 import { addressOf, ask, isOurs, isSilence, items, matrix as askMatrix, Stream } from "./api.js";
 import { brokers } from "./brokers.js";
 import { Pulse } from "./charts.js";
@@ -22,6 +23,7 @@ const SOON_MS = 120; // after an event: metadata follow it within milliseconds
 const PROBE_MS = 800;
 const AFTER_MS = 1_200; // and once more, in case they did not
 const TICK_MS = 100;
+const AGGREGATES_MS = 5_000; // as often as a stream of the logs looks at them
 const SILENCE_MS = 3_000; // there is a beat each second: without, the controller does not answer
 
 const known = { cluster: null, brokers: [], seat: null, terms: [], machines: [], refused: {}, lab: null, isLab: true, tag: null, rows: [] };
@@ -160,6 +162,19 @@ async function lookForReport() {
   $("report").hidden = !("/v1/reports/latest" in paths);
 }
 
+/** What a stream of the logs came to so far, where somebody keeps that; nobody begins to while this broker runs. */
+async function lookAtAggregates() {
+  let isKept = true;
+  try {
+    const { json } = await ask("/v1/aggregates");
+    isKept = json.kept;
+    aggregates(json);
+  } catch (error) {
+    if (!isSilence(error)) throw error; // what is shown says how old it is, and the page who is silent
+  }
+  if (isKept) setTimeout(lookAtAggregates, AGGREGATES_MS);
+}
+
 async function order(verb, broker) {
   $("said").textContent = `${verb} broker ${broker} …`;
   try {
@@ -250,5 +265,6 @@ onDone(() => lookIn(0));
 drawLive();
 lookIn(0);
 lookForReport();
+lookAtAggregates();
 setInterval(drawController, TICK_MS);
 stream.run();

@@ -41,6 +41,7 @@ def stream(
     end: bool,
 ) -> None:
     """Follow logs as they grow and rotate. Alerts go to OUT/alerts.jsonl, a revision whenever an outage reads anew.
+    What all of it comes to stands in OUT/aggregates.json; `klamm up --aggregate` has it kept, and brokers serve it.
 
     Ended and started again it goes on where it was. Ctrl-C ends it. With --end the last revisions and the tables are
     those of `klamm logs analyze` over the same logs.
@@ -53,6 +54,7 @@ def stream(
 
     watched = Stream(spark, out, cluster, zones_of(zones), layout)
     shown = len(watched.alerts.read_text(encoding="utf-8").splitlines()) if watched.alerts.exists() else 0
+    watched.resume()
     while True:
         try:
             if watched.spool.advance(find_logs(named), is_end=end) or once or end:
@@ -63,6 +65,7 @@ def stream(
         except NoLogsError:
             if once or end:
                 raise
+        watched.write_aggregates(time.time_ns() // 1_000_000)
         for line in _new_alerts(watched.alerts, shown):
             click.echo(line)
             shown += 1

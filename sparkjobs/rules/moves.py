@@ -180,17 +180,9 @@ class MoveBook:
     def take_lines(self, lines: Iterable[SilverEvent]) -> None:
         """All lines about many partitions, in any order. One that was written twice counts once."""
         said: dict[str, list[tuple[Move, int]]] = defaultdict(list)
-        moves = {move: event for event in lines if (move := _move_of_many(event)) is not None}
-        seen = set[tuple[object, ...]]()
-        for move in in_turn(moves):
-            event = moves[move]
-            name = (event.controller_epoch, event.cause_id, event.part)
-            if None not in name and name in seen:
-                continue
-            seen.add(name)
-            for text in event.partitions or ():
-                topic, _, ranges = text.rpartition(" ")
-                said[topic].append((move, bits_of(ranges)))
+        for move, partitions in _moves_of_many(lines):
+            for topic, bits in partitions:
+                said[topic].append((move, bits))
         for topic, its in said.items():
             for group in _groups_in(its):
                 self._follow(topic, 0, group.bits, group.moves)
@@ -400,6 +392,31 @@ def _groups_in(said: Iterable[tuple[Move, int]]) -> Iterator[_Group]:
             its.append(_Group(rest, [move]))
     for its in groups.values():
         yield from its
+
+
+def times_of(lines: Iterable[SilverEvent]) -> dict[tuple[str | None, str, str | None], tuple[int, int]]:
+    """Of lines about many partitions: how often which move was made for which cause, and when last."""
+    found: dict[tuple[str | None, str, str | None], tuple[int, int]] = {}
+    for move, partitions in _moves_of_many(lines):
+        key = (move.source, move.target, move.cause)
+        times, last_ms = found.get(key, (0, move.at_ms))
+        found[key] = (times + sum(bits.bit_count() for _, bits in partitions), max(last_ms, move.at_ms))
+    return found
+
+
+def _moves_of_many(lines: Iterable[SilverEvent]) -> Iterator[tuple[Move, list[tuple[str, int]]]]:
+    """In the order in which controllers wrote them, with the partitions of each topic as bits. A line that was written
+    twice counts once."""
+    moves = {move: event for event in lines if (move := _move_of_many(event)) is not None}
+    seen = set[tuple[object, ...]]()
+    for move in in_turn(moves):
+        event = moves[move]
+        name = (event.controller_epoch, event.cause_id, event.part)
+        if None not in name and name in seen:
+            continue
+        seen.add(name)
+        split = (text.rpartition(" ") for text in event.partitions or ())
+        yield move, [(topic, bits_of(ranges)) for topic, _, ranges in split]
 
 
 def _move_of_many(event: SilverEvent) -> Move | None:

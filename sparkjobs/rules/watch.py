@@ -50,6 +50,16 @@ class Watch:
         """How many lines about partitions are in memory."""
         return sum(map(len, self._of_partition.values()))
 
+    @property
+    def facts(self) -> Facts:
+        """As of the last look for moments."""
+        return self._facts
+
+    @property
+    def events(self) -> int:
+        """How many lines were understood."""
+        return sum(one.times for one in self._tallies.values())
+
     def take(
         self, tallies: Iterable[Tally], of_cluster: Iterable[SilverEvent], of: Iterable[SilverEvent]
     ) -> set[Partition]:
@@ -159,6 +169,11 @@ class Told:
         for outage in found:
             by_partition.setdefault((outage.topic, outage.partition), []).append(outage)
         return [one for partition, its in sorted(by_partition.items()) for one in self.tell(partition, its)]
+
+    @property
+    def standing(self) -> list[Outage]:
+        """What somebody believes who heard every revision."""
+        return [one.outage for its in self._last.values() for one in its.values() if not one.retracted]
 
     def _note(self, one: Revision) -> None:
         self._last.setdefault((one.outage.topic, one.outage.partition), {})[one.outage_id] = one

@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import msgspec
 import pytest
 from aiohttp import web
 
+from controller.base.config import BrokerConfig
 from controller.core.model import Assignment
 from controller.core.project.lines import Line
 from controller.statelog.recent_lines import RecentLines
 from controller.term.term import TermRecord
 from controller.wire.bodies import BrokerEntry
 from tests.api.api_support import (
+    CONFIG,
     Door,
     View,
     a_broker,
@@ -25,6 +29,7 @@ from tests.api.api_support import (
     reserved,
     served,
 )
+from tests.api.test_api_aggregates import KEPT
 from tests.browser.pages import Visit, a_visit
 from tests.builders import a_cluster
 from tests.support.deciding_support import BelievedView, DecidingDoor
@@ -50,13 +55,13 @@ TERMS = [
 
 
 @asynccontextmanager
-async def a_page(view: View, door: Door, **given: Any) -> AsyncIterator[Visit]:
+async def a_page(view: View, door: Door, config: BrokerConfig = CONFIG, **given: Any) -> AsyncIterator[Visit]:
     """The page, loaded, live, and in the end without a complaint and with no stranger asked."""
     if door.recent_lines is None:
         door.recent_lines = RecentLines(door.controller_epoch or 0)
     door.terms = door.terms or list(TERMS)
     door.cluster = door.cluster or a_cluster(live=(1,))
-    async with a_visit(**given) as visit, served(view, door) as url:
+    async with a_visit(**given) as visit, served(view, door, config=config) as url:
         await visit.page.goto(url)
         await visit.until(IS_LIVE)
         yield visit
@@ -225,6 +230,30 @@ async def test_charts_and_machines_show_what_the_controller_counts() -> None:
         assert await label.get_attribute("aria-label") == ("partitions: non existent 0, new 0, online 1, offline 1")
         door.inbox_depth = 17
         await visit.until("document.querySelector('#charts').textContent.includes('17')")
+
+
+async def test_what_a_stream_of_the_logs_came_to_is_shown_with_its_age(tmp_path: Path) -> None:
+    path = tmp_path / "aggregates.json"
+    config = msgspec.structs.replace(CONFIG, klamm_aggregates_file=str(path))
+    async with a_page(View(), Door(), config) as visit:
+        await visit.until("document.getElementById('aggregates-said').textContent.startsWith('none yet')")
+        path.write_bytes(msgspec.json.encode(KEPT))
+        await visit.until("document.querySelectorAll('#aggregates-tables tbody tr').length === 2")
+        said = await visit.text("#aggregates-said")
+        assert "in 12 lines: 1 partition without a leader at some time, 1 time; none without one now." in said
+        assert "the longest, as clients felt it, at most 5.90 s. Kept by Spark 4.3.0 on this machine, as of" in said
+        assert said.endswith("nobody looks at the logs any more.")
+        shown = await visit.text("#aggregates-tables")
+        for words in ("orders-0", "900 ms, felt at most 5.90 s", "broker lost (broker 2)", "broker 3", "broker gone"):
+            assert words in shown
+        assert "OnlinePartition → OfflinePartition" in shown
+        assert await visit.grave_faults() == []
+        await visit.picture("aggregates")
+
+
+async def test_where_nobody_keeps_any_there_is_no_panel_of_them() -> None:
+    async with a_page(View(), Door()) as visit:
+        assert await visit.page.locator("#aggregates").is_hidden()
 
 
 async def test_a_cluster_that_wants_a_token_is_given_it_once() -> None:

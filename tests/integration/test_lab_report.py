@@ -1,22 +1,26 @@
-"""`klamm up`, a kill, `klamm report`: what people do first, and what the page and the dashboard's link then show."""
+"""`klamm up`, a kill, `klamm report`: what people do first, and what the page and the dashboard's link then show; and
+what a Spark job beside it kept of the same logs."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from brokerstub.lab.ports import free_port
 from tests.lab_support import free_port_base
-from tests.waiting import DEADLINE_S
+from tests.waiting import DEADLINE_S, waited_for
 
-pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(600)]
 
 KLAMM = str(Path(sys.executable).with_name("klamm"))
 
@@ -33,7 +37,7 @@ def surroundings(tmp_path: Path) -> Iterator[dict[str, str]]:
         "KLAMM_UP_TIMEOUT": "120s",
     }
     yield environment
-    subprocess.run([KLAMM, "down"], env=environment, cwd=tmp_path, capture_output=True, check=True, timeout=60)
+    subprocess.run([KLAMM, "down"], env=environment, cwd=tmp_path, capture_output=True, check=True, timeout=180)
 
 
 @pytest.mark.long
@@ -46,7 +50,7 @@ def test_a_kill_is_in_the_report_that_the_dashboard_links(surroundings: dict[str
         assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
         return done.stdout
 
-    run("up")
+    run("up", "--aggregate")
     run("topics", "create", "orders", "--partitions", "6", "--replication-factor", "3")
     run("wait", "--for", "healthy", "--timeout", "60s")
     killed = json.loads(run("history", "-o", "json"))[-1]["broker_id"]
@@ -64,3 +68,33 @@ def test_a_kill_is_in_the_report_that_the_dashboard_links(surroundings: dict[str
         assert page.read() == (report / "report.html").read_bytes()
     with urllib.request.urlopen(f"{base}/", timeout=DEADLINE_S) as dashboard:
         assert b'href="/v1/reports/latest"' in dashboard.read()
+    tables = json.loads((report / "report.json").read_text())["tables"]
+    outages = {(one["topic"], one["partition"], one["leader"]) for one in tables["partition_outages"]}
+    moves = Counter[tuple[str, ...]]()
+    for one in tables["state_transitions"]:
+        moves[one["source"], one["target"], one["cause"]] += one["times"]
+
+    def kept() -> dict[str, Any] | None:
+        with urllib.request.urlopen(f"{base}/v1/aggregates", timeout=DEADLINE_S) as said:
+            found: dict[str, Any] | None = json.load(said)["aggregates"]
+        return found
+
+    def is_all_kept() -> bool:
+        found = kept()
+        return found is not None and found["events"] > 0 and moves_in(found) >= moves
+
+    waited_for(is_all_kept, f"what the report tells is kept: {moves}, and not only {kept()}", within_s=240)
+    found = kept()
+    assert found is not None
+    assert found["kept_by"].startswith("Spark ")
+    assert {(one["topic"], one["partition"], one["leader"]) for one in found["latest"]} >= outages
+    # nothing rests on it
+    [pid] = [one["pid"] for one in json.loads(run("ps", "-o", "json"))["processes"] if one["name"] == "aggregates"]
+    os.kill(pid, signal.SIGKILL)
+    waited_for(lambda: "exited" in run("ps"), "it is seen to have ended")
+    run("wait", "--for", "healthy", "--timeout", "60s")
+    assert moves_in(kept() or {}) >= moves_in(found)
+
+
+def moves_in(found: dict[str, Any]) -> Counter[tuple[str, ...]]:
+    return Counter({(one["source"], one["target"], one["cause"]): one["times"] for one in found["moves"]})

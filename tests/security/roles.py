@@ -53,6 +53,7 @@ TABLE: Final[Mapping[tuple[str, str], Access]] = {
     ("GET", "/v1/controller"): READ,
     ("GET", "/v1/controller/history"): READ,
     ("GET", "/v1/reports/latest"): READ,
+    ("GET", "/v1/aggregates"): READ,
     ("GET", "/v1/brokers"): READ,
     ("GET", "/v1/brokers/{id}"): READ,
     ("GET", "/v1/brokers/{broker}/drain"): READ,

@@ -27,6 +27,7 @@ from controller.api.shared import Answers
 from controller.api.stream.events import Events
 from controller.api.stream.pulse import Pulse
 from controller.api.turns import Turns, is_working
+from controller.api.v1.aggregates import Aggregated
 from controller.api.v1.configs import Configs
 from controller.api.v1.drains import Drains
 from controller.api.v1.insights import Insights
@@ -90,6 +91,7 @@ def build_app(
         Matrix(view, answers, turns),
         Lab(config, secrets, limits),
         Reports(config),
+        Aggregated(config),
         Reads(view, door, health, summaries, answers, turns),
         metrics,
         Docs(),

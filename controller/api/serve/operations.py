@@ -14,6 +14,7 @@ from controller.api import bodies
 from controller.api.counts import Verdict
 from controller.api.stream import events
 from controller.api.v1 import (
+    aggregates,
     configs,
     drains,
     insights,
@@ -104,6 +105,7 @@ _TOLD: Final = (
         query=bodies.PageQuery,
     ),
     _read("/v1/reports/latest", "The page that `klamm report` wrote last", media=HTML, refusals=(404,)),
+    _read("/v1/aggregates", "What a stream of the logs came to so far, if one is kept", aggregates.AggregatesBody),
     _read("/v1/lab", "The processes of the local lab, if there is one"),
     Operation("POST", "/v1/lab/{verb}", "An order to the local lab: kill, stop, start, freeze, …", refusals=(409, 504)),
 )

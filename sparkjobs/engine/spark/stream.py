@@ -4,7 +4,8 @@ Structured Streaming says which pieces belong to a batch, and its checkpoint tha
 under its number, so that one repeated after a crash replaces itself. Nothing hangs on a watermark: `Watch` sorts new
 lines in among those it knows, by their epochs, and what reads otherwise then is told as a revision. It knows what the
 staged lines say; a process that begins anew reads it from there, and what was told from the alerts. In memory are the
-lines about partitions that were in trouble, and those about controllers and brokers. Alerts go by the clocks as they
+lines about partitions that were in trouble, and those about controllers and brokers. What all of it comes to stands in
+`aggregates.json`, for whoever serves it (`/v1/aggregates`). Alerts go by the clocks as they
 are; once the input has ended, `finish` concludes as a batch over the logs does, clocks and all, and revises what that
 changes.
 """
@@ -32,6 +33,7 @@ from sparkjobs.engine.spark.staging import Writing, events_in, stage
 from sparkjobs.input.files import Zones, survey
 from sparkjobs.input.spool import Piece, Spool, piece_of
 from sparkjobs.rules import outages
+from sparkjobs.rules.aggregates import Aggregates, aggregates_of
 from sparkjobs.rules.facts import CLUSTER_EVENTS
 from sparkjobs.rules.slo import DEFAULT_TARGET
 from sparkjobs.rules.watch import (
@@ -45,6 +47,7 @@ from sparkjobs.tables.silver import BronzeFile
 
 _IS_ABOUT_ONE: Final = "topic IS NOT NULL AND partition IS NOT NULL"
 _BATCH: Final = re.compile(r"batch=(\d+)", re.ASCII)
+_COMMIT: Final = re.compile(r"(\d+)", re.ASCII)
 
 
 class Stream:
@@ -55,9 +58,10 @@ class Stream:
         self._zones, self._layout = zones, layout
         self._executor = SparkExecutor(spark, out / "copies")
         self.spool = Spool(out / "spool")
-        self.alerts = out / "alerts.jsonl"
+        self.alerts, self.aggregates = out / "alerts.jsonl", out / "aggregates.json"
         self._told = Told(_revisions_in(self.alerts))
         self._watch: Watch | None = None
+        self._aggregated: Aggregates | None = None  # of all that was taken and told by now
         self._heads: dict[str, BronzeFile] = {}
 
     def run_once(self) -> None:
@@ -92,12 +96,32 @@ class Stream:
             for place, one in enumerate(pieces)
         ]
         stage(self._executor, tasks, target)
+        self._follow(number)
+
+    def resume(self) -> None:
+        """Know again what a process before this one knew."""
+        if self._watch is None and (taken := _numbers_in(self._out / "checkpoint" / "commits", _COMMIT)):
+            self._follow(max(taken))
+
+    def _follow(self, number: int) -> None:
+        """What the staged lines say, those of this batch the last."""
         is_new = self._watch is None
         if self._watch is None:
             self._watch = Watch(self._cluster)
         self._take(self._watch, range(number + 1) if is_new else (number,))
         self._hear(self._watch, number)
         self._tell([one for key, found in self._watch.conclude().items() for one in self._told.tell(key, found)])
+
+    def write_aggregates(self, looked_ms: int) -> None:
+        """All that is known, small; in place of what was written before, for whoever reads it meanwhile."""
+        if self._aggregated is None:
+            watch = Watch(self._cluster) if self._watch is None else self._watch
+            standing = self._told.standing
+            self._aggregated = aggregates_of(watch.facts, watch.events, standing, self._executor.name, looked_ms)
+        found = msgspec.structs.replace(self._aggregated, looked_ms=looked_ms)
+        unfinished = self.aggregates.with_name(f"_{self.aggregates.name}")
+        unfinished.write_bytes(msgspec.json.encode(found) + b"\n")
+        unfinished.replace(self.aggregates)
 
     def _as_file(self, piece: Piece) -> BronzeFile:
         """What the first piece of a log says of its layout and broker, holds for all of it; of a log that begins with
@@ -117,12 +141,9 @@ class Stream:
     def staged(self, numbers: Iterable[int] | None = None) -> DataFrame:
         """The lines of these batches, or of all so far."""
         wanted = None if numbers is None else set(numbers)
-        batches = sorted(
-            path
-            for path in (self._out / "staged").glob("batch=*")
-            if (found := _BATCH.fullmatch(path.name)) and (wanted is None or int(found[1]) in wanted)
-        )
-        return events_in(self._spark, batches)
+        staged = _numbers_in(self._out / "staged", _BATCH)
+        taken = [path for number, path in sorted(staged.items()) if wanted is None or number in wanted]
+        return events_in(self._spark, taken)
 
     def _take(self, watch: Watch, numbers: Iterable[int]) -> None:
         events = as_said(self.staged(numbers))
@@ -148,6 +169,7 @@ class Stream:
         return silver.voices_of(events, {self._cluster: moments}).get(self._cluster, {})
 
     def _tell(self, fresh: Sequence[Revision]) -> None:
+        self._aggregated = None
         with self.alerts.open("ab") as file:
             for one in fresh:
                 said: dict[str, Any] = {"outage_id": one.outage_id, "rev": one.rev, "retracted": one.retracted}
@@ -159,6 +181,11 @@ class Stream:
         answers = concluded_by(self._executor, files, target).answers
         self._tell(self._told.tell_all(row for row in answers["partition_outages"] if isinstance(row, Outage)))
         return answers
+
+
+def _numbers_in(folder: Path, name: re.Pattern[str]) -> dict[int, Path]:
+    """What lies in it, by the numbers of batches."""
+    return {int(found[1]): path for path in folder.glob("*") if (found := name.fullmatch(path.name))}
 
 
 def _revisions_in(alerts: Path) -> list[Revision]:
