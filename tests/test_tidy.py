@@ -99,15 +99,19 @@ ZOOKEEPER_ADAPTER = (
     "controller.zookeeper.codec",
     "controller.zookeeper.transaction",
 )
-#: the store; the seat; top-level paths and the chroot; registration; a broker's notifications; ISRs below level 2.7
-ZOOKEEPER_WRITERS = {"controller.loop.store", "controller.seat.claim", "controller.zookeeper.layout"}
-ZOOKEEPER_WRITERS |= {f"brokerstub.{name}" for name in ("registration", "notifications", "isr_written_directly")}
+ZOOKEEPER_WRITERS = {
+    "controller.loop.store",  # all that a term decides, fenced
+    "controller.seat.claim",  # the seat and the controller epoch
+    "controller.zookeeper.layout",  # top-level paths, the chroot and the cluster's id, where they are missing
+    "controller.kafka.cluster.presence",  # where a controller is that is no broker
+    "brokerstub.registration",
+    "brokerstub.notifications",  # of failed directories, and of ISRs that were written directly
+    "brokerstub.isr_written_directly",  # below level 2.7
+}
 #: where a term that ended by a bug is met, whatever the bug was
 CATCHES_EVERYTHING = {"controller.term.daemon"}
 #: least number of arguments with which a call is a write to ZooKeeper (`Event.set()` and its like have fewer)
 ZOOKEEPER_WRITES = {"transact": 1, "transact_by_aiozk": 1, "create": 2, "set": 3, "delete": 2}
-#: where a controller that is no broker says where it is
-ZOOKEEPER_WRITERS |= {"controller.kafka.cluster.presence"}
 #: a process of its own serves the API and Kafka's protocol beside each other
 HTTP_SERVERS += ("controller.kafka",)
 
