@@ -38,7 +38,7 @@ NO_FAULTS: Final = Faults()
 
 
 def read_faults(path: Path) -> Faults:
-    """What the file says; no file, no faults. What makes no sense is msgspec.MsgspecError."""
+    """Returns what the file says; without a file, no faults. Raises msgspec.MsgspecError if it is malformed."""
     try:
         return bodies.decode(path.read_bytes(), Faults)
     except FileNotFoundError:

@@ -190,7 +190,7 @@ class MetadataCache:
 
 
 def rows_in(request: UndecodedStatesRequest) -> Iterator[tuple[str, PartitionRow]]:
-    """What it says, by topic id; nothing of a topic whose rows make no sense, which `_Topic` says."""
+    """What it says, by topic id; nothing of a topic whose rows are malformed, which `_Topic` says."""
     for topic in request.topics:
         with suppress(msgspec.MsgspecError, UnicodeDecodeError):
             yield from ((topic.topic_id, row) for row in _rows_decoder.decode(topic.partitions))

@@ -379,7 +379,7 @@ class Log:
 
     def _retake(self, state: State, until: int = NEVER, *, is_checked: bool = False) -> str:
         """What the last segment's file has, taken in anew on top of the state at its start; cut off at the first batch
-        that reaches this offset or makes no sense. Returns why it made none."""
+        that reaches this offset or is malformed. Returns why it made none."""
         segment, cut = self._active, ""
         segment.restart()
         segment.state = state.copy()

@@ -120,7 +120,7 @@ class Term(Protocol):
 
     @property
     def unread(self) -> Mapping[str, str]:
-        """Znodes left out because they may not be read or make no sense, by path, and why; topics and states are in
+        """Znodes left out because they may not be read or are malformed, by path, and why; topics and states are in
         belief."""
 
     @property

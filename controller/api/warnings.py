@@ -1,6 +1,6 @@
 """What is left undone though the cluster serves: named, so that somebody can do something about it. Pure.
 
-What only belief tells (subjects left out, writes that are refused, znodes that make no sense, deletions that wait)
+What only belief tells (subjects left out, writes that are refused, znodes that are malformed, deletions that wait)
 the active controller alone knows; every process knows of drains, as told, and of its own log.
 """
 

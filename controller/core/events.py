@@ -222,7 +222,7 @@ class ElectAsked(msgspec.Struct, frozen=True):
 
 
 class ElectionNodeSeen(msgspec.Struct, frozen=True):
-    """`/admin/preferred_replica_election` is there; `trouble` when it makes no sense (then it is only removed)."""
+    """`/admin/preferred_replica_election` is there; `trouble` when it is malformed (then it is only removed)."""
 
     partitions: Sequence[tuple[str, int]]
     version: int

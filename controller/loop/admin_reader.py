@@ -1,7 +1,7 @@
 """Reading what operators and brokers leave for the controller: markers, request nodes, configuration, announcements.
 
 Half of the `Reader`, with the same rules: a watch is armed before what it watches is read, nothing is decided, nothing
-is written. Content that makes no sense is told as such, never guessed; what may not be read stays as it was believed.
+is written. Malformed content is told as such, never guessed; what may not be read stays as it was believed.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ class AdminReader:
         return ConfigsSeen(topics, brokers, expired)
 
     async def see_configs_at(self, paths: Collection[str]) -> ConfigsSeen | None:
-        """Configurations that could not be read or made no sense, by their own paths, read again."""
+        """Configurations that could not be read or were malformed, by their own paths, read again."""
         found: dict[str, Configs] = {}
         for parent in (CONFIG_TOPICS, CONFIG_BROKERS):
             names = {path[len(parent) + 1 :] for path in paths if path.startswith(f"{parent}/")}
@@ -284,7 +284,7 @@ class AdminReader:
         return True
 
     async def _configs(self, parent: str, names: Iterable[str]) -> Configs:
-        """Overrides by entity; an empty map where there are none, or where they make no sense. Nothing is said of what
+        """Overrides by entity; an empty map where there are none, or where they are malformed. Nothing is said of what
         may not be read."""
         wanted = [name for name in names if name and "/" not in name]
         nodes = await self._zk.get_many([f"{parent}/{name}" for name in wanted])
@@ -333,7 +333,7 @@ def _newest_of(nodes: Iterable[Node | Denied | None]) -> int:
 
 
 def _entity_in(path: str, node: Node) -> tuple[str, str]:
-    """Whose configuration changed: kind and name; empty when the notification makes no sense."""
+    """Whose configuration changed: kind and name; empty when the notification is malformed."""
     try:
         znode = formats.decode(node.data, formats.ConfigChangeZnode)
     except formats.FormatError as error:

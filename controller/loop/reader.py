@@ -2,7 +2,7 @@
 
 Each reading arms the watch that tells of the next change, before it reads; told not to watch, it arms none. It decides
 nothing and writes nothing. State znodes are not watched: the controller is their one writer, and others announce
-themselves. What may not be read, or makes no sense, is in the book (`Unread`) and stops nothing else: where a list may
+themselves. What may not be read, or is malformed, is in the book (`Unread`) and stops nothing else: where a list may
 not be read, those whose names are known otherwise are asked for one by one, and nobody is taken for gone.
 """
 
@@ -196,7 +196,7 @@ class Reader:
             if seen.names is None and deletions is not None:
                 known = {name: how for name, how in deletions.markers.items() if name in self._known_topics}
                 deletions = DeletionsSeen(known, deletions.zxid)
-            # states of a topic that made no sense were never read
+            # states of a topic that was malformed were never read
             mended = [fact for fact in seen.facts if fact.name in before and fact.trouble is None]
             states += [(fact.name, number) for fact in mended for number in fact.assignment]
         if states:
@@ -272,7 +272,7 @@ class Reader:
         return (0 if first is None else first.zxid), nodes
 
     async def _read_brokers(self) -> tuple[dict[int, Broker], int]:
-        """All registrations in one reading. One whose data is missing or makes no sense is not alive; one that may not
+        """All registrations in one reading. One whose data is missing or is malformed is not alive; one that may not
         be read any more is what it was. Where the list may not be read, whoever was heard of is asked for."""
         names, _ = await self._children(BROKER_IDS)
         broker_ids = sorted(self._broker_ids) if names is None else numbers_in(names)

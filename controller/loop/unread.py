@@ -1,4 +1,4 @@
-"""The book of znodes that could not be read, or hold what makes no sense: what is left out, why, when to look again.
+"""The book of znodes that could not be read, or are malformed: what is left out, why, when to look again.
 
 A watch tells when a znode changes, and never when its ACL does; so each of these is read again after a while, for as
 long as the term lasts. Nothing is read or decided here.

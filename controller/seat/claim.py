@@ -99,7 +99,7 @@ class StuckSeatError(ZooKeeperError):
 class Seat(msgspec.Struct, frozen=True):
     """`/controller` as read: who sits there, by which session, and the version to release it with."""
 
-    broker_id: int | None  # None: the content makes no sense
+    broker_id: int | None  # None: the content is malformed
     owner: int
     version: int
     #: why nobody is elected as long as this stands there

@@ -142,7 +142,7 @@ class Term:
 
     @property
     def unread(self) -> Mapping[str, str]:
-        """Znodes that are left out because they may not be read or make no sense, and why."""
+        """Znodes that are left out because they may not be read or are malformed, and why."""
         return self._reader.unread.troubles
 
     @property

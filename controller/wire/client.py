@@ -25,7 +25,7 @@ CONNECTIONS_PER_HOST: Final = 8
 #: the guard is asked before each piece of a body; what a frozen process may still hold is one piece and its buffer
 PIECE_BYTES: Final = 64 * 1024
 
-#: what libraries say of an address that makes no sense: brokers register what they like
+#: what libraries say of a malformed address: brokers register what they like
 NO_ADDRESS: Final = (ValueError, OverflowError)
 
 

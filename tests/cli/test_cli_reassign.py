@@ -73,7 +73,7 @@ def test_execute_shows_each_outcome_and_exits_1_when_one_is_refused(tmp_path: Pa
         assert (result.exit_code, result.stdout) == (
             1,
             "PARTITION   RESULT                       DETAIL\n"
-            "nope-0      UNKNOWN_TOPIC_OR_PARTITION   unknown, being deleted, or its znode makes no sense\n"
+            "nope-0      UNKNOWN_TOPIC_OR_PARTITION   unknown, being deleted, or its znode is malformed\n"
             "orders-0    done                         -\n"
             "orders-1    INVALID_REPLICA_ASSIGNMENT   not live: [9]\n",
         )

@@ -69,7 +69,7 @@ def test_a_topic_that_makes_no_sense_is_refused() -> None:
     world.zookeeper.put(topic_path("users"), b"{")
     world.happens(world.zookeeper.topics_seen())
     [refused] = world.ask("users").refusals
-    assert (refused.code, refused.detail) == (Code.UNKNOWN_TOPIC_OR_PARTITION, "topic users: its znode makes no sense")
+    assert (refused.code, refused.detail) == (Code.UNKNOWN_TOPIC_OR_PARTITION, "topic users: its znode is malformed")
 
 
 def test_with_deletion_disabled_asking_is_refused_and_nothing_changes() -> None:
@@ -195,7 +195,7 @@ def test_a_marker_for_a_topic_of_nonsense_waits_until_it_makes_sense() -> None:
     world.zookeeper.put(topic_path("users"), b"{")
     world.happens(world.zookeeper.topics_seen())
     world.mark("users")
-    assert world.deletion("users").waits_for == "its znode makes no sense"
+    assert world.deletion("users").waits_for == "its znode is malformed"
     assert moved(world.wait(1_000)) == []
     world.zookeeper.put(topic_path("users"), encode_topic("u" * 22, {0: Assignment((1,))}))
     world.happens(world.zookeeper.topics_seen())

@@ -251,7 +251,7 @@ def test_a_state_znode_that_vanished_while_nobody_led_is_made_again_without_a_le
 
 
 def test_a_state_that_vanished_after_its_leader_died_is_made_again_under_another() -> None:
-    """While its znode made no sense it was left alone, dead leader and all."""
+    """While its znode was malformed it was left alone, dead leader and all."""
     cluster = the_cluster()
     zookeeper = zookeeper_of(cluster)
     zookeeper.put("/brokers/topics/orders/partitions/0/state", b"{")

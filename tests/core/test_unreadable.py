@@ -1,4 +1,4 @@
-"""What makes no sense for a while: nothing is written over it, and what is read late is what an earlier term left.
+"""What is malformed for a while: nothing is written over it, and what is read late is what an earlier term left.
 
 All of these were found by `make simulate`, once it wrote nonsense into topics and states.
 """
@@ -67,7 +67,7 @@ def test_a_topic_that_makes_sense_too_late_is_deleted_and_not_led_first() -> Non
     cluster = a_cluster(live=(1, 2))
     settle(cluster, TopicsSeen([a_topic_fact("orders", [1, 2], trouble="nonsense", zxid=LATER)], LATER))
     settle(cluster, DeletionsSeen({"orders": False}, LATER))
-    assert cluster.duties.deletions["orders"].waits_for == "its znode makes no sense"
+    assert cluster.duties.deletions["orders"].waits_for == "its znode is malformed"
     settled = settle(cluster, TopicsSeen([a_topic_fact("orders", [1, 2], version=1, zxid=LATER + 1)], LATER + 1))
     assert not any(isinstance(change, StateDecided) for change in settled.changes)
     assert cluster.duties.is_leaving("orders")

@@ -222,7 +222,7 @@ class World:
         node = self.zookeeper.nodes.get(state_path(topic, number))
         online = self.cluster.live_ids & set(one.replicas)
         if one.state is None:
-            # a state that stood while the topic's znode made no sense is met when somebody can lead again
+            # a state that stood while the topic's znode was malformed is met when somebody can lead again
             assert not online, f"{topic}-{number} could be led: {one}"
             return
         assert node is not None

@@ -134,7 +134,7 @@ STRANGE = {
     "a drain of nobody": by_a_tool(
         Write("create", "/klamm/draining"), Write("create", f"/klamm/draining/{'9' * 5_000}", b"{}")
     ),
-    "a drain that makes no sense": by_a_tool(
+    "a drain that is malformed": by_a_tool(
         Write("create", "/klamm/draining"), Write("create", "/klamm/draining/2", b"[]")
     ),
     "a state of many digits": by_a_tool(
@@ -177,7 +177,7 @@ def test_a_cluster_without_topics_or_sense_has_not_come_to_rest_and_says_why() -
         state = "/brokers/topics/orders/partitions/0/state"
         sense = zookeeper.read(state) or b""
         zookeeper.commit(0, [Set(state, b"[]", -1)])
-        assert "the state of orders-0 makes no sense" in list(unrest(stage.cluster))
+        assert "the state of orders-0 is malformed" in list(unrest(stage.cluster))
         zookeeper.commit(0, [Set(state, sense, -1)])
         parts = [state, "/brokers/topics/orders/partitions/0", "/brokers/topics/orders/partitions"]
         before = {path: zookeeper.tree.nodes[path] for path in (*parts, "/brokers/topics/orders", "/brokers/topics")}

@@ -23,7 +23,7 @@ BY_A_TOOL = b'{"version":2,"partitions":{"0":[1,2,3],"1":[2,3,1]}}'
 
 
 async def others_go_on(stage: Stage, name: str) -> None:
-    """A topic is made, told and led while another one makes no sense."""
+    """A topic is made, told and led while another one is malformed."""
     asked = CreateTopicAsked(name, assignment={0: tuple(sorted(stage.cluster.members))})
     assert await stage.ask(asked, what="create-topic", subject=name) == "ok"
     members = [one for one in stage.cluster.members.values() if one.broker is not None]

@@ -1,4 +1,4 @@
-"""Znodes that the brokers' own user may not read, and names that make no sense, on a real ZooKeeper: left out by name,
+"""Znodes that the brokers' own user may not read, and names that are malformed, on a real ZooKeeper: left out by name,
 by a controller that stays, and taken up without a restart when they are put right."""
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The controller's server in Kafka's protocol, asked by another codec, deciding on a fake ZooKeeper.
 
-What is asked of brokers and by administrators becomes the same event as by HTTP; what makes no sense ends its own
+What is asked of brokers and by administrators becomes the same event as by HTTP; what is malformed ends its own
 connection and nothing else.
 """
 

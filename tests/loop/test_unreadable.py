@@ -1,4 +1,4 @@
-"""Znodes that may not be read, hold garbage, have foreign children or names that make no sense: each is left out by
+"""Znodes that may not be read, hold garbage, have foreign children or names that are malformed: each is left out by
 name, everything else is served, and what is put right is taken up without a new term."""
 
 from __future__ import annotations

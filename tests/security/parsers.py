@@ -203,7 +203,7 @@ CLIENTS: Final = (
 
 
 def _topic_settings(data: bytes) -> object:
-    """A topic's configuration that ZooKeeper had: what makes no sense is the broker's own."""
+    """A topic's configuration that ZooKeeper had: for a malformed value the broker's own stands."""
     try:
         values = formats.decode(data, formats.ConfigZnode).config
     except FormatError:

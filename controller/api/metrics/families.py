@@ -165,7 +165,7 @@ def klamm_families(view: ClusterView, door: ControllerHandle, summary: Summary) 
         ),
         "klamm_unreadable_znodes": (
             believed.get("unreadable", 0) + (0 if term is None else len(term.unread)),
-            "Znodes that make no sense, or may not be read",
+            "Znodes that are malformed, or may not be read",
         ),
         "klamm_topics_without_id": (believed.get("searched", 0), "Topics of whose id brokers are asked"),
         "klamm_reassigning_partitions": (believed.get("reassigning", 0), "Partitions being reassigned"),

@@ -149,7 +149,7 @@ def holding(cluster: Cluster, name: str) -> str | None:
     """Why a deletion cannot begin; None when it can."""
     topic = cluster.topics.get(name)
     if topic is None:
-        return "its znode makes no sense"
+        return "its znode is malformed"
     if topic.topic_id is None:
         return "its topic id is not written yet"
     if any(_is_moving(cluster, name, number, one) for number, one in topic.partitions.items()):
@@ -174,7 +174,7 @@ def _ask(context: Context, event: DeleteTopicAsked) -> Iterator[Decided]:
     if not cluster.delete_enabled:
         yield 0, Refused(topic_subject(name), Code.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
     elif name not in cluster.topics:
-        trouble = "its znode makes no sense" if (name, None) in cluster.unreadable else "there is none"
+        trouble = "its znode is malformed" if (name, None) in cluster.unreadable else "there is none"
         yield 0, Refused(topic_subject(name), Code.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}: {trouble}")
     elif deletion is None:
         yield 0, DeletionMarked(name, event.abandon_offline)

@@ -63,7 +63,7 @@ def _trouble(context: Context, event: GrowTopicAsked, known: Topic | None) -> tu
     """Why a topic cannot grow like this (or need not: code NONE); None when it can."""
     cluster = context.cluster
     if known is None or (event.name, None) in cluster.unreadable:
-        return Code.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {event.name}, or its znode makes no sense"
+        return Code.UNKNOWN_TOPIC_OR_PARTITION, f"no topic {event.name}, or its znode is malformed"
     if cluster.duties.is_leaving(event.name):
         return Code.INVALID_TOPIC_EXCEPTION, f"topic {event.name} is being deleted"
     have = len(known.partitions)

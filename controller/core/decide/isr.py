@@ -127,7 +127,7 @@ def _verdict(
     if sender != state.leader or sender not in isr or len(set(isr)) != len(isr) or not set(isr) <= {*known.replicas}:
         return Code.INVALID_REQUEST, "not from the leader, or not a set of its replicas"
     if (topic, wish.partition) in cluster.unreadable:
-        return Code.INVALID_UPDATE_VERSION, "its znode makes no sense: nothing is written over it"
+        return Code.INVALID_UPDATE_VERSION, "its znode is malformed: nothing is written over it"
     if wish.recovery not in (RECOVERED, RECOVERING):
         return Code.INVALID_REQUEST, f"there is no recovery state {wish.recovery}"
     if (wish.recovery == RECOVERING and len(isr) > 1) or (state.recovery == RECOVERED and wish.recovery == RECOVERING):
@@ -163,7 +163,7 @@ def _adopt(context: Context, fact: StateFact, known: Partition) -> Iterator[Deci
     if fact.state is not None:
         is_mended = (fact.topic, fact.partition) in context.cluster.unreadable
         if is_mended or (fact.version, fact.state) != (known.version, known.state):
-            # of a topic that made no sense when the term loaded: an earlier term's, as all that was found then
+            # of a topic that was malformed when the term loaded: an earlier term's, as all that was found then
             is_found = known.state is None and fact.state.controller_epoch < context.epoch
             why = Why(Cause.FOUND, "found") if is_found else Why(Cause.STATE_WRITTEN, "written by somebody else")
             yield 0, StateFound(fact.topic, fact.partition, fact.state, fact.version, fact.zxid, why.words, why.cause)
@@ -190,7 +190,7 @@ def _made_again(context: Context, fact: StateFact, known: Partition, last: Leade
     live_ids, avoided = cluster.live_ids, cluster.avoided_ids
     online = cluster.serving_ids(fact.topic, fact.partition, live_ids)
     if set(last.isr) & set(replicas):
-        # its leader may have died while the znode made no sense and was left alone
+        # its leader may have died while the znode was malformed and was left alone
         state = repaired(replicas, last, online, context.epoch, draining=avoided) or last
     elif (anew := first_leadership(replicas, online, context.epoch, draining=avoided, adding=adding)) is not None:
         state = anew  # nobody who was in sync is assigned any more

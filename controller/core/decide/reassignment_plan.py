@@ -149,7 +149,7 @@ def _plan_for(
     cluster = context.cluster
     partition = cluster.partition(topic, number)
     if partition is None or not is_free(cluster, (topic, number)):
-        return None, (Code.UNKNOWN_TOPIC_OR_PARTITION, "unknown, being deleted, or its znode makes no sense")
+        return None, (Code.UNKNOWN_TOPIC_OR_PARTITION, "unknown, being deleted, or its znode is malformed")
     if cluster.topics[topic].topic_id is None:
         return None, (Code.UNKNOWN_TOPIC_ID, UNKNOWN)
     if wanted is None and not is_reassigning(partition):

@@ -54,7 +54,7 @@ def found_states(
 
 
 def on_term_started(context: Context, event: TermStarted) -> Iterator[Work]:
-    """Step 0: in which state everything is, what makes no sense, replicas on us, and what was found, recorded before it
+    """Step 0: in which state everything is, what is malformed, replicas on us, and what was found, recorded before it
     is written over. Step 1: leaderships, and brokers go live; who is asked for a topic's id is asked before it is told
     anything."""
     online = frozenset(event.brokers)

@@ -232,7 +232,7 @@ def _creation_trouble(context: Context, event: CreateTopicAsked) -> tuple[Code, 
             return Code.NONE, "exists"
         return Code.TOPIC_ALREADY_EXISTS, f"topic {event.name} exists with another assignment"
     if (event.name, None) in cluster.unreadable:
-        return Code.TOPIC_ALREADY_EXISTS, f"topic {event.name} exists and its znode makes no sense"
+        return Code.TOPIC_ALREADY_EXISTS, f"topic {event.name} exists and its znode is malformed"
     if (twin := cluster.twin_of(event.name)) is not None:
         return Code.INVALID_TOPIC_EXCEPTION, f"{event.name} collides with {twin}: metrics cannot tell . from _"
     partitions, factor = event.partitions or 0, event.replication_factor or 0

@@ -1,7 +1,7 @@
 """Listens in Kafka's protocol: connections, frames and headers. What is asked is answered by an `Api`.
 
 It knows no API by name but ApiVersions, whose header is special. One request of a connection is answered before the
-next is read. What makes no sense ends its connection and nothing else; so does an API or version that is not served,
+next is read. A malformed request ends its connection and nothing else; so does an API or version that is not served,
 as Kafka itself does it. On a listener that asks who speaks, nothing else is served before that is known.
 """
 

@@ -146,4 +146,4 @@ def _decoded(record: str) -> tuple[bytes, bytes, bytes, int]:
         salt, stored, server = (base64.b64decode(values[name]) for name in ("salt", "stored_key", "server_key"))
         return salt, stored, server, int(values["iterations"])
     except (KeyError, ValueError, binascii.Error):
-        raise LoginError("its record in ZooKeeper makes no sense") from None
+        raise LoginError("its record in ZooKeeper is malformed") from None

@@ -63,7 +63,7 @@ async def _in_zookeeper(zk: ZooKeeper, *, is_without_authorizer: bool) -> list[s
         if feature is not None and feature.features:
             reasons.append("features are finalised in /feature, and this controller does not hold brokers to them")
     except formats.FormatError as error:
-        reasons.append(f"what is there makes no sense: {error}")
+        reasons.append(f"a znode is malformed: {error}")
     in_use = [path for path in (ACLS, f"{ACLS}-extended") if await _has_acls(zk, path)]
     reasons += [f"ACLs are in use ({path}), and this controller holds nobody to them" for path in in_use]
     if not in_use and not is_without_authorizer and (await zk.exists(ACLS)).stat is not None:
@@ -110,7 +110,7 @@ class _Registration(NamedTuple):
 
 
 async def _registrations(zk: ZooKeeper) -> list[_Registration]:
-    """One that makes no sense is of a broker that is not alive, as for everybody else."""
+    """A malformed registration is of a broker that is not alive, as for everybody else."""
     found = await zk.children(BROKER_IDS)
     ids = numbers_in(() if found is None else found.names)
     nodes = await zk.get_many([broker_path(broker_id) for broker_id in ids])

@@ -99,7 +99,7 @@ class HttpDialect:
                 answer, bodies.DescribeTopicsAnswer if path == bodies.DESCRIBE_TOPICS else bodies.Answer
             )
         except msgspec.DecodeError as error:
-            raise NotAcknowledgedError(f"{endpoint}{path} answered what makes no sense: {error}") from error
+            raise NotAcknowledgedError(f"{endpoint}{path} gave a malformed answer: {error}") from error
 
 
 def encode_states(request: Request) -> bytes:

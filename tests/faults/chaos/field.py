@@ -59,7 +59,7 @@ class Field:
     moving: set[str] = field(default_factory=set)
     doomed: set[str] = field(default_factory=set)
     leader_ids: Counter[int] = field(default_factory=Counter)
-    #: znodes that make no sense now, and how each is put right
+    #: znodes that are malformed now, and how each is put right
     spoiled: dict[str, Callable[[], Awaitable[None]]] = field(default_factory=dict)
 
     # ------------------------------------------------------------------ roles

@@ -35,7 +35,7 @@ class Witness:
 
     @property
     def unfollowed(self) -> frozenset[tuple[int, int]]:
-        """Ways of which not everything was heard: what passed made no sense, or passed elsewhere."""
+        """Ways of which not everything was heard: what passed was malformed, or passed elsewhere."""
         ways = self._peers.ways.items()
         return frozenset(pair for pair, way in ways if not (way.is_followed and pair in self._used))
 

@@ -265,7 +265,7 @@ def object_of(data: bytes) -> dict[str, Any]:
 
 
 def config_of(data: bytes) -> dict[str, str]:
-    """The overrides in a configuration znode; none when it makes no sense."""
+    """The overrides in a configuration znode; none when it is malformed."""
     values = object_of(data).get("config")
     is_sensible = isinstance(values, dict) and all(isinstance(value, str) for value in values.values())
     return values if isinstance(values, dict) and is_sensible else {}

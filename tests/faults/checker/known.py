@@ -88,7 +88,7 @@ class Known(msgspec.Struct):
     unclean_default: bool = False
     written: list[Written] = []
     tenures: list[Tenure] = []
-    deleted: dict[str, Deleted] = {}  # by topic id; what makes no sense any more is not among them
+    deleted: dict[str, Deleted] = {}  # by topic id; what can no longer be is not among them
     registrations: list[Registration] = []
     #: when a partition's state went, each time
     gone: dict[Key, list[int]] = {}

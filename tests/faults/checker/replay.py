@@ -124,7 +124,7 @@ class World(msgspec.Struct):
     #: sessions of processes of ours: they registered, or held the seat
     sessions: dict[int, int] = {}
     seat: int | None = None
-    #: None: it is not there, or makes no sense
+    #: None: it is not there, or is malformed
     epoch: int | None = None
     claimed: int = 0
 

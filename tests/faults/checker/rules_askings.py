@@ -74,7 +74,7 @@ def _was_registered(known: Known, broker_id: int, epoch: int, from_ms: int, unti
 
 
 def s27_who_may_stop_leads_nothing_that_others_could(history: History, known: Known) -> Iterator[Wrong]:
-    """Nothing that has another replica, that is, except what is being deleted, and what made no sense in that term,
+    """Nothing that has another replica, that is, except what is being deleted, and what was malformed in that term,
     topic or state: what a controller cannot read it cannot hand over, and that it was put right it may hear later."""
     done = [
         one

@@ -44,7 +44,7 @@ class Removal(NamedTuple):
 
 def s31_notifications_go_after_what_they_announce_was_read(history: History, known: Known) -> Iterator[Wrong]:
     """By who removes them, in an answer that it had before it asked for their removal. What is not there has not to be
-    read, and what makes no sense announces nothing."""
+    read, and what is malformed announces nothing."""
     if history.readings is None:
         return
     removals = [*_removals(history, known, ISR_CHANGES), *_removals(history, known, CONFIG_CHANGES)]
@@ -105,7 +105,7 @@ def _announced_by(one: Removal) -> list[str]:
 
 def _is_seen_missing(readings: Readings, known: Known, one: Removal, path: str) -> bool:
     """Whether who removed it had seen that this is not there. Of a state: that its topic has no such partition, or
-    makes no sense, in which case all of its states are read as it is put right."""
+    is malformed, in which case all of its states are read as it is put right."""
     if not path.startswith(TOPICS):
         listed = one.read(readings, "list", path.rpartition("/")[0])
         return any(value.data is None for zxid in listed for value in known.standing(path, zxid, zxid))

@@ -197,7 +197,7 @@ def s34_lines_say_what_was_written(history: History, known: Known) -> Iterator[W
 
 
 def _must_be_recorded(one: Written, known: Known, last_epoch: int, seen: set[int]) -> bool:
-    """Not what its writer had no time to write down, if it was gone before a successor could find it, or made no sense
+    """Not what its writer had no time to write down, if it was gone before a successor could find it, or was malformed
     to that one."""
     epoch = one.state.controller_epoch
     later = [claim for claim in known.claims if claim[0] > epoch]

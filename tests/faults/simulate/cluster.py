@@ -59,7 +59,7 @@ class SimCluster:
         self.notes: list[str] = []
         self.members: dict[int, Member] = {}
         self.broker_ids = range(1, brokers + 1)
-        #: znodes that make no sense now, and how each is put right
+        #: znodes that are malformed now, and how each is put right
         self.spoiled: dict[str, Callable[[], None]] = {}
         #: from then on wall clocks are right, too
         self.is_healed = False

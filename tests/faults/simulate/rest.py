@@ -61,7 +61,7 @@ def _unrest_of(cluster: SimCluster, topic: str, states: dict[tuple[str, int], An
             continue
         state = json_of(node.data)
         if state_of(node.data, node.version) is None:
-            yield f"the state of {topic}-{number} makes no sense"
+            yield f"the state of {topic}-{number} is malformed"
             continue
         key = (topic, int(number))
         states[key] = (state["leader"], state["leader_epoch"], tuple(state["isr"]), node.version)

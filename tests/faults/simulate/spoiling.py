@@ -14,7 +14,7 @@ from tests.faults.simulate.player import Player
 
 
 def spoil(player: Player, draw: Random, kind: str, *, topics: tuple[str, ...] = TOPICS) -> str | None:
-    """The path of what makes no sense now, and will until `repair`; None when there is nothing like it."""
+    """The path of what is malformed now, and will until `repair`; None when there is nothing like it."""
     cluster = player.cluster
     target = target_for(kind, {topic: list(player.assignment(topic)) for topic in topics}, draw)
     node = None if target is None else cluster.zookeeper.tree.nodes.get(target.path)
