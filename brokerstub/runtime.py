@@ -82,7 +82,7 @@ class Runtime:
         self._entropy = Random(SystemRandom().getrandbits(128))
         self._journal = Journal(directory.path / "state-change.log")
         self._meters = Meters()
-        self._door = Handle(self._journal, self._meters)
+        self._handle = Handle(self._journal, self._meters)
         self._sessions = Sessions(config, directory, secrets.zookeeper_auth)
         self._http: HttpClient | None = None
         self._broker: Broker | None = None
@@ -104,11 +104,11 @@ class Runtime:
                 signer=self._signer,
             )
             server = BrokerServer(broker, self._journal.accept, wall_ms)
-            runner = await serve(self.config, server, self._door, self._secrets, self._signer)
+            runner = await serve(self.config, server, self._handle, self._secrets, self._signer)
             clients = None
             if broker.logs is not None:
                 is_guarded = bool(self._secrets.api_tokens)
-                clients = ClientListeners(self.config, broker, broker.logs, self._door, is_guarded=is_guarded)
+                clients = ClientListeners(self.config, broker, broker.logs, self._handle, is_guarded=is_guarded)
             try:
                 if clients is not None:
                     await clients.start(ProducerIdBlocks(broker, self._http, self._signer))
@@ -130,7 +130,7 @@ class Runtime:
         await self._shut_down_controlled()
         try:
             async with asyncio.timeout(SEAT_TIMEOUT_MS / 1_000):
-                await self._door.resign("shut down")
+                await self._handle.resign("shut down")
         except TimeoutError:
             log.warning("term.unrecorded")  # its successor will say what it knows
 
@@ -143,9 +143,9 @@ class Runtime:
 
         def controller_now() -> Seat | None:
             """Ourselves, too: we know before anybody tells us."""
-            holder_id = metadata.own_broker_id if self._door.is_active else metadata.controller_id
+            holder_id = metadata.own_broker_id if self._handle.is_active else metadata.controller_id
             address = metadata.address_of(holder_id)
-            incarnation = broker.incarnation if self._door.is_active else metadata.incarnation(holder_id)
+            incarnation = broker.incarnation if self._handle.is_active else metadata.incarnation(holder_id)
             return None if address is None else Seat(incarnation, metadata.controller_epoch, address)
 
         await hand_over(http, broker.incarnation, self.config, controller_now, self._signer)
@@ -210,7 +210,7 @@ class Runtime:
             wall_ms=wall_ms,
             entropy=self._entropy,
             meters=self._meters,
-            seat_changes=self._door.seat_changes,
+            seat_changes=self._handle.seat_changes,
             epochs=self._epochs,
             is_ours=lambda broker: (
                 bodies.address_of(broker.endpoints, self.config.inter_broker_listener_name) is not None
@@ -229,7 +229,7 @@ class Runtime:
 
         async def act() -> None:
             async with asyncio.TaskGroup() as group:
-                self._door.open_to(daemon)
+                self._handle.open_to(daemon)
                 group.create_task(daemon.run())
                 group.create_task(end_when_unregistered(zk, broker_id))
 
@@ -239,7 +239,7 @@ class Runtime:
         except* (SessionLostError, RegistrationLostError) as lost:
             end = first_cause(lost)  # raised below: from in here, Python 3.11.2 would wrap it into a group once more
         finally:
-            self._door.open_to(None)
+            self._handle.open_to(None)
         if end is not None:
             raise end
 

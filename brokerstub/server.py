@@ -52,7 +52,7 @@ Request = TypeVar("Request")
 
 
 async def serve(
-    config: BrokerConfig, server: BrokerServer, door: ControllerHandle, secrets: Secrets, signer: Signer
+    config: BrokerConfig, server: BrokerServer, handle: ControllerHandle, secrets: Secrets, signer: Signer
 ) -> web.AppRunner:
     """Listen on every listener that speaks HTTP: the broker's RPCs and the API in one application."""
     listeners = [one for one in listeners_in(config.listeners) if not one.speaks_kafka]
@@ -61,7 +61,7 @@ async def serve(
     broker = server.broker
     app = build_app(
         broker.metadata,
-        door,
+        handle,
         listeners=hosts,
         config=config,
         secrets=secrets,

@@ -26,7 +26,7 @@ def table(
     config: BrokerConfig,
     broker: Broker,
     logs: Logs,
-    door: ControllerHandle,
+    handle: ControllerHandle,
     blocks: ProducerIdBlocks,
     listener: str,
     *,
@@ -35,15 +35,15 @@ def table(
     """By API. `listener`: the name under which other brokers are shown. `is_guarded`: changes of the cluster need a
     token, which Kafka's protocol has no place for; they go by HTTP then."""
     changes = {
-        **AdminApis(door).table(),
-        **TopicApis(door, partitions=config.num_partitions, factor=config.default_replication_factor).table(),
+        **AdminApis(handle).table(),
+        **TopicApis(handle, partitions=config.num_partitions, factor=config.default_replication_factor).table(),
     }
     return {
         **WritingApis(logs).table(),
         **ReadingApis(logs).table(),
         **OffsetApis(logs).table(),
         **ProducerIdApis(blocks).table(),
-        **ClusterApis(config, broker.metadata, logs, door, listener).table(),
+        **ClusterApis(config, broker.metadata, logs, handle, listener).table(),
         **({} if is_guarded else changes),
         **HOSTED,
         API_VERSIONS: Api(0, 3, 3),
@@ -54,20 +54,20 @@ class ClientListeners:
     """`start` once, then `close`."""
 
     def __init__(
-        self, config: BrokerConfig, broker: Broker, logs: Logs, door: ControllerHandle, *, is_guarded: bool
+        self, config: BrokerConfig, broker: Broker, logs: Logs, handle: ControllerHandle, *, is_guarded: bool
     ) -> None:
         self._is_guarded = is_guarded
         self._config = config
         self._broker = broker
         self._logs = logs
-        self._door = door
+        self._handle = handle
         self._servers: list[KafkaServer] = []
 
     async def start(self, blocks: ProducerIdBlocks) -> None:
         for one in listeners_in(self._config.listeners):
             if one.speaks_kafka:
                 apis = table(
-                    self._config, self._broker, self._logs, self._door, blocks, one.name, is_guarded=self._is_guarded
+                    self._config, self._broker, self._logs, self._handle, blocks, one.name, is_guarded=self._is_guarded
                 )
                 server = KafkaServer(apis, _nothing_else, _not_served, LIMITS)
                 self._servers.append(server)

@@ -54,12 +54,12 @@ class ClusterApis:
     """Handlers. `listener`: the name of the one that clients came by; other brokers are shown under it."""
 
     def __init__(
-        self, config: BrokerConfig, metadata: MetadataCache, logs: Logs, door: ControllerHandle, listener: str
+        self, config: BrokerConfig, metadata: MetadataCache, logs: Logs, handle: ControllerHandle, listener: str
     ) -> None:
         self._config = config
         self._metadata = metadata
         self._logs = logs
-        self._door = door
+        self._handle = handle
         self._listener = listener
 
     def table(self) -> dict[int, Api]:
@@ -145,7 +145,7 @@ class ClusterApis:
         return nodes
 
     def _controller_id(self, nodes: list[_Node]) -> int:
-        holder = self._metadata.own_broker_id if self._door.is_active else self._metadata.controller_id
+        holder = self._metadata.own_broker_id if self._handle.is_active else self._metadata.controller_id
         return holder if any(node.node_id == holder for node in nodes) else -1
 
 

@@ -163,21 +163,21 @@ class PartitionBody(msgspec.Struct, frozen=True, gc=False):
     controller_epoch: int
 
 
-def controller_body(view: ClusterView, door: ControllerHandle) -> ControllerBody:
+def controller_body(view: ClusterView, handle: ControllerHandle) -> ControllerBody:
     """The controller as far as this process knows: of a term of its own everything, of another's what it was told."""
-    if door.term is not None and door.controller_epoch is not None:
-        since = datetime.fromtimestamp(door.term.since_ms / 1_000, UTC)
+    if handle.term is not None and handle.controller_epoch is not None:
+        since = datetime.fromtimestamp(handle.term.since_ms / 1_000, UTC)
         since_text = since.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        return ControllerBody(view.own_broker_id, door.controller_epoch, since_text, door.phase, "klamm")
-    if door.seat is None or door.seat_trouble is not None:
+        return ControllerBody(view.own_broker_id, handle.controller_epoch, since_text, handle.phase, "klamm")
+    if handle.seat is None or handle.seat_trouble is not None:
         return ControllerBody(-1, view.controller_epoch, None, "vacant", None)
-    holder_id = door.seat[0]
+    holder_id = handle.seat[0]
     has_told = holder_id == view.controller_id >= 0
     kind = "kafka" if view.is_led_by_kafka else "klamm" if holder_id >= 0 else None
     return ControllerBody(holder_id, view.controller_epoch, None, "active" if has_told else "loading", kind)
 
 
-def cluster_body(view: ClusterView, door: ControllerHandle, summary: Summary, health: Verdict) -> ClusterBody:
+def cluster_body(view: ClusterView, handle: ControllerHandle, summary: Summary, health: Verdict) -> ClusterBody:
     states = [broker.state for broker in view.brokers]
     counts = ClusterCounts(
         brokers_live=states.count("live"),
@@ -186,14 +186,14 @@ def cluster_body(view: ClusterView, door: ControllerHandle, summary: Summary, he
         topics=summary.topics,
         **msgspec.structs.asdict(summary.counts),
     )
-    return ClusterBody(view.cluster_id, controller_body(view, door), counts, health)
+    return ClusterBody(view.cluster_id, controller_body(view, handle), counts, health)
 
 
-def own_verdict(view: ClusterView, door: ControllerHandle, summary: Summary) -> Verdict:
+def own_verdict(view: ClusterView, handle: ControllerHandle, summary: Summary) -> Verdict:
     """By what this process knows; on a standby that says nothing of whether anybody decides."""
-    phase = controller_body(view, door).phase
-    warnings = warnings_of(view, door, summary)
-    return verdict_for(phase, view.brokers, summary.counts, is_cut_off=not door.is_registered, warnings=warnings)
+    phase = controller_body(view, handle).phase
+    warnings = warnings_of(view, handle, summary)
+    return verdict_for(phase, view.brokers, summary.counts, is_cut_off=not handle.is_registered, warnings=warnings)
 
 
 def broker_body(broker: BrokerEntry, summary: Summary, listener: str, believed: Cluster | None) -> BrokerBody:

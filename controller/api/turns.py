@@ -21,12 +21,12 @@ from controller.statelog.metrics import IDLE
 FOR_ALL: Final = ""
 
 
-def is_working(door: ControllerHandle) -> bool:
+def is_working(handle: ControllerHandle) -> bool:
     """Whether the controller of this process loads or has something to decide."""
-    if door.phase == "loading":
+    if handle.phase == "loading":
         return True
-    term = door.term
-    return term is not None and door.is_active and (door.meters.controller_state != IDLE or term.inbox_depth > 0)
+    term = handle.term
+    return term is not None and handle.is_active and (handle.meters.controller_state != IDLE or term.inbox_depth > 0)
 
 
 class Turns:

@@ -27,25 +27,25 @@ NAMED_MAX: Final = 5
 REFUSALS_NAMED: Final = 3
 
 
-def warnings_of(view: ClusterView, door: ControllerHandle, summary: Summary) -> list[str]:
+def warnings_of(view: ClusterView, handle: ControllerHandle, summary: Summary) -> list[str]:
     """As sentences, the gravest kind first."""
     found: list[str] = []
-    cluster = door.cluster
-    if door.seat_trouble is not None:
-        found.append(door.seat_trouble)
+    cluster = handle.cluster
+    if handle.seat_trouble is not None:
+        found.append(handle.seat_trouble)
     if view.is_led_by_kafka:
         found.append(
             f"broker {view.controller_id}, one of Kafka's own, is the controller, and this process stands by: what it "
             "shows is what ZooKeeper says; `klamm takeover` claims the seat"
         )
-    term = door.term
+    term = handle.term
     if cluster is not None and term is not None:
         found += _in_belief(cluster)
         unread = [f"{shown(path)} is left out: {trouble}" for path, trouble in sorted(term.unread.items())]
         found += _named(unread, "znodes are left out")
         strangers = [f"broker {one} is of the other kind: it is assigned nothing" for one in sorted(term.strangers)]
         found += _named(strangers, "brokers are of the other kind")
-    if lost := door.lines_lost_lately:
+    if lost := handle.lines_lost_lately:
         found.append(f"{_counted(lost, 'line')} of the state-change log could not be written in the last minutes")
     draining = [broker.id for broker in view.brokers if broker.state == "draining" and summary.leaders[broker.id]]
     found += _named([f"broker {one} is draining: it still leads {summary.leaders[one]}" for one in draining], "drains")

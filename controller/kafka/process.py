@@ -73,14 +73,14 @@ class Dedicated:
         self._entropy = Random(SystemRandom().getrandbits(128))
         config.directory.mkdir(parents=True, exist_ok=True)
         self._journal = Journal(config.directory / "state-change.log")
-        self._door = Handle(self._journal, Meters())
+        self._handle = Handle(self._journal, Meters())
         scheme = "HTTPS" if config.is_https else HTTP_LISTENER
         self._presence = Presence(
             config.controller_id,
             f"{scheme}://{config.http.host}:{config.http.port}",
             config.broker.zookeeper_session_timeout_ms,
         )
-        self._foreign_cluster = ForeignCluster(self._door, lambda: self._zk)
+        self._foreign_cluster = ForeignCluster(self._handle, lambda: self._zk)
         self._epochs = KnownEpochs()
         self._zk: ZooKeeperClient | None = None
         self._parts: TermParts | None = None
@@ -89,12 +89,12 @@ class Dedicated:
         zk = await self._connect()
         cluster_id = await _cluster_id(zk)
         parts = self._parts = self._parts_for(cluster_id)
-        relay = Relay(self._door, LIMITS, self._entropy, self._config.access)
+        relay = Relay(self._handle, LIMITS, self._entropy, self._config.access)
         own = {
-            **BrokerApis(self._door, LIMITS.partitions_per_rpc).table(),
-            **AdminApis(self._door).table(),
+            **BrokerApis(self._handle, LIMITS.partitions_per_rpc).table(),
+            **AdminApis(self._handle).table(),
             **TopicApis(
-                self._door,
+                self._handle,
                 partitions=self._config.broker.num_partitions,
                 factor=self._config.broker.default_replication_factor,
             ).table(),
@@ -122,7 +122,7 @@ class Dedicated:
         zk = self._zk
         try:
             async with asyncio.timeout(FAREWELL_S):
-                await self._door.resign("shut down")
+                await self._handle.resign("shut down")
                 if zk is not None and await release(zk):
                     log.info("seat.released")
         except (ZooKeeperError, TimeoutError) as error:
@@ -149,11 +149,11 @@ class Dedicated:
         self._zk = zk
         daemon = Daemon(zk, self._config.controller_id, parts)
         await self._presence.announce(zk)
-        self._door.open_to(daemon)
+        self._handle.open_to(daemon)
         try:
             await daemon.run()
         finally:
-            self._door.open_to(None)
+            self._handle.open_to(None)
 
     async def _connect(self, chroot: str | None = None) -> ZooKeeperClient:
         broker = self._config.broker
@@ -188,10 +188,10 @@ class Dedicated:
     async def _serve_http(self, cluster_id: str) -> web.AppRunner:
         config, address = self._config, self._config.http
         hosts = [f"{host}:{address.port}" for host in (address.host, "localhost")]
-        view = BeliefView(self._door, self._foreign_cluster, cluster_id, config.controller_id)
+        view = BeliefView(self._handle, self._foreign_cluster, cluster_id, config.controller_id)
         app = build_app(
             view,
-            self._door,
+            self._handle,
             listeners=hosts,
             config=config.broker,
             secrets=config.secrets,
@@ -199,7 +199,7 @@ class Dedicated:
             signer=Signer(config.secrets.rpc_secrets),
             peers=self._foreign_cluster,
         )
-        app.add_routes(TakeoverApi(self._door, self._check).routes())
+        app.add_routes(TakeoverApi(self._handle, self._check).routes())
         runner = web.AppRunner(app, access_log=None)
         await runner.setup()
         tls = config.server_tls if config.is_https else None
@@ -223,8 +223,8 @@ class Dedicated:
             limits=LIMITS,
             wall_ms=wall_ms,
             entropy=self._entropy,
-            meters=self._door.meters,
-            seat_changes=self._door.seat_changes,
+            meters=self._handle.meters,
+            seat_changes=self._handle.seat_changes,
             epochs=self._epochs,
             is_ours=lambda registered: not bodies.speaks_http(registered.endpoints),
             is_dedicated=True,

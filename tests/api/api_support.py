@@ -102,7 +102,7 @@ def done(event: Event) -> Reply:
     return REPLY_TO.get(type(event), Reply)()
 
 
-class Door:
+class FakeHandle:
     """The controller of this process, active unless told otherwise; answers what `answer` says."""
 
     def __init__(self, answer: Callable[[Event], Reply] = done) -> None:
@@ -185,7 +185,7 @@ def routes_of(app: web.Application) -> set[tuple[str, str]]:
 @asynccontextmanager
 async def served(
     view: View,
-    door: ControllerHandle,
+    handle: ControllerHandle,
     *,
     bound: socket.socket | None = None,
     limits: Limits = LIMITS,
@@ -196,7 +196,7 @@ async def served(
     """The API on loopback, behind `extra`; yields its address."""
     bound = bound or reserved()
     address = address_of(bound)
-    app = build_app(view, door, listeners=[address], limits=limits, config=config)
+    app = build_app(view, handle, listeners=[address], limits=limits, config=config)
     app.middlewares[:0] = extra
     runner = web.AppRunner(app, shutdown_timeout=shutdown_timeout_s)
     await runner.setup()
@@ -209,10 +209,10 @@ async def served(
 
 @asynccontextmanager
 async def asking(
-    view: View, door: ControllerHandle, limits: Limits = LIMITS, config: BrokerConfig = CONFIG
+    view: View, handle: ControllerHandle, limits: Limits = LIMITS, config: BrokerConfig = CONFIG
 ) -> AsyncIterator[aiohttp.ClientSession]:
     """A client of the API."""
-    async with served(view, door, limits=limits, config=config) as url, aiohttp.ClientSession(url) as client:
+    async with served(view, handle, limits=limits, config=config) as url, aiohttp.ClientSession(url) as client:
         yield client
 
 
@@ -227,8 +227,8 @@ def served_in_thread(*processes: tuple[View, ControllerHandle, socket.socket]) -
             started.set()
             await stop.wait()
             return
-        view, door, bound = left[0]
-        async with served(view, door, bound=bound) as url:
+        view, handle, bound = left[0]
+        async with served(view, handle, bound=bound) as url:
             urls.append(url)
             await serve(left[1:])
 

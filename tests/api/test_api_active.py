@@ -14,7 +14,7 @@ from controller.core.codes import Code
 from controller.loop.inbox import TopicReply
 from tests.api.api_support import (
     CONFIG,
-    Door,
+    FakeHandle,
     View,
     a_broker,
     a_row,
@@ -25,7 +25,7 @@ from tests.api.api_support import (
     served,
 )
 from tests.builders import a_cluster
-from tests.support.deciding_support import BelievedView, DecidingDoor
+from tests.support.deciding_support import BelievedView, DecidingHandle
 
 HEADERS = {"Content-Type": "application/json"}
 LED = [
@@ -49,18 +49,18 @@ LED = [
 ]
 
 
-def a_standby_of(bound: socket.socket) -> tuple[View, Door]:
+def a_standby_of(bound: socket.socket) -> tuple[View, FakeHandle]:
     port = int(address_of(bound).partition(":")[2])
-    door = Door()
-    door.stand_by((1, 77))
-    return View(brokers=[a_broker(1, port=port), a_broker(2)], own_id=2), door
+    handle = FakeHandle()
+    handle.stand_by((1, 77))
+    return View(brokers=[a_broker(1, port=port), a_broker(2)], own_id=2), handle
 
 
 @pytest.mark.parametrize(("method", "path", "body"), LED)
 async def test_a_standby_sends_to_the_controller_or_asks_it_once(method: str, path: str, body: object) -> None:
     bound, cluster = reserved(), a_cluster(orders=[[1, 2]])
     async with (
-        served(BelievedView(cluster), DecidingDoor(cluster), bound=bound),
+        served(BelievedView(cluster), DecidingHandle(cluster), bound=bound),
         asking(*a_standby_of(bound)) as client,
     ):
         async with client.request(method, path, json=body, headers=HEADERS, allow_redirects=False) as response:
@@ -75,12 +75,12 @@ async def test_who_comes_by_another_listener_is_sent_to_the_controllers_listener
     bound, here, cluster = reserved(), reserved(), a_cluster(orders=[[1, 2]])
     led = msgspec.structs.replace(a_broker(1), endpoints=("HTTP://127.0.0.1:1", f"BROKERS://{address_of(bound)}"))
     own = msgspec.structs.replace(a_broker(2), endpoints=("HTTP://127.0.0.1:2", f"BROKERS://{address_of(here)}"))
-    door = Door()
-    door.stand_by((1, 77))
+    handle = FakeHandle()
+    handle.stand_by((1, 77))
     config = msgspec.structs.replace(CONFIG, inter_broker_listener_name="BROKERS")
     async with (
-        served(BelievedView(cluster), DecidingDoor(cluster), bound=bound),
-        served(View(brokers=[led, own], own_id=2), door, bound=here, config=config),
+        served(BelievedView(cluster), DecidingHandle(cluster), bound=bound),
+        served(View(brokers=[led, own], own_id=2), handle, bound=here, config=config),
         aiohttp.ClientSession(f"http://{address_of(here)}") as client,
     ):
         async with client.get("/v1/reassignments", allow_redirects=False) as response:
@@ -100,11 +100,11 @@ async def test_who_comes_by_another_listener_is_sent_to_the_controllers_listener
 
 @pytest.mark.parametrize(("method", "path", "body"), LED)
 async def test_a_term_that_still_loads_answers_503(method: str, path: str, body: object) -> None:
-    door = Door()
-    door.stand_by((1, 77))
-    door.controller_epoch, door.phase, door.cluster = 4, "loading", a_cluster(orders=[[1, 2]])
+    handle = FakeHandle()
+    handle.stand_by((1, 77))
+    handle.controller_epoch, handle.phase, handle.cluster = 4, "loading", a_cluster(orders=[[1, 2]])
     async with (
-        asking(View(), door) as client,
+        asking(View(), handle) as client,
         client.request(method, path, json=body, headers=HEADERS, allow_redirects=False) as response,
     ):
         problem = await response.json(content_type="application/problem+json")
@@ -115,7 +115,7 @@ async def test_an_answer_names_the_term_it_rests_on() -> None:
     cluster = a_cluster()
     view = BelievedView(cluster)
     view.controller_epoch = 3  # told by the controller before
-    async with asking(view, DecidingDoor(cluster)) as client, client.get("/v1/reassignments") as response:
+    async with asking(view, DecidingHandle(cluster)) as client, client.get("/v1/reassignments") as response:
         assert response.headers["Klamm-Controller-Epoch"] == "7"
 
 
@@ -156,10 +156,10 @@ async def test_every_answer_of_the_controller_names_its_event_also_one_that_refu
 ) -> None:
     bound, headers = reserved(), HEADERS | ({} if forward is None else {"Klamm-Forward": forward})
     view = View(a_topic("orders", a_row(0, 1, [1], [1])))
-    standby, door = a_standby_of(bound)
+    standby, handle = a_standby_of(bound)
     async with (
-        served(view, Door(lambda _: reply), bound=bound) as url,
-        asking(standby, door) as client,
+        served(view, FakeHandle(lambda _: reply), bound=bound) as url,
+        asking(standby, handle) as client,
         aiohttp.ClientSession() as direct,
     ):
         asked = client.post if forward else direct.post
@@ -172,7 +172,7 @@ async def test_every_answer_of_the_controller_names_its_event_also_one_that_refu
 
 async def test_what_is_refused_before_it_is_put_before_the_controller_has_no_event() -> None:
     async with (
-        asking(View(), Door()) as client,
+        asking(View(), FakeHandle()) as client,
         client.post("/v1/topics", json={"nonsense": 1}, headers=HEADERS) as response,
     ):
         assert (response.status, "Klamm-Event-Id" in response.headers) == (400, False)

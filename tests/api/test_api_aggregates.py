@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from controller.base import clock
-from tests.api.api_support import CONFIG, Door, View, asking
+from tests.api.api_support import CONFIG, FakeHandle, View, asking
 
 KEPT: dict[str, Any] = {
     "cluster": "kafka",
@@ -54,7 +54,7 @@ KEPT: dict[str, Any] = {
 
 async def told(path: Path | None) -> dict[str, Any]:
     config = msgspec.structs.replace(CONFIG, klamm_aggregates_file=None if path is None else str(path))
-    async with asking(View(), Door(), config=config) as client, client.get("/v1/aggregates") as response:
+    async with asking(View(), FakeHandle(), config=config) as client, client.get("/v1/aggregates") as response:
         assert response.status == 200
         found: dict[str, Any] = await response.json()
         return found

@@ -10,9 +10,9 @@ import pytest
 from controller.base.config import BrokerConfig
 from controller.core.belief.cluster import Cluster
 from controller.core.events import ConfigAsked
-from tests.api.api_support import CONFIG, Door, asking
+from tests.api.api_support import CONFIG, FakeHandle, asking
 from tests.builders import a_cluster
-from tests.support.deciding_support import BelievedView, DecidingDoor, exchange
+from tests.support.deciding_support import BelievedView, DecidingHandle, exchange
 
 UNCLEAN = "unclean.leader.election.enable"
 TOPIC, BROKER, CLUSTER = "/v1/topics/orders/config", "/v1/brokers/1/config", "/v1/cluster/config"
@@ -24,8 +24,8 @@ def config_of(**properties: object) -> BrokerConfig:
 
 async def sources(cluster: Cluster, path: str, config: BrokerConfig = CONFIG) -> dict[str, tuple[str, str]]:
     """Name -> value and source."""
-    door = DecidingDoor(cluster)
-    async with asking(BelievedView(cluster), door, config=config) as client, client.get(path) as response:
+    handle = DecidingHandle(cluster)
+    async with asking(BelievedView(cluster), handle, config=config) as client, client.get(path) as response:
         assert response.status == 200
         body: Any = await response.json()
     assert list(body) == ["kind", "entity", "values"]
@@ -71,23 +71,23 @@ async def test_the_cluster_shows_what_steers_its_controller() -> None:
 
 async def test_a_change_is_answered_with_what_is_in_force_and_null_removes() -> None:
     cluster = a_cluster(orders=[[1, 2]])
-    door = DecidingDoor(cluster)
+    handle = DecidingHandle(cluster)
     for value, values in (("7", [{"name": "x", "value": "7", "source": "DYNAMIC_TOPIC_CONFIG"}]), (None, [])):
         for _ in range(2):
-            status, body = await exchange(cluster, "PATCH", TOPIC, {"values": {"x": value}}, door=door)
+            status, body = await exchange(cluster, "PATCH", TOPIC, {"values": {"x": value}}, handle=handle)
             assert (status, body["kind"], body["entity"]) == (200, "topic", "orders")
             assert [one for one in body["values"] if one["name"] == "x"] == values
-    assert door.asked[0] == ConfigAsked("topics", "orders", {"x": "7"})
-    assert door.asked[-1] == ConfigAsked("topics", "orders", {"x": None})
+    assert handle.asked[0] == ConfigAsked("topics", "orders", {"x": "7"})
+    assert handle.asked[-1] == ConfigAsked("topics", "orders", {"x": None})
 
 
 @pytest.mark.parametrize(("path", "entity", "kind"), [(BROKER, "1", "broker"), (CLUSTER, "<default>", "cluster")])
 async def test_brokers_and_the_cluster_are_changed_by_their_own_paths(path: str, entity: str, kind: str) -> None:
     cluster = a_cluster()
-    door = DecidingDoor(cluster)
-    status, body = await exchange(cluster, "PATCH", path, {"values": {"x": "7"}}, door=door)
+    handle = DecidingHandle(cluster)
+    status, body = await exchange(cluster, "PATCH", path, {"values": {"x": "7"}}, handle=handle)
     assert (status, body["kind"], body["entity"]) == (200, kind, entity)
-    assert door.asked == [ConfigAsked("brokers", entity, {"x": "7"})]
+    assert handle.asked == [ConfigAsked("brokers", entity, {"x": "7"})]
     assert cluster.duties.broker_configs[entity] == {"x": "7"}
 
 
@@ -116,6 +116,6 @@ async def test_what_cannot_be_configured_is_refused_and_changes_nothing(
 
 
 async def test_a_refused_change_reaches_nobody() -> None:
-    door = Door()
-    await exchange(a_cluster(), "PATCH", BROKER, {"values": {"a": 1}}, door=door)
-    assert door.asked == []
+    handle = FakeHandle()
+    await exchange(a_cluster(), "PATCH", BROKER, {"values": {"a": 1}}, handle=handle)
+    assert handle.asked == []

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from controller.core.events import DrainAsked
-from tests.api.api_support import Door
+from tests.api.api_support import FakeHandle
 from tests.builders import a_cluster, state_of
-from tests.support.deciding_support import DecidingDoor, exchange
+from tests.support.deciding_support import DecidingHandle, exchange
 
 PATH = "/v1/brokers/1/drain"
 UNDRAINED = {
@@ -23,14 +23,14 @@ DRAINED = {**UNDRAINED, "draining": True, "leaders": 0, "remaining_count": 0, "r
 
 async def test_a_broker_is_drained_and_undrained_and_each_again_is_200() -> None:
     cluster = a_cluster(orders=[[1, 2]])
-    door = DecidingDoor(cluster)
-    assert await exchange(cluster, "GET", PATH, door=door) == (200, UNDRAINED)
+    handle = DecidingHandle(cluster)
+    assert await exchange(cluster, "GET", PATH, handle=handle) == (200, UNDRAINED)
     for _ in range(2):
-        assert await exchange(cluster, "POST", PATH, door=door) == (200, DRAINED)
-    assert await exchange(cluster, "GET", PATH, door=door) == (200, DRAINED)
+        assert await exchange(cluster, "POST", PATH, handle=handle) == (200, DRAINED)
+    assert await exchange(cluster, "GET", PATH, handle=handle) == (200, DRAINED)
     assert state_of(cluster, "orders").leader == 2
     for _ in range(2):
-        assert await exchange(cluster, "DELETE", PATH, {}, door=door) == (200, {**DRAINED, "draining": False})
+        assert await exchange(cluster, "DELETE", PATH, {}, handle=handle) == (200, {**DRAINED, "draining": False})
 
 
 async def test_what_nobody_else_can_lead_stays_and_is_named() -> None:
@@ -41,10 +41,10 @@ async def test_what_nobody_else_can_lead_stays_and_is_named() -> None:
 
 async def test_a_broker_that_shuts_down_is_shown_as_such_and_cannot_be_undrained() -> None:
     cluster = a_cluster(orders=[[1, 2]])
-    door = DecidingDoor(cluster)
-    door.decide(DrainAsked(1, cluster.brokers[1].epoch, is_shutdown=True))
-    assert await exchange(cluster, "GET", PATH, door=door) == (200, {**DRAINED, "is_shutdown": True})
-    status, problem = await exchange(cluster, "DELETE", PATH, door=door)
+    handle = DecidingHandle(cluster)
+    handle.decide(DrainAsked(1, cluster.brokers[1].epoch, is_shutdown=True))
+    assert await exchange(cluster, "GET", PATH, handle=handle) == (200, {**DRAINED, "is_shutdown": True})
+    status, problem = await exchange(cluster, "DELETE", PATH, handle=handle)
     assert (status, problem["code"]) == (400, "INVALID_REQUEST")
 
 
@@ -56,5 +56,5 @@ async def test_a_broker_that_is_not_live_cannot_be_drained(method: str) -> None:
 
 @pytest.mark.parametrize(("path", "body"), [("/v1/brokers/x/drain", {}), (PATH, {"colour": 1}), (PATH, b"[]")])
 async def test_what_is_no_drain_is_400_and_reaches_nobody(path: str, body: object) -> None:
-    status, problem = await exchange(a_cluster(), "POST", path, body, door=(door := Door()))
-    assert (status, problem["code"], door.asked) == (400, "INVALID_REQUEST", [])
+    status, problem = await exchange(a_cluster(), "POST", path, body, handle=(handle := FakeHandle()))
+    assert (status, problem["code"], handle.asked) == (400, "INVALID_REQUEST", [])

@@ -17,7 +17,7 @@ from controller.base.config import LIMITS, Limits
 from controller.core.project.lines import Line
 from controller.statelog.recent_lines import RecentLines
 from tests.api.api_support import (
-    Door,
+    FakeHandle,
     View,
     asking,
     served,
@@ -40,12 +40,12 @@ def a_line(kind: str = "partition", **more: Any) -> Line:
     return Line(at_ms=1, cluster_id="c", controller_id=1, controller_epoch=EPOCH, kind=kind, event_id="4-1", **more)
 
 
-def a_leader(count: int = 0, *, lines_kept: int = 10_000) -> tuple[Door, RecentLines]:
-    """A door whose term has decided `count` things; line n is about partition n."""
-    door, recent_lines = Door(), RecentLines(EPOCH, lines_kept)
+def a_leader(count: int = 0, *, lines_kept: int = 10_000) -> tuple[FakeHandle, RecentLines]:
+    """A handle whose term has decided `count` things; line n is about partition n."""
+    handle, recent_lines = FakeHandle(), RecentLines(EPOCH, lines_kept)
     recent_lines.accept([a_line(topic="orders", partition=number) for number in range(1, count + 1)])
-    door.recent_lines = recent_lines
-    return door, recent_lines
+    handle.recent_lines = recent_lines
+    return handle, recent_lines
 
 
 class Stream:
@@ -87,8 +87,8 @@ async def listening(client: aiohttp.ClientSession, query: str = "", **headers: s
 
 
 async def test_each_line_is_an_event_of_its_kind_with_an_id_that_rises() -> None:
-    door, recent_lines = a_leader()
-    async with asking(View(), door) as client, listening(client) as stream:
+    handle, recent_lines = a_leader()
+    async with asking(View(), handle) as client, listening(client) as stream:
         recent_lines.accept([a_line(kind) for kind in KINDS])
         frames = [await stream.frame() for _ in KINDS]
         assert [frame and (frame.id, frame.kind, frame.data["kind"]) for frame in frames] == [
@@ -98,8 +98,8 @@ async def test_each_line_is_an_event_of_its_kind_with_an_id_that_rises() -> None
 
 
 async def test_the_past_comes_first_as_far_as_asked() -> None:
-    door, recent_lines = a_leader(5)
-    async with asking(View(), door) as client:
+    handle, recent_lines = a_leader(5)
+    async with asking(View(), handle) as client:
         async with listening(client, "?last=2") as stream:
             assert await stream.ids(2) == ["4-4", "4-5"]
         async with listening(client) as stream:
@@ -108,8 +108,8 @@ async def test_the_past_comes_first_as_far_as_asked() -> None:
 
 
 async def test_a_stream_goes_on_after_the_last_id_that_was_had() -> None:
-    door, recent_lines = a_leader(5)
-    async with asking(View(), door) as client, listening(client, "?last=1", Last_Event_ID="4-2") as stream:
+    handle, recent_lines = a_leader(5)
+    async with asking(View(), handle) as client, listening(client, "?last=1", Last_Event_ID="4-2") as stream:
         assert await stream.ids(3) == ["4-3", "4-4", "4-5"]
         recent_lines.accept([a_line()])
         assert await stream.ids(1) == ["4-6"]
@@ -117,8 +117,8 @@ async def test_a_stream_goes_on_after_the_last_id_that_was_had() -> None:
 
 @pytest.mark.parametrize("last_id", ["3-12", "5-1", "4-1", "4-6", "4-", "4", "x-y", "4-²", "4--1", "9" * 40 + "-1"])
 async def test_an_id_that_cannot_be_resumed_gets_one_reset_with_the_present_state(last_id: str) -> None:
-    door, recent_lines = a_leader(5, lines_kept=3)  # 1 and 2 are forgotten; to go on after 2 is possible
-    async with asking(View(), door) as client, listening(client, Last_Event_ID=last_id) as stream:
+    handle, recent_lines = a_leader(5, lines_kept=3)  # 1 and 2 are forgotten; to go on after 2 is possible
+    async with asking(View(), handle) as client, listening(client, Last_Event_ID=last_id) as stream:
         frame = await stream.frame()
         assert frame is not None
         assert (frame.id, frame.kind, frame.data["controller"]["controller_epoch"]) == ("4-5", "reset", EPOCH)
@@ -127,8 +127,8 @@ async def test_an_id_that_cannot_be_resumed_gets_one_reset_with_the_present_stat
 
 
 async def test_after_a_reset_the_past_comes_as_far_as_asked() -> None:
-    door, _ = a_leader(5, lines_kept=3)
-    async with asking(View(), door) as client, listening(client, "?last=9", Last_Event_ID="3-1") as stream:
+    handle, _ = a_leader(5, lines_kept=3)
+    async with asking(View(), handle) as client, listening(client, "?last=9", Last_Event_ID="3-1") as stream:
         frames = [await stream.frame() for _ in range(4)]
         assert [frame and (frame.id, frame.kind) for frame in frames] == [
             ("4-2", "reset"),
@@ -137,8 +137,8 @@ async def test_after_a_reset_the_past_comes_as_far_as_asked() -> None:
 
 
 async def test_a_burst_larger_than_what_is_kept_is_a_reset_to_who_listens() -> None:
-    door, recent_lines = a_leader(lines_kept=3)
-    async with asking(View(), door) as client, listening(client) as stream:
+    handle, recent_lines = a_leader(lines_kept=3)
+    async with asking(View(), handle) as client, listening(client) as stream:
         await stream.block()  # it has begun
         recent_lines.accept([a_line() for _ in range(7)])
         frames = [await stream.frame() for _ in range(4)]
@@ -146,8 +146,8 @@ async def test_a_burst_larger_than_what_is_kept_is_a_reset_to_who_listens() -> N
 
 
 async def test_the_stream_ends_with_the_term_after_its_last_line() -> None:
-    door, recent_lines = a_leader(1)
-    async with asking(View(), door) as client, listening(client, "?last=1") as stream:
+    handle, recent_lines = a_leader(1)
+    async with asking(View(), handle) as client, listening(client, "?last=1") as stream:
         recent_lines.accept([a_line()])
         recent_lines.close()
         assert await stream.ids(2) == ["4-1", "4-2"]
@@ -155,8 +155,8 @@ async def test_the_stream_ends_with_the_term_after_its_last_line() -> None:
 
 
 async def test_silence_is_filled_with_comments() -> None:
-    door, _ = a_leader()
-    async with asking(View(), door, Limits(event_heartbeat_ms=5)) as client, listening(client) as stream:
+    handle, _ = a_leader()
+    async with asking(View(), handle, Limits(event_heartbeat_ms=5)) as client, listening(client) as stream:
         assert await stream.block() == "retry: 1000\n"
         assert await stream.block() == ": nothing new\n"
 
@@ -164,7 +164,7 @@ async def test_silence_is_filled_with_comments() -> None:
 @pytest.mark.slow
 async def test_a_hundred_subscribers_all_get_ten_thousand_changes() -> None:
     count, subscribers = 10_000, 100
-    door, recent_lines = a_leader()
+    handle, recent_lines = a_leader()
     lines = [a_line(topic="orders", partition=number) for number in range(count)]
     began: asyncio.Semaphore = asyncio.Semaphore(0)
 
@@ -178,36 +178,36 @@ async def test_a_hundred_subscribers_all_get_ten_thousand_changes() -> None:
         return [int(number) for number in re.findall(rb"^id: 4-(\d+)$", got, re.MULTILINE)]
 
     limits = Limits(event_subscribers_per_caller=subscribers)
-    async with asking(View(), door, limits) as client, asyncio.TaskGroup() as group:
+    async with asking(View(), handle, limits) as client, asyncio.TaskGroup() as group:
         listeners = [group.create_task(listen(client)) for _ in range(subscribers)]
         for _ in range(subscribers):
             await began.acquire()
         for start in range(0, count, 500):
-            door.inbox_depth = int(start < count - 500)  # it works until the last of them
+            handle.inbox_depth = int(start < count - 500)  # it works until the last of them
             recent_lines.accept(lines[start : start + 500])
             await asyncio.sleep(0)
     assert all(listener.result() == list(range(1, count + 1)) for listener in listeners)
 
 
 async def test_a_controller_that_works_is_given_way_but_not_for_ever() -> None:
-    door, recent_lines = a_leader()
+    handle, recent_lines = a_leader()
     limits = msgspec.structs.replace(LIMITS, event_gives_way_ms=200)
-    async with asking(View(), door, limits) as client, listening(client) as stream:
+    async with asking(View(), handle, limits) as client, listening(client) as stream:
         loop = asyncio.get_running_loop()
-        door.inbox_depth = 1
+        handle.inbox_depth = 1
         started = loop.time()
         recent_lines.accept([a_line()])
         assert await stream.ids(1) == ["4-1"]
         assert loop.time() - started >= 0.2
-        door.inbox_depth = 0
+        handle.inbox_depth = 0
         recent_lines.accept([a_line()])
         assert await stream.ids(1) == ["4-2"]
 
 
 async def test_who_does_not_read_is_dropped_and_the_others_are_not() -> None:
-    door, recent_lines = a_leader()
+    handle, recent_lines = a_leader()
     limits = msgspec.structs.replace(LIMITS, event_write_timeout_ms=100, event_subscribers=2)
-    async with asking(View(), door, limits) as client, listening(client) as reads:
+    async with asking(View(), handle, limits) as client, listening(client) as reads:
         async with listening(client) as idle:
             sent = 0
             while True:  # until the buffers of the connection are full, and it is dropped: then there is room for one
@@ -224,9 +224,9 @@ async def test_who_does_not_read_is_dropped_and_the_others_are_not() -> None:
 
 
 async def test_there_is_a_limit_to_the_streams_of_a_process() -> None:
-    door, _ = a_leader()
+    handle, _ = a_leader()
     async with (
-        asking(View(), door, Limits(event_subscribers=1)) as client,
+        asking(View(), handle, Limits(event_subscribers=1)) as client,
         listening(client),
         client.get("/v1/events") as response,
     ):
@@ -235,9 +235,9 @@ async def test_there_is_a_limit_to_the_streams_of_a_process() -> None:
 
 
 async def test_a_stream_does_not_keep_a_process_from_ending() -> None:
-    door, _ = a_leader()
+    handle, _ = a_leader()
     async with aiohttp.ClientSession() as client:
-        async with served(View(), door, shutdown_timeout_s=3_600) as url:  # so long it waits for handlers
+        async with served(View(), handle, shutdown_timeout_s=3_600) as url:  # so long it waits for handlers
             response = await client.get(f"{url}/v1/events")
         response.close()
 

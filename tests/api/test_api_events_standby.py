@@ -6,7 +6,7 @@ import socket
 
 from controller.statelog.recent_lines import RecentLines
 from tests.api.api_support import (
-    Door,
+    FakeHandle,
     View,
     a_broker,
     address_of,
@@ -30,17 +30,17 @@ def port_of(bound: socket.socket) -> int:
     return int(address_of(bound).partition(":")[2])
 
 
-def a_standby(port: int) -> tuple[View, Door]:
-    door = Door()
-    door.stand_by((1, 77))
-    return View(brokers=[a_broker(1, port=port), a_broker(2)], own_id=2), door
+def a_standby(port: int) -> tuple[View, FakeHandle]:
+    handle = FakeHandle()
+    handle.stand_by((1, 77))
+    return View(brokers=[a_broker(1, port=port), a_broker(2)], own_id=2), handle
 
 
 async def test_a_standby_redirects_or_passes_the_stream_through() -> None:
-    door, recent_lines = a_leader(3)
+    handle, recent_lines = a_leader(3)
     bound = reserved()
     port = port_of(bound)
-    async with served(View(), door, bound=bound), asking(*a_standby(port)) as client:
+    async with served(View(), handle, bound=bound), asking(*a_standby(port)) as client:
         async with client.get("/v1/events?last=1", allow_redirects=False) as response:
             assert response.status == 307
             assert response.headers["Location"] == f"http://{address_of(bound)}/v1/events?last=1"
@@ -53,13 +53,13 @@ async def test_a_standby_redirects_or_passes_the_stream_through() -> None:
 
 
 async def test_without_a_controller_there_is_no_stream() -> None:
-    door = Door()
-    door.stand_by(None)
+    handle = FakeHandle()
+    handle.stand_by(None)
     bound = reserved()
     port = port_of(bound)
     bound.close()
     headers = {"Klamm-Forward": "1"}
-    for view, standby in ((View(), door), a_standby(port)):  # nobody has the seat; whoever has it cannot be reached
+    for view, standby in ((View(), handle), a_standby(port)):  # nobody has the seat; whoever has it cannot be reached
         async with asking(view, standby) as client, client.get("/v1/events", headers=headers) as response:
             problem = await response.json(content_type="application/problem+json")
             assert (response.status, problem["code"]) == (503, "NOT_CONTROLLER")
@@ -71,9 +71,9 @@ async def test_whoever_waits_is_let_in_without_a_controller_and_hears_the_next_f
     standby.seat = None
     async with asking(view, standby) as client, listening(client, PATIENT, Klamm_Forward="1") as stream:
         assert await stream.block() == ": no controller answers\n"
-        door, recent_lines = a_leader()
-        door.is_active, door.phase = False, "loading"  # it has claimed, and reads the cluster
-        async with served(View(), door, bound=bound):
+        handle, recent_lines = a_leader()
+        handle.is_active, handle.phase = False, "loading"  # it has claimed, and reads the cluster
+        async with served(View(), handle, bound=bound):
             standby.seat = (1, 77)
             standby.seat_changes.ring()
             recent_lines.accept([a_line("controller", target="claimed")])
@@ -83,30 +83,30 @@ async def test_whoever_waits_is_let_in_without_a_controller_and_hears_the_next_f
 
 
 async def test_whoever_waits_at_the_process_that_claims_hears_its_own_stream() -> None:
-    view, door = View(own_id=2), Door()
-    door.stand_by(None)
-    async with asking(view, door) as client, listening(client, PATIENT, Klamm_Forward="1") as stream:
+    view, handle = View(own_id=2), FakeHandle()
+    handle.stand_by(None)
+    async with asking(view, handle) as client, listening(client, PATIENT, Klamm_Forward="1") as stream:
         assert await stream.block() == ": no controller answers\n"
         recent_lines = RecentLines(EPOCH)
         recent_lines.accept([a_line("controller", target="claimed")])
-        door.recent_lines, door.controller_epoch = recent_lines, EPOCH
-        door.seat_changes.ring()
+        handle.recent_lines, handle.controller_epoch = recent_lines, EPOCH
+        handle.seat_changes.ring()
         assert await stream.ids(1) == [f"{EPOCH}-1"]
 
 
 async def test_only_who_asks_to_be_passed_on_can_wait() -> None:
-    door = Door()
-    door.stand_by(None)
-    async with asking(View(), door) as client, client.get(f"/v1/events{PATIENT}") as response:
+    handle = FakeHandle()
+    handle.stand_by(None)
+    async with asking(View(), handle) as client, client.get(f"/v1/events{PATIENT}") as response:
         assert response.status == 503
 
 
 async def test_a_stream_passed_through_ends_when_somebody_else_has_the_seat_though_the_first_says_nothing() -> None:
     bound = reserved()
     view, standby = a_standby(port_of(bound))
-    door, _ = a_leader(1)
+    handle, _ = a_leader(1)
     async with (
-        served(View(), door, bound=bound),
+        served(View(), handle, bound=bound),
         asking(view, standby) as client,
         listening(client, "?last=1", Klamm_Forward="1") as stream,
     ):

@@ -6,7 +6,7 @@ import pytest
 
 from controller.term.term import TermRecord
 from tests.builders import a_cluster, snapshot
-from tests.support.deciding_support import DecidingDoor, exchange
+from tests.support.deciding_support import DecidingHandle, exchange
 
 
 async def test_a_story_says_of_each_replica_whether_it_can_lead_and_why() -> None:
@@ -31,15 +31,15 @@ async def test_a_partition_that_is_not_there_has_no_story(path: str, status: int
 
 async def test_what_if_counts_what_would_happen_and_changes_nothing() -> None:
     cluster = a_cluster(orders=[[1, 2], [3]], more=[[2, 3, 1]])
-    before, door = snapshot(cluster), DecidingDoor(cluster)
-    status, body = await exchange(cluster, "POST", "/v1/what-if", {"kill": [3, 1]}, door=door)
+    before, handle = snapshot(cluster), DecidingHandle(cluster)
+    status, body = await exchange(cluster, "POST", "/v1/what-if", {"kill": [3, 1]}, handle=handle)
     assert (status, body["kill"]) == (200, [1, 3])
     assert [(one["topic"], one["partition"], one["source"], one["target"]) for one in body["moves"]] == [
         ("orders", 0, 1, 2)
     ]
     assert body["offline"] == ["orders-1"]
     assert sorted(body["last_in_sync"]) == ["more-0", "orders-0"]
-    assert (snapshot(cluster), door.asked, door.zookeeper.log) == (before, [], [])
+    assert (snapshot(cluster), handle.asked, handle.zookeeper.log) == (before, [], [])
 
 
 @pytest.mark.parametrize(
@@ -61,8 +61,8 @@ async def test_what_is_no_what_if_is_refused(body: object, status: int, code: st
 
 async def test_history_lists_the_terms_and_their_phases() -> None:
     cluster = a_cluster()
-    door = DecidingDoor(cluster)
-    door.terms = [
+    handle = DecidingHandle(cluster)
+    handle.terms = [
         TermRecord(6, 2, 1_000, 5_000, "session gone", {"claimed": 3.5, "loaded": 8.25}),
         TermRecord(7, 1, 5_000, None, None, {}),
     ]
@@ -81,6 +81,6 @@ async def test_history_lists_the_terms_and_their_phases() -> None:
         "why": None,
         "phases": {},
     }
-    status, body = await exchange(cluster, "GET", "/v1/controller/history", door=door)
+    status, body = await exchange(cluster, "GET", "/v1/controller/history", handle=handle)
     assert status == 200
     assert body == {"items": [{**past, "phases": {"claimed": 3.5, "loaded": 8.25}}, now], "next_cursor": None}

@@ -8,7 +8,7 @@ import aiohttp
 
 from controller.base.config import Limits
 from tests.api.api_support import (
-    Door,
+    FakeHandle,
     View,
     a_broker,
     a_row,
@@ -34,7 +34,7 @@ async def test_a_topic_is_a_row_of_arrays_and_what_is_not_as_usual() -> None:
         a_row(4, 1, [1, 2], [1, 2, 4], adding=(4,), removing=(2,)),
     )
     view = View(orders, brokers=[a_broker(1), a_broker(2), a_broker(3, "gone")])
-    async with asking(view, Door()) as client:
+    async with asking(view, FakeHandle()) as client:
         assert await read(client, "/v1/matrix") == {
             "items": [
                 {
@@ -55,7 +55,7 @@ async def test_a_topic_is_a_row_of_arrays_and_what_is_not_as_usual() -> None:
 async def test_pages_hold_whole_topics_and_end_after_enough_partitions() -> None:
     topics = [a_topic(name, *(a_row(number, 1, [1], [1]) for number in range(3))) for name in "abcde"]
     view = View(*topics)
-    async with asking(view, Door(), Limits(matrix_partitions_per_page=4)) as client:
+    async with asking(view, FakeHandle(), Limits(matrix_partitions_per_page=4)) as client:
         found, cursor = [], ""
         while True:
             page = await read(client, f"/v1/matrix?limit=4{cursor}")
@@ -70,13 +70,13 @@ async def test_pages_hold_whole_topics_and_end_after_enough_partitions() -> None
 
 
 async def test_an_empty_cluster_is_an_empty_matrix() -> None:
-    async with asking(View(), Door()) as client:
+    async with asking(View(), FakeHandle()) as client:
         assert await read(client, "/v1/matrix") == {"items": [], "next_cursor": None}
 
 
 async def test_what_has_not_changed_is_not_sent_again() -> None:
     view = View(a_topic("a", a_row(0, 1, [1], [1])))
-    async with asking(view, Door()) as client:
+    async with asking(view, FakeHandle()) as client:
         async with client.get("/v1/matrix") as response:
             headers = {"If-None-Match": response.headers["ETag"]}
         async with client.get("/v1/matrix", headers=headers) as response:
@@ -87,7 +87,7 @@ async def test_what_has_not_changed_is_not_sent_again() -> None:
 
 
 async def test_a_query_that_makes_no_sense_is_refused() -> None:
-    async with asking(View(), Door()) as client:
+    async with asking(View(), FakeHandle()) as client:
         for query in ("limit=0", "limit=x", "cursor=%F0%9F", "colour=red", "limit=1&limit=2"):
             async with client.get(f"/v1/matrix?{query}") as response:
                 assert response.status == 400, query

@@ -6,17 +6,17 @@ import pytest
 
 from controller.core.causes import Cause
 from controller.core.changes.cluster import BrokerGone, Committed
-from tests.api.api_support import Door
+from tests.api.api_support import FakeHandle
 from tests.builders import a_cluster
-from tests.support.deciding_support import DecidingDoor, a_cluster_to_command, exchange
+from tests.support.deciding_support import DecidingHandle, a_cluster_to_command, exchange
 
 
 async def test_a_broker_that_is_gone_is_forgotten_and_again_is_200() -> None:
     cluster = a_cluster(live=(1, 2, 3), orders=[[1, 2]])
     cluster.apply([Committed(BrokerGone(3, 13, "registration gone", Cause.BROKER_GONE))])
-    door = DecidingDoor(cluster)
+    handle = DecidingHandle(cluster)
     for _ in range(2):
-        assert await exchange(cluster, "DELETE", "/v1/brokers/3", door=door) == (200, {"broker_id": 3})
+        assert await exchange(cluster, "DELETE", "/v1/brokers/3", handle=handle) == (200, {"broker_id": 3})
     assert 3 not in cluster.gone
 
 
@@ -29,8 +29,8 @@ async def test_one_that_lives_or_hosts_something_is_409_and_says_what_to_do() ->
 
 @pytest.mark.parametrize("path", ["/v1/brokers/x", "/v1/brokers/-1"])
 async def test_what_is_no_broker_is_400_and_reaches_nobody(path: str) -> None:
-    status, problem = await exchange(a_cluster(), "DELETE", path, door=(door := Door()))
-    assert (status, problem["code"], door.asked) == (400, "INVALID_REQUEST", [])
+    status, problem = await exchange(a_cluster(), "DELETE", path, handle=(handle := FakeHandle()))
+    assert (status, problem["code"], handle.asked) == (400, "INVALID_REQUEST", [])
 
 
 def test_the_command_forgets_it() -> None:

@@ -13,7 +13,7 @@ from controller.api.serve.page import policy_for
 from controller.dashboard import CONTENT_TYPES
 from tests.api.api_support import (
     CONFIG,
-    Door,
+    FakeHandle,
     View,
     asking,
     reserved,
@@ -26,7 +26,7 @@ FILES = sorted(
 
 
 async def test_the_page_is_served_with_everything_that_it_names() -> None:
-    async with asking(View(), Door()) as client:
+    async with asking(View(), FakeHandle()) as client:
         sizes, named = 0, {"/"}
         for path in ["/", *(f"/dashboard/{name}" for name in FILES)]:
             async with client.get(path) as response:
@@ -48,7 +48,7 @@ def test_the_page_has_nothing_inline_and_nothing_from_elsewhere() -> None:
 
 
 async def test_a_page_may_load_and_ask_nobody_but_the_brokers() -> None:
-    async with asking(View(), Door()) as client, client.get("/") as response:
+    async with asking(View(), FakeHandle()) as client, client.get("/") as response:
         policy = response.headers["Content-Security-Policy"]
         assert policy.startswith("default-src 'self'; ")
         assert policy.endswith("connect-src 'self' http://127.0.0.1:8081 http://127.0.0.1:8082 http://127.0.0.1:8083")
@@ -63,7 +63,7 @@ def test_what_is_no_plain_address_does_not_get_into_the_policy(address: str) -> 
 
 @pytest.mark.parametrize("name", ["nope.js", "__init__.py", "..%2Fconfig.py", "%2Fetc%2Fpasswd", ".", "index"])
 async def test_nothing_but_the_page_is_served(name: str) -> None:
-    async with asking(View(), Door()) as client, client.get(f"/dashboard/{name}") as response:
+    async with asking(View(), FakeHandle()) as client, client.get(f"/dashboard/{name}") as response:
         assert response.status == 404
 
 
@@ -80,7 +80,7 @@ async def test_an_order_goes_to_the_labs_supervisor_and_its_answer_comes_back() 
     await runner.setup()
     await web.SockSite(runner, bound).start()
     config = msgspec.structs.replace(CONFIG, klamm_lab_url=f"http://127.0.0.1:{bound.getsockname()[1]}")
-    async with asking(View(), Door(), config=config) as client:
+    async with asking(View(), FakeHandle(), config=config) as client:
         async with client.get("/v1/lab") as response:
             assert (response.status, await response.json()) == (200, {"changed": True})
         for verb, status in (("kill", 200), ("stop", 409), ("down", 404), ("hold", 404)):
@@ -97,7 +97,7 @@ async def test_an_order_goes_to_the_labs_supervisor_and_its_answer_comes_back() 
 
 
 async def test_outside_a_lab_nothing_runs_and_there_is_nobody_to_ask() -> None:
-    async with asking(View(), Door()) as client:
+    async with asking(View(), FakeHandle()) as client:
         async with client.get("/v1/lab") as response:
             assert (response.status, await response.json()) == (200, {"processes": []})
         async with client.post("/v1/lab/kill", json={"broker": 1}) as response:

@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 
 from tests.api.api_support import (
-    Door,
+    FakeHandle,
     View,
     a_row,
     a_topic,
@@ -47,7 +47,7 @@ ALL = [f"a-{number}" for number in range(12)] + ["b-0", "b-1", "d-0", "d-1", "d-
 
 @pytest.mark.parametrize("limit", [1, 2, 12, 17, 100])
 async def test_pages_of_any_size_make_up_the_whole_list(limit: int) -> None:
-    async with asking(View(*CLUSTER), Door()) as client:
+    async with asking(View(*CLUSTER), FakeHandle()) as client:
         assert await names_of_all(client, limit) == ALL
 
 
@@ -65,14 +65,14 @@ async def test_pages_of_any_size_make_up_the_whole_list(limit: int) -> None:
     ],
 )
 async def test_filters_narrow_the_list_and_its_pages(query: dict[str, object], names: list[str]) -> None:
-    async with asking(View(*CLUSTER), Door()) as client:
+    async with asking(View(*CLUSTER), FakeHandle()) as client:
         assert await names_of_all(client, 100, **query) == names
         assert await names_of_all(client, 2, **query) == names
 
 
 async def test_a_cursor_survives_that_topics_come_and_go() -> None:
     view = View(*CLUSTER)
-    async with asking(view, Door()) as client:
+    async with asking(view, FakeHandle()) as client:
         first = await page_of(client, "/v1/partitions", limit=13)
         assert first["items"][-1]["topic"] == "b"
         del view.by_name["b"]
@@ -82,7 +82,7 @@ async def test_a_cursor_survives_that_topics_come_and_go() -> None:
 
 
 async def test_topics_and_a_topics_partitions_have_pages_too() -> None:
-    async with asking(View(*CLUSTER), Door()) as client:
+    async with asking(View(*CLUSTER), FakeHandle()) as client:
         first = await page_of(client, "/v1/topics", limit=3)
         assert [item["name"] for item in first["items"]] == ["a", "b", "c"]
         second = await page_of(client, "/v1/topics", limit=3, cursor=first["next_cursor"])

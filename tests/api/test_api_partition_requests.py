@@ -9,9 +9,9 @@ import pytest
 from controller.api.ports import Reply
 from controller.core.codes import Code
 from controller.core.events import ElectAsked, ReassignAsked
-from tests.api.api_support import Door
+from tests.api.api_support import FakeHandle
 from tests.builders import a_cluster, a_leadership, brokers_seen
-from tests.support.deciding_support import DecidingDoor, exchange
+from tests.support.deciding_support import DecidingHandle, exchange
 
 REASSIGNMENTS, ELECTIONS = "/v1/reassignments", "/v1/elections"
 
@@ -28,13 +28,13 @@ def codes(body: Any) -> dict[str, str]:
 
 async def test_a_reassignment_is_asked_for_in_kafkas_json_and_shown_while_it_runs() -> None:
     cluster = a_cluster(orders=[[1, 2]])
-    door = DecidingDoor(cluster)
+    handle = DecidingHandle(cluster)
     asked = {
         "version": 1,
         "partitions": [{"topic": "orders", "partition": 0, "replicas": [3, 2], "log_dirs": ["any", "any"]}],
     }
     for _ in range(2):
-        status, body = await exchange(cluster, "POST", REASSIGNMENTS, asked, door=door)
+        status, body = await exchange(cluster, "POST", REASSIGNMENTS, asked, handle=handle)
         assert (status, codes(body)) == (200, {"orders-0": "NONE"})
     shown = {
         "topic": "orders",
@@ -53,9 +53,9 @@ async def test_a_reassignment_is_asked_for_in_kafkas_json_and_shown_while_it_run
 
 async def test_a_target_that_went_away_is_named() -> None:
     cluster = a_cluster(live=(1, 2, 3, 4), orders=[[1, 2]])
-    door = DecidingDoor(cluster)
-    await exchange(cluster, "POST", REASSIGNMENTS, plan(("orders", 0, [3, 4])), door=door)
-    door.decide(brokers_seen(1, 2, 3, zxid=10_000))
+    handle = DecidingHandle(cluster)
+    await exchange(cluster, "POST", REASSIGNMENTS, plan(("orders", 0, [3, 4])), handle=handle)
+    handle.decide(brokers_seen(1, 2, 3, zxid=10_000))
     _, body = await exchange(cluster, "GET", REASSIGNMENTS)
     assert (body["items"][0]["waits_for"], body["items"][0]["gone"]) == ([3, 4], [4])
 
@@ -78,13 +78,13 @@ async def test_each_partition_has_its_own_outcome() -> None:
 
 async def test_cancelling_ends_it_and_again_is_200() -> None:
     cluster = a_cluster(orders=[[1, 2]])
-    door = DecidingDoor(cluster)
-    await exchange(cluster, "POST", REASSIGNMENTS, plan(("orders", 0, [3, 2])), door=door)
+    handle = DecidingHandle(cluster)
+    await exchange(cluster, "POST", REASSIGNMENTS, plan(("orders", 0, [3, 2])), handle=handle)
     for code in ("NONE", "NO_REASSIGNMENT_IN_PROGRESS"):
-        status, body = await exchange(cluster, "DELETE", f"{REASSIGNMENTS}/orders/0", door=door)
+        status, body = await exchange(cluster, "DELETE", f"{REASSIGNMENTS}/orders/0", handle=handle)
         assert (status, body["topic"], body["partition"], body["code"]) == (200, "orders", 0, code)
     assert cluster.reassigning == set()
-    assert door.asked[-1] == ReassignAsked({("orders", 0): None})
+    assert handle.asked[-1] == ReassignAsked({("orders", 0): None})
 
 
 async def test_cancelling_what_is_not_there_is_404() -> None:
@@ -120,15 +120,15 @@ async def test_reassignments_are_listed_in_pages() -> None:
     ],
 )
 async def test_what_is_no_reassignment_is_400_and_reaches_nobody(body: object) -> None:
-    door = Door()
-    status, problem = await exchange(a_cluster(), "POST", REASSIGNMENTS, body, door=door)
-    assert (status, problem["code"], door.asked) == (400, "INVALID_REQUEST", [])
+    handle = FakeHandle()
+    status, problem = await exchange(a_cluster(), "POST", REASSIGNMENTS, body, handle=handle)
+    assert (status, problem["code"], handle.asked) == (400, "INVALID_REQUEST", [])
 
 
 @pytest.mark.parametrize("path", ["orders/x", "orders/-1", "orders/99999999999", "orders/%D9%A1"])
 async def test_a_path_without_a_number_is_400(path: str) -> None:
-    status, problem = await exchange(a_cluster(), "DELETE", f"{REASSIGNMENTS}/{path}", door=(door := Door()))
-    assert (status, problem["code"], door.asked) == (400, "INVALID_REQUEST", [])
+    status, problem = await exchange(a_cluster(), "DELETE", f"{REASSIGNMENTS}/{path}", handle=(handle := FakeHandle()))
+    assert (status, problem["code"], handle.asked) == (400, "INVALID_REQUEST", [])
 
 
 async def test_preferred_leaders_are_elected_where_they_are_named() -> None:
@@ -149,11 +149,11 @@ async def test_an_election_of_all_names_only_those_that_needed_it() -> None:
 
 async def test_an_unclean_election_reaches_the_controller_as_such() -> None:
     cluster = a_cluster(live=(2,), orders=[[1, 2]], states={"orders-0": a_leadership(-1, [1])})
-    door = DecidingDoor(cluster)
+    handle = DecidingHandle(cluster)
     asked = {"type": "unclean", "partitions": [{"topic": "orders", "partition": 0}]}
-    status, body = await exchange(cluster, "POST", ELECTIONS, asked, door=door)
+    status, body = await exchange(cluster, "POST", ELECTIONS, asked, handle=handle)
     assert (status, codes(body)) == (200, {"orders-0": "NONE"})
-    assert door.asked == [ElectAsked(is_unclean=True, partitions=[("orders", 0)])]
+    assert handle.asked == [ElectAsked(is_unclean=True, partitions=[("orders", 0)])]
 
 
 @pytest.mark.parametrize(
@@ -168,17 +168,17 @@ async def test_an_unclean_election_reaches_the_controller_as_such() -> None:
     ],
 )
 async def test_what_is_no_election_is_400_and_reaches_nobody(body: object) -> None:
-    status, problem = await exchange(a_cluster(), "POST", ELECTIONS, body, door=(door := Door()))
-    assert (status, problem["code"], door.asked) == (400, "INVALID_REQUEST", [])
+    status, problem = await exchange(a_cluster(), "POST", ELECTIONS, body, handle=(handle := FakeHandle()))
+    assert (status, problem["code"], handle.asked) == (400, "INVALID_REQUEST", [])
 
 
 async def test_a_request_refused_as_a_whole_is_a_problem_and_an_unknown_one_says_what_to_read() -> None:
     asked = plan(("orders", 0, [1]))
-    door = Door(lambda _: Reply(Code.UNKNOWN_SERVER_ERROR, "a bug"))
-    status, problem = await exchange(a_cluster(), "POST", REASSIGNMENTS, asked, door=door)
+    handle = FakeHandle(lambda _: Reply(Code.UNKNOWN_SERVER_ERROR, "a bug"))
+    status, problem = await exchange(a_cluster(), "POST", REASSIGNMENTS, asked, handle=handle)
     assert (status, problem["code"]) == (500, "UNKNOWN_SERVER_ERROR")
     status, problem = await exchange(
-        a_cluster(), "POST", REASSIGNMENTS, asked, door=Door(lambda _: Reply(is_unknown=True))
+        a_cluster(), "POST", REASSIGNMENTS, asked, handle=FakeHandle(lambda _: Reply(is_unknown=True))
     )
     assert (status, problem["code"]) == (504, "OUTCOME_UNKNOWN")
     assert "GET /v1/reassignments" in problem["detail"]

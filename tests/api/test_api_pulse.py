@@ -21,7 +21,7 @@ from controller.statelog.recent_lines import RecentLines
 from controller.tell.outbox import OutboxStatus
 from controller.term.term import TermRecord
 from tests.api.api_support import (
-    Door,
+    FakeHandle,
     View,
     a_row,
     a_topic,
@@ -29,7 +29,7 @@ from tests.api.api_support import (
 )
 from tests.builders import a_cluster
 from tests.loop.admin_site import a_site, belief, leading
-from tests.support.deciding_support import BelievedView, DecidingDoor
+from tests.support.deciding_support import BelievedView, DecidingHandle
 from tests.support.harness import until
 from tests.waiting import DEADLINE_S
 
@@ -47,17 +47,17 @@ async def beats_of(client: aiohttp.ClientSession) -> AsyncGenerator[dict[str, An
                 yield json.loads(value)
 
 
-async def a_beat(door: Door, view: View) -> dict[str, Any]:
-    async with asking(view, door) as client, aclosing(beats_of(client)) as beats:
+async def a_beat(handle: FakeHandle, view: View) -> dict[str, Any]:
+    async with asking(view, handle) as client, aclosing(beats_of(client)) as beats:
         return await asyncio.wait_for(anext(beats), DEADLINE_S)
 
 
 async def test_a_beat_is_of_the_term_that_there_is_though_no_sample_was_taken_in_it_yet() -> None:
-    door, view = Door(), View()
-    door.cluster = a_cluster(live=(1,))
-    pulse = Pulse(view, door, Summaries(view, Turns()), Turns())
+    handle, view = FakeHandle(), View()
+    handle.cluster = a_cluster(live=(1,))
+    pulse = Pulse(view, handle, Summaries(view, Turns()), Turns())
     epochs = []
-    for door.controller_epoch in (4, 6):
+    for handle.controller_epoch in (4, 6):
         beat = await pulse.beat_after(0)
         assert beat is not None
         epochs.append(json.loads(beat[1])["controller"]["controller_epoch"])
@@ -65,17 +65,17 @@ async def test_a_beat_is_of_the_term_that_there_is_though_no_sample_was_taken_in
 
 
 async def test_the_controller_takes_samples_and_tells_those_that_are_new() -> None:
-    door = Door()
-    door.cluster = a_cluster(orders=[[1, 2]])
-    door.inbox_depth = 5
-    door.owed = {1: OutboxStatus(101, 3, 40, None), 2: OutboxStatus(102, 4, 40, None)}
-    door.meters.leader_elections.inc(7)
-    door.meters.isr_shrinks.inc(2)
-    door.meters.isr_expands.inc()
-    door.meters.handled[2].add(12.5)
+    handle = FakeHandle()
+    handle.cluster = a_cluster(orders=[[1, 2]])
+    handle.inbox_depth = 5
+    handle.owed = {1: OutboxStatus(101, 3, 40, None), 2: OutboxStatus(102, 4, 40, None)}
+    handle.meters.leader_elections.inc(7)
+    handle.meters.isr_shrinks.inc(2)
+    handle.meters.isr_expands.inc()
+    handle.meters.handled[2].add(12.5)
     view = View(a_topic("orders", a_row(0, -1, [3], [3, 1]), a_row(1, 1, [1], [2, 1])))
-    door.recent_lines, door.terms = RecentLines(4), [TermRecord(4, 1, 1_000, None, None, {"claimed": 2.5})]
-    async with asking(view, door) as client, aclosing(beats_of(client)) as beats, asyncio.timeout(DEADLINE_S):
+    handle.recent_lines, handle.terms = RecentLines(4), [TermRecord(4, 1, 1_000, None, None, {"claimed": 2.5})]
+    async with asking(view, handle) as client, aclosing(beats_of(client)) as beats, asyncio.timeout(DEADLINE_S):
         beat = await anext(beats)
         assert beat["controller"] == {
             "broker_id": 1, "controller_epoch": 4, "since": "2023-11-14T22:13:20.123Z", "phase": "active",
@@ -101,7 +101,7 @@ async def test_the_controller_takes_samples_and_tells_those_that_are_new() -> No
             pass
         assert [one["at_ms"] > sample["at_ms"] for one in second["samples"]] == [True]
         assert second["terms"] is None  # they are what they were
-        door.terms = [TermRecord(4, 1, 1_000, None, None, {"claimed": 2.5, "acknowledged": 40.0})]
+        handle.terms = [TermRecord(4, 1, 1_000, None, None, {"claimed": 2.5, "acknowledged": 40.0})]
         while (third := await anext(beats))["terms"] is None:
             pass
         assert third["terms"][0]["phases"]["acknowledged"] == 40.0
@@ -109,9 +109,9 @@ async def test_the_controller_takes_samples_and_tells_those_that_are_new() -> No
 
 async def test_both_machines_are_told_with_every_state_and_every_legal_move() -> None:
     cluster = a_cluster(orders=[[1, 2], [4]], live=(1, 2, 3))
-    door = DecidingDoor(cluster)
-    door.recent_lines = RecentLines(cluster.controller_epoch)
-    partitions, replicas = (await a_beat(door, BelievedView(cluster)))["machines"]
+    handle = DecidingHandle(cluster)
+    handle.recent_lines = RecentLines(cluster.controller_epoch)
+    partitions, replicas = (await a_beat(handle, BelievedView(cluster)))["machines"]
     counts = {one["state"]: one["count"] for one in partitions["states"] + replicas["states"]}
     assert {state: count for state, count in counts.items() if count} == {
         "OnlinePartition": 1,
@@ -148,9 +148,9 @@ def test_quantiles_are_of_the_newest_and_the_count_of_all() -> None:
 
 
 async def test_what_moved_in_the_last_seconds_is_told_beside_the_total() -> None:
-    door = DecidingDoor(a_cluster(orders=[[1, 2]]))
-    door.recent_lines = RecentLines(door.believed.controller_epoch)
-    door.meters.moves[PartitionStatus.ONLINE, PartitionStatus.OFFLINE] += 3
-    partitions, _ = (await a_beat(door, BelievedView(door.believed)))["machines"]
+    handle = DecidingHandle(a_cluster(orders=[[1, 2]]))
+    handle.recent_lines = RecentLines(handle.believed.controller_epoch)
+    handle.meters.moves[PartitionStatus.ONLINE, PartitionStatus.OFFLINE] += 3
+    partitions, _ = (await a_beat(handle, BelievedView(handle.believed)))["machines"]
     [moved] = [one for one in partitions["moves"] if one["total"]]
     assert moved == {"source": "OnlinePartition", "target": "OfflinePartition", "total": 3, "recent": 3}

@@ -28,7 +28,7 @@ from controller.base.config import LIMITS, Limits
 from controller.statelog.recent_lines import RecentLines
 from controller.wire.bodies import PartitionRow
 from tests.api.api_support import (
-    Door,
+    FakeHandle,
     View,
     a_broker,
     a_row,
@@ -106,10 +106,10 @@ class WatchedView(View):
         return super().topic(name)
 
 
-def a_leading_door() -> Door:
-    door = Door()
-    door.cluster = a_cluster(live=(1, 2, 3))
-    return door
+def a_leading_handle() -> FakeHandle:
+    handle = FakeHandle()
+    handle.cluster = a_cluster(live=(1, 2, 3))
+    return handle
 
 
 COSTLY = [
@@ -141,7 +141,7 @@ async def test_no_round_of_the_loop_does_more_for_all_readers_than_one_turn(
             assert response.status in (200, 503), await response.text()  # of health: it is red
             return await response.read()
 
-    async with asking(view, a_leading_door(), limits) as client:
+    async with asking(view, a_leading_handle(), limits) as client:
         bodies = await asyncio.gather(*(ask(client) for _ in range(READERS)))
     assert len(set(bodies)) == 1
     assert max(rounds.rows.values()) <= LIMITS.partitions_per_turn
@@ -159,7 +159,7 @@ async def test_all_who_ask_at_the_same_time_are_given_what_was_made_once(
         async with client.get(path) as response:
             return len(await response.read())
 
-    async with asking(view, a_leading_door(), Limits(costly_per_caller=READERS, answer_kept_ms=3_600_000)) as client:
+    async with asking(view, a_leading_handle(), Limits(costly_per_caller=READERS, answer_kept_ms=3_600_000)) as client:
         await ask(client)
         await asyncio.gather(*(ask(client) for _ in range(READERS)))
         assert max(view.read.values()) <= MADE_ONCE
@@ -178,7 +178,7 @@ async def test_what_changed_is_in_the_next_answer_however_many_share_the_one_bef
         async with client.get("/v1/topics?limit=100") as response:
             return [item["name"] for item in (await response.json())["items"]]
 
-    async with asking(view, a_leading_door()) as client:
+    async with asking(view, a_leading_handle()) as client:
         early = [asyncio.create_task(names(client)) for _ in range(3)]
         while not view.read:  # noqa: ASYNC110 - it is the rounds that are waited for
             await asyncio.sleep(0)
@@ -188,10 +188,10 @@ async def test_what_changed_is_in_the_next_answer_however_many_share_the_one_bef
 
 
 async def test_probes_rpcs_and_writes_wait_for_no_reader() -> None:
-    door = a_leading_door()
-    door.inbox_depth = 1  # it works: after a turn readers have none for so long
+    handle = a_leading_handle()
+    handle.inbox_depth = 1  # it works: after a turn readers have none for so long
     limits = Limits(reader_pause_ms=3_600_000)
-    async with asking(View(), door, limits) as client, asyncio.TaskGroup() as group:
+    async with asking(View(), handle, limits) as client, asyncio.TaskGroup() as group:
         waiting = [group.create_task(client.get(path).__aenter__()) for path in ("/metrics", "/v1/cluster")]
         for path in ("/livez", "/readyz"):
             async with client.get(path) as response:
@@ -209,7 +209,7 @@ async def test_an_answer_that_is_not_read_keeps_its_callers_place_until_it_is_cu
     many = list(range(1_000, 1_100))  # so that an answer is more than the kernel keeps of it
     view = View(a_topic("orders", *(a_row(one, 1_000, many, many) for one in range(10_000))))
     limits = Limits(costly_per_caller=1, answer_timeout_ms=1_000)
-    async with served(view, a_leading_door(), limits=limits) as url, aiohttp.ClientSession(url) as client:
+    async with served(view, a_leading_handle(), limits=limits) as url, aiohttp.ClientSession(url) as client:
         host, port = url.removeprefix("http://").split(":")
         _, writer = await asyncio.open_connection(host, int(port), limit=1)
         writer.write(f"GET /v1/partitions?limit=10000 HTTP/1.1\r\nHost: {host}:{port}\r\n\r\n".encode())
@@ -226,9 +226,9 @@ async def test_an_answer_that_is_not_read_keeps_its_callers_place_until_it_is_cu
 
 
 async def test_one_caller_cannot_have_all_streams() -> None:
-    door = a_leading_door()
-    door.recent_lines = RecentLines(4)
-    async with asking(View(), door, Limits(event_subscribers_per_caller=1)) as client:
+    handle = a_leading_handle()
+    handle.recent_lines = RecentLines(4)
+    async with asking(View(), handle, Limits(event_subscribers_per_caller=1)) as client:
         async with client.get("/v1/events") as first, client.get("/v1/events") as second:
             assert (first.status, second.status, second.headers["Retry-After"]) == (200, 429, "1")
         async with asyncio.timeout(60):
@@ -370,7 +370,7 @@ def test_a_room_has_places_for_all_callers_and_fewer_for_one() -> None:
 
 
 async def test_costly_questions_have_a_rate_and_cheap_ones_have_none() -> None:
-    async with asking(View(), a_leading_door(), Limits(costly_per_s=0, costly_at_once=2)) as client:
+    async with asking(View(), a_leading_handle(), Limits(costly_per_s=0, costly_at_once=2)) as client:
         said = []
         for _ in range(3):
             async with client.get("/v1/matrix") as response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.api.api_support import (
-    Door,
+    FakeHandle,
     View,
     a_broker,
     a_row,
@@ -96,7 +96,7 @@ HEALTH = {"status": "red", "reasons": ["1 of 3 partitions is offline", "1 of 3 p
     ],
 )
 async def test_every_read_has_its_shape_and_names_the_epoch_it_rests_on(path: str, status: int, body: object) -> None:
-    async with asking(View(ORDERS), Door()) as client, client.get(path) as response:
+    async with asking(View(ORDERS), FakeHandle()) as client, client.get(path) as response:
         assert (response.status, await response.json()) == (status, body)
         assert response.headers["Klamm-Controller-Epoch"] == "4"
         assert response.content_type == "application/json"
@@ -104,7 +104,7 @@ async def test_every_read_has_its_shape_and_names_the_epoch_it_rests_on(path: st
 
 async def test_brokers_that_are_gone_stay_listed() -> None:
     view = View(ORDERS, brokers=[a_broker(1), a_broker(3, "gone")])
-    async with asking(view, Door()) as client, client.get("/v1/brokers") as response:
+    async with asking(view, FakeHandle()) as client, client.get("/v1/brokers") as response:
         brokers = (await response.json())["items"]
     assert [(broker["id"], broker["state"], broker["leaders"]) for broker in brokers] == [
         (1, "live", 1),
@@ -136,7 +136,7 @@ async def test_brokers_that_are_gone_stay_listed() -> None:
     ],
 )
 async def test_what_cannot_be_answered_is_a_problem_with_a_stable_code(path: str, status: int, code: str) -> None:
-    async with asking(View(ORDERS), Door()) as client, client.get(path) as response:
+    async with asking(View(ORDERS), FakeHandle()) as client, client.get(path) as response:
         problem = await response.json(content_type="application/problem+json")
         assert (response.status, problem["code"]) == (status, code)
         assert set(problem) == {"type", "title", "status", "code", "detail"}
@@ -147,7 +147,7 @@ async def test_what_cannot_be_answered_is_a_problem_with_a_stable_code(path: str
 
 async def test_a_wrong_verb_is_405_and_says_which_are_right() -> None:
     async with (
-        asking(View(), Door()) as client,
+        asking(View(), FakeHandle()) as client,
         client.delete("/v1/topics", headers={"Content-Type": "application/json"}) as response,
     ):
         problem = await response.json(content_type="application/problem+json")
@@ -157,7 +157,7 @@ async def test_a_wrong_verb_is_405_and_says_which_are_right() -> None:
 
 async def test_a_broker_without_metadata_is_alive_but_not_ready() -> None:
     view = View(brokers=[a_broker(2)])
-    async with asking(view, Door()) as client:
+    async with asking(view, FakeHandle()) as client:
         async with client.get("/livez") as response:
             assert response.status == 200
         async with client.get("/readyz") as response:
@@ -180,17 +180,17 @@ async def test_a_broker_without_metadata_is_alive_but_not_ready() -> None:
 async def test_a_standby_says_of_the_controller_what_it_knows(
     seat: tuple[int, int] | None, told_by: int, body: object
 ) -> None:
-    view, door = View(), Door()
+    view, handle = View(), FakeHandle()
     view.controller_id = told_by
-    door.stand_by(seat)
-    async with asking(view, door) as client, client.get("/v1/controller") as response:
+    handle.stand_by(seat)
+    async with asking(view, handle) as client, client.get("/v1/controller") as response:
         assert await response.json() == body
 
 
 async def test_a_controller_that_still_loads_says_so() -> None:
-    door = Door()
-    door.is_active, door.phase, door.controller_epoch = False, "loading", 5
-    async with asking(View(), door) as client:
+    handle = FakeHandle()
+    handle.is_active, handle.phase, handle.controller_epoch = False, "loading", 5
+    async with asking(View(), handle) as client:
         async with client.get("/v1/controller") as response:
             assert await response.json() == {**CONTROLLER_BODY, "controller_epoch": 5, "phase": "loading"}
         async with client.get("/healthz/cluster") as response:
@@ -199,7 +199,7 @@ async def test_a_controller_that_still_loads_says_so() -> None:
 
 async def test_the_cluster_is_counted_once_per_version_of_the_metadata() -> None:
     view = View(ORDERS)
-    async with asking(view, Door()) as client:
+    async with asking(view, FakeHandle()) as client:
         for _ in range(3):
             async with client.get("/v1/cluster") as response:
                 assert (await response.json())["counts"]["partitions"] == 3

@@ -8,7 +8,7 @@ import msgspec
 
 from tests.api.api_support import (
     CONFIG,
-    Door,
+    FakeHandle,
     View,
     asking,
 )
@@ -17,7 +17,7 @@ from tests.api.api_support import (
 async def test_the_last_report_is_served_as_a_page_that_may_ask_nobody(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     config = msgspec.structs.replace(CONFIG, klamm_report_file=str(page))
-    async with asking(View(), Door(), config=config) as client:
+    async with asking(View(), FakeHandle(), config=config) as client:
         async with client.get("/v1/reports/latest") as response:
             assert response.status == 404
             assert (await response.json())["code"] == "NO_REPORT"
@@ -32,5 +32,5 @@ async def test_the_last_report_is_served_as_a_page_that_may_ask_nobody(tmp_path:
 
 
 async def test_where_no_report_is_configured_there_is_none() -> None:
-    async with asking(View(), Door()) as client, client.get("/v1/reports/latest") as response:
+    async with asking(View(), FakeHandle()) as client, client.get("/v1/reports/latest") as response:
         assert response.status == 404

@@ -15,7 +15,7 @@ from controller.api.serve.app import build_app
 from controller.base.config import Limits
 from tests.api.api_support import (
     CONFIG,
-    Door,
+    FakeHandle,
     View,
     address_of,
     asking,
@@ -34,12 +34,12 @@ async def status_of(
 ) -> tuple[int, str | None, int]:
     """Status, code of the problem, and how often the controller was asked. `@` in a header stands for our address."""
     view = View()
-    door = Door(creating(view))
-    async with served(view, door) as url, aiohttp.ClientSession(url) as client:
+    handle = FakeHandle(creating(view))
+    async with served(view, handle) as url, aiohttp.ClientSession(url) as client:
         filled = {key: value.replace("@", url.removeprefix("http://")) for key, value in headers.items()}
         async with client.request(method, path, headers=filled, data=body) as response:
             problem = await response.json(content_type=None) if response.status >= 400 else {}
-            return response.status, problem.get("code"), len(door.asked)
+            return response.status, problem.get("code"), len(handle.asked)
 
 
 @pytest.mark.parametrize("path", ["/livez", "/v1/topics", "/nothing", "/v1/partitions"])
@@ -92,14 +92,14 @@ async def test_an_oversized_body_is_413_and_changes_nothing(is_chunked: bool) ->
         for _ in range(20):
             yield b" " * 1_000
 
-    door = Door()
+    handle = FakeHandle()
     body: object = pieces() if is_chunked else b" " * 20_000
     async with (
-        asking(View(), door, Limits(api_body_max_bytes=10_000)) as client,
+        asking(View(), handle, Limits(api_body_max_bytes=10_000)) as client,
         client.post("/v1/topics", data=body, headers=JSON) as response,
     ):
         assert (response.status, (await response.json(content_type=None))["code"]) == (413, "BODY_TOO_LARGE")
-    assert door.asked == []
+    assert handle.asked == []
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ async def test_an_oversized_body_is_413_and_changes_nothing(is_chunked: bool) ->
 async def test_compressed_bodies_cannot_break_it(body: bytes, status: int) -> None:
     headers = {**JSON, "Content-Encoding": "gzip"}
     async with (
-        asking(View(), Door(), Limits(api_body_max_bytes=10_000)) as client,
+        asking(View(), FakeHandle(), Limits(api_body_max_bytes=10_000)) as client,
         client.post("/v1/topics", data=body, headers=headers) as response,
     ):
         assert response.status == status
@@ -134,7 +134,7 @@ RAW: Final = [
 
 @pytest.mark.parametrize("raw", RAW, ids=range(len(RAW)))
 async def test_what_is_hardly_http_is_a_4xx(raw: bytes) -> None:
-    async with served(View(), Door()) as url:
+    async with served(View(), FakeHandle()) as url:
         own = url.removeprefix("http://")
         reader, writer = await asyncio.open_connection(*own.split(":"))
         writer.write(raw.replace(b"@", own.encode()))
@@ -149,7 +149,7 @@ async def test_routes_added_by_the_broker_are_guarded_and_explained_like_ours() 
         raise web.HTTPBadRequest(text="no such part")
 
     with reserved() as bound:
-        app = build_app(View(), Door(), listeners=[address_of(bound)], config=CONFIG)
+        app = build_app(View(), FakeHandle(), listeners=[address_of(bound)], config=CONFIG)
         app.router.add_post("/rpc/v1/update-metadata", refuse)
         runner = web.AppRunner(app)
         await runner.setup()

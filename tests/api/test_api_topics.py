@@ -10,19 +10,19 @@ from controller.core.belief.duties import Deletion
 from controller.core.codes import Code
 from controller.core.events import DeleteTopicAsked, Event, GrowTopicAsked
 from controller.loop.inbox import TopicReply
-from tests.api.api_support import Door, View, asking
+from tests.api.api_support import FakeHandle, View, asking
 from tests.builders import a_cluster
-from tests.support.deciding_support import BelievedView, DecidingDoor, exchange
+from tests.support.deciding_support import BelievedView, DecidingHandle, exchange
 
 
 async def test_a_topic_grows_and_the_same_again_is_200() -> None:
     cluster = a_cluster(orders=[[1, 2], [2, 3]])
-    async with asking(BelievedView(cluster), door := DecidingDoor(cluster)) as client:
+    async with asking(BelievedView(cluster), handle := DecidingHandle(cluster)) as client:
         for status in (201, 200):
             async with client.post("/v1/topics/orders/partitions", json={"count": 4}) as response:
                 body = await response.json()
                 assert (response.status, body["name"], body["partitions"], body["online"]) == (status, "orders", 4, 4)
-    assert door.asked == [GrowTopicAsked("orders", 4)] * 2
+    assert handle.asked == [GrowTopicAsked("orders", 4)] * 2
 
 
 async def test_new_partitions_go_where_they_are_told_to() -> None:
@@ -65,7 +65,7 @@ DELETING = {
 
 async def test_a_deletion_is_202_while_it_runs_and_is_listed() -> None:
     cluster = a_cluster(orders=[[1, 2]])
-    async with asking(BelievedView(cluster), DecidingDoor(cluster)) as client:
+    async with asking(BelievedView(cluster), DecidingHandle(cluster)) as client:
         for _ in range(2):
             async with client.delete("/v1/topics/orders", headers={"Content-Type": "application/json"}) as response:
                 assert (response.status, await response.json()) == (202, DELETING)
@@ -85,10 +85,10 @@ async def test_a_deletion_says_what_it_waits_for() -> None:
 
 async def test_deleting_can_go_on_without_the_dead() -> None:
     cluster = a_cluster(orders=[[1, 9]])
-    door = DecidingDoor(cluster)
-    status, body = await exchange(cluster, "DELETE", "/v1/topics/orders?abandon_offline=true", door=door)
+    handle = DecidingHandle(cluster)
+    status, body = await exchange(cluster, "DELETE", "/v1/topics/orders?abandon_offline=true", handle=handle)
     assert (status, body["abandon_offline"], body["waits_for"]) == (202, True, None)
-    assert door.asked == [DeleteTopicAsked("orders", abandon_offline=True)]
+    assert handle.asked == [DeleteTopicAsked("orders", abandon_offline=True)]
 
 
 async def test_a_topic_that_is_not_there_is_deleted_already() -> None:
@@ -113,12 +113,12 @@ async def test_a_deletion_says_by_the_clock_on_the_wall_when_it_is_tried_again()
 
 async def test_deletions_are_listed_in_pages() -> None:
     cluster = a_cluster(a=[[1]], b=[[1]], c=[[1]])
-    door = DecidingDoor(cluster)
+    handle = DecidingHandle(cluster)
     for name in "abc":
-        door.decide(DeleteTopicAsked(name))
-    status, first = await exchange(cluster, "GET", "/v1/deletions?limit=2", door=door)
+        handle.decide(DeleteTopicAsked(name))
+    status, first = await exchange(cluster, "GET", "/v1/deletions?limit=2", handle=handle)
     assert (status, [one["topic"] for one in first["items"]]) == (200, ["a", "b"])
-    _, last = await exchange(cluster, "GET", f"/v1/deletions?limit=2&cursor={first['next_cursor']}", door=door)
+    _, last = await exchange(cluster, "GET", f"/v1/deletions?limit=2&cursor={first['next_cursor']}", handle=handle)
     assert ([one["topic"] for one in last["items"]], last["next_cursor"]) == (["c"], None)
 
 
@@ -134,22 +134,22 @@ async def test_what_is_no_deletion_is_400(path: str, body: object) -> None:
 
 
 async def test_a_term_that_ends_meanwhile_leaves_a_deletion_that_goes_on() -> None:
-    door = Door()
-    door.cluster = a_cluster(orders=[[1]])
+    handle = FakeHandle()
+    handle.cluster = a_cluster(orders=[[1]])
 
     def answer(_: Event) -> Reply:
-        door.stand_by(None)
+        handle.stand_by(None)
         return TopicReply()
 
-    door.answer = answer
+    handle.answer = answer
     async with (
-        asking(View(), door) as client,
+        asking(View(), handle) as client,
         client.delete("/v1/topics/orders", headers={"Content-Type": "application/json"}) as response,
     ):
         assert (response.status, (await response.json())["status"]) == (202, "deleting")
 
 
 async def test_a_refusal_keeps_its_code() -> None:
-    door = Door(lambda _: Reply(Code.TOPIC_DELETION_DISABLED, "delete.topic.enable is false"))
-    status, problem = await exchange(a_cluster(), "DELETE", "/v1/topics/orders", door=door)
+    handle = FakeHandle(lambda _: Reply(Code.TOPIC_DELETION_DISABLED, "delete.topic.enable is false"))
+    status, problem = await exchange(a_cluster(), "DELETE", "/v1/topics/orders", handle=handle)
     assert (status, problem["code"]) == (403, "TOPIC_DELETION_DISABLED")

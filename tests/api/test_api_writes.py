@@ -22,7 +22,7 @@ from controller.core.codes import Code
 from controller.core.events import CreateTopicAsked, Event
 from controller.wire.signing import Signer
 from tests.api.api_support import (
-    Door,
+    FakeHandle,
     View,
     a_broker,
     a_row,
@@ -51,28 +51,28 @@ ORDERS_BODY = {
 
 async def test_a_topic_created_is_201_and_the_same_again_is_200() -> None:
     view = View()
-    door = Door(creating(view))
-    async with asking(view, door) as client:
+    handle = FakeHandle(creating(view))
+    async with asking(view, handle) as client:
         for status in (201, 200):
             async with client.post("/v1/topics", json=ORDERS) as response:
                 assert (response.status, await response.json()) == (status, ORDERS_BODY)
-    assert door.asked == [CreateTopicAsked("orders", 2, 3)] * 2
+    assert handle.asked == [CreateTopicAsked("orders", 2, 3)] * 2
 
 
 async def test_an_assignment_and_configs_reach_the_controller_as_given() -> None:
     view = View()
-    door = Door(creating(view))
+    handle = FakeHandle(creating(view))
     body = {"name": "a", "assignment": {"0": [1, 2], "1": [2, 3]}, "configs": {"retention.ms": "1"}}
-    async with asking(view, door) as client, client.post("/v1/topics", json=body) as response:
+    async with asking(view, handle) as client, client.post("/v1/topics", json=body) as response:
         assert response.status == 201
-    assert door.asked == [CreateTopicAsked("a", assignment={0: (1, 2), 1: (2, 3)}, configs={"retention.ms": "1"})]
+    assert handle.asked == [CreateTopicAsked("a", assignment={0: (1, 2), 1: (2, 3)}, configs={"retention.ms": "1"})]
 
 
 async def test_an_answer_does_not_wait_for_ever_to_be_told() -> None:
-    view, door = View(), Door()
+    view, handle = View(), FakeHandle()
     app = web.Application()
     app.add_routes(
-        Writes(view, ActiveController(view, door, LIMITS, Forwarding(Signer(), nobody)), told_within_ms=30).routes()
+        Writes(view, ActiveController(view, handle, LIMITS, Forwarding(Signer(), nobody)), told_within_ms=30).routes()
     )
     async with TestClient(TestServer(app)) as client, client.post("/v1/topics", json=ORDERS) as response:
         assert response.status == 201
@@ -109,14 +109,14 @@ async def test_an_answer_does_not_wait_for_ever_to_be_told() -> None:
     ],
 )
 async def test_what_is_no_request_is_400_and_reaches_nobody(body: bytes) -> None:
-    door = Door()
+    handle = FakeHandle()
     async with (
-        asking(View(), door) as client,
+        asking(View(), handle) as client,
         client.post("/v1/topics", data=body, headers={"Content-Type": "application/json"}) as response,
     ):
         problem = await response.json(content_type="application/problem+json")
         assert (response.status, problem["code"]) == (400, "INVALID_REQUEST")
-    assert door.asked == []
+    assert handle.asked == []
 
 
 def raise_busy(_: Event) -> Reply:
@@ -137,8 +137,8 @@ def raise_busy(_: Event) -> Reply:
 async def test_what_the_controller_says_becomes_a_status_and_a_stable_code(
     reply: object, status: int, code: str, retry_after: str | None
 ) -> None:
-    door = Door(reply if callable(reply) else lambda _: reply)  # type: ignore[arg-type,return-value]
-    async with asking(View(), door) as client, client.post("/v1/topics", json=ORDERS) as response:
+    handle = FakeHandle(reply if callable(reply) else lambda _: reply)  # type: ignore[arg-type,return-value]
+    async with asking(View(), handle) as client, client.post("/v1/topics", json=ORDERS) as response:
         problem = await response.json(content_type="application/problem+json")
         assert (response.status, problem["code"]) == (status, code)
         assert response.headers.get("Retry-After") == retry_after
@@ -146,7 +146,7 @@ async def test_what_the_controller_says_becomes_a_status_and_a_stable_code(
 
 async def test_an_unknown_outcome_says_what_to_read() -> None:
     async with (
-        asking(View(), Door(lambda _: Reply(is_unknown=True))) as client,
+        asking(View(), FakeHandle(lambda _: Reply(is_unknown=True))) as client,
         client.post("/v1/topics", json=ORDERS) as response,
     ):
         assert "GET /v1/topics/orders" in (await response.json(content_type=None))["detail"]
@@ -154,9 +154,9 @@ async def test_an_unknown_outcome_says_what_to_read() -> None:
 
 @pytest.mark.parametrize("seat", [None, (1, 77), (9, 77)])
 async def test_without_an_active_controller_a_write_is_503_with_retry_after(seat: tuple[int, int] | None) -> None:
-    door = Door()
-    door.stand_by(seat)  # vacant; own, so still loading; of a broker nobody knows the address of
-    async with asking(View(), door) as client:
+    handle = FakeHandle()
+    handle.stand_by(seat)  # vacant; own, so still loading; of a broker nobody knows the address of
+    async with asking(View(), handle) as client:
         for headers in ({}, {"Klamm-Forward": "1"}):
             async with client.post("/v1/topics", json=ORDERS, headers=headers, allow_redirects=False) as response:
                 assert (response.status, response.headers["Retry-After"]) == (503, "1")
@@ -167,9 +167,9 @@ async def test_without_an_active_controller_a_write_is_503_with_retry_after(seat
 async def a_standby_of(bound: socket.socket) -> AsyncIterator[aiohttp.ClientSession]:
     """Broker 2, on standby; broker 1 at `bound` holds the seat."""
     port = int(address_of(bound).partition(":")[2])
-    view, door = View(brokers=[a_broker(1, port=port), a_broker(2)], own_id=2), Door()
-    door.stand_by((1, 77))
-    async with asking(view, door) as client:
+    view, handle = View(brokers=[a_broker(1, port=port), a_broker(2)], own_id=2), FakeHandle()
+    handle.stand_by((1, 77))
+    async with asking(view, handle) as client:
         yield client
 
 
@@ -193,22 +193,22 @@ async def forwarded(client: aiohttp.ClientSession) -> tuple[int, str | None, dic
 
 async def test_a_write_is_forwarded_one_hop_when_asked_so() -> None:
     bound, view = reserved(), View()
-    async with served(view, Door(creating(view)), bound=bound), a_standby_of(bound) as client:
+    async with served(view, FakeHandle(creating(view)), bound=bound), a_standby_of(bound) as client:
         assert await forwarded(client) == (201, None, ORDERS_BODY)
 
 
 async def test_a_refusal_of_the_controller_is_passed_back_as_it_is() -> None:
     bound = reserved()
-    door = Door(lambda _: Reply(Code.TOPIC_ALREADY_EXISTS, "it has 3 partitions"))
-    async with served(View(), door, bound=bound), a_standby_of(bound) as client:
+    handle = FakeHandle(lambda _: Reply(Code.TOPIC_ALREADY_EXISTS, "it has 3 partitions"))
+    async with served(View(), handle, bound=bound), a_standby_of(bound) as client:
         status, _, problem = await forwarded(client)
         assert (status, problem["code"], problem["detail"]) == (409, "TOPIC_ALREADY_EXISTS", "it has 3 partitions")
 
 
 async def test_a_forwarded_write_is_not_forwarded_again() -> None:
-    bound, door = reserved(), Door()
-    door.stand_by((3, 77))
-    async with served(View(a_topic("a", a_row(0, 1, [1], [1]))), door, bound=bound), a_standby_of(bound) as client:
+    bound, handle = reserved(), FakeHandle()
+    handle.stand_by((3, 77))
+    async with served(View(a_topic("a", a_row(0, 1, [1], [1]))), handle, bound=bound), a_standby_of(bound) as client:
         status, retry_after, problem = await forwarded(client)
         assert (status, retry_after, problem["code"]) == (503, "1", "NOT_CONTROLLER")
 
@@ -256,7 +256,7 @@ async def test_without_an_answer_of_the_controllers_own_the_outcome_is_unknown(
 
 async def test_a_creation_is_answered_as_soon_as_this_broker_is_told_of_it() -> None:
     """By the news itself: nobody looks again and again."""
-    view, door = View(), Door()
+    view, handle = View(), FakeHandle()
     looks: list[str] = []
     seen = view.topic
 
@@ -265,7 +265,7 @@ async def test_a_creation_is_answered_as_soon_as_this_broker_is_told_of_it() -> 
         return seen(name)
 
     view.topic = look  # type: ignore[method-assign]
-    async with asking(view, door) as client:
+    async with asking(view, handle) as client:
         creating = asyncio.create_task(client.post("/v1/topics", json=ORDERS))
         await until(lambda: looks, "the creation waits")
         view.put(a_topic("others", a_row(0, 1, [1], [1])))  # news of something else

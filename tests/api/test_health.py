@@ -12,7 +12,7 @@ from controller.core.causes import Cause
 from controller.core.changes.cluster import BrokerLive, Committed
 from controller.core.model import Broker, BrokerRefusal
 from tests.api.api_support import (
-    Door,
+    FakeHandle,
     View,
     a_broker,
     a_row,
@@ -25,31 +25,31 @@ ORDERS = a_topic("orders", a_row(0, 1, [1, 2], [1, 2]), a_row(1, 2, [2, 1], [2, 
 BROKERS = [a_broker(1), a_broker(2)]
 
 
-def a_door() -> Door:
-    door = Door()
-    door.cluster = Cluster(controller_id=1, controller_epoch=4)
-    return door
+def a_handle() -> FakeHandle:
+    handle = FakeHandle()
+    handle.cluster = Cluster(controller_id=1, controller_epoch=4)
+    return handle
 
 
-async def health_of(view: View, door: Door) -> tuple[int, str, list[str]]:
-    async with asking(view, door) as client, client.get("/healthz/cluster") as response:
+async def health_of(view: View, handle: FakeHandle) -> tuple[int, str, list[str]]:
+    async with asking(view, handle) as client, client.get("/healthz/cluster") as response:
         body = await response.json()
         return response.status, body["status"], body["reasons"]
 
 
 async def test_a_cluster_that_lacks_nothing_is_green() -> None:
-    assert await health_of(View(ORDERS, brokers=BROKERS), a_door()) == (200, "green", [])
+    assert await health_of(View(ORDERS, brokers=BROKERS), a_handle()) == (200, "green", [])
 
 
 async def test_what_the_controller_left_undone_is_yellow_and_named() -> None:
-    door = a_door()
-    assert door.cluster is not None
-    door.cluster.parked["topic payments"] = "a bug: no partition moves from New to New"
-    door.cluster.unreadable["logs", None] = ("not JSON", 7)
-    door.cluster.unreadable["orders", 1] = ("no leader", 8)
-    door.cluster.duties.deletions["old"] = Deletion(waits_for="broker 3 is gone")
-    door.cluster.duties.deletions["quick"] = Deletion()
-    assert await health_of(View(ORDERS, brokers=BROKERS), door) == (
+    handle = a_handle()
+    assert handle.cluster is not None
+    handle.cluster.parked["topic payments"] = "a bug: no partition moves from New to New"
+    handle.cluster.unreadable["logs", None] = ("not JSON", 7)
+    handle.cluster.unreadable["orders", 1] = ("no leader", 8)
+    handle.cluster.duties.deletions["old"] = Deletion(waits_for="broker 3 is gone")
+    handle.cluster.duties.deletions["quick"] = Deletion()
+    assert await health_of(View(ORDERS, brokers=BROKERS), handle) == (
         200,
         "yellow",
         [
@@ -66,14 +66,14 @@ def a_refusal(code: int, request: str = "LeaderAndIsr") -> BrokerRefusal:
 
 
 async def test_brokers_that_refuse_what_they_are_told_are_named_with_some_partitions_and_what_to_do() -> None:
-    door = a_door()
-    assert door.cluster is not None
-    door.cluster.duties.refusals = {
+    handle = a_handle()
+    assert handle.cluster is not None
+    handle.cluster.duties.refusals = {
         2: {"": {-1: a_refusal(31, "UpdateMetadata")}, "orders": {number: a_refusal(103) for number in range(9)}},
         3: {"orders": {1: a_refusal(74, "StopReplica")}},
         1: {"orders": {1: a_refusal(11)}},
     }
-    status, verdict, reasons = await health_of(View(ORDERS, brokers=BROKERS), door)
+    status, verdict, reasons = await health_of(View(ORDERS, brokers=BROKERS), handle)
     assert (status, verdict, len(reasons)) == (200, "yellow", 3)
     assert reasons[0] == (
         "broker 1 refuses what it is told of orders-1 (LeaderAndIsr: STALE_CONTROLLER_EPOCH): it knows a higher leader "
@@ -84,19 +84,19 @@ async def test_brokers_that_refuse_what_they_are_told_are_named_with_some_partit
         "INCONSISTENT_TOPIC_ID), orders-1 (LeaderAndIsr: INCONSISTENT_TOPIC_ID) and 7 more: "
     )
     assert "FENCED_LEADER_EPOCH): the replica stays on its disk" in reasons[2]
-    async with asking(View(ORDERS, brokers=BROKERS), door) as client, client.get("/v1/brokers/2") as response:
+    async with asking(View(ORDERS, brokers=BROKERS), handle) as client, client.get("/v1/brokers/2") as response:
         assert (await response.json())["refused"] == 10
 
 
 async def test_ids_that_disagree_and_topics_of_which_nobody_can_be_asked_are_named_with_what_to_do() -> None:
-    door = a_door()
-    cluster = door.cluster
+    handle = a_handle()
+    cluster = handle.cluster
     assert cluster is not None
     cluster.load([a_topic_fact("alone", [3], topic_id=None), a_topic_fact("asked", [1], topic_id=None)], [])
     cluster.apply([Committed(BrokerLive(Broker(1, 5, None, -1, ()), "joined", Cause.BROKER_JOINED))])
     cluster.duties.ids.open |= {"alone": IdSearch(9), "asked": IdSearch(9)}
     cluster.duties.ids.disputes["orders"] = {"x-id": (1, 3), "y-id": (2,), "z-id": ()}
-    assert await health_of(View(ORDERS, brokers=BROKERS), door) == (
+    assert await health_of(View(ORDERS, brokers=BROKERS), handle) == (
         200,
         "yellow",
         [
@@ -118,40 +118,40 @@ async def test_ids_that_disagree_and_topics_of_which_nobody_can_be_asked_are_nam
     ],
 )
 async def test_lost_lines_of_the_log_are_yellow(lost: int, reason: str) -> None:
-    door = a_door()
-    door.lines_lost_lately = lost
-    assert await health_of(View(ORDERS, brokers=BROKERS), door) == (200, "yellow", [reason])
+    handle = a_handle()
+    handle.lines_lost_lately = lost
+    assert await health_of(View(ORDERS, brokers=BROKERS), handle) == (200, "yellow", [reason])
 
 
 async def test_a_drain_is_yellow_until_nothing_is_led_there() -> None:
     led = View(ORDERS, brokers=[a_broker(1), a_broker(2, "draining")])
     moved = View(a_topic("orders", a_row(0, 1, [1, 2], [1, 2])), brokers=led.brokers)
-    assert await health_of(led, a_door()) == (200, "yellow", ["broker 2 is draining: it still leads 1"])
-    assert await health_of(moved, a_door()) == (200, "green", [])
+    assert await health_of(led, a_handle()) == (200, "yellow", ["broker 2 is draining: it still leads 1"])
+    assert await health_of(moved, a_handle()) == (200, "green", [])
 
 
 async def test_brokers_of_the_other_kind_are_named() -> None:
-    door = a_door()
-    door.strangers = {7: Broker(7, 70, "h", 9092, ("PLAINTEXT://h:9092",))}
+    handle = a_handle()
+    handle.strangers = {7: Broker(7, 70, "h", 9092, ("PLAINTEXT://h:9092",))}
     reasons = ["broker 7 is of the other kind: it is assigned nothing"]
-    assert await health_of(View(ORDERS, brokers=BROKERS), door) == (200, "yellow", reasons)
+    assert await health_of(View(ORDERS, brokers=BROKERS), handle) == (200, "yellow", reasons)
 
 
 async def test_of_many_troubles_of_a_kind_a_few_are_named() -> None:
-    door = a_door()
-    assert door.cluster is not None
-    door.cluster.unreadable.update({(f"t{n}", None): ("not JSON", n) for n in range(9)})
-    _, status, reasons = await health_of(View(ORDERS, brokers=BROKERS), door)
+    handle = a_handle()
+    assert handle.cluster is not None
+    handle.cluster.unreadable.update({(f"t{n}", None): ("not JSON", n) for n in range(9)})
+    _, status, reasons = await health_of(View(ORDERS, brokers=BROKERS), handle)
     assert status == "yellow"
     assert len(reasons) == NAMED_MAX + 1
     assert reasons[-1] == "4 more znodes are unreadable"
 
 
 async def test_what_is_left_undone_never_hides_what_is_broken() -> None:
-    door = a_door()
-    door.lines_lost_lately = 1
+    handle = a_handle()
+    handle.lines_lost_lately = 1
     view = View(a_topic("orders", a_row(0, -1, [3], [3])), brokers=BROKERS)
-    status, verdict, reasons = await health_of(view, door)
+    status, verdict, reasons = await health_of(view, handle)
     assert (status, verdict) == (503, "red")
     assert reasons == [
         "1 of 1 partition is offline",
@@ -160,7 +160,7 @@ async def test_what_is_left_undone_never_hides_what_is_broken() -> None:
 
 
 async def test_that_nobody_can_be_elected_is_red_and_says_what_to_do() -> None:
-    standby = Door()
+    standby = FakeHandle()
     standby.stand_by(None)
     standby.seat_trouble = "no controller can be elected: /controller_epoch holds b'abc'; delete it"
     told = View(ORDERS, brokers=BROKERS)
@@ -176,7 +176,7 @@ async def test_that_nobody_can_be_elected_is_red_and_says_what_to_do() -> None:
 
 
 async def test_a_seat_that_nobody_acts_in_is_vacant_whoever_it_names() -> None:
-    standby = Door()
+    standby = FakeHandle()
     standby.stand_by((1, 0))
     standby.seat_trouble = "no controller can be elected: /controller goes with no session; delete it"
     status, verdict, reasons = await health_of(View(ORDERS, brokers=BROKERS), standby)

@@ -12,7 +12,7 @@ import pytest
 from controller.core.belief.cluster import Cluster
 from controller.wire.bodies import BrokerEntry
 from tests.api.api_support import (
-    Door,
+    FakeHandle,
     View,
     a_broker,
     a_row,
@@ -31,10 +31,10 @@ def two_brokers(bound: socket.socket) -> list[BrokerEntry]:
     return [a_broker(1, port=int(address_of(bound).partition(":")[2])), a_broker(2)]
 
 
-def a_standby(seat: tuple[int, int] | None = (1, 77)) -> Door:
-    door = Door()
-    door.stand_by(seat)
-    return door
+def a_standby(seat: tuple[int, int] | None = (1, 77)) -> FakeHandle:
+    handle = FakeHandle()
+    handle.stand_by(seat)
+    return handle
 
 
 async def verdicts(url: str) -> tuple[int, str, list[str]]:
@@ -50,7 +50,7 @@ async def verdicts(url: str) -> tuple[int, str, list[str]]:
 
 async def test_a_standby_says_what_only_the_controller_knows() -> None:
     bound = reserved()
-    brokers, active = two_brokers(bound), Door()
+    brokers, active = two_brokers(bound), FakeHandle()
     active.cluster = Cluster(controller_id=1, controller_epoch=4)
     active.cluster.parked["topic payments"] = "a bug"
     async with (
@@ -67,7 +67,7 @@ async def test_a_standby_that_is_cut_off_says_so_beside_what_the_controller_says
     brokers, standby = two_brokers(bound), a_standby()
     standby.is_registered = False
     async with (
-        served(View(ORDERS, brokers=brokers), Door(), bound=bound),
+        served(View(ORDERS, brokers=brokers), FakeHandle(), bound=bound),
         served(View(ORDERS, brokers=brokers, own_id=2), standby) as second,
     ):
         assert (await verdicts(second))[1] == "yellow"
@@ -79,7 +79,7 @@ async def test_without_a_controller_nobody_knows_and_since_when_is_said() -> Non
     bound = reserved()
     brokers, standby = two_brokers(bound), a_standby()
     async with served(View(ORDERS, brokers=brokers, own_id=2), standby) as second:
-        async with served(View(ORDERS, brokers=brokers), Door(), bound=bound):
+        async with served(View(ORDERS, brokers=brokers), FakeHandle(), bound=bound):
             assert await verdicts(second) == (200, "green", [])
         await asyncio.sleep(3.5)  # it died
         status, verdict, (reason,) = await verdicts(second)

@@ -20,7 +20,7 @@ from controller.statelog.metrics import CONTROLLER_STATES, Meters
 from controller.tell.outbox import OutboxStatus
 from controller.term.term import TermRecord
 from tests.api.api_support import (
-    Door,
+    FakeHandle,
     View,
     a_broker,
     a_row,
@@ -52,24 +52,24 @@ def registered(meters: Meters, name: str) -> float | None:
     return meters.registry.get_sample_value(name)
 
 
-def an_active_door() -> Door:
+def an_active_handle() -> FakeHandle:
     """Of a controller that deletes two topics, one of which waits."""
-    door = Door()
-    door.seat = None  # as last read: before it was taken
-    cluster = door.cluster = a_cluster(live=(1, 2), old=[[1, 2]], older=[[1, 2]])
+    handle = FakeHandle()
+    handle.seat = None  # as last read: before it was taken
+    cluster = handle.cluster = a_cluster(live=(1, 2), old=[[1, 2]], older=[[1, 2]])
     cluster.gone = {3: Broker(3, 103, "127.0.0.1", 1, ())}
     deleted, ineligible = ReplicaStatus.DELETION_SUCCESSFUL, ReplicaStatus.DELETION_INELIGIBLE
     cluster.duties.deletions = {
         "old": Deletion(replicas={(0, 1): deleted}),
         "older": Deletion(replicas={(0, 1): ineligible}, waits_for="broker 3 is gone"),
     }
-    return door
+    return handle
 
 
-def a_standby_door(seat: tuple[int, int] | None = (2, 77)) -> Door:
-    door = Door()
-    door.stand_by(seat)
-    return door
+def a_standby_handle(seat: tuple[int, int] | None = (2, 77)) -> FakeHandle:
+    handle = FakeHandle()
+    handle.stand_by(seat)
+    return handle
 
 
 async def samples_of(client: ClientSession) -> Samples:
@@ -79,8 +79,8 @@ async def samples_of(client: ClientSession) -> Samples:
     return {(one.name, tuple(sorted(one.labels.items()))): one.value for family in families for one in family.samples}
 
 
-async def scraped(view: View, door: Door, limits: Limits | None = None) -> Samples:
-    async with asking(view, door, limits or Limits()) as client:
+async def scraped(view: View, handle: FakeHandle, limits: Limits | None = None) -> Samples:
+    async with asking(view, handle, limits or Limits()) as client:
         return await samples_of(client)
 
 
@@ -107,27 +107,27 @@ GAUGES = {
 
 
 async def test_the_controller_exposes_kafkas_gauges_and_a_standby_zeros() -> None:
-    active, standby = await scraped(HURT, an_active_door()), await scraped(HURT, a_standby_door())
+    active, standby = await scraped(HURT, an_active_handle()), await scraped(HURT, a_standby_handle())
     assert {name: value(active, CONTROLLER + name) for name in GAUGES} == GAUGES
     assert {name: value(standby, CONTROLLER + name) for name in GAUGES} == dict.fromkeys(GAUGES, 0)
     holder = "kafka_server_metadataloader_currentcontrollerid"
     assert (value(active, holder), value(standby, holder)) == (1, 2)
-    assert value(await scraped(HURT, a_standby_door(None)), holder) == -1
+    assert value(await scraped(HURT, a_standby_handle(None)), holder) == -1
 
 
 async def test_every_broker_exposes_its_own_replicas() -> None:
-    for door in (an_active_door(), a_standby_door()):
-        samples = await scraped(HURT, door)
+    for handle in (an_active_handle(), a_standby_handle()):
+        samples = await scraped(HURT, handle)
         assert value(samples, REPLICAS + "leadercount") == 2
         assert value(samples, REPLICAS + "partitioncount") == 4
         assert value(samples, REPLICAS + "underreplicatedpartitions") == 1
 
 
 async def test_queues_are_exposed_for_each_broker_and_together() -> None:
-    door = an_active_door()
-    door.inbox_depth = 5
-    door.owed = {1: OutboxStatus(101, 0, 0, "4-1"), 2: OutboxStatus(102, 30, 1_500, None)}
-    samples = await scraped(HURT, door)
+    handle = an_active_handle()
+    handle.inbox_depth = 5
+    handle.owed = {1: OutboxStatus(101, 0, 0, "4-1"), 2: OutboxStatus(102, 30, 1_500, None)}
+    samples = await scraped(HURT, handle)
     assert value(samples, CHANNELS + "totalqueuesize") == 30
     assert [value(samples, CHANNELS + "queuesize", broker_id=one) for one in ("1", "2")] == [0, 30]
     assert [value(samples, "klamm_outbox_age_seconds", broker_id=one) for one in ("1", "2")] == [0, 1.5]
@@ -143,7 +143,7 @@ def test_every_event_has_kafkas_number_of_what_the_controller_does() -> None:
 
 
 async def test_the_controller_exposes_a_series_for_each_partition() -> None:
-    samples = await scraped(HURT, an_active_door())
+    samples = await scraped(HURT, an_active_handle())
     names = ("leader", "leader_is_preferred", "replicas", "in_sync_replica", "under_replicated_partition")
     found = {
         number: [value(samples, f"kafka_topic_partition_{name}", topic="orders", partition=number) for name in names]
@@ -157,12 +157,12 @@ async def test_the_controller_exposes_a_series_for_each_partition() -> None:
 
 
 async def test_a_standby_leaves_them_out_so_that_sums_count_nothing_twice() -> None:
-    names = {name for name, _ in await scraped(HURT, a_standby_door())}
+    names = {name for name, _ in await scraped(HURT, a_standby_handle())}
     assert not {name for name in names if name.startswith(("kafka_topic_", "kafka_broker"))}
 
 
 async def test_over_the_limit_no_partition_has_a_series_and_one_metric_says_so() -> None:
-    samples = await scraped(HURT, an_active_door(), Limits(partitions_per_exposition=3))
+    samples = await scraped(HURT, an_active_handle(), Limits(partitions_per_exposition=3))
     assert not {name for name, _ in samples if name.startswith("kafka_topic_")}
     assert value(samples, "klamm_partition_series_left_out") == 1
     assert value(samples, CONTROLLER + "globalpartitioncount") == 4
@@ -170,7 +170,7 @@ async def test_over_the_limit_no_partition_has_a_series_and_one_metric_says_so()
 
 async def test_a_changed_partition_is_seen_by_the_next_scrape() -> None:
     view = View(PAYMENTS)
-    async with asking(view, an_active_door()) as client:
+    async with asking(view, an_active_handle()) as client:
         labels = {"topic": "payments", "partition": "0"}
         assert value(await samples_of(client), "kafka_topic_partition_leader", **labels) == 2
         view.put(a_topic("payments", a_row(0, 1, [2, 1], [2, 1])))
@@ -181,25 +181,25 @@ async def test_a_changed_partition_is_seen_by_the_next_scrape() -> None:
 
 
 async def test_what_is_left_undone_and_the_last_failover_are_exposed() -> None:
-    door = an_active_door()
-    assert door.cluster is not None
-    door.cluster.parked["topic payments"] = "a bug"
+    handle = an_active_handle()
+    assert handle.cluster is not None
+    handle.cluster.parked["topic payments"] = "a bug"
     for target in ("/brokers/topics/users", "/brokers/topics/users/partitions/0/state", "/klamm/brokers/2"):
         subject = "topic users" if "users" in target else "node /klamm/brokers/2"
         gone = SubjectParked(subject, "only its name counts")
-        door.cluster.refused[target] = WriteRefused(target, subject, gone, "write", target, -102, 0, 1_000)
-    door.cluster.unreadable.update({("logs", None): ("not JSON", 1), ("logs", 2): ("not JSON", 1)})
-    door.cluster.reassigning = {("orders", 0)}
-    door.cluster.duties.drains = {2: Drain(102, is_shutdown=False)}
-    door.cluster.brokers = {2: Broker(2, 102, "h", 1, ()), 3: Broker(3, 103, "h", 1, ())}
+        handle.cluster.refused[target] = WriteRefused(target, subject, gone, "write", target, -102, 0, 1_000)
+    handle.cluster.unreadable.update({("logs", None): ("not JSON", 1), ("logs", 2): ("not JSON", 1)})
+    handle.cluster.reassigning = {("orders", 0)}
+    handle.cluster.duties.drains = {2: Drain(102, is_shutdown=False)}
+    handle.cluster.brokers = {2: Broker(2, 102, "h", 1, ()), 3: Broker(3, 103, "h", 1, ())}
     refusal = BrokerRefusal("LeaderAndIsr", 103, 4, -1, 0, 0)
-    door.cluster.duties.refusals = {3: {"orders": {0: refusal, 1: refusal}, "payments": {0: refusal}}}
-    door.lines_lost = 7
-    door.terms = [
+    handle.cluster.duties.refusals = {3: {"orders": {0: refusal, 1: refusal}, "payments": {0: refusal}}}
+    handle.lines_lost = 7
+    handle.terms = [
         TermRecord(3, 2, 1, 2, "session gone", {"claimed": 1.0}),
         TermRecord(4, 1, 3, None, None, {"claimed": 20.0, "acknowledged": 450.0}),
     ]
-    samples = await scraped(HURT, door)
+    samples = await scraped(HURT, handle)
     wanted = {
         "parked_subjects": 1,
         "refused_subjects": 2,
@@ -226,9 +226,9 @@ async def test_what_a_controller_does_is_counted() -> None:
         site.server.expire(site.brokers[1])
         await until(lambda: (state_of(site.server, "orders", 0) or {}).get("leader") == 2)
         await until(lambda: meters.controller_state == 0)
-    door = Door()
-    door.meters = meters
-    samples = await scraped(View(), door)
+    handle = FakeHandle()
+    handle.meters = meters
+    samples = await scraped(View(), handle)
     assert value(samples, REPLICAS + "isrshrinks_total") == 1
     assert value(samples, REPLICAS + "isrexpands_total") == 1
     assert value(samples, "klamm_leader_elections_total") == 1
@@ -281,17 +281,17 @@ async def test_disconnects_from_zookeeper_are_counted() -> None:
 
 
 async def test_the_lag_of_the_event_loop_is_measured_while_the_api_is_served() -> None:
-    door = Door()
-    async with asking(View(), door), asyncio.timeout(DEADLINE_S):
+    handle = FakeHandle()
+    async with asking(View(), handle), asyncio.timeout(DEADLINE_S):
         while True:
-            if registered(door.meters, "klamm_event_loop_lag_seconds_count"):
+            if registered(handle.meters, "klamm_event_loop_lag_seconds_count"):
                 break
             await asyncio.sleep(0.02)
 
 
 async def test_who_accepts_openmetrics_gets_it() -> None:
     accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
-    async with asking(HURT, an_active_door()) as client, client.get("/metrics", headers=accept) as response:
+    async with asking(HURT, an_active_handle()) as client, client.get("/metrics", headers=accept) as response:
         assert response.content_type == "application/openmetrics-text"
         names = {family.name for family in openmetrics_families(await response.text())}
     assert CONTROLLER + "activecontrollercount" in names

@@ -17,7 +17,7 @@ from controller.core.changes.cluster import Committed, StateDecided, TopicGone
 from controller.core.states import PartitionStatus
 from controller.kafka.cluster.foreign_cluster import ForeignCluster
 from controller.kafka.cluster.ports import BeliefView
-from tests.api.api_support import Door, View, a_broker, a_row, a_topic, address_of, reserved, served
+from tests.api.api_support import FakeHandle, View, a_broker, a_row, a_topic, address_of, reserved, served
 from tests.builders import a_cluster, a_leadership, topic_id_of
 
 #: of `orders` broker 1 leads a partition, and the other one was never led; `parcels` waits for its only broker
@@ -65,7 +65,7 @@ async def get(url: str, path: str) -> Any:
 
 @asynccontextmanager
 async def a_pair(*told: TopicView) -> AsyncIterator[Pair]:
-    bound, cluster, active, standby = reserved(), a_belief(), Door(), Door()
+    bound, cluster, active, standby = reserved(), a_belief(), FakeHandle(), FakeHandle()
     brokers = [a_broker(1, port=int(address_of(bound).partition(":")[2])), a_broker(2), a_broker(3, "gone")]
     active.cluster = cluster
     standby.stand_by((1, 77))
@@ -128,9 +128,9 @@ async def test_a_partition_that_is_led_at_last_is_new_no_more() -> None:
 
 
 async def test_a_dedicated_controller_shows_its_own() -> None:
-    door = Door()
-    door.cluster = a_belief()
-    view = BeliefView(door, ForeignCluster(door, lambda: None), "a-cluster", 9)
+    handle = FakeHandle()
+    handle.cluster = a_belief()
+    view = BeliefView(handle, ForeignCluster(handle, lambda: None), "a-cluster", 9)
     assert view.topics_with_new == ["orders", "parcels"]
     states = [(one.topic, state_of(row, {1, 2})) for one in view.topics() for row in one.partitions]
     assert states == [("orders", "online"), ("orders", "new"), ("parcels", "new")]

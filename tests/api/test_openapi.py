@@ -19,7 +19,7 @@ from controller.api.serve.openapi import document
 from controller.api.serve.operations import BROKER_RPCS, OPERATIONS
 from tests.api.api_support import (
     CONFIG,
-    Door,
+    FakeHandle,
     View,
     a_row,
     a_topic,
@@ -36,7 +36,7 @@ def the_document() -> Any:
 
 
 async def test_the_document_is_valid_openapi_3_1() -> None:
-    async with asking(View(), Door()) as client, client.get("/openapi.json") as response:
+    async with asking(View(), FakeHandle()) as client, client.get("/openapi.json") as response:
         assert response.content_type == "application/json"
         said = await response.json()
     assert said["openapi"].startswith("3.1.")
@@ -47,7 +47,7 @@ async def test_every_route_is_in_the_document_and_nothing_else() -> None:
     said = [(one.method, one.path) for one in OPERATIONS]
     assert len(said) == len(set(said))
     by_the_broker = {(one.method, one.path) for one in BROKER_RPCS}
-    app = build_app(View(), Door(), listeners=["127.0.0.1:1"], config=CONFIG)
+    app = build_app(View(), FakeHandle(), listeners=["127.0.0.1:1"], config=CONFIG)
     assert set(said) == routes_of(app) | by_the_broker
     paths = the_document()["paths"]
     assert {(method.upper(), path) for path, item in paths.items() for method in item} == set(said)
@@ -87,7 +87,7 @@ def test_every_body_that_is_parsed_refuses_unknown_fields_and_says_so() -> None:
 async def test_what_is_answered_has_the_shape_that_is_said(path: str, said_at: str) -> None:
     said = the_document()
     view = View(a_topic("orders", a_row(0, 1, [1, 2], [1, 2])))
-    async with asking(view, Door()) as client, client.get(path) as response:
+    async with asking(view, FakeHandle()) as client, client.get(path) as response:
         body, status, media = await response.json(), str(response.status), response.content_type
     responses = said["paths"][said_at]["get"]["responses"]
     answer = responses[status]
@@ -114,7 +114,7 @@ class Links(HTMLParser):
 
 
 async def test_the_page_loads_only_its_own_files_under_a_strict_policy() -> None:
-    async with asking(View(), Door()) as client:
+    async with asking(View(), FakeHandle()) as client:
         async with client.get("/docs") as response:
             assert response.status == 200
             assert response.content_type == "text/html"
@@ -131,7 +131,7 @@ async def test_the_page_loads_only_its_own_files_under_a_strict_policy() -> None
 
 @pytest.mark.parametrize("name", ["nothing.js", "docs.html", "..%2fapp.py", "%2e%2e%2fapp.py"])
 async def test_nothing_else_is_a_file_of_the_page(name: str) -> None:
-    async with asking(View(), Door()) as client, client.get(f"/docs/{name}") as response:
+    async with asking(View(), FakeHandle()) as client, client.get(f"/docs/{name}") as response:
         assert response.status == 404
 
 

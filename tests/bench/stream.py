@@ -40,11 +40,11 @@ WORD = b"\nevent: partition\n"
 
 
 @asynccontextmanager
-async def an_api(door: Handle) -> AsyncIterator[str]:
+async def an_api(handle: Handle) -> AsyncIterator[str]:
     bound = reserved()
     address = f"127.0.0.1:{bound.getsockname()[1]}"
     limits = Limits(event_subscribers_per_caller=SUBSCRIBERS)
-    app = build_app(View(), door, listeners=[address], config=CONFIG, limits=limits)
+    app = build_app(View(), handle, listeners=[address], config=CONFIG, limits=limits)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.SockSite(runner, bound).start()
@@ -130,10 +130,10 @@ async def bench(rounds: int) -> dict[str, float]:
     caught_up_s = 0.0
     meters = Meters()
     with tempfile.TemporaryDirectory() as folder:
-        door = Handle(Journal(Path(folder) / "state-change.log"), meters)
-        async with a_world(Path(folder)) as world, a_controller(world, meters) as inside, an_api(door) as url:
-            door.open_to(inside.daemon)
-            await until(lambda: door.is_active)
+        handle = Handle(Journal(Path(folder) / "state-change.log"), meters)
+        async with a_world(Path(folder)) as world, a_controller(world, meters) as inside, an_api(handle) as url:
+            handle.open_to(inside.daemon)
+            await until(lambda: handle.is_active)
             await make_changes(inside, 0)  # the first is slower for everybody
             await tidy(inside, 0)
             for number in range(1, 2 * rounds + 1):

@@ -21,7 +21,7 @@ from controller.kafka.server.listener import Api, KafkaServer
 from controller.wire.bodies import PartitionRow
 from controller.wire.client import HttpClient
 from controller.wire.signing import Signer
-from tests.api.api_support import Door
+from tests.api.api_support import FakeHandle
 from tests.brokerstub.cluster import Cluster, serving
 from tests.brokerstub.support import eventually, row
 from tests.fakes.zookeeper import FakeZooKeeper
@@ -40,7 +40,7 @@ class World(Cluster):
         super().__init__(http, tmp_path, listeners=LISTENERS, **properties)
         self.http = http
         self.zk = FakeZooKeeper()
-        self.door = Door()
+        self.handle = FakeHandle()
         self.ports: dict[int, int] = {}
         self.servers: list[KafkaServer] = []
         self.clients: list[Client] = []
@@ -59,7 +59,7 @@ class World(Cluster):
         broker = self.nodes[broker_id].broker
         config = BrokerConfig(broker_id=broker_id, zookeeper_connect="", log_dirs="d", listeners=LISTENERS)
         blocks = ProducerIdBlocks(broker, self.http, Signer())
-        apis = table(config, broker, self.logs(broker_id), self.door, blocks, "PLAINTEXT")
+        apis = table(config, broker, self.logs(broker_id), self.handle, blocks, "PLAINTEXT")
 
         async def nothing() -> Mapping[int, Api]:
             return {}

@@ -53,7 +53,7 @@ async def test_changes_of_a_cluster_that_a_token_guards_go_by_http(world: World)
     blocks = ProducerIdBlocks(broker, world.http, Signer())
 
     def served(*, is_guarded: bool) -> set[int]:
-        return set(table(config, broker, logs, world.door, blocks, "PLAINTEXT", is_guarded=is_guarded))
+        return set(table(config, broker, logs, world.handle, blocks, "PLAINTEXT", is_guarded=is_guarded))
 
     assert served(is_guarded=False) - served(is_guarded=True) == {19, 20, 37, 43, 45, 46}
 
@@ -238,7 +238,7 @@ async def test_the_cluster_is_described(world: World) -> None:
     asked = "describe_cluster", 0, "DescribeClusterRequest"
     answer = await (await world.client()).ask(*asked, include_cluster_authorized_operations=False)
     assert (answer.cluster_id, len(answer.brokers), answer.controller_id) == ("cluster", 4, 1)
-    world.door.is_active = False
+    world.handle.is_active = False
     answer = await (await world.client()).ask(*asked, include_cluster_authorized_operations=False)
     assert answer.controller_id == 9
 
@@ -274,7 +274,7 @@ async def test_producer_ids_come_from_the_controller_and_none_twice(world: World
         assert (answer.error_code, answer.producer_epoch) == (0, 0)
         return int(answer.producer_id)
 
-    world.door.is_active = False
+    world.handle.is_active = False
     assert await tell_controller(world)
     assert [await drawn(number) for number in (1, 1, 2, 1)] == [10, 11, 20, 30]
 

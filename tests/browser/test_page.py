@@ -21,7 +21,7 @@ from controller.term.term import TermRecord
 from controller.wire.bodies import BrokerEntry
 from tests.api.api_support import (
     CONFIG,
-    Door,
+    FakeHandle,
     View,
     a_broker,
     a_row,
@@ -32,7 +32,7 @@ from tests.api.api_support import (
 from tests.api.test_api_aggregates import KEPT
 from tests.browser.pages import Visit, a_visit
 from tests.builders import a_cluster
-from tests.support.deciding_support import BelievedView, DecidingDoor
+from tests.support.deciding_support import BelievedView, DecidingHandle
 
 pytestmark = pytest.mark.chromium
 
@@ -55,19 +55,19 @@ TERMS = [
 
 
 @asynccontextmanager
-async def a_page(view: View, door: Door, config: BrokerConfig = CONFIG, **given: Any) -> AsyncIterator[Visit]:
+async def a_page(view: View, handle: FakeHandle, config: BrokerConfig = CONFIG, **given: Any) -> AsyncIterator[Visit]:
     """The page, loaded, live, and in the end without a complaint and with no stranger asked."""
-    if door.recent_lines is None:
-        door.recent_lines = RecentLines(door.controller_epoch or 0)
-    door.terms = door.terms or list(TERMS)
-    door.cluster = door.cluster or a_cluster(live=(1,))
-    async with a_visit(**given) as visit, served(view, door, config=config) as url:
+    if handle.recent_lines is None:
+        handle.recent_lines = RecentLines(handle.controller_epoch or 0)
+    handle.terms = handle.terms or list(TERMS)
+    handle.cluster = handle.cluster or a_cluster(live=(1,))
+    async with a_visit(**given) as visit, served(view, handle, config=config) as url:
         await visit.page.goto(url)
         await visit.until(IS_LIVE)
         yield visit
         assert visit.complaints == []
         assert visit.strangers(urlsplit(url).netloc) == []
-        door.recent_lines.close()
+        handle.recent_lines.close()
 
 
 def a_line(number: int, **more: object) -> Line:
@@ -79,25 +79,25 @@ def a_line(number: int, **more: object) -> Line:
 
 async def test_a_dead_broker_stays_and_an_event_shows_without_reloading() -> None:
     brokers = [a_broker(1), a_broker(2), a_broker(3, "gone")]
-    view, door = View(a_topic("orders", a_row(0, 1, [1, 2], [1, 2, 3])), brokers=brokers), Door()
-    async with a_page(view, door) as visit:
+    view, handle = View(a_topic("orders", a_row(0, 1, [1, 2], [1, 2, 3])), brokers=brokers), FakeHandle()
+    async with a_page(view, handle) as visit:
         assert await visit.text(".card.gone h3") == "Broker 3"
         assert await visit.text(".card.seat h3") == "Broker 1"
         assert await visit.text("#verdict strong") == "Degraded"
         await visit.until(f"{SHOWN} === '1 partition'")
-        assert door.recent_lines is not None
+        assert handle.recent_lines is not None
         view.put(a_topic("payments", a_row(0, 2, [2], [2])))
-        door.recent_lines.accept(
+        handle.recent_lines.accept(
             [a_line(0, topic="payments", target="OnlinePartition", leader=2, isr=(2,), reason="new")]
         )
         await visit.until(f"{SHOWN} === '2 partitions' && {EVENTS}.includes('payments-0 is led by 2')")
 
 
 async def test_names_are_shown_as_text_whatever_they_say() -> None:
-    view, door = View(a_topic(HOSTILE, a_row(0, 1, [1], [1]))), Door()
-    async with a_page(view, door) as visit:
-        assert door.recent_lines is not None
-        door.recent_lines.accept(
+    view, handle = View(a_topic(HOSTILE, a_row(0, 1, [1], [1]))), FakeHandle()
+    async with a_page(view, handle) as visit:
+        assert handle.recent_lines is not None
+        handle.recent_lines.accept(
             [a_line(0, topic=HOSTILE, target="OfflinePartition", leader=-1, isr=(1,), reason=HOSTILE)]
         )
         await visit.until(f"{EVENTS}.includes('onerror')")
@@ -124,7 +124,7 @@ def a_large_view(brokers: int = 100, topics: int = 100, partitions: int = 1_000)
 
 
 async def test_a_hundred_brokers_with_a_hundred_thousand_partitions_are_a_screenful() -> None:
-    async with a_page(a_large_view(), Door(), width=1600, height=1000) as visit:
+    async with a_page(a_large_view(), FakeHandle(), width=1600, height=1000) as visit:
         await visit.until(f"{SHOWN} === '101 topics'")
         assert await visit.page.locator(".tile").count() == 100
         assert await visit.text(".tile") == "7\ngone"  # who needs attention comes first
@@ -146,7 +146,7 @@ async def test_a_hundred_brokers_with_a_hundred_thousand_partitions_are_a_screen
 
 
 async def test_a_topics_row_opens_its_partitions() -> None:
-    async with a_page(a_large_view(brokers=3, topics=3), Door()) as visit:
+    async with a_page(a_large_view(brokers=3, topics=3), FakeHandle()) as visit:
         await visit.until(f"{SHOWN} === '4 topics'")
         await visit.page.get_by_role("rowheader", name="topic-001").click()
         await visit.until(f"{SHOWN} === '1,000 of 3,001 partitions'")
@@ -154,8 +154,8 @@ async def test_a_topics_row_opens_its_partitions() -> None:
 
 async def test_enter_opens_the_story_and_what_if_is_answered() -> None:
     cluster = a_cluster(orders=[[1, 2], [3]])
-    door = DecidingDoor(cluster)
-    async with a_page(BelievedView(cluster), door) as visit:
+    handle = DecidingHandle(cluster)
+    async with a_page(BelievedView(cluster), handle) as visit:
         await visit.until(f"{SHOWN} === '2 partitions'")
         await visit.page.focus("#matrix")
         await visit.page.keyboard.press("ArrowDown")
@@ -171,9 +171,9 @@ async def test_enter_opens_the_story_and_what_if_is_answered() -> None:
 
 async def test_every_action_asks_first_and_then_is_done() -> None:
     cluster = a_cluster(orders=[[1, 2, 3], [2, 3, 1]])
-    door = DecidingDoor(cluster)
-    door.has_deleting_brokers = True
-    async with a_page(BelievedView(cluster), door) as visit:
+    handle = DecidingHandle(cluster)
+    handle.has_deleting_brokers = True
+    async with a_page(BelievedView(cluster), handle) as visit:
         page = visit.page
 
         async def confirm(word: str, said: str) -> None:
@@ -223,19 +223,19 @@ async def open_story(visit: Visit, name: str) -> None:
 
 async def test_charts_and_machines_show_what_the_controller_counts() -> None:
     cluster = a_cluster(orders=[[1, 2], [4]])
-    door = DecidingDoor(cluster)
-    async with a_page(BelievedView(cluster), door) as visit:
+    handle = DecidingHandle(cluster)
+    async with a_page(BelievedView(cluster), handle) as visit:
         await visit.until("document.querySelectorAll('.chart').length === 6")
         label = visit.page.locator(".machine svg").first
         assert await label.get_attribute("aria-label") == ("partitions: non existent 0, new 0, online 1, offline 1")
-        door.inbox_depth = 17
+        handle.inbox_depth = 17
         await visit.until("document.querySelector('#charts').textContent.includes('17')")
 
 
 async def test_what_a_stream_of_the_logs_came_to_is_shown_with_its_age(tmp_path: Path) -> None:
     path = tmp_path / "aggregates.json"
     config = msgspec.structs.replace(CONFIG, klamm_aggregates_file=str(path))
-    async with a_page(View(), Door(), config) as visit:
+    async with a_page(View(), FakeHandle(), config) as visit:
         await visit.until("document.getElementById('aggregates-said').textContent.startsWith('none yet')")
         path.write_bytes(msgspec.json.encode(KEPT))
         await visit.until("document.querySelectorAll('#aggregates-tables tbody tr').length === 2")
@@ -252,7 +252,7 @@ async def test_what_a_stream_of_the_logs_came_to_is_shown_with_its_age(tmp_path:
 
 
 async def test_where_nobody_keeps_any_there_is_no_panel_of_them() -> None:
-    async with a_page(View(), Door()) as visit:
+    async with a_page(View(), FakeHandle()) as visit:
         assert await visit.page.locator("#aggregates").is_hidden()
 
 
@@ -264,10 +264,10 @@ async def test_a_cluster_that_wants_a_token_is_given_it_once() -> None:
         response: web.StreamResponse = await handler(request)
         return response
 
-    door, view = Door(), View(a_topic("orders", a_row(0, 1, [1], [1])))
-    door.recent_lines, door.cluster = RecentLines(4), a_cluster(live=(1,))
+    handle, view = FakeHandle(), View(a_topic("orders", a_row(0, 1, [1], [1])))
+    handle.recent_lines, handle.cluster = RecentLines(4), a_cluster(live=(1,))
     bound = reserved()
-    async with a_visit() as visit, served(view, door, bound=bound, extra=[web.middleware(guarded)]) as url:
+    async with a_visit() as visit, served(view, handle, bound=bound, extra=[web.middleware(guarded)]) as url:
         await visit.page.goto(url)
         await visit.page.fill("#token-input", "wrong")
         await visit.page.keyboard.press("Enter")
@@ -278,7 +278,7 @@ async def test_a_cluster_that_wants_a_token_is_given_it_once() -> None:
         await visit.until(IS_LIVE)  # the stream carries it too
         assert await visit.page.evaluate("document.querySelector('#token').open") is False
         assert await visit.page.evaluate("[sessionStorage.getItem('token'), localStorage.length]") == ["sesame", 0]
-        door.recent_lines.close()
+        handle.recent_lines.close()
         await asyncio.sleep(0)
 
 
@@ -290,7 +290,7 @@ async def test_the_page_fits_and_has_no_grave_fault(name: str, width: int, schem
     brokers = [a_broker(1), a_broker(2, "draining"), a_broker(3, "gone")]
     rows = [a_row(number, -1 if number == 7 else 1 + number % 2, [1, 2], [1, 2, 3]) for number in range(20)]
     async with a_page(
-        View(a_topic("orders", *rows), brokers=brokers), Door(), width=width, height=800, scheme=scheme
+        View(a_topic("orders", *rows), brokers=brokers), FakeHandle(), width=width, height=800, scheme=scheme
     ) as visit:
         await visit.until(f"{SHOWN} === '20 partitions' && document.querySelectorAll('.machine').length === 2")
         assert await visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth")

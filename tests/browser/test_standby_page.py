@@ -6,7 +6,7 @@ import pytest
 
 from controller.wire.bodies import BrokerEntry
 from tests.api.api_support import (
-    Door,
+    FakeHandle,
     View,
     a_row,
     a_topic,
@@ -23,10 +23,10 @@ def a_kafka_broker(broker_id: int) -> BrokerEntry:
 
 async def test_it_says_who_decides_shows_what_zookeeper_says_and_offers_nothing_that_only_ours_could_do() -> None:
     brokers = [a_kafka_broker(1), a_kafka_broker(2)]
-    view, door = View(a_topic("orders", a_row(0, 2, [2, 1], [1, 2])), brokers=brokers), Door()
+    view, handle = View(a_topic("orders", a_row(0, 2, [2, 1], [1, 2])), brokers=brokers), FakeHandle()
     view.own_broker_id, view.controller_id, view.is_led_by_kafka = 100, 2, True
-    door.stand_by((2, 77))
-    async with a_visit() as visit, served(view, door) as url:
+    handle.stand_by((2, 77))
+    async with a_visit() as visit, served(view, handle) as url:
         await visit.page.goto(url)
         await visit.until("document.querySelectorAll('.matrix-body .matrix-row').length === 1")
         assert await visit.text("#controller strong") == "broker 2"

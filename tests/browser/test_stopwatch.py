@@ -11,7 +11,7 @@ import pytest
 from controller.statelog.recent_lines import RecentLines
 from controller.term.term import TermRecord
 from tests.api.api_support import (
-    Door,
+    FakeHandle,
     View,
     a_row,
     a_topic,
@@ -63,19 +63,19 @@ def over(phase: str, said: str = "10 ms") -> str:
 
 
 async def test_the_stopwatch_fills_phase_by_phase_while_the_new_controller_still_takes_over() -> None:
-    view, door = View(a_topic("orders", a_row(0, 1, [1], [1]))), Door()
-    async with a_page(view, door) as visit:
-        assert door.recent_lines is not None
-        door.recent_lines.close()
-        door.recent_lines, cluster, door.cluster = None, door.cluster, None
-        door.stand_by(None)
-        door.seat_changes.ring()
+    view, handle = View(a_topic("orders", a_row(0, 1, [1], [1]))), FakeHandle()
+    async with a_page(view, handle) as visit:
+        assert handle.recent_lines is not None
+        handle.recent_lines.close()
+        handle.recent_lines, cluster, handle.cluster = None, handle.cluster, None
+        handle.stand_by(None)
+        handle.seat_changes.ring()
         await visit.until(f"{LAPS}.join() === 'now noticed'")
 
-        door.controller_epoch, door.phase, door.recent_lines = 5, "loading", RecentLines(5)
-        door.seat_changes.ring()
+        handle.controller_epoch, handle.phase, handle.recent_lines = 5, "loading", RecentLines(5)
+        handle.seat_changes.ring()
         for number, phase in enumerate(PHASES[1:]):
-            door.recent_lines.accept([a_line(0, **a_mark(phase, 10.0 * (number + 1)))])
+            handle.recent_lines.accept([a_line(0, **a_mark(phase, 10.0 * (number + 1)))])
             over = [f"over {one}" for one in PHASES[: number + 2]]
             now = [f"now {one}" for one in PHASES[number + 2 : number + 3]]
             await visit.until(f"{LAPS}.join() === '{','.join(over + now)}'")
@@ -86,42 +86,42 @@ async def test_the_stopwatch_fills_phase_by_phase_while_the_new_controller_still
                 assert await visit.grave_faults() == []
         assert (await visit.page.locator(".laps b").all_inner_texts())[1:] == ["10 ms"] * 6
 
-        door.is_active, door.phase, door.cluster = True, "active", cluster
+        handle.is_active, handle.phase, handle.cluster = True, "active", cluster
         await visit.until("document.querySelector('#live .on') !== null")
         assert len(await visit.page.locator(".laps .over").all()) == 7  # it stays to be read
 
 
 async def test_a_failover_that_is_over_before_the_stream_is_taken_up_again_is_told_by_its_record() -> None:
-    view, door = View(a_topic("orders", a_row(0, 1, [1], [1]))), Door()
-    async with a_page(view, door) as visit:
-        assert door.recent_lines is not None
-        door.recent_lines.close()
-        door.recent_lines, cluster, door.cluster = None, door.cluster, None
-        door.stand_by(None)
-        door.seat_changes.ring()
+    view, handle = View(a_topic("orders", a_row(0, 1, [1], [1]))), FakeHandle()
+    async with a_page(view, handle) as visit:
+        assert handle.recent_lines is not None
+        handle.recent_lines.close()
+        handle.recent_lines, cluster, handle.cluster = None, handle.cluster, None
+        handle.stand_by(None)
+        handle.seat_changes.ring()
         await visit.until(f"{LAPS}.join() === 'now noticed'")
 
         lines = [a_line(0, **a_mark(phase, 10.0 * number)) for number, phase in enumerate(PHASES[1:], 1)]
-        door.recent_lines, door.controller_epoch = RecentLines(5), 5
-        door.recent_lines.accept(lines)  # on a stream that begins now a beat comes first
-        door.terms.append(TermRecord(5, 1, 1_700_000_090_000, None, None, {one.target: one.took_ms for one in lines}))
-        door.controller_epoch, door.phase, door.is_active, door.cluster = 5, "active", True, cluster
-        door.seat_changes.ring()
+        handle.recent_lines, handle.controller_epoch = RecentLines(5), 5
+        handle.recent_lines.accept(lines)  # on a stream that begins now a beat comes first
+        handle.terms.append(TermRecord(5, 1, 1_700_000_090_000, None, None, {one.target: one.took_ms for one in lines}))
+        handle.controller_epoch, handle.phase, handle.is_active, handle.cluster = 5, "active", True, cluster
+        handle.seat_changes.ring()
         await visit.until(f"{LAPS}.join() === '{','.join(f'over {one}' for one in PHASES)}'")
         assert await visit.page.locator(".laps b").all_inner_texts() == ["unknown", *["10 ms"] * 6]
         assert (await visit.text("#stopwatch")).startswith("60 ms from the vacant seat to the last acknowledgement")
 
 
 async def test_a_controller_that_says_nothing_is_noticed_though_its_stream_stays_open() -> None:
-    door = Door()
-    async with a_page(View(a_topic("orders", a_row(0, 1, [1], [1]))), door) as visit:
-        door.cluster = None  # no beat any more
+    handle = FakeHandle()
+    async with a_page(View(a_topic("orders", a_row(0, 1, [1], [1]))), handle) as visit:
+        handle.cluster = None  # no beat any more
         await visit.until(f"{LAPS}.join() === 'now noticed'")
         assert "does not answer" in await visit.text("#controller")
 
 
 async def test_a_past_failover_is_replayed_step_by_step() -> None:
-    async with a_page(View(a_topic("orders", a_row(0, 1, [1], [1]))), Door()) as visit:
+    async with a_page(View(a_topic("orders", a_row(0, 1, [1], [1]))), FakeHandle()) as visit:
         await visit.page.get_by_role("button", name="Replay Epoch 4").click()
         seen = [await visit.text("#replay h3")]
         for _ in range(6):
@@ -145,7 +145,7 @@ BEAT_WITH_RECORD: Step = ("beat", {"epoch": 5, "terms": [RECORD]})
 @asynccontextmanager
 async def the_stopwatch() -> AsyncIterator[Visit]:
     """The page without what fills it."""
-    async with a_visit() as visit, served(View(), Door()) as url:
+    async with a_visit() as visit, served(View(), FakeHandle()) as url:
         await visit.page.route("**/app.js", lambda route: route.fulfill(content_type="text/javascript", body=""))
         await visit.page.goto(url)
         yield visit

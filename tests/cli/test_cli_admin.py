@@ -12,7 +12,7 @@ from controller.core.codes import Code
 from controller.core.events import ConfigAsked, DeleteTopicAsked
 from controller.term.term import TermRecord
 from tests.api.api_support import (
-    Door,
+    FakeHandle,
     View,
     a_broker,
     address_of,
@@ -22,7 +22,7 @@ from tests.api.api_support import (
 from tests.builders import a_cluster, a_leadership
 from tests.support.deciding_support import (
     BelievedView,
-    DecidingDoor,
+    DecidingHandle,
     a_cluster_to_command,
     run,
 )
@@ -30,9 +30,9 @@ from tests.support.deciding_support import (
 
 def test_a_topic_is_deleted_in_the_background_or_waited_for() -> None:
     cluster = a_cluster(orders=[[1, 9]], other=[[1, 2]])
-    door = DecidingDoor(cluster)
-    door.has_deleting_brokers = True
-    with a_cluster_to_command(cluster, door) as (klamm, _):
+    handle = DecidingHandle(cluster)
+    handle.has_deleting_brokers = True
+    with a_cluster_to_command(cluster, handle) as (klamm, _):
         result = klamm("topics", "delete", "orders")
         reason = cluster.duties.deletions["orders"].waits_for
         assert (result.exit_code, result.stdout) == (
@@ -50,7 +50,7 @@ def test_a_topic_is_deleted_in_the_background_or_waited_for() -> None:
         assert (done.exit_code, done.stdout) == (0, gone)
         again = klamm("topics", "delete", "orders", "-o", "json")
         assert (again.exit_code, json.loads(again.stdout)["status"]) == (0, "deleted")
-    assert DeleteTopicAsked("orders", abandon_offline=True) in door.asked
+    assert DeleteTopicAsked("orders", abandon_offline=True) in handle.asked
 
 
 def test_a_topic_grows_and_says_so_once() -> None:
@@ -67,7 +67,7 @@ def test_a_topic_grows_and_says_so_once() -> None:
 
 def test_configuration_is_shown_with_its_sources_and_changed() -> None:
     cluster = a_cluster(orders=[[1, 2]])
-    with a_cluster_to_command(cluster) as (klamm, door):
+    with a_cluster_to_command(cluster) as (klamm, handle):
         result = klamm("topics", "config", "orders", "--set", "retention.ms=a=b", "--unset", "x")
         assert (result.exit_code, result.stdout) == (
             0,
@@ -75,7 +75,7 @@ def test_configuration_is_shown_with_its_sources_and_changed() -> None:
             "retention.ms                     a=b     DYNAMIC_TOPIC_CONFIG\n"
             "unclean.leader.election.enable   false   DEFAULT_CONFIG\n",
         )
-        assert door.asked == [ConfigAsked("topics", "orders", {"retention.ms": "a=b", "x": None})]
+        assert handle.asked == [ConfigAsked("topics", "orders", {"retention.ms": "a=b", "x": None})]
         document = json.loads(klamm("topics", "config", "orders", "-o", "json").stdout)
         assert (list(document), list(document["values"][0])) == (
             ["kind", "entity", "values"],
@@ -127,7 +127,7 @@ def test_explain_says_of_each_replica_whether_it_can_lead_and_why() -> None:
 
 def test_what_if_says_what_would_move_and_what_would_go_offline() -> None:
     cluster = a_cluster(orders=[[1, 2], [3]])
-    with a_cluster_to_command(cluster) as (klamm, door):
+    with a_cluster_to_command(cluster) as (klamm, handle):
         result = klamm("what-if", "kill", "1", "3")
         assert result.exit_code == 0
         assert "offline             orders-1\n" in result.stdout
@@ -135,18 +135,18 @@ def test_what_if_says_what_would_move_and_what_would_go_offline() -> None:
         document: Any = json.loads(klamm("what-if", "kill", "3", "-o", "json").stdout)
         assert (document["kill"], document["moves"]) == ([3], [])
         assert klamm("what-if", "kill", "9").exit_code == 1
-    assert door.asked == []
+    assert handle.asked == []
 
 
 def test_history_shows_the_terms_and_why_they_ended() -> None:
     cluster = a_cluster()
-    door = DecidingDoor(cluster)
+    handle = DecidingHandle(cluster)
     day_ms = 86_400_000
-    door.terms = [
+    handle.terms = [
         TermRecord(6, 2, day_ms, day_ms + 1_500, "session gone", {"claimed": 3.46}),
         TermRecord(7, 1, 2 * day_ms, None, None, {}),
     ]
-    with a_cluster_to_command(cluster, door) as (klamm, _):
+    with a_cluster_to_command(cluster, handle) as (klamm, _):
         result = klamm("history")
         assert [line.split(maxsplit=4) for line in result.stdout.splitlines()] == [
             ["EPOCH", "CONTROLLER", "FROM", "TO", "WHY-IT-ENDED   PHASES-MS"],
@@ -159,7 +159,7 @@ def test_history_shows_the_terms_and_why_they_ended() -> None:
 
 def test_waiting_for_reassignments_to_end() -> None:
     cluster = a_cluster(orders=[[1], [1]])
-    with a_cluster_to_command(cluster) as (klamm, door):
+    with a_cluster_to_command(cluster) as (klamm, handle):
         words = ("wait", "--for", "no-reassignments", "--timeout", "0")
         assert klamm(*words).stdout.startswith("no-reassignments after ")
         cluster.reassigning.add(("orders", 1))
@@ -168,18 +168,18 @@ def test_waiting_for_reassignments_to_end() -> None:
             1,
             "klamm: reassignments still run, such as orders-1; `klamm reassign list` shows all\n",
         )
-        door.stand_by(None)
+        handle.stand_by(None)
         assert klamm(*words).stderr.startswith("klamm: nobody can say what runs: there is no active controller now")
 
 
 def test_a_read_is_followed_to_the_controller() -> None:
     bound, cluster = reserved(), a_cluster(orders=[[1, 2]])
     brokers = [a_broker(1, port=int(address_of(bound).partition(":")[2])), a_broker(2)]
-    standby = Door()
+    standby = FakeHandle()
     standby.stand_by((1, 77))
     processes = (
         (View(brokers=brokers, own_id=2), standby, reserved()),
-        (BelievedView(cluster), DecidingDoor(cluster), bound),
+        (BelievedView(cluster), DecidingHandle(cluster), bound),
     )
     with served_in_thread(*processes) as urls:
         for words in (
@@ -193,9 +193,9 @@ def test_a_read_is_followed_to_the_controller() -> None:
 
 
 def test_a_refusal_of_a_read_is_one_line() -> None:
-    door = Door(lambda _: Reply(Code.NONE))
-    door.stand_by(None)
-    with a_cluster_to_command(a_cluster(), door) as (klamm, _):
+    handle = FakeHandle(lambda _: Reply(Code.NONE))
+    handle.stand_by(None)
+    with a_cluster_to_command(a_cluster(), handle) as (klamm, _):
         result = klamm("history")
     assert (result.exit_code, result.stdout, result.stderr) == (
         1,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from controller.core.project.lines import Line
 from controller.statelog.recent_lines import RecentLines
-from tests.api.api_support import Door, View, served
+from tests.api.api_support import FakeHandle, View, served
 from tests.builders import a_cluster
-from tests.support.deciding_support import DecidingDoor, a_cluster_to_command
+from tests.support.deciding_support import DecidingHandle, a_cluster_to_command
 
 DEADLINE_S = 60
 STAMP = {"at_ms": 1_700_000_000_123, "cluster_id": "c", "controller_id": 1}
@@ -33,16 +33,16 @@ def a_gone_line() -> Line:
     )  # fmt: skip
 
 
-def a_telling_door() -> DecidingDoor:
-    door = DecidingDoor(a_cluster(orders=[[1, 2]]))
-    door.recent_lines = RecentLines(7)
-    door.recent_lines.accept([a_led_line(0), a_led_line(1), a_gone_line()])
-    return door
+def a_telling_handle() -> DecidingHandle:
+    handle = DecidingHandle(a_cluster(orders=[[1, 2]]))
+    handle.recent_lines = RecentLines(7)
+    handle.recent_lines.accept([a_led_line(0), a_led_line(1), a_gone_line()])
+    return handle
 
 
 def test_the_last_lines_are_printed_for_people() -> None:
-    door = a_telling_door()
-    with a_cluster_to_command(door.believed, door) as (klamm, _):
+    handle = a_telling_handle()
+    with a_cluster_to_command(handle.believed, handle) as (klamm, _):
         result = klamm("events", "--last", "2")
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == (
@@ -53,8 +53,8 @@ def test_the_last_lines_are_printed_for_people() -> None:
 
 
 def test_json_is_the_line_of_the_state_change_log_and_can_be_filtered() -> None:
-    door = a_telling_door()
-    with a_cluster_to_command(door.believed, door) as (klamm, _):
+    handle = a_telling_handle()
+    with a_cluster_to_command(handle.believed, handle) as (klamm, _):
         result = klamm("events", "-o", "json", "--kind", "broker")
         of_topic = klamm("events", "-o", "json", "--topic", "orders")
     assert [json.loads(line) for line in result.stdout.splitlines()] == [
@@ -73,10 +73,10 @@ def test_json_is_the_line_of_the_state_change_log_and_can_be_filtered() -> None:
 
 
 async def test_following_goes_on_with_the_next_controller_until_it_is_interrupted() -> None:
-    door = Door()
-    door.recent_lines = first = RecentLines(4)
+    handle = FakeHandle()
+    handle.recent_lines = first = RecentLines(4)
     first.accept([a_led_line(1, epoch=4)])
-    async with served(View(), door) as url:
+    async with served(View(), handle) as url:
         process = await asyncio.create_subprocess_exec(
             str(Path(sys.executable).with_name("klamm")), "events", "--follow", "-o", "json", "--url", url,
             stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
@@ -92,7 +92,7 @@ async def test_following_goes_on_with_the_next_controller_until_it_is_interrupte
             assert await printed() == (4, 1)
             first.accept([a_led_line(2, epoch=4)])
             assert await printed() == (4, 2)
-            door.recent_lines = second = RecentLines(5)  # the term ends, and another begins
+            handle.recent_lines = second = RecentLines(5)  # the term ends, and another begins
             second.accept([a_led_line(3, epoch=5)])
             first.close()
             assert await printed() == (5, 3)

@@ -21,7 +21,7 @@ from controller.statelog.recent_lines import RecentLines
 from controller.term.term import TermRecord
 from sparkjobs.commands.cli import top
 from tests.builders import a_cluster
-from tests.support.deciding_support import DecidingDoor, a_cluster_to_command, run
+from tests.support.deciding_support import DecidingHandle, a_cluster_to_command, run
 
 #: those act on the processes of this machine; `integration/test_lab_examples.py` runs them
 OF_THE_LAB = {
@@ -77,11 +77,11 @@ def test_the_example_of_every_command_runs_as_it_stands(
     example = example_of(name, command)
     assert example in run(*name.split(), "--help", COLUMNS="100").stdout
     cluster = a_cluster(orders=[[2, 1, 3], *[[1, 2, 3]] * 5])
-    door = DecidingDoor(cluster)
-    door.has_deleting_brokers = True
-    door.recent_lines = RecentLines(7)
-    door.terms = [TermRecord(7, 1, 1_000, None, None, {"loaded": 8.25})]
-    with a_cluster_to_command(cluster, door) as (command_line, _):
+    handle = DecidingHandle(cluster)
+    handle.has_deleting_brokers = True
+    handle.recent_lines = RecentLines(7)
+    handle.terms = [TermRecord(7, 1, 1_000, None, None, {"loaded": 8.25})]
+    with a_cluster_to_command(cluster, handle) as (command_line, _):
         result = command_line(*shlex.split(example)[1:])
     assert (result.exit_code, result.exception if result.exit_code else None) == (0, None), result.output
 

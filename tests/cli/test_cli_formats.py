@@ -21,7 +21,7 @@ from controller.statelog.recent_lines import RecentLines
 from controller.term.term import TermRecord
 from tests.builders import a_broker, a_cluster, a_leadership
 from tests.cli.test_cli_examples import commands
-from tests.support.deciding_support import DecidingDoor, a_cluster_to_command
+from tests.support.deciding_support import DecidingHandle, a_cluster_to_command
 
 PINNED = Path(__file__).with_name("cli_formats.json")
 PLAN = '{"version":1,"partitions":[{"topic":"orders","partition":0,"replicas":[2,1]}]}'
@@ -71,12 +71,12 @@ def shapes(folder: Path) -> dict[str, Any]:
         cluster = a_cluster(orders=[[1, 2], [2, 1]], old=[[1, 2]], moving=[[1, 2]], live=(1, 2, 3))
         cluster.gone[9] = a_broker(9)
         cluster.duties.deletions["old"] = Deletion(is_queued=True, waits_for="broker 3 is gone")
-        door = DecidingDoor(cluster)
-        door.decide(ReassignAsked({("moving", 0): (1, 3)}))
-        door.terms = [TermRecord(7, 1, 1_000, 2_000, "session gone", {"loaded": 8.25})]
-        door.recent_lines = RecentLines(7)
-        door.recent_lines.accept([phase_line(Stamp(1_000, "c", 1, 7, "7-1"), "claimed", 4.5)])
-        with a_cluster_to_command(cluster, door) as (klamm, _):
+        handle = DecidingHandle(cluster)
+        handle.decide(ReassignAsked({("moving", 0): (1, 3)}))
+        handle.terms = [TermRecord(7, 1, 1_000, 2_000, "session gone", {"loaded": 8.25})]
+        handle.recent_lines = RecentLines(7)
+        handle.recent_lines.accept([phase_line(Stamp(1_000, "c", 1, 7, "7-1"), "claimed", 4.5)])
+        with a_cluster_to_command(cluster, handle) as (klamm, _):
             result = klamm(*shlex.split(command), "-o", "json")
             assert result.exit_code in (0, 1), f"{command}: {result.output}"
             assert not result.stderr, f"{command}: {result.stderr}"
@@ -100,9 +100,9 @@ def test_every_command_with_a_machine_format_is_pinned() -> None:
 @pytest.mark.parametrize("command", ["status", "brokers list", "topics list", "partitions", "history"])
 def test_yaml_says_what_json_says_and_names_are_one_a_line(command: str) -> None:
     cluster = a_cluster(orders=[[1, 2], [2, 1]], states={"orders-0": a_leadership(1, [1])}, live=(1, 2))
-    door = DecidingDoor(cluster)
-    door.terms = [TermRecord(7, 1, 1_000, None, None, {})]
-    with a_cluster_to_command(cluster, door) as (klamm, _):
+    handle = DecidingHandle(cluster)
+    handle.terms = [TermRecord(7, 1, 1_000, None, None, {})]
+    with a_cluster_to_command(cluster, handle) as (klamm, _):
         as_json = json.loads(klamm(*command.split(), "-o", "json").stdout)
         assert yaml.safe_load(klamm(*command.split(), "-o", "yaml").stdout) == as_json
         names = klamm(*command.split(), "-o", "name").stdout.splitlines()

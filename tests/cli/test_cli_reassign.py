@@ -21,7 +21,7 @@ from controller.wire import bodies
 from tests.api.api_support import reserved, served_in_thread
 from tests.builders import a_cluster, a_leadership
 from tests.processes import started
-from tests.support.deciding_support import BelievedView, DecidingDoor, a_cluster_to_command
+from tests.support.deciding_support import BelievedView, DecidingHandle, a_cluster_to_command
 from tests.waiting import DEADLINE_S
 
 
@@ -126,9 +126,9 @@ def test_the_way_back_is_kept(tmp_path: Path) -> None:
 def test_a_large_plan_goes_in_several_requests(tmp_path: Path) -> None:
     count = 4_500
     plan = a_plan(tmp_path / "plan.json", *(("orders", number, [1]) for number in range(count)))
-    with a_cluster_to_command(a_cluster(orders=[[1]] * count)) as (klamm, door):
+    with a_cluster_to_command(a_cluster(orders=[[1]] * count)) as (klamm, handle):
         result = klamm("reassign", "execute", plan, "-o", "name")
-    assert (result.exit_code, result.stdout.count("\n"), len(door.asked)) == (0, count, 3)
+    assert (result.exit_code, result.stdout.count("\n"), len(handle.asked)) == (0, count, 3)
 
 
 def catch_up(url: str, cluster: Cluster) -> None:
@@ -155,7 +155,7 @@ def running_command(plan: str, url: str) -> AbstractContextManager[subprocess.Po
 def test_waiting_shows_progress_and_can_be_interrupted_without_harm(tmp_path: Path, is_interrupted: bool) -> None:
     plan, cluster = a_plan(tmp_path / "plan.json", ("orders", 0, [3, 2])), a_cluster(orders=[[1, 2]])
     with (
-        served_in_thread((BelievedView(cluster), DecidingDoor(cluster), reserved())) as (url,),
+        served_in_thread((BelievedView(cluster), DecidingHandle(cluster), reserved())) as (url,),
         running_command(plan, url) as process,
     ):
         assert process.stderr is not None
@@ -182,11 +182,11 @@ NO_PLANS = ["", "{", "[]", "{}", '{"partitions":[]}', '{"partitions":[{"topic":"
 @pytest.mark.parametrize("content", [*NO_PLANS, f'{{"partitions":[{A_ROW},{A_ROW}]}}'])
 def test_a_file_that_is_no_plan_is_exit_2_and_asks_nobody(tmp_path: Path, content: str) -> None:
     (tmp_path / "plan.json").write_text(content)
-    with a_cluster_to_command(a_cluster()) as (klamm, door):
+    with a_cluster_to_command(a_cluster()) as (klamm, handle):
         for word in ("execute", "verify"):
             result = klamm("reassign", word, str(tmp_path / "plan.json"))
             assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
-    assert door.asked == []
+    assert handle.asked == []
 
 
 def test_elections_by_name_by_file_and_for_all(tmp_path: Path) -> None:

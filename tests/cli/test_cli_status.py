@@ -21,7 +21,7 @@ from controller.cli.group import klamm
 from controller.cli.options import show_repeatedly
 from controller.cli.status import duration_text
 from tests.api.api_support import (
-    Door,
+    FakeHandle,
     View,
     a_broker,
     a_row,
@@ -48,13 +48,13 @@ def clean(text: str) -> str:
 
 @pytest.fixture
 def healthy() -> Iterator[str]:
-    with served_in_thread((View(HEALTHY, brokers=BROKERS[:2]), Door(), reserved())) as (url,):
+    with served_in_thread((View(HEALTHY, brokers=BROKERS[:2]), FakeHandle(), reserved())) as (url,):
         yield url
 
 
 @pytest.fixture
 def hurt() -> Iterator[str]:
-    with served_in_thread((View(HURT, brokers=BROKERS), Door(), reserved())) as (url,):
+    with served_in_thread((View(HURT, brokers=BROKERS), FakeHandle(), reserved())) as (url,):
         yield url
 
 
@@ -128,9 +128,9 @@ def test_colour_is_for_terminals_and_no_color_turns_it_off(hurt: str) -> None:
 
 
 def test_status_without_a_controller_says_so() -> None:
-    door = Door()
-    door.stand_by(None)
-    with served_in_thread((View(HEALTHY, brokers=BROKERS[:2]), door, reserved())) as (url,):
+    handle = FakeHandle()
+    handle.stand_by(None)
+    with served_in_thread((View(HEALTHY, brokers=BROKERS[:2]), handle, reserved())) as (url,):
         result = run("status", "--url", url)
         assert result.exit_code == 1
         assert "controller   none (the last epoch was 4)\nhealth       unknown\n" in result.stdout
@@ -143,7 +143,7 @@ def test_status_without_a_controller_says_so() -> None:
 
 
 def test_a_controller_that_does_not_answer_is_noticed_before_its_session_ends() -> None:
-    standby = Door()
+    standby = FakeHandle()
     standby.stand_by((1, 77))
     with reserved() as dead:
         brokers = [a_broker(1, port=int(address_of(dead).partition(":")[2])), a_broker(2)]
@@ -157,10 +157,10 @@ def test_a_controller_that_does_not_answer_is_noticed_before_its_session_ends() 
 
 
 def test_a_standby_asked_for_the_status_asks_the_controller_how_long() -> None:
-    bound, standby = reserved(), Door()
+    bound, standby = reserved(), FakeHandle()
     standby.stand_by((1, 77))
     brokers = [a_broker(1, port=int(address_of(bound).partition(":")[2])), a_broker(2)]
-    processes = (View(HEALTHY, brokers=brokers, own_id=2), standby, reserved()), (View(), Door(), bound)
+    processes = (View(HEALTHY, brokers=brokers, own_id=2), standby, reserved()), (View(), FakeHandle(), bound)
     with served_in_thread(*processes) as urls:
         result = run("status", "--url", urls[0])
     assert result.exit_code == 0
@@ -195,13 +195,13 @@ def test_a_cluster_that_cannot_be_reached_is_exit_3_and_one_line(words: str) -> 
 
 
 def test_the_local_cluster_is_found_and_the_controller_is_believed(tmp_path: Path) -> None:
-    standby = Door()
+    standby = FakeHandle()
     standby.stand_by((1, 77))
     old = View(brokers=BROKERS)
     old.cluster_id, old.controller_epoch = "not-up-to-date", 3
     with reserved() as frozen, reserved() as dead:
         frozen.listen()  # the kernel accepts, nobody answers
-        processes = (old, standby, reserved()), (View(HEALTHY, brokers=BROKERS[:2]), Door(), reserved())
+        processes = (old, standby, reserved()), (View(HEALTHY, brokers=BROKERS[:2]), FakeHandle(), reserved())
         with served_in_thread(*processes) as urls:
             addresses = [f"http://{address_of(frozen)}", f"http://{address_of(dead)}", *urls]
             lab = {"port_base": 8080, "brokers": {str(number): url for number, url in enumerate(addresses, start=1)}}

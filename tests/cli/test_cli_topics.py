@@ -18,7 +18,7 @@ from controller.core.codes import Code
 from controller.core.events import CreateTopicAsked, Event
 from controller.security.secrets import Secrets
 from tests.api.api_support import (
-    Door,
+    FakeHandle,
     View,
     a_broker,
     a_row,
@@ -49,7 +49,7 @@ def test_create_prints_what_was_made_and_again_that_it_is_there() -> None:
         "orders-0    online        1       7   1,2   1,2\n"
         "orders-1    online        1       7   1,2   1,2\n"
     )
-    with served_in_thread((view, Door(creating(view)), reserved())) as (url,):
+    with served_in_thread((view, FakeHandle(creating(view)), reserved())) as (url,):
         first, second = run(*CREATE, "--url", url), run(*CREATE, "--url", url)
         assert (first.exit_code, first.stdout) == (0, "created orders\n" + made)
         assert (second.exit_code, second.stdout) == (
@@ -62,13 +62,13 @@ def test_create_prints_what_was_made_and_again_that_it_is_there() -> None:
 
 def test_create_by_assignment_and_configs_asks_just_that() -> None:
     view = View()
-    door = Door(creating(view))
-    with served_in_thread((view, door, reserved())) as (url,):
+    handle = FakeHandle(creating(view))
+    with served_in_thread((view, handle, reserved())) as (url,):
         words = ["topics", "create", "a", "--assignment", "1:2,2:3", "--config", "retention.ms=1", "--config", "x=a=b"]
         result = run(*words, "-o", "json", KLAMM_URL=url)
     assert result.exit_code == 0
     asked = CreateTopicAsked("a", assignment={0: (1, 2), 1: (2, 3)}, configs={"retention.ms": "1", "x": "a=b"})
-    assert door.asked == [asked]
+    assert handle.asked == [asked]
     document = json.loads(result.stdout)
     assert list(document) == ["topic", "partitions"]
     assert [partition["replicas"] for partition in document["partitions"]] == [[1, 2], [2, 3]]
@@ -76,7 +76,7 @@ def test_create_by_assignment_and_configs_asks_just_that() -> None:
 
 def test_every_flag_has_an_environment_variable() -> None:
     view = View()
-    with served_in_thread((view, Door(creating(view)), reserved())) as (url,):
+    with served_in_thread((view, FakeHandle(creating(view)), reserved())) as (url,):
         env = {"PARTITIONS": "3", "REPLICATION_FACTOR": "1"}
         result = run(
             "topics",
@@ -96,7 +96,7 @@ def test_topics_are_listed_with_the_worst_of_their_partitions() -> None:
         a_topic("good", a_row(0, 1, [1], [1])),
         a_topic("hurt", a_row(0, 1, [1], [1, 2])),
     )
-    with served_in_thread((view, Door(), reserved())) as (url,):
+    with served_in_thread((view, FakeHandle(), reserved())) as (url,):
         result = run("topics", "list", "--url", url)
         assert (result.exit_code, result.stdout) == (
             0,
@@ -112,8 +112,8 @@ def test_topics_are_listed_with_the_worst_of_their_partitions() -> None:
 
 
 def test_a_refusal_is_exit_1_one_line_and_what_to_do_next() -> None:
-    door = Door(lambda _: Reply(Code.TOPIC_ALREADY_EXISTS, "orders has 3 partitions"))
-    with served_in_thread((View(), door, reserved())) as (url,):
+    handle = FakeHandle(lambda _: Reply(Code.TOPIC_ALREADY_EXISTS, "orders has 3 partitions"))
+    with served_in_thread((View(), handle, reserved())) as (url,):
         created = run(*CREATE, "--url", url)
         described = run("topics", "describe", "a/b", "--url", url)
     assert (created.exit_code, created.stdout, created.stderr) == (
@@ -121,7 +121,7 @@ def test_a_refusal_is_exit_1_one_line_and_what_to_do_next() -> None:
         "",
         "klamm: orders has 3 partitions (TOPIC_ALREADY_EXISTS); `klamm topics describe` shows how it differs\n",
     )
-    assert len(door.asked) == 1
+    assert len(handle.asked) == 1
     assert (described.exit_code, described.stderr) == (
         1,
         "klamm: there is no topic a/b (UNKNOWN_TOPIC_OR_PARTITION); `klamm topics list` shows what there is\n",
@@ -142,11 +142,11 @@ def failing_first(failures: list[Reply | BusyError], then: Callable[[Event], Rep
 
 def test_a_failover_is_waited_out_until_the_timeout() -> None:
     view = View()
-    door = Door(failing_first([BusyError("suspended"), Reply(is_unknown=True)], creating(view)))
-    with served_in_thread((view, door, reserved())) as (url,):
+    handle = FakeHandle(failing_first([BusyError("suspended"), Reply(is_unknown=True)], creating(view)))
+    with served_in_thread((view, handle, reserved())) as (url,):
         result = run(*CREATE, "--url", url)
-        assert (result.exit_code, len(door.asked)) == (0, 3)
-        door.answer = failing_first([BusyError("suspended")] * 99, creating(view))
+        assert (result.exit_code, len(handle.asked)) == (0, 3)
+        handle.answer = failing_first([BusyError("suspended")] * 99, creating(view))
         result = run(*CREATE, "--url", url, "--timeout", "300ms")
     assert (result.exit_code, result.stderr) == (1, "klamm: suspended (BUSY)\n")
 
@@ -154,9 +154,9 @@ def test_a_failover_is_waited_out_until_the_timeout() -> None:
 def test_a_redirect_to_a_listed_broker_is_followed() -> None:
     bound = reserved()
     brokers = [a_broker(1, port=int(address_of(bound).partition(":")[2])), a_broker(2)]
-    view, standby = View(brokers=brokers), Door()
+    view, standby = View(brokers=brokers), FakeHandle()
     standby.stand_by((1, 77))
-    active = Door(creating(view))
+    active = FakeHandle(creating(view))
     with served_in_thread((View(brokers=brokers, own_id=2), standby, reserved()), (view, active, bound)) as urls:
         result = run(*CREATE, "--url", urls[0], "-o", "name")
     assert (result.exit_code, result.stdout, len(active.asked)) == (0, "orders\n", 1)

@@ -12,11 +12,11 @@ import yaml
 
 from controller.tell.outbox import OutboxStatus
 from controller.term.term import TermRecord
-from tests.api.api_support import Door
+from tests.api.api_support import FakeHandle
 from tests.api.test_metrics import (
     HURT,
-    a_standby_door,
-    an_active_door,
+    a_standby_handle,
+    an_active_handle,
     scraped,
 )
 
@@ -42,36 +42,36 @@ def strings_in(value: Any) -> Iterator[str]:
             yield from strings_in(one)
 
 
-def a_busy_door() -> Door:
+def a_busy_handle() -> FakeHandle:
     """Each family has a sample."""
-    door = an_active_door()
-    door.owed = {1: OutboxStatus(101, 3, 40, None)}
-    door.terms = [TermRecord(4, 1, 3, None, None, {"claimed": 20.0})]
-    with door.meters.handling("an event"):
+    handle = an_active_handle()
+    handle.owed = {1: OutboxStatus(101, 3, 40, None)}
+    handle.terms = [TermRecord(4, 1, 3, None, None, {"claimed": 20.0})]
+    with handle.meters.handling("an event"):
         pass
-    return door
+    return handle
 
 
-async def exposed(door: Door) -> set[str]:
-    return {name for name, _ in await scraped(HURT, door)}
+async def exposed(handle: FakeHandle) -> set[str]:
+    return {name for name, _ in await scraped(HURT, handle)}
 
 
 async def test_every_metric_of_the_dashboard_is_exposed() -> None:
     used = {name for text in strings_in(dashboard()) for name in NAME.findall(text)}
     assert len(used) > 20
-    assert used <= await exposed(a_busy_door())
+    assert used <= await exposed(a_busy_handle())
 
 
 async def test_every_metric_of_the_alert_rules_is_exposed() -> None:
     used = {name for rule in rules() for name in NAME.findall(rule["expr"])}
     assert used
-    assert used <= await exposed(a_busy_door())
+    assert used <= await exposed(a_busy_handle())
 
 
 async def test_alerts_about_a_cluster_need_no_active_controller_to_be_scraped() -> None:
     """They would fall silent when it is needed most."""
     [rule] = [rule for rule in rules() if rule["alert"] == "KlammNoController"]
-    assert set(NAME.findall(rule["expr"])) <= await exposed(a_standby_door())
+    assert set(NAME.findall(rule["expr"])) <= await exposed(a_standby_handle())
 
 
 def test_every_alert_says_what_is_wrong_and_what_to_do() -> None:

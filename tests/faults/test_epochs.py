@@ -77,15 +77,15 @@ async def test_nonsense_in_the_epoch_ends_no_process_and_mending_it_is_enough(st
     await stage.rest()
     epoch = epoch_of(stage)
     do(stage, f"spoil {EPOCH}", Set(EPOCH, b"abc", -1), Delete(SEAT, -1))
-    await stage.until(lambda: all(one.door.seat_trouble for one in living(stage)), "everybody says what is wrong")
+    await stage.until(lambda: all(one.handle.seat_trouble for one in living(stage)), "everybody says what is wrong")
     await stage.pause(30.0)
     assert not stage.cluster.active_ids
-    assert all(b"abc" in (one.door.seat_trouble or "").encode() for one in living(stage))
+    assert all(b"abc" in (one.handle.seat_trouble or "").encode() for one in living(stage))
     do(stage, f"spoil {EPOCH}", Set(EPOCH, b"1", -1))
     await a_later_term(stage, epoch)
     await serves(stage, "afterwards")
     await stage.rest()
-    assert not any(one.door.seat_trouble for one in living(stage))
+    assert not any(one.handle.seat_trouble for one in living(stage))
 
 
 @scene

@@ -37,7 +37,7 @@ def test_a_term_ends_at_once_whatever_it_still_has_to_tell(lose: Callable[[Stage
 
     async def scene(stage: Stage) -> None:
         await owing(stage)
-        lost_ms, epoch = stage.cluster.zookeeper.now_ms, stage.controller.door.controller_epoch
+        lost_ms, epoch = stage.cluster.zookeeper.now_ms, stage.controller.handle.controller_epoch
         assert epoch is not None
         lose(stage)
         await stage.pause(3.0)

@@ -21,7 +21,7 @@ async def test_a_state_that_vanishes_with_the_seat_gets_a_leader_epoch_that_brok
     await stage.until(lambda: stage.has(STATE), "it is led anew")
     await stage.pause(5.0)
     _all_agree(stage)
-    assert not stage.controller.door.cluster.duties.refusals
+    assert not stage.controller.handle.cluster.duties.refusals
     await stage.rest()
 
 

@@ -12,7 +12,7 @@ from controller.core.project.znodes import controller_path
 from controller.kafka.cluster.foreign_cluster import ForeignCluster
 from controller.kafka.cluster.ports import BeliefView
 from controller.kafka.cluster.presence import ControllerZnode
-from tests.api.api_support import Door
+from tests.api.api_support import FakeHandle
 from tests.fakes.client import FakeClient
 from tests.fakes.zookeeper import FakeZooKeeper
 from tests.support.harness import a_server, topic_json
@@ -35,10 +35,10 @@ class Scene:
         self.server = server
         self.own = own
         self.brokers = brokers
-        self.door = Door()
-        self.door.stand_by((1, brokers[1].session_id))
-        self.foreign_cluster = ForeignCluster(self.door, lambda: own, lambda _: rest_s)
-        self.view = BeliefView(self.door, self.foreign_cluster, "a-cluster", OWN_ID)
+        self.handle = FakeHandle()
+        self.handle.stand_by((1, brokers[1].session_id))
+        self.foreign_cluster = ForeignCluster(self.handle, lambda: own, lambda _: rest_s)
+        self.view = BeliefView(self.handle, self.foreign_cluster, "a-cluster", OWN_ID)
 
     async def look(self) -> None:
         await self.foreign_cluster.learn()
@@ -78,7 +78,7 @@ async def test_brokers_topics_and_leaders_are_shown_as_zookeeper_has_them() -> N
     [row] = topic.partitions
     assert (topic.topic, row.leader, row.leader_epoch, row.isr, row.replicas) == ("orders", 2, 4, (2, 1), (1, 2, 3))
     assert row.controller_epoch == 7
-    families = {one.name: one.samples[0].value for one in klamm_families(view, scene.door, Summary()) if one.samples}
+    families = {one.name: one.samples[0].value for one in klamm_families(view, scene.handle, Summary()) if one.samples}
     assert (families["klamm_controller_is_kafka"], families["klamm_controller_epoch"]) == (1, 7)
 
 
@@ -139,7 +139,7 @@ async def test_who_is_the_controller_now_is_asked_whenever_the_seat_has_moved() 
     ours = await scene.server.connect()
     endpoints = ControllerZnode(("HTTP://h:9101",)).endpoints
     await ours.create(controller_path(101), json.dumps({"endpoints": endpoints}).encode(), ephemeral=True)
-    scene.door.stand_by((101, ours.session_id))
+    scene.handle.stand_by((101, ours.session_id))
     assert (scene.view.is_led_by_kafka, scene.view.topic_names) == (False, ()), "what was seen is not that one's"
     await scene.look()
     assert not scene.view.is_led_by_kafka
@@ -158,7 +158,7 @@ async def test_who_is_the_controller_now_is_asked_whenever_the_seat_has_moved() 
 async def test_nobody_else_is_taken_for_one_of_kafkas(seat: tuple[int, int] | None, first: str | None) -> None:
     scene = await a_scene(first)
     if seat is not None:
-        scene.door.stand_by(seat)
+        scene.handle.stand_by(seat)
     await scene.look()
     assert (scene.view.is_led_by_kafka, scene.view.topic_names) == (False, ())
 
@@ -167,5 +167,5 @@ async def test_nobody_else_is_taken_for_one_of_kafkas(seat: tuple[int, int] | No
 async def test_once_ours_has_claimed_only_belief_is_shown(is_active: bool) -> None:
     scene = await a_scene()
     await scene.look()
-    scene.door.is_active, scene.door.controller_epoch = is_active, 8
+    scene.handle.is_active, scene.handle.controller_epoch = is_active, 8
     assert (scene.view.is_led_by_kafka, scene.view.topic_names) == (False, ())

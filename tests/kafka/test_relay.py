@@ -34,7 +34,7 @@ ANSWER = b"\0\0\0\7answered by a broker"
 
 
 class Belief:
-    """A door that knows brokers."""
+    """A handle that knows brokers."""
 
     def __init__(self, *ports: int) -> None:
         self.cluster = Cluster(controller_id=9, controller_epoch=1)

@@ -25,7 +25,7 @@ from controller.core.events import (
 )
 from controller.core.project.refusals import sentence_for
 from controller.loop.inbox import IsrReply, OutcomesReply
-from tests.api.api_support import Door, View, asking
+from tests.api.api_support import FakeHandle, View, asking
 from tests.fakes.acls import ALL, READ, grant_to_all
 from tests.fakes.client import FakeClient
 from tests.loop.admin_site import (
@@ -55,9 +55,9 @@ async def pass_time(site: Site, seconds: int) -> None:
 
 async def reasons_of(node: Node) -> tuple[str, list[str]]:
     """Health, as the active controller says it."""
-    door = Door()
-    door.cluster = belief(node)
-    async with asking(View(), door) as client, client.get("/healthz/cluster") as response:
+    handle = FakeHandle()
+    handle.cluster = belief(node)
+    async with asking(View(), handle) as client, client.get("/healthz/cluster") as response:
         body = await response.json()
         return body["status"], body["reasons"]
 

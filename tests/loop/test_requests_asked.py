@@ -1,4 +1,4 @@
-"""Requests through the door of the process: each is done and durable, refused with a code, or unknown. Never silent."""
+"""Requests through the handle of the process: each is done and durable, refused, or unknown. None is silent."""
 
 from __future__ import annotations
 

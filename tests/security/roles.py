@@ -36,7 +36,7 @@ from tests.api.api_support import CONFIG
 from tests.brokerstub.cluster import Node
 from tests.builders import a_cluster
 from tests.security.test_secrets import ADMIN, READER, RPC
-from tests.support.deciding_support import BelievedView, DecidingDoor
+from tests.support.deciding_support import BelievedView, DecidingHandle
 
 OPEN, READ, ADMIN_ONLY, BROKER = Access.OPEN, Access.READ, Access.ADMIN, Access.BROKER
 TABLE: Final[Mapping[tuple[str, str], Access]] = {
@@ -179,7 +179,7 @@ class Asker:
         )
 
 
-class SeatDoor(DecidingDoor):
+class SeatHandle(DecidingHandle):
     """Of a controller that may be told to take the seat and to give it back."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -199,21 +199,21 @@ class Process(Asker):
     """A broker's API and RPCs, an active controller in it, and what it was asked."""
 
     def __init__(
-        self, url: str, app: web.Application, door: SeatDoor, node: Node, client: aiohttp.ClientSession
+        self, url: str, app: web.Application, handle: SeatHandle, node: Node, client: aiohttp.ClientSession
     ) -> None:
         super().__init__(url, client)
-        self.app, self.door, self.node = app, door, node
+        self.app, self.handle, self.node = app, handle, node
 
     @property
     def state(self) -> tuple[object, ...]:
         """Belief, the znodes it was read from, who has the seat, and what the broker was made to do."""
-        belief = pickle.dumps(vars(self.door.believed))
-        return belief, dict(self.door.zookeeper.nodes), len(self.door.moves), len(self.node.lines)
+        belief = pickle.dumps(vars(self.handle.believed))
+        return belief, dict(self.handle.zookeeper.nodes), len(self.handle.moves), len(self.node.lines)
 
     @property
     def changes(self) -> tuple[int, ...]:
         """How much it was made to do."""
-        return len(self.door.asked), len(self.door.moves), len(self.node.lines)
+        return len(self.handle.asked), len(self.handle.moves), len(self.node.lines)
 
 
 async def nothing_found() -> Preflight:
@@ -224,11 +224,11 @@ async def nothing_found() -> Preflight:
 @asynccontextmanager
 async def a_process(tmp_path: Path, secrets: Secrets) -> AsyncIterator[Process]:
     http, cluster, port = HttpClient(), a_cluster(orders=[[1, 2]]), free_port()
-    door, node = SeatDoor(cluster), Node(1, tmp_path, http, lambda: 0)
+    handle, node = SeatHandle(cluster), Node(1, tmp_path, http, lambda: 0)
     node.broker.begin(100)
     app = build_app(
         BelievedView(cluster),
-        door,
+        handle,
         listeners=[f"127.0.0.1:{port}"],
         config=CONFIG,
         secrets=secrets,
@@ -236,12 +236,12 @@ async def a_process(tmp_path: Path, secrets: Secrets) -> AsyncIterator[Process]:
         own=lambda: node.broker.incarnation,
     )
     BrokerServer(node.broker, node.lines.extend, lambda: 0).add_routes(app)
-    app.add_routes(TakeoverApi(cast(Handle, door), nothing_found).routes())
+    app.add_routes(TakeoverApi(cast(Handle, handle), nothing_found).routes())
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await Site(runner, Connections(), "127.0.0.1", port).start()
     async with aiohttp.ClientSession() as client:
-        yield Process(f"http://127.0.0.1:{port}", app, door, node, client)
+        yield Process(f"http://127.0.0.1:{port}", app, handle, node, client)
     await runner.cleanup()
     await http.close()
     node.broker.close()

@@ -27,7 +27,7 @@ from controller.security.secrets import NO_SECRETS
 from controller.security.tls import server_context_for
 from tests.api.api_support import (
     CONFIG,
-    Door,
+    FakeHandle,
     View,
     asking,
 )
@@ -56,7 +56,7 @@ async def a_site(
 @asynccontextmanager
 async def the_api(limits: Limits, tls: ssl.SSLContext | None = None) -> AsyncIterator[tuple[str, int]]:
     own = f"127.0.0.1:{free_port()}"
-    app = build_app(View(), Door(), listeners=[own], config=CONFIG, limits=limits)
+    app = build_app(View(), FakeHandle(), listeners=[own], config=CONFIG, limits=limits)
     async with a_site(app, limits, int(own.partition(":")[2]), tls) as address:
         yield address
 
@@ -338,14 +338,14 @@ async def test_what_is_no_http_is_a_problem_that_repeats_nothing(raw: bytes) -> 
 
 
 async def test_changes_beyond_the_quota_are_429_and_never_reach_the_controller() -> None:
-    door = Door()
-    async with asking(View(), door, Limits(changes_per_s=0, changes_at_once=2)) as client:
+    handle = FakeHandle()
+    async with asking(View(), handle, Limits(changes_per_s=0, changes_at_once=2)) as client:
         for expected in (200, 200, 429):
             async with client.post("/v1/elections", json={"type": "preferred", "partitions": None}) as response:
                 said = await response.json(content_type=None)
                 assert response.status == expected or (expected == 200 and response.status < 429), said
         assert (said["code"], response.headers["Retry-After"]) == ("THROTTLING_QUOTA_EXCEEDED", "1")
-        assert len(door.asked) <= 2
+        assert len(handle.asked) <= 2
 
 
 def test_a_bucket_fills_again_and_never_over_its_brim() -> None:

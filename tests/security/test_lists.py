@@ -9,7 +9,7 @@ import pytest
 from controller.api.serve.openapi import schemas_for
 from controller.api.serve.operations import OPERATIONS
 from controller.base.config import LIMITS
-from tests.api.api_support import Door, View, asking
+from tests.api.api_support import FakeHandle, View, asking
 
 #: one too many
 ITEMS: Final = range(LIMITS.api_list_max_items + 1)
@@ -30,12 +30,12 @@ ITEMS: Final = range(LIMITS.api_list_max_items + 1)
 async def test_a_list_beyond_its_length_is_refused_and_never_reaches_the_controller(
     method: str, path: str, body: Any
 ) -> None:
-    door = Door()
-    async with asking(View(), door) as client, client.request(method, path, json=body) as response:
+    handle = FakeHandle()
+    async with asking(View(), handle) as client, client.request(method, path, json=body) as response:
         said = await response.json(content_type=None)
     assert (response.status, said["code"]) == (400, "INVALID_REQUEST")
     assert str(LIMITS.api_list_max_items) in said["detail"]
-    assert door.asked == []
+    assert handle.asked == []
 
 
 def test_every_list_in_a_body_has_a_length_that_the_description_says() -> None:

@@ -60,10 +60,10 @@ async def test_each_role_may_do_what_the_table_says_and_a_refusal_changes_nothin
 @pytest.mark.parametrize("role", ROLES)
 async def test_the_seat_moves_for_an_administrator_only(tmp_path: Path, role: str) -> None:
     async with a_process(tmp_path, ALL) as process:
-        process.door.controller_epoch = None
+        process.handle.controller_epoch = None
         for path in ("/v1/takeover", "/v1/handback"):
             await process.ask("POST", path, role)
-        assert process.door.moves == (["hand back"] if role == "admin" else [])
+        assert process.handle.moves == (["hand back"] if role == "admin" else [])
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -20,7 +20,7 @@ from controller.base.config import BrokerConfig, ConfigError
 from controller.security.tls import client_context_for, server_context_for
 from controller.wire.bodies import address_of
 from controller.wire.client import ExchangeError, HttpClient
-from tests.api.api_support import CONFIG, Door, View
+from tests.api.api_support import CONFIG, FakeHandle, View
 from tests.security.authority import Authority
 from tests.waiting import until
 
@@ -32,7 +32,7 @@ def a_config(**properties: str) -> BrokerConfig:
 @asynccontextmanager
 async def served(context: ssl.SSLContext) -> AsyncIterator[str]:
     port = free_port()
-    app = build_app(View(), Door(), listeners=[f"127.0.0.1:{port}"], config=CONFIG)
+    app = build_app(View(), FakeHandle(), listeners=[f"127.0.0.1:{port}"], config=CONFIG)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
     await runner.setup()
     await Site(runner, Connections(), "127.0.0.1", port, context).start()

@@ -19,7 +19,7 @@ from controller.core.model import Leadership
 from controller.loop.replies import reply_for
 from controller.wire.bodies import BrokerEntry, PartitionRow
 from tests.api.api_support import (
-    Door,
+    FakeHandle,
     View,
     a_broker,
     asking,
@@ -29,7 +29,7 @@ from tests.api.api_support import (
 from tests.builders import Settled, settle, zookeeper_of
 
 
-class DecidingDoor(Door):
+class DecidingHandle(FakeHandle):
     """Active, with a belief; what it is asked is decided, and what becomes due by that is decided too."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -114,12 +114,12 @@ class BelievedView(View):
 
 
 async def exchange(
-    cluster: Cluster, method: str, path: str, body: object = None, *, door: Door | None = None
+    cluster: Cluster, method: str, path: str, body: object = None, *, handle: FakeHandle | None = None
 ) -> tuple[int, Any]:
     """One request to a process that is the active controller: the answer's status and body."""
     data = None if body is None else body if isinstance(body, bytes) else msgspec.json.encode(body)
     headers = {"Content-Type": "application/json"}
-    used = DecidingDoor(cluster) if door is None else door
+    used = DecidingHandle(cluster) if handle is None else handle
     async with (
         asking(BelievedView(cluster), used) as client,
         client.request(method, path, data=data, headers=headers) as response,
@@ -133,8 +133,10 @@ def run(*words: str, **env: str) -> Result:
 
 
 @contextmanager
-def a_cluster_to_command(cluster: Cluster, door: Door | None = None) -> Iterator[tuple[Callable[..., Result], Door]]:
+def a_cluster_to_command(
+    cluster: Cluster, handle: FakeHandle | None = None
+) -> Iterator[tuple[Callable[..., Result], FakeHandle]]:
     """Yields how to call the command for this cluster, and its controller."""
-    used = DecidingDoor(cluster) if door is None else door
+    used = DecidingHandle(cluster) if handle is None else handle
     with served_in_thread((BelievedView(cluster), used, reserved())) as (url,):
         yield partial(run, KLAMM_URL=url), used

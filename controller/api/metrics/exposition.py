@@ -58,10 +58,10 @@ class Metrics:
     """The handler of `/metrics`."""
 
     def __init__(
-        self, view: ClusterView, door: ControllerHandle, summaries: Summaries, answers: Answers, turns: Turns
+        self, view: ClusterView, handle: ControllerHandle, summaries: Summaries, answers: Answers, turns: Turns
     ) -> None:
         self._view = view
-        self._door = door
+        self._handle = handle
         self._partitions_max = turns.limits.partitions_per_exposition
         self._summaries = summaries
         self._answers = answers
@@ -82,10 +82,10 @@ class Metrics:
 
     async def _exposition(self, encode: Encode) -> bytes:
         """Families encoded as many at a time as one turn may; each series of a partition is encoded already."""
-        view, door, turns = self._view, self._door, self._turns
+        view, handle, turns = self._view, self._handle, self._turns
         summary = await self._summaries.newest()
         deleting, min_isr = Deleting(), MinIsr()
-        if (cluster := door.cluster) is not None and door.is_active:
+        if (cluster := handle.cluster) is not None and handle.is_active:
             deleting = await deleting_in(cluster, turns)
             min_isr = await min_isr_in(cluster, summary, turns)
         is_left_out = summary.counts.partitions > self._partitions_max
@@ -95,21 +95,21 @@ class Metrics:
         for some in _by_samples(self._families(summary, deleting, min_isr, is_left_out), turns.limits):
             pieces.append(encode(Exposition(some)).removesuffix(end))
             await turns.next()
-        if door.is_active and not is_left_out:
+        if handle.is_active and not is_left_out:
             pieces.append(await self._series.ask("series", lambda: view.metadata_version, self._each_partition))
         return b"".join((*pieces, end))
 
     def _families(self, summary: Summary, deleting: Deleting, min_isr: MinIsr, is_left_out: bool) -> Iterator[Metric]:
-        view, door = self._view, self._door
-        yield from door.meters.registry.collect()
-        yield from kafka_families(view, door, summary, deleting, min_isr)
-        yield from klamm_families(view, door, summary)
+        view, handle = self._view, self._handle
+        yield from handle.meters.registry.collect()
+        yield from kafka_families(view, handle, summary, deleting, min_isr)
+        yield from klamm_families(view, handle, summary)
         yield GaugeMetricFamily(
             "klamm_partition_series_left_out",
             f"1: the cluster has more than {self._partitions_max} partitions, so none has series of its own",
             int(is_left_out),
         )
-        if door.is_active:
+        if handle.is_active:
             yield from broker_families(view)
 
     async def _each_partition(self) -> bytes:

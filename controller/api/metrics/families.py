@@ -58,16 +58,16 @@ class MinIsr(msgspec.Struct):
 
 
 def kafka_families(
-    view: ClusterView, door: ControllerHandle, summary: Summary, deleting: Deleting, min_isr: MinIsr
+    view: ClusterView, handle: ControllerHandle, summary: Summary, deleting: Deleting, min_isr: MinIsr
 ) -> Iterator[Metric]:
     """What Kafka's controller and broker measure."""
-    active = door.cluster if door.is_active else None
+    active = handle.cluster if handle.is_active else None
     told = summary.counts
     numbers: Mapping[str, tuple[int, str]] = {
         "activecontrollercount": (1, "1 on the active controller"),
         "offlinepartitionscount": (told.offline, "Partitions without a live leader"),
         "preferredreplicaimbalancecount": (summary.imbalanced, "Partitions not led by their first replica"),
-        "controllerstate": (door.meters.controller_state, "Kafka's number of what is being handled; 0 is idle"),
+        "controllerstate": (handle.meters.controller_state, "Kafka's number of what is being handled; 0 is idle"),
         "globaltopiccount": (summary.topics, "Topics"),
         "globalpartitioncount": (told.partitions, "Partitions"),
         "topicstodeletecount": (deleting.topics, "Topics being deleted"),
@@ -79,9 +79,9 @@ def kafka_families(
     }
     for name, (value, text) in numbers.items():
         yield _gauge(_CONTROLLER + name, text, 0 if active is None else value)
-    holder_id = controller_body(view, door).broker_id
+    holder_id = controller_body(view, handle).broker_id
     yield _gauge("kafka_server_metadataloader_currentcontrollerid", "Who holds the seat; -1: nobody", holder_id)
-    depth = 0 if door.term is None else door.term.inbox_depth
+    depth = 0 if handle.term is None else handle.term.inbox_depth
     yield _gauge("kafka_controller_controllereventmanager_eventqueuesize", "What waits for the loop", depth)
     own_id = view.own_broker_id
     yield _gauge(_REPLICAS + "leadercount", "Partitions led by this broker", summary.leaders[own_id])
@@ -92,8 +92,8 @@ def kafka_families(
     text = "Led, with fewer in sync than min.insync.replicas"
     yield _gauge(_REPLICAS + "underminisrpartitioncount", text, min_isr.under)
     yield _gauge(_REPLICAS + "atminisrpartitioncount", "Led, with just min.insync.replicas in sync", min_isr.at)
-    yield from _timer_families(door.meters)
-    yield from _outbox_families(door)
+    yield from _timer_families(handle.meters)
+    yield from _outbox_families(handle)
 
 
 def _timer_families(meters: Meters) -> Iterator[Metric]:
@@ -122,14 +122,14 @@ def timing_family(name: str, text: str, timings: Mapping[Labels, Timings]) -> Me
     return family
 
 
-def _outbox_families(door: ControllerHandle) -> Iterator[Metric]:
+def _outbox_families(handle: ControllerHandle) -> Iterator[Metric]:
     size = GaugeMetricFamily(_CHANNELS + "queuesize", "States owed to a broker", labels=["broker_id"])
     age = GaugeMetricFamily(
         "klamm_outbox_age_seconds",
         "For how long the first of the states owed to a broker has waited",
         labels=["broker_id"],
     )
-    owed = {} if door.term is None else door.term.outbox_status()
+    owed = {} if handle.term is None else handle.term.outbox_status()
     for broker_id, status in sorted(owed.items()):
         size.add_metric([str(broker_id)], status.depth)
         age.add_metric([str(broker_id)], status.age_ms / 1_000)
@@ -142,11 +142,11 @@ def _outbox_families(door: ControllerHandle) -> Iterator[Metric]:
     yield timing_family(_CHANNELS + "requestrateandqueuetimems", "Until a request to a broker left", waits)
 
 
-def klamm_families(view: ClusterView, door: ControllerHandle, summary: Summary) -> Iterator[Metric]:
+def klamm_families(view: ClusterView, handle: ControllerHandle, summary: Summary) -> Iterator[Metric]:
     """What only we measure."""
-    cluster = door.cluster if door.is_active else None
+    cluster = handle.cluster if handle.is_active else None
     believed = {} if cluster is None else _believed(cluster)
-    term = door.term
+    term = handle.term
     depth = 0 if term is None else term.inbox_depth
     told = summary.counts
     health = {
@@ -155,7 +155,7 @@ def klamm_families(view: ClusterView, door: ControllerHandle, summary: Summary) 
             int(view.is_led_by_kafka),
             "1 while one of Kafka's own brokers is the controller",
         ),
-        "klamm_registered": (int(door.is_registered), "1 while this process stands in the cluster"),
+        "klamm_registered": (int(handle.is_registered), "1 while this process stands in the cluster"),
         "klamm_under_replicated_partitions": (told.under_replicated, "In the whole cluster, as told to this broker"),
         "klamm_new_partitions": (told.new, "Partitions that were never led: neither online nor offline"),
         "klamm_parked_subjects": (believed.get("parked", 0), "Topics and brokers left out after a bug"),
@@ -192,7 +192,7 @@ def klamm_families(view: ClusterView, door: ControllerHandle, summary: Summary) 
         disputed.add_metric([name], 1)
     yield disputed
     yield CounterMetricFamily(
-        "klamm_log_lines_lost", "Lines of the state-change log that could not be written", door.lines_lost
+        "klamm_log_lines_lost", "Lines of the state-change log that could not be written", handle.lines_lost
     )
     phases = GaugeMetricFamily(
         "klamm_failover_phase_seconds",

@@ -72,13 +72,13 @@ class ActiveController:
     def __init__(
         self,
         view: ClusterView,
-        door: ControllerHandle,
+        handle: ControllerHandle,
         limits: Limits,
         forwarding: Forwarding,
         peers: Peers | None = None,
     ) -> None:
         self._view = view
-        self._door = door
+        self._handle = handle
         self._limits = limits
         self._forwarding = forwarding
         self._peers = peers
@@ -105,7 +105,7 @@ class ActiveController:
     def _name(self, request: web.Request, status: int, headers: MutableMapping[str, str], started: float) -> None:
         """In the answer's headers: the term, and the id that the request's znode writes, RPCs and lines carry, which
         the process's log has too. What was never put before the loop has no event."""
-        if (controller_epoch := self._door.controller_epoch) is not None:
+        if (controller_epoch := self._handle.controller_epoch) is not None:
             headers[CONTROLLER_EPOCH] = str(controller_epoch)
         event_id = get_contextvars()["event_id"]
         if event_id is not None:
@@ -123,20 +123,20 @@ class ActiveController:
     @property
     def cluster(self) -> Cluster:
         """What the controller of this process believes, to be read only. Raises NotControllerError on a standby."""
-        cluster = self._door.cluster
-        if cluster is None or not self._door.is_active:
+        cluster = self._handle.cluster
+        if cluster is None or not self._handle.is_active:
             raise NotControllerError
         return cluster
 
     def history(self) -> Sequence[TermView]:
         """The terms as the controller of this process knows them. Raises NotControllerError on a standby."""
-        if not self._door.is_active:
+        if not self._handle.is_active:
             raise NotControllerError
-        return term_of(self._door).history()
+        return term_of(self._handle).history()
 
     def lines_about(self, topic: str, partition: int) -> Sequence[Line]:
         """What this term remembers of a partition, the oldest first."""
-        return term_of(self._door).recent_lines.about(topic, partition)
+        return term_of(self._handle).recent_lines.about(topic, partition)
 
     async def granted(self, event: Event, kind: type[_R], see: str) -> _R:
         """The reply to what was done, which is of the kind that such an event has; otherwise as `ask`."""
@@ -146,7 +146,7 @@ class ActiveController:
 
     async def ask(self, event: Event, see: str, *, accept: Collection[Code] = (Code.NONE,)) -> Reply:
         """The reply to what was done; a refusal is raised. `see` is the path that tells when nobody knows."""
-        reply = await term_of(self._door).ask(event)
+        reply = await term_of(self._handle).ask(event)
         if reply.event_id:
             bind_contextvars(event_id=reply.event_id)
         if reply.is_unknown:
@@ -178,7 +178,7 @@ class ActiveController:
 
     def _holder(self, listener: str) -> tuple[BrokerEntry, str]:
         """Whose process holds the seat, and where that listens, if it is another one."""
-        seat = self._door.seat
+        seat = self._handle.seat
         if seat is not None and seat[0] != self._view.own_broker_id:
             known = self._view.brokers if self._peers is None else self._peers.entries()
             found = next((broker for broker in known if broker.id == seat[0]), None)
@@ -188,7 +188,7 @@ class ActiveController:
             if self._peers is not None:
                 detail = f"broker {seat[0]} is the controller, and none of ours: see `klamm takeover`"
                 raise unavailable(Code.NOT_CONTROLLER.name, detail)
-        if (trouble := self._door.seat_trouble) is not None:
+        if (trouble := self._handle.seat_trouble) is not None:
             raise unavailable(Code.NOT_CONTROLLER.name, f"nothing was changed: {trouble}")
         raise unavailable(Code.NOT_CONTROLLER.name, "there is no active controller now; nothing was changed, try again")
 

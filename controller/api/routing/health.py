@@ -35,9 +35,9 @@ FRESH_S: Final = 2.0
 class Health:
     """Of one process: what it says of the cluster."""
 
-    def __init__(self, view: ClusterView, door: ControllerHandle, active: ActiveController) -> None:
+    def __init__(self, view: ClusterView, handle: ControllerHandle, active: ActiveController) -> None:
         self._view = view
-        self._door = door
+        self._handle = handle
         self._active = active
         self._asked: Shared[Verdict | None] = Shared(kept_s=0)
         self._heard_at: float | None = None  # when the controller answered last, by the loop's clock
@@ -49,18 +49,18 @@ class Health:
 
     async def verdict(self, request: web.Request, summary: Summary) -> Verdict:
         """The verdict upon the cluster, for who may read."""
-        own = own_verdict(self._view, self._door, summary)
-        if self._door.phase != STANDBY or self._view.is_led_by_kafka:
+        own = own_verdict(self._view, self._handle, summary)
+        if self._handle.phase != STANDBY or self._view.is_led_by_kafka:
             self._heard()
             return own
         said = None
         if request.headers.get(bodies.FORWARD) != "0":  # who asks us so took us for the controller
-            said = await self._asked.ask(PATH, lambda: self._door.seat, lambda: self._ask(request))
+            said = await self._asked.ask(PATH, lambda: self._handle.seat, lambda: self._ask(request))
         if said is None:
             return self._unknown(own)
         self._heard()
-        also = [] if self._door.is_registered else [CUT_OFF]
-        also += [] if self._door.seat_trouble is None else [self._door.seat_trouble]
+        also = [] if self._handle.is_registered else [CUT_OFF]
+        also += [] if self._handle.seat_trouble is None else [self._handle.seat_trouble]
         return _also(said, also) if also else said
 
     async def _ask(self, request: web.Request) -> Verdict | None:
@@ -93,7 +93,7 @@ class Health:
         text = f"no controller for {now - self._silent_since:.1f} s"
         if self._figures_of is not None:
             text += f"; figures of {datetime.fromtimestamp(self._figures_of / 1_000, UTC):%H:%M:%S}"
-        is_for_people = self._door.seat_trouble is not None
+        is_for_people = self._handle.seat_trouble is not None
         return Verdict(RED if is_for_people else UNKNOWN, [text, *own.reasons])
 
 

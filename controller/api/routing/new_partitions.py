@@ -49,9 +49,9 @@ class Heard(msgspec.Struct, frozen=True):
 class WholeView:
     """A `ClusterView`: what this broker was told, and partitions that were never led."""
 
-    def __init__(self, told: ClusterView, door: ControllerHandle) -> None:
+    def __init__(self, told: ClusterView, handle: ControllerHandle) -> None:
         self._told = told
-        self._door = door
+        self._handle = handle
         #: topic -> partition -> row
         self._heard: Mapping[str, Mapping[int, PartitionRow]] = {}
         self._times_heard = 0
@@ -101,7 +101,7 @@ class WholeView:
 
     @property
     def metadata_version(self) -> int:
-        cluster = self._door.cluster
+        cluster = self._handle.cluster
         seen: object = None
         if cluster is None:
             seen = self._times_heard
@@ -114,7 +114,7 @@ class WholeView:
 
     @property
     def topics_with_new(self) -> Sequence[str]:
-        cluster = self._door.cluster
+        cluster = self._handle.cluster
         return sorted(self._heard if cluster is None else _believed(cluster))
 
     @property
@@ -143,7 +143,7 @@ class WholeView:
                 yield view
 
     def _new_of(self, name: str) -> Mapping[int, PartitionRow]:
-        cluster = self._door.cluster
+        cluster = self._handle.cluster
         if cluster is None:
             return self._heard.get(name, {})
         bits = _believed(cluster).get(name, 0)
@@ -151,7 +151,7 @@ class WholeView:
 
     def _id_of(self, name: str) -> str:
         """Of a topic that nobody is told of; a standby does not know it."""
-        topic = None if self._door.cluster is None else self._door.cluster.topics.get(name)
+        topic = None if self._handle.cluster is None else self._handle.cluster.topics.get(name)
         return "" if topic is None else topic.topic_id or ""
 
 
@@ -167,9 +167,9 @@ def _row_in(body: PartitionBody) -> PartitionRow:
 class NewPartitions:
     """Asks the active controller before a standby answers: with the caller's right, once for all who ask meanwhile."""
 
-    def __init__(self, view: WholeView, door: ControllerHandle, active: ActiveController) -> None:
+    def __init__(self, view: WholeView, handle: ControllerHandle, active: ActiveController) -> None:
         self._view = view
-        self._door = door
+        self._handle = handle
         self._active = active
         self._asked: Shared[None] = Shared(kept_s=0)
 
@@ -182,8 +182,8 @@ class NewPartitions:
             resource = request.match_info.route.resource
             is_shown = resource is not None and (resource.canonical in TOLD or resource.canonical == METRICS)
             # who passes a request on took us for the controller
-            if is_shown and self._door.phase == _STANDBY and request.headers.get(bodies.FORWARD) != "0":
-                await self._asked.ask(PATH, lambda: self._door.seat, lambda: self._learn(request))
+            if is_shown and self._handle.phase == _STANDBY and request.headers.get(bodies.FORWARD) != "0":
+                await self._asked.ask(PATH, lambda: self._handle.seat, lambda: self._learn(request))
             return await handler(request)
 
         return learn

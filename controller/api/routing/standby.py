@@ -31,10 +31,10 @@ TOLD: Final = frozenset(
 METRICS: Final = "/metrics"
 
 
-def standby_for(active: ActiveController, door: ControllerHandle, peers: Peers) -> Middleware:
+def standby_for(active: ActiveController, handle: ControllerHandle, peers: Peers) -> Middleware:
     @web.middleware
     async def standby(request: web.Request, handler: Handler) -> web.StreamResponse:
-        if door.is_active:
+        if handle.is_active:
             return await handler(request)
         await peers.learn()
         resource = request.match_info.route.resource

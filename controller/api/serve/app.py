@@ -48,7 +48,7 @@ from controller.wire.signing import Incarnation, Signer
 
 def build_app(
     view: ClusterView,
-    door: ControllerHandle,
+    handle: ControllerHandle,
     *,
     listeners: Sequence[str],
     config: BrokerConfig,
@@ -62,26 +62,26 @@ def build_app(
     `127.0.0.1:8081`; `config` are the properties of this process, to be shown; `own` is who we are now, to those who
     sign, and `signer` signs what we pass on. `peers` are given where it is no broker. More routes can be added to the
     application, and are guarded and explained like these."""
-    whole_view = WholeView(view, door) if peers is None else None
+    whole_view = WholeView(view, handle) if peers is None else None
     view = whole_view or view
-    guard, turns = guard_for(listeners, Gate(secrets, own, limits)), Turns(lambda: is_working(door), limits)
+    guard, turns = guard_for(listeners, Gate(secrets, own, limits)), Turns(lambda: is_working(handle), limits)
     quota = Quotas(limits, turns).middleware()
     app = web.Application(
         middlewares=[delivery_for(turns), _stamp_for(view), audit_for(), problems, guard, quota],
         client_max_size=limits.rpc_body_max_bytes,
     )
-    app.cleanup_ctx.append(lag_meter(door.meters))
+    app.cleanup_ctx.append(lag_meter(handle.meters))
     tls = client_context_for(config)
     forwarding = Forwarding(signer or Signer(), own, config.routes, config.inter_broker_listener_name, tls)
-    active, summaries = ActiveController(view, door, limits, forwarding, peers), Summaries(view, turns)
-    answers, health = Answers(view, limits), Health(view, door, active)
-    new_partitions = None if whole_view is None else NewPartitions(whole_view, door, active)
-    app.middlewares.extend([] if peers is None else [standby_for(active, door, peers)])
+    active, summaries = ActiveController(view, handle, limits, forwarding, peers), Summaries(view, turns)
+    answers, health = Answers(view, limits), Health(view, handle, active)
+    new_partitions = None if whole_view is None else NewPartitions(whole_view, handle, active)
+    app.middlewares.extend([] if peers is None else [standby_for(active, handle, peers)])
     app.middlewares.extend([] if new_partitions is None else [new_partitions.middleware()])
-    pulse = Pulse(view, door, summaries, turns)
+    pulse = Pulse(view, handle, summaries, turns)
     app.cleanup_ctx.append(pulse.sampling)
-    events = Events(view, door, active, pulse, summaries, limits)
-    metrics = Metrics(view, door, summaries, answers, turns)
+    events = Events(view, handle, active, pulse, summaries, limits)
+    metrics = Metrics(view, handle, summaries, answers, turns)
     app.on_shutdown.append(events.close)
     shared = (summaries, answers, metrics, health, *(() if new_partitions is None else (new_partitions,)))
     app.on_cleanup.append(_closing(*shared))
@@ -92,7 +92,7 @@ def build_app(
         Lab(config, secrets, limits),
         Reports(config),
         Aggregated(config),
-        Reads(view, door, health, summaries, answers, turns),
+        Reads(view, handle, health, summaries, answers, turns),
         metrics,
         Docs(),
         Writes(view, active),
@@ -101,7 +101,7 @@ def build_app(
         Membership(active),
         Configs(view, active, config),
         Insights(active, answers, turns),
-        Rpcs(door, limits),
+        Rpcs(handle, limits),
     ):
         app.add_routes(handlers.routes())
     return app

@@ -96,14 +96,14 @@ class Events:
     def __init__(
         self,
         view: ClusterView,
-        door: ControllerHandle,
+        handle: ControllerHandle,
         active: ActiveController,
         pulse: Pulse,
         summaries: Summaries,
         limits: Limits,
     ) -> None:
         self._view = view
-        self._door = door
+        self._handle = handle
         self._active = active
         self._pulse = pulse
         self._limits = limits
@@ -145,11 +145,11 @@ class Events:
             await self._active.learn_holders()
             with suppress(TimeoutError):
                 async with asyncio.timeout(TRY_AGAIN_MS / 1_000):
-                    await self._door.seat_changes.wait()
+                    await self._handle.seat_changes.wait()
 
     async def _stream(self, subscriber: Subscriber, query: EventsQuery, last_id: str | None) -> None:
         """Of one term: this process's, or another's passed through. Raises ProblemError where there is none."""
-        recent_lines = None if self._door.term is None else self._door.term.recent_lines
+        recent_lines = None if self._handle.term is None else self._handle.term.recent_lines
         if recent_lines is None:
             await self._pass_through(subscriber, last_id)
         else:
@@ -212,7 +212,7 @@ class Events:
 
     def _is_busy(self) -> bool:
         """While it loads it is watched above all: nothing but its phases is told then."""
-        return self._door.is_active and is_working(self._door)
+        return self._handle.is_active and is_working(self._handle)
 
     def _piece_after(self, position: int, recent_lines: RecentLines) -> tuple[int, bytes]:
         """The next lines as bytes, and the number of the last; most subscribers are equally far, and share them."""
@@ -235,12 +235,12 @@ class Events:
 
     async def _reset_frame(self, recent_lines: RecentLines, position: int) -> bytes:
         summary = await self._summaries.newest()  # of the active controller's own stream
-        body = cluster_body(self._view, self._door, summary, own_verdict(self._view, self._door, summary))
+        body = cluster_body(self._view, self._handle, summary, own_verdict(self._view, self._handle, summary))
         return _frame(recent_lines.controller_epoch, position, "reset", msgspec.json.encode(body))
 
     async def _pass_through(self, subscriber: Subscriber, last_id: str | None) -> None:
         """Another's stream, until it ends or somebody else has the seat: a frozen controller ends nothing."""
-        seat = self._door.seat
+        seat = self._handle.seat
         location, headers = self._active.passing_on(subscriber.request, b"")
         headers |= {} if last_id is None else {LAST_EVENT_ID: last_id}
         client = self._active.client()
@@ -259,8 +259,8 @@ class Events:
             await client.close()
 
     async def _end_when_the_seat_moved(self, seat: tuple[int, int] | None, scope: asyncio.Timeout) -> None:
-        while self._door.seat == seat and self._door.term is None:
-            await self._door.seat_changes.wait()
+        while self._handle.seat == seat and self._handle.term is None:
+            await self._handle.seat_changes.wait()
         scope.reschedule(asyncio.get_running_loop().time())
 
     async def _pass_pieces(self, subscriber: Subscriber, pieces: AsyncGenerator[bytes]) -> None:

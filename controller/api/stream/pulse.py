@@ -95,9 +95,9 @@ class PulseBody(msgspec.Struct, frozen=True):
 class Pulse:
     """The samples of one process, and the states of what it believes."""
 
-    def __init__(self, view: ClusterView, door: ControllerHandle, summaries: Summaries, turns: Turns) -> None:
+    def __init__(self, view: ClusterView, handle: ControllerHandle, summaries: Summaries, turns: Turns) -> None:
         self._view = view
-        self._door = door
+        self._handle = handle
         self._summaries = summaries
         self._turns = turns
         #: each with its number, which only rises
@@ -127,7 +127,7 @@ class Pulse:
         """What is new since that number of a sample, as JSON, and the number of the newest; None without a controller.
         Most receivers are equally far, and share it."""
         async with self._encoding:
-            cluster, key = self._door.cluster, (number, self._number, self._door.controller_epoch)
+            cluster, key = self._handle.cluster, (number, self._number, self._handle.controller_epoch)
             if cluster is None:
                 return None
             if self._newest_beat[0] != key:
@@ -136,7 +136,7 @@ class Pulse:
 
     async def _body_after(self, number: int, cluster: Cluster) -> PulseBody:
         return PulseBody(
-            controller=controller_body(self._view, self._door),
+            controller=controller_body(self._view, self._handle),
             samples=[one for at, one in self._samples if at > number],
             terms=self._terms if self._terms_number > number else None,
             machines=await self._machines(cluster),
@@ -145,7 +145,7 @@ class Pulse:
 
     async def _machines(self, cluster: Cluster) -> list[MachineBody]:
         counted = await self._states_of(cluster)
-        totals, before = self._door.meters.moves, self._moves[0]
+        totals, before = self._handle.meters.moves, self._moves[0]
         machines = []
         for name, table in TABLES.items():
             statuses = dict.fromkeys(status for move in table for status in move)
@@ -164,18 +164,18 @@ class Pulse:
     async def _sample_on(self) -> None:
         while True:
             pause_ms = float(SAMPLE_EVERY_MS)
-            if self._door.is_active:
+            if self._handle.is_active:
                 started = time.perf_counter()
                 await self.take_sample(wall_ms())
                 pause_ms = max(pause_ms, PAUSE_PER_COST * 1_000 * (time.perf_counter() - started))
             self._totals = self._totals_now()  # also on a standby: a term's first sample is compared with these
-            self._moves.append(Counter(self._door.meters.moves))
+            self._moves.append(Counter(self._handle.meters.moves))
             await asyncio.sleep(pause_ms / 1_000)
 
     async def take_sample(self, at_ms: int) -> None:
         """Partitions are counted only when the metadata has changed."""
-        counts, epoch = (await self._summaries.newest()).counts, self._door.controller_epoch or 0
-        term = self._door.term
+        counts, epoch = (await self._summaries.newest()).counts, self._handle.controller_epoch or 0
+        term = self._handle.term
         sample = Sample(
             at_ms=at_ms,
             controller_epoch=epoch,
@@ -198,7 +198,7 @@ class Pulse:
         self._samples.append((self._number, sample))
 
     def _totals_now(self) -> Totals:
-        meters = self._door.meters
+        meters = self._handle.meters
         return Totals(
             leader_elections=meters.total(meters.leader_elections),
             isr_changes=meters.total(meters.isr_shrinks) + meters.total(meters.isr_expands),

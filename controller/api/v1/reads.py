@@ -41,14 +41,14 @@ class Reads:
     def __init__(
         self,
         view: ClusterView,
-        door: ControllerHandle,
+        handle: ControllerHandle,
         health: Health,
         summaries: Summaries,
         answers: Answers,
         turns: Turns,
     ) -> None:
         self._view = view
-        self._door = door
+        self._handle = handle
         self._health = health
         self._summaries = summaries
         self._answers = answers
@@ -74,7 +74,7 @@ class Reads:
 
     async def readyz(self, request: web.Request) -> web.Response:
         own_id = self._view.own_broker_id
-        if not self._door.is_registered:
+        if not self._handle.is_registered:
             return answer(Verdict("not ready", [f"broker {own_id} is cut off from ZooKeeper"]), status=503)
         if self._view.is_told:
             return answer(Verdict("ready", []))
@@ -86,10 +86,10 @@ class Reads:
 
     async def cluster(self, request: web.Request) -> web.Response:
         summary = await self._summaries.newest()
-        return answer(cluster_body(self._view, self._door, summary, await self._health.verdict(request, summary)))
+        return answer(cluster_body(self._view, self._handle, summary, await self._health.verdict(request, summary)))
 
     async def controller(self, request: web.Request) -> web.Response:
-        return answer(controller_body(self._view, self._door))
+        return answer(controller_body(self._view, self._handle))
 
     async def brokers(self, request: web.Request) -> web.Response:
         summary, listener = await self._summaries.newest(), listener_asked(request, self._view)
@@ -120,7 +120,7 @@ class Reads:
 
     @property
     def _believed(self) -> Cluster | None:
-        return self._door.cluster if self._door.is_active else None
+        return self._handle.cluster if self._handle.is_active else None
 
     async def _partitions(self, query: PartitionsQuery) -> web.Response:
         return await self._answers.told(("partitions", query), partial(partitions_page, self._view, query, self._turns))

@@ -19,8 +19,8 @@ from controller.wire import bodies
 class Rpcs:
     """Handlers for what brokers ask."""
 
-    def __init__(self, door: ControllerHandle, limits: Limits) -> None:
-        self._door = door
+    def __init__(self, handle: ControllerHandle, limits: Limits) -> None:
+        self._handle = handle
         self._limits = limits
 
     def routes(self) -> Sequence[web.RouteDef]:
@@ -37,7 +37,7 @@ class Rpcs:
         if len(wishes) > self._limits.partitions_per_rpc:
             raise invalid(f"{len(wishes)} partitions in one request; at most {self._limits.partitions_per_rpc}")
         try:
-            reply = await term_of(self._door).ask(AlterPartitionAsked(broker_id, broker_epoch, wishes))
+            reply = await term_of(self._handle).ask(AlterPartitionAsked(broker_id, broker_epoch, wishes))
         except NotControllerError:
             return _answer(bodies.AlterPartitionAnswer(Code.NOT_CONTROLLER))
         if reply.is_unknown:
@@ -50,7 +50,7 @@ class Rpcs:
         broker_id, broker_epoch = sender_of(request)
         decode_body(await read_body(request, self._limits.rpc_body_max_bytes), dict[str, object])
         try:
-            reply = await term_of(self._door).ask(DrainAsked(broker_id, broker_epoch, is_shutdown=True))
+            reply = await term_of(self._handle).ask(DrainAsked(broker_id, broker_epoch, is_shutdown=True))
         except NotControllerError:
             return _answer(bodies.ControlledShutdownAnswer(Code.NOT_CONTROLLER))
         if reply.is_unknown:
@@ -63,7 +63,7 @@ class Rpcs:
         broker_id, broker_epoch = sender_of(request)
         decode_body(await read_body(request, self._limits.rpc_body_max_bytes), dict[str, object])
         try:
-            reply = await term_of(self._door).ask(ProducerIdsAsked(broker_id, broker_epoch))
+            reply = await term_of(self._handle).ask(ProducerIdsAsked(broker_id, broker_epoch))
         except NotControllerError:
             return _answer(bodies.ProducerIdsAnswer(Code.NOT_CONTROLLER))
         if reply.is_unknown:

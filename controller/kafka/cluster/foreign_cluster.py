@@ -62,12 +62,12 @@ class ForeignCluster:
 
     def __init__(
         self,
-        door: ControllerHandle,
+        handle: ControllerHandle,
         session: Callable[[], ZooKeeper | None],
         rest_for: Callable[[float], float] = lambda took_s: max(LOOK_EVERY_S, REST_PER_LOOK * took_s),
     ) -> None:
         self._rest_for = rest_for
-        self._door = door
+        self._handle = handle
         self._session = session
         self._holder: Holder | None = None
         self._sight: Sight | None = None
@@ -79,8 +79,8 @@ class ForeignCluster:
     def holder(self) -> Holder | None:
         """Whoever has the seat now, if that was learnt, and is not this process."""
         holder = self._holder
-        is_ours = self._door.controller_epoch is not None  # from the claim on
-        return None if holder is None or holder.seat != self._door.seat or is_ours else holder
+        is_ours = self._handle.controller_epoch is not None  # from the claim on
+        return None if holder is None or holder.seat != self._handle.seat or is_ours else holder
 
     @property
     def is_led_by_kafka(self) -> bool:
@@ -98,7 +98,7 @@ class ForeignCluster:
 
     async def learn(self) -> None:
         """Whoever holds the seat now. Who is neither one of ours nor one of Kafka's registered brokers is nobody."""
-        seat, zk = self._door.seat, self._session()
+        seat, zk = self._handle.seat, self._session()
         if seat is None or zk is None or (self._holder is not None and self._holder.seat == seat):
             return
         try:

@@ -22,8 +22,8 @@ from controller.wire.bodies import BrokerEntry, PartitionRow
 class BeliefView:
     """A `controller.api.ports.ClusterView`."""
 
-    def __init__(self, door: ControllerHandle, foreign_cluster: ForeignCluster, cluster_id: str, own_id: int) -> None:
-        self._door = door
+    def __init__(self, handle: ControllerHandle, foreign_cluster: ForeignCluster, cluster_id: str, own_id: int) -> None:
+        self._handle = handle
         self._foreign_cluster = foreign_cluster
         self.cluster_id = cluster_id
         self.own_broker_id = own_id
@@ -35,24 +35,24 @@ class BeliefView:
     @property
     def _cluster(self) -> Cluster | None:
         sight = self._foreign_cluster.sight
-        return self._door.cluster if sight is None else sight.cluster
+        return self._handle.cluster if sight is None else sight.cluster
 
     @property
     def _strangers(self) -> Mapping[int, Broker]:
         sight = self._foreign_cluster.sight
         if sight is not None:
             return sight.strangers
-        return {} if self._door.term is None else self._door.term.strangers
+        return {} if self._handle.term is None else self._handle.term.strangers
 
     @property
     def controller_id(self) -> int:
-        if self._door.cluster is not None:
+        if self._handle.cluster is not None:
             return self.own_broker_id
-        return -1 if self._door.seat is None else self._door.seat[0]
+        return -1 if self._handle.seat is None else self._handle.seat[0]
 
     @property
     def controller_epoch(self) -> int:
-        epoch, holder = self._door.controller_epoch, self._foreign_cluster.holder
+        epoch, holder = self._handle.controller_epoch, self._foreign_cluster.holder
         if epoch is None and holder is not None:
             return holder.controller_epoch
         return -1 if epoch is None else epoch
@@ -63,15 +63,15 @@ class BeliefView:
         sight = self._foreign_cluster.sight
         if sight is not None:
             return (self.controller_epoch << 40) + sight.number
-        term = self._door.term
-        if term is None or self._door.cluster is None:  # while it loads there is nothing to count
+        term = self._handle.term
+        if term is None or self._handle.cluster is None:  # while it loads there is nothing to count
             return -1
         recent_lines = term.recent_lines
         return (recent_lines.controller_epoch << 40) + recent_lines.number
 
     @property
     def changes(self) -> Bell:
-        return Bell() if self._door.term is None else self._door.term.believed
+        return Bell() if self._handle.term is None else self._handle.term.believed
 
     @property
     def is_told(self) -> bool:

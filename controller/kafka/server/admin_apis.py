@@ -24,8 +24,8 @@ ALTER_REASSIGNMENTS, LIST_REASSIGNMENTS = 45, 46
 class AdminApis:
     """Handlers."""
 
-    def __init__(self, door: ControllerHandle) -> None:
-        self._door = door
+    def __init__(self, handle: ControllerHandle) -> None:
+        self._handle = handle
 
     def table(self) -> dict[int, Api]:
         return {
@@ -40,11 +40,11 @@ class AdminApis:
         timeout_ms = reader.i32()
         reader.tags()
         wanted = None if topics is None else [(name, number) for name, numbers in topics for number in numbers]
-        reply = await asked(self._door, ElectAsked(is_unclean, wanted))
+        reply = await asked(self._handle, ElectAsked(is_unclean, wanted))
         outcomes = outcomes_of(reply)
         if wanted is None:
             outcomes = [one for one in outcomes if one.code is not Code.ELECTION_NOT_NEEDED]
-        await told(self._door, timeout_ms)
+        await told(self._handle, timeout_ms)
         writer.i32(0)
         if version >= 1:
             writer.i16(reply.code)
@@ -56,9 +56,9 @@ class AdminApis:
         topics = reader.array(lambda: _targets(reader))
         reader.tags()
         targets = {(name, number): replicas for name, partitions in topics for number, replicas in partitions}
-        reply = await asked(self._door, ReassignAsked(targets))
+        reply = await asked(self._handle, ReassignAsked(targets))
         outcomes = outcomes_of(reply)
-        await told(self._door, timeout_ms)
+        await told(self._handle, timeout_ms)
         writer.i32(0).i16(reply.code).string(reply.detail or None)
         _by_topic(writer, outcomes)
         writer.tags()
@@ -67,7 +67,7 @@ class AdminApis:
         reader.i32()
         topics = reader.nullable_array(lambda: _numbers(reader))
         reader.tags()
-        cluster = self._door.cluster
+        cluster = self._handle.cluster
         code = Code.NOT_CONTROLLER if cluster is None else Code.NONE
         running = () if cluster is None else sorted(cluster.reassigning)
         asked_for = None if topics is None else {(name, number) for name, numbers in topics for number in numbers}

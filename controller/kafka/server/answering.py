@@ -22,18 +22,18 @@ TOLD_MAX_MS: Final = 1_000
 T = TypeVar("T")
 
 
-async def told(door: ControllerHandle, timeout_ms: int) -> None:
+async def told(handle: ControllerHandle, timeout_ms: int) -> None:
     """Until brokers have what was decided, so that whoever asked finds it wherever it looks."""
-    term = door.term
+    term = handle.term
     if term is not None:
         with suppress(TimeoutError):
             async with asyncio.timeout(min(timeout_ms, TOLD_MAX_MS) / 1_000):
                 await term.told()
 
 
-async def believed(door: ControllerHandle, is_so: Callable[[], bool], timeout_ms: int) -> None:
+async def believed(handle: ControllerHandle, is_so: Callable[[], bool], timeout_ms: int) -> None:
     """Until belief says so, or the term is over. At most for so long, and in no case for longer than the longest."""
-    term = door.term
+    term = handle.term
     with suppress(TimeoutError):
         async with asyncio.timeout(min(timeout_ms, WAIT_MAX_MS) / 1_000):
             while term is not None and not term.is_over and not is_so():
@@ -51,9 +51,9 @@ def coded(writer: Writer, code: Code, detail: str) -> None:
     writer.i16(code).string((detail or code.name) if code is not Code.NONE else None).tags()
 
 
-def dry_run(door: ControllerHandle, event: Event) -> Reply:
+def dry_run(handle: ControllerHandle, event: Event) -> Reply:
     """What a request would be answered now. Nothing is written, told or kept."""
-    cluster = door.cluster
+    cluster = handle.cluster
     if cluster is None:
         return Reply(Code.NOT_CONTROLLER, "this is not the active controller")
     pieces = list(decide(cluster, event, monotonic_ms(), 0))

@@ -30,8 +30,8 @@ INELIGIBLE_BEFORE = {Code.INELIGIBLE_REPLICA: Code.OPERATION_NOT_ATTEMPTED}
 class BrokerApis:
     """Handlers."""
 
-    def __init__(self, door: ControllerHandle, partitions_max: int) -> None:
-        self._door = door
+    def __init__(self, handle: ControllerHandle, partitions_max: int) -> None:
+        self._handle = handle
         self._partitions_max = partitions_max
 
     def table(self) -> dict[int, Api]:
@@ -49,7 +49,7 @@ class BrokerApis:
         wishes = [wish for topic in topics for wish in topic]
         if len(wishes) > self._partitions_max:
             raise WireError(f"{len(wishes)} partitions in one request; at most {self._partitions_max}")
-        reply = await asked(self._door, AlterPartitionAsked(broker_id, broker_epoch, wishes))
+        reply = await asked(self._handle, AlterPartitionAsked(broker_id, broker_epoch, wishes))
         altered = reply.topics if isinstance(reply, IsrReply) else ()
         writer.i32(0).i16(reply.code)
         writer.array(altered, lambda topic: self._altered_topic(version, topic, writer))
@@ -77,12 +77,12 @@ class BrokerApis:
     def _registered(self, member: tuple[int, int]) -> tuple[int, int]:
         """A leader below protocol level 3.5 cannot say which registration it means: the present one then."""
         broker_id, epoch = member
-        cluster = self._door.cluster
+        cluster = self._handle.cluster
         known = None if cluster is None else cluster.brokers.get(broker_id)
         return (broker_id, known.epoch) if epoch == UNSAID_EPOCH and known is not None else member
 
     def _id_of(self, name: str) -> str:
-        cluster = self._door.cluster
+        cluster = self._handle.cluster
         topic = None if cluster is None else cluster.topics.get(name)
         return "" if topic is None else topic.topic_id or ""
 
@@ -90,7 +90,7 @@ class BrokerApis:
         if version >= 2:
             writer.raw(uuid_of(topic.topic_id))
         else:
-            cluster = self._door.cluster
+            cluster = self._handle.cluster
             writer.string("" if cluster is None else cluster.names_by_id.get(topic.topic_id, ""))
         writer.array(topic.partitions, lambda row: _altered_row(version, row, writer))
         writer.tags()
@@ -99,7 +99,7 @@ class BrokerApis:
         broker_id = reader.i32()
         broker_epoch = reader.i64()
         reader.tags()
-        reply = await asked(self._door, ProducerIdsAsked(broker_id, broker_epoch))
+        reply = await asked(self._handle, ProducerIdsAsked(broker_id, broker_epoch))
         start, size = (reply.start, reply.size) if isinstance(reply, ProducerIdsReply) else (0, 0)
         writer.i32(0).i16(reply.code).i64(start).i32(size).tags()
 
@@ -108,17 +108,17 @@ class BrokerApis:
         epoch = reader.i64()
         reader.tags()
         event = DrainAsked(broker_id, None if epoch == UNSAID_EPOCH else epoch, is_shutdown=True)
-        reply = await asked(self._door, event)
+        reply = await asked(self._handle, event)
         remaining = reply.remaining if isinstance(reply, ShutdownReply) else ()
         writer.i16(reply.code)
         writer.array(remaining, lambda one: writer.string(one.topic).i32(one.partition).tags())
         writer.tags()
 
 
-async def asked(door: ControllerHandle, event: Event) -> Reply:
+async def asked(handle: ControllerHandle, event: Event) -> Reply:
     """The reply. Where there is none, a code after which Kafka's clients try again."""
     try:
-        reply = await term_of(door).ask(event)
+        reply = await term_of(handle).ask(event)
     except NotControllerError as error:
         return Reply(Code.NOT_CONTROLLER, str(error))
     except BusyError as error:

@@ -48,8 +48,10 @@ class Relay:
     as they have said: each is asked once for each of its registrations, in a task of its own (`keep_versions`), so that
     nobody whom we can answer ourselves ever waits for a broker."""
 
-    def __init__(self, door: ControllerHandle, limits: Limits, entropy: Random, access: Access = PLAIN_ACCESS) -> None:
-        self._door = door
+    def __init__(
+        self, handle: ControllerHandle, limits: Limits, entropy: Random, access: Access = PLAIN_ACCESS
+    ) -> None:
+        self._handle = handle
         self._limits = limits
         self._entropy = entropy
         self._access = access
@@ -130,7 +132,7 @@ class Relay:
         return epoch == broker.epoch
 
     def _brokers(self) -> list[Broker]:
-        cluster = self._door.cluster
+        cluster = self._handle.cluster
         return list(cluster.brokers.values()) if cluster else []
 
 

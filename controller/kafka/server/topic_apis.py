@@ -49,8 +49,8 @@ class TopicWish(NamedTuple):
 class TopicApis:
     """Handlers. `partitions` and `factor`: of topics that are asked for without."""
 
-    def __init__(self, door: ControllerHandle, *, partitions: int = 1, factor: int = 1) -> None:
-        self._door = door
+    def __init__(self, handle: ControllerHandle, *, partitions: int = 1, factor: int = 1) -> None:
+        self._handle = handle
         self._defaults = partitions, factor
 
     def table(self) -> dict[int, Api]:
@@ -71,7 +71,7 @@ class TopicApis:
         writer.tags()
 
     async def _create(self, wish: TopicWish, *, is_trial: bool) -> Reply:
-        cluster = self._door.cluster
+        cluster = self._handle.cluster
         if cluster is not None and wish.name in cluster.topics:
             return Reply(Code.TOPIC_ALREADY_EXISTS, f"Topic '{wish.name}' already exists.")
         if missing := [name for name, value in wish.configs.items() if value is None]:
@@ -87,10 +87,10 @@ class TopicApis:
                 own if count == UNSAID else count for own, count in zip(self._defaults, counts, strict=True)
             )
             event = CreateTopicAsked(wish.name, partitions, factor, configs=configs)
-        return dry_run(self._door, event) if is_trial else await asked(self._door, event)
+        return dry_run(self._handle, event) if is_trial else await asked(self._handle, event)
 
     def _created(self, version: int, wish: TopicWish, reply: Reply, writer: Writer) -> None:
-        cluster = self._door.cluster
+        cluster = self._handle.cluster
         topic = None if cluster is None or reply.code is not Code.NONE else cluster.topics.get(wish.name)
         writer.string(wish.name)
         if version >= 7:
@@ -107,10 +107,10 @@ class TopicApis:
         reader.tags()
         answers: list[tuple[str | None, bytes, Reply]] = []
         for given, uuid in wanted:
-            cluster = self._door.cluster
+            cluster = self._handle.cluster
             name = given if given or cluster is None else cluster.names_by_id.get(topic_id_of(uuid))
             if name:
-                answers.append((name, uuid, await asked(self._door, DeleteTopicAsked(name))))
+                answers.append((name, uuid, await asked(self._handle, DeleteTopicAsked(name))))
             elif cluster is None:
                 answers.append((given, uuid, Reply(Code.NOT_CONTROLLER, "this is not the active controller")))
             else:
@@ -141,7 +141,7 @@ class TopicApis:
         writer.tags()
 
     async def _grow(self, wish: TopicWish, *, is_trial: bool) -> Reply:
-        cluster = self._door.cluster
+        cluster = self._handle.cluster
         known = 0 if cluster is None or wish.name not in cluster.topics else len(cluster.topics[wish.name].partitions)
         if known and wish.partitions <= known:
             return Reply(Code.INVALID_PARTITIONS, f"Topic already has {known} partitions.")
@@ -149,27 +149,27 @@ class TopicApis:
         if wish.assignment is not None:
             assignment = {known + number: replicas for number, replicas in wish.assignment.items()}
         event = GrowTopicAsked(wish.name, wish.partitions, assignment)
-        return dry_run(self._door, event) if is_trial else await asked(self._door, event)
+        return dry_run(self._handle, event) if is_trial else await asked(self._handle, event)
 
     async def _led(self, names: Sequence[str], timeout_ms: int, *, is_trial: bool) -> None:
         """Wait, as Kafka does, until new partitions are led and everybody was told; at most the caller's time."""
 
         def are_led() -> bool:
-            cluster = self._door.cluster
+            cluster = self._handle.cluster
             return cluster is None or all(_is_led(cluster, name) for name in names)
 
         if names and not is_trial:
-            await believed(self._door, are_led, timeout_ms)
-            await told(self._door, timeout_ms)
+            await believed(self._handle, are_led, timeout_ms)
+            await told(self._handle, timeout_ms)
 
     async def _leaving(self, names: Sequence[str], timeout_ms: int) -> None:
         """Wait, as Kafka does, until deletions have begun and everybody was told to forget the topics."""
         if names:
-            await believed(self._door, lambda: all(map(self._is_leaving, names)), timeout_ms)
-            await told(self._door, timeout_ms)
+            await believed(self._handle, lambda: all(map(self._is_leaving, names)), timeout_ms)
+            await told(self._handle, timeout_ms)
 
     def _is_leaving(self, name: str) -> bool:
-        cluster = self._door.cluster
+        cluster = self._handle.cluster
         return cluster is None or name not in cluster.topics or cluster.duties.is_leaving(name)
 
 

@@ -33,8 +33,8 @@ class TakenBody(msgspec.Struct, frozen=True):
 class TakeoverApi:
     """Of the controller in this process; nothing here is forwarded."""
 
-    def __init__(self, door: Handle, check: Callable[[], Awaitable[Preflight]]) -> None:
-        self._door = door
+    def __init__(self, handle: Handle, check: Callable[[], Awaitable[Preflight]]) -> None:
+        self._handle = handle
         self._check = check
 
     def routes(self) -> Sequence[web.RouteDef]:
@@ -43,23 +43,23 @@ class TakeoverApi:
     async def take_over(self, request: web.Request) -> web.Response:
         body = decode_body(await read_body(request, BODY_MAX_BYTES) or b"{}", TakeoverBody)
         try:
-            if self._door.controller_epoch is not None:
-                return answer(TakenBody(True, self._door.controller_epoch, None))
+            if self._handle.controller_epoch is not None:
+                return answer(TakenBody(True, self._handle.controller_epoch, None))
             found = await self._check()
             if found.reasons and not body.dry_run:
                 raise ProblemError(409, Code.POLICY_VIOLATION.name, "; ".join(found.reasons))
-            epoch = None if body.dry_run else await self._door.take_over()
+            epoch = None if body.dry_run else await self._handle.take_over()
         except (NotControllerError, SeatTroubleError) as error:
             raise unavailable(Code.NOT_CONTROLLER.name, str(error)) from None
         return answer(TakenBody(epoch is not None, epoch, found))
 
     async def hand_back(self, request: web.Request) -> web.Response:
         decode_body(await read_body(request, BODY_MAX_BYTES) or b"{}", Nothing)
-        cluster = self._door.cluster
+        cluster = self._handle.cluster
         if cluster is not None and not cluster.brokers:
             raise ProblemError(409, Code.BROKER_NOT_AVAILABLE.name, "no broker is live that could be the controller")
         try:
-            await self._door.hand_back()
+            await self._handle.hand_back()
         except NotControllerError as error:
             raise ProblemError(409, Code.NOT_CONTROLLER.name, f"{error}: there is nothing to give back") from None
         return answer({"handed_back": True})

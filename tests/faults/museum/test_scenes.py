@@ -157,7 +157,7 @@ async def test_m46_who_the_controller_cannot_reach_gets_the_latest_when_it_can(s
     for number in range(30):
         await stage.create(f"t{number}", {0: (controller.broker_id, stage.others[1])})
         await stage.pause(1.0)
-    term = controller.door.term
+    term = controller.handle.term
     assert term is not None
     owed = term.outbox_status()[deaf]
     assert owed.age_ms >= 25_000, "nobody can see that it hears nothing"

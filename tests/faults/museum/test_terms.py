@@ -35,7 +35,7 @@ async def test_m05_who_was_deposed_does_nothing_with_what_was_queued(stage: Stag
     stage.cluster.zookeeper.commit(0, [Delete("/controller", -1)])
     await stage.until(lambda: stage.cluster.seat_id not in (None, old.broker_id), "another has the seat")
     await stage.pause(0.5)
-    assert not old.door.is_active
+    assert not old.handle.is_active
     before = old.zk.calls.count("get_many")
     for _ in range(100):
         data = stage.cluster.zookeeper.read(path)
@@ -63,7 +63,7 @@ async def test_m06_an_error_ends_the_acting_before_the_seat_is_released(stage: S
     old.journal.accept = fail  # type: ignore[assignment,method-assign]
     stage.cluster.fault("bug", old.broker_id, can_move_seat=True)
     await stage.until(lambda: stage.cluster.seat_id != old.broker_id, "the seat is released")
-    assert not old.door.is_active
+    assert not old.handle.is_active
     old.journal.accept = recorded  # type: ignore[method-assign]
     stage.no_longer_slow(old.broker_id)
     await stage.player.finish()
@@ -81,7 +81,7 @@ async def test_m07_a_process_controls_again_after_it_was_fenced(stage: Stage) ->
     while max(held.values(), default=0) < 2:
         holder = stage.controller
         held[holder.broker_id] = held.get(holder.broker_id, 0) + 1
-        await stage.until(lambda: stage.controller.door.is_active, "it controls")
+        await stage.until(lambda: stage.controller.handle.is_active, "it controls")
         stage.cluster.fault("delete /controller", can_move_seat=True)
         stage.cluster.zookeeper.commit(0, [Delete("/controller", -1)])
         await stage.until(lambda: stage.cluster.seat_id is not None, "there is a controller")
@@ -102,7 +102,9 @@ async def test_m10_after_many_terms_nobody_listens_twice(stage: Stage) -> None:
     for _ in range(50):
         stage.cluster.fault("delete /controller", can_move_seat=True)
         stage.cluster.zookeeper.commit(0, [Delete("/controller", -1)])
-        await stage.until(lambda: stage.cluster.seat_id is not None and stage.controller.door.is_active, "one controls")
+        await stage.until(
+            lambda: stage.cluster.seat_id is not None and stage.controller.handle.is_active, "one controls"
+        )
     await stage.rest()
     clients = [member.zk for member in stage.cluster.members.values() if member.zk is not None]
     counts = {client.session_id: len(client._watch_handlers) for client in clients}
@@ -153,7 +155,7 @@ async def _expired_while_it_rebalances(stage: Stage) -> None:
     assert not any(one.reason == "leader imbalance" for one in stage.cluster.lines), "it is over already"
     begun_s = stage.cluster.loop.time()
     stage.expire(controller.broker_id)
-    await stage.until(lambda: not controller.door.is_active, "it resigns")
+    await stage.until(lambda: not controller.handle.is_active, "it resigns")
     assert stage.cluster.loop.time() - begun_s < 1.0
     await stage.until(lambda: stage.cluster.active_ids, "somebody controls")
     await stage.rest()

@@ -126,7 +126,7 @@ class SimCluster:
 
     @property
     def active_ids(self) -> list[int]:
-        return [i for i, one in sorted(self.members.items()) if one.door.is_active and not one.process.is_frozen]
+        return [i for i, one in sorted(self.members.items()) if one.handle.is_active and not one.process.is_frozen]
 
     @property
     def seat_id(self) -> int | None:

@@ -84,7 +84,7 @@ class Member:
         self.random = Random(own_seed)
         self.limits = replace(LIMITS, writes_per_transaction=Random(f"{own_seed} cut").choice(WRITES_PER_TRANSACTION))
         self.journal = SimJournal(cluster.lines, lambda: cluster.zookeeper.now_ms)
-        self.door = Handle(self.journal, LateMeters(broker_id, cluster))  # type: ignore[arg-type]
+        self.handle = Handle(self.journal, LateMeters(broker_id, cluster))  # type: ignore[arg-type]
         self.zk: SimClient | None = None
         self.broker: Broker | None = None
         self.epochs = KnownEpochs(lambda: 0 if self.broker is None else self.broker.controller_epoch)
@@ -192,7 +192,7 @@ class Member:
 
         async def act() -> None:
             async with asyncio.TaskGroup() as group:
-                self.door.open_to(daemon)
+                self.handle.open_to(daemon)
                 group.create_task(daemon.run())
                 group.create_task(end_when_unregistered(zk, self.broker_id))
 
@@ -202,7 +202,7 @@ class Member:
         except* (SessionLostError, RegistrationLostError) as lost:
             end = first_cause(lost)  # raised below, as in `Runtime`
         finally:
-            self.door.open_to(None)
+            self.handle.open_to(None)
         if end is not None:
             raise end
 
@@ -216,7 +216,7 @@ class Member:
             limits=self.limits,
             wall_ms=self._wall_ms,
             entropy=self.random,
-            meters=self.door.meters,
+            meters=self.handle.meters,
             epochs=self.epochs,
             balance_interval_s=balance_s,
             clock=loop.time,
@@ -254,7 +254,7 @@ class Member:
         broker = self.broker
         if broker is not None and broker.broker_epoch is not None:
             await hand_over(self._http, broker.incarnation, self.config, self._controller_now, self._signer)
-            await self._within(2.0, self.door.resign("shut down"))
+            await self._within(2.0, self.handle.resign("shut down"))
         if self.zk is not None:
             await self._within(2.0, self._leave(self.zk))
         self.process.kill()
@@ -264,9 +264,9 @@ class Member:
         """As `Runtime` looks it up."""
         assert self.broker is not None
         told = self.broker.metadata
-        holder_id = told.own_broker_id if self.door.is_active else told.controller_id
+        holder_id = told.own_broker_id if self.handle.is_active else told.controller_id
         address = told.address_of(holder_id)
-        incarnation = self.broker.incarnation if self.door.is_active else told.incarnation(holder_id)
+        incarnation = self.broker.incarnation if self.handle.is_active else told.incarnation(holder_id)
         return None if address is None else Seat(incarnation, told.controller_epoch, address)
 
     async def _leave(self, zk: SimClient) -> None:
@@ -287,7 +287,7 @@ class Member:
     # ------------------------------------------------------------------ as brokerstub.server and the API do
 
     async def ask(self, event: Event) -> Reply:
-        return await term_of(self.door).ask(event)
+        return await term_of(self.handle).ask(event)
 
     async def _serve(self, path: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
         assert self.broker is not None, "it listens only afterwards"
@@ -349,7 +349,7 @@ class Member:
                 sender_id, sender_epoch, wishes_of(bodies.decode(body, bodies.AlterPartitionRequest))
             )
         try:
-            reply = await term_of(self.door).ask(event)
+            reply = await term_of(self.handle).ask(event)
         except NotControllerError:
             return kind(Code.NOT_CONTROLLER)
         if reply.is_unknown:

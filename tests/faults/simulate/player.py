@@ -80,7 +80,7 @@ class Player:
         cluster = self.cluster
         number = cluster.call_begun(what, subject, event)
         outcome, refused = "refused", NOTHING
-        for member in [m for _, m in sorted(cluster.members.items()) if m.door.is_active]:
+        for member in [m for _, m in sorted(cluster.members.items()) if m.handle.is_active]:
             asking = member.process.start(_answer_of(member, event))
             done, _ = await asyncio.wait([asking], timeout=CALL_TIMEOUT_S)
             outcome, refused = asking.result() if done else ("unknown", NOTHING)
