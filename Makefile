@@ -120,9 +120,9 @@ museum: $(INSTALLED) ## bugs that Kafka's controllers had, played against ours, 
 mutants: $(INSTALLED) ## deliberate bugs in a copy of the tree, each caught by a rule or a test
 	@$(BIN)/python -m tests.faults.mutants
 
-# DEPTH=1: each model with one failure, wish and change more
+# DEPTH=1: each model with one failure, wish and change more; MUTANTS=1: the traces of deliberate bugs, too
 spec: $(INSTALLED) java ## the specification in TLA+: models, broken specifications, traces; Maven fetches TLC
-	@$(BIN)/python -m tests.spec $(if $(DEPTH),--depth $(DEPTH) --only models)
+	@$(BIN)/python -m tests.spec $(if $(DEPTH),--depth $(DEPTH) --only models) $(if $(MUTANTS),--mutants)
 
 # REV=HEAD~1: the commit to compare with
 compare: $(INSTALLED) ## what this commit does beside what another did, byte by byte: schedules, transcripts, formats, reports

@@ -91,7 +91,7 @@ LastOnes == [p \in Partitions |-> IF p = 1 THEN {2, 3} ELSE {1, 3}]
 PartitionMoves == { <<"NonExistent", "New">>, <<"New", "Online">>, <<"New", "Offline">>, <<"Online", "Online">>,
   <<"Online", "Offline">>, <<"Offline", "Online">>, <<"Offline", "Offline">>, <<"Offline", "NonExistent">> }
 ReplicaMoves == { <<"NonExistent", "New">>, <<"New", "Online">>, <<"New", "Offline">>, <<"Online", "Online">>,
-  <<"Online", "Offline">>, <<"Offline", "Online">>, <<"Offline", "Started">>, <<"Offline", "Ineligible">>,
+  <<"Online", "Offline">>, <<"Offline", "Online">>, <<"Offline", "Offline">>, <<"Offline", "Started">>, <<"Offline", "Ineligible">>,
   <<"Started", "Successful">>, <<"Started", "Ineligible">>, <<"Ineligible", "Offline">>, <<"Ineligible", "Online">>,
   <<"Successful", "NonExistent">> }
 

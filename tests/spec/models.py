@@ -123,7 +123,7 @@ def models(depth: int = 0) -> list[Model]:
     return [
         seats(3, 2 + more, 1),
         seats(2, 1 + more, 1, liveness=True),
-        partitions("two partitions: 1 failure", count=2, faults=1 + more),
+        partitions("two partitions: 2 failures", count=2, faults=2 + more),
         partitions("in-sync replicas: 2 failures, 1 change", faults=2 + more, changes=1 + more, unclean=True),
         partitions("a topic is made, moved, deleted: 1 wish", made=0, asked=1 + more, changes=1 + more),
         partitions("a move is taken back: 2 wishes", asked=2 + more),

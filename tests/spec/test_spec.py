@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from controller.core.states import PARTITION_MOVES, REPLICA_MOVES
 from tests.recordings import RECORDINGS
 from tests.spec.following import follow
 from tests.spec.models import BROKEN, INVARIANTS, LIVENESS, STEPS, Broken, actions, clauses, config_of, seats
 from tests.spec.recorded import history_of
 from tests.spec.simulated import schedule
-from tests.spec.tlc import TlcError, check, report_of
+from tests.spec.tlc import HERE, TlcError, check, report_of
 from tests.spec.traces import Trace, of_partitions, of_seat, tla
 
 
@@ -25,6 +28,15 @@ def test_the_actions_are_what_happens_next() -> None:
     assert {"Claim", "SomeDraw", "Expire"} < actions("Seat")
     assert {"Elect", "Grant", "SomeHeard"} < actions("Partitions")
     assert "VersionAfter" not in actions("Seat")
+
+
+def test_the_moves_of_both_state_machines_are_those_of_the_tables() -> None:
+    text = (HERE / "Partitions.tla").read_text(encoding="utf-8")
+    for name, table in (("PartitionMoves", PARTITION_MOVES), ("ReplicaMoves", REPLICA_MOVES)):
+        found = re.search(rf"^{name} == \{{(.*?)\}}", text, re.DOTALL | re.MULTILINE)
+        assert found is not None
+        ours = {tuple(re.sub("Partition|ReplicaDeletion|Replica", "", one.value) for one in move) for move in table}
+        assert set(re.findall(r'<<"(\w+)", "(\w+)">>', found[1])) == ours
 
 
 def test_a_report_without_an_end_is_none() -> None:
