@@ -40,7 +40,7 @@ up() {
     echo "  export DOCKER_HOST=$DOCKER_HOST"
   fi
   cat <<TEXT
-Three brokers and three ZooKeeper servers run. The dashboard: http://127.0.0.1:${ports}81/
+Three brokers and three ZooKeeper servers run, and a Spark job that reads their logs. The dashboard: http://127.0.0.1:${ports}81/
 
   docker exec klamm-broker1-1 klamm status
   docker exec klamm-broker1-1 klamm topics create orders --partitions 6 --replication-factor 3

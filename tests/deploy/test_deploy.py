@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,26 @@ def test_every_file_that_a_container_is_given_is_there() -> None:
     given = [one.partition(":")[0] for one in mounts if one.startswith("./")]
     assert len(given) == 4
     assert [one for one in given if not (DEPLOY / one).exists()] == []
+
+
+def test_a_stream_reads_what_brokers_log_keeps_what_they_serve_and_nothing_waits_for_it() -> None:
+    services = read("compose.yaml")["services"]
+    [*_, logs, _, out] = services["aggregates"]["command"]
+    assert all(fnmatch(f"{folder}/state-change.log", logs) for folder in _log_folders())
+    config = broker_config_for(parse_properties((DEPLOY / "server.properties").read_text(encoding="utf-8")))
+    assert config.klamm_aggregates_file == f"{out}/aggregates.json"
+    assert f"aggregates:{out}" in services["aggregates"]["volumes"]
+    assert f"aggregates:{out}:ro" in read("common.yaml")["services"]["broker"]["volumes"]
+    assert services["aggregates"].keys().isdisjoint({"profiles", "depends_on", "ports"})
+    assert not any("aggregates" in service.get("depends_on", ()) for service in services.values())
+    assert services["aggregates"]["healthcheck"] == {"disable": True}
+
+
+def _log_folders() -> list[str]:
+    said = " ".join(service["environment"]["KLAMM_SET"] for service in brokers_in("compose.yaml").values())
+    folders = [word.removeprefix("log.dirs=") for word in said.split() if word.startswith("log.dirs=")]
+    assert len(folders) == 3
+    return folders
 
 
 def test_prometheus_scrapes_every_broker_and_grafana_asks_that_prometheus() -> None:
