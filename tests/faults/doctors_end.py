@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
 
-from tests.faults.checker.history import Call, History, Lag, Write
+from tests.faults.checker.history import Call, Fault, History, Lag, Write
 from tests.faults.doctors import Doctor, added
 from tests.faults.doctors_calls import with_call
+from tests.faults.doctors_seat import by_tool
+from tests.faults.hostile import HIDE
 
 LONG_AFTER_MS = 1 << 60
 
@@ -49,16 +52,47 @@ def with_a_refusal(history: History) -> None:
     history.heard = refused
 
 
+def with_a_harmed_epoch(history: History) -> None:
+    """Somebody writes it anew, and the last controller goes on for long."""
+    by_tool(Write("set", "/controller_epoch", b"7"))(history)
+    history.faults.append(Fault(history.commits[-1].at_ms, "spoil /controller_epoch"))
+    with_end(at_ms=history.commits[-1].at_ms + 60_000)(history)
+
+
+def with_a_dead_leader_left(history: History) -> None:
+    """What the first controller's broker led it leads on, and it does not come back. A tool harmed another topic."""
+    history.faults.append(Fault(history.commits[0].at_ms, HIDE, "/brokers/topics/nowhere"))
+    seat = next(one for commit in history.commits for one in commit.writes if one.path == "/controller")
+    victim = json.loads(seat.data)["brokerid"]
+    path, is_dead = f"/brokers/ids/{victim}", False
+    commits = list(history.commits)
+    history.commits.clear()
+    for commit in commits:
+        is_dead = is_dead or any((one.kind, one.path) == ("delete", path) for one in commit.writes)
+        writes = commit.writes if not is_dead else tuple(_led_by(victim, one) for one in commit.writes)
+        kept = tuple(one for one in writes if not is_dead or (one.kind, one.path) != ("create", path))
+        if kept:
+            history.commits.append(commit._replace(writes=kept))
+
+
+def _led_by(broker_id: int, write: Write) -> Write:
+    if not write.path.endswith("/state") or write.kind != "set":
+        return write
+    return write._replace(data=json.dumps({**json.loads(write.data), "leader": broker_id}).encode())
+
+
 BAD_END: dict[str, Doctor] = {
     "l01_at_rest_somebody_controls_and_does_what_is_asked": with_call("probe", outcome="unknown"),
     "l11_nothing_waits_long_in_the_inbox": with_end(lags=[Lag(0, 1, 1, waited_ms=20, what="inbox")]),
     "l11_the_end_of_a_term_waits_for_nothing": with_the_first_term_going_on,
+    "l11_a_term_whose_epoch_is_gone_ends": with_a_harmed_epoch,
     "l12_no_loop_stands_still": with_end(lags=[Lag(0, 1, 1, was_held=False, waited_ms=20)]),
     "l13_every_call_is_answered": lambda history: history.calls.append(Call("elect", "all", 0, None, None)),
     "l14_it_converges": with_end(converged_after_ms=None),
     "l14_no_broker_refuses_what_stands": with_a_refusal,
     "l06_l08_no_intent_is_left": added(Write("create", "/admin/delete_topics/orders")),
     "l15_the_seat_moves_only_for_a_reason": lambda history: history.faults.clear(),
+    "s33_what_a_dead_broker_led_is_led_by_another": with_a_dead_leader_left,
     "no_process_met_a_bug": lambda history: history.bugs.append("term.failed"),
 }
 MORE_END: list[tuple[str, Doctor]] = [

@@ -13,13 +13,16 @@ import pytest
 import structlog
 
 from tests.faults.checker.verdict import report
+from tests.faults.hostile import BIG
 from tests.faults.simulate.client import SimClient
+from tests.faults.simulate.hostile import HOSTILE
 from tests.faults.simulate.run import run
-from tests.faults.simulate.schedule import play_operations
+from tests.faults.simulate.schedule import play_beside_a_hostile_tool, play_operations
 from tests.faults.story import Stage, staged
 
 ROOT = Path(__file__).parents[2]
 SEEDS = range(40)
+HOSTILE_SEEDS = range(12)
 
 
 def trace_of(seed: str, hash_seed: str) -> str:
@@ -58,6 +61,12 @@ def test_a_schedule_breaks_no_rule(seed: int) -> None:
     assert outcome.findings == [], "\n".join(report(outcome.history, outcome.findings))
 
 
+@pytest.mark.parametrize("seed", HOSTILE_SEEDS)
+def test_a_schedule_beside_a_hostile_tool_breaks_no_rule(seed: int) -> None:
+    outcome = run(str(seed), play_beside_a_hostile_tool)
+    assert outcome.findings == [], "\n".join(report(outcome.history, outcome.findings))
+
+
 @pytest.mark.parametrize("seed", SEEDS[:20])
 def test_operations_without_a_fault_break_no_rule_and_move_no_seat(seed: int) -> None:
     outcome = run(str(seed), play_operations)
@@ -77,6 +86,13 @@ def test_schedules_hit_and_do_something() -> None:
     assert done.keys() >= {"create-topic", "delete-topic", "reassign", "drain", "elect"}
     terms = [sum(w.path == "/controller" and bool(w.data) for c in one.commits for w in c.writes) for one in histories]
     assert max(terms) > 2
+
+
+def test_a_hostile_tool_does_all_that_it_can() -> None:
+    histories = [run(str(seed), play_beside_a_hostile_tool).history for seed in HOSTILE_SEEDS]
+    fell = {one.kind for history in histories for one in history.faults}
+    assert fell >= HOSTILE.keys()
+    assert any(one.subject == BIG and one.outcome == "ok" for history in histories for one in history.calls)
 
 
 def test_a_frozen_process_runs_nothing_and_goes_on_in_its_order() -> None:

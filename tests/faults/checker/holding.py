@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from tests.faults.checker.history import SLACK_MS, History
+from tests.faults.hostile import FORBIDDING
 
 #: faults that make a process or its ZooKeeper stand still, or fall on the way between them
 HOLDING: Final = frozenset({
@@ -22,5 +24,15 @@ def is_held(history: History, broker_id: int, since_ms: int, until_ms: int) -> b
         and one.broker_id in (None, broker_id)
         and one.at_ms - SLACK_MS <= until_ms
         and since_ms <= one.at_ms + one.lasts_ms + history.session_timeout_ms
+        for one in history.faults
+    )
+
+
+def is_forbidden(history: History, paths: Collection[str], at_ms: int) -> bool:
+    """Whether somebody had taken away the right to read or to write one of these then."""
+    return any(
+        one.kind in FORBIDDING
+        and one.target.partition(" ")[0] in paths
+        and one.at_ms - SLACK_MS <= at_ms <= one.at_ms + one.lasts_ms + SLACK_MS
         for one in history.faults
     )

@@ -12,7 +12,7 @@ import msgspec
 from tests.faults.checker.history import SLACK_MS, History, Rpc
 from tests.faults.checker.replay import Key, Registration, State, Step, TopicChange, World
 from tests.faults.checker.rules_zookeeper import assigned_of
-from tests.faults.checker.writers import Wrong, is_by_controller
+from tests.faults.checker.writers import EPOCH, Wrong, is_by_controller
 
 #: what operations show in, and tools ask by: everything that ever stood there is kept
 _KEPT: Final = re.compile(
@@ -102,6 +102,8 @@ class Known(msgspec.Struct):
     values: dict[str, list[Value]] = {}
     added: list[Moved] = []
     dropped: list[Moved] = []
+    #: when somebody else wrote or deleted the epoch's node
+    epoch_harmed_ms: list[int] = []
     #: when which commit was made, in order
     moments: list[tuple[int, int]] = []
 
@@ -145,6 +147,9 @@ class Known(msgspec.Struct):
                 self.gone.setdefault(one.key, []).append(commit.zxid)
                 if commit.session not in world.sessions and f"/brokers/topics/{one.key[0]}" in world.nodes:
                     self.robbed.add(one.key)
+        if commit.session not in world.sessions:
+            written = (one for one in commit.writes if one.kind != "check" and one.path == EPOCH)
+            self.epoch_harmed_ms += [commit.at_ms for _ in written]
         self._keep(step)
         for topic in step.topics:
             if topic.after is not None:

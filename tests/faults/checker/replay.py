@@ -234,8 +234,10 @@ def _note_topic(world: World, step: Step, name: str, node: _Node | None) -> None
     known = world.topics.get(name)
     if after is None and node is not None and known is not None and known.incarnation == node.czxid:
         return  # spoiled by an operator: it is still what it was, to all who believe in it
-    if after is not None and known is not None and not after.topic_id and known.incarnation == after.incarnation:
-        after = after._replace(topic_id=known.topic_id)  # dropped by a tool of old: brokers know it
+    was_led = any(key[0] == name for key in world.last_states)
+    is_same = after is not None and known is not None and known.incarnation == after.incarnation
+    if after is not None and known is not None and is_same and was_led and not after.topic_id:
+        after = after._replace(topic_id=known.topic_id)  # dropped by a tool of old: brokers that were told know it
     before = world.topics.pop(name, None)
     if after is not None:
         world.topics[name] = after

@@ -10,13 +10,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from tests.faults.checker.history import SLACK_MS, STOP, STOPS_WITHIN_MS, Fault, History, Lag, Row
-from tests.faults.checker.holding import is_held
+from tests.faults.checker.holding import is_forbidden, is_held
 from tests.faults.checker.known import Known, RunRule
 from tests.faults.checker.rules_lists import LEAD
-from tests.faults.checker.writers import Wrong
+from tests.faults.checker.writers import EPOCH, Wrong
 
 #: a fault that is over and a session time-out that has passed: so much longer may the seat be lost because of it
 FELT_FOR_MS: Final = 3_000
+FOREVER_MS: Final = 1 << 62
 #: who waited so long for a processor, within a few seconds, may be late by the machine
 STARVED_MS: Final = 300
 
@@ -42,6 +43,20 @@ def l11_the_end_of_a_term_waits_for_nothing(history: History, known: Known) -> I
         last_ms = max([history.ended_ms.get(epoch, 0), *sent])
         if last_ms > late_ms and not is_held(history, holder_id, lost_ms, late_ms):
             yield None, f"broker {holder_id} acted in epoch {epoch} until {last_ms - lost_ms} ms after it lost the seat"
+
+
+def l11_a_term_whose_epoch_is_gone_ends(history: History, known: Known) -> Iterator[Wrong]:
+    """At once, as soon as somebody else writes or deletes the node that keeps it: another term could draw the same.
+    Of a node that may not be read no watch tells anything. Judged in virtual time."""
+    end_ms = max(history.commits[-1].at_ms, 0 if history.end is None else history.end.at_ms)
+    for at_ms in known.epoch_harmed_ms if history.sees == "all" else ():
+        holding = (one for one in known.tenures if one.at_ms < at_ms and (one.until_ms is None or at_ms < one.until_ms))
+        late_ms = at_ms + history.ends_within_ms
+        for one in holding:
+            over_ms = min(history.ended_ms.get(one.epoch, FOREVER_MS), one.until_ms or FOREVER_MS)
+            is_excused = is_held(history, one.broker_id, at_ms, late_ms) or is_forbidden(history, (EPOCH,), at_ms)
+            if late_ms < min(over_ms, end_ms) and not is_excused:
+                yield None, f"epoch {one.epoch} went on for over {history.ends_within_ms} ms after {EPOCH} was harmed"
 
 
 def l12_no_loop_stands_still(history: History, known: Known) -> Iterator[Wrong]:

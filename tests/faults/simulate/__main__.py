@@ -8,11 +8,13 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from multiprocessing import Pool
 from typing import NamedTuple
 
 from tests.faults.checker.verdict import report
 from tests.faults.simulate.run import run
+from tests.faults.simulate.schedule import play_beside_a_hostile_tool, play_schedule
 
 PROGRESS_EVERY_S = 10.0
 FAILURES_TOLD = 5
@@ -30,8 +32,8 @@ class Result(NamedTuple):
     claims: int
 
 
-def play(seed: str) -> Result:
-    outcome = run(seed)
+def play(seed: str, *, is_hostile: bool = False) -> Result:
+    outcome = run(seed, play_beside_a_hostile_tool if is_hostile else play_schedule)
     history = outcome.history
     said = list(report(history, outcome.findings)) if outcome.findings else []
     faults = Counter(one.kind for one in history.faults)
@@ -46,15 +48,17 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--start", type=int, help="the first seed; drawn and told when it is not given")
     parser.add_argument("--seed", help="only this one, with its story and the hash of its trace")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--hostile", action="store_true", help="beside a tool that forbids, removes and rewrites nodes")
     options = parser.parse_args(arguments)
     if options.seed is not None:
-        only = play(options.seed)
+        only = play(options.seed, is_hostile=options.hostile)
         say(*only.said, f"seed {only.seed}: {'failed' if only.said else 'clean'}, trace {only.trace}")
         return 1 if only.said else 0
     start = random.SystemRandom().randrange(10**9) if options.start is None else options.start
     seeds = [str(seed) for seed in range(start, start + options.seeds)]
     with Pool(options.jobs) as pool:
-        results = list(_told(pool.imap_unordered(play, seeds, chunksize=5), len(seeds)))
+        play_one = partial(play, is_hostile=options.hostile)
+        results = list(_told(pool.imap_unordered(play_one, seeds, chunksize=5), len(seeds), options.hostile))
     say(*summary_of(results, start))
     return 1 if any(one.said for one in results) else 0
 
@@ -64,14 +68,15 @@ def say(*lines: str) -> None:
     sys.stdout.flush()
 
 
-def _told(results: Iterator[Result], count: int) -> Iterator[Result]:
+def _told(results: Iterator[Result], count: int, is_hostile: bool) -> Iterator[Result]:
     """The same, with progress and failures told on the way."""
     told_at = begun_at = time.monotonic()
     failed = 0
     for number, one in enumerate(results, start=1):
         failed += bool(one.said)
         if one.said and failed <= FAILURES_TOLD:
-            say(f"seed {one.seed} failed; again: make simulate SEED={one.seed}", *one.said)
+            how = " HOSTILE=1" if is_hostile else ""
+            say(f"seed {one.seed} failed; again: make simulate SEED={one.seed}{how}", *one.said)
         if time.monotonic() - told_at >= PROGRESS_EVERY_S:
             told_at = time.monotonic()
             say(f"{number} of {count} schedules, {failed} failed, {told_at - begun_at:.0f} s")

@@ -20,6 +20,7 @@ from controller.core.project.lines import Line
 from tests.faults.checker.commits import from_ops
 from tests.faults.checker.history import Asking, Call, End, Fault, History, Lag, Rpc, object_of
 from tests.faults.checker.replay import topic_of
+from tests.faults.hostile import hidden_topics
 from tests.faults.simulate.client import SimClient
 from tests.faults.simulate.late import ENDS_WITHIN_MS
 from tests.faults.simulate.loop import Clock, Process, VirtualLoop
@@ -59,8 +60,10 @@ class SimCluster:
         self.notes: list[str] = []
         self.members: dict[int, Member] = {}
         self.broker_ids = range(1, brokers + 1)
-        #: znodes that are malformed now, and how each is put right
+        #: what is malformed, forbidden or refused now, and how each is put right
         self.spoiled: dict[str, Callable[[], None]] = {}
+        #: brokers that refuse what they are told of a topic: broker id and topic id
+        self.disobeyed: set[tuple[int, str]] = set()
         #: from then on wall clocks are right, too
         self.is_healed = False
         self.records = SimRecords(self, seed) if keeps_records else None
@@ -231,6 +234,7 @@ class SimCluster:
             session_timeout_ms=SESSION_TIMEOUT_MS,
             ended_ms=self.ended_ms,
             ends_within_ms=ENDS_WITHIN_MS,
+            hidden_topics=hidden_topics(self.faults),
             records=None if self.records is None else self.records.evidence,
             end=end,
         )

@@ -304,7 +304,7 @@ class Member:
     async def _answer(self, broker: Broker, path: str, headers: Mapping[str, str], body: bytes) -> object:
         match path:
             case bodies.LEADER_AND_ISR:
-                return await broker.on_leader_and_isr(_heads(headers), bodies.decode(body, bodies.StatesRequest))
+                return await self._lead(broker, _heads(headers), bodies.decode(body, bodies.StatesRequest))
             case bodies.UPDATE_METADATA:
                 return await broker.on_update_metadata(
                     _heads(headers), bodies.decode(body, bodies.UndecodedStatesRequest)
@@ -325,6 +325,18 @@ class Member:
                 return bodies.with_batches(*fetched) if fetched[0].records else fetched[0]
             case _:
                 return await self._asked(path, headers, body)
+
+    async def _lead(self, broker: Broker, heads: ControllerHeaders, request: bodies.StatesRequest) -> bodies.Answer:
+        """A full list is obeyed in any case: a topic that was left out of it would be set aside."""
+        disobeyed = {topic_id for broker_id, topic_id in self.cluster.disobeyed if broker_id == self.broker_id}
+        kept = [] if request.full else [one for one in request.topics if one.topic_id in disobeyed]
+        if not kept:
+            return await broker.on_leader_and_isr(heads, request)
+        others = [one for one in request.topics if one not in kept]
+        answer = await broker.on_leader_and_isr(heads, replace(request, topics=others))
+        code = Code.UNKNOWN_SERVER_ERROR
+        refused = [bodies.Refusal(topic.topic_id, row.partition, code) for topic in kept for row in topic.partitions]
+        return answer if answer.error_code else bodies.Answer(Code.NONE, [*answer.partitions, *refused])
 
     async def _stop_replicas(
         self, broker: Broker, heads: ControllerHeaders, request: bodies.StopReplicaRequest

@@ -23,7 +23,7 @@ from tests.faults.simulate.cluster import SimCluster
 from tests.faults.simulate.loop import StuckError, VirtualLoop
 from tests.faults.simulate.player import Player, pause
 from tests.faults.simulate.rest import come_to_rest, unrest
-from tests.faults.simulate.schedule import play_schedule
+from tests.faults.simulate.schedule import play_beside_a_hostile_tool, play_schedule
 
 #: virtual seconds: D14, with the waits of every back-off on the way
 REST_S = 60.0
@@ -37,6 +37,8 @@ _BUGS = ("term.failed",)
 Play = Callable[[SimCluster, str], Awaitable[None]]
 
 
+#: these have faults, all of which are drawn
+DRAWN: Final = (play_schedule, play_beside_a_hostile_tool)
 _LEGAL: Final = {(source.value, target.value) for source, target in (*PARTITION_MOVES, *REPLICA_MOVES)}
 
 
@@ -127,7 +129,7 @@ async def _is_probed(cluster: SimCluster, seed: str) -> bool:
 async def _play(cluster: SimCluster, seed: str, play: Play) -> End:
     for broker_id in cluster.broker_ids:
         cluster.start(broker_id)
-    clients = None if cluster.records is None else Clients(cluster.records, seed, parts_logs=play is play_schedule)
+    clients = None if cluster.records is None else Clients(cluster.records, seed, parts_logs=play in DRAWN)
     try:
         await come_to_rest(cluster, FIRST_S)
         if clients is not None:

@@ -1,0 +1,111 @@
+"""What a hostile tool does to a cluster beside writing nonsense (`nonsense.py`): it forbids, removes, rewrites nodes.
+
+Pure: simulated and real clusters suffer the same, each from hands of its own. Half of these fall on nodes that only one
+topic or one broker hangs on, and none of them may move the seat; what falls on the seat's own nodes may.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from random import Random
+from typing import Any, Final
+
+from controller.core.events import CreateTopicAsked
+from controller.core.project.znodes import (
+    CONFIG_CHANGES,
+    CONFIG_TOPICS,
+    CONTROLLER,
+    CONTROLLER_EPOCH,
+    ISR_NOTIFICATIONS,
+    KLAMM,
+    TERMS,
+    state_path,
+    topic_path,
+)
+from tests.faults.checker.history import Fault
+from tests.faults.operations import Asked, Player
+
+#: a node's ACL lets nobody read it, or nobody write it and make or remove what is below it
+HIDE, LOCK = "hide a node", "lock a node"
+HIDE_SEAT, LOCK_SEAT = "hide the seat's nodes", "lock the seat's nodes"
+#: ZooKeeper answers every write at a topic's nodes with a code that no ACL explains
+REFUSE: Final = "refuse writes"
+REMOVE: Final = "remove a parent"
+SPOIL_EPOCH, DELETE_EPOCH = f"spoil {CONTROLLER_EPOCH}", f"delete {CONTROLLER_EPOCH}"
+DROP_ID: Final = "drop an id"
+ERASE_STATES: Final = "erase states"
+#: a broker answers what it is told of one topic with a code, and does not do it
+DISOBEY: Final = "disobey"
+
+#: all that have a name of their own: no other fault is called so
+HOSTILE: Final = (HIDE, LOCK, HIDE_SEAT, LOCK_SEAT, REFUSE, REMOVE, DROP_ID, ERASE_STATES, DISOBEY)
+#: the seat may move because of them
+ON_THE_SEAT: Final = (HIDE_SEAT, LOCK_SEAT, SPOIL_EPOCH)
+#: somebody may not read, or write, what they fall on
+FORBIDDING: Final = (HIDE, LOCK, HIDE_SEAT, LOCK_SEAT)
+
+#: everybody needs these, and nobody makes them beside brokers and controllers
+_SHARED: Final = (
+    ISR_NOTIFICATIONS, "/log_dir_event_notification", CONFIG_CHANGES, CONFIG_TOPICS, "/config", "/config/brokers",
+    "/admin/delete_topics", "/admin", KLAMM, TERMS, f"{KLAMM}/draining", f"{KLAMM}/brokers",
+)  # fmt: skip
+#: of QuotaExceeded, and of a code that no version of ZooKeeper has
+CODES: Final = (-125, -4242)
+GARBAGE: Final = (b"", b"\xff{", b"-1", b"seven", b"9" * 400)
+BIG: Final = "big"
+
+
+def forbidden_node(assignments: Mapping[str, Sequence[int]], broker_ids: Sequence[int], draw: Random) -> str:
+    """A node that a tool forbids, which may not be there."""
+    shared = [*_SHARED, f"/brokers/ids/{draw.choice(list(broker_ids))}"]
+    topics = sorted(name for name, numbers in assignments.items() if numbers)
+    if not topics or draw.random() < 0.5:
+        return draw.choice(shared)
+    topic = draw.choice(topics)
+    number = draw.choice(sorted(assignments[topic]))
+    state = state_path(topic, number)
+    partition = state.removesuffix("/state")
+    parent = partition.rpartition("/")[0]
+    return draw.choice((topic_path(topic), state, state, partition, parent, f"{CONFIG_TOPICS}/{topic}"))
+
+
+def hidden_topics(faults: Iterable[Fault]) -> frozenset[str]:
+    """Whose nodes could not be read for a while."""
+    paths = (one.target.partition(" ")[0] for one in faults if one.kind == HIDE)
+    return frozenset(path.split("/")[3] for path in paths if path.startswith("/brokers/topics/"))
+
+
+def seat_node(draw: Random) -> str:
+    return draw.choice((CONTROLLER, CONTROLLER_EPOCH))
+
+
+def removed_parent(draw: Random) -> str:
+    return draw.choice(_SHARED)
+
+
+def below(path: str, nodes: Collection[str]) -> list[str]:
+    """It and all below it, in the order in which they can be removed."""
+    return sorted((one for one in nodes if one == path or one.startswith(f"{path}/")), reverse=True)
+
+
+def without_id(data: bytes) -> bytes | None:
+    """A topic as a tool writes it that knows nothing of ids; None if that is no topic, or has none."""
+    try:
+        said: Any = json.loads(data)
+        if "topic_id" not in said or said.get("adding_replicas") or said.get("removing_replicas"):
+            return None
+        return json.dumps({"version": 1, "partitions": said["partitions"]}).encode()
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def announcement_of(topic: str, numbers: Sequence[int]) -> bytes:
+    """That states changed, as brokers below 2.7 announce it."""
+    named = [{"topic": topic, "partition": number} for number in numbers]
+    return json.dumps({"version": 1, "partitions": named}).encode()
+
+
+def create_big(player: Player, draw: Random) -> Asked:
+    """A topic whose partitions are many more than those of all others."""
+    return "create-topic", BIG, CreateTopicAsked(BIG, draw.choice((100, 300)), min(3, len(player.broker_ids)))
