@@ -44,6 +44,16 @@ def test_everything_is_published_on_loopback_only() -> None:
             assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
 
 
+def test_no_container_has_a_capability_or_a_way_to_gain_one() -> None:
+    for name in ("compose.yaml", "compose.large.yaml"):
+        for service_name, service in read(name)["services"].items():
+            base = service.get("extends")
+            inherited = {} if base is None else read(base["file"])["services"][base["service"]]
+            whole = {**inherited, **service}
+            assert whole.get("cap_drop") == ["ALL"], service_name
+            assert whole.get("security_opt") == ["no-new-privileges:true"], service_name
+
+
 def test_every_file_that_a_container_is_given_is_there() -> None:
     mounts = [one for service in read("compose.yaml")["services"].values() for one in service.get("volumes", [])]
     given = [one.partition(":")[0] for one in mounts if one.startswith("./")]
