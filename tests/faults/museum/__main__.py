@@ -56,7 +56,7 @@ def failures(tests: Sequence[str], tree: Path) -> dict[str, str]:
 def row_of(exhibit: Exhibit, verdict: Verdict) -> str:
     holds = "we hold" if verdict.trouble is None else f"FAILED ({verdict.trouble})"
     caught = "NOT CAUGHT" if verdict.caught_by is None else f"caught: {verdict.caught_by}"
-    rows = (f"in Kafka: {exhibit.kafka}", f"{holds}: {exhibit.klamm}", f"test: {exhibit.test}",
+    rows = (exhibit.wrong, f"{holds}: {exhibit.klamm}", f"test: {exhibit.test}",
             f"mutant {exhibit.patch.stem} {caught}")  # fmt: skip
     return exhibit.entry + "".join(f"\n    {row}" for row in rows) + "\n"
 

@@ -7,14 +7,16 @@ from typing import Final, NamedTuple
 
 HERE: Final = Path(__file__).parent
 MUTANTS: Final = HERE.parent / "mutants"
-WORDS: Final = ("entry", "kafka", "klamm", "test")
+WORDS: Final = ("entry", "klamm", "test")
+#: whose bug it was: that of Kafka or of a system like it, or our own, which somebody showed us
+WHOSE: Final = {"kafka": "in Kafka", "once": "once in Klamm"}
 
 
 class Exhibit(NamedTuple):
-    """One entry: what Kafka suffered, how we hold, the test that plays it, and the patch that fails it."""
+    """One entry: what went wrong and where, how we hold, the test that plays it, and the patch that fails it."""
 
     entry: str
-    kafka: str
+    wrong: str
     klamm: str
     test: str
     patch: Path
@@ -28,7 +30,8 @@ def exhibit_in(path: Path) -> Exhibit:
     head = path.read_text(encoding="utf-8").partition("\n\n")[0]
     said = dict(line.split(": ", 1) for line in head.splitlines())
     missing = [word for word in WORDS if word not in said]
-    if missing:
-        raise ValueError(f"{path.name} does not say: {', '.join(missing)}")
+    wrong = [f"{where}: {said[word]}" for word, where in WHOSE.items() if word in said]
+    if missing or len(wrong) != 1:
+        raise ValueError(f"{path.name} does not say {', '.join(missing)}, or whose bug it was: {', '.join(WHOSE)}")
     patch = MUTANTS / f"{said['mutant']}.patch" if "mutant" in said else path
-    return Exhibit(*(said[word] for word in WORDS), patch)
+    return Exhibit(said["entry"], wrong[0], said["klamm"], said["test"], patch)
