@@ -55,8 +55,16 @@ def l11_a_term_whose_epoch_is_gone_ends(history: History, known: Known) -> Itera
         for one in holding:
             over_ms = min(history.ended_ms.get(one.epoch, FOREVER_MS), one.until_ms or FOREVER_MS)
             is_excused = is_held(history, one.broker_id, at_ms, late_ms) or is_forbidden(history, (EPOCH,), at_ms)
-            if late_ms < min(over_ms, end_ms) and not is_excused:
+            if late_ms < min(over_ms, end_ms) and not is_excused and not _is_hit(history, one.broker_id, late_ms):
                 yield None, f"epoch {one.epoch} went on for over {history.ends_within_ms} ms after {EPOCH} was harmed"
+
+
+def _is_hit(history: History, broker_id: int, by_ms: int) -> bool:
+    """Whether a fault fell on a broker that may cost it the seat: if it is dead, its session lives for a while."""
+    since_ms = by_ms - history.session_timeout_ms - history.ends_within_ms
+    return any(
+        one.can_move_seat and one.broker_id == broker_id and since_ms <= one.at_ms <= by_ms for one in history.faults
+    )
 
 
 def l12_no_loop_stands_still(history: History, known: Known) -> Iterator[Wrong]:
