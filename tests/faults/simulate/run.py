@@ -38,7 +38,7 @@ Play = Callable[[SimCluster, str], Awaitable[None]]
 
 
 #: these have faults, all of which are drawn
-DRAWN: Final = (play_schedule, play_beside_a_hostile_tool)
+DRAWN: Final[tuple[Play, ...]] = (play_schedule, play_beside_a_hostile_tool)
 _LEGAL: Final = {(source.value, target.value) for source, target in (*PARTITION_MOVES, *REPLICA_MOVES)}
 
 
