@@ -37,7 +37,6 @@ from controller.core.project.znodes import (
     partitions_path,
     state_path,
     topic_path,
-    writes_for,
 )
 from tests.core.model_zookeeper import ModelZooKeeper, Node
 
@@ -231,7 +230,7 @@ def commit(
 ) -> list[Committed]:
     """Each change as a transaction of its own, with the writes projected from belief just before."""
     committed = []
-    for change, writes in [(change, writes_for(cluster, change)) for change in changes]:
+    for change, writes in [(change, change.writes(cluster)) for change in changes]:
         if not writes:
             committed.append(Committed(change))
         elif zookeeper.commit(writes):

@@ -37,12 +37,12 @@ from controller.core.changes.duties import Reported, TopicErased
 from controller.core.decide.broker_refusals import read_first
 from controller.core.decide.dispatch import decide
 from controller.core.decide.reassignment import due_after
+from controller.core.decide.refused_writes import answers_for
 from controller.core.events import AlterPartitionAsked, Event, ReassignAsked, RequestEvent, TimePassed
 from controller.core.model import PartitionKey
 from controller.core.project.lines import Line, Stamp, grouped_lines, lines_for, move_lines
-from controller.core.project.refusals import BAD_VERSION, answers_for, trouble_of
-from controller.core.project.requests import Telling, is_first, requests_for
-from controller.core.project.znodes import target_of, writes_for
+from controller.core.project.refusals import BAD_VERSION, trouble_of
+from controller.core.project.requests import Telling, requests_for
 from controller.loop.inbox import Inbox, Reply, Request
 from controller.loop.planned_writes import RefusedWrite
 from controller.loop.reader import Reader
@@ -178,7 +178,7 @@ class Loop:
             changes, held = self._without_held(steps[number], event)
             if dropped:  # what was never led is led when its topic is read again
                 left = (change for change in changes if change.subject in dropped)
-                self._mark_dirty(one for one in left if not (isinstance(one, StateDecided) and is_first(one)))
+                self._mark_dirty(one for one in left if not (isinstance(one, StateDecided) and one.is_first))
                 changes = [change for change in changes if change.subject not in dropped]
             result = await self._store.commit(self.cluster, changes, partial(self._stand, event_id))
             self._on_phase("committed")
@@ -247,7 +247,7 @@ class Loop:
         faster, is as good as refused: it waits for a while, and others are served."""
         hopeless: list[RefusedWrite] = []
         for change in unsettled:
-            target = target_of(self.cluster, change) or ""
+            target = change.target_path(self.cluster) or ""
             self._conflicts[change.subject, target] += 1
             if self._conflicts[change.subject, target] <= self._limits.conflicts_per_subject:
                 self._mark_dirty([change])
@@ -265,7 +265,7 @@ class Loop:
         free: list[Change] = []
         held: list[WriteRefused] = []
         for change in changes:
-            target = target_of(self.cluster, change) if change.subject in subjects else None
+            target = change.target_path(self.cluster) if change.subject in subjects else None
             if target is not None and target in self.cluster.refused and self._retries.holds(target):
                 held.append(msgspec.structs.replace(self.cluster.refused[target], change=change))
             else:
@@ -276,7 +276,7 @@ class Loop:
         """Believe and say what ZooKeeper refuses, and when it is tried again."""
         noted: list[WriteRefused] = []
         for one in refused:
-            target = target_of(self.cluster, one.change) or one.path
+            target = one.change.target_path(self.cluster) or one.path
             attempts, pause_ms = self._retries.refused(target)
             before = self.cluster.refused.get(target)
             since_ms = self._wall_ms() if before is None else before.since_ms
@@ -302,7 +302,7 @@ class Loop:
             subject = one.change.subject
             if subject not in subjects:
                 continue
-            target = target_of(self.cluster, one.change) or ""
+            target = one.change.target_path(self.cluster) or ""
             self._conflicts.pop((subject, target), None)
             if isinstance(one.change, TopicErased | TopicGone):
                 for each in [each for each in self.cluster.refused.values() if each.subject == subject]:
@@ -318,7 +318,7 @@ class Loop:
         """What is to be read again of what is tried again."""
         found = [self.cluster.refused[target] for target in due if target in self.cluster.refused]
         changes = [one.change for one in found if not one.is_asked]
-        return {write.path for change in changes for write in writes_for(self.cluster, change)}
+        return {write.path for change in changes for write in change.writes(self.cluster)}
 
     def _forget_unwanted(self, due: Iterable[str]) -> None:
         """What was due and tried by nothing is wanted no more."""
@@ -332,7 +332,7 @@ class Loop:
     def _mark_dirty(self, changes: Iterable[Change]) -> None:
         """Their znodes are read in the next turn, and what they need is decided from what is there."""
         for change in changes:
-            self._inbox.mark_dirty(write.path for write in writes_for(self.cluster, change))
+            self._inbox.mark_dirty(write.path for write in change.writes(self.cluster))
 
     async def _answer(self, request: Request) -> None:
         request.event_id = self._id_of(self._events + 1)

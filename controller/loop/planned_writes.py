@@ -24,7 +24,6 @@ from controller.core.project.znodes import (
     Remove,
     RemoveBelow,
     Write,
-    writes_for,
 )
 from controller.zookeeper.port import Denied, Node
 
@@ -66,7 +65,7 @@ def planned_writes_for(
     leave after it find there: the server takes the requests of a session in their order."""
     ensured: set[str] = set()
     for index, change in enumerate(changes):
-        wanted = writes = writes_for(cluster, change)
+        wanted = writes = change.writes(cluster)
         if not wanted:
             stood[index] = Committed(change)
             continue

@@ -33,7 +33,7 @@ from controller.core.changes.cluster import (
 from controller.core.changes.duties import DeletionQueued, RepeatedTo, ReplicasProbed, TopicIdDropped, TopicIdGiven
 from controller.core.operations import Create, Delete
 from controller.core.project.requests import Telling
-from controller.core.project.znodes import Remove, RemoveBelow, Write, writes_for
+from controller.core.project.znodes import Remove, RemoveBelow, Write
 from controller.core.states import Cost, Item, Receivers, ReplicaStatus, Status, Tells, Without
 
 Row = tuple[Status, Status] | Without
@@ -284,7 +284,7 @@ def judging() -> Iterator[Judge]:
 
     def applied(self: Cluster, committed: Iterable[Committed]) -> list[Move]:
         stood = list(committed)
-        writes = [write for one in stood for write in writes_for(self, one.change)]
+        writes = [write for one in stood for write in one.change.writes(self)]
         moves = apply(self, stood)
         judge.apply(self, stood, moves, writes)
         return moves

@@ -29,7 +29,6 @@ from controller.core.project.znodes import (
     broker_path,
     state_path,
     topic_path,
-    writes_for,
 )
 from tests.builders import EPOCH, a_broker, a_wish, believed, commit, settle, steps_of
 from tests.core.model_zookeeper import ModelZooKeeper
@@ -173,7 +172,7 @@ def cuts(make: Callable[[], Scene]) -> Iterator[ModelZooKeeper]:
     scene = make()
     steps = steps_of(scene.cluster, scene.event)
     for step in steps:
-        writing = [change for change in step if writes_for(scene.cluster, change)]
+        writing = [change for change in step if change.writes(scene.cluster)]
         for subset in subsets(writing):
             zookeeper = scene.zookeeper.copy()
             commit_whole(scene.cluster, zookeeper, subset)

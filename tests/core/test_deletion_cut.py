@@ -19,7 +19,6 @@ from controller.core.project.znodes import (
     marker_path,
     state_path,
     topic_path,
-    writes_for,
 )
 from tests.builders import Settled, knowing, snapshot, steps_of
 from tests.core.deleting import LONGEST_PAUSE_MS, ORDERS, Deleting, moved, reassigned, shape, the_topic
@@ -122,7 +121,7 @@ class Cutting(Deleting):
 
 def cuts_of(cluster: Cluster, zookeeper: ModelZooKeeper, event: Event, now_ms: int) -> Iterator[ModelZooKeeper]:
     for step in steps_of(cluster, event, now_ms=now_ms, seed=zookeeper.zxid):
-        for subset in subsets([change for change in step if writes_for(cluster, change)]):
+        for subset in subsets([change for change in step if change.writes(cluster)]):
             cut = zookeeper.copy()
             commit_whole(cluster, cut, subset)
             yield cut

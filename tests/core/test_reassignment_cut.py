@@ -20,7 +20,7 @@ from controller.core.decide.reassignment_plan import is_reassigning, origin_of, 
 from controller.core.events import AlterPartitionAsked, Event, ReassignAsked
 from controller.core.formats import encode_targets
 from controller.core.model import NO_LEADER, Replicas
-from controller.core.project.znodes import REASSIGN, writes_for
+from controller.core.project.znodes import REASSIGN
 from tests.builders import a_wish, commit, steps_of
 from tests.core.model_zookeeper import ModelZooKeeper
 from tests.core.reassign_support import Field, node_seen
@@ -102,7 +102,7 @@ def cuts(make: Callable[[], tuple[Field, Event]]) -> Iterator[ModelZooKeeper]:
     while event is not None:
         committed = []
         for step in steps_of(field.cluster, event):
-            writing = [change for change in step if writes_for(field.cluster, change)]
+            writing = [change for change in step if change.writes(field.cluster)]
             for subset in subsets(writing):
                 zookeeper = field.zookeeper.copy()
                 commit(field.cluster, zookeeper, subset, [])

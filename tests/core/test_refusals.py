@@ -20,15 +20,11 @@ from controller.core.changes.duties import (
     TermRecorded,
 )
 from controller.core.codes import Code
+from controller.core.decide.refused_writes import answers_for
 from controller.core.events import TimePassed
 from controller.core.project import refusals
 from controller.core.project.lines import lines_for
-from controller.core.project.refusals import (
-    answers_for,
-    remedy_for,
-    sentence_for,
-    trouble_of,
-)
+from controller.core.project.refusals import remedy_for, sentence_for, trouble_of
 from tests.builders import a_broker, a_cluster, steps_of
 from tests.core.test_lines import STAMP
 

@@ -26,7 +26,6 @@ from controller.core.project.znodes import (
     Ensure,
     Put,
     numbers_in,
-    writes_for,
 )
 from controller.core.states import PartitionStatus
 from tests.builders import a_cluster, a_leadership
@@ -41,13 +40,13 @@ def decided(partition: int = 0) -> StateDecided:
 
 
 def test_a_state_that_exists_is_set_at_the_version_believed() -> None:
-    [write] = writes_for(a_cluster(orders=[[1, 2]], version=0), decided())
+    [write] = decided().writes(a_cluster(orders=[[1, 2]], version=0))
     data = b'{"controller_epoch":7,"leader":1,"version":1,"leader_epoch":3,"isr":[1,2]}'
     assert write == Set("/brokers/topics/orders/partitions/0/state", data, 0)
 
 
 def test_a_state_that_does_not_exist_is_made_with_its_parents() -> None:
-    ensure, ensure_partition, create = writes_for(a_cluster(orders=[[1, 2]], states={"orders-0": None}), decided())
+    ensure, ensure_partition, create = decided().writes(a_cluster(orders=[[1, 2]], states={"orders-0": None}))
     assert ensure == Ensure("/brokers/topics/orders/partitions")
     assert ensure_partition == Ensure("/brokers/topics/orders/partitions/0")
     assert isinstance(create, Create)
@@ -55,7 +54,7 @@ def test_a_state_that_does_not_exist_is_made_with_its_parents() -> None:
 
 
 def test_a_topic_is_made_after_its_configuration() -> None:
-    put, create = writes_for(a_cluster(), TopicCreated("orders", ID, {0: Assignment((1, 2))}, {"k": "v"}))
+    put, create = TopicCreated("orders", ID, {0: Assignment((1, 2))}, {"k": "v"}).writes(a_cluster())
     assert isinstance(put, Put)
     assert (put.path, json.loads(put.data)) == ("/config/topics/orders", {"version": 1, "config": {"k": "v"}})
     assert isinstance(create, Create)
@@ -63,20 +62,19 @@ def test_a_topic_is_made_after_its_configuration() -> None:
 
 
 def test_a_topic_is_rewritten_at_the_version_believed() -> None:
-    [write] = writes_for(
-        a_cluster(orders=[[1]]), TopicWritten("orders", ID, {0: Assignment((1,))}, "id", Cause.TOPIC_ID_MISSING)
-    )
+    written = TopicWritten("orders", ID, {0: Assignment((1,))}, "id", Cause.TOPIC_ID_MISSING)
+    [write] = written.writes(a_cluster(orders=[[1]]))
     assert isinstance(write, Set)
     assert (write.path, write.version) == ("/brokers/topics/orders", 0)
 
 
 def test_a_notification_is_removed_as_it_was_made() -> None:
-    assert writes_for(a_cluster(), NotificationRead("/x", 3)) == (Delete("/x", 3),)
+    assert NotificationRead("/x", 3).writes(a_cluster()) == (Delete("/x", 3),)
 
 
 def test_what_changes_no_znode_writes_nothing() -> None:
-    assert writes_for(a_cluster(), BrokerGone(1, 11, "gone", Cause.BROKER_GONE)) == ()
-    assert writes_for(a_cluster(), Refused("topic orders", Code.NONE, "exists")) == ()
+    assert BrokerGone(1, 11, "gone", Cause.BROKER_GONE).writes(a_cluster()) == ()
+    assert Refused("topic orders", Code.NONE, "exists").writes(a_cluster()) == ()
 
 
 # ---------------------------------------------------------------------- formats

@@ -34,9 +34,10 @@ from controller.base.clock import wall_ms_at
 from controller.core.belief.cluster import Cluster
 from controller.core.changes.duties import topic_subject
 from controller.core.codes import Code
+from controller.core.decide.refused_writes import refused_of
 from controller.core.events import DeleteTopicAsked, GrowTopicAsked
 from controller.core.model import Int32
-from controller.core.project.refusals import refused_of, trouble_of
+from controller.core.project.refusals import trouble_of
 from controller.core.states import ReplicaStatus
 from controller.loop.inbox import TopicReply
 

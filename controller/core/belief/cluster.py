@@ -17,43 +17,14 @@ from controller.core.belief.kept_states import (
     Moves,
     TriedStates,
     bits_of,
-    dropped_key,
     numbers_of,
 )
-from controller.core.belief.moves import decided_moves, make_moves
 from controller.core.bitset import Bitset
-from controller.core.changes.cluster import (
-    BrokerChanged,
-    BrokerGone,
-    BrokerLive,
-    BrokerMissing,
-    Committed,
-    NotificationRead,
-    RefusalEnded,
-    Refused,
-    StateDecided,
-    StateFound,
-    StateLost,
-    SubjectParked,
-    TopicCreated,
-    TopicFound,
-    TopicGone,
-    TopicWritten,
-    Unreadable,
-    WriteRefused,
-)
-from controller.core.changes.duties import (
-    BrokerForgotten,
-    ConfigFound,
-    DroppedMoved,
-    ElectionsFailed,
-    ReplicasStopped,
-    TermFound,
-    TopicErased,
-)
+from controller.core.changes.aspects import BelievesNothing
+from controller.core.changes.cluster import Committed, StateDecided, WriteRefused
 from controller.core.events import StateFact, TopicFact
 from controller.core.formats import known_broker_for, known_broker_in
-from controller.core.model import NO_VERSION, Assignment, Broker, Leadership, Partition, Replicas, Topic, TopicPartition
+from controller.core.model import Assignment, Broker, Leadership, Partition, Replicas, Topic, TopicPartition
 from controller.core.states import PartitionStatus, ReplicaStatus
 
 PARTITIONS_PER_PIECE = 5_000
@@ -113,6 +84,10 @@ class Cluster:
     def twin_of(self, name: str) -> str | None:
         """A topic of another name that metrics cannot tell from this one: they make an underscore of a dot."""
         return next((one for one in self._names_by_likeness.get(_likeness_of(name), ()) if one != name), None)
+
+    def topic_id(self, name: str) -> str | None:
+        known = self.topics.get(name)
+        return None if known is None else known.topic_id
 
     def hosted_by(self, broker_ids: Iterable[int]) -> dict[str, Bitset]:
         """Topic -> partitions that have a replica on any of these brokers."""
@@ -218,7 +193,7 @@ class Cluster:
                 yield
 
     def _load_topic(self, fact: TopicFact, states: Mapping[int, StateFact], live_ids: Container[int]) -> None:
-        """A topic that was not known, with the states that were found: what `_put_topic` and `_set_state` come to."""
+        """A topic that was not known, with the states that were found: what `put_topic` and `set_state` come to."""
         partitions: dict[int, Partition] = {}
         hosted: dict[int, int] = {}
         unled: list[int] = []
@@ -268,93 +243,39 @@ class Cluster:
         mover = Mover(self.states, moves)
         for one in committed:
             change = one.change
-            if type(change) is StateDecided:  # tens of thousands may come together
-                decided_moves(self, change, mover)
-                self._believe_state(change, one)
-            else:
-                make_moves(self, change, mover)
-                self._believe(one)
+            if type(change) is not StateDecided:  # tens of thousands of these may come together: they move as one
+                mover.settle()
+            change.move(self, mover)
+            if not isinstance(change, BelievesNothing):
+                change.believe(self, one)
+                self.revision += 1
         mover.settle()
         return moves.made
 
-    def _believe_state(self, change: StateDecided, one: Committed) -> None:
-        assert one.version is not None
-        self._set_state(change.topic, change.partition, change.state, one.version, one.zxid)
-        if self.duties.departed and not change.by_leader:
-            self.duties.departed.pop((change.topic, change.partition), None)
-        self.revision += 1
+    # ------------------------------------------------------------------ what changes do to belief, called by `apply`
 
-    def _believe(self, one: Committed) -> None:
-        match one.change:
-            case StateFound(topic=topic, partition=number, state=state, version=version, zxid=zxid):
-                self._set_state(topic, number, state, version, zxid)
-            case StateLost(topic=topic, partition=number, zxid=zxid):
-                self._set_state(topic, number, None, NO_VERSION, zxid)
-            case BrokerLive(broker=broker) | BrokerChanged(broker=broker):
-                self._set_broker(broker)
-            case BrokerGone(broker_id=broker_id):
-                self.gone[broker_id] = self.brokers.pop(broker_id)
-                self.live_ids = frozenset(self.brokers)
-                self.duties.forget_broker(broker_id, self._in_sync_on(broker_id))
-                for key in self.states.dropped_on(broker_id):
-                    dropped = self.duties.dropped[key][broker_id]
-                    dropped.failures, dropped.retry_at_ms = 0, 0  # told again as soon as it is back
-            case TopicFound(fact=fact):
-                self._find_topic(fact)
-            case TopicCreated(name=name, topic_id=topic_id, assignment=assignment, configs=configs):
-                self.duties.apply(ConfigFound("topics", name, configs))
-                self._put_topic(Topic(name, topic_id, one.version or 0, one.zxid, one.zxid, {}), assignment)
-            case TopicWritten(name=name, topic_id=topic_id, assignment=assignment, states=states):
-                assert one.version is not None
-                czxid = self.topics[name].czxid
-                self._put_topic(Topic(name, topic_id, one.version, czxid, one.zxid, {}), assignment, is_ours=True)
-                self._note_dropped(one.change)
-                for each in states:
-                    before = self.topics[name].partitions[each.partition]
-                    self._set_state(name, each.partition, each.state, before.version + 1, one.zxid)
-            case TopicGone(name=name) | TopicErased(topic=name):
-                self._forget_topic(name)
-                self.duties.forget(name)
-            case Unreadable(name=name, partition=partition, trouble=trouble, zxid=zxid):
-                self.unreadable[name, partition] = (trouble, zxid)
-            case SubjectParked(subject=subject, trouble=trouble):
-                self.parked[subject] = trouble
-            case WriteRefused(target=target) as refused:
-                self.refused[target] = refused
-            case RefusalEnded(target=target):
-                self.refused.pop(target, None)
-            case BrokerForgotten(broker_id=broker_id) as change:
-                self.gone.pop(broker_id, None)
-                self.duties.apply(change)
-            case DroppedMoved() as change:
-                self._note_told(change)
-            case Refused() | NotificationRead() | ElectionsFailed() | TermFound():
-                return  # nothing to believe
-            case change if not isinstance(
-                change, BrokerMissing | ReplicasStopped | StateDecided
-            ):  # these only move replicas
-                self.duties.apply(change)
-        self.revision += 1
+    def set_broker(self, broker: Broker) -> None:
+        self.gone.pop(broker.broker_id, None)
+        self.brokers[broker.broker_id] = broker
+        self.live_ids = frozenset(self.brokers)
 
-    def _note_told(self, change: DroppedMoved) -> None:
-        """How often a broker refused is remembered until it has deleted all that it was told to."""
-        key = dropped_key(change.topic, change.topic_id)
-        dropped = self.duties.dropped[key][change.broker_id]
-        dropped.failures, dropped.retry_at_ms = change.failures, change.retry_at_ms
-        self._forget_deleted(key)
+    def remove_broker(self, broker_id: int) -> None:
+        self.gone[broker_id] = self.brokers.pop(broker_id)
+        self.live_ids = frozenset(self.brokers)
+        self.duties.forget_broker(broker_id, self._in_sync_on(broker_id))
+        for key in self.states.dropped_on(broker_id):
+            dropped = self.duties.dropped[key][broker_id]
+            dropped.failures, dropped.retry_at_ms = 0, 0  # told again as soon as it is back
 
-    def _note_dropped(self, change: TopicWritten) -> None:
-        """By which decision replicas were dropped: their brokers are told its leader epoch."""
-        key = dropped_key(change.name, change.topic_id)
-        if change.dropped:
-            leader_epochs = {one.partition: one.state.leader_epoch for one in change.states}
+    def note_dropped(self, key: str, replicas: Iterable[tuple[int, int]], leader_epochs: Mapping[int, int]) -> None:
+        """By which decision replicas (partition, broker id) were dropped: their brokers are told its leader epoch."""
+        for number, broker_id in replicas:
             by_broker = self.duties.dropped.setdefault(key, {})
-            for number, broker_id in change.dropped:
-                by_broker.setdefault(broker_id, Dropped()).leader_epochs[number] = leader_epochs[number]
+            by_broker.setdefault(broker_id, Dropped()).leader_epochs[number] = leader_epochs[number]
         if key in self.duties.dropped:
-            self._forget_deleted(key)
+            self.forget_deleted(key)
 
-    def _forget_deleted(self, key: str) -> None:
+    def forget_deleted(self, key: str) -> None:
         """What was deleted, or is assigned again."""
         by_broker = self.duties.dropped[key]
         for broker_id, dropped in list(by_broker.items()):
@@ -373,12 +294,7 @@ class Cluster:
         states = [(name, number, self.topics[name].partitions[number].state) for name, number in held]
         return [(name, number) for name, number, state in states if state is not None and broker_id in state.isr]
 
-    def _set_broker(self, broker: Broker) -> None:
-        self.gone.pop(broker.broker_id, None)
-        self.brokers[broker.broker_id] = broker
-        self.live_ids = frozenset(self.brokers)
-
-    def _find_topic(self, fact: TopicFact) -> None:
+    def find_topic(self, fact: TopicFact) -> None:
         known = self.topics.get(fact.name)
         before = None if known is None else known.topic_id
         topic_id = before or fact.topic_id
@@ -386,9 +302,9 @@ class Cluster:
             self.names_by_id.pop(before or "", None)  # somebody decided
             topic_id = fact.topic_id
         self.unreadable.pop((fact.name, None), None)
-        self._put_topic(Topic(fact.name, topic_id, fact.version, fact.czxid, fact.zxid, {}), fact.assignment)
+        self.put_topic(Topic(fact.name, topic_id, fact.version, fact.czxid, fact.zxid, {}), fact.assignment)
 
-    def _put_topic(self, topic: Topic, assignment: Mapping[int, Assignment], *, is_ours: bool = False) -> None:
+    def put_topic(self, topic: Topic, assignment: Mapping[int, Assignment], *, is_ours: bool = False) -> None:
         """Partitions keep their state. Those that a foreign znode lacks or changes stay as they are (so does Kafka);
         what we wrote ourselves is as written."""
         known = self.topics.get(topic.name)
@@ -444,7 +360,7 @@ class Cluster:
         if others:
             self._names_by_likeness[likeness] = others
 
-    def _forget_topic(self, name: str) -> None:
+    def forget_topic(self, name: str) -> None:
         topic = self.topics.pop(name, None)
         if topic is not None:
             self._unname(name)
@@ -456,8 +372,9 @@ class Cluster:
             self.reassigning.difference_update((name, number) for number in topic.partitions)
         for key in [key for key in self.unreadable if key[0] == name]:
             del self.unreadable[key]
+        self.duties.forget(name)
 
-    def _set_state(self, topic: str, number: int, state: Leadership | None, version: int, zxid: int) -> None:
+    def set_state(self, topic: str, number: int, state: Leadership | None, version: int, zxid: int) -> None:
         partitions = self.topics[topic].partitions
         old = partitions[number]
         partitions[number] = Partition(old.replicas, old.adding, old.removing, state, version, zxid)

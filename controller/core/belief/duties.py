@@ -1,6 +1,6 @@
 """What is believed beside topics and brokers: deletions under way, drains granted, directories failed, configuration.
 
-Part of the `Cluster`; only `Cluster.apply` calls `apply`.
+Part of the `Cluster`: changed by what stands, as `Cluster.apply` has it believe.
 """
 
 from __future__ import annotations
@@ -12,30 +12,8 @@ import msgspec
 
 from controller.core.belief.id_searches import IdSearches
 from controller.core.belief.kept_states import topic_of
-from controller.core.changes.duties import (
-    BrokerForgotten,
-    BrokerNoted,
-    ConfigFound,
-    ConfigWritten,
-    DeletionMarked,
-    DeletionQueued,
-    DeletionWaits,
-    DirsFound,
-    DrainEnded,
-    DrainGranted,
-    DutyChange,
-    MarkerDropped,
-    ProducerIdsFound,
-    ProducerIdsGranted,
-    ReassignNodeFound,
-    ReassignNodeWritten,
-    RefusalsFound,
-    ReplicasMoved,
-    TermRecorded,
-    TopicIdGiven,
-)
 from controller.core.codes import Code
-from controller.core.formats import KnownBrokerZnode, TermZnode, known_broker_for
+from controller.core.formats import KnownBrokerZnode, TermZnode
 from controller.core.model import BrokerRefusal, Replicas
 from controller.core.states import ReplicaStatus
 
@@ -163,28 +141,28 @@ class Duties:
         self.topic_configs.pop(topic, None)
         self.ids.close(topic)
         for broker_id, failed in list(self.failed_dirs.items()):
-            _keep(self.failed_dirs, broker_id, frozenset(one for one in failed if one[0] != topic))
+            keep(self.failed_dirs, broker_id, frozenset(one for one in failed if one[0] != topic))
         for key in [key for key in self.departed if key[0] == topic]:
             del self.departed[key]
         for place in [place for place in self.dropped if topic_of(place) == topic]:
             del self.dropped[place]
-        self._forget_refusals(topic)
+        self.forget_refusals(topic)
 
-    def _forget_refusals(self, topic: str) -> None:
+    def forget_refusals(self, topic: str) -> None:
         for broker_id in [one for one, refused in self.refusals.items() if topic in refused]:
             del self.refusals[broker_id][topic]
-            _keep(self.refusals, broker_id, self.refusals[broker_id])
+            keep(self.refusals, broker_id, self.refusals[broker_id])
 
-    def _believe_refusals(self, broker_id: int, refused: Refused, ended: Iterable[tuple[str, int]]) -> None:
+    def believe_refusals(self, broker_id: int, refused: Refused, ended: Iterable[tuple[str, int]]) -> None:
         """In place: a broker may refuse very much, and take it bit by bit."""
         topics = self.refusals.setdefault(broker_id, {})
         for topic, number in ended:
             if topic in topics:
                 topics[topic].pop(number, None)
-                _keep(topics, topic, topics[topic])
+                keep(topics, topic, topics[topic])
         for (topic, number), refusal in refused.items():
             topics.setdefault(topic, {})[number] = refusal
-        _keep(self.refusals, broker_id, topics)
+        keep(self.refusals, broker_id, topics)
 
     def forget_broker(self, broker_id: int, in_sync: Iterable[tuple[str, int]]) -> None:
         """A registration is over: another life has other directories, and has yet to catch up where it was in sync."""
@@ -195,67 +173,12 @@ class Duties:
         for key in in_sync:
             departed[key] = departed[key] | alone if key in departed else alone
 
-    def apply(self, change: DutyChange) -> None:
-        match change:
-            case DeletionMarked(topic=topic, abandon_offline=abandon):
-                self.deletions.setdefault(topic, Deletion()).abandon_offline = abandon
-            case DeletionQueued(topic=topic, abandon_offline=abandon, is_held=is_held):
-                deletion = self.deletions.setdefault(topic, Deletion())
-                deletion.abandon_offline, deletion.is_queued = abandon, not is_held
-                if (
-                    not is_held
-                ):  # nobody is told of it any more, but to delete it, and the deletion says who refuses that
-                    self._forget_refusals(topic)
-            case DeletionWaits(topic=topic, reason=reason, retry_at_ms=retry_at_ms):
-                deletion = self.deletions[topic]
-                deletion.failures += retry_at_ms is not None and retry_at_ms != deletion.retry_at_ms
-                deletion.waits_for, deletion.retry_at_ms = reason, retry_at_ms
-            case ReplicasMoved(topic=topic, replicas=replicas, target=target):
-                self.deletions[topic].move(replicas, target)
-            case MarkerDropped(topic=topic):
-                self.deletions.pop(topic, None)
-            case DrainGranted(broker_id=broker_id, epoch=epoch, is_shutdown=is_shutdown):
-                self.drains[broker_id] = Drain(epoch, is_shutdown)
-            case DrainEnded(broker_id=broker_id):
-                self.drains.pop(broker_id, None)
-            case BrokerNoted(broker=broker):
-                self.noted[broker.broker_id] = known_broker_for(broker)
-            case BrokerForgotten(broker_id=broker_id):
-                self.noted.pop(broker_id, None)
-            case DirsFound(broker_id=broker_id, failed=failed):
-                _keep(self.failed_dirs, broker_id, failed)
-                self.suspect_ids -= {broker_id}
-            case RefusalsFound(broker_id=broker_id, refused=refused, ended=ended):
-                self._believe_refusals(broker_id, refused, ended)
-            case (
-                ConfigFound(kind=kind, entity=entity, values=values)
-                | ConfigWritten(kind=kind, entity=entity, values=values)
-            ):
-                _keep(self.topic_configs if kind == "topics" else self.broker_configs, entity, values)
-            case ReassignNodeFound(targets=targets, version=version):
-                self.reassign_targets, self.reassign_version = targets, version
-            case ReassignNodeWritten(targets=targets):
-                self.reassign_targets = targets
-                self.reassign_version = (
-                    None if not targets or self.reassign_version is None else self.reassign_version + 1
-                )
-            case ProducerIdsFound(next_id=next_id, version=version):
-                self.next_producer_id, self.producer_ids_version = next_id, version
-            case ProducerIdsGranted(start=start, size=size):
-                self.next_producer_id = start + size
-                before = self.producer_ids_version
-                self.producer_ids_version = 0 if before is None else before + 1
-            case TermRecorded(controller_epoch=epoch, record=None):
-                self.terms.pop(epoch, None)
-            case TermRecorded(controller_epoch=epoch, record=TermZnode() as record):
-                self.terms[epoch] = record
-            case _:
-                if isinstance(change, TopicIdGiven):
-                    self._forget_refusals(change.topic)
-                self.ids.apply(change)
+    def configure(self, kind: str, entity: str, values: Mapping[str, str]) -> None:
+        """The overrides of a topic or a broker, whole."""
+        keep(self.topic_configs if kind == "topics" else self.broker_configs, entity, values)
 
 
-def _keep(table: dict[_K, _V], key: _K, value: _V) -> None:
+def keep(table: dict[_K, _V], key: _K, value: _V) -> None:
     """Only what is not empty is kept: there is one entry for each exception, not for each topic."""
     if value:
         table[key] = value

@@ -7,15 +7,6 @@ from collections.abc import Mapping
 
 import msgspec
 
-from controller.core.changes.duties import (
-    DutyChange,
-    TopicIdAnswered,
-    TopicIdDisputed,
-    TopicIdGiven,
-    TopicIdSought,
-    TopicIdTaken,
-)
-
 
 class IdSearch(msgspec.Struct, frozen=True):
     """What brokers said so far, each the ids that it knows, and until when the others may say it."""
@@ -45,23 +36,6 @@ class IdSearches(msgspec.Struct):
         self.in_doubt.pop(topic, None)
         if in_doubt:
             self.in_doubt[topic] = in_doubt
-
-    def apply(self, change: DutyChange) -> None:
-        match change:
-            case TopicIdSought(topic=topic, until_ms=until_ms):
-                self.open[topic] = IdSearch(until_ms)
-            case TopicIdAnswered(topic=topic, broker_id=broker_id, ids=ids):
-                search = self.open[topic]
-                self.open[topic] = IdSearch(search.until_ms, {**search.answers, broker_id: ids})
-            case TopicIdTaken(topic=topic, in_doubt=in_doubt):
-                self.close(topic, in_doubt)
-            case TopicIdDisputed(topic=topic, claims=claims, in_doubt=in_doubt):
-                self.close(topic, in_doubt)
-                self.disputes[topic] = claims
-            case TopicIdGiven(topic=topic):
-                self.close(topic)
-            case _:
-                pass
 
 
 def claims_said(claims: Mapping[str, tuple[int, ...]]) -> str:

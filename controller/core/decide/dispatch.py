@@ -12,11 +12,11 @@ from typing import Any
 
 from controller.core.belief.cluster import Cluster
 from controller.core.belief.kept_states import Mover
-from controller.core.belief.moves import try_moves
 from controller.core.changes.cluster import (
     Change,
     Refused,
     Slice,
+    StateDecided,
     SubjectParked,
 )
 from controller.core.codes import Code
@@ -33,6 +33,7 @@ from controller.core.decide import (
     log_directories,
     producers,
     reassignment,
+    refused_writes,
     startup,
     term_history,
     topic_ids,
@@ -70,8 +71,7 @@ from controller.core.events import (
     TopicsSeen,
     UndrainAsked,
 )
-from controller.core.project import refusals
-from controller.core.states import IllegalMoveError
+from controller.core.states import IllegalMoveError, PartitionStatus
 
 
 def on_time_passed(context: Context, event: TimePassed) -> Iterator[Work]:
@@ -82,12 +82,13 @@ def on_time_passed(context: Context, event: TimePassed) -> Iterator[Work]:
     yield from broker_refusals.on_time_passed(context)
     yield from topic_ids.on_time_passed(context)
     yield from brokers.on_time_passed(context)
-    yield from refusals.on_time_passed(context)
+    yield from refused_writes.on_time_passed(context)
     if event.is_balance_due:
         yield from balance.balance(context, context.cluster.imbalance_percentage)
 
 
 CHANGES_PER_SLICE = 5_000
+_ONLINE = PartitionStatus.ONLINE
 
 HANDLERS: dict[type, Callable[[Context, Any], Iterator[Work]]] = {
     # facts
@@ -148,11 +149,26 @@ def _run(cluster: Cluster, work: Work, trial: Mover) -> list[Decided]:
         return [(0, _refusal(work.subject, cluster.parked[work.subject]))]
     try:
         decided = list(work.run())
-        try_moves(cluster, decided, trial)
+        _try_moves(cluster, decided, trial)
         return decided
     except (IllegalMoveError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as bug:
         trouble = f"{type(bug).__name__}: {bug}"
         return [(0, SubjectParked(work.subject, trouble)), (0, _refusal(work.subject, trouble))]
+
+
+def _try_moves(cluster: Cluster, decided: list[Decided], trial: Mover) -> None:
+    """The moves of what was decided about one subject, on trial."""
+    states = trial.states
+    can_stay = trial.can_stay_online and not cluster.duties.drains
+    for _, change in decided:
+        if type(change) is not StateDecided:
+            trial.settle()
+            change.move(cluster, trial)
+            continue
+        source = states.of_partition(change.topic, change.partition)
+        stays = can_stay and source is _ONLINE and change.target is _ONLINE and not change.stopped
+        if not stays or states.new_on(change.topic):  # most stay where they are when a broker dies
+            change.move(cluster, trial, source)
 
 
 def _refusal(subject: str, trouble: str) -> Refused:

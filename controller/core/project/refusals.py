@@ -1,26 +1,15 @@
-"""Writes that ZooKeeper refuses: what they are called, what to do about them, and what is decided anew.
+"""Writes that ZooKeeper refuses: what they are called, and what to do about them, in words for people.
 
 A refusal concerns one znode, and the change that wanted it written: its *target* names both. What stands beside it
-is told and goes on. The shell keeps the time (`controller/loop/retries.py`); here is what people are told.
+is told and goes on. The shell keeps the time (`controller/loop/retries.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from controller.core.belief.cluster import Cluster
-from controller.core.changes.cluster import (
-    Change,
-    Refused,
-    StateDecided,
-    TopicWritten,
-    WriteRefused,
-)
-from controller.core.changes.duties import DirsNoted, DrainEnded, TermRecorded
-from controller.core.codes import Code
-from controller.core.decide.work import Context, Decided, Work
+if TYPE_CHECKING:
+    from controller.core.changes.cluster import WriteRefused
 
 #: ours, where ZooKeeper has no code: the request is over its limit and never leaves
 TOO_LARGE: Final = 0
@@ -111,49 +100,3 @@ def _clock(at_ms: int) -> str:
     """The time of day."""
     seconds = at_ms // 1_000 % 86_400
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-
-
-def answers_for(cluster: Cluster, refused: WriteRefused) -> list[Refused]:
-    """What who asked is told: of each partition, where it was asked about partitions. A code after which Kafka's
-    leaders take their wish back, and its clients do not ask again by themselves."""
-    code, detail = Code.OPERATION_NOT_ATTEMPTED, f"{trouble_of(refused)}. {remedy_for(refused)}"
-    match refused.change:
-        case StateDecided(topic=topic, partition=number):
-            numbers: tuple[int, ...] = (number,)
-        case TopicWritten(name=topic, touched=touched, is_reassignment=True) if touched is not None:
-            numbers = touched
-        case _:
-            return [Refused(refused.subject, code, detail)]
-    known = cluster.topics.get(topic)
-    topic_id = "" if known is None or known.topic_id is None else known.topic_id
-    return [Refused(refused.subject, code, detail, topic_id, number) for number in numbers]
-
-
-def refused_of(cluster: Cluster, subject: str) -> WriteRefused | None:
-    """The first refusal that a subject met, if it meets any now."""
-    return next((one for one in cluster.refused.values() if one.subject == subject), None)
-
-
-def on_time_passed(context: Context) -> Iterator[Work]:
-    """Notes that neither a reading nor a duty decides again: as they were wanted last, if they still are."""
-    for _, refused in sorted(context.cluster.refused.items()):
-        if not refused.is_asked and _is_wanted(context.cluster, refused.change):
-            yield Work(refused.subject, partial(_again, refused.change))
-
-
-def _is_wanted(cluster: Cluster, change: Change) -> bool:
-    match change:
-        case DirsNoted(broker_id=broker_id, epoch=epoch, has_failed=has_failed):
-            broker = cluster.brokers.get(broker_id)
-            is_true = has_failed == (broker_id in cluster.duties.failed_dirs)
-            return is_true and (not has_failed or (broker is not None and broker.epoch == epoch))
-        case DrainEnded(broker_id=broker_id):
-            return broker_id not in cluster.duties.drains
-        case TermRecorded():
-            return True
-        case _:
-            return False
-
-
-def _again(change: Change) -> Iterator[Decided]:
-    yield 0, change

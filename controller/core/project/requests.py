@@ -9,41 +9,17 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from controller.core.belief.cluster import Cluster
-from controller.core.belief.kept_states import dropped_key
 from controller.core.bitset import Bitset
-from controller.core.causes import Cause
-from controller.core.changes.cluster import (
-    BrokerChanged,
-    BrokerGone,
-    BrokerLive,
-    Change,
-    Committed,
-    StateDecided,
-    StateFound,
-    TopicGone,
-    TopicWritten,
-)
-from controller.core.changes.duties import (
-    BrokerForgotten,
-    DeletionQueued,
-    DirsFound,
-    DrainEnded,
-    DrainGranted,
-    DroppedMoved,
-    RepeatedTo,
-    ReplicasMoved,
-    ReplicasProbed,
-    ReplicasStopped,
-    TopicAsked,
-    TopicIdDropped,
-    TopicIdGiven,
-)
-from controller.core.model import FIRST_LEADER_EPOCH, Broker, Partition, Replicas, Topic
-from controller.core.states import PartitionStatus, ReplicaStatus
+from controller.core.model import Broker, Partition, Replicas
+from controller.core.states import ReplicaStatus
+
+if TYPE_CHECKING:
+    from controller.core.belief.cluster import Cluster
+    from controller.core.changes.cluster import Committed
 
 #: topic name and topic id: a topic deleted and made anew is another topic
 TopicKey = tuple[str, str]
@@ -104,8 +80,8 @@ class Telling(msgspec.Struct):
         return not (self.brokers_changed or told or self.questions)
 
 
-class _Draft(msgspec.Struct):
-    """What is collected while the changes are looked at."""
+class Draft(msgspec.Struct):
+    """What a step comes to for brokers, collected from its changes (`tell`)."""
 
     joined: list[Broker] = []
     gone: list[tuple[int, int]] = []
@@ -139,10 +115,9 @@ class _Draft(msgspec.Struct):
 
 def requests_for(cluster: Cluster, committed: Iterable[Committed]) -> Telling:
     """What is now worth telling."""
-    draft = _Draft()
+    draft = Draft()
     for one in committed:
-        if not _draft_topic(cluster, one.change, draft):
-            _draft_broker(one.change, draft)
+        one.change.tell(cluster, draft)
     renewed = [cluster.brokers[one] for one, some in draft.repeated.items() if not some and one in cluster.live_ids]
     came_ids = {broker.broker_id for broker in draft.joined}
     joined = [*draft.joined, *(broker for broker in renewed if broker.broker_id not in came_ids)]
@@ -193,103 +168,6 @@ def _repeated_rows(cluster: Cluster, broker_id: int, partitions: Iterable[tuple[
     return _rows(cluster, wanted)
 
 
-def _draft_topic(cluster: Cluster, change: Change, draft: _Draft) -> bool:
-    """Changes about topics; False for any other."""
-    match change:
-        case StateDecided(topic=topic, partition=number):
-            if change.by_leader:
-                draft.tell(topic, (number,))
-            else:
-                draft.lead(topic, number, is_new=is_first(change))
-            topic_id = cluster.topics[topic].topic_id if change.stopped else None
-            if topic_id is not None:
-                for broker_id in cluster.leaving_ids.intersection(change.stopped):
-                    draft.stop(broker_id, (topic, topic_id), number, change.state.leader_epoch, delete=False)
-                if change.deposed_id is not None:
-                    draft.deposed.setdefault(topic, {})[number] = change.deposed_id
-        case StateFound(topic=topic, partition=number, cause=Cause.FOUND):
-            draft.lead(topic, number)  # in this term nobody was told that he leads or follows it
-        case StateFound(topic=topic, partition=number):
-            draft.tell(topic, (number,))
-        case TopicWritten(name=name, touched=None) | TopicIdGiven(topic=name):
-            # nothing could be told of it while it had no id
-            for number in cluster.topics[name].partitions:
-                draft.lead(name, number)
-        case TopicWritten(name=name, topic_id=topic_id, touched=touched, dropped=dropped) if touched is not None:
-            draft.tell(name, touched)
-            for state in change.states:
-                draft.lead(name, state.partition)
-            for number, broker_id in dropped:
-                led = cluster.topics[name].partitions[number].state
-                draft.stop(broker_id, (name, topic_id), number, NO_EPOCH if led is None else led.leader_epoch)
-        case TopicGone(name=name, topic_id=topic_id, partitions=partitions) if topic_id is not None:
-            draft.removed[name, topic_id] = partitions
-        case TopicIdDropped(topic=name, topic_id=topic_id, partitions=partitions):
-            draft.removed[name, topic_id] = partitions
-        case DeletionQueued(topic=name, is_held=False):
-            leaving = cluster.topics.get(name)
-            if leaving is not None and leaving.topic_id is not None:
-                draft.removed[name, leaving.topic_id] = tuple(leaving.partitions)
-                if not cluster.duties.deletions[name].replicas:  # it begins
-                    _stop_all(cluster, name, leaving, draft)
-        case ReplicasStopped(topic=name, broker_id=broker_id, partitions=numbers) if broker_id in cluster.leaving_ids:
-            topic_id = cluster.topics[name].topic_id
-            for number in numbers if topic_id is not None else ():
-                stopped = cluster.topics[name].partitions[number].state
-                epoch = NO_EPOCH if stopped is None else stopped.leader_epoch
-                draft.stop(broker_id, (name, topic_id or ""), number, epoch, delete=False)
-        case ReplicasMoved(topic=name, replicas=replicas, target=ReplicaStatus.DELETION_STARTED):
-            topic_id = cluster.topics[name].topic_id
-            for number, broker_id in replicas if topic_id is not None else ():
-                draft.stop(broker_id, (name, topic_id or ""), number, EPOCH_DURING_DELETE)
-        case DroppedMoved(topic=name, topic_id=topic_id, broker_id=broker_id, way=way):
-            if way[-1] is ReplicaStatus.DELETION_STARTED:
-                told = cluster.duties.dropped[dropped_key(name, topic_id)][broker_id]
-                for number in change.partitions:
-                    draft.stop(broker_id, (name, topic_id), number, told.leader_epochs[number])
-        case TopicAsked(topic=name, broker_ids=broker_ids):
-            draft.asked[name] = draft.asked.get(name, frozenset()) | broker_ids
-        case _:
-            return False
-    return True
-
-
-def _stop_all(cluster: Cluster, name: str, topic: Topic, draft: _Draft) -> None:
-    """Who shuts down has stopped already, and a replica on a failed directory is served by nobody."""
-    key = name, topic.topic_id or ""
-    leaving_ids, failed_dirs = cluster.leaving_ids, cluster.duties.failed_dirs
-    for number, one in topic.partitions.items():
-        for broker_id in one.replicas:
-            if broker_id not in leaving_ids and (name, number) not in failed_dirs.get(broker_id, ()):
-                draft.stop(broker_id, key, number, EPOCH_DURING_DELETE, delete=False)
-
-
-def _draft_broker(change: Change, draft: _Draft) -> None:
-    match change:
-        case BrokerLive(broker=broker):
-            draft.joined.append(broker)
-            draft.brokers_changed = True
-        case BrokerGone(broker_id=broker_id, epoch=epoch):
-            draft.gone.append((broker_id, epoch))
-            draft.brokers_changed = True
-        case BrokerChanged() | DrainGranted() | DrainEnded() | BrokerForgotten():
-            draft.brokers_changed = True
-        case DirsFound(failed=failed, mended=mended):
-            for topic, number in failed | mended:
-                draft.tell(topic, (number,))
-        case ReplicasProbed(broker_id=broker_id):
-            draft.probed_ids.add(broker_id)
-        case RepeatedTo(broker_id=broker_id, partitions=partitions):
-            draft.repeated[broker_id] = partitions
-        case _:
-            pass  # nobody needs to be told
-
-
-def is_first(change: StateDecided) -> bool:
-    """Whether a partition is led for the first time, so that its replicas are new on their brokers."""
-    return change.source is PartitionStatus.NEW and change.state.leader_epoch == FIRST_LEADER_EPOCH
-
-
 def known_brokers(cluster: Cluster) -> list[KnownBroker]:
     """All brokers, by id; those that are gone stay known, at least by the assignments that name them."""
     drains = cluster.duties.drains
@@ -329,7 +207,7 @@ def _stopped_on(cluster: Cluster, broker_id: int, topic: str) -> int:
 
 
 def _leaderships(
-    cluster: Cluster, draft: _Draft, joined_ids: set[int]
+    cluster: Cluster, draft: Draft, joined_ids: set[int]
 ) -> tuple[dict[int, Rows], frozenset[tuple[str, int, int]]]:
     """An ISR or epoch change goes to all remaining replicas, not only to the leader. Who joined is told everything
     anyway, and only what is new there has to be said. Who shuts down is told of what it stopped only that it leads it

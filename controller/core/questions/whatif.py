@@ -11,7 +11,6 @@ from controller.core.changes.cluster import StateDecided
 from controller.core.decide.dispatch import CHANGES_PER_SLICE, decide
 from controller.core.events import BrokersSeen
 from controller.core.model import NO_LEADER, TopicPartition
-from controller.core.project.znodes import writes_for
 
 
 class LeaderMove(msgspec.Struct, frozen=True):
@@ -68,7 +67,7 @@ def what_if_in_pieces(
     states = writes = unclean = 0
     for piece in decide(cluster, BrokersSeen(left, 0), now_ms, seed, changes_per_slice=changes_per_piece):
         for change in piece.changes:
-            writes += len(writes_for(cluster, change))
+            writes += len(change.writes(cluster))
             if not isinstance(change, StateDecided):
                 continue
             states += 1

@@ -17,7 +17,7 @@ from controller.core.changes.cluster import Change, StateDecided
 from controller.core.changes.duties import TopicIdSought
 from controller.core.decide.dispatch import decide
 from controller.core.model import NO_LEADER, Broker
-from controller.core.project.znodes import topic_path, writes_for
+from controller.core.project.znodes import topic_path
 from controller.kafka.cluster.settings import DedicatedConfig
 from controller.kafka.takeover.broker_probe import vetoes_from_brokers
 from controller.kafka.takeover.vetoes import vetoes_against
@@ -64,7 +64,7 @@ async def preflight(zk: ZooKeeper, config: DedicatedConfig, seat: Seat | None, p
     for piece in decide(cluster, started_for(loaded, epoch + 1), round(parts.clock() * 1_000), 0):
         changes += piece.changes
         await asyncio.sleep(0)
-    paths = [write.path for change in changes for write in writes_for(cluster, change)]
+    paths = [write.path for change in changes for write in change.writes(cluster)]
     # a topic without an id gets one as soon as brokers were asked for it
     paths += [topic_path(change.topic) for change in changes if isinstance(change, TopicIdSought)]
     return Preflight(
