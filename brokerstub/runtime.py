@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from random import Random, SystemRandom
-from typing import Final
 
 import msgspec
 import structlog
@@ -38,28 +36,20 @@ from brokerstub.server import BrokerServer, serve
 from brokerstub.shutdown import Seat, hand_over
 from brokerstub.zookeeper import RegistrationLostError, Sessions, end_when_unregistered
 from controller.base.clock import wall_ms
-from controller.base.config import LIMITS, BrokerConfig, ConfigError
+from controller.base.config import BrokerConfig, ConfigError
 from controller.base.tasks import run_apart
-from controller.seat.claim import Claim, KnownEpochs, release
-from controller.seat.guard import TermGuard
 from controller.security.secrets import NO_SECRETS, Secrets
 from controller.security.tls import client_context_for
-from controller.statelog.journal import Journal
-from controller.statelog.metrics import Meters
+from controller.tell.dialects import Dialect
 from controller.tell.dialects.http import HttpDialect
-from controller.tell.outbox import Outboxes
-from controller.term.daemon import Daemon
-from controller.term.handle import Handle
-from controller.term.parts import OnAnswer, TermParts, close_at_end
+from controller.term.controller import Controller
 from controller.term.term import first_cause
 from controller.wire import bodies
 from controller.wire.client import HttpClient
 from controller.wire.signing import Signer
 from controller.zookeeper.client import ZooKeeperClient
 from controller.zookeeper.layout import ensure_cluster_id, ensure_paths
-from controller.zookeeper.port import SessionLostError, ZooKeeperError
-
-SEAT_TIMEOUT_MS: Final = 2_000
+from controller.zookeeper.port import SessionLostError
 
 log = structlog.get_logger()
 
@@ -79,14 +69,16 @@ class Runtime:
         if broker_id is None and not config.broker_id_generation_enable:
             raise ConfigError("property broker.id: give one, since broker.id.generation.enable is false")
         self.config = msgspec.structs.replace(config, broker_id=-1 if broker_id is None else broker_id)
-        self._entropy = Random(SystemRandom().getrandbits(128))
-        self._journal = Journal(directory.path / "state-change.log")
-        self._meters = Meters()
-        self._handle = Handle(self._journal, self._meters)
+        self._controller = Controller(
+            directory.path,
+            config,
+            self._open_dialect,
+            obeyed_epoch=lambda: 0 if self._broker is None else self._broker.controller_epoch,
+        )
+        self._handle = self._controller.handle
         self._sessions = Sessions(config, directory, secrets.zookeeper_auth)
         self._http: HttpClient | None = None
         self._broker: Broker | None = None
-        self._epochs = KnownEpochs(lambda: 0 if self._broker is None else self._broker.controller_epoch)
 
     async def live(self) -> None:
         """From the first session on, until cancelled."""
@@ -99,11 +91,11 @@ class Runtime:
                 self._http,
                 clock_ms=_monotonic_ms,
                 wall_clock_ms=wall_ms,
-                entropy=self._entropy,
+                entropy=self._controller.entropy,
                 faults=self._faults,
                 signer=self._signer,
             )
-            server = BrokerServer(broker, self._journal.accept, wall_ms)
+            server = BrokerServer(broker, self._controller.journal.accept, wall_ms)
             runner = await serve(self.config, server, self._handle, self._secrets, self._signer)
             clients = None
             if broker.logs is not None:
@@ -123,16 +115,12 @@ class Runtime:
                 await self._http.close()
         finally:
             await self._sessions.close()  # our registration goes at once
-            await self._journal.close()
+            await self._controller.close()
 
     async def hand_over(self) -> None:
         """Before the end: leaderships move to others, and a term says that it ends by our own will."""
         await self._shut_down_controlled()
-        try:
-            async with asyncio.timeout(SEAT_TIMEOUT_MS / 1_000):
-                await self._handle.resign("shut down")
-        except TimeoutError:
-            log.warning("term.unrecorded")  # its successor will say what it knows
+        await self._controller.say_farewell()
 
     async def _shut_down_controlled(self) -> None:
         """If there is anything to hand over."""
@@ -166,7 +154,7 @@ class Runtime:
         """Everything that a cluster has before its first broker registers, and who we are in it; the cluster's id."""
         await ensure_paths(zk)
         await ensure_feature(zk)
-        cluster = await cluster_id(zk, self._entropy)
+        cluster = await cluster_id(zk, self._controller.entropy)
         check_cluster(self._metas, cluster)
         if self.config.broker_id < 0:
             broker_id = await generated_broker_id(zk, self.config.reserved_broker_max_id)
@@ -186,7 +174,7 @@ class Runtime:
             except RegistrationLostError as error:
                 log.warning("registration.ended", reason=str(error))
             except asyncio.CancelledError:
-                await _give_up_seat(zk)
+                await self._controller.give_up_seat(zk)
                 raise
 
     async def _live_registered(self, zk: ZooKeeperClient, cluster: str, broker: Broker) -> None:
@@ -200,84 +188,38 @@ class Runtime:
         )
         await ensure_cluster_id(zk, cluster)  # it went with its parents, perhaps
         await ensure_feature(zk)
-        zk.measure(lambda took_s: self._meters.zookeeper_answers.add(took_s * 1_000))
         broker.begin(broker_epoch, zk)
-        parts = TermParts(
-            cluster_id=cluster,
-            open_outboxes=self._open_outboxes,
-            journal=self._journal,
-            limits=LIMITS,
-            wall_ms=wall_ms,
-            entropy=self._entropy,
-            meters=self._meters,
-            seat_changes=self._handle.seat_changes,
-            epochs=self._epochs,
+        parts = self._controller.parts_for(
+            cluster,
             is_ours=lambda broker: (
                 bodies.address_of(broker.endpoints, self.config.inter_broker_listener_name) is not None
             ),
             yields_to_strangers=True,
-            unclean_default=self.config.unclean_leader_election_enable,
-            delete_enabled=self.config.delete_topic_enable,
-            imbalance_percentage=self.config.leader_imbalance_per_broker_percentage,
-            balance_interval_s=(
-                self.config.leader_imbalance_check_interval_seconds
-                if self.config.auto_leader_rebalance_enable
-                else None
-            ),
         )
-        daemon = Daemon(zk, broker_id, parts)
 
         async def act() -> None:
-            async with asyncio.TaskGroup() as group:
-                self._handle.open_to(daemon)
-                group.create_task(daemon.run())
-                group.create_task(end_when_unregistered(zk, broker_id))
+            with self._controller.on_session(zk, broker_id, parts) as daemon:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(daemon.run())
+                    group.create_task(end_when_unregistered(zk, broker_id))
 
         end: BaseException | None = None
         try:
             await run_apart(act())
         except* (SessionLostError, RegistrationLostError) as lost:
             end = first_cause(lost)  # raised below: from in here, Python 3.11.2 would wrap it into a group once more
-        finally:
-            self._handle.open_to(None)
         if end is not None:
             raise end
 
-    def _open_outboxes(
-        self,
-        claim: Claim,
-        guard: TermGuard,
-        group: asyncio.TaskGroup,
-        on_fenced: Callable[[str], None],
-        on_answer: OnAnswer,
-    ) -> Outboxes:
-        client = HttpClient(guard.check, routes=self.config.routes, tls=client_context_for(self.config))
-        group.create_task(close_at_end(client.close))
-        return Outboxes(
-            group,
-            HttpDialect(
-                client,
-                self.config.inter_broker_listener_name,
-                signer=self._signer,
-                own_epoch=None if self._broker is None else self._broker.broker_epoch,
-            ),
-            claim.broker_id,
-            claim.controller_epoch,
-            on_answer=on_answer,
-            on_fenced=lambda: on_fenced("a broker obeys a later controller"),
-            on_epoch=self._epochs.note,
-            entropy=self._entropy,
+    def _open_dialect(self, check: Callable[[], None]) -> tuple[Dialect, Callable[[], Awaitable[None]]]:
+        client = HttpClient(check, routes=self.config.routes, tls=client_context_for(self.config))
+        dialect = HttpDialect(
+            client,
+            self.config.inter_broker_listener_name,
+            signer=self._signer,
+            own_epoch=None if self._broker is None else self._broker.broker_epoch,
         )
-
-
-async def _give_up_seat(zk: ZooKeeperClient) -> None:
-    """Before the session ends: whoever takes it then still finds us registered, and sees us go."""
-    try:
-        async with asyncio.timeout(SEAT_TIMEOUT_MS / 1_000):
-            if await release(zk):
-                log.info("seat.released")
-    except (ZooKeeperError, TimeoutError) as error:
-        log.warning("seat.kept", reason=str(error) or "no answer")  # it goes with the session
+        return dialect, client.close
 
 
 def _monotonic_ms() -> int:

@@ -135,7 +135,7 @@ WALL_CLOCK_READERS = {
     "controller.api.v1.writes",
     "controller.base.clock",
     "controller.cli.status",
-    "controller.kafka.process",
+    "controller.term.controller",
     "brokerstub.lab.http_proxy",
     "brokerstub.runtime",
 }

@@ -9,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
-from random import Random, SystemRandom
-from typing import Final
 
 import structlog
 from aiohttp import web
@@ -21,7 +19,6 @@ from controller.api.middleware.connections import Connections, Site
 from controller.api.ports import NotControllerError
 from controller.api.serve.app import build_app
 from controller.base import log as process_log
-from controller.base.clock import wall_ms
 from controller.base.config import LIMITS, ConfigError
 from controller.base.open_files import allow_files, limits_within
 from controller.core import formats
@@ -43,15 +40,11 @@ from controller.kafka.server.topic_apis import TopicApis
 from controller.kafka.takeover.api import TakeoverApi
 from controller.kafka.takeover.preflight import Preflight, preflight
 from controller.kafka.takeover.vetoes import vetoes_against
-from controller.seat.claim import Claim, KnownEpochs, read_seat, release
-from controller.seat.guard import TermGuard
-from controller.statelog.journal import Journal
-from controller.statelog.metrics import Meters
+from controller.seat.claim import read_seat
+from controller.tell.dialects import Dialect
 from controller.tell.dialects.kafka import KafkaDialect, OwnAddress
-from controller.tell.outbox import Outboxes
-from controller.term.daemon import Daemon
-from controller.term.handle import Handle
-from controller.term.parts import OnAnswer, TermParts, close_at_end
+from controller.term.controller import Controller
+from controller.term.parts import TermParts
 from controller.term.term import first_cause
 from controller.wire import bodies
 from controller.wire.bodies import HTTP_LISTENER
@@ -59,8 +52,6 @@ from controller.wire.signing import Signer
 from controller.zookeeper.client import ZooKeeperClient, connect, parse_connect
 from controller.zookeeper.layout import ensure_chroot
 from controller.zookeeper.port import SessionLostError, ZooKeeperError
-
-FAREWELL_S: Final = 5.0
 
 log = structlog.get_logger()
 
@@ -70,10 +61,9 @@ class Dedicated:
 
     def __init__(self, config: DedicatedConfig) -> None:
         self._config = config
-        self._entropy = Random(SystemRandom().getrandbits(128))
         config.directory.mkdir(parents=True, exist_ok=True)
-        self._journal = Journal(config.directory / "state-change.log")
-        self._handle = Handle(self._journal, Meters())
+        self._controller = Controller(config.directory, config.broker, self._open_dialect)
+        self._handle = self._controller.handle
         scheme = "HTTPS" if config.is_https else HTTP_LISTENER
         self._presence = Presence(
             config.controller_id,
@@ -81,7 +71,6 @@ class Dedicated:
             config.broker.zookeeper_session_timeout_ms,
         )
         self._foreign_cluster = ForeignCluster(self._handle, lambda: self._zk)
-        self._epochs = KnownEpochs()
         self._zk: ZooKeeperClient | None = None
         self._parts: TermParts | None = None
 
@@ -89,7 +78,7 @@ class Dedicated:
         zk = await self._connect()
         cluster_id = await _cluster_id(zk)
         parts = self._parts = self._parts_for(cluster_id)
-        relay = Relay(self._handle, LIMITS, self._entropy, self._config.access)
+        relay = Relay(self._handle, LIMITS, self._controller.entropy, self._config.access)
         own = {
             **BrokerApis(self._handle, LIMITS.partitions_per_rpc).table(),
             **AdminApis(self._handle).table(),
@@ -115,18 +104,13 @@ class Dedicated:
             await runner.cleanup()
             if self._zk is not None:
                 await self._zk.close()
-            await self._journal.close()
+            await self._controller.close()
 
     async def say_farewell(self) -> None:
         """A term that ends by our own will says so, and leaves the seat at once."""
-        zk = self._zk
-        try:
-            async with asyncio.timeout(FAREWELL_S):
-                await self._handle.resign("shut down")
-                if zk is not None and await release(zk):
-                    log.info("seat.released")
-        except (ZooKeeperError, TimeoutError) as error:
-            log.warning("seat.kept", reason=str(error) or "no answer")  # it goes with the session
+        await self._controller.say_farewell()
+        if self._zk is not None:
+            await self._controller.give_up_seat(self._zk)
 
     async def _listen(self, server: KafkaServer) -> None:
         config = self._config
@@ -147,13 +131,9 @@ class Dedicated:
 
     async def _live_session(self, zk: ZooKeeperClient, parts: TermParts) -> None:
         self._zk = zk
-        daemon = Daemon(zk, self._config.controller_id, parts)
         await self._presence.announce(zk)
-        self._handle.open_to(daemon)
-        try:
+        with self._controller.on_session(zk, self._config.controller_id, parts) as daemon:
             await daemon.run()
-        finally:
-            self._handle.open_to(None)
 
     async def _connect(self, chroot: str | None = None) -> ZooKeeperClient:
         broker = self._config.broker
@@ -214,54 +194,23 @@ class Dedicated:
         return await preflight(self._zk, config, seat, self._parts)
 
     def _parts_for(self, cluster_id: str) -> TermParts:
-        broker = self._config.broker
-        interval_s = broker.leader_imbalance_check_interval_seconds
-        return TermParts(
-            cluster_id=cluster_id,
-            open_outboxes=self._open_outboxes,
-            journal=self._journal,
-            limits=LIMITS,
-            wall_ms=wall_ms,
-            entropy=self._entropy,
-            meters=self._handle.meters,
-            seat_changes=self._handle.seat_changes,
-            epochs=self._epochs,
+        return self._controller.parts_for(
+            cluster_id,
             is_ours=lambda registered: not bodies.speaks_http(registered.endpoints),
             is_dedicated=True,
             is_preferred=self._config.is_preferred,
             vetoes_against=lambda zk: vetoes_against(zk, self._config),
-            unclean_default=broker.unclean_leader_election_enable,
-            delete_enabled=broker.delete_topic_enable,
-            imbalance_percentage=broker.leader_imbalance_per_broker_percentage,
-            balance_interval_s=interval_s if broker.auto_leader_rebalance_enable else None,
         )
 
-    def _open_outboxes(
-        self,
-        claim: Claim,
-        guard: TermGuard,
-        group: asyncio.TaskGroup,
-        on_fenced: Callable[[str], None],
-        on_answer: OnAnswer,
-    ) -> Outboxes:
+    def _open_dialect(self, check: Callable[[], None]) -> tuple[Dialect, Callable[[], Awaitable[None]]]:
         config = self._config
         dialect = KafkaDialect(
             config.level,
             OwnAddress(config.controller_id, {key: (one.host, one.port) for key, one in config.kafka.items()}),
             access=config.access,
-            check=guard.check,
+            check=check,
         )
-        group.create_task(close_at_end(dialect.close))
-        return Outboxes(
-            group,
-            dialect,
-            claim.broker_id,
-            claim.controller_epoch,
-            on_answer=on_answer,
-            on_fenced=lambda: on_fenced("a broker obeys a later controller"),
-            on_epoch=self._epochs.note,
-            entropy=self._entropy,
-        )
+        return dialect, dialect.close
 
 
 def run_controller(config: DedicatedConfig) -> int:

@@ -4,12 +4,14 @@ that is there in ZooKeeper, and says which versions it serves, but does nothing.
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import signal
 import socketserver
 import struct
 import subprocess
 import threading
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,6 +49,7 @@ TAKEN_SHAPE = {
     },
 }
 HANDED_BACK_KEYS = {"handed_back"}
+ZOOKEEPER_ANSWERS = re.compile(r"(?m)^kafka_server_zookeeperclientmetrics_zookeeperrequestlatencyms_count [1-9]")
 
 
 class Versions(socketserver.StreamRequestHandler):
@@ -100,6 +103,11 @@ def kafka(zookeeper: ZooKeeperServer, broker_port: int) -> Iterator[str]:
     maker.close()
 
 
+def metrics_at(http: str) -> str:
+    with urllib.request.urlopen(f"{http}/metrics", timeout=DEADLINE_S) as answer:
+        return str(answer.read().decode())
+
+
 @pytest.mark.long
 def test_the_examples_for_real_brokers_run_one_after_the_other(kafka: str, tmp_path: Path) -> None:
     http, own = f"http://127.0.0.1:{free_port()}", f"kafka://127.0.0.1:{free_port()}"
@@ -124,6 +132,7 @@ def test_the_examples_for_real_brokers_run_one_after_the_other(kafka: str, tmp_p
         assert "broker 1, epoch 1" in run(*words_of("takeover"))  # only looks
         assert shape_of(json.loads(run(*words_of("takeover"), "-o", "json"))) == TAKEN_SHAPE
         assert "taken over" in run(KLAMM, "takeover", "--url", http)
+        assert ZOOKEEPER_ANSWERS.search(metrics_at(http)), "its requests to ZooKeeper are measured as a broker's are"
         assert "handed back" in run(*words_of("handback"))
         assert "taken over" in run(KLAMM, "takeover", "--url", http)
         assert json.loads(run(*words_of("handback"), "-o", "json")).keys() == HANDED_BACK_KEYS
