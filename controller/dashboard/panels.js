@@ -80,6 +80,7 @@ export function whatIfSaid(answer) {
     ["state writes", answer.state_writes],
     ["transactions", answer.transactions],
     ["requests to brokers", answer.requests],
+    ...answer.state_moves.map((move) => [`${move.source} → ${move.target}`, move.count]),
   ];
   $("what-if-said").replaceChildren(
     h("dl", { class: "facts" }, rows.map(([name, number, names]) => [

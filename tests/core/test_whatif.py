@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.core.belief.cluster import Cluster
 from controller.core.model import NO_LEADER
-from controller.core.questions.whatif import LeaderMove, WhatIf, what_if
+from controller.core.questions.whatif import LeaderMove, StateMoves, WhatIf, what_if
 from tests.builders import Settled, a_cluster, a_leadership, believed, brokers_seen, settle, snapshot
 from tests.core.duty_clusters import clusters, ids
 
@@ -40,6 +42,12 @@ def test_who_would_lead_what_goes_offline_and_what_hangs_by_a_thread() -> None:
         transactions=1,
         requests=3,
         unclean_elections=0,
+        state_moves=[
+            StateMoves("replica", "OnlineReplica", "OfflineReplica", 6),
+            StateMoves("partition", "OnlinePartition", "OfflinePartition", 3),
+            StateMoves("partition", "OfflinePartition", "OnlinePartition", 2),
+            StateMoves("partition", "OfflinePartition", "OfflinePartition", 1),
+        ],
     )
 
 
@@ -86,3 +94,7 @@ def test_what_if_is_what_then_happens(cluster: Cluster, kill_ids: frozenset[int]
     }
     assert found.unclean_elections == sum(one.is_unclean for one in happened.of_states())
     assert found.requests == requests_in(happened)
+    made: Counter[tuple[str, str]] = Counter()
+    for move in happened.moves:
+        made[move.source.value, move.target.value] += move.count
+    assert {(one.source, one.target): one.count for one in found.state_moves} == made

@@ -165,4 +165,5 @@ def forecast(story: Story, ids: str) -> None:
         f"  last in sync: {' '.join(found.last_in_sync) or 'nothing'}",
         f"  {found.state_writes} states in {found.transactions} transactions, {found.requests} requests, "
         f"{found.unclean_elections} unclean elections",
+        *(f"  {one.count} {one.source} -> {one.target}" for one in found.state_moves),
     ]

@@ -1,4 +1,7 @@
-"""What would happen if brokers died: decided by the same `decide`, counted, and thrown away. Nothing is written."""
+"""What would happen if brokers died: decided by the same `decide`, counted, and thrown away. Nothing is written.
+
+Which states partitions and replicas would pass is counted from the moves of what was decided, made on trial.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,12 @@ from collections.abc import Generator
 import msgspec
 
 from controller.core.belief.cluster import Cluster
+from controller.core.belief.kept_states import Mover, Moves, TriedStates, numbers_of
 from controller.core.changes.cluster import StateDecided
 from controller.core.decide.dispatch import CHANGES_PER_SLICE, decide
 from controller.core.events import BrokersSeen
 from controller.core.model import NO_LEADER, TopicPartition
+from controller.core.states import PartitionStatus
 
 
 class LeaderMove(msgspec.Struct, frozen=True):
@@ -21,6 +26,15 @@ class LeaderMove(msgspec.Struct, frozen=True):
     source: int
     target: int
     isr: tuple[int, ...]
+
+
+class StateMoves(msgspec.Struct, frozen=True):
+    """How many partitions, or replicas, would make a move."""
+
+    machine: str  # partition or replica
+    source: str
+    target: str
+    count: int
 
 
 class WhatIf(msgspec.Struct, frozen=True):
@@ -37,6 +51,8 @@ class WhatIf(msgspec.Struct, frozen=True):
     #: LeaderAndIsr and UpdateMetadata requests, at the least
     requests: int
     unclean_elections: int
+    #: every move that partitions and replicas would make
+    state_moves: list[StateMoves] = []
 
 
 def what_if(
@@ -62,11 +78,16 @@ def what_if_in_pieces(
 ) -> Generator[None, None, WhatIf]:
     """`what_if`, so that its caller can let others run in between; it rests on a belief that does not change."""
     left = {broker_id: broker for broker_id, broker in cluster.brokers.items() if broker_id not in kill_ids}
-    moves, offline, last_in_sync = [], [], []
+    moves, last_in_sync = [], []
+    made = Moves()
+    mover = Mover(TriedStates(cluster.states), made)
     told_ids: set[int] = set()
     states = writes = unclean = 0
     for piece in decide(cluster, BrokersSeen(left, 0), now_ms, seed, changes_per_slice=changes_per_piece):
         for change in piece.changes:
+            if type(change) is not StateDecided:
+                mover.settle()
+            change.move(cluster, mover)
             writes += len(change.writes(cluster))
             if not isinstance(change, StateDecided):
                 continue
@@ -76,20 +97,20 @@ def what_if_in_pieces(
             told_ids.update(broker_id for broker_id in (() if known is None else known.replicas) if broker_id in left)
             if (move := _move(cluster, change)) is not None:
                 moves.append(move)
-            if change.state.leader == NO_LEADER:
-                offline.append(_name(change))
-            elif len(change.state.isr) == 1:
-                last_in_sync.append(_name(change))
+            if change.state.leader != NO_LEADER and len(change.state.isr) == 1:
+                last_in_sync.append(str(TopicPartition(change.topic, change.partition)))
         yield
+    mover.settle()
     return WhatIf(
         kill=sorted(kill_ids),
         moves=moves,
-        offline=offline,
+        offline=_offline(made, mover),
         last_in_sync=last_in_sync,
         state_writes=states,
         transactions=-(-writes // writes_per_transaction),
         requests=len(told_ids) + len(left) * _metadata_updates(cluster, kill_ids & cluster.live_ids),
         unclean_elections=unclean,
+        state_moves=_counted(made),
     )
 
 
@@ -113,5 +134,25 @@ def _move(cluster: Cluster, change: StateDecided) -> LeaderMove | None:
     return LeaderMove(change.topic, change.partition, known.state.leader, change.state.leader, change.state.isr)
 
 
-def _name(change: StateDecided) -> str:
-    return str(TopicPartition(change.topic, change.partition))
+def _offline(made: Moves, mover: Mover) -> list[str]:
+    """Partitions that moved to OfflinePartition, whatever they were before, and stayed there."""
+    moved: dict[str, int] = {}
+    for move in made.made:
+        if move.target is PartitionStatus.OFFLINE:
+            for topic, bits in move.topics.items():
+                moved[topic] = moved.get(topic, 0) | bits
+    stayed = (
+        (topic, bits & mover.states.partitions_of(topic).get(PartitionStatus.OFFLINE, 0))
+        for topic, bits in moved.items()
+    )
+    return [str(TopicPartition(topic, number)) for topic, bits in sorted(stayed) for number in numbers_of(bits)]
+
+
+def _counted(made: Moves) -> list[StateMoves]:
+    """In the order in which the first of each happens."""
+    counts: dict[tuple[str, str, str], int] = {}
+    for move in made.made:
+        machine = "partition" if move.broker_id is None else "replica"
+        key = (machine, move.source.value, move.target.value)
+        counts[key] = counts.get(key, 0) + move.count
+    return [StateMoves(*key, count) for key, count in counts.items()]
