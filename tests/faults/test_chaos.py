@@ -13,16 +13,19 @@ import pytest
 from controller.core import events
 from controller.core.events import Event
 from tests.faults.chaos import __main__ as command
+from tests.faults.chaos.clients import ForeignClients
 from tests.faults.chaos.harms import HARMS
 from tests.faults.chaos.player import request_for
 from tests.faults.chaos.pulse import late_in
 from tests.faults.chaos.round import HITS_MIN, WARM_OK_MIN, Outcome, play, why_void
-from tests.faults.chaos.schedule import CLIENTS, FIRE_S, schedule_for
+from tests.faults.chaos.schedule import CLIENTS, FIRE_S, NOT_WITH_RECORDS, schedule_for
 from tests.faults.chaos.steps import STEPS
 from tests.faults.chaos.traces import leaks_in, unaudited
 from tests.faults.checker.history import Call, Commit, History, Write
+from tests.faults.checker.records import Copy, Kept, records_in
 from tests.faults.checker.verdict import Finding, report
 from tests.faults.operations import OPERATIONS
+from tests.records.support import a_batch
 
 
 def test_the_same_seed_draws_the_same_schedule_and_another_does_not() -> None:
@@ -42,6 +45,32 @@ def test_faults_fall_within_their_time_and_clients_have_enough_to_ask() -> None:
     schedule = schedule_for("7.1")
     assert all(0 <= act.at_s < FIRE_S for act in schedule.acts)
     assert [len(asks) > 100 for asks in schedule.asks] == [True] * CLIENTS
+
+
+def test_with_records_no_disk_is_lost_and_all_else_is_as_without() -> None:
+    with_records = [schedule_for(f"x.{number}", has_records=True) for number in range(60)]
+    drawn = {act.harm for schedule in with_records for act in schedule.acts}
+    assert drawn >= set(HARMS) - set(NOT_WITH_RECORDS) - {"exhaust files", "block journal"}
+    assert not drawn & set(NOT_WITH_RECORDS)
+    assert [one.brokers for one in with_records] == [schedule_for(one.seed).brokers for one in with_records]
+
+
+def test_records_of_foreign_clients_are_read_one_by_one_off_the_disk() -> None:
+    log = a_batch([b"w1 1", None, b"w1 3"], base_offset=7, leader_epoch=2) + a_batch(
+        [b"w1 4" * 50], base_offset=10, leader_epoch=0
+    )
+    kept = [Kept(7, 1, 2, "w1 1"), Kept(8, 1, 2, ""), Kept(9, 1, 2, "w1 3"), Kept(10, 1, 0, "w1 4" * 50)]
+    assert list(records_in(log)) == kept
+    assert list(records_in(log[:-1])) == kept[:3]
+    assert list(records_in(log[:-1] + b"!")) == kept[:3]
+
+
+def test_a_disk_that_has_other_records_than_a_consumer_could_read_is_told() -> None:
+    clients = ForeignClients("", "T")
+    clients._ends, clients._read = {0: 2}, {0: [(0, "w1 1"), (1, "w1 2")]}
+    kept = (Kept(0, 1, 0, "w1 1"), Kept(1, 1, 0, "w1 2"), Kept(2, 1, 0, "w1 3"))
+    clients.evidence.copies = [Copy(1, ("T", 0), 2, kept), Copy(2, ("T", 0), 2, kept[:1])]
+    assert list(clients.unread()) == ["ledger-0: the disk of broker 2 and a consumer have 1 and 2 records"]
 
 
 def test_each_hazard_of_the_plan_has_a_harm() -> None:

@@ -39,17 +39,19 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--fire", type=float, default=FIRE_S, help="seconds under fire in each round")
     parser.add_argument("--folder", type=Path, default=KEPT)
     parser.add_argument("--spec", action="store_true", help="hold what happened against the specification, too")
+    parser.add_argument("--records", action="store_true", help="brokers keep records, and foreign clients rely on them")
     parser.add_argument("--show", action="store_true", help="print the schedule, and play nothing")
     options = parser.parse_args(arguments)
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # that connections break is what is played
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     seed = options.seed or str(random.SystemRandom().randrange(1, 10**6))
     if options.show:
-        say(*lines_of(schedule_for(seed if "." in seed else f"{seed}.1", fire_s=options.fire)))
+        name = seed if "." in seed else f"{seed}.1"
+        say(*lines_of(schedule_for(name, fire_s=options.fire, has_records=options.records)))
         return CLEAN
     say(f"seed {seed}: {options.minutes:g} minutes, {options.fire:g} s of fire in each round")
     followed: Counter[str] | None = Counter() if options.spec else None
-    outcomes = list(_played(seed, options.minutes, options.fire, options.folder, followed))
+    outcomes = list(_played(seed, options, followed))
     say("", *summary_of(outcomes, seed))
     if followed is not None:
         say(f"specification {followed['traces']} traces, {followed['steps']:,} steps, {followed['rejected']} rejected")
@@ -63,14 +65,15 @@ def exit_code_of(outcomes: list[Outcome]) -> int:
     return CLEAN if counted >= COUNTED_MIN * len(outcomes) else VOID
 
 
-def _played(seed: str, minutes: float, fire_s: float, folder: Path, followed: Counter[str] | None) -> Iterator[Outcome]:
-    end, number, counted = time.monotonic() + minutes * 60, 1, 0
+def _played(seed: str, options: argparse.Namespace, followed: Counter[str] | None) -> Iterator[Outcome]:
+    end, number, counted = time.monotonic() + options.minutes * 60, 1, 0
     while True:
         name = seed if "." in seed else f"{seed}.{number}"
-        room = folder / name
+        room = options.folder / name
         shutil.rmtree(room, ignore_errors=True)
         room.mkdir(parents=True)
-        outcome = asyncio.run(play(schedule_for(name, fire_s=fire_s), room))
+        schedule = schedule_for(name, fire_s=options.fire, has_records=options.records)
+        outcome = asyncio.run(play(schedule, room))
         if followed is not None:
             outcome = outcome._replace(findings=[*outcome.findings, *_unspecified(outcome, followed, room)])
         say(row_of(outcome))
@@ -125,10 +128,26 @@ def row_of(outcome: Outcome) -> str:
     void = "".join(f"; does not count: {one}" for one in outcome.void)
     return (
         f"{outcome.schedule.seed:12} {verdict:8} {outcome.schedule.brokers} brokers on {outcome.schedule.servers}"
-        f"{' with secrets' if outcome.schedule.has_secrets else ''}, "
+        f"{' with secrets' if outcome.schedule.has_secrets else ''}{_records_text(outcome)}, "
         f"{outcome.hits.total()} of {fell} faults hit, {calls['ok']} of {calls.total()} operations done, "
         f"{_terms(outcome)} terms, {rested}, {outcome.took_s:.0f} s{void}"
     )
+
+
+def _records_text(outcome: Outcome) -> str:
+    records = outcome.history.records
+    return "" if records is None else f" with {_acknowledged(outcome):,} records acknowledged"
+
+
+def _acknowledged(outcome: Outcome) -> int:
+    records = outcome.history.records
+    return 0 if records is None else sum(one.how == "acknowledged" for one in records.relied)
+
+
+def _lost_in(outcomes: list[Outcome]) -> int:
+    """As replicas said that they truncated committed records, by elections that could lose some."""
+    lines = (line for one in outcomes for line in one.history.lines if line["kind"] == "truncation")
+    return sum(line["records_lost"] for line in lines)
 
 
 def _terms(outcome: Outcome) -> int:
@@ -137,8 +156,8 @@ def _terms(outcome: Outcome) -> int:
 
 
 def lines_of(schedule: Schedule) -> Iterator[str]:
-    secrets = ", with secrets" if schedule.has_secrets else ""
-    yield f"{schedule.seed}: {schedule.brokers} brokers, {schedule.servers} ZooKeeper servers{secrets}"
+    shape = (", with secrets" if schedule.has_secrets else "") + (", with records" if schedule.has_records else "")
+    yield f"{schedule.seed}: {schedule.brokers} brokers, {schedule.servers} ZooKeeper servers{shape}"
     for act in schedule.acts:
         yield f"{act.at_s:7.1f} s  {act.harm} on {act.role} for {act.length_s:g} s"
 
@@ -168,6 +187,10 @@ def summary_of(outcomes: list[Outcome], seed: str) -> Iterator[str]:
     yield f"requests      {len(told)} of controllers, {sum(rpc.rows is not None for rpc in told)} seen row by row"
     yield f"writes        {sum(len(one.history.commits) for one in outcomes)} of ZooKeeper's transactions replayed"
     yield f"terms         {sum(_terms(one) for one in outcomes)}"
+    with_records = [one for one in outcomes if one.history.records is not None]
+    if with_records:
+        acknowledged, lost = sum(map(_acknowledged, with_records)), _lost_in(with_records)
+        yield f"records       {acknowledged:,} acknowledged in {len(with_records)} rounds, {lost} said to be lost"
     failed = [one.schedule.seed for one in outcomes if one.findings]
     yield f"found         {', '.join(failed) if failed else 'nothing'}"
 

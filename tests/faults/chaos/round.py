@@ -18,8 +18,9 @@ from typing import Final, NamedTuple
 from brokerstub.lab.ports import free_port
 from brokerstub.lab.settings import LabError
 from brokerstub.lab.zookeeper import Ensemble, ZooKeeperError, ZooKeeperServer
-from controller.core.events import UndrainAsked
+from controller.core.events import CreateTopicAsked, UndrainAsked
 from controller.security.secrets import API_TOKEN, RPC_SECRET
+from tests.faults.chaos.clients import PARTITIONS, TOPIC, ForeignClients
 from tests.faults.chaos.field import Field, elapse
 from tests.faults.chaos.harms import HARMS, fall
 from tests.faults.chaos.player import RealPlayer
@@ -28,7 +29,7 @@ from tests.faults.chaos.rest import end_of, unrest
 from tests.faults.chaos.schedule import WARM_S, Act, Schedule
 from tests.faults.chaos.traces import leaks_in, unaudited
 from tests.faults.checker.evidence import ended_in, history_of
-from tests.faults.checker.history import End, History, HistoryError
+from tests.faults.checker.history import End, History, HistoryError, json_of
 from tests.faults.checker.verdict import Finding, judge
 from tests.faults.operations import PROBE
 from tests.integration.cluster import Cluster, cluster_for
@@ -75,10 +76,22 @@ class Round:
         self.bugs: list[str] = []
         self.warm_ok = 0
         self.rested_ms: int | None = None
+        self.foreign: ForeignClients | None = None
 
     async def play(self) -> End:
         """Load, fire, healing, rest."""
+        if self.schedule.has_records:
+            self.foreign = await self._foreign_clients()
+        try:
+            return await self._play()
+        finally:
+            if self.foreign is not None:
+                self.foreign.stop()
+
+    async def _play(self) -> End:
         async with asyncio.TaskGroup() as group:
+            if self.foreign is not None:
+                self.foreign.start(group)
             looking = group.create_task(self.field.look())
             feeling = group.create_task(self.pulse.watch())
             supervising = group.create_task(self._supervise())
@@ -92,9 +105,13 @@ class Round:
             for client in clients:
                 client.cancel()
             await self._heal()
+            if self.foreign is not None:
+                await self.foreign.finish()
             self.rested_ms = await self._rest()
             if self.rested_ms is not None and not await self._is_probed():
                 self.rested_ms = None
+            if self.foreign is not None:
+                await self.foreign.read_all()
             await self.player.finish()
             looking.cancel()
             feeling.cancel()
@@ -102,6 +119,15 @@ class Round:
         end = await end_of(self.field, self.rested_ms, REST_S)
         end.lags = self.pulse.lags
         return end
+
+    async def _foreign_clients(self) -> ForeignClients:
+        """With a topic of their own, which nobody else asks for anything but elections."""
+        factor = min(3, self.schedule.brokers)
+        await self.player.ask("create-topic", TOPIC, CreateTopicAsked(TOPIC, PARTITIONS, factor), draw=Random(0))
+        data, _ = await self.field.cluster.zookeeper("get", f"/brokers/topics/{TOPIC}")
+        servers = self.field.cluster.settings.bootstrap_servers
+        assert servers is not None, "its brokers keep records"
+        return ForeignClients(servers, json_of(data)["topic_id"])
 
     async def _warm_up(self) -> None:
         """Load alone, for a while and until enough of it was done."""
@@ -176,6 +202,10 @@ class Round:
                           for epoch, ms in ended_in(one.folder / "broker.log").items()}  # fmt: skip
         known.lost_lines = any(HARMS[one.kind].loses_lines for one in faults if one.kind in HARMS)
         known.bugs = [*self.bugs, *self.player.bugs, *_bugs_of(cluster), *_traces_of(cluster, known)]
+        if self.foreign is not None:
+            self.foreign.take_copies(list(cluster.brokers.values()))
+            known.records = self.foreign.evidence
+            known.bugs += [*self.foreign.bugs, *self.foreign.unread()]
         return known
 
 
@@ -242,7 +272,8 @@ async def _play(schedule: Schedule, folder: Path) -> Outcome:
     begun = time.monotonic()
     async with _zookeeper(schedule.servers, folder / "zookeeper") as servers:
         properties = {**PROPERTIES, "auto.leader.rebalance.enable": str(schedule.balances).lower()}
-        cluster = cluster_for(servers, folder, brokers=schedule.brokers, properties=properties)
+        shape = {"brokers": schedule.brokers, "keeps_records": schedule.has_records}
+        cluster = cluster_for(servers, folder, properties=properties, **shape)
         try:
             await cluster.open()
             await cluster.start()

@@ -92,22 +92,62 @@ class Records(msgspec.Struct):
 def batches_in(log: bytes) -> Iterator[Kept]:
     """Up to the first one that is torn or damaged."""
     at = 0
-    while at + _RECORDS_AT <= len(log) and (kept := batch_at(log, at)) is not None:
+    while (kept := batch_at(log, at)) is not None:
         yield kept[0]
         at += kept[1]
 
 
 def batch_at(log: bytes, at: int) -> tuple[Kept, int] | None:
     """The whole batch that begins there, and its size in bytes."""
-    offset, length = _PLACE.unpack_from(log, at)
-    end = at + _PLACE_BYTES + length
-    if length < _RECORDS_AT - _PLACE_BYTES or end > len(log):
+    if (size := _size_at(log, at)) is None:
         return None
-    if _SUM.unpack_from(log, at + _SUM_AT)[0] != crc32c(memoryview(log)[at + _COVERED_FROM : end]):
+    name_end = log.find(NAME_ENDS, at + NAME_AT, at + size)
+    return _kept_at(log, at, log[at + NAME_AT : name_end].decode()), size
+
+
+def records_in(log: bytes) -> Iterator[Kept]:
+    """Of clients that nobody here wrote, record by record: the value of each is its name. Up to the first batch that is
+    torn or damaged."""
+    at = 0
+    while (size := _size_at(log, at)) is not None:
+        batch = _kept_at(log, at, "")
+        place = at + _RECORDS_AT
+        for number in range(batch.count):
+            length, inside = _number_at(log, place)
+            _, after = _number_at(log, inside + 1)  # behind its attributes: its time
+            _, after = _number_at(log, after)
+            key_length, after = _number_at(log, after)
+            value_length, value_at = _number_at(log, after + max(key_length, 0))
+            name = log[value_at : value_at + max(value_length, 0)].decode()
+            yield Kept(batch.offset + number, 1, batch.leader_epoch, name)
+            place = inside + length
+        at += size
+
+
+def _size_at(log: bytes, at: int) -> int | None:
+    """Of the batch that begins there, in bytes; None: it is not whole."""
+    if at + _RECORDS_AT > len(log):
         return None
-    epoch, last = _EPOCH.unpack_from(log, at + _EPOCH_AT)[0], _EPOCH.unpack_from(log, at + _LAST_AT)[0]
-    name_end = log.find(NAME_ENDS, at + NAME_AT, end)
-    return Kept(offset, last + 1, epoch, log[at + NAME_AT : name_end].decode()), end - at
+    size = _PLACE_BYTES + _PLACE.unpack_from(log, at)[1]
+    if size < _RECORDS_AT or at + size > len(log):
+        return None
+    covered = memoryview(log)[at + _COVERED_FROM : at + size]
+    return size if _SUM.unpack_from(log, at + _SUM_AT)[0] == crc32c(covered) else None
+
+
+def _kept_at(log: bytes, at: int, name: str) -> Kept:
+    offset, epoch = _PLACE.unpack_from(log, at)[0], _EPOCH.unpack_from(log, at + _EPOCH_AT)[0]
+    return Kept(offset, _EPOCH.unpack_from(log, at + _LAST_AT)[0] + 1, epoch, name)
+
+
+def _number_at(log: bytes, at: int) -> tuple[int, int]:
+    """A number of variable length, and where it ends. The checksum has said that it is whole."""
+    value, shift = 0, 0
+    while log[at] >= 0x80:
+        value |= (log[at] & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+    value |= log[at] << shift
+    return (value >> 1) ^ -(value & 1), at + 1
 
 
 def is_at(log: bytes, name: str, offset: int) -> bool:
