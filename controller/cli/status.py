@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,7 +13,7 @@ import click
 from controller.cli.brokers import BROKER_COLUMNS, with_roles
 from controller.cli.errors import CliError, UnreachableClusterError
 from controller.cli.options import example, output_option, show_repeatedly, timeout_option, url_option, watch_option
-from controller.cli.output import Progress, emit, print_facts, print_table
+from controller.cli.output import Item, Progress, emit, print_facts, print_table
 
 if TYPE_CHECKING:
     from controller.cli.remote import Remote
@@ -46,7 +47,24 @@ async def _status_of(remote: Remote) -> dict[str, Any]:
     cluster = await remote.get("/v1/cluster")
     del cluster["health"]  # as it was a moment later
     brokers = (await remote.get("/v1/brokers"))["items"]
-    return {**cluster, "controller": await remote.controller(), **health, "brokers": brokers}
+    servers = bootstrap_servers_of(brokers)
+    return {
+        **cluster,
+        "controller": await remote.controller(),
+        **health,
+        "bootstrap_servers": servers,
+        "brokers": brokers,
+    }
+
+
+def bootstrap_servers_of(brokers: Iterable[Item]) -> str | None:
+    """What Kafka's clients are configured with: the live brokers' addresses of one listener, the first of them all that
+    speaks Kafka. None: no broker keeps records."""
+    from controller.kafka.protocol.nodes import PROTOCOLS  # noqa: PLC0415
+
+    endpoints = [each.partition("://") for one in brokers if one["state"] != "gone" for each in one["endpoints"]]
+    found = [(name, address) for name, _, address in endpoints if name in PROTOCOLS]
+    return ",".join(address for name, address in found if name == found[0][0]) or None
 
 
 async def _health_of(remote: Remote) -> dict[str, Any]:
@@ -61,6 +79,8 @@ def _print_status(document: dict[str, Any], *, is_wide: bool) -> None:
     facts.append(("health", verdict, verdict))
     facts += [("", reason, verdict) for reason in document["reasons"]]
     facts.append(("partitions", _partitions_text(counts), ""))
+    if document["bootstrap_servers"] is not None:
+        facts.append(("clients", document["bootstrap_servers"], ""))
     print_facts(facts)
     click.echo()
     print_table(BROKER_COLUMNS, with_roles(document["brokers"], document["controller"]), is_wide=is_wide)

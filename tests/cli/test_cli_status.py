@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 
 from controller.cli.group import klamm
 from controller.cli.options import show_repeatedly
-from controller.cli.status import duration_text
+from controller.cli.status import bootstrap_servers_of, duration_text
 from tests.api.api_support import (
     FakeHandle,
     View,
@@ -73,6 +73,17 @@ def test_status_of_a_healthy_cluster(healthy: str) -> None:
     )
 
 
+def test_status_names_what_clients_of_kafka_connect_to() -> None:
+    brokers = [
+        {"state": "live", "endpoints": ["HTTP://h1:81", "SSL://h1:94", "PLAINTEXT://h1:91"]},
+        {"state": "gone", "endpoints": ["HTTP://h2:81", "PLAINTEXT://h2:91"]},
+        {"state": "draining", "endpoints": ["PLAINTEXT://[::1]:91", "SSL://[::1]:94"]},
+        {"state": "live", "endpoints": ["HTTP://h4:81"]},
+    ]
+    assert bootstrap_servers_of(brokers) == "h1:94,[::1]:94"
+    assert bootstrap_servers_of(brokers[3:]) is None
+
+
 def test_status_of_a_hurt_cluster_exits_1_and_says_why(hurt: str) -> None:
     result = run("status", "--url", hurt)
     assert result.exit_code == 1
@@ -96,7 +107,7 @@ def test_status_as_json_and_yaml_carries_every_key(hurt: str) -> None:
     result = run("status", "--url", hurt, "-o", "json")
     assert result.exit_code == 1
     document = json.loads(result.stdout)
-    assert list(document) == ["id", "controller", "counts", "status", "reasons", "brokers"]
+    assert list(document) == ["id", "controller", "counts", "status", "reasons", "bootstrap_servers", "brokers"]
     assert list(document["controller"]) == ["broker_id", "controller_epoch", "since", "phase", "kind"]
     assert list(document["counts"]) == [
         "brokers_live",
