@@ -14,14 +14,15 @@ from sparkjobs.commands.cli import engine_options, input_options, lab_folder
 from sparkjobs.commands.executing import concluded, executor_for
 from sparkjobs.commands.inputs import LogInputs
 from sparkjobs.commands.shared import example, inputs_from, progress, table, write_tables
+from sparkjobs.history.joined import joined
 from sparkjobs.history.opened import answers_for_records
 from sparkjobs.input.files import SCHEME
 from sparkjobs.records.found import find_records
 from sparkjobs.report.accounting import Input
-from sparkjobs.report.certain import sentence_for
+from sparkjobs.report.certain import knows, sentence_for
 from sparkjobs.report.drawing import lasting
 from sparkjobs.report.page import Quoting
-from sparkjobs.report.verdict import OF_VERDICT, verdict_for
+from sparkjobs.report.verdict import OF_VERDICT, is_blind, verdict_for
 from sparkjobs.report.write import places_of_findings, quoting, write_report
 from sparkjobs.rules.slo import DEFAULT_TARGET
 from sparkjobs.tables.gold import GOLD
@@ -90,12 +91,12 @@ def report(master: str | None, engine: str, out: Path, target: float, redact: bo
     sources = find_records([*(name for name in given["named"] if not SCHEME.match(name)), *_of_the_lab()])
     inputs = inputs_from(given, master, [one.path for one in sources])
     done = answered(inputs, engine, master, target, out)
-    records = answers_for_records(sources, given["cluster"]) if sources else None
+    records = joined(answers_for_records(sources, given["cluster"]), done.answers) if sources else None
     page = write_report(out, done.answers, done.quote, done.read, made_by=done.made_by, redact=redact, records=records)
-    if records is None or inputs.files:
-        click.echo(verdict_for(done.answers).sentence)
     if records is not None:
         click.echo(f"Known for certain: {sentence_for(records)}")
+    if records is None or (inputs.files and not (knows(records) and is_blind(done.answers))):
+        click.echo(f"{'From logs: ' if records is not None else ''}{verdict_for(done.answers).sentence}")
     click.echo(f"{page}")
     if not done.answers["broker_lives"] and not (records and records["record_partition_states"]):
         sys.exit(1)

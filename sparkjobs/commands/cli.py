@@ -58,7 +58,7 @@ def top() -> None:
 
 @top.group()
 def logs() -> None:
-    """State-change logs, ours and Apache Kafka's 0.8 to 3.9: understand, merge, judge.
+    """State-change logs, ours and Apache Kafka's 0.8 to 4.3: understand, merge, judge.
 
     LOGS are files, folders or globs, compressed or not, here or where Spark reads (hdfs://, s3a://); without any,
     those of the cluster that `klamm up` started here. The answer to all of it at once: `klamm report`.

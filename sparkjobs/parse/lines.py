@@ -191,7 +191,7 @@ class LineReader:
         if head.logger.endswith("KafkaServer") or message.startswith("[KafkaServer "):
             key = f"kafkaserver: {key}"
         elif message.startswith("[QuorumController "):
-            key = "quorumcontroller:"
+            key = f"quorumcontroller: {key}"
         shape = route(key, body)
         if head.is_open and shape is not None:
             return "torn"

@@ -87,9 +87,9 @@ INT_SLOTS: Final = (
     "n_partitions",
     "n_more",  # added to n_partitions
 )
-LONG_SLOTS: Final = ("version", "correlation_id", "elapsed_ms", "broker_epoch")
+LONG_SLOTS: Final = ("version", "correlation_id", "elapsed_ms", "broker_epoch", "offset")
 LIST_SLOTS: Final = ("isr", "replicas", "added", "removed")
-TEXT_SLOTS: Final = ("topic", "from_state", "to_state", "api", "error", "recovery", "reason")
+TEXT_SLOTS: Final = ("topic", "topic_id", "from_state", "to_state", "api", "error", "recovery", "reason")
 #: what they capture is not always what the column says
 WORD_SLOTS: Final = frozenset({"from_state", "to_state", "recovery", "api", "elapsed_ms", "n_more"})
 SLOTS: Final = (*INT_SLOTS, *LONG_SLOTS, *LIST_SLOTS, *TEXT_SLOTS)

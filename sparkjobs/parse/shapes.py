@@ -10,10 +10,14 @@ from sparkjobs.parse.patterns import Shape
 from sparkjobs.parse.shapes_broker import BROKER_SHAPES
 from sparkjobs.parse.shapes_cluster import CLUSTER_SHAPES
 from sparkjobs.parse.shapes_controller import CONTROLLER_SHAPES
+from sparkjobs.parse.shapes_kraft import KRAFT_BROKER_SHAPES, KRAFT_CONTROLLER_SHAPES, KRAFT_SERVER_SHAPES
 from sparkjobs.parse.shapes_tenure import SERVER_SHAPES, TENURE_SHAPES
 
 SHAPES: Final[tuple[Shape, ...]] = (
+    *KRAFT_BROKER_SHAPES,
+    *KRAFT_SERVER_SHAPES,
     *BROKER_SHAPES,
+    *KRAFT_CONTROLLER_SHAPES,
     *CONTROLLER_SHAPES,
     *CLUSTER_SHAPES,
     *TENURE_SHAPES,

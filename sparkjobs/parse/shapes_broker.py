@@ -165,7 +165,8 @@ BROKER_SHAPES: Final[tuple[Shape, ...]] = (
         "leader_started",
         anchor="leader ",
         mark=" starts at leader epoch ",
-        pattern=r"leader {T} (?:with topic id \S* )?starts at leader epoch (?<leader_epoch>\d+) from offset -?\d+ with "
+        pattern=r"leader {T} (?:with topic id \S* )?starts at leader epoch (?<leader_epoch>\d+) from offset "
+        r"(?<offset>-?\d+) with "
         r"(?:partition epoch (?<version>\d+),? (?:and )?)?high watermark -?\d+,? ISR \[(?<isr>{INTS})\],? ?"
         r".*Previous leader.*",
     ),
@@ -173,7 +174,7 @@ BROKER_SHAPES: Final[tuple[Shape, ...]] = (
         "follower",
         "follower_started",
         pattern=r"follower {T} (?:with topic id \S* )?starts at leader epoch (?<leader_epoch>\d+) from offset "
-        r"-?\d+ with "
+        r"(?<offset>-?\d+) with "
         r"(?:partition epoch (?<version>\d+),? (?:and )?)?high watermark -?\d+\.(?: Current leader is "
         r"(?<leader>-?\d+)\.)? ?.*",
     ),

@@ -214,7 +214,6 @@ SERVER_SHAPES: Final[tuple[Shape, ...]] = (
         anchor="kafkaserver: proceeding to do an unclean shutdown",
         pattern=r"proceeding to do an unclean shutdown (?<reason>.*)",
     ),
-    _s("quorum", "quorum_said", anchor="quorumcontroller:", pattern=r".*"),
     _s(
         "registered",
         "registered",

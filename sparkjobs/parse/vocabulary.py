@@ -33,8 +33,8 @@ EVENTS: Final[dict[str, str]] = {
     "request_done": "api, correlation_id, controller; topic, partition, to_state; or elapsed_ms, n_partitions",
     "request_ignored": "api, error: stale_leader_epoch, same_leader_epoch, stale_controller_epoch, not_a_replica, "
     "offline_directory, leader_unavailable, not_found",
-    "leader_started": "topic, partition, leader_epoch, isr: it really serves",
-    "follower_started": "topic, partition, leader, leader_epoch",
+    "leader_started": "topic, partition, leader_epoch, isr, offset (where its records begin): it really serves",
+    "follower_started": "topic, partition, leader, leader_epoch, offset (its own end, before it truncates)",
     "metadata_cached": "topic, partition and its state, or n_partitions",
     "metadata_deleted": "topic, partition, or n_partitions",
     # controllers
@@ -81,7 +81,24 @@ EVENTS: Final[dict[str, str]] = {
     "registering": "broker",
     "registered": "broker, broker_epoch",
     "log_directory_failed": "broker, reason",
-    "quorum_said": "nothing: a line of KRaft's controller, which is named so that nobody takes its silence for health",
+    # KRaft
+    "metadata_seen": "topic, partition and its state: a broker read it in the metadata log and had nothing to do",
+    "metadata_step": "reason: what a broker does about the metadata log; topic, partition or n_partitions",
+    "quorum_leader": "controller, controller_epoch: who leads the quorum, as a node learns; nobody where it is missing",
+    "quorum_state": "to_state, controller_epoch: a node's own part in the quorum",
+    "quorum_activated": "controller_epoch, offset: it is the active controller from now on",
+    "quorum_renounced": "controller_epoch, offset: it is no more, and what it decided behind this offset is void",
+    "quorum_fencing": "peer_broker, broker_epoch: an active controller has not heard it; true where the record has it",
+    "quorum_decided": "peer_broker, or topic and partition, reason: not committed yet",
+    "quorum_elected": "topic_id, partition, leader, reason: not committed yet",
+    "quorum_rejected": "peer_broker, topic, partition, reason: what a leader asked for",
+    "quorum_partition_changed": "topic, partition, what changed: as a controller takes it in",
+    "quorum_broker_changed": "peer_broker, broker_epoch, reason: as a controller takes it in",
+    "quorum_replayed": "reason: another record, as a controller takes it in",
+    "quorum_said": "nothing: another line of KRaft's controller",
+    # the log of a replica
+    "log_loaded": "topic, partition, offset: below it all was known to be committed",
+    "log_truncated": "topic, partition, offset: a replica threw away what it had from there on",
     # our own logs, where Kafka has no word for it
     "broker_changed": "peer_broker, broker_epoch, from_state, to_state, reason",
     "topic_changed": "topic, to_state, reason",

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib.resources import files
 from typing import Any, Final
 
 import msgspec
 
-from sparkjobs.report.drawing import Span, clock, counted, lasting, picture
+from sparkjobs.report.drawing import Span, clock, counted, lasting, named, picture
+from sparkjobs.report.page import Quoting
 from sparkjobs.report.redact import Redactor, redacted
+from sparkjobs.report.summary import LISTED
 from sparkjobs.report.tables import row_of, table_of, worst
+from sparkjobs.report.verdict import Verdict
 from sparkjobs.tables.silver import Row
 
 Records = Mapping[str, Sequence[Any]]
@@ -25,10 +28,15 @@ _LANES: Final = 40
 _MARKS: Final = 400
 
 
+def knows(records: Records) -> bool:
+    """Whether the record tells how partitions stood; then the verdict is its."""
+    return bool(records.get("record_partition_states"))
+
+
 def sentence_for(records: Records) -> str:
     """The verdict in one sentence."""
     outages, elections = records["record_outages"], records["record_elections"]
-    if not records["record_partition_states"]:
+    if not knows(records):
         said = [one.said for one in records["record_sources"] if one.kind == "trouble"]
         return f"Nothing is known for certain: {'; '.join(said) or 'the records name no partition'}."
     still = [one for one in outages if one.to_ms is None]
@@ -44,36 +52,122 @@ def sentence_for(records: Records) -> str:
     if unclean:
         sentence += f" {counted(len(unclean), 'unclean election')}"
         sentence += f", {known} of them of the last known leader." if known else "."
+        sentence += f" {_lost(records)}"
     return sentence
 
 
-def section_for(records: Records) -> str:
+def _lost(records: Records) -> str:
+    """What unclean elections cost, as far as lines of logs tell."""
+    losses = records["record_losses"]
+    exact = [one for one in losses if one.extent == "exact"]
+    open_ended = [one for one in losses if one.extent in ("unknown", "unbounded")]
+    said = []
+    if exact:
+        count = sum(one.to_offset - one.from_offset for one in exact)
+        partitions = len({(one.cluster, one.topic, one.partition) for one in exact})
+        said.append(f"{counted(count, 'record')} of {counted(partitions, 'partition')} lost: offsets below.")
+    if open_ended:
+        silent = {one.leader if one.extent == "unknown" else one.last_leader for one in open_ended} - {None}
+        whose = named("broker", sorted(silent))
+        said.append(f"What {len(open_ended)} of them lost is not known: the state-change.log of {whose} would tell.")
+    return " ".join(said) or "They lost no acknowledged record."
+
+
+def summary_of(records: Records, at: Any) -> list[tuple[str, str]]:
+    """What people ask after an outage, answered by the record."""
+    outages, tenures = records["record_outages"], records["record_tenures"]
+    still = [f"{one.topic}-{one.partition}" for one in outages if one.to_ms is None]
+    ended = max((one.to_ms for one in outages if one.to_ms is not None), default=None)
+    if still:
+        over = f"No: without a leader {_OPEN}: {_listed(still)}"
+    else:
+        over = "Nothing to get over" if ended is None else f"Yes: the last outage ended {at(ended)}"
+    length: dict[str, int] = {}
+    for one in outages:
+        name = f"{one.topic}-{one.partition}"
+        length[name] = max(length.get(name, 0), 0 if one.to_ms is None else one.to_ms - one.from_ms)
+    longest = sorted(length, key=lambda name: (-length[name], name))
+    which = f"{len(length)}; longest without one {_listed(f'{one} ({lasting(length[one])})' for one in longest)}"
+    first = min(outages, key=lambda one: (one.from_ms, one.topic, one.partition), default=None)
+    unclean = any(one.unclean for one in records["record_elections"])
+    gone = min(
+        (one for one in records["record_broker_lives"] if one.to_ms is not None),
+        key=lambda one: (one.to_ms, one.position), default=None,
+    )  # fmt: skip
+    holding = next((one for one in reversed(tenures) if one.to_ms is None), None)
+    return [
+        ("Is it over?", over),
+        ("Which partitions?", which if length else "None"),
+        ("Since when?", "-" if first is None else f"{at(first.from_ms)} ({first.topic}-{first.partition})"),
+        ("Was data lost?", _lost(records) if unclean else "No: each leader had been in sync"),
+        (
+            "Who was controller?",
+            f"{counted(len(tenures), 'term')}; "
+            + ("nobody in the end" if holding is None else f"in the end {holding.controller} (epoch {holding.epoch})"),
+        ),
+        (
+            "Which broker first?",
+            "None went" if gone is None else f"Broker {gone.broker}, {gone.ended}: {at(gone.to_ms)}",
+        ),
+    ]
+
+
+def _listed(names: Iterable[str]) -> str:
+    known = list(names)
+    more = f" and {len(known) - LISTED} more" if len(known) > LISTED else ""
+    return ", ".join(known[:LISTED]) + more
+
+
+def verdict_of(records: Records) -> Verdict:
+    """As `report.verdict` has it of logs."""
+    outages, elections = records["record_outages"], records["record_elections"]
+    still = any(one.to_ms is None for one in outages)
+    unclean = [one for one in elections if one.unclean]
+    lost = any(one.extent != "nothing" for one in records["record_losses"])
+    mood = "bad" if still or lost or not knows(records) else "worn" if outages or unclean else "good"
+    served = [one.acted_ms - one.to_ms for one in outages if one.acted_ms is not None and one.to_ms is not None]
+    return Verdict(
+        mood,
+        sentence_for(records),
+        {
+            "outages": str(len(outages)),
+            "longest": lasting(
+                max((one.to_ms - one.from_ms for one in outages if one.to_ms is not None), default=None)
+            ),
+            "until the new leader acted, at most": lasting(max(served, default=None)),
+            "elections": str(len(elections)),
+            "unclean": str(len(unclean)),
+            "controllers": str(len(records["record_tenures"])),
+            "operations": str(len(records["record_operations"])),
+        },
+    )
+
+
+def section_for(records: Records, quote: Quoting) -> str:
     """The part of a page."""
     modes = sorted({one.mode for rows in records.values() for one in rows})
     what = " and ".join(_MODES[one] for one in modes)
     outages, elections = records["record_outages"], records["record_elections"]
-    still = any(one.to_ms is None for one in outages)
     unclean = [one for one in elections if one.unclean]
-    mood = "bad" if still or unclean or not records["record_partition_states"] else "worn" if outages else "good"
     span = _span_of(records)
     at = span.clock if span is not None else clock
-    numbers = {
-        "outages": str(len(outages)),
-        "longest": lasting(max((one.to_ms - one.from_ms for one in outages if one.to_ms is not None), default=None)),
-        "elections": str(len(elections)),
-        "unclean": str(len(unclean)),
-        "controllers": str(len(records["record_tenures"])),
-        "operations": str(len(records["record_operations"])),
-    }
-    told = "".join(f"<div><dt>{escape(key)}</dt><dd>{escape(value)}</dd></div>" for key, value in numbers.items())
-    sentence = escape(sentence_for(records))
+    verdict = verdict_of(records)
+    numbers = "".join(f"<div><dt>{escape(k)}</dt><dd>{escape(v)}</dd></div>" for k, v in verdict.numbers.items())
+    asked = ""
+    if knows(records):
+        asked = "".join(f"<dt>{escape(one)}</dt><dd>{escape(said)}</dd>" for one, said in summary_of(records, at))
+    void = [one for one in records["record_fencings"] if one.outcome == "void"]
     parts = [
-        f'<div class="verdict {mood}"><strong>{sentence}</strong><dl class="numbers">{told}</dl></div>',
+        f'<div class="verdict {verdict.mood}"><strong>{escape(verdict.sentence)}</strong>'
+        f'<dl class="asked">{asked}</dl><dl class="numbers">{numbers}</dl></div>',
         "<h3>Outages</h3>", _outages(outages, at),
         "<h3>Unclean elections</h3>", _elections(unclean, at),
+        "<h3>What they lost</h3>", _losses(records["record_losses"], at),
         "<h3>Controllers</h3>", _tenures(records["record_tenures"], at),
         "<h3>Reassignments, deletions, creations, growth</h3>", _operations(records["record_operations"], at),
         "<h3>Settings</h3>", _settings(records["record_config_changes"], at),
+        "<h3>Lines that never came true</h3>", _void(void, at, quote),
+        "<h3>Clocks</h3>", _clocks(records["record_clocks"]),
         "<h3>What it rests on</h3>", _sources(records["record_sources"]),
     ]  # fmt: skip
     if span is not None:
@@ -92,15 +186,15 @@ def page_for_records(records: Records) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>What happened: {escape(clusters)}</title><style>{style}</style></head><body>"
-        f"<h1>What happened to {escape(clusters)}</h1>{section_for(records)}"
+        f"<h1>What happened to {escape(clusters)}</h1>{section_for(records, lambda file_id, line_no: None)}"
         '<p class="soft">No log was handed over: why brokers went, when they acted and what was lost, logs say.</p>'
         "</body></html>"
     )
 
 
-def beside_logs(page: str, records: Records) -> str:
+def beside_logs(page: str, records: Records, quote: Quoting) -> str:
     """The page of the logs, with what is certain above what they say."""
-    return page.replace("</nav>", f"</nav>{section_for(records)}", 1)
+    return page.replace("</nav>", f"</nav>{section_for(records, quote)}", 1)
 
 
 def hidden(records: Records, hide: Redactor) -> dict[str, list[Any]]:
@@ -163,12 +257,59 @@ def _outages(outages: Sequence[Any], at: Any) -> str:
     shown = worst(outages, lambda one: (one.to_ms is None, (one.to_ms or 0) - one.from_ms))
     rows = [
         row_of(f"{one.topic}-{one.partition}", (one.from_ms, at(one.from_ms)), _lasted(one), one.began,
-               _broker(one.leader_before), f"{one.ended or 'not over'}{', unclean' if one.unclean else ''}",
-               _broker(one.leader), one.grade)
+               _or_none(one.leader_before), f"{one.ended or 'not over'}{', unclean' if one.unclean else ''}",
+               _or_none(one.leader), _acted(one), one.grade)
         for one in shown
     ]  # fmt: skip
-    heads = ("partition", "from", "lasted", "began", "led before", "ended", "led after", "grade")
+    heads = ("partition", "from", "lasted", "began", "led before", "ended", "led after", "which acted after", "grade")
     return table_of(heads, rows, len(outages))
+
+
+def _acted(row: Any) -> tuple[float, str]:
+    """From the record to the leader's own line, by two clocks."""
+    length = None if row.acted_ms is None or row.to_ms is None else row.acted_ms - row.to_ms
+    return (-1 if length is None else length), lasting(length)
+
+
+def _losses(losses: Sequence[Any], at: Any) -> str:
+    """Those of which it is proved that they lost nothing are counted."""
+    told = [one for one in losses if one.extent != "nothing"]
+    rows = [
+        row_of(f"{one.topic}-{one.partition}", (one.at_ms, at(one.at_ms)), one.how, _or_none(one.last_leader),
+               str(one.leader), _offsets(one), one.extent, one.why)
+        for one in worst(told, lambda one: (one.to_offset or 0) - (one.from_offset or 0))
+    ]  # fmt: skip
+    heads = ("partition", "at", "how", "led before", "leader", "offsets", "how exactly", "why")
+    nothing = len(losses) - len(told)
+    more = f'<p class="soft">{counted(nothing, "unclean election")} lost nothing.</p>' if nothing else ""
+    return (table_of(heads, rows, len(told)) if told or not nothing else "") + more
+
+
+def _offsets(loss: Any) -> str:
+    if loss.from_offset is None:
+        return "-"
+    return f"from {loss.from_offset}" if loss.to_offset is None else f"{loss.from_offset} to {loss.to_offset - 1}"
+
+
+def _void(void: Sequence[Any], at: Any, quote: Quoting) -> str:
+    """Decisions of a controller that was none any more, or had no majority."""
+    rows = []
+    for one in worst(void, lambda one: one.at_ms):
+        said = quote(one.file_id, one.line_no)
+        words = "" if said is None else f"{said.path}:{said.line_no}: {said.text}"
+        rows.append(row_of((one.at_ms, at(one.at_ms)), str(one.controller), f"fences broker {one.broker}", words))
+    return table_of(("at", "controller", "says that it", "line"), rows, len(void))
+
+
+def _clocks(clocks: Sequence[Any]) -> str:
+    rows = [
+        row_of(str(one.broker), str(one.controller), (one.lines, str(one.lines)), (one.least_ms, f"{one.least_ms} ms"),
+               (one.median_ms, f"{one.median_ms} ms"), (one.most_ms, f"{one.most_ms} ms"),
+               f"behind by {-one.least_ms} ms at least" if one.least_ms < 0 else "nothing wrong")
+        for one in clocks
+    ]  # fmt: skip
+    heads = ("broker", "controller", "records", "acted after, least", "median", "most", "the broker's clock")
+    return table_of(heads, rows, len(clocks))
 
 
 def _lasted(row: Any) -> tuple[float, str]:
@@ -176,8 +317,8 @@ def _lasted(row: Any) -> tuple[float, str]:
     return (-1 if length is None else length), "not over" if length is None else lasting(length)
 
 
-def _broker(broker: int | None) -> str:
-    return "-" if broker is None else str(broker)
+def _or_none(number: int | None) -> str:
+    return "-" if number is None else str(number)
 
 
 def _elections(elections: Sequence[Any], at: Any) -> str:
@@ -193,10 +334,14 @@ def _elections(elections: Sequence[Any], at: Any) -> str:
 def _tenures(tenures: Sequence[Any], at: Any) -> str:
     rows = [
         row_of((one.epoch, str(one.epoch)), str(one.controller), (one.from_ms, at(one.from_ms)),
+               _or_none(None if one.active_ms is None else one.active_ms - one.from_ms), at(one.renounced_ms),
                "holds the seat" if one.to_ms is None else at(one.to_ms), one.why_ended or "-", one.grade)
         for one in worst(tenures, lambda one: one.from_ms)
     ]  # fmt: skip
-    return table_of(("epoch", "controller", "from", "to, at the latest", "why it ended", "grade"), rows, len(tenures))
+    heads = (
+        *("epoch", "controller", "from", "active after ms", "renounced", "to, at the latest", "why it ended", "grade"),
+    )
+    return table_of(heads, rows, len(tenures))
 
 
 def _operations(operations: Sequence[Any], at: Any) -> str:

@@ -22,7 +22,7 @@ from sparkjobs.report.machines import machines
 from sparkjobs.report.moments import Clock, clock_for, span_of
 from sparkjobs.report.summary import summary_for
 from sparkjobs.report.tables import ROWS_SHOWN, row_of, table_of, worst
-from sparkjobs.report.verdict import verdict_for
+from sparkjobs.report.verdict import is_blind, verdict_for
 from sparkjobs.rules.coverage import ENDS
 
 
@@ -37,11 +37,11 @@ class Quote(NamedTuple):
 Quoting = Callable[[str, int], Quote | None]
 
 
-def page_for(answers: Answers, quote: Quoting, read: Input, made_by: str) -> str:
-    """The whole page."""
+def page_for(answers: Answers, quote: Quoting, read: Input, made_by: str, *, is_known: bool = False) -> str:
+    """The whole page. `is_known`: a record tells how partitions stood, so that logs which do not are no verdict."""
     span, at, findings = span_of(answers), clock_for(answers), findings_for(answers)
     clusters = ", ".join(sorted({row.cluster for rows in answers.values() for row in rows}))  # type: ignore[attr-defined]
-    parts = [_verdict(answers)]
+    parts = [] if is_known and is_blind(answers) else [_verdict(answers)]
     if span is not None:
         parts += [
             _section("course", "What happened when", pictures.lanes(answers, span), _LANES),

@@ -27,6 +27,7 @@ UNSEEN: Final = {
     "deletion": "these logs would not say that a topic was deleted; the controller.log of every broker would",
     "controller": "the last lines of the last controller are missing; its state-change.log would say",
 }
+_BRING: Final = " They are of KRaft: bring `__cluster_metadata-0` of any node, which does."
 #: tables that the verdict rests on
 OF_VERDICT: Final = (
     "partition_outages",
@@ -72,7 +73,11 @@ def verdict_for(answers: Answers) -> Verdict:
     elif is_blind(answers):
         mood = "worn"
         sentence = "Not known: no line of these logs says whether a partition had a leader."
-        sentence += " They are of KRaft, which is not read here." if is_kraft(answers) else " See `klamm logs doctor`."
+        sentence += (
+            " They are of KRaft: bring `__cluster_metadata-0` of any node, which does."
+            if is_kraft(answers)
+            else " See `klamm logs doctor`."
+        )
     elif losses:
         mood, sentence = "worn", "Brokers went, and no partition is known to have been without a leader."
     elif answers["zookeeper_outages"]:

@@ -14,13 +14,13 @@ from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from sparkjobs.engine.local.answers import Answers
 from sparkjobs.report.accounting import Input
-from sparkjobs.report.certain import Records, beside_logs, hidden, page_for_records
+from sparkjobs.report.certain import Records, beside_logs, hidden, knows, page_for_records, verdict_of
 from sparkjobs.report.findings import findings_for
 from sparkjobs.report.page import Quote, Quoting, page_for
 from sparkjobs.report.redact import Redactor, outline, redacted, texts_in
@@ -33,12 +33,15 @@ from sparkjobs.tables.silver import BronzeFile, Row
 
 #: from here on a process of its own is worth its start
 _MANY_ROWS: Final = 20_000
+_FENCINGS_QUOTED: Final = 1_000
 _NO_RECORDS: Final[Records] = MappingProxyType({})
 
 
 def places_of_findings(answers: Answers) -> set[Place]:
     """Of the lines that a report quotes, of what may be millions."""
-    return {Place(one.file_id, one.line_no) for one in findings_for(answers) if one.file_id}
+    said: Sequence[Any] = answers.get("fencings", ())  # the record will know which of them are void
+    places = {Place(one.file_id, one.line_no) for one in said[:_FENCINGS_QUOTED]}
+    return places | {Place(one.file_id, one.line_no) for one in findings_for(answers) if one.file_id}
 
 
 def quoting(files: Iterable[BronzeFile], lines: Mapping[Place, str]) -> Quoting:
@@ -73,9 +76,9 @@ def write_report(
             records = hidden(records, hide)
         answers, quote, read = _hidden(answers, quote, read)
     with _beside(_write_gold, out / "gold", {**answers, **(records or {})}):
-        page = page_for(answers, quote, read, made_by)
+        page = page_for(answers, quote, read, made_by, is_known=records is not None and knows(records))
         if records is not None:
-            page = beside_logs(page, records) if read.files else page_for_records(records)
+            page = beside_logs(page, records, quote) if read.files else page_for_records(records)
         _put(out / "report.html", page.encode())
         _put(out / "report.json", json_for(answers, quote, read, digest, records or {}).encode())
         _put(out / "digest.txt", f"{digest}\n".encode())
@@ -138,7 +141,7 @@ def json_for(
     answers: Answers, quote: Quoting, read: Input, digest: str, records: Records = MappingProxyType({})
 ) -> str:
     """All that is on the page, and all rows."""
-    verdict = verdict_for(answers)
+    verdict = verdict_of(records) if knows(records) else verdict_for(answers)
     findings = [
         {
             "at_ms": one.at_ms,

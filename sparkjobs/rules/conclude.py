@@ -22,6 +22,7 @@ from sparkjobs.rules.facts import (
     in_order,
     is_answer,
 )
+from sparkjobs.rules.kraft import QUORUM_EVENTS, readers_in
 from sparkjobs.rules.losses import UNHEARD_MS, losses_in, sign_after, signs_in
 from sparkjobs.rules.phases import (
     CLAIMED,
@@ -80,6 +81,8 @@ def facts_for(cluster: str, tallies: Sequence[Tally], events: Iterable[SilverEve
         is_end_told=_is_end_told(tallies, terms),
         moved=[event for event in known if event.event == "states_moved"],
         moved_epochs=moved_epochs,
+        quorum=[event for event in known if event.event in QUORUM_EVENTS],
+        metadata_readers=readers_in(tallies),
         told_epochs=moved_epochs | _epochs(one for one in tallies if _is_traced(one)),
     )
 

@@ -11,7 +11,7 @@ from sparkjobs.tables.gold import Coverage
 
 #: the question without whose answer a report is blind
 ENDS: Final = "end of an outage"
-KRAFT: Final = "these are logs of KRaft (QuorumController), whose partitions are not ZooKeeper's: not read here"
+KRAFT: Final = "these are logs of KRaft: what its controllers decided stands in `__cluster_metadata-0` of any node"
 
 
 class _Seen(NamedTuple):
@@ -85,7 +85,7 @@ def _ends(seen: _Seen, facts: Facts) -> tuple[str, str]:
         if not facts.is_end_told:
             return "partial", "brokers did later what a controller bade whose lines are missing: its state-change.log"
         return "exact", "each election has a line"
-    if "quorum_said" in seen.events:
+    if any(event.startswith(("quorum_", "metadata_s")) for event in seen.events):
         return "none", KRAFT
     return "none", "no controller's state-change.log among the files"
 

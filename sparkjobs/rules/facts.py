@@ -44,6 +44,9 @@ CLUSTER_EVENTS: Final = frozenset(
         "topic_deleted",
         "topic_changed",
         "states_moved",
+        "quorum_fencing",
+        "quorum_activated",
+        "quorum_renounced",
     }
 )
 #: a broker's lines about each partition of a request
@@ -222,6 +225,8 @@ class Facts:
     moved: Sequence[SilverEvent] = ()  # our lines about moves
     moved_epochs: frozenset[int] = frozenset()  # controller epochs of ours since there are such lines
     told_epochs: frozenset[int] = frozenset()  # controller epochs of which each move has a line: ours, or TRACE
+    quorum: Sequence[SilverEvent] = ()  # KRaft: what controllers say of themselves, and whom they fence
+    metadata_readers: frozenset[int] = frozenset()  # KRaft: brokers that go by the metadata log
     voices: Mapping[tuple[int, int], int] = field(default_factory=dict)  # (broker, moment): last heard before it
 
     @property

@@ -13,6 +13,7 @@ from sparkjobs.rules import (
     failovers,
     illegal,
     isr_timeline,
+    kraft,
     leader_changes,
     moves,
     operations,
@@ -49,6 +50,7 @@ OF_PARTITION: Final[Mapping[str, Rule]] = {
     "isr_timeline": Rule(isr_timeline.EVENTS, isr_timeline.isr_timeline_of),
     "unclean_elections": Rule(isr_timeline.EVENTS, isr_timeline.unclean_elections_of),
     "zombies": Rule(zombies.EVENTS, zombies.obeyed_leaders_of),
+    "replica_roles": Rule(kraft.EVENTS, kraft.replica_roles_of),
 }
 PARTITION_EVENTS: Final = moves.EVENTS.union(*(rule.events for rule in OF_PARTITION.values()))
 OF_TOPIC: Final[Mapping[str, Rule]] = {
@@ -96,6 +98,8 @@ def of_cluster(
         "operations": lambda: operations.elections_asked(facts),
         "zombies": lambda: zombies.zombies_of(tallies, facts),
         "slo_daily": lambda: slo_of(ended, extents, facts.cluster, target, silences),
+        "fencings": lambda: kraft.fencings_of(facts),
+        "quorum_tenures": lambda: kraft.quorum_tenures_of(facts),
         "log_spans": lambda: [LogSpan(cluster=facts.cluster, from_ms=facts.first_ms, to_ms=facts.last_ms)],
         "coverage": lambda: coverage_of(tallies, facts),
         "illegal_transitions": lambda: illegal.illegal_moves_of_many(facts.moved),

@@ -398,6 +398,49 @@ class StuckOp(Row, kw_only=True, frozen=True):
     line_no: Long
 
 
+class ReplicaRole(Row, kw_only=True, frozen=True):
+    """A broker began to lead or to follow, by its own line: its epochs name one record. Of ZooKeeper mode only of
+    partitions with an unclean election, for the offsets."""
+
+    cluster: str
+    topic: str
+    partition: int
+    leader_epoch: int
+    partition_epoch: Long | None = None
+    broker: int
+    role: str  # leader, follower
+    at_ms: Long
+    leader: int | None = None
+    offset: Long | None = None  # of a leader: where its records begin; of a follower: its own end, before it truncates
+    file_id: str
+    line_no: Long
+
+
+class Fencing(Row, kw_only=True, frozen=True):
+    """KRaft: a controller said that it fences a broker. Only the metadata log knows whether that came true."""
+
+    cluster: str
+    at_ms: Long
+    controller: int
+    broker: int
+    broker_epoch: Long | None = None
+    file_id: str
+    line_no: Long
+
+
+class QuorumTenure(Row, kw_only=True, frozen=True):
+    """KRaft: one stretch as the active controller, by its own lines."""
+
+    cluster: str
+    controller_epoch: int
+    controller: int
+    from_ms: Long
+    to_ms: Long | None = None  # none: it did not say so
+    committed_offset: Long | None = None  # what it had decided behind that is void
+    file_id: str
+    line_no: Long
+
+
 GOLD: Final[dict[str, type[Row]]] = {
     "partition_outages": Outage,
     "leader_changes": LeaderChange,
@@ -421,6 +464,9 @@ GOLD: Final[dict[str, type[Row]]] = {
     "zombies": Zombie,
     "rpc_latency": RpcLatency,
     "slo_daily": SloDay,
+    "replica_roles": ReplicaRole,
+    "fencings": Fencing,
+    "quorum_tenures": QuorumTenure,
     "log_spans": LogSpan,
     "coverage": Coverage,
 }

@@ -1,5 +1,7 @@
 """The tables of what is known from records: ZooKeeper's history or KRaft's metadata log, not from lines of logs.
 
+Columns that are called logged are what lines of logs add (`sparkjobs.history.joined`); the record does not know them.
+
 As in `sparkjobs.tables.gold`, rows of a table are sorted by their columns in order. `grade` is `exact` where the record
 says it; `inferred` behind a gap that a snapshot bridges (it happened between `from_lo_ms` and `from_ms`), or in a tail
 of a metadata log that nothing proves to be committed. `position` is the zxid or the offset. Moments are the clock of
@@ -35,6 +37,8 @@ class RecordTenure(Row, kw_only=True, frozen=True):
     to_lo_ms: Long | None = None  # KRaft does not say when a controller ends: its last record
     to_ms: Long | None = None  # none: it is controller where the record ends
     why_ended: str | None = None  # session expired, closed, deleted, replaced
+    active_ms: Long | None = None  # KRaft, logged: its own line that it is the active controller
+    renounced_ms: Long | None = None  # KRaft, logged: its own line that it is no more
     position: Long
     grade: str
 
@@ -98,6 +102,7 @@ class RecordOutage(Row, kw_only=True, frozen=True):
     ended: str | None = None  # elected, returned (the same leader is back), deleted
     leader: int | None = None
     unclean: bool
+    acted_ms: Long | None = None  # logged: the leader that ended it said that it leads
     position: Long
     grade: str
 
@@ -120,6 +125,8 @@ class RecordElection(Row, kw_only=True, frozen=True):
     elr_before: Ints
     controller: int | None = None
     controller_epoch: int
+    acted_ms: Long | None = None  # logged: the new leader said that it leads; none: it never did, or its log is missing
+    offset: Long | None = None  # logged: where its records begin
     position: Long
     grade: str
 
@@ -159,6 +166,53 @@ class RecordConfigChange(Row, kw_only=True, frozen=True):
     grade: str
 
 
+class RecordLoss(Row, kw_only=True, frozen=True):
+    """What an unclean election cost. Every acknowledged record that it lost is in the range."""
+
+    cluster: str
+    mode: str
+    topic: str
+    partition: int
+    at_ms: Long
+    last_leader: int | None = None  # who led before, and acknowledged
+    leader: int
+    leader_epoch: int
+    how: str  # as of the election
+    extent: str  # exact, nothing (proved), unbounded (from an offset on), unknown
+    from_offset: Long | None = None
+    to_offset: Long | None = None  # the first that is not in it
+    why: str  # what proves it, or which file would tell
+    position: Long
+
+
+class RecordFencing(Row, kw_only=True, frozen=True):
+    """A controller's line that it fences a broker, held against the record."""
+
+    cluster: str
+    mode: str
+    at_ms: Long
+    controller: int
+    broker: int
+    broker_epoch: Long | None = None
+    outcome: str  # done, no change (it was fenced already), void (no record has it: it never happened)
+    done_ms: Long | None = None  # as the record has it
+    file_id: str
+    line_no: Long
+
+
+class RecordClock(Row, kw_only=True, frozen=True):
+    """A broker's clock held against a controller's: a broker acts after the record that makes it act."""
+
+    cluster: str
+    mode: str
+    broker: int
+    controller: int  # whose clock the record has
+    lines: int  # that name a record of it
+    least_ms: Long  # from the record to the line: negative, and its clock is at least that far behind
+    median_ms: Long
+    most_ms: Long
+
+
 RECORD: Final[dict[str, type[Row]]] = {
     "record_sources": RecordSource,
     "record_tenures": RecordTenure,
@@ -168,4 +222,7 @@ RECORD: Final[dict[str, type[Row]]] = {
     "record_elections": RecordElection,
     "record_operations": RecordOperation,
     "record_config_changes": RecordConfigChange,
+    "record_losses": RecordLoss,
+    "record_fencings": RecordFencing,
+    "record_clocks": RecordClock,
 }

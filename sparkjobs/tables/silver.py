@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 #: raised by one when a line would now be read as another row; rows of another catalogue are read again
-CATALOG_VERSION: Final = 7
+CATALOG_VERSION: Final = 8
 
 #: milliseconds, versions, zxids: 64 bits; a plain `int` is 32
 Long = Annotated[int, "bigint"]
@@ -68,7 +68,7 @@ class SilverEvent(Row, kw_only=True, frozen=True):
     skew_ms: int | None = None
     skew_err_ms: int | None = None
     broker: int | None = None  # who wrote the line
-    role: str  # controller, broker, server
+    role: str  # controller, broker, server, quorum (KRaft's controllers)
     level: str
     controller: int | None = None  # whose order, or whose epoch, the line tells of
     controller_epoch: int | None = None
@@ -83,7 +83,7 @@ class SilverEvent(Row, kw_only=True, frozen=True):
     replicas: Ints | None = None  # the assignment; of brokers_changed, brokers_met: all who live
     added: Ints | None = None  # of brokers_changed: who came; otherwise: replicas being added
     removed: Ints | None = None  # of brokers_changed: who went; otherwise: replicas being removed, or offline
-    version: Long | None = None  # of the state znode
+    version: Long | None = None  # of the state znode; in KRaft the partition epoch
     peer_broker: int | None = None  # the other side of a request; of replica events: the replica's broker
     correlation_id: Long | None = None
     api: str | None = None  # LeaderAndIsr, UpdateMetadata, StopReplica, ...
@@ -101,6 +101,7 @@ class SilverEvent(Row, kw_only=True, frozen=True):
     machine: str | None = None  # of states_moved: whose states these are: partition, replica
     partitions: Texts | None = None  # of states_moved: a topic and its partitions each, as "orders 0-4,7"
     part: int | None = None  # of states_moved: with cause_id it names the line
+    offset: Long | None = None  # of a replica's log, or of the metadata log: where what the line tells of begins
     trace: str | None = None  # the exception's first line, when one follows
     file_id: str
     line_no: Long

@@ -31,7 +31,8 @@ def test_a_metadata_log_alone_is_a_report(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert done.output.splitlines()[0] == (
         "Known for certain: Over. 22 partitions without a leader at some time, none where the record ends. "
-        "38 unclean elections, 35 of them of the last known leader."
+        "38 unclean elections, 35 of them of the last known leader. What 3 of them lost is not known: the "
+        "state-change.log of broker 3 would tell."
     )
     page = (tmp_path / "report.html").read_text()
     assert "Known for certain, from KRaft&#x27;s metadata log" in page
@@ -55,6 +56,21 @@ def test_beside_logs_it_is_a_part_of_their_page(tmp_path: Path) -> None:
     assert both["tables"].keys() > logs["tables"].keys()
     assert {name: rows for name, rows in both["tables"].items() if name in logs["tables"]} == logs["tables"]
     assert both["digest"] != logs["digest"]
+
+
+def test_where_logs_do_not_tell_the_verdict_is_the_records(tmp_path: Path) -> None:
+    """KRaft's logs alone say nothing of who had no leader; beside the record they say what was lost."""
+    logs = sorted((KRAFT / "4.3.1").glob("broker-*/state-change.log.gz"))
+    done = reported(*logs, KRAFT / "4.3.1" / "controller-103" / METADATA, "--out", tmp_path)
+    assert done.output.splitlines()[0].endswith("180 records of 3 partitions lost: offsets below.")
+    assert "Not known" not in done.output
+    page = (tmp_path / "report.html").read_text()
+    assert page.count('class="verdict') == 1
+    assert page.index('class="verdict bad"') < page.index('id="course"')
+    assert "1851 to 1910" in page
+    assert document(tmp_path)["verdict"]["sentence"] == done.output.splitlines()[0].removeprefix("Known for certain: ")
+    alone = reported(*logs, "--out", tmp_path / "logs")
+    assert alone.output.splitlines()[0].endswith("bring `__cluster_metadata-0` of any node, which does.")
 
 
 @pytest.mark.parametrize(("name", "count", "unclean_count"), [("kafka-3.9.1", 345, 0), ("kafka-3.9.1-info", 146, 7)])

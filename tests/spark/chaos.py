@@ -59,6 +59,7 @@ _CHOICES: Final[dict[str, tuple[Any, ...]]] = {
     "machine": ("partition", "replica", None),
     "partitions": (("a 0-1", "b 0"), ("b 1,3",), None),
     "part": (1, 2, None),
+    "offset": (0, 5, 9, None),
     "trace": ("java.lang.IllegalStateException: no", None),
 }
 #: partition events are what most rules are about

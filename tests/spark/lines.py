@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from sparkjobs.parse.layouts import STOCK
 from sparkjobs.tables.silver import BronzeFile
+from tests.spark.lines_kraft import KRAFT
 from tests.spark.lines_older import OLDER
 
 TS: Final = "2026-11-18 07:49:10,504"
@@ -239,7 +240,7 @@ MESSAGES: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
     (
         "[QuorumController id=3] Becoming the active controller at epoch 7, next write offset 12.",
         "org.apache.kafka.controller.QuorumController",
-        {"event": "quorum_said", "role": "server", "broker": 3},
+        {"event": "quorum_activated", "role": "quorum", "broker": 3, "controller_epoch": 7, "offset": 12},
     ),
     ("Loading logs from log dirs", "kafka.log.LogManager", {"event": "other", "broker": 9, "role": "server"}),
     (
@@ -257,6 +258,7 @@ MESSAGES: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
         {"event": "other", "role": "server", "broker": 1},
     ),
     *OLDER,
+    *KRAFT,
 )
 
 

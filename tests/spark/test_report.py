@@ -265,7 +265,7 @@ def test_where_no_line_says_who_leads_the_verdict_is_that_nothing_is_known() -> 
 def test_logs_of_kraft_are_called_by_their_name() -> None:
     log = Log()
     log.say(0, "quorum_said", role="server")
-    assert verdict_for(log.answers()).sentence.endswith("They are of KRaft, which is not read here.")
+    assert verdict_for(log.answers()).sentence.endswith("bring `__cluster_metadata-0` of any node, which does.")
 
 
 def test_the_summary_answers_each_question_of_an_outage() -> None:

@@ -27,8 +27,9 @@ COLUMNS = {
         "int?, isr array<int>?, replicas array<int>?, added array<int>?, removed array<int>?, version bigint?, "
         "peer_broker int?, correlation_id bigint?, api string?, error string?, elapsed_ms double?, n_partitions "
         "int?, recovery string?, unclean boolean?, cause string?, reason string?, zxid bigint?, topic_id string?, "
-        "broker_epoch bigint?, cause_id string?, machine string?, partitions array<string>?, part int?, trace string?, "
-        "file_id string, line_no bigint, shape_id string, line string, catalog_version int"
+        "broker_epoch bigint?, cause_id string?, machine string?, partitions array<string>?, part int?, "
+        "offset bigint?, trace string?, file_id string, line_no bigint, shape_id string, line string, "
+        "catalog_version int"
     ),
     "silver_quarantine": (
         "cluster string, file_id string, line_no bigint, reason string, line string, catalog_version int"
@@ -135,6 +136,17 @@ COLUMNS = {
     "slo_daily": (
         "cluster string, dt string, topic string?, partitions int, observed_ms bigint, unavailable_ms bigint, "
         "unavailable_hi_ms bigint, availability double, budget_ms bigint, budget_used double, is_met boolean"
+    ),
+    "replica_roles": (
+        "cluster string, topic string, partition int, leader_epoch int, partition_epoch bigint?, broker int, role "
+        "string, at_ms bigint, leader int?, offset bigint?, file_id string, line_no bigint"
+    ),
+    "fencings": (
+        "cluster string, at_ms bigint, controller int, broker int, broker_epoch bigint?, file_id string, line_no bigint"
+    ),
+    "quorum_tenures": (
+        "cluster string, controller_epoch int, controller int, from_ms bigint, to_ms bigint?, committed_offset "
+        "bigint?, file_id string, line_no bigint"
     ),
     "log_spans": ("cluster string, from_ms bigint, to_ms bigint"),
     "coverage": ("cluster string, question string, grade string, why string"),

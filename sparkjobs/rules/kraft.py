@@ -1,0 +1,91 @@
+"""What logs add to a record: when brokers acted, and what KRaft's controllers said of themselves and of brokers.
+
+A record says what was decided, never when a broker did it. A broker's line of its own role names leader epoch
+and partition epoch, hence one record. What a controller says of a fencing comes before the record, and may be void.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from sparkjobs.rules.facts import Facts, Tally
+from sparkjobs.tables.gold import Fencing, QuorumTenure, ReplicaRole
+from sparkjobs.tables.silver import SilverEvent
+
+_ROLES: Final = frozenset({"leader_started", "follower_started"})
+#: about one partition
+EVENTS: Final = _ROLES | {"partition_changed"}
+#: about the quorum
+QUORUM_EVENTS: Final = frozenset({"quorum_fencing", "quorum_activated", "quorum_renounced"})
+#: what only brokers say that read the metadata log
+_READING: Final = frozenset({"metadata_step", "metadata_seen"})
+
+
+def readers_in(tallies: Iterable[Tally]) -> frozenset[int]:
+    """Brokers that go by the metadata log."""
+    return frozenset(one.broker for one in tallies if one.broker is not None and one.event in _READING)
+
+
+def replica_roles_of(events: Sequence[SilverEvent], facts: Facts) -> Iterator[ReplicaRole]:
+    """Of one partition. Of ZooKeeper mode only where an election was unclean: there offsets say what was lost."""
+    is_unclean = any(event.recovery == "RECOVERING" for event in events)
+    for event in events:
+        is_asked = is_unclean or event.broker in facts.metadata_readers
+        if event.event not in _ROLES or not is_asked or event.broker is None or event.leader_epoch is None:
+            continue
+        assert event.topic is not None
+        assert event.partition is not None
+        is_leader = event.event == "leader_started"
+        yield ReplicaRole(
+            cluster=event.cluster,
+            topic=event.topic,
+            partition=event.partition,
+            leader_epoch=event.leader_epoch,
+            partition_epoch=event.version,
+            broker=event.broker,
+            role="leader" if is_leader else "follower",
+            at_ms=event.ts_adj,
+            leader=event.broker if is_leader else event.leader,
+            offset=event.offset,
+            file_id=event.file_id,
+            line_no=event.line_no,
+        )
+
+
+def fencings_of(facts: Facts) -> Iterator[Fencing]:
+    """All that controllers said; the record knows which came true."""
+    for event in facts.quorum:
+        if event.event == "quorum_fencing" and event.broker is not None and event.peer_broker is not None:
+            yield Fencing(
+                cluster=facts.cluster,
+                at_ms=event.ts_adj,
+                controller=event.broker,
+                broker=event.peer_broker,
+                broker_epoch=event.broker_epoch,
+                file_id=event.file_id,
+                line_no=event.line_no,
+            )
+
+
+def quorum_tenures_of(facts: Facts) -> Iterator[QuorumTenure]:
+    """From a controller's own lines; its end is there only where it lived to say so."""
+    for event in facts.quorum:
+        if event.event != "quorum_activated" or event.broker is None or event.controller_epoch is None:
+            continue
+        ended = next((one for one in facts.quorum if _ends(one, event)), None)
+        yield QuorumTenure(
+            cluster=facts.cluster,
+            controller_epoch=event.controller_epoch,
+            controller=event.broker,
+            from_ms=event.ts_adj,
+            to_ms=None if ended is None else ended.ts_adj,
+            committed_offset=None if ended is None else ended.offset,
+            file_id=event.file_id,
+            line_no=event.line_no,
+        )
+
+
+def _ends(event: SilverEvent, begun: SilverEvent) -> bool:
+    is_its = (event.event, event.broker) == ("quorum_renounced", begun.broker) and event.ts_adj >= begun.ts_adj
+    return is_its and event.controller_epoch in (None, begun.controller_epoch)
