@@ -161,7 +161,9 @@ def test_klamm_hands_its_words_on_as_they_are() -> None:
 def test_report_says_the_verdict_and_who_concluded_it(tmp_path: Path) -> None:
     done = CliRunner().invoke(top, ["report", RECORDED, "--engine", "local", "--out", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
-    assert done.stdout.startswith("Over, but data may be lost: 7 unclean elections.\n")
+    known, told, *_ = done.stdout.splitlines()
+    assert known.startswith("Known for certain: Over. 49 partitions without a leader at some time")
+    assert told == "From logs: Over, but data may be lost: 7 unclean elections."
     page = (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     assert len(page) < 2_000_000
     assert "http://" not in page.replace("http://www.w3.org/", "")
