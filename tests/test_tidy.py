@@ -64,6 +64,7 @@ LAYERS = (
     "sparkjobs.engine.spark",
     "sparkjobs.report",
     "sparkjobs.commands",
+    "sparkjobs.sources",
     "sparkjobs",
 )
 #: these hold nothing but their docstring

@@ -141,5 +141,12 @@ def _head_of(start: bytes) -> bytes:
     return start if len(start) == _HEAD_BYTES else b""
 
 
+def log_id_of(path: str) -> str | None:
+    """Which log it is, whatever it is called by now; none as long as it does not say."""
+    with open_content(path) as content:
+        head = _head_of(content.read(_HEAD_BYTES))
+    return _log_id(path, head) if head else None
+
+
 def _log_id(path: str, head: bytes) -> str:
     return sha256(os.fsencode(Path(path).resolve().parent) + b"\0" + head).hexdigest()[:32]

@@ -112,17 +112,37 @@ def _is_next(last_zxid: int, zxid: int) -> bool:
 
 def operations_in(log: BinaryIO) -> Iterator[Operation]:
     """The operations of one log file."""
+    return operations_between(log, 0, None)
+
+
+def end_of_whole(log: BinaryIO, start: int) -> int:
+    """Where the last whole transaction ends; `start` is where one before it did, or 0."""
+    end = start
+    for _ in _records_between(log, start, None):
+        end = log.tell()
+    return end
+
+
+def operations_between(log: BinaryIO, start: int, end: int | None) -> Iterator[Operation]:
+    """Those of the transactions that lie between two such ends."""
+    for record in _records_between(log, start, end):
+        try:
+            yield from _operations_of(record)
+        except (struct.error, EOFError, KeyError, UnicodeDecodeError) as error:
+            raise TransactionLogError(f"before byte {log.tell()}: a record of an unknown form ({error!r})") from error
+
+
+def _records_between(log: BinaryIO, start: int, end: int | None) -> Iterator[bytes]:
     header = log.read(_FILE_HEADER.size)
     if len(header) < _FILE_HEADER.size or header.strip(b"\0") == b"":
         return  # just being created
     magic, log_format, _ = _FILE_HEADER.unpack(header)
     if (magic, log_format) != (b"ZKLG", 2):
         raise TransactionLogError(f"not a transaction log of format 2: {header!r}")
-    while (record := _next_record(log)) is not None:
-        try:
-            yield from _operations_of(record)
-        except (struct.error, EOFError, KeyError, UnicodeDecodeError) as error:
-            raise TransactionLogError(f"before byte {log.tell()}: a record of an unknown form ({error!r})") from error
+    if start:
+        log.seek(start)
+    while (end is None or log.tell() < end) and (record := _next_record(log)) is not None:
+        yield record
 
 
 def _next_record(log: BinaryIO) -> bytes | None:

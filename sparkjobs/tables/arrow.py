@@ -25,6 +25,7 @@ def arrow_type(kind: str) -> Any:
         "int": pa.int32(),
         "bigint": pa.int64(),
         "string": pa.string(),
+        "binary": pa.binary(),
         "boolean": pa.bool_(),
         "double": pa.float64(),
     }
