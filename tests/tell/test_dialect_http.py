@@ -186,7 +186,7 @@ async def test_what_differs_per_broker_travels_in_headers_and_the_answer_comes_b
 )
 async def test_an_answer_that_does_not_say_what_became_of_it_is_no_acknowledgement(status: int, answer: bytes) -> None:
     async with a_serving_broker(status, answer, []) as broker, a_dialect() as dialect:
-        with pytest.raises(NotAcknowledgedError, match="answered"):
+        with pytest.raises(NotAcknowledgedError, match="answer"):
             await dialect.send(broker, TOLD, b"bytes", ENVELOPE)
 
 
