@@ -41,6 +41,7 @@ from controller.api import bodies
 from controller.api.listing import cursor_of
 from controller.api.problems import ProblemError
 from controller.api.routing.forwarding import is_api_answer
+from controller.api.v1 import aggregates
 from controller.base.config import (
     BrokerConfig,
     ConfigError,
@@ -241,6 +242,8 @@ PARSERS: Final[Sequence[Parser]] = (
         ("replicas.jsonl", _file("r", lambda path: log_dirs._read(path, 0)))]),
     *rows("files of a broker", (msgspec.DecodeError,), (b'{"session_id":7,"password":"YWE="}', samples.BODIES[-1]),
           _kinds(wire_bodies.decode, SavedSession, Faults)),
+    *rows("files of a broker", (msgspec.MsgspecError, ValueError), samples.AGGREGATES, [
+        ("aggregates.json", _file("aggregates.json", aggregates._read))]),
     *rows("files of a log", (), samples.LOG_FILES, [
         ("all of them", _reopened), ("state", lambda data: decode_state(data, 2))]),
     *rows("files of a log", (DamagedCheckpointError,), (b"0\n1\norders 0 17\n",), [("offsets", decode_offsets)]),

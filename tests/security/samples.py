@@ -41,6 +41,12 @@ BODIES: Final = (
 PLANS: Final = (*ZNODES[4:6], b'{"version":1,"topics":[{"topic":"orders"}]}')
 PROPERTIES: Final = b"broker.id=1\nzookeeper.connect=h:1/c\nlog.dirs=a,b\nlisteners=HTTP://127.0.0.1:1\n# x\n"
 META: Final = b"# which\nversion=0\nbroker.id=1\ncluster.id=abc\n"
+AGGREGATES: Final = (
+    b'{"kept_by":"s","looked_ms":9,"from_ms":1,"to_ms":8,"events":2,"controllers":1,"outages":1,"partitions":1,'
+    b'"leaderless_now":0,"leaderless_unknown":0,"leaderless_ms":2,"longest_felt_ms":3,"latest":[{"topic":"orders",'
+    b'"partition":0,"start_ms":2,"felt_from_ms":1,"end_ms":4}],"moves":[{"machine":"partition","target":'
+    b'"OnlinePartition","times":1,"last_ms":4}]}',
+)
 REPLICA: Final = b'{"topic_id":"id","partition":0,"topic":"orders","log_id":"l","leader_epochs":[1]}\n'
 JAAS: Final = b'org.apache.kafka.common.security.plain.PlainLoginModule required username="a" password="b" user_c="d";'
 RECORD: Final = b"salt=YQ==,stored_key=YQ==,server_key=YQ==,iterations=4096"
