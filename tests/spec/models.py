@@ -26,6 +26,7 @@ INVARIANTS: Final[Mapping[str, tuple[str, ...]]] = {
         "WhoIsInSyncHasAll",
         "NobodyIsAhead",
     ),
+    "Records": ("ReliedIsInSync", "ReadersAgree", "LogsMatch", "MarksAgree", "SaidIsLost"),
 }
 STEPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Seat": ("BrokersObeyUpwards",),
@@ -40,10 +41,12 @@ STEPS: Final[Mapping[str, tuple[str, ...]]] = {
         "DeletedStaysDeleted",
         "MovesAreInTheTables",
     ),
+    "Records": ("RemovedIsSaid",),
 }
 LIVENESS: Final[Mapping[str, tuple[str, ...]]] = {
     "Seat": ("SomebodyRules",),
     "Partitions": ("EverythingIsLed", "DeletionsEnd"),
+    "Records": ("LogsMeet",),
 }
 
 
@@ -113,6 +116,31 @@ def partitions(
     return Model(about, "Partitions", constants, (), liveness)
 
 
+def records(
+    about: str,
+    *,
+    brokers: int = 3,
+    writes: int = 2,
+    elections: int = 0,
+    changes: int = 0,
+    faults: int = 0,
+    unclean: bool = False,
+    liveness: bool = False,
+) -> Model:
+    """One partition with a replica on each broker."""
+    names = tuple(f"b{number}" for number in range(1, brokers + 1))
+    constants = {
+        **{name: name for name in names},
+        "Brokers": f"{{{', '.join(names)}}}",
+        "Unclean": "TRUE" if unclean else "FALSE",
+        "MaxWrites": str(writes),
+        "MaxElections": str(elections),
+        "MaxChanges": str(changes),
+        "MaxFaults": str(faults),
+    }
+    return Model(about, "Records", constants, () if liveness else names, liveness)
+
+
 def _set(count: int) -> str:
     return f"{{{', '.join(map(str, range(1, count + 1)))}}}"
 
@@ -130,6 +158,9 @@ def models(depth: int = 0) -> list[Model]:
         partitions("operators: 1 failure, 1 wish", faults=1 + more, asked=1, changes=more),
         partitions("in the end: 1 failure", made=0, faults=1 + more, liveness=True),
         partitions("in the end: 1 failure, 1 wish", faults=1, asked=1 + more, liveness=True),
+        records("3 replicas: 1 election, 1 change", elections=1 + more, changes=1),
+        records("2 replicas: 2 failures", brokers=2, writes=1, elections=1, changes=1, faults=2 + more, unclean=True),
+        records("2 replicas, in the end: 1 failure", brokers=2, elections=1, faults=1 + more, liveness=True),
     ]
 
 
@@ -137,10 +168,16 @@ def _small(**bounds: int) -> Model:
     return partitions("small", **bounds)  # type: ignore[arg-type]
 
 
+def _logs(**bounds: int) -> Model:
+    return records("small", **bounds)  # type: ignore[arg-type]
+
+
 _SEAT: Final = seats(2, 2, 1)
 _SEAT_ENDS: Final = seats(2, 1, 1, liveness=True)
 _ENDS_MADE: Final = partitions("small", made=0, faults=1, liveness=True)
 _ENDS_ASKED: Final = partitions("small", faults=1, asked=1, liveness=True)
+_RETURNING: Final = _logs(brokers=2, writes=1, changes=2, faults=2)
+_LOGS_END: Final = records("small", brokers=2, elections=1, liveness=True)
 
 BROKEN: Final = [
     Broken("Seat", "fence", "NothingAfterTheSuccessor", _SEAT, (), "KAFKA-6082"),
@@ -177,6 +214,23 @@ BROKEN: Final = [
     Broken("Partitions", "offline first", "MovesAreInTheTables", _small(asked=1)),
     Broken("Partitions", "tell again", "EverythingIsLed", _ENDS_MADE),
     Broken("Partitions", "try again", "DeletionsEnd", _ENDS_ASKED),
+    Broken("Records", "whole ISR", "ReliedIsInSync", _logs(writes=1)),
+    Broken("Records", "maximal ISR", "ReliedIsInSync", _logs(writes=1, changes=2)),
+    Broken("Records", "in sync", "ReliedIsInSync", _logs(writes=1, elections=1, changes=1)),
+    Broken("Records", "below the mark", "ReliedIsInSync", _logs(writes=1)),
+    Broken("Records", "below the mark", "ReadersAgree", _logs(brokers=2, writes=2, elections=1)),
+    Broken("Records", "begin low", "ReliedIsInSync", _logs(writes=1, elections=1)),
+    Broken("Records", "member life", "ReliedIsInSync", _RETURNING, (), "KAFKA-14617"),
+    Broken("Records", "truncate", "LogsMatch", _logs(brokers=2, writes=3, elections=1)),
+    Broken("Records", "truncate", "MarksAgree", _logs(brokers=2, writes=2, elections=1)),
+    Broken("Records", "truncate", "LogsMeet", _LOGS_END),
+    Broken(
+        "Records", "by epoch", "ReliedIsInSync", _logs(brokers=2, writes=1, elections=1, faults=1), (), "KAFKA-1211"
+    ),
+    Broken("Records", "both epochs", "MarksAgree", _logs(brokers=2, writes=2, elections=2), (), "KAFKA-6361"),
+    Broken("Records", "no further", "SaidIsLost", _logs(writes=2, elections=1)),
+    Broken("Records", "say it", "RemovedIsSaid", _logs(writes=1, elections=1)),
+    Broken("Records", "noticed first", "LogsMatch", _logs(writes=2, faults=2)),
 ]
 
 

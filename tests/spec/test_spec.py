@@ -17,7 +17,7 @@ from tests.spec.traces import Trace, of_partitions, of_seat, tla
 
 
 def test_every_clause_and_every_invariant_has_a_broken_specification() -> None:
-    for module in ("Seat", "Partitions"):
+    for module in ("Seat", "Partitions", "Records"):
         broken = [one for one in BROKEN if one.module == module]
         assert {one.clause for one in broken} == clauses(module)
         judged = {*INVARIANTS[module], *STEPS[module], *LIVENESS[module]}
@@ -27,6 +27,7 @@ def test_every_clause_and_every_invariant_has_a_broken_specification() -> None:
 def test_the_actions_are_what_happens_next() -> None:
     assert {"Claim", "SomeDraw", "Expire"} < actions("Seat")
     assert {"Elect", "Grant", "SomeHeard"} < actions("Partitions")
+    assert {"Produce", "Cut", "HearSome"} < actions("Records")
     assert "VersionAfter" not in actions("Seat")
 
 
