@@ -76,7 +76,8 @@ async def test_where_there_is_none_it_says_why(tmp_path: Path) -> None:
     assert (nobody["kept"], nobody["aggregates"]) == (False, None)
     assert "klamm up --aggregate" in nobody["detail"]
     assert (none_yet["kept"], none_yet["aggregates"]) == (True, None)
-    for damaged in (b"", b"{", b"[]", b'{"events": "many"}', b"\xff", b" " * (1 << 20) + msgspec.json.encode(KEPT)):
+    large = b" " * (1 << 20) + msgspec.json.encode(KEPT)
+    for damaged in (b"", b"{", b"[]", b'{"events": "many"}', b'{"a":' * 5_000, b"\xff", large):
         path.write_bytes(damaged)
         said = await told(path)
         assert (said["kept"], said["aggregates"]) == (True, None), damaged[:20]

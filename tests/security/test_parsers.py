@@ -32,7 +32,6 @@ DECODED_IN: Final = {
     "brokerstub.records.index": "files of a log",
     "brokerstub.records.segment": "files of a log",
     "brokerstub.records.state": "files of a log",
-    "controller.api.v1.aggregates": "files of a broker",
     "controller.api.bodies.decode_body": "API bodies",
     "controller.api.bodies.query_of": "any query of any path: test_schema.py and hostile.py, over sockets",
     "controller.api.listing": "cursors",

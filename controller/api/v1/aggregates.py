@@ -18,6 +18,7 @@ from aiohttp import web
 from controller.api.bodies import answer
 from controller.base.clock import wall_ms
 from controller.base.config import BrokerConfig
+from controller.wire.bodies import decode
 
 #: no more is read of a file that something else wrote
 BYTES_MAX: Final = 1 << 20
@@ -109,4 +110,4 @@ def _read(path: Path) -> Aggregates:
         text = file.read(BYTES_MAX + 1)
     if len(text) > BYTES_MAX:
         raise ValueError(f"larger than {BYTES_MAX} bytes")
-    return msgspec.json.decode(text, type=Aggregates)
+    return decode(text, Aggregates)
