@@ -58,7 +58,7 @@ def test_a_kill_is_in_the_report_that_the_dashboard_links(surroundings: dict[str
     run("wait", "--for", "controller", "--timeout", "60s")
     run("start", str(killed))
     run("wait", "--for", "healthy", "--timeout", "60s")
-    assert run("report").startswith("Over. 2 partitions without a leader at some time")
+    assert run("report").startswith("Known for certain: Over. 2 partitions without a leader at some time")
     report = tmp_path / "var" / "report"
     summary = json.loads((report / "report.json").read_text())["summary"]
     assert summary["Which broker first?"].startswith(f"Broker {killed}, the controller, was lost: last heard")
