@@ -19,7 +19,7 @@ import msgspec
 import structlog
 
 from brokerstub.asker import Asker
-from brokerstub.faults import NO_FAULTS, Faults, watch_faults
+from brokerstub.faults import NO_FAULTS, ClientFaults, Faults, watch_faults
 from brokerstub.feeds import Feeds
 from brokerstub.fetch import Fetcher, Poster
 from brokerstub.isr import IsrKeeper
@@ -125,6 +125,8 @@ class Broker:
         self.sessions = Sessions(self._leader_epoch_of, lambda: entropy.randrange(1, 1 << 31))
         self.on_lost: Callable[[Lost], None] = _said_nowhere
         """What is told of records that had to go."""
+        self.on_client_faults: Callable[[ClientFaults], None] = _suffered_by_nobody
+        """What is told of the trouble that Kafka's clients are to have."""
         self.on_transitions: Callable[[ControllerHeaders, Transitions], None] = _nowhere
         """What is told of replicas that a request made leaders or followers, or ended."""
         self.logs = self._logs_for(config, open_disk) if keeps_records(config) else None
@@ -195,6 +197,7 @@ class Broker:
         """The faults to be suffered from now on."""
         before, self._faults = self._faults, faults
         jump(faults.clock_ahead_ms)
+        self.on_client_faults(faults.clients)
         broken = faults.broken_dirs & set(self._dirs.indexes)
         for directory in sorted(broken - self._dirs.broken):
             self._fail(directory)
@@ -417,6 +420,10 @@ class Broker:
 
 def _nowhere(_headers: ControllerHeaders, _transitions: Transitions) -> None:
     """Whoever serves no HTTP writes no line."""
+
+
+def _suffered_by_nobody(_faults: ClientFaults) -> None:
+    """Without records there are no clients."""
 
 
 def _said_nowhere(lost: Lost) -> None:

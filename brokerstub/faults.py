@@ -1,5 +1,5 @@
 """The faults that a broker is made to suffer, in a file: log directories that fail, partitions it does not fetch, a
-clock that jumps.
+clock that jumps, clients that wait for answers.
 
 The lab writes the file and a broker with `klamm.faults.file` watches it, so a fault can be set while the broker is
 down, and there is no port by which anybody else could set one. It owns the format, and inflicts nothing itself.
@@ -23,6 +23,19 @@ POLL_INTERVAL_MS: Final = 100
 log = structlog.get_logger()
 
 
+class ClientFaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What Kafka's clients suffer from one broker."""
+
+    #: every request waits so long before anything is done about it
+    slow_ms: int = 0
+    #: requests wait until it is over
+    is_silent: bool = False
+    #: of so many Produce requests the records are written, and the connection breaks in place of the answer
+    lost_answers: int = 0
+    #: another one means the same once more
+    number: int = 0
+
+
 class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """All faults of one broker."""
 
@@ -32,6 +45,7 @@ class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     held: frozenset[tuple[str, int]] = frozenset()
     #: its wall clock is so much ahead of the machine's
     clock_ahead_ms: int = 0
+    clients: ClientFaults = ClientFaults()
 
 
 NO_FAULTS: Final = Faults()

@@ -9,6 +9,7 @@ from brokerstub.clients.cluster import ClusterApis
 from brokerstub.clients.offsets import OffsetApis
 from brokerstub.clients.producer_ids import ProducerIdApis, ProducerIdBlocks
 from brokerstub.clients.reading import ReadingApis
+from brokerstub.clients.trouble import ClientTrouble
 from brokerstub.clients.writing import WritingApis
 from brokerstub.listeners import listeners_in
 from brokerstub.logs import Logs
@@ -62,6 +63,8 @@ class ClientListeners:
         self._logs = logs
         self._handle = handle
         self._servers: list[KafkaServer] = []
+        self.trouble = ClientTrouble()
+        broker.on_client_faults = self.trouble.suffer
 
     async def start(self, blocks: ProducerIdBlocks) -> None:
         for one in listeners_in(self._config.listeners):
@@ -69,7 +72,7 @@ class ClientListeners:
                 apis = table(
                     self._config, self._broker, self._logs, self._handle, blocks, one.name, is_guarded=self._is_guarded
                 )
-                server = KafkaServer(apis, _nothing_else, _not_served, LIMITS)
+                server = KafkaServer(self.trouble.table(apis), _nothing_else, _not_served, LIMITS)
                 self._servers.append(server)
                 tls = server_context_for(self._config) if one.name == "SSL" else None
                 await server.start(one.host, one.port, tls=tls)

@@ -31,6 +31,32 @@ class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     one_way: bool = False
 
 
+TroubleKind = Literal["lost-answers", "move-leader", "silent-broker", "slow-broker", "stale-leader", "unclean-election"]
+
+
+class TroubleOrder(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of `trouble`. What is not said is drawn from the seed, and that one by chance."""
+
+    kind: TroubleKind | None = None
+    topic: str | None = None
+    partition: int | None = None
+    #: how long it lasts; of an unclean election, how long the leader goes on alone
+    for_ms: int | None = None
+    seed: str | None = None
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """What happened, and what was drawn for it; `broker` led the partition as it began."""
+
+    kind: str
+    topic: str
+    partition: int
+    broker: int
+    for_ms: int
+    seed: str
+    told: str
+
+
 class ProcessRow(msgspec.Struct, frozen=True):
     """A process of the lab as `klamm ps` shows it."""
 

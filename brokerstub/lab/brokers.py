@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from brokerstub.faults import read_faults, write_faults
+from brokerstub.faults import ClientFaults, read_faults, write_faults
 from brokerstub.lab.bodies import ProcessRow, State
 from brokerstub.lab.child import Child, launched
 from brokerstub.lab.peers import Peers
@@ -67,6 +67,7 @@ class LabBroker:
         self._is_closed = False
         self._launching = asyncio.Lock()
         self._thawing: asyncio.TimerHandle | None = None
+        self._troubles = 0  # that its clients have had so far
 
     @property
     def url(self) -> str:
@@ -126,6 +127,7 @@ class LabBroker:
                 raise LabError("the lab is ending", "BROKER_NOT_AVAILABLE")
             self.check_port()
             self._write_properties()
+            self._suffer(clients=ClientFaults())
             words = self._settings.broker_command
             program = [sys.executable, "-m", "brokerstub"] if words is None else shlex.split(words)
             if self._end is not None:
@@ -218,6 +220,19 @@ class LabBroker:
     def jump(self, ahead_ms: int) -> bool:
         """Its wall clock is so much ahead of the machine's from now on, or behind."""
         return self._suffer(clock_ahead_ms=ahead_ms)
+
+    def trouble_clients(self, faults: ClientFaults) -> int:
+        """Kafka's clients have trouble with it, in place of what they had, until `calm_clients` of this number, or its
+        next start."""
+        if self.kafka_port is None:
+            raise LabError("its brokers keep no records, so they have no clients", "INVALID_REQUEST")
+        self._troubles += 1
+        self._suffer(clients=msgspec.structs.replace(faults, number=self._troubles))
+        return self._troubles
+
+    def calm_clients(self, number: int) -> bool:
+        """Unless they have other trouble by now."""
+        return number == self._troubles and self._suffer(clients=ClientFaults())
 
     def release(self, topic: str, partition: int) -> bool:
         return self._suffer(held=read_faults(self._faults_path).held - {(topic, partition)})

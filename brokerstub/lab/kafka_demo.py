@@ -20,7 +20,7 @@ from typing import Final
 
 import structlog
 
-from brokerstub.lab.bodies import ProcessRow, State
+from brokerstub.lab.bodies import ProcessRow, State, Trouble, TroubleOrder
 from brokerstub.lab.child import Child, launched
 from brokerstub.lab.kafka import HOST, KafkaBroker, KafkaError, jars, java_command, tool
 from brokerstub.lab.real_broker import RealBroker
@@ -82,6 +82,10 @@ class KafkaDemo:
     @property
     def lab_file(self) -> LabFile:
         return LabFile(os.getpid(), self.port, {"controller": self.url}, self._connect, self._zookeeper.pid)
+
+    async def trouble(self, order: TroubleOrder) -> Trouble:
+        """Real brokers suffer what the lab's verbs do, and nothing finer."""
+        raise LabError("real Kafka brokers have no trouble of this kind: kill, freeze and stop them")
 
     def rows(self) -> list[ProcessRow]:
         here = ProcessRow("supervisor", os.getpid(), "running", f"http://{HOST}:{self.port}")

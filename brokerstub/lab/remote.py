@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
-from brokerstub.lab.bodies import AGGREGATES, Done, Order, Processes
+from brokerstub.lab.bodies import AGGREGATES, Done, Order, Processes, Trouble, TroubleOrder
 from brokerstub.lab.child import last_lines
 from brokerstub.lab.settings import (
     LabError,
@@ -32,6 +32,8 @@ from controller.wire.client import ExchangeError, HttpClient
 
 PROBE_TIMEOUT_MS = 1_000
 ORDER_TIMEOUT_MS = 30_000
+#: a story has several steps, each of which waits for the cluster
+TROUBLE_TIMEOUT_MS = 240_000
 END_TIMEOUT_MS = 40_000
 POLL_INTERVAL_MS = 50
 
@@ -76,9 +78,14 @@ def order(var: Path, verb: str, wanted: Order) -> Done:
     return asyncio.run(_answer(found(var), verb, wanted, Done))
 
 
-def start(settings: LabSettings, timeout_ms: int, tell: Callable[[str], None]) -> None:
-    """Start a lab in the background and wait until it is healthy. When that fails nothing is left running, except of a
-    lab whose cluster is merely not healthy (UnhealthyError)."""
+def trouble(var: Path, wanted: TroubleOrder) -> Trouble:
+    """Have Kafka's clients meet trouble; it has begun, and of an unclean election all is over."""
+    return asyncio.run(_answer(found(var), "trouble", wanted, Trouble))
+
+
+def start(settings: LabSettings, timeout_ms: int, tell: Callable[[str], None]) -> subprocess.Popen[bytes]:
+    """Start a lab in the background and wait until it is healthy; its supervisor. When that fails nothing is left
+    running, except of a lab whose cluster is merely not healthy (UnhealthyError)."""
     settings.var.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (settings.var / "lab.log").open("ab") as log:
         os.fchmod(log.fileno(), 0o600)
@@ -97,6 +104,7 @@ def start(settings: LabSettings, timeout_ms: int, tell: Callable[[str], None]) -
         except subprocess.TimeoutExpired:
             supervisor.kill()
         raise
+    return supervisor
 
 
 def end(var: Path) -> list[int]:
@@ -203,7 +211,7 @@ async def _verdict(client: HttpClient, url: str, path: str) -> Verdict:
         return Verdict("unknown", [str(error)])
 
 
-async def _answer(lab: LabFile, path: str, body: Order | None, type_: type[T]) -> T:
+async def _answer(lab: LabFile, path: str, body: Order | TroubleOrder | None, type_: type[T]) -> T:
     client = HttpClient()
     try:
         return await _answer_with(client, lab, path, body, type_)
@@ -211,14 +219,17 @@ async def _answer(lab: LabFile, path: str, body: Order | None, type_: type[T]) -
         await client.close()
 
 
-async def _answer_with(client: HttpClient, lab: LabFile, path: str, body: Order | None, type_: type[T]) -> T:
+async def _answer_with(
+    client: HttpClient, lab: LabFile, path: str, body: Order | TroubleOrder | None, type_: type[T]
+) -> T:
     url = f"{lab.supervisor}/lab/v1/{path}"
     try:
         if body is None:
             status, answer = await client.get(url, lab_secrets().authorization(is_write=False), PROBE_TIMEOUT_MS)
         else:
             headers = {"Content-Type": "application/json", **lab_secrets().authorization(is_write=True)}
-            status, answer = await client.post(url, msgspec.json.encode(body), headers, ORDER_TIMEOUT_MS)
+            timeout_ms = ORDER_TIMEOUT_MS if isinstance(body, Order) else TROUBLE_TIMEOUT_MS + (body.for_ms or 0)
+            status, answer = await client.post(url, msgspec.json.encode(body), headers, timeout_ms)
     except ExchangeError as error:
         raise NoLabError(f"the lab's supervisor (process {lab.pid}) does not answer: {error}") from None
     if status >= 400:

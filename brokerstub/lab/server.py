@@ -15,7 +15,7 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from brokerstub.lab.bodies import Done, Order, Processes, ProcessRow
+from brokerstub.lab.bodies import Done, Order, Processes, ProcessRow, Trouble, TroubleOrder
 from brokerstub.lab.settings import HOST, LabError
 from controller.api.bodies import read_body
 from controller.api.middleware.access import Gate, nobody
@@ -30,6 +30,7 @@ from controller.wire import bodies
 
 BODY_MAX_BYTES = 4 * 1024
 FREEZE_MAX_MS = 3_600_000
+TROUBLE_MAX_MS = 600_000
 SHUTDOWN_TIMEOUT_MS = 1_000
 
 log = structlog.get_logger()
@@ -63,6 +64,9 @@ class Supervising(Protocol):
     def rows(self) -> Sequence[ProcessRow]:
         """The supervisor, ZooKeeper, the brokers."""
 
+    async def trouble(self, order: TroubleOrder) -> Trouble:
+        """For Kafka's clients. Raises LabError where it cannot be had."""
+
     def end(self) -> None:
         """Once is enough."""
 
@@ -92,6 +96,13 @@ def build_app(supervisor: Supervising, port: int, limits: Limits = LIMITS) -> we
         supervisor.end()
         return _answer(Processes(list(supervisor.rows())), 202)
 
+    async def on_trouble(request: web.Request) -> web.Response:
+        order = _trouble_of(await read_body(request, BODY_MAX_BYTES, limits.body_timeout_ms))
+        try:
+            return _answer(await supervisor.trouble(order))
+        except LabError as error:
+            raise ProblemError(409, error.code, str(error)) from None
+
     def on_verb(verb: str) -> Handler:
         async def handler(request: web.Request) -> web.Response:
             order = _order_of(await read_body(request, BODY_MAX_BYTES, limits.body_timeout_ms), verb)
@@ -115,6 +126,7 @@ def build_app(supervisor: Supervising, port: int, limits: Limits = LIMITS) -> we
     app = web.Application(middlewares=[audit_for(), problems, guard])
     app.router.add_get("/lab/v1/ps", on_ps)
     app.router.add_post("/lab/v1/down", on_down)
+    app.router.add_post("/lab/v1/trouble", on_trouble)
     for verb in VERBS:
         app.router.add_post(f"/lab/v1/{verb}", on_verb(verb))
     return app
@@ -155,6 +167,16 @@ def _order_of(body: bytes, verb: str) -> Order:
         raise invalid("one_way belongs to cut with a peer")
     if (order.topic is not None or order.partition is not None) != (verb in ("hold", "release")):
         raise invalid("topic and partition belong to hold and release, and these need both")
+    return order
+
+
+def _trouble_of(body: bytes) -> TroubleOrder:
+    try:
+        order = bodies.decode(body or b"{}", TroubleOrder)
+    except msgspec.DecodeError as error:
+        raise invalid(str(error)) from None
+    if order.for_ms is not None and not 0 <= order.for_ms <= TROUBLE_MAX_MS:
+        raise invalid(f"for_ms is from 0 to {TROUBLE_MAX_MS}")
     return order
 
 

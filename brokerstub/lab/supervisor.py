@@ -14,7 +14,7 @@ from contextlib import AsyncExitStack
 import structlog
 
 from brokerstub.lab.aggregates import Aggregating
-from brokerstub.lab.bodies import ProcessRow
+from brokerstub.lab.bodies import ProcessRow, Trouble, TroubleOrder
 from brokerstub.lab.brokers import LabBroker, servers_for
 from brokerstub.lab.child import last_lines
 from brokerstub.lab.peers import Peers
@@ -28,6 +28,7 @@ from brokerstub.lab.settings import (
     sole_owner,
     write_lab_file,
 )
+from brokerstub.lab.troubles import Troubles
 from brokerstub.lab.zookeeper import ZooKeeperServer
 from controller.base.open_files import allow_files
 
@@ -51,6 +52,7 @@ class Supervisor:
             else None
         )
         self.aggregating = None if settings.aggregates_file is None else Aggregating(settings.var)
+        self._troubles: Troubles | None = None  # while it serves
         self._running: asyncio.Task[None] | None = None
         self._is_ending = False
         self._has_zookeeper_served = False
@@ -84,6 +86,12 @@ class Supervisor:
         rows = [here, self._zookeeper_row(), *(broker.row for broker in self.brokers.values())]
         return rows if self.aggregating is None else [*rows, self.aggregating.row]
 
+    async def trouble(self, order: TroubleOrder) -> Trouble:
+        """For Kafka's clients."""
+        if self._troubles is None:
+            raise LabError("the lab is still starting, or ending: try again", "BROKER_NOT_AVAILABLE")
+        return await self._troubles.make(order)
+
     async def _start(self, started: AsyncExitStack) -> None:
         for broker in self.brokers.values():
             broker.check_port()
@@ -103,6 +111,8 @@ class Supervisor:
         for broker in self.brokers.values():
             await broker.open()
             await broker.start()
+        self._troubles = Troubles(self.brokers)
+        started.push_async_callback(self._troubles.close)
         log.info("brokers.launched", broker_ids=list(self.brokers))
         if self.aggregating is not None:
             started.push_async_callback(self.aggregating.stop)

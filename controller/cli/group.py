@@ -15,6 +15,7 @@ from controller.cli.errors import WrongUsageError
 #: each has `register(group)`; none imports at its top what only running a command needs
 MODULES: Final = (
     "lab",
+    "trouble",
     "run",
     "dedicated",
     "status",

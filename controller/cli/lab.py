@@ -65,7 +65,7 @@ def register(group: click.Group) -> None:
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def explained() -> Iterator[None]:
     """The lab's errors as the command's."""
     from brokerstub.lab.settings import LabError, NoLabError  # noqa: PLC0415
 
@@ -104,7 +104,7 @@ def up(
     from brokerstub.lab import remote  # noqa: PLC0415
     from brokerstub.lab.settings import LabSettings, owner_pid, properties_for, read_lab_file  # noqa: PLC0415
 
-    with _explained():
+    with explained():
         if (pid := owner_pid(var)) is not None:
             click.echo(f"A lab runs in {var} already (process {pid}); nothing was changed.")
             if (found := read_lab_file(var)) is not None:
@@ -137,7 +137,7 @@ def down(var: Path) -> None:
     """End everything that `klamm up` started, and wait until it has ended; data and logs stay."""
     from brokerstub.lab import remote  # noqa: PLC0415
 
-    with _explained():
+    with explained():
         ended = remote.end(var)
     click.echo(f"{len(ended)} processes have ended; data and logs stay in {var}" if ended else f"no lab runs in {var}")
 
@@ -165,7 +165,7 @@ def _command_for(name: str, verb: Verb) -> click.Command:
         order = Order(broker, **more)
         if order.one_way and order.peer is None:
             raise click.UsageError("--one-way needs --from: which broker is not to hear it")
-        with _explained():
+        with explained():
             done = remote.order(var, name, order)
         other = "everybody" if name == "heal" else "ZooKeeper"
         other = other if order.peer is None else f"broker {order.peer}" + (", one way" if order.one_way else "")
@@ -213,7 +213,7 @@ def _rows(var: Path) -> list[Item]:
 
     if owner_pid(var) is None:
         return []
-    with _explained():
+    with explained():
         return [msgspec.to_builtins(row) for row in remote.processes(var).processes]
 
 

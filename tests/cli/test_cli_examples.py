@@ -38,6 +38,7 @@ OF_THE_LAB = {
     "heal",
     "break-disk",
     "mend-disk",
+    "trouble",
 }
 #: beside real brokers; `integration/test_dedicated_examples.py` runs them
 OF_REAL_BROKERS = {"controller", "takeover", "handback"}

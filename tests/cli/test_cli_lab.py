@@ -10,12 +10,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
+from brokerstub.lab.bodies import TroubleKind
 from brokerstub.lab.remote import is_alive
 from brokerstub.lab.settings import LabFile, owner_pid, read_lab_file
+from brokerstub.lab.troubles import LENGTHS_MS
+from controller.cli.trouble import KINDS
 from tests.lab_support import STANDIN, address_of, free_port_base, listening
 from tests.processes import started
 from tests.waiting import DEADLINE_S, waited_for
@@ -314,3 +317,7 @@ def test_run_names_the_property_that_is_wrong(klamm: Klamm, tmp_path: Path) -> N
     klamm("run", "--config", str(path))
     assert klamm.code == 2
     assert "zookeeper.conect" in klamm.error
+
+
+def test_the_command_knows_each_kind_of_trouble_that_the_lab_knows() -> None:
+    assert set(KINDS) == set(get_args(TroubleKind)) == LENGTHS_MS.keys()

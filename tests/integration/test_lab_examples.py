@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.java, pytest.mark.slow]
 
 KLAMM = str(Path(sys.executable).with_name("klamm"))
 #: the lab's own; `run` is one process and `down` the end of all
-TOUR = ("up", "ps", "kill", "start", "freeze", "thaw", "cut", "heal", "break-disk", "mend-disk", "stop")
+TOUR = ("up", "ps", "trouble", "kill", "start", "freeze", "thaw", "cut", "heal", "break-disk", "mend-disk", "stop")
 
 
 @pytest.fixture
@@ -69,6 +69,8 @@ def test_the_examples_of_the_lab_run_one_after_the_other(surroundings: dict[str,
         return done.stdout
 
     for name in TOUR:
+        if name == "trouble":
+            run([KLAMM, "topics", "create", "orders", "--partitions", "1", "--replication-factor", "3"])
         run(example_of(name))
     url = (tmp_path / "server.properties").read_text().rpartition("//")[2].strip()
     with started(example_of("run"), env=surroundings, cwd=tmp_path, stderr=subprocess.PIPE) as broker:

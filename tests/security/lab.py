@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, cast
 
-from brokerstub.lab.bodies import ProcessRow
+from brokerstub.lab.bodies import ProcessRow, Trouble, TroubleOrder
 from brokerstub.lab.ports import free_port
 from brokerstub.lab.server import Suffering, serve
 from controller.base.config import LIMITS, Limits
@@ -28,9 +28,15 @@ class Lab:
     def end(self) -> None:
         self.obeyed.append("down")
 
+    async def trouble(self, order: TroubleOrder) -> Trouble:
+        self.obeyed.append("trouble")
+        return Trouble(str(order.kind), "orders", 0, 1, 0, "7", "nothing happened")
+
     @staticmethod
     def order_for(path: str) -> bytes:
         """What is accepted there."""
+        if path.endswith("trouble"):
+            return b"{}"
         of_partition = {"topic": "orders", "partition": 0} if path.endswith(("hold", "release")) else {}
         return json.dumps({"broker": 1, **of_partition}).encode()
 

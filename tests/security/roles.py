@@ -111,6 +111,7 @@ LAB_TABLE: Final[Mapping[tuple[str, str], Access]] = {
     ("POST", "/lab/v1/mend-disk"): ADMIN_ONLY,
     ("POST", "/lab/v1/hold"): ADMIN_ONLY,
     ("POST", "/lab/v1/release"): ADMIN_ONLY,
+    ("POST", "/lab/v1/trouble"): ADMIN_ONLY,
 }
 ROLES: Final = ("none", "wrong", "reader", "admin", "broker")
 #: what each role gets: nothing for let in, else the code of the refusal
