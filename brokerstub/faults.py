@@ -2,7 +2,8 @@
 clock that jumps, clients that wait for answers.
 
 The lab writes the file and a broker with `klamm.faults.file` watches it, so a fault can be set while the broker is
-down, and there is no port by which anybody else could set one. It owns the format, and inflicts nothing itself.
+down, and there is no port by which anybody else could set one. The broker writes beside it what it has taken up. This
+module owns the format, and inflicts nothing itself.
 """
 
 from __future__ import annotations
@@ -63,6 +64,11 @@ def write_faults(path: Path, faults: Faults) -> None:
     write_atomically(path, msgspec.json.encode(faults, order="sorted") + b"\n")
 
 
+def taken_from(path: Path) -> Faults:
+    """Returns the faults that the broker suffers by its own word, which it writes beside the file."""
+    return read_faults(_taken_path(path))
+
+
 async def watch_faults(path: Path, on_faults: Callable[[Faults], None]) -> None:
     """Tell of the file's content now, and whenever it was replaced. What cannot be read now is read again."""
     seen: tuple[int, int] | None = (0, 0)
@@ -82,7 +88,21 @@ async def watch_faults(path: Path, on_faults: Callable[[Faults], None]) -> None:
             else:
                 seen, is_unread = stamp, False
                 on_faults(faults)
+                _say_taken(path, faults)
         await asyncio.sleep(POLL_INTERVAL_MS / 1_000)
+
+
+def _say_taken(path: Path, faults: Faults) -> None:
+    if not path.parent.is_dir():
+        return  # there is no lab that would read it
+    try:
+        write_faults(_taken_path(path), faults)
+    except OSError as error:
+        log.warning("faults.untold", path=str(path), reason=str(error))
+
+
+def _taken_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.taken")
 
 
 def _stamp_of(path: Path) -> tuple[int, int] | None:

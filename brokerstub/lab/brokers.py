@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from brokerstub.faults import ClientFaults, read_faults, write_faults
+from brokerstub.faults import ClientFaults, read_faults, taken_from, write_faults
 from brokerstub.lab.bodies import ProcessRow, State
 from brokerstub.lab.child import Child, launched
 from brokerstub.lab.peers import Peers
@@ -233,6 +233,11 @@ class LabBroker:
     def calm_clients(self, number: int) -> bool:
         """Unless they have other trouble by now."""
         return number == self._troubles and self._suffer(clients=ClientFaults())
+
+    @property
+    def has_taken_faults(self) -> bool:
+        """Whether its process suffers what it was told to."""
+        return taken_from(self._faults_path) == read_faults(self._faults_path)
 
     def release(self, topic: str, partition: int) -> bool:
         return self._suffer(held=read_faults(self._faults_path).held - {(topic, partition)})

@@ -133,16 +133,16 @@ class Troubles:
 
     async def _slow_broker(self, chosen: Chosen, draw: Random, for_ms: int) -> str:
         slow_ms = draw.choice(SLOW_MS)
-        self._trouble_clients(chosen, for_ms, ClientFaults(slow_ms=slow_ms))
+        await self._trouble_clients(chosen, for_ms, ClientFaults(slow_ms=slow_ms))
         return f"broker {chosen.leader}, which leads {chosen.name}, lets every request of a client wait {slow_ms} ms"
 
     async def _silent_broker(self, chosen: Chosen, draw: Random, for_ms: int) -> str:
-        self._trouble_clients(chosen, for_ms, ClientFaults(is_silent=True))
+        await self._trouble_clients(chosen, for_ms, ClientFaults(is_silent=True))
         return f"broker {chosen.leader}, which leads {chosen.name}, takes requests of clients and answers none"
 
     async def _lost_answers(self, chosen: Chosen, draw: Random, for_ms: int) -> str:
         count = draw.choice(LOST_ANSWERS)
-        self._trouble_clients(chosen, for_ms, ClientFaults(lost_answers=count))
+        await self._trouble_clients(chosen, for_ms, ClientFaults(lost_answers=count))
         return (
             f"broker {chosen.leader}, which leads {chosen.name}, writes what the next {count} Produce requests bring, "
             "and breaks their connections in place of the answers"
@@ -184,9 +184,16 @@ class Troubles:
             raise LabError(f"broker {broker_id} is {broker.state}: have it run first", "BROKER_NOT_AVAILABLE")
         return broker
 
-    def _trouble_clients(self, chosen: Chosen, for_ms: int, faults: ClientFaults) -> None:
+    async def _trouble_clients(self, chosen: Chosen, for_ms: int, faults: ClientFaults) -> None:
+        """As soon as the broker has taken it up."""
         broker = self._running(chosen.leader)
         number = broker.trouble_clients(faults)
+        end = time.monotonic() + HAPPENS_WITHIN_S
+        while not broker.has_taken_faults:
+            if time.monotonic() > end:
+                broker.calm_clients(number)
+                raise LabError(f"broker {chosen.leader} did not take the trouble up within {HAPPENS_WITHIN_S:g} s")
+            await asyncio.sleep(LOOK_S)
         self._later(for_ms, lambda: broker.calm_clients(number))
 
     def _later(self, for_ms: int, act: Callable[[], object]) -> None:

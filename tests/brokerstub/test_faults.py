@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from brokerstub.faults import NO_FAULTS, Faults, read_faults, watch_faults, write_faults
+from brokerstub.faults import NO_FAULTS, Faults, read_faults, taken_from, watch_faults, write_faults
 from brokerstub.log_dirs import NoLogDirectoryError
 from brokerstub.notifications import Notifications
 from controller.core.codes import Code
@@ -241,6 +241,7 @@ async def test_the_file_is_watched_and_what_makes_no_sense_is_passed_over(tmp_pa
     await eventually(lambda: seen == [NO_FAULTS])
     write_faults(path, faults)
     await eventually(lambda: seen == [NO_FAULTS, faults])
+    await eventually(lambda: taken_from(path) == faults)
     path.write_text("{")
     with pytest.raises(msgspec.MsgspecError):
         read_faults(path)

@@ -25,6 +25,7 @@ DECODING |= {"urlsafe_b64decode", "deserialize", "convert", "literal_eval", "fro
 DECODED_IN: Final = {
     "brokerstub.lab.zk_proxy": "ZooKeeper's replies",
     "brokerstub.metadata": "RPC bodies and answers",
+    "brokerstub.lab.troubles": "only what the lab's own brokers answer and log",
     "brokerstub.log_dirs": "files of a broker",
     "brokerstub.clients.apis._not_served": "a head, which the listener has read: kafka/test_kafka_limits.py",
     "brokerstub.topic_settings": "topic configurations",
@@ -36,6 +37,7 @@ DECODED_IN: Final = {
     "controller.api.bodies.query_of": "any query of any path: test_schema.py and hostile.py, over sockets",
     "controller.api.listing": "cursors",
     "controller.cli.plans": "files of Kafka's tools",
+    "controller.cli.trouble.trouble": "only options of the command line",
     "controller.base.config": "server.properties",
     "controller.core.belief.kept_states.bits_of": "only numbers that the topic's znode was checked for",
     "controller.core.formats": "znodes",
