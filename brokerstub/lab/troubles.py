@@ -143,9 +143,10 @@ class Troubles:
     async def _lost_answers(self, chosen: Chosen, draw: Random, for_ms: int) -> str:
         count = draw.choice(LOST_ANSWERS)
         await self._trouble_clients(chosen, for_ms, ClientFaults(lost_answers=count))
+        these = "Produce request" if count == 1 else f"{count} Produce requests"
         return (
-            f"broker {chosen.leader}, which leads {chosen.name}, writes what the next {count} Produce requests bring, "
-            "and breaks their connections in place of the answers"
+            f"broker {chosen.leader}, which leads {chosen.name}, writes the records of the next {these}, and breaks "
+            "the connection in place of each answer"
         )
 
     async def _unclean_election(self, chosen: Chosen, draw: Random, for_ms: int) -> str:
