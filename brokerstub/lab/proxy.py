@@ -13,14 +13,15 @@ from typing import Final, Literal
 
 import structlog
 
+from controller.base.tasks import end_accepting
+
 Direction = Literal["up", "down"]  # up: from the client to the server
 
 HOST = "127.0.0.1"
 CHUNK_BYTES = 64 * 1024
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
-#: of the event loop: a connection that was accepted just before the end gets its task, its protocol, an abort, and then
-#: its socket is closed
-_ROUNDS_TO_ACCEPT_AND_ABORT: Final = 5
+#: of the event loop: a connection that was accepted just before the end gets an abort, and then its socket is closed
+_ROUNDS_TO_ABORT: Final = 4
 
 log = structlog.get_logger()
 
@@ -90,13 +91,14 @@ class Proxy:
         if self._server is None:
             return
         server, self._server = self._server, None
+        await end_accepting(server)
         server.close()
         tasks = list(self._links.values())
         self._reset_links()
         if tasks:
             await asyncio.wait(tasks)
         await server.wait_closed()
-        for _ in range(_ROUNDS_TO_ACCEPT_AND_ABORT):
+        for _ in range(_ROUNDS_TO_ABORT):
             await asyncio.sleep(0)
 
     def cut(self) -> None:

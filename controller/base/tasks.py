@@ -1,12 +1,27 @@
-"""What a TaskGroup of asyncio does not do by itself before Python 3.13."""
+"""What asyncio does not do by itself before Python 3.13."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+#: of the event loop: a connection that was accepted gets its task, its transport, and then its protocol
+_ROUNDS_TO_ACCEPT: Final = 3
+
+
+async def end_accepting(server: asyncio.Server) -> None:
+    """Accept no connection any more, and wait for the transports of those that were accepted. `close` comes after it.
+
+    A connection that has no transport yet when its server closes gets none, and nobody closes its socket: CPython's
+    `Server._attach` asserts that the server still has sockets.
+    """
+    loop = asyncio.get_running_loop()
+    for listening in server.sockets:
+        loop.remove_reader(listening.fileno())
+    for _ in range(_ROUNDS_TO_ACCEPT):
+        await asyncio.sleep(0)
 
 
 async def run_apart(work: Coroutine[Any, Any, T]) -> T:

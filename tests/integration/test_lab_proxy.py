@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
 import struct
+import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import closing, suppress
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,6 +78,17 @@ class Client(NamedTuple):
             await asyncio.wait_for(self.reader.read(1), SILENT_S)
 
 
+@contextmanager
+def unraisable() -> Iterator[list[str]]:
+    """What was raised where nobody could catch it."""
+    found: list[str] = []
+    before, sys.unraisablehook = sys.unraisablehook, lambda one: found.append(repr(one.exc_value))
+    try:
+        yield found
+    finally:
+        sys.unraisablehook = before
+
+
 @pytest.fixture
 async def server() -> Server:
     return Server()
@@ -116,6 +130,22 @@ async def test_bytes_pass_unchanged_and_are_counted(connect: Connect, proxy: Zoo
     await client.ask(1, payload=payload)
     assert proxy.passed_bytes["up"] == len(HANDSHAKE) + len(request(1, payload=payload))
     assert proxy.passed_bytes["down"] == len(HANDSHAKE_ANSWER) + len(answer(1, payload))
+
+
+async def test_a_connection_that_is_accepted_as_it_closes_leaves_nothing_behind() -> None:
+    """CPython gives it no transport, once its server is closed, and forgets its socket."""
+    proxy = ZooKeeperProxy(("127.0.0.1", free_port()))
+    await proxy.start()
+    with socket.create_connection(("127.0.0.1", proxy.port)) as client:
+        for _ in range(2):  # of the event loop: it is accepted in the second
+            await asyncio.sleep(0)
+        await proxy.close()
+        with warnings.catch_warnings(record=True) as warned, unraisable() as left:
+            warnings.simplefilter("always")
+            gc.collect()
+        assert [*map(str, (one.message for one in warned)), *left] == []
+        with suppress(ConnectionResetError):
+            assert client.recv(1) == b""
 
 
 async def test_a_client_that_ends_ends_the_connection_to_the_server(connect: Connect, proxy: ZooKeeperProxy) -> None:

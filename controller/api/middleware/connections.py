@@ -21,6 +21,7 @@ from aiohttp.http_exceptions import BadHttpMessage, LineTooLong
 from controller.api.problems import ProblemError, problem_for, response_for
 from controller.base.config import LIMITS, Limits
 from controller.base.places import FullError, Place, Places
+from controller.base.tasks import end_accepting
 
 
 class Connections:
@@ -67,6 +68,11 @@ class Site(web.TCPSite):
             return connection if tls is None else Handshake(self._connections, loop, connection, tls)
 
         self._server = await loop.create_server(on_accepted, self._host, self._port, backlog=self._backlog)
+
+    async def stop(self) -> None:
+        if isinstance(self._server, asyncio.Server):
+            await end_accepting(self._server)
+        await super().stop()
 
 
 class Handshake(SSLProtocol):

@@ -20,6 +20,7 @@ import structlog
 from controller.base.bell import Bell
 from controller.base.config import Limits
 from controller.base.places import FullError, Place, Places
+from controller.base.tasks import end_accepting
 from controller.kafka.protocol.codec import Reader, WireError, Writer
 
 log = structlog.get_logger()
@@ -112,6 +113,7 @@ class KafkaServer:
 
     async def close(self) -> None:
         for server in self._servers:
+            await end_accepting(server)
             server.close()
         for task in self._connections:
             task.cancel()
