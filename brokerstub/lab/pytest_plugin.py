@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 #: on a machine that has much else to do
 START_MS = 240_000
+HEALS_WITHIN_S = 60.0
 _numbers = itertools.count(1)
 
 
@@ -69,7 +70,7 @@ class KlammCluster:
             self._supervisor.wait()
 
     def topic(self, partitions: int = 1, replication_factor: int = 3) -> str:
-        """A new one, which is led; its name."""
+        """Returns the name of a new topic, which is led. It waits until earlier trouble has healed."""
         import asyncio  # noqa: PLC0415
 
         name = f"topic-{next(_numbers)}"
@@ -78,19 +79,29 @@ class KlammCluster:
         return name
 
     async def _create(self, wanted: dict[str, object]) -> None:
+        import asyncio  # noqa: PLC0415
+        import time  # noqa: PLC0415
+
         import msgspec  # noqa: PLC0415
 
-        from controller.wire.client import HttpClient  # noqa: PLC0415
+        from controller.wire.client import ExchangeError, HttpClient  # noqa: PLC0415
 
-        client = HttpClient()
+        client, end = HttpClient(), time.monotonic() + HEALS_WITHIN_S
+        headers = {"Content-Type": "application/json", "Klamm-Forward": "1"}
+        url, body = f"{self.url}/v1/topics", msgspec.json.encode(wanted)
         try:
-            headers = {"Content-Type": "application/json", "Klamm-Forward": "1"}
-            url, body = f"{self.url}/v1/topics", msgspec.json.encode(wanted)
-            status, answer = await client.post(url, body, headers, 30_000)
+            while True:
+                try:
+                    status, answer = await client.post(url, body, headers, 30_000)
+                except (ExchangeError, TimeoutError) as error:
+                    status, answer = 503, str(error).encode()
+                if status < 300:
+                    return
+                if time.monotonic() > end:
+                    raise RuntimeError(f"topic {wanted['name']} cannot be had: {answer.decode(errors='replace')}")
+                await asyncio.sleep(0.2)
         finally:
             await client.close()
-        if status >= 300:
-            raise RuntimeError(f"topic {wanted['name']} cannot be had: {answer.decode(errors='replace')}")
 
     def trouble(
         self,

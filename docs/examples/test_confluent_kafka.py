@@ -25,8 +25,9 @@ def produced(servers: str, topic: str, count: int, **settings: object) -> None:
 
 
 def consumer_of(servers: str, topic: str, **settings: object) -> Consumer:
-    """From the first record on. A group has to be named, and is not used."""
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "unused", "enable.partition.eof": True, **settings})
+    """From the first record on. A group has to be named, and is not used: nothing is committed to it."""
+    of_no_group = {"group.id": "unused", "enable.auto.commit": False}
+    consumer = Consumer({"bootstrap.servers": servers, "enable.partition.eof": True, **of_no_group, **settings})
     consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
     return consumer
 
