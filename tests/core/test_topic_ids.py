@@ -220,12 +220,33 @@ def test_an_id_is_not_drawn_for_a_topic_of_which_nobody_could_be_told() -> None:
     assert [one.topic_id for one in field.answer(1, orders=X).of(TopicWritten)] == [X]
 
 
-def test_a_replica_that_was_set_aside_is_of_a_topic_that_is_no_more() -> None:
+def aside_on(field: Field, broker_id: int, **leader_epochs: int) -> Settled:
+    """A broker's answer: of `orders` it knows what it set aside, as p0=3, under this id."""
+    numbers = {int(number.removeprefix("p")): leader_epoch for number, leader_epoch in leader_epochs.items()}
+    aside = KnownId(X, is_told=False, is_held=False, leader_epochs=numbers)
+    return field.happens(TopicsDescribed(broker_id, field.cluster.brokers[broker_id].epoch, {"orders": [aside]}))
+
+
+def test_what_a_member_of_the_isr_set_aside_tells_the_id_that_nobody_knows_any_more() -> None:
+    """A term before told all brokers everything, and did not live to write the id that they had known."""
+    field = Field(1, 2, orders=[[1, 2]])
+    assert aside_on(field, 2, p0=0).of(TopicWritten) == []
+    assert [one.topic_id for one in aside_on(field, 1, p0=0).of(TopicWritten)] == [X]
+
+
+@pytest.mark.parametrize("leader_epochs", [{"p0": 3}, {"p1": 0}, {}])
+def test_what_was_set_aside_at_a_leader_epoch_that_a_topic_never_had_is_of_another(
+    leader_epochs: dict[str, int],
+) -> None:
     field = Field(1, orders=[[1]])
-    aside = KnownId(X, is_told=False, is_held=False, leader_epochs={0: 3})
-    answer = TopicsDescribed(1, field.cluster.brokers[1].epoch, {"orders": [aside]})
-    [written] = field.happens(answer).of(TopicWritten)
+    [written] = aside_on(field, 1, **leader_epochs).of(TopicWritten)
     assert written.topic_id != X
+
+
+def test_what_was_set_aside_does_not_count_where_a_broker_knows_an_id() -> None:
+    field = Field(1, 2, orders=[[1, 2]])
+    aside_on(field, 1, p0=0)
+    assert [one.topic_id for one in field.answer(2, orders=Y).of(TopicWritten)] == [Y]
 
 
 def test_topics_that_have_their_ids_cost_nothing() -> None:

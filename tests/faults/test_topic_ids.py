@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 from controller.core.operations import Set
+from tests.fakes.acls import OPEN, READ, grant_to_all
+from tests.faults.hostile import LOCK
 from tests.faults.simulate.member import SESSION_TIMEOUT_MS
 from tests.faults.story import Stage, staged
 
@@ -56,6 +58,29 @@ def test_a_successor_asks_brokers_for_the_id_and_writes_the_same_one() -> None:
         await stage.until(lambda: id_of(stage) is not None, "it has an id")
         assert id_of(stage) == before
         stage.start(dead)
+        await stage.rest()
+        assert id_of(stage) == before
+        assert [strays_on(stage, one) for one in stage.cluster.broker_ids] == [0, 0, 0]
+
+    assert staged(scene).findings == []
+
+
+def test_an_id_that_a_term_may_not_write_is_not_forgotten_by_brokers_that_were_told_everything() -> None:
+    """Told of a topic without an id nobody is, so its replicas are set aside by then."""
+
+    async def scene(stage: Stage) -> None:
+        dead = await orphaned(stage, (1, 2, 3), (1, 2, 3))
+        before = id_of(stage)
+        drop_the_id(stage)
+        stage.cluster.zookeeper.set_acl(PATH, grant_to_all(READ))
+        stage.cluster.fault(LOCK, f"{PATH} for 9.0 s", lasts_s=9.0)
+        await succeeded(stage, dead)
+        lives = sorted(set(stage.cluster.broker_ids) - {dead})
+        await stage.until(lambda: all(strays_on(stage, one) for one in lives), "it is set aside")
+        await stage.pause(5.0)
+        stage.cluster.zookeeper.set_acl(PATH, *OPEN)
+        stage.start(dead)
+        await stage.until(lambda: id_of(stage) is not None, "it has an id")
         await stage.rest()
         assert id_of(stage) == before
         assert [strays_on(stage, one) for one in stage.cluster.broker_ids] == [0, 0, 0]

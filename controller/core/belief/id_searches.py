@@ -8,11 +8,18 @@ from collections.abc import Mapping
 import msgspec
 
 
+class IdAnswer(msgspec.Struct, frozen=True):
+    """The ids that a broker knows for a topic; and, of replicas that it set aside, those that may be the topic's."""
+
+    ids: frozenset[str]
+    aside: frozenset[str] = frozenset()
+
+
 class IdSearch(msgspec.Struct, frozen=True):
-    """What brokers said so far, each the ids that it knows, and until when the others may say it."""
+    """What brokers said so far, and until when the others may say it."""
 
     until_ms: int
-    answers: Mapping[int, frozenset[str]] = {}
+    answers: Mapping[int, IdAnswer] = {}
 
 
 class IdSearches(msgspec.Struct):

@@ -13,7 +13,7 @@ import msgspec
 from controller.core import formats
 from controller.core.belief import moves
 from controller.core.belief.duties import Deletion, Drain, keep
-from controller.core.belief.id_searches import IdSearch, claims_said
+from controller.core.belief.id_searches import IdAnswer, IdSearch, claims_said
 from controller.core.belief.kept_states import bits_of, dropped_key
 from controller.core.causes import Cause, Failure
 from controller.core.changes.aspects import BelievesNothing, MovesNothing, SaysNothing, TellsNobody, WritesNothing
@@ -580,11 +580,11 @@ class TopicIdAnswered(MovesNothing, WritesNothing, TellsNobody, SaysNothing, OfT
     """Which ids a broker knows for a topic whose id is searched for."""
 
     broker_id: int
-    ids: frozenset[str]
+    answer: IdAnswer
 
     def believe(self, cluster: Cluster, one: Committed) -> None:
         search = cluster.duties.ids.open[self.topic]
-        answers = {**search.answers, self.broker_id: self.ids}
+        answers = {**search.answers, self.broker_id: self.answer}
         cluster.duties.ids.open[self.topic] = IdSearch(search.until_ms, answers)
 
 

@@ -6,6 +6,11 @@ or after one session time-out. An id that one of them knows is written, one that
 dispute: nobody is told until somebody decides, by writing an id into the znode or by deleting the topic. Who hosts
 replicas and could not be asked stays in doubt, and is asked when he comes, before he is told anything.
 
+Whoever is told everything while a search lasts sets the topic's replicas aside, because nothing is told of it. If the
+id is not written then (the controller dies, ZooKeeper refuses the write), the next search finds no broker that knows
+it. So where nobody knows an id, what members of the ISR set aside tells it, unless its leader epochs are above those
+of the topic.
+
 A topic none of whose partitions was ever led is new: replicas on a disk under its name are left from an earlier topic
 that was deleted while their broker was away. Of a new topic only what brokers were told counts, and nobody is in doubt.
 """
@@ -18,6 +23,7 @@ from functools import partial
 from random import Random
 
 from controller.core.belief.cluster import Cluster
+from controller.core.belief.id_searches import IdAnswer
 from controller.core.causes import Cause, Why
 from controller.core.changes.cluster import TopicWritten
 from controller.core.changes.duties import (
@@ -79,11 +85,13 @@ def on_topics_described(context: Context, event: TopicsDescribed) -> Iterator[Wo
     broker = cluster.brokers.get(event.broker_id)
     is_of_now = broker is not None and broker.epoch == event.broker_epoch
     for name, known in sorted(event.topics.items()):
-        ids = _counting(known, is_new=name in cluster.topics and _is_new(cluster.topics[name]))
+        topic = cluster.topics.get(name)
+        ids = _counting(known, is_new=topic is not None and _is_new(topic))
         if not (ids or is_of_now):
             continue  # what it knew nothing of in another life, it may know in this one
         if name in duties.ids.open:
-            yield Work(topic_subject(name), partial(_hear, context, name, event.broker_id, ids))
+            answer = IdAnswer(ids, _set_aside(known, event.broker_id, cluster.topics[name]))
+            yield Work(topic_subject(name), partial(_hear, context, name, event.broker_id, answer))
         elif event.broker_id in duties.ids.in_doubt.get(name, ()):
             yield Work(topic_subject(name), partial(_hear_late, context, name, event.broker_id, ids))
 
@@ -113,7 +121,7 @@ def on_time_passed(context: Context) -> Iterator[Work]:
 def concluded(
     context: Context,
     name: str,
-    answers: Mapping[int, frozenset[str]],
+    answers: Mapping[int, IdAnswer],
     live_ids: frozenset[int] | None = None,
     *,
     step: int = 0,
@@ -197,10 +205,14 @@ def waiting_for(holders: Collection[int], answers: Collection[int], live_ids: fr
     return (live_ids.intersection(holders) or live_ids).difference(answers)
 
 
-def claims_in(answers: Mapping[int, frozenset[str]]) -> dict[str, tuple[int, ...]]:
-    """Id -> the brokers that know it."""
-    ids = sorted({topic_id for known in answers.values() for topic_id in known})
-    return {one: tuple(sorted(broker_id for broker_id, known in answers.items() if one in known)) for one in ids}
+def claims_in(answers: Mapping[int, IdAnswer]) -> dict[str, tuple[int, ...]]:
+    """Id -> the brokers that know it; where nobody knows any, those that set replicas of it aside."""
+    claims: dict[str, tuple[int, ...]] = {}
+    is_known = any(one.ids for one in answers.values())
+    for broker_id, one in sorted(answers.items()):
+        for topic_id in one.ids if is_known else one.aside:
+            claims[topic_id] = (*claims.get(topic_id, ()), broker_id)
+    return dict(sorted(claims.items()))
 
 
 def _is_new(topic: Topic) -> bool:
@@ -212,11 +224,26 @@ def _counting(known: Collection[KnownId], *, is_new: bool) -> frozenset[str]:
     return frozenset(one.topic_id for one in known if one.topic_id and (one.is_told or (one.is_held and not is_new)))
 
 
-def _hear(context: Context, name: str, broker_id: int, ids: frozenset[str]) -> Iterator[Decided]:
+def _set_aside(known: Collection[KnownId], broker_id: int, topic: Topic) -> frozenset[str]:
+    """Ids of replicas that a broker set aside, and that were in sync: of a partition whose ISR it is in, and with no
+    leader epoch that the topic has not had yet."""
+    return frozenset(
+        one.topic_id
+        for one in known
+        for number, leader_epoch in one.leader_epochs.items()
+        if number in topic.partitions
+        and (state := topic.partitions[number].state) is not None
+        and broker_id in state.isr
+        and leader_epoch <= state.leader_epoch
+        and one.topic_id
+    )
+
+
+def _hear(context: Context, name: str, broker_id: int, answer: IdAnswer) -> Iterator[Decided]:
     before = context.cluster.duties.ids.open[name].answers
-    if before.get(broker_id) != ids:
-        yield 0, TopicIdAnswered(name, broker_id, ids)
-    answers = {**before, broker_id: ids}
+    if before.get(broker_id) != answer:
+        yield 0, TopicIdAnswered(name, broker_id, answer)
+    answers = {**before, broker_id: answer}
     yield from concluded(context, name, answers, step=1)
 
 
@@ -238,7 +265,7 @@ def _go_on_with(context: Context, name: str, online: frozenset[int], come_ids: f
     """Brokers are live, or over, in step 0; a search may end without them from then on."""
     cluster = context.cluster
     search, holders = cluster.duties.ids.open[name], holders_of(cluster.topics[name])
-    is_known = {broker_id for broker_id, ids in search.answers.items() if ids}
+    is_known = {broker_id for broker_id, one in search.answers.items() if one.ids}
     asked = (come_ids & holders if holders & online else come_ids) - is_known
     if not asked:
         yield from concluded(context, name, search.answers, online, step=1)
