@@ -122,7 +122,7 @@ _STATE = Cost(writes=(_I.STATE,), tells=(_LISR, _UM))
 PARTITION_MOVES: dict[tuple[PartitionStatus, PartitionStatus], Cost] = {
     (_P.NON_EXISTENT, _P.NEW): Cost(),
     (_P.NEW, _P.ONLINE): Cost(writes=(_I.PARTITIONS, _I.PARTITION, _I.STATE), tells=(_LISR, _UM)),
-    (_P.NEW, _P.OFFLINE): Cost(tells=(_UM,)),
+    (_P.NEW, _P.OFFLINE): Cost(writes=(_I.PARTITIONS, _I.PARTITION, _I.STATE), tells=(_LISR, _UM)),
     (_P.ONLINE, _P.ONLINE): _STATE,
     (_P.ONLINE, _P.OFFLINE): Cost(tells=(_UM,)),
     (_P.OFFLINE, _P.ONLINE): _STATE,

@@ -177,7 +177,7 @@ async def _claim(
     # The node before the notes: a claim that is noted later has drawn later, and then the node's version is another
     kept, version = await read_epoch(zk)
     notes = await _read_notes(zk)
-    noted = max((one for one in (notes or {}).values() if one <= WITNESSED_MAX), default=0)
+    noted = _highest_noted(notes)
     epoch = max(kept, noted, known.highest) + 1
     znode = formats.ControllerZnode(brokerid=broker_id, timestamp=str(now_ms), version=2, kraftControllerEpoch=-1)
     drawing = _draw(version, epoch)
@@ -251,6 +251,8 @@ async def release(
             node = await zk.get(CONTROLLER_EPOCH)
             epoch_version = None if node is None else node.stat.version
             kept = None if node is None else _number_in(node.data)
+            if node is None:  # it is made again, and never below an epoch that was claimed
+                at_least = max(at_least, _highest_noted(await _read_notes(zk)))
         seat = await read_seat(zk)
     except (NoAuthError, SeatTroubleError) as error:
         raise StuckSeatError(str(error)) from None
@@ -324,6 +326,10 @@ async def _read_notes(zk: ZooKeeper) -> Mapping[str, int] | None:
         return None
     names = () if found is None else found.names
     return {name: number for name in names if (number := _number_in(name.encode())) is not None}
+
+
+def _highest_noted(notes: Mapping[str, int] | None) -> int:
+    return max((one for one in (notes or {}).values() if one <= WITNESSED_MAX), default=0)
 
 
 async def _notings(zk: ZooKeeper, won: Claim, notes: Mapping[str, int] | None) -> list[tuple[Op, ...]]:

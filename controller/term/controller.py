@@ -117,7 +117,7 @@ class Controller:
         """Before the session ends, so that nobody has to wait until it expires."""
         try:
             async with asyncio.timeout(FAREWELL_S):
-                if await release(zk):
+                if await release(zk, at_least=self._epochs.highest):
                     log.info("seat.released")
         except (ZooKeeperError, TimeoutError) as error:
             log.warning("seat.kept", reason=str(error) or "no answer")  # it goes with the session

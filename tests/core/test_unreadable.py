@@ -73,3 +73,13 @@ def test_a_topic_that_makes_sense_too_late_is_deleted_and_not_led_first() -> Non
     assert cluster.duties.is_leaving("orders")
     [telling] = settle(cluster, TimePassed()).tellings
     assert sorted(telling.stops) == [1, 2]
+
+
+def test_a_state_that_may_be_read_again_and_is_what_it_was_was_written_by_nobody_else() -> None:
+    """Its line said so, and gave it the epoch of the term that read it."""
+    cluster = a_cluster(orders=[[1, 2]], live=(1, 2), states={"orders-0": EARLIER})
+    known = cluster.topics["orders"].partitions[0]
+    settle(cluster, StatesSeen([a_state_fact("orders", 0, None, trouble="this controller may not read it")]))
+    [line] = settle(cluster, StatesSeen([a_state_fact("orders", 0, EARLIER, known.version)])).lines
+    assert (line.reason, line.controller_epoch, line.version) == ("found", EPOCH - 1, known.version)
+    assert not cluster.unreadable

@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable
 from random import Random
 
+import msgspec
+
 from controller.core.belief.cluster import Cluster
 from controller.core.decide.isr import verdicts_for
 from controller.core.decide.reassignment import due_after
@@ -19,6 +21,7 @@ from controller.core.events import (
     CreateTopicAsked,
     DeleteTopicAsked,
     Event,
+    StatesSeen,
     StopReplicaAnswered,
     TimePassed,
 )
@@ -237,6 +240,23 @@ class Story:
     def _state_lost(self, topic: str, number: str) -> None:
         self.zookeeper.remove(state_path(topic, int(number)))
         self._announce(topic, int(number))
+
+    @command(r"all partitions of (\S+) are erased")
+    def _partitions_erased(self, topic: str) -> None:
+        for number in self.cluster.topics[topic].partitions:
+            self.zookeeper.remove(state_path(topic, number))
+            self.zookeeper.remove(state_path(topic, number).removesuffix("/state"))
+        self.zookeeper.remove(f"{topic_path(topic)}/partitions")
+        self._announce(topic, 0)
+
+    @command(r"state (\S+)-(\d+) may not be read")
+    def _state_hidden(self, topic: str, number: str) -> None:
+        [fact] = self.zookeeper.states_seen((topic, int(number))).facts
+        self.happens(StatesSeen([msgspec.structs.replace(fact, state=None, trouble="it may not be read")]))
+
+    @command(r"state (\S+)-(\d+) may be read again")
+    def _state_shown(self, topic: str, number: str) -> None:
+        self.happens(self.zookeeper.states_seen((topic, int(number))))
 
     def _announce(self, topic: str, number: int) -> None:
         self.zookeeper.put(NOTIFICATION, b'{"version":1,"partitions":[{"topic":"%s"}]}' % topic.encode())

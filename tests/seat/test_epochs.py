@@ -261,6 +261,16 @@ async def test_a_seat_is_released_though_the_epoch_is_gone_and_the_node_is_made_
     assert server.read(EPOCH) == b"1", "Kafka's own brokers draw from the node alone"
 
 
+async def test_a_node_that_is_made_again_by_a_release_is_never_below_a_claim_that_was_noted() -> None:
+    """A process that ends as its epoch is gone knows no epoch; it wrote 0."""
+    server = await a_server()
+    zk, other = await server.connect(), await server.connect()
+    assert await claim(zk, 1, 0, KnownEpochs(lambda: 6)) is not None
+    await other.delete(EPOCH, -1)
+    assert await release(zk)
+    assert server.read(EPOCH) == b"7"
+
+
 async def test_who_releases_late_meets_who_made_the_node_again() -> None:
     """Between its readings somebody else claims: the node is there by then, so nothing is deleted."""
     server = await a_server()

@@ -497,7 +497,7 @@ class StateDecided(msgspec.Struct, frozen=True, gc=False):
 
 class StateFound(WritesNothing, msgspec.Struct, frozen=True, gc=False):
     """Believe a state znode that somebody else wrote. Its cause is `FOUND` if an earlier term did and this one
-    reads it for the first time."""
+    reads it for the first time; or if it may be read again, and is what it was."""
 
     topic: str
     partition: int

@@ -162,9 +162,11 @@ def _see_states(context: Context, facts: Sequence[StateFact]) -> Iterator[Decide
 def _adopt(context: Context, fact: StateFact, known: Partition) -> Iterator[Decided]:
     if fact.state is not None:
         is_mended = (fact.topic, fact.partition) in context.cluster.unreadable
-        if is_mended or (fact.version, fact.state) != (known.version, known.state):
+        is_as_before = (fact.version, fact.state) == (known.version, known.state)
+        if is_mended or not is_as_before:
             # of a topic that was malformed when the term loaded: an earlier term's, as all that was found then
-            is_found = known.state is None and fact.state.controller_epoch < context.epoch
+            is_of_before = known.state is None and fact.state.controller_epoch < context.epoch
+            is_found = is_as_before or is_of_before
             why = Why(Cause.FOUND, "found") if is_found else Why(Cause.STATE_WRITTEN, "written by somebody else")
             yield 0, StateFound(fact.topic, fact.partition, fact.state, fact.version, fact.zxid, why.words, why.cause)
         seen = Partition(known.replicas, known.adding, known.removing, fact.state, fact.version, fact.zxid)
