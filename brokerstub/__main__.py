@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 from brokerstub.process import run_broker
-from controller.base.config import ConfigError, load_broker_config
+from controller.base.config import ConfigError
+from controller.kafka.cluster.settings import broker_settings
 
 
 def main() -> int:
@@ -18,10 +19,10 @@ def main() -> int:
     parser.add_argument("--insecure", action="store_true", help="listen where others reach it, guarded or not")
     arguments = parser.parse_args()
     try:
-        config = load_broker_config(arguments.config, arguments.overrides)
+        config, admission = broker_settings(arguments.config, arguments.overrides)
     except (ConfigError, OSError) as error:
         parser.error(f"{arguments.config}: {error}")
-    return run_broker(config, is_insecure=arguments.insecure)
+    return run_broker(config, admission, is_insecure=arguments.insecure)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from controller.base.config import BrokerConfig, ConfigError
+from controller.kafka.protocol.access import SASL, TLS
 from controller.kafka.protocol.nodes import PROTOCOLS
+from controller.kafka.protocol.sasl import Admission
 from controller.security.exposure import is_loopback
 
 
@@ -25,6 +27,14 @@ class Listener(NamedTuple):
     def speaks_kafka(self) -> bool:
         return self.name in PROTOCOLS
 
+    @property
+    def has_tls(self) -> bool:
+        return PROTOCOLS.get(self.name) in TLS
+
+    @property
+    def has_sasl(self) -> bool:
+        return PROTOCOLS.get(self.name) in SASL
+
 
 def listeners_in(text: str) -> list[Listener]:
     """What a property says, separated by commas."""
@@ -41,19 +51,19 @@ def keeps_records(config: BrokerConfig) -> bool:
     return any(one.speaks_kafka for one in listeners_in(config.listeners))
 
 
-def check_listeners(config: BrokerConfig, *, is_insecure: bool = False) -> None:
+def check_listeners(config: BrokerConfig, admission: Admission | None = None, *, is_insecure: bool = False) -> None:
     """Raises ConfigError where a listener for Kafka's clients cannot be had: anybody who reaches it may write and read
-    records, so it is for this machine alone, unless clients show a certificate."""
+    records, so it is for this machine alone, unless clients show a certificate or log in."""
     for one in listeners_in(config.listeners):
-        if one.name.startswith("SASL"):
+        if one.has_sasl and admission is None:
             raise ConfigError(
-                f"listener {one}: stub brokers serve PLAINTEXT and SSL to Kafka's clients, and no SASL yet"
+                f"listener {one}: sasl.enabled.mechanisms says how clients log in, sasl.jaas.config who may by PLAIN"
             )
-        shows_certificate = one.name == "SSL" and config.ssl_client_auth == "required"
-        if one.speaks_kafka and not (is_loopback(one.host) or shows_certificate or is_insecure):
+        knows_who = one.has_sasl or (one.has_tls and config.ssl_client_auth == "required")
+        if one.speaks_kafka and not (is_loopback(one.host) or knows_who or is_insecure):
             raise ConfigError(
-                f"refusing to listen on {one}: whoever reaches it may write and read records. Let it be SSL with "
-                "ssl.client.auth=required, or say --insecure"
+                f"refusing to listen on {one}: whoever reaches it may write and read records. Let it be SASL_SSL, or "
+                "SSL with ssl.client.auth=required, or say --insecure"
             )
 
 

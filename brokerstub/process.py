@@ -21,6 +21,7 @@ from brokerstub.registration import DuplicateBrokerError
 from brokerstub.runtime import Runtime
 from controller.base import log as process_log
 from controller.base.config import BrokerConfig, ConfigError
+from controller.kafka.protocol.sasl import Admission
 from controller.security.exposure import check_exposure
 from controller.security.secrets import Secrets, secrets_from
 from controller.term.term import first_cause
@@ -33,23 +34,23 @@ QUIET_S: Final = 10.0
 log = structlog.get_logger()
 
 
-def run_broker(config: BrokerConfig, *, is_insecure: bool = False) -> int:
-    """Run until SIGTERM or Ctrl-C; the exit code. What stops a start is one clear line. `is_insecure` lets it listen
-    where others reach it though nothing guards it."""
+def run_broker(config: BrokerConfig, admission: Admission | None = None, *, is_insecure: bool = False) -> int:
+    """Run until SIGTERM or Ctrl-C; the exit code. What stops a start is one clear line. `admission`: whom its SASL
+    listeners let in. `is_insecure` lets it listen where others reach it though nothing guards it."""
     process_log.configure(sys.stderr)
     exit_code = 1
     try:
         secrets = secrets_from(os.environ)
-        check_listeners(config, is_insecure=is_insecure)
+        check_listeners(config, admission, is_insecure=is_insecure)
         hosts = [one.host for one in listeners_in(config.listeners) if not one.speaks_kafka]
         check_exposure(hosts, secrets, is_insecure=is_insecure)
-        exit_code = asyncio.run(_run(config, secrets))
+        exit_code = asyncio.run(_run(config, secrets, admission))
     except* (DirectoryLockedError, DuplicateBrokerError, ConfigError, ZooKeeperError, OSError) as errors:
         log.critical("broker.failed", broker_id=config.broker_id, reason=str(first_cause(errors)))
     return exit_code
 
 
-async def _run(config: BrokerConfig, secrets: Secrets) -> int:
+async def _run(config: BrokerConfig, secrets: Secrets, admission: Admission | None) -> int:
     stopping, hurrying = asyncio.Event(), asyncio.Event()
 
     def on_signal() -> None:
@@ -61,7 +62,7 @@ async def _run(config: BrokerConfig, secrets: Secrets) -> int:
         loop.add_signal_handler(number, on_signal)
     with ExitStack() as opened:
         directories = [opened.enter_context(closing(DataDirectory(path))) for path in config.log_directories]
-        runtime = Runtime(config, directories[0], secrets)
+        runtime = Runtime(config, directories[0], secrets, admission)
         living = asyncio.create_task(runtime.live())
         farewell = asyncio.create_task(_farewell(runtime, stopping, hurrying))
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -38,6 +39,9 @@ from brokerstub.zookeeper import RegistrationLostError, Sessions, end_when_unreg
 from controller.base.clock import wall_ms
 from controller.base.config import BrokerConfig, ConfigError
 from controller.base.tasks import run_apart
+from controller.kafka.cluster.users import ScramUsers
+from controller.kafka.protocol.sasl import Admission
+from controller.kafka.server.login import Login
 from controller.security.secrets import NO_SECRETS, Secrets
 from controller.security.tls import client_context_for
 from controller.tell.dialects import Dialect
@@ -57,8 +61,15 @@ log = structlog.get_logger()
 class Runtime:
     """`live` once, until it is cancelled; `hand_over` before that."""
 
-    def __init__(self, config: BrokerConfig, directory: DataDirectory, secrets: Secrets = NO_SECRETS) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        directory: DataDirectory,
+        secrets: Secrets = NO_SECRETS,
+        admission: Admission | None = None,
+    ) -> None:
         self._secrets = secrets
+        self._admission = admission
         self._signer = Signer(secrets.rpc_secrets)
         self._faults = NO_FAULTS if config.klamm_faults_file is None else read_faults(Path(config.klamm_faults_file))
         self._log_directories = [
@@ -79,6 +90,7 @@ class Runtime:
         self._sessions = Sessions(config, directory, secrets.zookeeper_auth)
         self._http: HttpClient | None = None
         self._broker: Broker | None = None
+        self._zk: ZooKeeperClient | None = None
 
     async def live(self) -> None:
         """From the first session on, until cancelled."""
@@ -100,7 +112,12 @@ class Runtime:
             clients = None
             if broker.logs is not None:
                 is_guarded = bool(self._secrets.api_tokens)
-                clients = ClientListeners(self.config, broker, broker.logs, self._handle, is_guarded=is_guarded)
+                logins = None
+                if self._admission is not None:
+                    logins = partial(Login, self._admission, ScramUsers(lambda: self._zk).record_of)
+                clients = ClientListeners(
+                    self.config, broker, broker.logs, self._handle, is_guarded=is_guarded, logins=logins
+                )
             try:
                 if clients is not None:
                     await clients.start(ProducerIdBlocks(broker, self._http, self._signer))
@@ -166,6 +183,7 @@ class Runtime:
     async def _live_on(self, zk: ZooKeeperClient, cluster: str, broker: Broker) -> None:
         """Session after session."""
         while True:
+            self._zk = zk
             try:
                 await self._live_registered(zk, cluster, broker)
             except SessionLostError as error:

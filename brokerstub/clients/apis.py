@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from brokerstub.broker import Broker
 from brokerstub.clients.cluster import ClusterApis
@@ -18,7 +18,7 @@ from controller.base.config import LIMITS, BrokerConfig
 from controller.kafka.protocol.codec import WireError
 from controller.kafka.server.admin_apis import AdminApis
 from controller.kafka.server.hosted import HOSTED
-from controller.kafka.server.listener import API_VERSIONS, Api, KafkaServer
+from controller.kafka.server.listener import API_VERSIONS, Api, KafkaServer, Login
 from controller.kafka.server.topic_apis import TopicApis
 from controller.security.tls import server_context_for
 
@@ -52,17 +52,26 @@ def table(
 
 
 class ClientListeners:
-    """`start` once, then `close`."""
+    """`start` once, then `close`. `logins` makes the login of each connection to a SASL listener."""
 
     def __init__(
-        self, config: BrokerConfig, broker: Broker, logs: Logs, handle: ControllerHandle, *, is_guarded: bool
+        self,
+        config: BrokerConfig,
+        broker: Broker,
+        logs: Logs,
+        handle: ControllerHandle,
+        *,
+        is_guarded: bool,
+        logins: Callable[[], Login] | None = None,
     ) -> None:
+        self._logins = logins
         self._is_guarded = is_guarded
         self._config = config
         self._broker = broker
         self._logs = logs
         self._handle = handle
         self._servers: list[KafkaServer] = []
+        self.ports: dict[str, int] = {}
         self.trouble = ClientTrouble()
         broker.on_client_faults = self.trouble.suffer
 
@@ -74,8 +83,9 @@ class ClientListeners:
                 )
                 server = KafkaServer(self.trouble.table(apis), _nothing_else, _not_served, LIMITS)
                 self._servers.append(server)
-                tls = server_context_for(self._config) if one.name == "SSL" else None
-                await server.start(one.host, one.port, tls=tls)
+                tls = server_context_for(self._config) if one.has_tls else None
+                login = self._logins if one.has_sasl else None
+                self.ports[one.name] = await server.start(one.host, one.port, tls=tls, login=login)
 
     async def close(self) -> None:
         for server in self._servers:

@@ -6,7 +6,7 @@ constant of `Limits`. Nothing else in the code invents a number.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -256,8 +256,3 @@ def broker_config_for(properties: Mapping[str, str]) -> BrokerConfig:
             f"property klamm.lab.routes: HOST:PORT=HOST:PORT,… is expected, not {config.klamm_lab_routes!r}"
         )
     return config
-
-
-def load_broker_config(path: Path, overrides: Sequence[str] = ()) -> BrokerConfig:
-    """A properties file, with `key=value` overrides on top."""
-    return broker_config_for({**read_properties(path), **given_properties(overrides)})

@@ -34,19 +34,14 @@ def register(group: click.Group) -> None:
 @click.option("--insecure", is_flag=True, envvar="KLAMM_INSECURE", help="Listen where others reach it, guarded or not.")
 def run(config: Path, overrides: tuple[str, ...], insecure: bool) -> None:
     """Run one broker from Kafka's server.properties until SIGTERM or Ctrl-C."""
-    from controller.base.config import (  # noqa: PLC0415
-        ConfigError,
-        broker_config_for,
-        given_properties,
-        read_properties,
-    )
+    from controller.base.config import ConfigError  # noqa: PLC0415
+    from controller.kafka.cluster.settings import broker_settings  # noqa: PLC0415
 
     try:
-        properties = {**read_properties(config), **given_properties(overrides)}
-        broker_config = broker_config_for(properties)
+        broker_config, admission = broker_settings(config, overrides)
     except ConfigError as error:
         raise WrongUsageError(f"{config}: {error}") from None
 
     from brokerstub.process import run_broker  # noqa: PLC0415
 
-    sys.exit(run_broker(broker_config, is_insecure=insecure))
+    sys.exit(run_broker(broker_config, admission, is_insecure=insecure))

@@ -116,7 +116,7 @@ class Dedicated:
         config = self._config
         sasl, users = config.access.sasl, ScramUsers(lambda: self._zk)
         for protocol, address in config.kafka.items():
-            login = None if protocol not in SASL or sasl is None else partial(Login, sasl, users.record_of)
+            login = None if protocol not in SASL or sasl is None else partial(Login, sasl.admission, users.record_of)
             tls = config.server_tls if protocol in TLS else None
             await server.start(address.host, address.port, tls=tls, login=login)
 

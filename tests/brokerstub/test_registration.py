@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from brokerstub.listeners import check_listeners
+from brokerstub.listeners import check_listeners, listeners_in
 from brokerstub.registration import (
     DuplicateBrokerError,
     cluster_id,
@@ -22,6 +22,7 @@ from brokerstub.registration import (
 from controller.base.config import BrokerConfig, ConfigError, broker_config_for
 from controller.core.formats import decode_broker
 from controller.core.operations import Delete
+from controller.kafka.protocol.sasl import Admission
 from controller.wire.bodies import speaks_http
 from controller.zookeeper.layout import TOP_LEVEL_PATHS, ensure_paths
 from controller.zookeeper.port import SessionLostError
@@ -387,7 +388,7 @@ def test_a_listener_that_makes_no_sense_is_explained(listeners: str) -> None:
         ("SSL://0.0.0.0:9091", {}, "write and read records"),
         ("SSL://0.0.0.0:9091", {"ssl_client_auth": "required"}, None),
         ("PLAINTEXT://127.0.0.1:9091", {}, None),
-        ("SASL_PLAINTEXT://127.0.0.1:9091", {}, "no SASL yet"),
+        ("SASL_PLAINTEXT://127.0.0.1:9091", {}, "says how clients log in"),
         ("HTTP://0.0.0.0:9091", {}, None),
     ],
 )
@@ -401,6 +402,17 @@ def test_records_are_for_this_machine_or_for_whoever_shows_a_certificate(
         check_listeners(config(listeners=listeners, **more))
     if "SASL" not in listeners:
         check_listeners(config(listeners=listeners, **more), is_insecure=True)
+
+
+def test_a_listener_at_which_clients_log_in_may_be_reached_by_others() -> None:
+    listeners = "SASL_SSL://0.0.0.0:9091,SASL_PLAINTEXT://0.0.0.0:9092"
+    check_listeners(config(listeners=listeners), Admission(("PLAIN",), {"ann": "secret"}))
+    assert [(one.has_sasl, one.has_tls) for one in listeners_in(listeners)] == [(True, True), (True, False)]
+    assert [(one.has_sasl, one.has_tls) for one in listeners_in("SSL://h:1,PLAINTEXT://h:2,HTTPS://h:3")] == [
+        (False, True),
+        (False, False),
+        (False, False),
+    ]
 
 
 def test_the_listener_of_the_brokers_among_themselves_must_be_one_of_theirs() -> None:

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from brokerstub.lab.settings import LabError, read_lab_file
-from controller.kafka.cluster.settings import sasl_for
-from controller.kafka.protocol.sasl import Sasl
+from controller.base.config import ConfigError
+from controller.kafka.cluster.settings import broker_settings, sasl_for
+from controller.kafka.protocol.sasl import Admission, Sasl
 from tests.support.deciding_support import run
 
 TO = ("controller", "--zookeeper", "127.0.0.1:1")
@@ -126,4 +127,34 @@ def test_a_file_with_a_password_is_for_its_owner_alone(tmp_path: Path) -> None:
 def test_a_line_of_jaas_is_read_as_kafka_reads_it() -> None:
     line = f'{JAAS}.plain.PlainLoginModule required username="a b" password="q\\"\\\\;" user_x=y user_z = "1";'
     sasl = sasl_for({"sasl.mechanism.inter.broker.protocol": "PLAIN", "sasl.jaas.config": line})
-    assert sasl == Sasl("PLAIN", "a b", 'q"\\;', ("PLAIN",), {"x": "y", "z": "1"})
+    assert sasl == Sasl("PLAIN", "a b", 'q"\\;', Admission(("PLAIN",), {"x": "y", "z": "1"}))
+
+
+def test_a_stub_broker_is_told_whom_to_let_in_and_not_who_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    base = "zookeeper.connect=h:1\nlog.dirs=d\n"
+
+    def told(text: str) -> Admission | None:
+        file.write_text(base + text)
+        file.chmod(0o600)
+        return broker_settings(file)[1]
+
+    assert told("") is None
+    assert told("sasl.enabled.mechanisms=SCRAM-SHA-512") == Admission(("SCRAM-SHA-512",))
+    users = f"sasl.jaas.config={JAAS}.plain.PlainLoginModule required user_ann=s;"
+    assert told(f"sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256\n{users}") == Admission(
+        ("PLAIN", "SCRAM-SHA-256"), {"ann": "s"}
+    )
+    for wrong, said in (
+        (users, "not GSSAPI"),
+        ("sasl.enabled.mechanisms=PLAIN", 'user_NAME="password"'),
+        ("sasl.enabled.mechanisms=PLAIN\nsasl.jaas.config=x.y required;", "PLAIN is expected"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            told(wrong)
+    told(f"sasl.enabled.mechanisms=PLAIN\n{users}")
+    file.chmod(0o644)
+    with pytest.raises(ConfigError, match="chmod 600"):
+        broker_settings(file)
+    with pytest.raises(ConfigError, match="seen by everybody"):
+        broker_settings(file, [users])

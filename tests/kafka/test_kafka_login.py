@@ -21,7 +21,7 @@ from controller.core.model import Broker
 from controller.kafka.protocol.access import Access
 from controller.kafka.protocol.codec import Reader, Writer
 from controller.kafka.protocol.nodes import Listener
-from controller.kafka.protocol.sasl import NotAuthenticatedError, Sasl
+from controller.kafka.protocol.sasl import Admission, NotAuthenticatedError, Sasl
 from controller.kafka.server.listener import API_VERSIONS, Api, KafkaServer
 from controller.kafka.server.login import Login
 from controller.security.tls import client_context_for, server_context_for
@@ -46,8 +46,11 @@ async def records(user: str, mechanism: str) -> str | None:
     return record_of(PASSWORD) if (user, mechanism) == ("ka=f,ka", SCRAM) else None
 
 
+ADMITTED = Admission(("PLAIN", SCRAM), {"ka=f,ka": PASSWORD})
+
+
 def a_sasl(mechanism: str, user: str = "ka=f,ka", password: str = PASSWORD) -> Sasl:
-    return Sasl(mechanism, user, password, ("PLAIN", SCRAM), {"ka=f,ka": PASSWORD})
+    return Sasl(mechanism, user, password, ADMITTED)
 
 
 async def echoed(version: int, reader: Reader, writer: Writer) -> None:
@@ -126,7 +129,7 @@ async def test_a_broker_with_another_name_is_refused_unless_names_are_not_looked
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", SCRAM])
 async def test_who_logs_in_is_served_and_who_does_not_know_the_password_is_not(mechanism: str) -> None:
-    async with served(login=partial(Login, a_sasl("PLAIN"), records)) as port:
+    async with served(login=partial(Login, ADMITTED, records)) as port:
         answer = await said_by(Access(sasl=a_sasl(mechanism)), port, "SASL_PLAINTEXT")
         assert answer == struct.pack(">i", 7) + b"echoed"
         for wrong in (a_sasl(mechanism, password="wrong"), a_sasl(mechanism, user="somebody")):
@@ -135,7 +138,7 @@ async def test_who_logs_in_is_served_and_who_does_not_know_the_password_is_not(m
 
 
 async def test_a_mechanism_that_is_not_taken_is_refused_with_those_that_are() -> None:
-    only_plain = dataclasses.replace(a_sasl("PLAIN"), enabled=("PLAIN",))
+    only_plain = dataclasses.replace(ADMITTED, enabled=("PLAIN",))
     async with served(login=partial(Login, only_plain, records)) as port:
         with pytest.raises(NotAuthenticatedError, match="does not take SCRAM-SHA-512, but PLAIN"):
             await said_by(Access(sasl=a_sasl(SCRAM)), port, "SASL_PLAINTEXT")
@@ -154,7 +157,7 @@ EARLY = {
 
 @pytest.mark.parametrize("frame", EARLY.values(), ids=EARLY)
 async def test_before_a_login_nothing_else_is_served(frame: bytes) -> None:
-    async with served(login=partial(Login, a_sasl("PLAIN"), records)) as port:
+    async with served(login=partial(Login, ADMITTED, records)) as port:
         client = await a_client(port)
         assert await client.raw(frame) is None
         client.writer.close()
@@ -162,7 +165,7 @@ async def test_before_a_login_nothing_else_is_served(frame: bytes) -> None:
 
 @pytest.mark.parametrize("mechanism", [None, "PLAIN", SCRAM])
 async def test_a_token_that_makes_no_sense_or_comes_out_of_turn_is_refused_and_ends_it(mechanism: str | None) -> None:
-    async with served(login=partial(Login, a_sasl("PLAIN"), records)) as port:
+    async with served(login=partial(Login, ADMITTED, records)) as port:
         client = await a_client(port)
         if mechanism is not None:
             handshake = kio.schema("sasl_handshake", 1, "request").SaslHandshakeRequest(mechanism=mechanism)
@@ -177,7 +180,7 @@ async def test_a_token_that_makes_no_sense_or_comes_out_of_turn_is_refused_and_e
 
 
 async def test_the_versions_are_told_before_a_login_with_those_that_log_in() -> None:
-    async with served(login=partial(Login, a_sasl("PLAIN"), records)) as port:
+    async with served(login=partial(Login, ADMITTED, records)) as port:
         client = await a_client(port)
         answer = await client.ask("api_versions", 0, "ApiVersionsRequest")
         assert {one.api_key for one in answer.api_keys} == {ECHO, API_VERSIONS, 17, 36}
@@ -185,14 +188,14 @@ async def test_the_versions_are_told_before_a_login_with_those_that_log_in() -> 
 
 
 async def test_who_does_not_log_in_in_time_is_sent_away() -> None:
-    async with served(login=partial(Login, a_sasl("PLAIN"), records), kafka_login_ms=50) as port:
+    async with served(login=partial(Login, ADMITTED, records), kafka_login_ms=50) as port:
         client = await a_client(port)
         assert await client.reader.read() == b""
         client.writer.close()
 
 
 async def test_who_goes_on_asking_for_versions_is_sent_away_too() -> None:
-    async with served(login=partial(Login, a_sasl("PLAIN"), records), kafka_login_ms=100) as port:
+    async with served(login=partial(Login, ADMITTED, records), kafka_login_ms=100) as port:
         client = await a_client(port)
         async with asyncio.timeout(DEADLINE_S):
             while await client.raw(kio.request_header(API_VERSIONS, 0, 7, "c", 1)) is not None:
@@ -202,7 +205,7 @@ async def test_who_goes_on_asking_for_versions_is_sent_away_too() -> None:
 
 async def test_who_logged_in_may_be_silent_for_longer_than_a_login_may_last() -> None:
     sasl = a_sasl("PLAIN")
-    async with served(login=partial(Login, sasl, records), kafka_login_ms=2_000, kafka_idle_ms=3_600_000) as port:
+    async with served(login=partial(Login, ADMITTED, records), kafka_login_ms=2_000, kafka_idle_ms=3_600_000) as port:
         access = Access(sasl=sasl)
         opened = await access.open(Listener("SASL_PLAINTEXT", HOST, port, 2))
         with pytest.raises(TimeoutError):

@@ -56,7 +56,7 @@ from controller.core import formats
 from controller.core.formats import FormatError
 from controller.kafka.cluster.settings import addresses_in, sasl_for
 from controller.kafka.protocol.codec import Reader, WireError, Writer
-from controller.kafka.protocol.sasl import PLAIN, SCRAM, Sasl
+from controller.kafka.protocol.sasl import PLAIN, SCRAM, Admission
 from controller.kafka.server import admin_apis, own_configs, topic_apis
 from controller.kafka.server.login import Login
 from controller.security.secrets import secrets_from
@@ -146,7 +146,7 @@ def _logged_in(mechanism: str, record: str | None, data: bytes) -> object:
         return record
 
     async def run() -> Login:
-        login = Login(Sasl(mechanism, "a", "b", (PLAIN, *SCRAM), {"ann": "secret-of-ann"}), record_of)
+        login = Login(Admission((PLAIN, *SCRAM), {"ann": "secret-of-ann"}), record_of)
         said = Writer(flexible=False).string(mechanism).message()
         await login.handshake(1, Reader(said, flexible=False), Writer(flexible=False))
         for token in (data if record is None else b"n,,n=ann,r=abc", data):

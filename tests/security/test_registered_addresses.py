@@ -21,7 +21,7 @@ from controller.wire.addresses import split_address
 from controller.wire.bodies import address_of
 from controller.wire.client import ExchangeError, HttpClient, UnreachableError
 from tests.contract.virtual import in_virtual_time
-from tests.kafka.test_kafka_login import HOST, SCRAM, a_sasl, records, said_by, served
+from tests.kafka.test_kafka_login import ADMITTED, HOST, SCRAM, a_sasl, records, said_by, served
 
 FOREIGN = (
     "127.0.0.1:28997/internal/admin?x=",
@@ -120,7 +120,7 @@ async def test_a_broker_that_asks_for_too_much_or_too_little_hashing_is_left(ite
             return f"r={token.decode().rpartition('r=')[2]}x,s=c2FsdHNhbHRzYWx0c2FsdA==,i={iterations}".encode()
 
     with pytest.raises(NotAuthenticatedError, match=r"asks for \d+ iterations|must not be [<>]"):
-        await logged_in(partial(Hostile, a_sasl(SCRAM), records))
+        await logged_in(partial(Hostile, ADMITTED, records))
 
 
 async def test_our_own_hashing_is_done_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -131,7 +131,7 @@ async def test_our_own_hashing_is_done_in_a_thread(monkeypatch: pytest.MonkeyPat
         return function(*given)
 
     monkeypatch.setattr(asyncio, "to_thread", noted)
-    assert await logged_in(partial(Login, a_sasl(SCRAM), records)) is not None
+    assert await logged_in(partial(Login, ADMITTED, records)) is not None
     assert "ScramClient.get_client_final" in done
 
 
@@ -144,7 +144,7 @@ async def logged_in(login: Callable[[], Login]) -> bytes | None:
 async def test_a_peer_guesses_no_faster_over_many_connections() -> None:
     now_s = asyncio.get_running_loop().time
     started = now_s()
-    async with served(login=partial(Login, a_sasl("PLAIN"), records)) as port:
+    async with served(login=partial(Login, ADMITTED, records)) as port:
 
         async def guess(number: int) -> None:
             with pytest.raises(NotAuthenticatedError):

@@ -1,4 +1,5 @@
-"""What `klamm controller` was told: addresses, properties with Kafka's names, and who it is to brokers and they to it.
+"""What `klamm controller` and `klamm run` were told: addresses, properties with Kafka's names, who we are to brokers,
+and whom listeners let in.
 
 It reads and checks; nothing listens or connects yet. What cannot be spoken is refused here, with what to do instead.
 """
@@ -7,7 +8,7 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +25,7 @@ from controller.base.config import (
 from controller.kafka.protocol.access import SASL, TLS, Access
 from controller.kafka.protocol.levels import Level, level_for
 from controller.kafka.protocol.nodes import PLAINTEXT, PROTOCOLS
-from controller.kafka.protocol.sasl import PLAIN, SCRAM, Sasl
+from controller.kafka.protocol.sasl import PLAIN, SCRAM, Admission, Sasl
 from controller.security.exposure import check_exposure, is_loopback
 from controller.security.secrets import Secrets, owned_text
 from controller.security.tls import client_context_for, server_context_for
@@ -89,11 +90,7 @@ def config_for(
 ) -> DedicatedConfig:
     """Raises ConfigError."""
     kafka, http, is_https = addresses_in(listen)
-    over = given_properties(overrides)
-    if _JAAS in over:
-        raise ConfigError(f"{_JAAS} on a command line is seen by everybody here: put it into the file of --config")
-    if _KEY_PASSWORD in (given := {**({} if file is None else _properties_of(file)), **over}):
-        raise ConfigError(f"{_KEY_PASSWORD}: keys are read without one, from a file that only its owner may use")
+    given = _properties_of(file, overrides)
     sasl = sasl_for({name: given.pop(name) for name in (_MECHANISM, _ENABLED, _JAAS) if name in given})
     if kafka.keys() & SASL and sasl is None:
         raise ConfigError(f"--listen {listen}: a SASL listener takes {_JAAS}, in the file of --config")
@@ -151,20 +148,53 @@ def sasl_for(properties: Mapping[str, str]) -> Sasl | None:
     if not properties:
         return None
     mechanism = properties.get(_MECHANISM, "GSSAPI")
-    enabled = tuple(one.strip() for one in properties.get(_ENABLED, mechanism).split(","))
-    for name, one in ((_MECHANISM, mechanism), *((_ENABLED, one) for one in enabled)):
-        if one not in (PLAIN, *SCRAM):
-            spoken = ", ".join((PLAIN, *SCRAM))
-            raise ConfigError(f"property {name}: {spoken} are spoken, not {one} (no small library carries it)")
+    _check_spoken(_MECHANISM, mechanism)
+    enabled = _enabled_in(properties.get(_ENABLED, mechanism))
     module, options = _jaas_in(properties.get(_JAAS, ""))
     if mechanism not in _MODULES.get(module, ()):
         raise ConfigError(f"property {_JAAS}: the login module of {mechanism} is expected, not {module!r}")
     if not options.get("username") or "password" not in options:
         raise ConfigError(f"property {_JAAS}: username and password say who this controller is to brokers")
+    return Sasl(mechanism, options["username"], options["password"], _admission_of(enabled, options))
+
+
+def broker_settings(file: Path, overrides: Sequence[str] = ()) -> tuple[BrokerConfig, Admission | None]:
+    """Of a stub broker: its properties, and whom its SASL listeners let in (None where nothing was said of it). Raises
+    ConfigError."""
+    given = _properties_of(file, overrides)
+    said: dict[str, str] = {name: given.pop(name) for name in (_ENABLED, _JAAS) if name in given}
+    return broker_config_for(given), admission_for(said)
+
+
+def admission_for(properties: Mapping[str, str]) -> Admission | None:
+    """None where nothing was said."""
+    if not properties:
+        return None
+    enabled = _enabled_in(properties.get(_ENABLED, "GSSAPI"))
+    module, options = _jaas_in(properties.get(_JAAS, ""))
+    if module and PLAIN not in _MODULES.get(module, ()):
+        raise ConfigError(f"property {_JAAS}: the login module of {PLAIN} is expected, not {module!r}")
+    return _admission_of(enabled, options)
+
+
+def _enabled_in(text: str) -> tuple[str, ...]:
+    enabled = tuple(one.strip() for one in text.split(","))
+    for one in enabled:
+        _check_spoken(_ENABLED, one)
+    return enabled
+
+
+def _check_spoken(name: str, mechanism: str) -> None:
+    if mechanism not in (PLAIN, *SCRAM):
+        spoken = ", ".join((PLAIN, *SCRAM))
+        raise ConfigError(f"property {name}: {spoken} are spoken, not {mechanism} (no small library carries it)")
+
+
+def _admission_of(enabled: tuple[str, ...], options: Mapping[str, str]) -> Admission:
     users = {name.removeprefix("user_"): value for name, value in options.items() if name.startswith("user_")}
     if PLAIN in enabled and not users:
-        raise ConfigError(f'property {_JAAS}: brokers log in here, too: user_NAME="password" for each that may')
-    return Sasl(mechanism, options["username"], options["password"], enabled, users)
+        raise ConfigError(f'property {_JAAS}: whoever logs in here by {PLAIN}: user_NAME="password" for each that may')
+    return Admission(enabled, users)
 
 
 def _jaas_in(text: str) -> tuple[str, dict[str, str]]:
@@ -181,9 +211,17 @@ def _jaas_in(text: str) -> tuple[str, dict[str, str]]:
     return module, options
 
 
-def _properties_of(file: Path) -> dict[str, str]:
-    properties = read_properties(file)
-    return parse_properties(owned_text(file, "--config")) if _JAAS in properties else properties
+def _properties_of(file: Path | None, overrides: Sequence[str]) -> dict[str, str]:
+    """With passwords only from a file that its owner alone may use."""
+    over, own = given_properties(overrides), {} if file is None else read_properties(file)
+    if _JAAS in over:
+        raise ConfigError(f"{_JAAS} on a command line is seen by everybody here: put it into the file of --config")
+    if file is not None and _JAAS in own:
+        own = parse_properties(owned_text(file, "--config"))
+    given = {**own, **over}
+    if _KEY_PASSWORD in given:
+        raise ConfigError(f"{_KEY_PASSWORD}: keys are read without one, from a file that only its owner may use")
+    return given
 
 
 def _check_exposure(config: DedicatedConfig) -> None:

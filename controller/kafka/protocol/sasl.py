@@ -31,14 +31,21 @@ class NotAuthenticatedError(ConnectionError):
 
 
 @dataclass(frozen=True)
+class Admission:
+    """Whom a listener lets in: `users` by PLAIN; those of SCRAM are in ZooKeeper, where Kafka keeps them."""
+
+    enabled: tuple[str, ...] = ()
+    users: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True)
 class Sasl:
-    """Who we are, and whom we let in: `users` by PLAIN; those of SCRAM are in ZooKeeper, as for brokers."""
+    """Who we are to brokers, and whom we let in."""
 
     mechanism: str
     username: str
     password: str = field(repr=False)
-    enabled: tuple[str, ...] = ()
-    users: Mapping[str, str] = field(default_factory=dict, repr=False)
+    admission: Admission = Admission()
 
 
 async def log_in(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, sasl: Sasl) -> float | None:

@@ -21,7 +21,7 @@ from controller.kafka.protocol.sasl import (
     AUTHENTICATE,
     HANDSHAKE,
     PLAIN,
-    Sasl,
+    Admission,
 )
 from controller.kafka.server.listener import Api
 from controller.security.secrets import is_one_of
@@ -45,8 +45,8 @@ class LoginError(Exception):
 class Login:
     """Of one connection."""
 
-    def __init__(self, sasl: Sasl, records: ScramRecords) -> None:
-        self._sasl = sasl
+    def __init__(self, admission: Admission, records: ScramRecords) -> None:
+        self._admission = admission
         self._records = records
         self._mechanism: str | None = None
         self._talk: _ScramTalk | None = None
@@ -59,12 +59,12 @@ class Login:
 
     async def handshake(self, version: int, reader: Reader, writer: Writer) -> None:
         wanted = reader.string()
-        code = 0 if wanted in self._sasl.enabled else UNSUPPORTED_MECHANISM
+        code = 0 if wanted in self._admission.enabled else UNSUPPORTED_MECHANISM
         if self._mechanism is not None:
             code = ILLEGAL_STATE
         self.has_failed = code != 0
         self._mechanism = wanted
-        writer.i16(code).array(self._sasl.enabled, writer.string)
+        writer.i16(code).array(self._admission.enabled, writer.string)
 
     async def authenticate(self, version: int, reader: Reader, writer: Writer) -> None:
         token = reader.data()
@@ -100,7 +100,7 @@ class Login:
         if len(parts) != 3:
             raise LoginError("no token of PLAIN")
         acting_as, self.user, password = parts
-        expected = self._sasl.users.get(self.user)
+        expected = self._admission.users.get(self.user)
         # as long as for a user that there is
         is_right = is_one_of(password, [expected if expected is not None else "\0"])
         if expected is None or not is_right or acting_as not in ("", self.user):
