@@ -1,1 +1,1 @@
-"""What every package may use: configuration and limits, clocks, logging, a bell that wakes waiters, timings."""
+"""The base of every package: configuration and limits, clocks, logging, a bell that wakes waiters, timings."""

@@ -1,4 +1,4 @@
-"""A bell: whoever waits is woken by the next ring, however many they are. It says nothing of what happened."""
+"""A bell: its next ring wakes every waiter. A ring carries no message."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 
 
 class Bell:
-    """Keeps no list of who waits: who comes later waits for a later ring."""
+    """Keeps no list of waiters: a waiter that arrives after a ring waits for the next one."""
 
     def __init__(self) -> None:
         self._next = asyncio.Event()

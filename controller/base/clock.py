@@ -1,7 +1,7 @@
-"""The wall clock, for what people and other machines read: lines, znodes, answers. It may jump at any moment.
+"""The wall clock, for times that people and other machines read: lines, znodes, answers. It may jump at any moment.
 
-Whoever wants the time of day asks here, so that the lab can make it jump. It must never measure how long something
-takes or has taken: that is for the monotonic clock, which no fault moves.
+All code that needs the time of day asks here, so that the lab can make it jump. It must never measure a
+duration: that is for the monotonic clock, which no fault moves.
 """
 
 from __future__ import annotations

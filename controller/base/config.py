@@ -1,7 +1,7 @@
 """Every limit and time-out, the unit in the name, and a broker's properties under Kafka's own names.
 
-A value that somebody may want to change is a property of `BrokerConfig`; one that only a developer would is a
-constant of `Limits`. Nothing else in the code invents a number.
+A value that an operator may want to change is a property of `BrokerConfig`; one that only a developer would change is
+a constant of `Limits`. No other number is invented in the code.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 
 class Limits(msgspec.Struct, frozen=True):
-    """Bounds of the shell. Tests make them smaller; nobody else does."""
+    """Bounds of the shell. Only tests make them smaller."""
 
     # ZooKeeper
     #: a short session is no reason to give up soon on a ZooKeeper that starts, too
@@ -44,7 +44,7 @@ class Limits(msgspec.Struct, frozen=True):
     kafka_relays: int = 50
     #: until the next broker is tried: to connect and log in, and for the versions that it serves
     kafka_connect_ms: int = 2_000
-    #: for what brokers say of themselves before the seat is taken: the first one (a login may be slow), then the others
+    #: for the answers of brokers before the seat is taken: the first broker (a login may be slow), then the others
     kafka_probe_ms: int = 5_000
     kafka_probe_rest_ms: int = 500
     kafka_answer_max_bytes: int = 64 * 1024 * 1024
@@ -78,7 +78,7 @@ class Limits(msgspec.Struct, frozen=True):
     costly_per_caller: int = 16
     costly_per_s: int = 50
     costly_at_once: int = 1_000
-    #: an answer is the same for all who ask within this time while nothing changes, up to so much of all answers
+    #: callers within this time share one answer while nothing changes; all shared answers take at most so many bytes
     answer_kept_ms: int = 1_000
     answers_kept_bytes: int = 32 * 1024 * 1024
     #: until a large answer has been read
@@ -98,7 +98,7 @@ class Limits(msgspec.Struct, frozen=True):
     frozen_partitions_min: int = 10_000
     claim_backoff_min_ms: int = 1_000
     claim_backoff_max_ms: int = 60_000
-    #: what nobody tells of (an ACL that was mended) is looked at again
+    #: a change that no watch reports (an ACL that was mended) is looked for again after so long
     trouble_backoff_min_ms: int = 250
     trouble_backoff_max_ms: int = 5_000
     # logs
@@ -113,7 +113,7 @@ LIMITS: Final = Limits()
 
 
 class ConfigError(ValueError):
-    """A property is unknown, malformed or missing; the message names it and says what to write."""
+    """A property is unknown, malformed or missing; the message names it and says how to write it."""
 
 
 class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename=lambda name: name.replace("_", ".")):
@@ -134,7 +134,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename=lambda name
     zookeeper_session_timeout_ms: int = 18_000
     #: how long a start waits for its first session before the process ends; later ones are waited for without end
     zookeeper_connection_timeout_ms: int | None = None
-    #: what we make in ZooKeeper is ours (KLAMM_ZOOKEEPER_AUTH says who we are), and others may only read it
+    #: this process owns the znodes that it creates (by KLAMM_ZOOKEEPER_AUTH), and others may only read them
     zookeeper_set_acl: bool = False
     #: PEM: our key and certificates, and the authorities whose certificates are good
     ssl_keystore_type: str | None = None
@@ -166,7 +166,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename=lambda name
     log_segment_bytes: Annotated[int, msgspec.Meta(ge=1 << 10, le=(1 << 31) - 1)] = 64 * 1024 * 1024
     log_retention_ms: Annotated[int, msgspec.Meta(ge=-1)] = 7 * 86_400_000
     log_retention_bytes: Annotated[int, msgspec.Meta(ge=-1)] = -1
-    #: nothing is synced by itself, as in Kafka: what is acknowledged survives processes, by replication
+    #: nothing is synced by itself, as in Kafka: replication keeps acknowledged records when a process dies
     log_flush_interval_messages: Annotated[int, msgspec.Meta(ge=1)] = (1 << 63) - 1
     log_flush_interval_ms: Annotated[int, msgspec.Meta(ge=0)] | None = None
     message_max_bytes: Annotated[int, msgspec.Meta(ge=0, le=4 * 1024 * 1024)] = 1_048_588
@@ -182,7 +182,7 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename=lambda name
     klamm_lab_routes: str | None = None
     #: ours: the page that `klamm report` wrote last, for the dashboard to link; none, and there is none
     klamm_report_file: str | None = None
-    #: ours: what a stream of the logs came to so far (`klamm logs stream`), to be served; none, and there is none
+    #: Klamm's own: the sums of a stream of the logs (`klamm logs stream`), served to readers; empty: none are served
     klamm_aggregates_file: str | None = None
 
     @property
@@ -204,8 +204,8 @@ class BrokerConfig(msgspec.Struct, frozen=True, kw_only=True, rename=lambda name
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """Returns what a Java properties file says: with continued lines, escapes, and `=`, `:` or a space after the key.
-    Space around a value is none of it, as Kafka has it."""
+    """Returns the properties of a Java properties file: with continued lines, escapes, and `=`, `:` or a space after
+    the key. Space around a value is not part of it, as in Kafka."""
     try:
         return {key: value.strip() for key, value in javaproperties.loads(text).items()}
     except javaproperties.InvalidUEscapeError as error:
@@ -213,7 +213,7 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def given_properties(texts: Iterable[str]) -> dict[str, str]:
-    """Returns what `key=value` says, given on a command line: a backslash is one, as for Kafka's `--override`."""
+    """Returns the properties given on a command line as `key=value`: a backslash is a backslash, as in `--override`."""
     pairs: dict[str, str] = {}
     for text in texts:
         key, separator, value = text.partition("=")

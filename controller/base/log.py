@@ -1,6 +1,6 @@
 """The process's own log: structlog and the standard library's loggers into one place, in one shape.
 
-It owns how a line looks and that no secret is in it. What is worth a line is decided where it happens.
+It owns the look of a line and keeps secrets out of it. The code that meets an event decides whether it is worth a line.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def configure(destination: TextIO | Path, *, json: bool | None = None, level: st
 
 
 def printable(text: str) -> str:
-    """What a terminal may be shown: what came from elsewhere must not move its cursor or set its title."""
+    """Returns text that is safe in a terminal: a string from elsewhere must not move its cursor or set its title."""
     return "".join(one if one.isprintable() or one == "\n" else repr(one)[1:-1] for one in text)
 
 

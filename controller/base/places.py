@@ -1,7 +1,7 @@
-"""Places for connections: so many in all, and so many of one peer. When there is none left, the connection that matters
-least gives way to the new one: who only reads, or is silent, can keep nobody out.
+"""Places for connections: so many in all, and so many of one peer. When none is left, the connection that matters least
+gives way to the new one, so that readers and silent peers can keep no other out.
 
-All of a lab comes from one address, so who a peer is says nothing: what its connections were used for does.
+All connections of a lab come from one address, so the address of a peer says nothing; the use of its connections does.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import Final
 
 
 class Rank(IntEnum):
-    """What is being done for a connection. The lowest rank gives way first, and of it who was silent for longest."""
+    """The use of a connection. The lowest rank gives way first, among equals the connection silent for longest."""
 
     #: it waits, and has asked for nothing yet, or only read
     IDLE = 0
     #: a reader is being answered
     READING = 1
-    #: it waits, and what it last asked for was a change, or a broker's request
+    #: it waits, and its last request was a change, or a broker's request
     KEPT = 2
     #: that is being answered; it never gives way
     WORKING = 3
 
 
 class FullError(Exception):
-    """There is no place, and nobody to give way: all work."""
+    """There is no place, and every connection is at work, so none can give way."""
 
     def __init__(self, is_of_peer: bool) -> None:
         super().__init__("no place is left")
@@ -131,7 +131,7 @@ class _Ranks:
 
     @property
     def least(self) -> Place | None:
-        """Whoever gives way first; None when all work."""
+        """Returns the connection that gives way first; None when all are at work."""
         for rank in (Rank.IDLE, Rank.READING, Rank.KEPT):
             if self._by_rank[rank]:
                 return next(iter(self._by_rank[rank]))

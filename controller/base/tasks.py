@@ -1,4 +1,4 @@
-"""What asyncio does not do by itself before Python 3.13."""
+"""Functions that asyncio lacks before Python 3.13."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ROUNDS_TO_ACCEPT: Final = 3
 async def end_accepting(server: asyncio.Server) -> None:
     """Accept no connection any more, and wait for the transports of those that were accepted. `close` comes after it.
 
-    A connection that has no transport yet when its server closes gets none, and nobody closes its socket: CPython's
+    A connection that has no transport yet when its server closes never gets one, and its socket stays open: CPython's
     `Server._attach` asserts that the server still has sockets.
     """
     loop = asyncio.get_running_loop()
@@ -25,11 +25,12 @@ async def end_accepting(server: asyncio.Server) -> None:
 
 
 async def run_apart(work: Coroutine[Any, Any, T]) -> T:
-    """Run work that has a TaskGroup in it in a task of its own. Returns or raises what the work does; but if the caller
+    """Run work that has a TaskGroup in it in a task of its own. Returns or raises as the work does; but if the caller
     is cancelled meanwhile, the work is cancelled and waited for, and the cancellation is raised.
 
-    Without this it would be lost: a group one of whose tasks fails in the turn in which the group is cancelled from
-    outside raises only the failure, and whoever catches that goes on, though it was told to end.
+    Without this the cancellation would be lost: a group one of whose tasks fails in the turn in which the group is
+    cancelled from outside raises only the failure, and a caller that catches the failure goes on, though it was told to
+    end.
     """
     task = asyncio.create_task(work)
     told_to_end: asyncio.CancelledError | None = None
@@ -42,5 +43,5 @@ async def run_apart(work: Coroutine[Any, Any, T]) -> T:
     if told_to_end is None:
         return task.result()
     if not task.cancelled():
-        task.exception()  # it was told to end: nobody waits for how it ended
+        task.exception()  # it was told to end: no caller waits for the result
     raise told_to_end

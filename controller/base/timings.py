@@ -1,4 +1,4 @@
-"""How long something took lately, as quantiles: what Kafka's histograms and timers show of themselves.
+"""How long an operation took lately, as quantiles, like Kafka's histograms and timers.
 
 The newest thousand are kept, as many as Kafka's reservoirs hold. It never says anything about older ones but their
 number.
@@ -16,7 +16,7 @@ QUANTILES: Final = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 
 
 class Timings:
-    """In milliseconds. Adding costs next to nothing; what is asked for is computed then."""
+    """In milliseconds. Adding a value costs next to nothing; quantiles are computed when a reader asks."""
 
     __slots__ = ("_newest_ms", "count", "sum_ms")
 

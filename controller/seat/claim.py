@@ -1,15 +1,15 @@
-"""The seat: who holds `/controller`, how it is won, and how it is given up.
+"""The seat: the process that holds `/controller`, how it is won, and how it is given up.
 
 Winning is one transaction that creates `/controller`, raises `/controller_epoch` and notes the epoch in
 `/klamm/terms`, so no two processes can hold one epoch. An epoch is drawn above all that are known, whatever became of
-the node that keeps it. Whose node the seat is,
-the ephemeral owner says, never the content: a node of our own from an earlier session is somebody else's. Losing never
-deletes anything. Beside the store these are the only writes of a controller; they go through aiozk's transaction.
+the node that keeps it. The ephemeral owner of the node says who holds the seat, its content never does: a node of this
+process from an earlier session belongs to another session. Losing never deletes a node. Beside the store these are the
+only writes of a controller; they go through aiozk's transaction.
 
 A process gathers the highest epoch that anybody is known to have had (`KnownEpochs`) for as long as it lives: from its
 own claims, from `/klamm/terms`, from states, and from brokers that obey a later controller.
 
-A claim that only an operator can make possible again is a `SeatTroubleError`: it says what is wrong, and what to do.
+A claim that only an operator can make possible again is a `SeatTroubleError`, whose message says how.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class KnownEpochs:
         return max(self._noted, told if told <= WITNESSED_MAX else 0)
 
     def note(self, epoch: int) -> None:
-        """Somebody has or had this one."""
+        """Remember an epoch that a controller has or had."""
         if epoch <= WITNESSED_MAX:
             self._noted = max(self._noted, epoch)
 
@@ -89,7 +89,7 @@ _MEND_EPOCH: Final = "write the number of the last epoch into it, or delete it"
 
 
 class SeatTroubleError(ZooKeeperError):
-    """Nobody can be elected, or nobody can tell who is, before somebody mends this; the message says what to do."""
+    """No process can be elected, or none can tell which is, before an operator mends this; the message says how."""
 
 
 class StuckSeatError(ZooKeeperError):
@@ -97,12 +97,12 @@ class StuckSeatError(ZooKeeperError):
 
 
 class Seat(msgspec.Struct, frozen=True):
-    """`/controller` as read: who sits there, by which session, and the version to release it with."""
+    """`/controller` as read: the broker that holds the seat, its session, and the version to release the seat with."""
 
     broker_id: int | None  # None: the content is malformed
     owner: int
     version: int
-    #: why nobody is elected as long as this stands there
+    #: why no process is elected as long as this content stands there
     trouble: str | None = None
 
 
@@ -118,8 +118,8 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 async def read_seat(zk: ZooKeeper, *, watch: bool = False) -> Seat | None:
-    """Who holds the seat; None when it is vacant. With `watch`, told of the next change either way. Raises
-    SeatTroubleError when it may not be read, which no watch can tell of."""
+    """Returns the holder of the seat; None when it is vacant. With `watch`, a watch tells of the next change either
+    way. Raises SeatTroubleError when the node may not be read, which no watch can tell of."""
     try:
         node = await zk.get(CONTROLLER, watch=watch)
     except NoAuthError:
@@ -140,17 +140,17 @@ async def read_seat(zk: ZooKeeper, *, watch: bool = False) -> Seat | None:
 
 
 async def claim(zk: ZooKeeper, broker_id: int, now_ms: int, known: KnownEpochs | None = None) -> Claim | None:
-    """Try once to win the vacant seat with an epoch above all that are known; None when somebody else was faster."""
+    """Try once to win the vacant seat with an epoch above all that are known; None when another process was faster."""
     return await _claim(zk, broker_id, now_ms, known or KnownEpochs(), ())
 
 
 async def take_over(
     zk: ZooKeeper, broker_id: int, now_ms: int, seat: Seat | None, known: KnownEpochs | None = None
 ) -> Claim | None:
-    """Try once to win the seat, in one transaction from who holds it, if anybody does; nothing is handed back any more.
+    """Try once to win the seat, in one transaction, from its holder if it has one; it no longer counts as handed back.
 
-    None when anything has changed since the seat was read. Whoever held it finds out by its watch, and every write of
-    its meets the new epoch.
+    Returns None when anything has changed since the seat was read. The former holder learns of it by its watch, and
+    every write of the former holder meets the new epoch.
     """
     given_back = (await zk.exists(HANDED_BACK)).stat
     no_more = () if given_back is None else (Delete(HANDED_BACK, given_back.version),)
@@ -159,7 +159,7 @@ async def take_over(
 
 
 async def is_handed_back(zk: ZooKeeper) -> bool:
-    """Whether the seat was given back to Kafka's own brokers, and nobody took over since."""
+    """Returns whether the seat was given back to Kafka's own brokers and not taken over since."""
     try:
         return (await zk.exists(HANDED_BACK)).stat is not None
     except NoAuthError:
@@ -198,7 +198,7 @@ async def _claim(
         if index < len(needed) or code in _OVERTAKEN:
             _judge(ops[index], code)
             break
-        # nobody is kept from the seat for a note
+        # a note that cannot be written keeps no process from the seat
         log.warning("claim.unnoted", controller_epoch=epoch, path=ops[index].path, code=code)
     if landed is not None:
         known.note(epoch)
@@ -206,7 +206,7 @@ async def _claim(
 
 
 def _draw(version: int | None, epoch: int) -> tuple[Create | Set, ...]:
-    """What makes the epoch's node hold this epoch; it is made when it is missing (`version` None).
+    """Returns the writes that make the epoch's node hold this epoch; it is created when it is missing (`version` None).
 
     Later writes of a term check the version alone, and the version of a node that is made anew begins at 0. So the
     node is set until its version agrees with the epoch: those of two terms then differ, though the node was lost
@@ -227,7 +227,7 @@ def _version_after(drawing: tuple[Create | Set, ...]) -> int:
 
 
 def _judge(op: Op, code: int) -> None:
-    """Return if somebody else was faster. Raises NoNodeError when what the node is to be below is gone."""
+    """Return if another process was faster. Raises NoNodeError when a parent of the node is gone."""
     if code == NoNodeError.code and isinstance(op, Create):
         raise NoNodeError(op.path)
     if code not in _OVERTAKEN:
@@ -247,7 +247,7 @@ async def release(
     kept: int | None = None
     try:
         if epoch_version is None:
-            # before the seat is read: whoever claims it from then on has drawn another
+            # before the seat is read: a process that claims it from then on has drawn another
             node = await zk.get(CONTROLLER_EPOCH)
             epoch_version = None if node is None else node.stat.version
             kept = None if node is None else _number_in(node.data)
@@ -277,7 +277,7 @@ async def release(
 
 
 async def _landed(zk: ZooKeeper, won: Claim) -> Claim | None:
-    """A claim whose answer was lost, if it had succeeded: the seat is our session's, the epoch is the one we drew."""
+    """Returns a claim whose answer was lost, if it succeeded: the seat is this session's, the epoch the one it drew."""
     await connected(zk)
     await zk.sync(CONTROLLER)
     try:
@@ -322,7 +322,7 @@ async def _read_notes(zk: ZooKeeper) -> Mapping[str, int] | None:
     try:
         found = await zk.children(TERMS)
     except RefusedError as error:
-        log.warning("terms.unread", reason=str(error))  # the node itself and what brokers obey still tell
+        log.warning("terms.unread", reason=str(error))  # the node itself and the epoch that brokers obey still tell
         return None
     names = () if found is None else found.names
     return {name: number for name in names if (number := _number_in(name.encode())) is not None}
@@ -333,8 +333,8 @@ def _highest_noted(notes: Mapping[str, int] | None) -> int:
 
 
 async def _notings(zk: ZooKeeper, won: Claim, notes: Mapping[str, int] | None) -> list[tuple[Op, ...]]:
-    """What a claim writes besides, so that its epoch is known before its term writes anything: as much as ZooKeeper
-    allows, the most first, nothing last. A note that could not be read again is none."""
+    """Returns the additional writes of a claim, which make its epoch known before its term writes anything: as many as
+    ZooKeeper allows, the longest list first, the empty one last. A note that could not be read again is left out."""
     if notes is None or won.controller_epoch > WITNESSED_MAX:
         return [()]
     try:

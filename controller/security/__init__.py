@@ -1,1 +1,1 @@
-"""Secrets, TLS, and the rule about what may listen where."""
+"""Secrets, TLS, and the rule which addresses a process may listen on."""

@@ -1,4 +1,4 @@
-"""Where a process may listen: on loopback freely, anywhere else only where it guards what it serves.
+"""Where a process may listen: on loopback freely, anywhere else only where it guards the API that it serves.
 
 It judges addresses and nothing else; nothing listens before it was asked.
 """
@@ -19,7 +19,7 @@ from controller.security.secrets import (
 
 
 def is_loopback(host: str) -> bool:
-    """Whether nobody but this machine reaches it. A name that is not `localhost` might be anywhere."""
+    """Returns whether only this machine reaches it. A name that is not `localhost` might be anywhere."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -36,8 +36,8 @@ def is_loopback_url(url: str) -> bool:
 
 
 def check_exposure(hosts: Iterable[str], secrets: Secrets, *, is_insecure: bool = False) -> None:
-    """Raises ConfigError where listening on these hosts would let the network drive the cluster, and where who may not
-    read could still write."""
+    """Raises ConfigError where listening on these hosts would let the network drive the cluster, and where callers that
+    may not read could still write."""
     if secrets.read_tokens and not secrets.api_tokens:
         raise ConfigError(f"{READ_TOKEN} is set and {API_TOKEN} is not: whoever may not read could still write")
     exposed = sorted({host for host in hosts if not is_loopback(host)})

@@ -1,9 +1,9 @@
 """The secrets of a process: from its environment, or from files that only their owner may read.
 
-`KLAMM_API_TOKEN` guards what changes anything, `KLAMM_READ_TOKEN` also what is only read, `KLAMM_RPC_SECRET` signs what
-processes tell each other, `KLAMM_ZOOKEEPER_AUTH` is who we are to ZooKeeper; each also as `<NAME>_FILE`. Several tokens
-or RPC secrets, divided by white space, are all accepted and the first is used: so they can be changed one process
-after the other. A secret is never in a message, nor in the representation of these values.
+`KLAMM_API_TOKEN` guards every change, `KLAMM_READ_TOKEN` reading, too, `KLAMM_RPC_SECRET` signs the requests between
+processes, `KLAMM_ZOOKEEPER_AUTH` is the process's identity for ZooKeeper; each also as `<NAME>_FILE`. Several tokens or
+RPC secrets, divided by white space, are all accepted and the first is used: so they can be changed one process after
+the other. A secret is never in a message, nor in the representation of these values.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ API_TOKEN: Final = "KLAMM_API_TOKEN"
 READ_TOKEN: Final = "KLAMM_READ_TOKEN"
 RPC_SECRET: Final = "KLAMM_RPC_SECRET"
 ZOOKEEPER_AUTH: Final = "KLAMM_ZOOKEEPER_AUTH"
-#: what is shorter can be guessed
+#: a shorter secret can be guessed
 CHARACTERS_MIN: Final = 16
 CHARACTERS_MAX: Final = 512
 FILE_MAX_BYTES: Final = 16 * 1024
@@ -32,7 +32,7 @@ _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 @dataclass(frozen=True, repr=False)
 class Secrets:
-    """What was set; nothing set is nothing guarded."""
+    """The secrets that were set; where none is set nothing is guarded."""
 
     api_tokens: tuple[str, ...] = ()
     read_tokens: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ NO_SECRETS: Final = Secrets()
 
 
 def secrets_from(environment: Mapping[str, str]) -> Secrets:
-    """What the environment says, checked. The message of a ConfigError names what is wrong, never its value."""
+    """Returns the checked secrets of the environment. The message of an error names the variable, never its value."""
     secrets = Secrets(
         api_tokens=_several(environment, API_TOKEN),
         read_tokens=_several(environment, READ_TOKEN),
@@ -110,8 +110,8 @@ def _text_of(environment: Mapping[str, str], name: str) -> str | None:
 
 
 def trusted_bytes(path: Path) -> bytes:
-    """Of a file that says where secrets are to be sent: nobody but us and root may have written it. Raises OSError
-    where it cannot be read."""
+    """Returns the content of a file that names where secrets are sent: only this user and root may have written it.
+    Raises OSError where it cannot be read."""
     with path.open("rb") as file:
         found = os.fstat(file.fileno())
         if found.st_uid not in (os.geteuid(), 0):
@@ -122,7 +122,7 @@ def trusted_bytes(path: Path) -> bytes:
 
 
 def owned_text(path: Path, name: str) -> str:
-    """Of a file that only its owner may use. What is judged is what is then read, and no other put in its place."""
+    """Returns the text of a file that only its owner may use. The file that is judged is the one that is read."""
     try:
         with path.open("rb") as file:
             found = os.fstat(file.fileno())

@@ -1,7 +1,7 @@
-"""TLS by files in PEM, under Kafka's property names: what a server shows, whom it trusts, and whom a client trusts.
+"""TLS by files in PEM, under Kafka's property names: what a server shows, and the authorities that each side trusts.
 
-A listener whose name ends in `HTTPS` speaks TLS. It makes contexts and opens no connection; a message names files and
-never their content.
+A listener whose name ends in `HTTPS` speaks TLS. This module makes contexts and opens no connection; a message names
+files and never their content.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def server_context_for(config: BrokerConfig) -> ssl.SSLContext:
 
 
 def client_context_for(config: BrokerConfig) -> ssl.SSLContext | None:
-    """For what this process asks others; None: whom the system trusts."""
+    """Returns the context for this process's own requests; None: the authorities that the system trusts."""
     _check_types(config)
     context = _client_context(config.ssl_truststore_location, config.ssl_keystore_location)
     if context is not None:
@@ -88,7 +88,7 @@ def _trust(context: ssl.SSLContext, path: str) -> None:
 
 
 def _show(context: ssl.SSLContext, path: str) -> None:
-    """The key is a secret: nobody but its owner may use the file."""
+    """Load key and certificate. The key is a secret: only its owner may use the file."""
     try:
         if stat.S_IMODE(Path(path).stat().st_mode) & (stat.S_IRWXG | stat.S_IRWXO):
             raise ConfigError(f"others than its owner may use {path}, which holds a key: `chmod 600 {path}`")

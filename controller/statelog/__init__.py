@@ -1,1 +1,1 @@
-"""The record of what the controller does: the state-change log, its recent lines, its meters."""
+"""The record of the controller's work: the state-change log, its recent lines, its meters."""

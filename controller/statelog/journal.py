@@ -1,4 +1,4 @@
-"""Writes the state-change log: one JSON object per line, one write for what is accepted together.
+"""Writes the state-change log: one JSON object per line, one write for lines that are accepted together.
 
 It owns the file and its rotation. It never blocks its caller and never stops the controller: lines that cannot be
 kept are counted and reported. A single thread encodes and writes; its queue is bounded in lines. The file is opened
@@ -49,7 +49,7 @@ class Journal:
 
     @property
     def lines_lost_lately(self) -> int:
-        """0 again when none was lost for a while: what cannot be had back is no trouble for ever."""
+        """Returns 0 again when none was lost for a while: lines that cannot be had back are no trouble for ever."""
         with self._lock:
             return self._lines_lost_lately if self._is_shown() else 0
 

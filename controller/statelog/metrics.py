@@ -1,7 +1,7 @@
-"""What the controller of this process has done since the process began, counted for Prometheus.
+"""Counters of the controller's work since the process began, for Prometheus.
 
-One `Meters` for each process: it outlives terms and sessions, so counters never fall back. Nothing here is ever read
-by a decision, and counting never fails. What can be read off the present state is no counter:
+There is one `Meters` for each process: it outlives terms and sessions, so counters never fall back. No decision ever
+reads one, and counting never fails. A number that can be read off the present state is no counter:
 `api/metrics/families.py`.
 """
 
@@ -90,7 +90,7 @@ class Meters:
         ProcessCollector(registry=registry)
         counter, histogram = partial(Counter, registry=registry), partial(Histogram, registry=registry)
         self.controller_state = IDLE
-        #: handling events, by Kafka's number of what they are
+        #: handling events, by Kafka's number of their kind
         self.handled = {number: Timings() for number in TIMERS}
         #: how long the oldest thing in the inbox had waited when its turn came; `turn_wait_seconds` is the same
         self.queued = Timings()
@@ -151,7 +151,7 @@ class Meters:
                 self.sessions_expired.inc()
 
     def total(self, counter: Counter) -> int:
-        """What a counter without labels has come to."""
+        """Returns the value of a counter without labels."""
         return int(next(iter(counter.collect())).samples[0].value)
 
     def turn_taken(self, waited_s: float) -> None:
@@ -173,7 +173,7 @@ class Meters:
             self.moves[one.source, one.target] += one.count
 
     def committed(self, cluster: Cluster, committed: Sequence[Committed]) -> None:
-        """What stands, before it is believed: belief still says what was before."""
+        """Count a step that stands, before it is believed: belief still has the values from before."""
         elected = unclean = shrunk = expanded = 0
         for one in committed:
             change = one.change

@@ -1,7 +1,7 @@
-"""What this term has decided lately, in memory: the lines of the state-change log, the last 10,000 of them, numbered.
+"""The latest decisions of this term, in memory: the last 10,000 lines of the state-change log, numbered.
 
-For stories and streams. The log on disk is the whole truth; this is what can be had at once. It keeps nothing per
-reader: each remembers the number of the last line it had, and waits for news.
+For stories and streams. The log on disk is the whole truth; these lines can be read at once. The module keeps nothing
+per reader: each reader remembers the number of its last line, and waits for more.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LINES_KEPT = 10_000
 
 
 class Entry:
-    """One line; `frame` is for whoever sends it first, so that the others need not encode it again."""
+    """One line; the first sender encodes it into `frame`, so that the others need not encode it again."""
 
     __slots__ = ("frame", "line", "number")
 
@@ -63,7 +63,7 @@ class RecentLines:
         return self.number - len(self._entries)
 
     def after(self, number: int) -> list[Entry]:
-        """What came after the line `number`, the oldest first: costs what is behind, not what is kept."""
+        """Returns the lines after the line `number`, the oldest first: costs as much as there are, not as are kept."""
         newer = list(islice(reversed(self._entries), max(self.number - number, 0)))
         newer.reverse()
         return newer

@@ -1,1 +1,1 @@
-"""Telling brokers: what each is owed, in which order it goes out, and what their answers mean."""
+"""Telling brokers: what each has still to be told, in which order it goes out, and the meaning of their answers."""

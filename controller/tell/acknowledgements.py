@@ -1,4 +1,4 @@
-"""What a broker's answer to the controller means: an event for the loop, or a line in the log.
+"""The meaning of a broker's answer to the controller: an event for the loop, or a line in the log.
 
 It decides nothing. An ordinary answer becomes no event: there is one for each request and broker.
 """
@@ -39,8 +39,8 @@ BrokerAnswered = StopReplicaAnswered | LeaderAndIsrAnswered | RefusalsAnswered |
 def event_for(
     broker: Broker, requests: Sequence[Request], answer: Answer, *, is_suspect: bool
 ) -> BrokerAnswered | None:
-    """`requests` is all that the answer is about. What a broker serves is worth an event only of one that does not
-    serve everything, or is suspected of it."""
+    """Returns the event that an answer is worth, if any. `requests` are all requests that it answers. The requests that
+    a broker serves are worth an event only if it does not serve everything, or is suspected of it."""
     if isinstance(answer, DescribeTopicsAnswer):
         return _described(broker, requests, answer)
     refused = {(one.topic_id, one.partition): one.error_code for one in answer.partitions}
@@ -55,7 +55,7 @@ def event_for(
 
 
 def _described(broker: Broker, requests: Sequence[Request], answer: DescribeTopicsAnswer) -> TopicsDescribed:
-    """Of all that it was asked about: what it did not mention, it does not know."""
+    """Returns the answer about all topics asked about: a topic that it does not mention is unknown to the broker."""
     topics: dict[str, Sequence[KnownId]] = {name: () for request in requests for name in request.names}
     for one in answer.topics:
         if one.topic in topics:
@@ -95,7 +95,7 @@ class Ledger:
 
 
 def refused_in(request: Request, answer: Answer) -> dict[TopicIdPartition, ToldRefused]:
-    """What an answer refuses, but failed directories, and deletions of whole topics: others care for these."""
+    """Returns what an answer refuses, without failed directories and deletions of whole topics, which others handle."""
     code = answer.error_code
     if request.path == UPDATE_METADATA:
         return {broker_refusals.METADATA: ToldRefused(broker_refusals.UPDATE_METADATA, code)} if code else {}
@@ -114,7 +114,7 @@ def refused_in(request: Request, answer: Answer) -> dict[TopicIdPartition, ToldR
 
 
 def _leader_epochs_in(request: Request) -> dict[TopicIdPartition, int]:
-    """Of a LeaderAndIsr, or of those of a StopReplica whose topic stays."""
+    """Returns the leader epochs of a LeaderAndIsr, or of a StopReplica whose topic stays."""
     if request.path == LEADER_AND_ISR:
         return {
             (topic_id, number): one.state.leader_epoch
@@ -138,7 +138,7 @@ def _told_in(request: Request) -> set[TopicIdPartition]:
 
 
 def note_refusals(broker: Broker, path: str, answer: Answer) -> None:
-    """Say once what a broker would not do. Failed directories are the loop's to report."""
+    """Log once each refusal of a broker. Failed directories are the loop's to report."""
     codes = [one.error_code for one in answer.partitions]
     if path == LEADER_AND_ISR:
         codes = [code for code in codes if code != Code.KAFKA_STORAGE_ERROR]
@@ -150,7 +150,7 @@ def note_refusals(broker: Broker, path: str, answer: Answer) -> None:
 def _stopped(
     broker: Broker, requests: Sequence[Request], refused: Mapping[TopicIdPartition, int], *, is_whole: bool
 ) -> StopReplicaAnswered | None:
-    """Only of replicas that were to be deleted: nobody waits for the others. `is_whole`: all of it was refused."""
+    """Only of replicas that were to be deleted: no work waits for the others. `is_whole`: all of it was refused."""
     told = [(key[1], stops) for request in requests for key, stops in request.stops.items()]
     deleted = frozenset((topic_id, number) for topic_id, stops in told for number in stops if stops[number].delete)
     if not deleted:

@@ -1,7 +1,7 @@
-"""What one broker incarnation has still to be told: wanted states, and the order they go out in.
+"""The backlog of one broker incarnation: the states that it has still to be told, and the order they go out in.
 
-Bookkeeping only: no task, no clock, no bytes of its own. A state is owed until it is acknowledged; a newer one takes
-its place. Nothing here may change a telling, nor what a bundle holds: other outboxes use them too.
+Bookkeeping only: no task, no clock, no bytes of its own. A state stays in the backlog until it is acknowledged; a newer
+state takes its place. Nothing here may change a telling, nor what a bundle holds: other outboxes use them too.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from controller.wire.bodies import (
 
 
 class Bundle:
-    """Requests to be sent in this order. Those of a shared bundle are encoded once, by whoever needs them first; of
-    others the bytes are not kept."""
+    """Requests to be sent in this order. Those of a shared bundle are encoded once, by the first outbox that needs
+    them; of other bundles the bytes are not kept."""
 
     def __init__(self, requests: Sequence[Request], *, is_shared: bool = False) -> None:
         self.requests = requests
@@ -37,7 +37,7 @@ class Bundle:
         self._bodies: dict[int, bytes] = {}
 
     def body(self, index: int) -> bytes | None:
-        """What was encoded already."""
+        """Returns the bytes if the request was encoded already."""
         return self._bodies.get(index)
 
     def encode(self, index: int, dialect: Dialect) -> bytes:
@@ -49,7 +49,7 @@ class Bundle:
         return body
 
     def answered(self, index: int) -> Sequence[Request]:
-        """What an answer to this request is about: one to the last part of a full list, about all of it."""
+        """Returns the requests that an answer to this one is about: of a full list's last part, all parts."""
         request = self.requests[index]
         if not request.full:
             return [request]
@@ -114,8 +114,8 @@ class _ReplicaMarks:
 
 
 class Backlog:
-    """Questions before anything else, since what is told changes what a broker knows; then full lists, of metadata and
-    of the broker's replicas; then what changed since."""
+    """Questions go out before anything else, since telling changes what a broker knows; then full lists, of metadata
+    and of the broker's replicas; then the changes since."""
 
     def __init__(
         self, broker_id: int, everything: Wanted, own: Wanted, full: Bundle, new: set[TopicIdPartition]
@@ -123,7 +123,7 @@ class Backlog:
         self._broker_id = broker_id
         #: full lists are owed: of metadata while there is `_full`, then of replicas
         self._everything: Wanted | None = everything
-        #: of these, what this broker hosts; None: to be found
+        #: of these, the partitions that this broker hosts; None: to be found
         self._own: Wanted | None = own
         self._full: Bundle | None = full
         self._removed: set[TopicKey] = set()
@@ -187,7 +187,7 @@ class Backlog:
         self._questions.update(questions)
 
     def stop(self, stops: Unwanted) -> None:
-        """Owe these as well. A replica to be deleted stays so, whatever stops it afterwards."""
+        """Add these stops. A replica to be deleted stays so, whatever stops it afterwards."""
         for key, wanted in stops.items():
             waiting = self._stops.of(key)
             is_kept = [
@@ -220,7 +220,7 @@ class Backlog:
         return bundle_for(STOP_REPLICA, {}, stops=self._stops.first(limit)), (0,)
 
     def acknowledge(self, bundle: Bundle, index: int) -> None:
-        """This request had its answer. What replaced any of it meanwhile is still owed; so is an unfinished list."""
+        """This request had its answer. What replaced it meanwhile is still to be told; so is an unfinished list."""
         request = bundle.requests[index]
         if request.full:
             if request.part == request.parts:
@@ -242,8 +242,8 @@ class Backlog:
             self._metadata.forget(request.rows)
 
     def _next_questions(self, limit: int) -> tuple[str, ...]:
-        """As many topics as have so many partitions; those that had no answer yet again. Who is asked about meanwhile
-        is asked about once more."""
+        """Returns as many topics as have so many partitions; those without an answer so far again. A topic that is
+        added meanwhile is asked about once more."""
         if not self._asking:
             names, partitions = list[str](), 0
             for name, count in self._questions.items():
@@ -257,7 +257,7 @@ class Backlog:
         return self._asking
 
     def _overtake(self, leaderships: Wanted) -> None:
-        """Replicas that are wanted again: who was to be stopped only, need not; who was to be deleted, must first."""
+        """Replicas that are wanted again: a stop that waits is dropped; a deletion that waits must go out first."""
         for key, partitions in leaderships.items() if not self._stops.is_empty else ():
             stops = self._stops.pop(key, partitions)
             self._overtaken.merge({key: {number: stop for number, stop in stops.items() if stop.delete}})

@@ -1,7 +1,7 @@
-"""What waits to be told, by topic and partition: the newest value of each, and what of it is on its way.
+"""Values that wait to be told, by topic and partition: the newest of each, and those that are on their way.
 
-Bookkeeping for `backlog.py`. What came after a request went out is owed even if it equals what the request says: it may
-have been asked for again on purpose.
+Bookkeeping for `backlog.py`. A value that comes after a request went out is queued even if it equals what the request
+says: it may have been asked for again on purpose.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class _Rows(Generic[V]):
 
     def __init__(self) -> None:
         self.of: dict[TopicKey, Mapping[int, V]] = {}
-        self._own: dict[TopicKey, dict[int, V]] = {}  # nobody else holds these
+        self._own: dict[TopicKey, dict[int, V]] = {}  # shared with no other queue
 
     def share(self, key: TopicKey, values: Mapping[int, V]) -> None:
         """Have these for a topic, and change them no more."""
@@ -101,7 +101,7 @@ class _Rows(Generic[V]):
         return self._own[key]
 
     def drop(self, key: TopicKey, numbers: Iterable[int]) -> None:
-        """Costs what is dropped, but for the first time."""
+        """Costs as much as is dropped, except the first time."""
         own = self.own(key)
         for number in numbers:
             own.pop(number, None)
@@ -115,7 +115,7 @@ class _Rows(Generic[V]):
 
 class MergeQueue(Generic[V]):
     """Values to be merged, lent to one request at a time, and forgotten when it was answered. A topic's values are
-    shared with who brought them, or with the request they go out in, until one of them changes."""
+    shared with their giver, or with the request they go out in, until one of them changes."""
 
     def __init__(self) -> None:
         self._lent: _Rows[V] = _Rows()
@@ -143,7 +143,7 @@ class MergeQueue(Generic[V]):
                 self._since.share(key, values)
 
     def lend(self) -> ByTopic[V]:
-        """All of it, for a request: what is merged from now on is none of what that request is about."""
+        """Returns all of it, for a request: values merged from now on are not part of what that request is about."""
         self._lend()
         self._lent.share_again()
         return self._lent.of
@@ -156,7 +156,7 @@ class MergeQueue(Generic[V]):
         return piece
 
     def forget(self, told: ByTopic[V]) -> None:
-        """A request about these was answered: drop what was lent to it."""
+        """A request about these was answered: drop the values lent to it."""
         lent = self._lent.of
         for key, values in told.items() if lent else ():
             if key in lent:

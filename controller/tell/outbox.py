@@ -1,8 +1,8 @@
 """Telling brokers: one ordered sender per broker incarnation, one request in flight each.
 
-It owns the senders, their retries and the sharing of bytes; what is owed to whom is kept by `backlog.py`. So nothing is
-lost by an answer that did not come, no older state follows a newer one, and a slow broker costs references and
-nobody else's time. It decides nothing and knows no protocol.
+It owns the senders, their retries and the sharing of bytes; `backlog.py` keeps what each has still to send. So a lost
+answer loses nothing, no older state follows a newer one, and a slow broker costs references and no other broker's time.
+It decides nothing and knows no protocol.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _DOUBLINGS_MAX: Final = 16
 
 
 class OutboxStatus(msgspec.Struct, frozen=True):
-    """For metrics: how many states wait, for how long the first of them has, and what was acknowledged last."""
+    """For metrics: how many states wait, how long the first of them has waited, and the last acknowledgement."""
 
     broker_epoch: int
     depth: int
@@ -75,7 +75,7 @@ class _StaleIncarnationError(Exception):
 
 
 class _Outbox:
-    """One incarnation: what it is owed, since when, and how far it is."""
+    """One incarnation: its backlog, since when, and how far it is."""
 
     def __init__(self, broker: Broker, backlog: Backlog, event_id: str, now: float, before: _Outbox | None) -> None:
         """`before`: of the same incarnation, which is told everything again."""
@@ -131,7 +131,7 @@ class Outboxes:
         self._entropy = entropy
         self._limits = limits
         self._clock = clock
-        #: what all requests as of the latest telling share
+        #: shared by all requests as of the latest telling
         self._view = Request(path="", brokers=(), live_ids=frozenset())
         self._outboxes: dict[int, _Outbox] = {}
         self._senders: dict[int, asyncio.Task[None]] = {}
@@ -139,7 +139,7 @@ class Outboxes:
         self._work = asyncio.Lock()
 
     def accept(self, telling: Telling, event_id: str) -> None:
-        """Owe this to whom it concerns. Once another controller was found to be active, nothing is told any more."""
+        """Queue this for the brokers that it concerns. Once another controller is active, nothing is told."""
         if self._is_fenced:
             return
         self._view = Request(
@@ -199,7 +199,7 @@ class Outboxes:
 
     def _welcome(self, telling: Telling, event_id: str, new: defaultdict[int, set[TopicIdPartition]]) -> None:
         everything = telling.everything
-        assert everything is not None, "who joins is told everything"
+        assert everything is not None, "a broker that joins is told everything"
         full = self._bundle(UPDATE_METADATA, everything, full=True, is_shared=True)
         own = by_host(everything, {broker.broker_id for broker in telling.joined})
         for broker in telling.joined:
@@ -330,7 +330,7 @@ class Outboxes:
         return min(longest_ms, self._limits.rpc_retry_max_ms) * self._entropy.uniform(0.5, 1) / 1000
 
     def _end(self, broker_id: int) -> None:
-        """Tell this incarnation nothing more, not even what is under way."""
+        """Tell this incarnation nothing more, not even the request under way."""
         self._outboxes.pop(broker_id).settled.set()
         sender = self._senders.pop(broker_id)
         if sender is not asyncio.current_task():

@@ -70,7 +70,7 @@ class Controller:
         is_preferred: bool | None = False,
         vetoes_against: Callable[[ZooKeeper], Awaitable[Sequence[str]]] | None = None,
     ) -> TermParts:
-        """What every term of this process is given. `TermParts` says what the ways mean in which processes differ."""
+        """Returns what every term of this process is given. `TermParts` says how processes differ."""
         config = self._config
         interval_s = config.leader_imbalance_check_interval_seconds
         return TermParts(
@@ -96,7 +96,7 @@ class Controller:
 
     @contextmanager
     def on_session(self, zk: ZooKeeperClient, own_id: int, parts: TermParts) -> Iterator[Daemon]:
-        """The daemon of this session. It is what the handle leads to until the block ends."""
+        """The daemon of this session. The handle leads to it until the block ends."""
         zk.measure(lambda took_s: self.meters.zookeeper_answers.add(took_s * 1_000))
         daemon = Daemon(zk, own_id, parts)
         self.handle.open_to(daemon)
@@ -111,10 +111,10 @@ class Controller:
             async with asyncio.timeout(FAREWELL_S):
                 await self.handle.resign("shut down")
         except TimeoutError:
-            log.warning("term.unrecorded")  # its successor will say what it knows
+            log.warning("term.unrecorded")  # its successor will record what it knows
 
     async def give_up_seat(self, zk: ZooKeeper) -> None:
-        """Before the session ends, so that nobody has to wait until it expires."""
+        """Before the session ends, so that no successor has to wait until it expires."""
         try:
             async with asyncio.timeout(FAREWELL_S):
                 if await release(zk, at_least=self._epochs.highest):

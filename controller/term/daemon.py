@@ -4,7 +4,7 @@ It runs only while the broker's registration stands. It ends with its session: a
 seat turns out to be ours while we hold no term, it is released before anything else, and where that is refused it is
 given up with the session: holding the seat and acting as the controller are one fact.
 
-What is wrong with `/controller` or `/controller_epoch` ends no process: it is said, and looked at again.
+Trouble with `/controller` or `/controller_epoch` ends no process: it is reported, and looked at again.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Daemon:
         self._trouble: str | None = None
         self._looks_in_trouble = 0
         self._overtaken = 0
-        #: the last claim came too late, and it was not said yet who was faster
+        #: the last claim came too late, and the faster process has not been named yet
         self._is_beaten = False
         self._take_over: asyncio.Future[int] | None = None
         self._is_handing_back = False
@@ -88,11 +88,11 @@ class Daemon:
 
     @property
     def seat_trouble(self) -> str | None:
-        """Why no controller can be elected, and what to do; None when one can be."""
+        """Returns why no controller can be elected, and what to do; None when one can be."""
         return self._trouble
 
     async def take_over(self) -> int:
-        """Claims the seat from whoever holds it, unless it is ours already; returns the controller epoch."""
+        """Claims the seat from its holder, unless this process holds it; returns the controller epoch."""
         if self.term is not None:
             return self.term.claim.controller_epoch
         if self._take_over is None:
@@ -101,7 +101,7 @@ class Daemon:
         return await asyncio.shield(self._take_over)
 
     async def hand_back(self) -> None:
-        """Give the seat to Kafka's own brokers, until somebody takes over again. Returns when the term is over."""
+        """Give the seat to Kafka's own brokers, until the next takeover. Returns when the term is over."""
         term = self.term
         if term is None:
             raise NotControllerError("this controller does not hold the seat")
@@ -139,12 +139,12 @@ class Daemon:
             self._end_take_over("the session with ZooKeeper is over; try again")
 
     async def _race(self) -> None:
-        """One look at the seat, and what follows from it."""
+        """One look at the seat, and the action that follows from it."""
         self._seat_changed.clear()
         self._noticed_at = self._parts.clock()
         self._seat = await read_seat(self._zk, watch=True)
         self._parts.seat_changes.ring()
-        self._tell_who_won()
+        self._tell_winner()
         won = None
         if self._seat is None:
             if self._take_over is None and await self._leaves_it_to_brokers():
@@ -172,8 +172,8 @@ class Daemon:
                 self._take_over = None
             await self._hold(won)
 
-    def _tell_who_won(self) -> None:
-        """After a claim that came too late: who holds the seat now, or that it was given up already."""
+    def _tell_winner(self) -> None:
+        """After a claim that came too late: log the holder of the seat, or that the holder gave it up already."""
         if not self._is_beaten:
             return
         self._is_beaten = False
@@ -244,7 +244,7 @@ class Daemon:
     def _end_take_over(self, why: str) -> None:
         if self._take_over is not None:
             self._take_over.set_exception(NotControllerError(why))
-            self._take_over.exception()  # whoever asked may have gone, and then it is nobody's
+            self._take_over.exception()  # the caller may have gone, and then no task waits for it
             self._take_over = None
 
     async def _leaves_it_to_brokers(self) -> bool:
@@ -257,7 +257,7 @@ class Daemon:
         return bool(reasons) or await is_handed_back(self._zk)
 
     async def _wants_it_from(self, seat: Seat) -> bool:
-        """Whether to claim from who holds the seat: told to, or preferred to a broker that was not given it."""
+        """Returns whether to claim from the seat's holder: told to, or preferred to a broker that was not given it."""
         if self._take_over is not None:
             return True
         await self._note_whether_ours(seat)

@@ -1,6 +1,6 @@
 """The process's handle on its controller: whichever daemon runs now, and the term that it holds, if any.
 
-Between two sessions there is no daemon, and on a standby there is no term. What is true of a term, the term says.
+Between two sessions there is no daemon, and on a standby there is no term. Questions about a term go to the term.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Handle:
         self.meters = meters
         self._journal = journal
         self._daemon: Daemon | None = None
-        #: for the parts of every term, and for who waits for a controller
+        #: for the parts of every term, and for waiters for a controller
         self.seat_changes = Bell()
 
     def open_to(self, daemon: Daemon | None) -> None:

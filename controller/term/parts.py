@@ -1,4 +1,4 @@
-"""What every term of a process is given: the properties it acts by, and the parts that reach outside.
+"""The parts that every term of a process is given: the properties it acts by, and the ways to the outside.
 
 Values and types, and how a part ends with its term.
 """
@@ -33,12 +33,12 @@ class Outboxes(Teller, Protocol):
 
 
 OnAnswer = Callable[[BrokerAnswered], None]
-#: opens a term's outboxes: claim, guard, tasks, what to call when a broker names a later controller, and with answers
+#: opens a term's outboxes: claim, guard, tasks, and the callbacks for a later controller's name and for answers
 OpenOutboxes = Callable[[Claim, TermGuard, asyncio.TaskGroup, Callable[[str], None], OnAnswer], Outboxes]
 
 
 class TermParts(msgspec.Struct):
-    """What every term of this process is given."""
+    """The parts that every term of this process is given."""
 
     cluster_id: str
     open_outboxes: OpenOutboxes
@@ -53,7 +53,7 @@ class TermParts(msgspec.Struct):
     yields_to_strangers: bool = False
     #: a controller that is no broker: it leaves a seat alone that was handed back
     is_dedicated: bool = False
-    #: why it must not have the seat of this cluster, whoever offers it; asked before it claims
+    #: why the broker must not have the seat of this cluster, whatever offers it; asked before it claims
     vetoes_against: Callable[[ZooKeeper], Awaitable[Sequence[str]]] | None = None
     #: it takes the seat from a broker that got it while none of ours had it; None: once it has seen one of ours have it
     is_preferred: bool | None = False
@@ -64,9 +64,9 @@ class TermParts(msgspec.Struct):
     balance_interval_s: float | None = None
     imbalance_percentage: int = 10
     meters: Meters = msgspec.field(default_factory=Meters)
-    #: what this process knows of controller epochs, for as long as it lives
+    #: the controller epochs that this process knows, for as long as it lives
     epochs: KnownEpochs = msgspec.field(default_factory=KnownEpochs)
-    #: told whenever somebody else may have the seat, or this process
+    #: called whenever another process may have taken the seat, or this one
     seat_changes: Bell = msgspec.field(default_factory=Bell)
     #: by which all durations are measured, and the session's end; tests move it
     clock: Callable[[], float] = time.monotonic
@@ -74,7 +74,7 @@ class TermParts(msgspec.Struct):
 
 
 async def close_at_end(close: Callable[[], Awaitable[None]]) -> None:
-    """A task of a term's group: what it closes lives as long as the group."""
+    """A task of a term's group: the object that it closes lives as long as the group."""
     try:
         await asyncio.Event().wait()
     finally:

@@ -1,7 +1,7 @@
-"""Addresses that somebody else wrote, into a registration or an answer: which of them a request may be sent to. Pure.
+"""Addresses from another author, in a registration or an answer: which of them a request may be sent to. Pure.
 
-A host and a port and nothing beside them, so that nobody adds a path, a query or credentials to what is sent. Nothing
-is sent to link-local addresses and to the others at which clouds hand out secrets, by whatever name they are reached.
+An address is a host and a port and nothing beside them, so that it can add no path, query or credentials to a request.
+Nothing is sent to link-local addresses and to the others at which clouds hand out secrets, by whatever name.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def is_ip(host: str) -> bool:
 
 
 def may_be_asked(host: str) -> bool:
-    """Whether a broker can be there. Of a name this says little: ask again for what it resolves to."""
+    """Returns whether a broker can be there. Of a name this says little: ask again for the address it resolves to."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:

@@ -79,7 +79,7 @@ class TopicRows(msgspec.Struct, frozen=True):
 
 
 class UndecodedTopicRows(msgspec.Struct, frozen=True):
-    """A topic whose rows stay bytes until somebody asks (copy the Raw: it keeps its whole message alive)."""
+    """A topic whose rows stay bytes until a reader asks (copy the Raw: it keeps its whole message alive)."""
 
     topic: str
     topic_id: str
@@ -112,7 +112,7 @@ def speaks_http(endpoints: Iterable[str]) -> bool:
 
 
 def scheme_of(listener: str) -> str:
-    """A listener whose name ends so speaks TLS."""
+    """Returns the scheme of a listener by its name: HTTPS if the name ends so."""
     return "https" if listener.endswith("HTTPS") else "http"
 
 
@@ -163,8 +163,8 @@ class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """A broker's answer to the controller: only what it refused. `controller_epoch`: which one it obeys, where that is
-    why; Kafka's brokers do not say."""
+    """A broker's answer to the controller: only what it refused. `controller_epoch`: the one that it obeys, where that
+    is the reason; Kafka's brokers do not say."""
 
     error_code: int = 0
     partitions: Sequence[Refusal] = ()
@@ -172,13 +172,13 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class DescribeTopicsRequest(msgspec.Struct, frozen=True):
-    """What a broker knows of these topics, by name."""
+    """Asks what a broker knows of these topics, by name."""
 
     topics: Sequence[str] = ()
 
 
 class KnownEpoch(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """The highest leader epoch of a partition that a broker has heard of, in what it was told or on its disks."""
+    """The highest leader epoch of a partition that a broker knows, from requests to it or from its disks."""
 
     partition: int
     leader_epoch: int
@@ -232,7 +232,7 @@ class AlterPartitionRequest(msgspec.Struct, frozen=True):
 
 
 class AlteredRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What now stands, whatever the code."""
+    """The state that stands now, whatever the code."""
 
     partition: int
     error_code: int
@@ -264,7 +264,7 @@ class ControlledShutdownAnswer(msgspec.Struct, frozen=True):
 
 
 class ProducerIdsAnswer(msgspec.Struct, frozen=True):
-    """A block of producer ids for idempotent producers: nobody else gets them."""
+    """A block of producer ids for idempotent producers: no other broker gets them."""
 
     error_code: int = 0
     start: int = 0
@@ -272,8 +272,8 @@ class ProducerIdsAnswer(msgspec.Struct, frozen=True):
 
 
 class FetchRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """`offset` and `last_epoch`: where the follower's log ends, and the leader epoch of its last record; -1 of who
-    keeps no records."""
+    """`offset` and `last_epoch`: where the follower's log ends, and the leader epoch of its last record; -1 from a
+    broker that keeps no records."""
 
     partition: int
     leader_epoch: int
@@ -293,7 +293,7 @@ class ForgottenTopic(msgspec.Struct, frozen=True):
 
 
 class FetchRequest(msgspec.Struct, frozen=True):
-    """Session 0 lists everything and gets an id; later ones list only what changed; empty means all as before.
+    """Session 0 lists everything and gets an id; later ones list only changes; empty means all as before.
     `wait_ms`: for so long the answer may wait for records."""
 
     session: int = 0
@@ -304,7 +304,7 @@ class FetchRequest(msgspec.Struct, frozen=True):
 
 
 class FetchedRow(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What a leader has for a follower of one partition: `size` bytes of batches behind the JSON, in the order of these
+    """A leader's answer to a follower of one partition: `size` bytes of batches behind the JSON, in the order of these
     rows. `parting`: leader epoch and offset where both logs part; -1 twice: they do not."""
 
     topic_id: str

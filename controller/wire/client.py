@@ -1,7 +1,7 @@
 """The only HTTP client: one request, one answer, bounded in size and time.
 
-It owns connections (reused per host) and turns every library error into one of two: nothing left this process, or
-nobody knows. It never sends a POST twice, follows no redirect, and knows nothing of what it carries. The guard is
+It owns connections (reused per host) and turns every library error into one of two: nothing left this process, or the
+outcome is unknown. It never sends a POST twice, follows no redirect, and knows nothing of its messages. The guard is
 asked when the connection stands, immediately before bytes are handed to it, so a process frozen while connecting
 cannot act on a term that ended meanwhile.
 """
@@ -22,10 +22,10 @@ from controller.base.config import LIMITS
 from controller.wire.addresses import may_be_asked
 
 CONNECTIONS_PER_HOST: Final = 8
-#: the guard is asked before each piece of a body; what a frozen process may still hold is one piece and its buffer
+#: the guard is asked before each piece of a body; a frozen process may still hold one piece and its buffer
 PIECE_BYTES: Final = 64 * 1024
 
-#: what libraries say of a malformed address: brokers register what they like
+#: errors of libraries about a malformed address: brokers register what they like
 NO_ADDRESS: Final = (ValueError, OverflowError)
 
 
@@ -38,11 +38,11 @@ class UnreachableError(ExchangeError):
 
 
 class NoAnswerError(ExchangeError):
-    """Sent, at least in part, and no usable answer came: what it did is unknown."""
+    """Sent, at least in part, and no usable answer came: its effect is unknown."""
 
 
 class Answer(NamedTuple):
-    """What came back, whatever its status."""
+    """An HTTP answer, whatever its status."""
 
     status: int
     body: bytes
@@ -86,7 +86,7 @@ class _Resolver(aiohttp.ThreadedResolver):
 
 
 class HttpClient:
-    """To be made inside a running event loop, and closed by who made it.
+    """To be made inside a running event loop, and closed by its maker.
 
     `routes` has, for an address in a URL, the one to connect to: a lab's brokers reach each other through its proxies.
     """
@@ -102,7 +102,7 @@ class HttpClient:
         self._check = check
         self._routes = routes or {}
         self._answer_max_bytes = answer_max_bytes
-        #: refused last: somebody else may have the address by now, behind a connection that stays open
+        #: refused last: another process may have the address by now, behind a connection that stays open
         self._doubted: set[str] = set()
         self._session = aiohttp.ClientSession(
             # no limit over all hosts: some that hang must not keep the others waiting
@@ -118,7 +118,7 @@ class HttpClient:
         )
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], timeout_ms: int) -> tuple[int, bytes]:
-        """The answer's status and body, whatever the status. Raises ExchangeError, or what the guard raises."""
+        """Returns the answer's status and body, whatever the status. Raises ExchangeError, or what the guard raises."""
         answer = await self.send("POST", url, body, headers, timeout_ms)
         return answer.status, answer.body
 
@@ -128,7 +128,7 @@ class HttpClient:
         return answer.status, answer.body
 
     async def send(self, method: str, url: str, content: bytes, headers: Mapping[str, str], timeout_ms: int) -> Answer:
-        """As `post`, with any method; what is idempotent by HTTP's rules may be sent again once, as a GET."""
+        """As `post`, with any method; a request that is idempotent by HTTP's rules may be sent again once, as a GET."""
         body = _GuardedBody(content, self._check)
         timeout = aiohttp.ClientTimeout(total=timeout_ms / 1000)
         try:
@@ -164,7 +164,7 @@ class HttpClient:
         await self._session.close()
 
     def _routed(self, url: str, headers: Mapping[str, str]) -> tuple[str, Mapping[str, str]]:
-        """Where to connect; whom it is for is still said by Host."""
+        """Returns the address to connect to; the Host header still names the receiver."""
         if not self._routes:
             return url, headers
         parts = urlsplit(url)

@@ -1,10 +1,10 @@
-"""Signatures of what processes tell each other: that it was said by who says so, to us, now, and once.
+"""Signatures of requests between processes: they prove the sender, the receiver, and that it is sent now, and once.
 
 A signature covers method, path, every `Klamm-` header and the hash of the body: sender and receiver with their broker
 epochs, the controller epoch, the event, and a sequence number. A receiver takes only rising numbers of an incarnation
 of a sender, so it needs neither a clock nor a store of nonces, and a request that was given up and comes late is
-refused; whoever tries again signs anew. Our own broker epoch in it makes what an earlier process was told worthless.
-Without a secret nothing is signed and nothing is checked. No I/O.
+refused; a sender that tries again signs anew. The receiver's broker epoch in it makes requests to an earlier process
+worthless. Without a secret nothing is signed and nothing is checked. No I/O.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ class Incarnation(NamedTuple):
 
 
 class Signed(NamedTuple):
-    """What a good signature says."""
+    """The claims of a good signature."""
 
     sender: Incarnation
     receiver: Incarnation
     sequence: int
     stream: str
     body_sha256: str
-    #: for whom it was passed on; empty when the sender asks for itself
+    #: the role of the caller for which it was passed on; empty when the sender asks for itself
     role: str
 
 
 class SignatureError(Exception):
-    """Not said by who says so, or not to us, or not now. The message tells why, and nothing of the secret."""
+    """A request not from its named sender, or to another receiver, or late. The message says why."""
 
 
 class Signer:
-    """Numbers and signs what this process sends. One per process: its numbers rise over all receivers."""
+    """Numbers and signs the requests of this process. One per process: its numbers rise over all receivers."""
 
     def __init__(self, secrets: Sequence[str] = ()) -> None:
         self._key = secrets[0].encode() if secrets else None
@@ -121,7 +121,7 @@ class Verifier:
         return bool(self._keys)
 
     def judge(self, method: str, path: str, headers: Iterable[tuple[str, str]]) -> Signed:
-        """What the headers prove. Raises SignatureError; the body is judged by `admit`."""
+        """Returns what the headers prove. Raises SignatureError; the body is judged by `admit`."""
         said: dict[str, str] = {}
         for name, value in headers:
             if name.lower().startswith(_OURS):
@@ -163,7 +163,7 @@ class Verifier:
 
 
 def _signed(path: str, said: Mapping[str, str]) -> Signed:
-    """The values of headers that are signed: there, and what they must be."""
+    """Returns the values of signed headers: present, and well formed."""
     sender = bodies.sender_in(said.get(bodies.SENDER.lower(), ""))
     said_numbers = (bodies.number_in(said.get(name.lower(), "")) for name in _NUMBERS)
     numbers = [one for one in said_numbers if one is not None]
@@ -194,5 +194,5 @@ def _signature(key: bytes, method: str, path: str, headers: Iterable[tuple[str, 
 
 
 def _bytes(text: str) -> bytes:
-    """Of a header as it came, whatever it was."""
+    """Returns the bytes of a header, whatever it holds."""
     return text.encode(errors="surrogateescape")

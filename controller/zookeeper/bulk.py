@@ -1,6 +1,6 @@
 """Many reads at once: pieces in flight, bounded by count and by bytes, answered in order, the event loop fed between.
 
-Arms no watch and keeps nothing. What a request looks like and how an answer is parsed is the caller's.
+Arms no watch and keeps nothing. The caller owns the look of a request and the parsing of an answer.
 """
 
 from __future__ import annotations

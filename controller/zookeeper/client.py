@@ -1,7 +1,7 @@
 """The real ZooKeeper client: `port.ZooKeeper` over a session of ours, with aiozk's messages.
 
 Owns the chroot, the turning of codes into answers and errors, and the pipelining of big reads. It never retries,
-keeps no copy of what it read, and decides nothing.
+keeps no copy of a node, and decides nothing.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ async def connect(
 ) -> ZooKeeperClient:
     """A client with a session: a new one, or with `resume` (session id and password) an earlier one.
 
-    `auth` is like "digest:user:password"; with `owns` what the client makes is its user's, and others may only read
-    it. UnreachableError if no server gave a session in time; SessionLostError
-    if the one to be resumed has expired. The chroot has to exist.
+    `auth` is like "digest:user:password"; with `owns` the nodes that the client makes are its user's, and others may
+    only read them. UnreachableError if no server gave a session in time; SessionLostError if the one to be resumed has
+    expired. The chroot has to exist.
     """
     session = Session(
         servers,
@@ -94,7 +94,7 @@ def parse_connect(text: str) -> tuple[list[tuple[str, int]], str]:
 
 
 class ZooKeeperClient:
-    """One session below a chroot. See `port.ZooKeeper` for what each call promises."""
+    """One session below a chroot. `port.ZooKeeper` says what each call promises."""
 
     def __init__(self, session: Session, chroot: str = "", *, owns: bool = False) -> None:
         self._session = session
@@ -150,7 +150,7 @@ class ZooKeeperClient:
                 return node
             if (await self.exists(path, watch=True)).stat is None:
                 return None
-            # It was created between the two requests: read it. Each turn of this loop takes a write by somebody.
+            # It was created between the two requests: read it. Each turn of this loop takes a write by another client.
 
     async def exists(self, path: str, *, watch: bool = False) -> Existence:
         reply = await self._read(protocol.ExistsRequest, path, watch)
@@ -189,7 +189,7 @@ class ZooKeeperClient:
 
     async def watch_many(self, present: Sequence[str], absent: Sequence[str], zxid: int) -> None:
         here, missing = [self._path(path) for path in present], [self._path(path) for path in absent]
-        # Now, not when it is answered: what changed since `zxid` fires before the answer.
+        # Now, not when it is answered: a change since `zxid` fires before the answer.
         self._session.watches.arm(here, missing)
         for piece in set_watches_for(zxid, here, missing):
             _checked(await (await self._session.send(piece)), "/")

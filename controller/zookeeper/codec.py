@@ -27,7 +27,7 @@ from controller.zookeeper.port import (
     Stat,
 )
 
-#: what ZooKeeper says of the operations after the refused one (those before it are marked 0)
+#: ZooKeeper's code for the operations after the refused one (those before it are marked 0)
 NOT_REACHED: Final = -2
 
 _CREATE, _DELETE, _GET_DATA, _SET_DATA, _GET_CHILDREN, _CHECK, _ERROR = 1, 2, 4, 5, 8, 13, -1
@@ -43,11 +43,11 @@ _MULTI_READ = _INT.pack(22)
 _NO_WATCH = b"\0"
 _EVERYBODY = struct.pack("!ii5si6s", 31, 5, b"world", 6, b"anyone")
 _ACL = _INT.pack(1) + _EVERYBODY
-#: whoever the connection has said it is may do all; everybody may read
+#: the identity of the connection may do all; everybody may read
 _CREATOR = struct.pack("!ii4si", 31, 4, b"auth", 0)
 _OWNED = _INT.pack(2) + _CREATOR + struct.pack("!ii5si6s", 1, 5, b"world", 6, b"anyone")
 _PRIVATE = _INT.pack(1) + _CREATOR
-#: what Kafka lets nobody else read: below these there may be passwords
+#: nodes that Kafka lets no other client read: below these there may be passwords
 SENSITIVE = ("/config/users", "/config/brokers")
 _DONE = OpResult(0)
 
@@ -63,7 +63,7 @@ def client_path_for(path: str, chroot: str) -> str:
 
 
 def acl_for(path: str, *, is_owned: bool) -> bytes:
-    """Who may do what with a znode that is made now: everybody everything, or Kafka's `zookeeper.set.acl`."""
+    """Returns the ACL of a znode that is made now: everything for everybody, or Kafka's `zookeeper.set.acl`."""
     if not is_owned:
         return _ACL
     return _PRIVATE if path.startswith(SENSITIVE) else _OWNED
@@ -132,7 +132,7 @@ def pack_get_many(paths: Sequence[str], chroot: str = "") -> bytes:
 
 
 def parse_get_many(frame: bytes, at: int, paths: Sequence[str], zxid: int) -> list[Node | Denied | None]:
-    """In the order of `paths`; what does not exist is None."""
+    """In the order of `paths`; a node that does not exist is None."""
     found: list[Node | Denied | None] = []
     for _ in paths:
         node, at = _parse_read(frame, at, zxid)
@@ -169,7 +169,7 @@ def pack_children_many(paths: Sequence[str], chroot: str = "") -> bytes:
 
 
 def parse_children_many(frame: bytes, at: int, paths: Sequence[str], zxid: int) -> list[Children | Denied | None]:
-    """In the order of `paths`; what does not exist is None."""
+    """In the order of `paths`; a node that does not exist is None."""
     found: list[Children | Denied | None] = []
     for _ in paths:
         names: tuple[str, ...] | Denied | None

@@ -30,7 +30,7 @@ _CONNECTION_CODES = frozenset((-4, -112, -118))
 
 
 class Reply(NamedTuple):
-    """What a server answered: its body starts at BODY_OFFSET of the frame."""
+    """A server's answer: its body starts at BODY_OFFSET of the frame."""
 
     zxid: int
     code: int
@@ -67,7 +67,7 @@ class Connection:
     ) -> None:
         self._reader = reader
         self._writer = writer
-        # A request is written only when all before it are with the kernel: what the guard allowed does leave now.
+        # A request is written only when all before it are with the kernel: a request that the guard allowed leaves now.
         writer.transport.set_write_buffer_limits(high=0)
         self._clock = clock
         self._on_answer = on_answer
@@ -131,7 +131,7 @@ class Connection:
         return self._end or reason
 
     def abort(self, reason: str) -> None:
-        """End it; `read` returns with this reason. What is on its way has an unknown outcome."""
+        """End it; `read` returns with this reason. Requests on their way have an unknown outcome."""
         if self._end is None:
             self._end = reason
         self._writer.transport.abort()
@@ -179,9 +179,9 @@ class Connection:
         for sent in (*self._pending, *self._special.values()):
             if not sent.answer.done():
                 sent.answer.set_exception(OutcomeUnknownError(f"no answer: {self._end}"))
-                sent.answer.exception()  # it counts as seen: a ping has nobody who asks
+                sent.answer.exception()  # it counts as seen: no task awaits a ping
         for _ in self._pending:
-            self._slots.release()  # who waits for a slot learns that the connection ended
+            self._slots.release()  # a task that waits for a slot learns that the connection ended
         self._pending.clear()
         self._special.clear()
 

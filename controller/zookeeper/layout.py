@@ -1,4 +1,4 @@
-"""The nodes that every cluster has before anything is below them, made again when somebody removes them.
+"""The nodes that every cluster has before anything is below them, made again when they are removed.
 
 A process that registers or claims and finds a parent gone makes all of them; while a term lasts its controller watches
 them. Each is made empty, as Kafka's brokers do at their start; nothing that exists is touched.
@@ -57,7 +57,7 @@ TOP_LEVEL_PATHS: Final = (
     "/klamm",
 )
 _ROOT: Final = "/"
-#: who removes a whole tree goes on for a while: it is looked at again after so long
+#: the removal of a whole tree goes on for a while: it is looked at again after so long
 RETRY_MIN_S, RETRY_MAX_S = 0.25, 5.0
 
 
@@ -78,7 +78,7 @@ async def ensure_paths(zk: ZooKeeper, *, watch: bool = False) -> bool:
 
 
 async def ensure_chroot(zk: ZooKeeper, chroot: str) -> None:
-    """By a session that has none: the chroot exists, whoever made it."""
+    """Make the chroot, by a session that has none, unless it exists."""
     parts = chroot.strip("/").split("/")
     for depth in range(1, len(parts) + 1):
         await _ensure(zk, "/" + "/".join(parts[:depth]))
@@ -98,7 +98,7 @@ async def _ensure(zk: ZooKeeper, path: str) -> None:
 
 
 async def ensure_cluster_id(zk: ZooKeeper, cluster_id: str, *, watch: bool = False) -> None:
-    """`/cluster/id` holds something; if it was removed, what this process knows."""
+    """Make `/cluster/id` hold an id; if it was removed, the id that this process knows."""
     while True:
         try:
             if await _is_there(zk, CLUSTER_ID, watch):
@@ -114,7 +114,7 @@ async def ensure_cluster_id(zk: ZooKeeper, cluster_id: str, *, watch: bool = Fal
 
 
 async def keep_paths(zk: ZooKeeper, cluster_id: str, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep) -> None:
-    """Make again what somebody removes, for as long as this runs."""
+    """Make again the paths that are removed, for as long as this runs."""
     changed = asyncio.Event()
 
     def on_watch(event: WatchEvent) -> None:
@@ -141,7 +141,7 @@ async def keep_paths(zk: ZooKeeper, cluster_id: str, sleep: Callable[[float], Aw
 async def _missing(zk: ZooKeeper, *, watch: bool) -> list[str]:
     """Parents first, the chroot before all."""
     paths = (_ROOT, *TOP_LEVEL_PATHS)
-    if not watch:  # in one request; what may not be read is there
+    if not watch:  # in one request; a node that may not be read exists
         nodes = await zk.get_many(paths)
         return [path for path, node in zip(paths, nodes, strict=True) if node is None]
     found = await asyncio.gather(*(_is_there(zk, path, watch) for path in paths))
@@ -152,12 +152,12 @@ async def _is_there(zk: ZooKeeper, path: str, watch: bool) -> bool:
     try:
         return (await zk.exists(path, watch=watch)).stat is not None
     except NoAuthError:
-        return True  # of what is not there ZooKeeper says so, whoever asks
+        return True  # of a missing node ZooKeeper says so to every client
 
 
 async def _are_made(zk: ZooKeeper, paths: Sequence[str]) -> bool:
-    """One by one: another process makes some of them at the same time, or one of them is not for us to make. Raises
-    SessionLostError when the chroot is below nothing: who connects anew makes all of it."""
+    """One by one: another process makes some of them at the same time, or this one may not make one of them. Raises
+    SessionLostError when the parent of the chroot is gone: a new session makes all of it."""
     is_whole = True
     for path in paths:
         try:

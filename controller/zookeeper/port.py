@@ -1,4 +1,4 @@
-"""What the shell says to ZooKeeper and hears from it: the values, the errors, and the interface of a client.
+"""The interface of a ZooKeeper client: values, errors and calls.
 
 Two clients keep this interface: `controller/zookeeper/client.py` (real) and `tests/fakes/zookeeper.py`. One contract
 suite (`tests/contract`) runs against both. Nothing in here does I/O. Paths are without the chroot, in both directions.
@@ -17,7 +17,7 @@ from controller.core.operations import Op
 
 _T = TypeVar("_T")
 
-#: ZooKeeper has too much to do: said of a whole request, whatever it asks for
+#: ZooKeeper has too much to do: its answer to a whole request, whatever the request asks for
 THROTTLED: Final = -127
 
 
@@ -46,7 +46,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
 
 
 class Brief(msgspec.Struct, frozen=True, gc=False):
-    """A znode as read by the hundred thousand: of its stat only what says how new it is."""
+    """A znode as read by the hundred thousand: of its stat only the fields that say how new it is."""
 
     data: bytes
     version: int
@@ -55,8 +55,8 @@ class Brief(msgspec.Struct, frozen=True, gc=False):
 
 
 class Denied(msgspec.Struct, frozen=True, gc=False):
-    """In the place of what one of many reads would have found: ZooKeeper refused it with `code`, as of `zxid`. Nothing
-    is known of the znode; of -102 (no permission) not even a watch on it tells."""
+    """In the place of one of many reads: ZooKeeper refused it with `code`, as of `zxid`. Nothing is known of the znode;
+    of -102 (no permission) not even a watch on it tells."""
 
     code: int
     zxid: int
@@ -78,11 +78,11 @@ class Existence(msgspec.Struct, frozen=True, gc=False):
 
 
 class OpResult(msgspec.Struct, frozen=True, gc=False):
-    """How one operation of a transaction fared. In a refused transaction nothing was done, whatever the code."""
+    """The result of one operation of a transaction. In a refused transaction nothing was done, whatever the code."""
 
     code: int  # 0 is good; of a refused transaction one result names the cause, those after it say -2
     version: int | None = None  # of the znode after a create or set
-    path: str | None = None  # of the znode made by a create (a sequential one differs from what was asked)
+    path: str | None = None  # of the znode made by a create (a sequential one differs from the path in the request)
 
 
 class TransactionAnswer(msgspec.Struct, frozen=True):
@@ -95,7 +95,7 @@ class TransactionAnswer(msgspec.Struct, frozen=True):
 
 
 class EventKind(Enum):
-    """What a watch tells. Watches are one-shot and carry no data."""
+    """The kind of a watch's event. Watches are one-shot and carry no data."""
 
     CREATED = 1
     DELETED = 2
@@ -104,7 +104,7 @@ class EventKind(Enum):
 
 
 class WatchEvent(msgspec.Struct, frozen=True, gc=False):
-    """Something happened at `path`; read it again to know what."""
+    """Something changed at `path`; read it again to learn its state."""
 
     kind: EventKind
     path: str
@@ -119,7 +119,7 @@ class SessionState(Enum):
 
 
 class ZooKeeperError(Exception):
-    """Root of what a client raises."""
+    """Root of the errors that a client raises."""
 
 
 class SessionLostError(ZooKeeperError):
@@ -187,7 +187,7 @@ def refusal_for(path: str, code: int) -> RefusedError:
 
 
 def granted(path: str, found: _T | Denied) -> _T:
-    """What one of many reads found, for who cannot do without it: its refusal is raised."""
+    """Returns the result of one of many reads, for callers that cannot do without it: its refusal is raised."""
     if isinstance(found, Denied):
         raise refusal_for(path, found.code)
     return found
@@ -245,8 +245,8 @@ class ZooKeeper(Protocol):
     async def children(self, path: str, *, watch: bool = False) -> Children | None: ...
 
     async def get_many(self, paths: Sequence[str]) -> list[Node | Denied | None]:
-        """By multi-reads, pipelined and bounded by count and by bytes. Arms nothing. What is refused for one path
-        stands in its place and stops no other."""
+        """By multi-reads, pipelined and bounded by count and by bytes. Arms nothing. A refusal for one path stands in
+        its place and stops no other."""
 
     async def brief_many(self, paths: Sequence[str]) -> list[Brief | Denied | None]:
         """As `get_many`, in less time and memory."""
@@ -254,15 +254,17 @@ class ZooKeeper(Protocol):
     async def children_many(self, paths: Sequence[str]) -> list[Children | Denied | None]: ...
 
     async def watch_many(self, present: Sequence[str], absent: Sequence[str], zxid: int) -> None:
-        """Arm data watches on `present` and exist watches on `absent` by SetWatches relative to `zxid`: what
-        changed after it fires at once. The paths stay armed over reconnects like any other. It is never refused for a
-        path that may not be read, but a watch there tells nothing and is used up."""
+        """Arm data watches on `present` and exist watches on `absent` by SetWatches relative to `zxid`.
+
+        A change after `zxid` fires at once. The paths stay armed over reconnects like any other. The call is never
+        refused for a path that may not be read, but a watch there tells nothing and is used up.
+        """
 
     async def transact(self, ops: Sequence[Op], *, guard: Guard | None = None) -> TransactionAnswer:
         """One transaction. A refusal is an answer, not an exception. `guard` is asked just before the bytes leave."""
 
     async def transact_by_aiozk(self, ops: Sequence[Op]) -> TransactionAnswer:
-        """As `transact` of at least one operation, by aiozk's own transaction: for who writes rarely."""
+        """As `transact` of at least one operation, by aiozk's own transaction: for callers that write rarely."""
 
     async def create(
         self, path: str, data: bytes, *, ephemeral: bool = False, sequential: bool = False
@@ -282,8 +284,8 @@ class ZooKeeper(Protocol):
 
 async def connected(zk: ZooKeeper) -> None:
     """Return once requests can be sent again; SessionLostError when they never can. It always lets others run: a
-    connection that has just broken refuses requests at once, before the task that reads from it could notice, and who
-    asked again and again without a pause would keep it from that for ever."""
+    connection that has just broken refuses requests at once, before the task that reads from it can notice, and a
+    caller that asked again and again without a pause would keep it from that for ever."""
     await asyncio.sleep(0)
     changed = asyncio.Event()
 

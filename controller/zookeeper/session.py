@@ -1,8 +1,8 @@
 """A ZooKeeper session of our own, in place of aiozk's: it reconnects by itself and takes its watches along.
 
 Owns the session's identity, its connection of the moment, the lists of armed watches and the deadline. It must
-never send a request twice, queue one while there is no connection, or replace a lost session by a new one: LOST is
-what a server says or `close` did, and it is for ever.
+never send a request twice, queue one while there is no connection, or replace a lost session by a new one: only a
+server's word or `close` makes a session LOST, and it stays lost.
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ class Session:
             raise SessionLostError(self._end)
 
     async def _take_up(self, connection: Connection) -> None:
-        """Say who we are and arm the watches again, before anything else is sent; then the session is CONNECTED."""
+        """Send the session's identity and arm the watches again, before any request; then the session is CONNECTED."""
         try:
             if self._auth is not None:
                 scheme, _, secret = self._auth.partition(":")
@@ -266,7 +266,7 @@ class Session:
             now, before = self._clock(), woke_at
             woke_at = now
             oldest = connection.oldest_unanswered_at
-            # If it was we who stood still, answers may be waiting to be read: judge next time.
+            # If this process stood still, answers may be waiting to be read: judge next time.
             if oldest is not None and now - oldest >= 16 * period_s and now - before < 3 * period_s:
                 connection.abort(f"no answer for {now - oldest:.2f} s")
                 return
@@ -277,7 +277,7 @@ class Session:
     def _on_answer(self, sent_at: float, zxid: int) -> None:
         self._answered_at = max(self._answered_at, sent_at)
         self.on_answer(self._clock() - sent_at)
-        if self.state is SessionState.CONNECTED:  # before, not every watch is armed: a break would lose what changed
+        if self.state is SessionState.CONNECTED:  # before, not every watch is armed: a break would lose changes
             self._zxid = max(self._zxid, zxid)
 
     def _on_notification(self, frame: bytes) -> None:

@@ -53,7 +53,7 @@ def answer_in(reply: Reply, chroot: str) -> TransactionAnswer:
 
 
 class _Client:
-    """What aiozk's `Transaction` asks of a client: paths, and one sending that is never repeated."""
+    """The calls of a client that aiozk's `Transaction` needs: paths, and one sending that is never repeated."""
 
     features = _NO_FEATURES
 

@@ -1,7 +1,7 @@
 """The books about armed watches, and the message that arms them again.
 
 Watches are one-shot and belong to a connection: after a reconnect they are armed again by SetWatches relative to
-the last zxid seen, so that only what changed meanwhile fires. No I/O, no aiozk; paths are the server's.
+the last zxid seen, so that only changes since then fire. No I/O, no aiozk; paths are the server's.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class WatchLists:
         self.parents: set[str] = set()
 
     def arm(self, present: Iterable[str] = (), absent: Iterable[str] = ()) -> None:
-        """For data watches on what is there, exist watches on what is not."""
+        """For data watches on nodes that exist, exist watches on nodes that do not."""
         self.present.update(present)
         self.absent.difference_update(present)
         self.absent.update(absent)
@@ -40,14 +40,14 @@ class WatchLists:
             self.parents.discard(event.path)
 
     def requests(self, zxid: int) -> list[bytes]:
-        """What arms all of them on a new connection."""
+        """Returns the requests that arm all of them on a new connection."""
         return list(set_watches_for(zxid, sorted(self.present), sorted(self.absent), sorted(self.parents)))
 
 
 def set_watches_for(
     zxid: int, present: Iterable[str], absent: Iterable[str], parents: Iterable[str] = ()
 ) -> Iterator[bytes]:
-    """SetWatches requests whose paths take at most SET_WATCHES_BYTES: what changed after `zxid` fires at once."""
+    """SetWatches requests whose paths take at most SET_WATCHES_BYTES: a change after `zxid` fires at once."""
     lists: tuple[list[bytes], ...] = ([], [], [])
     size = 0
     for kind, paths in enumerate((present, absent, parents)):

@@ -1,7 +1,7 @@
 """How brokers are spoken to. A dialect turns requests into bytes and carries them to one broker.
 
-This module owns the seam: what the outbox hands to a dialect and gets back. It knows no protocol. What is the same
-for all brokers is in the `Request`, so that its bytes can be shared; what differs per broker is in the `Envelope`.
+This module owns the seam: what the outbox hands to a dialect and gets back. It knows no protocol. The part that is the
+same for all brokers is in the `Request`, so that its bytes can be shared; the part per broker is in the `Envelope`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     parts 1 to `parts`."""
 
     path: str
-    #: every broker known and who of them is live; to be told only where `tells_brokers`
+    #: every known broker and those that are live; to be told only where `tells_brokers`
     brokers: Sequence[KnownBroker]
     live_ids: frozenset[int]
     #: (topic, partition) that a live broker cannot serve
@@ -52,7 +52,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Envelope(msgspec.Struct, frozen=True):
-    """Who tells, and the newest event that what is told rests on. The receiver's incarnation is in its Broker."""
+    """The sending controller, and the newest event behind a request. The receiver's incarnation is in its Broker."""
 
     controller_id: int
     controller_epoch: int
@@ -66,6 +66,6 @@ class Dialect(Protocol):
         """The bytes for any broker. Synchronous: a request is bounded, and its caller lets others run in between."""
 
     async def send(self, broker: Broker, request: Request, body: bytes, envelope: Envelope) -> Answer:
-        """The broker's answer; `body` is what `encode` made of the request.
+        """Returns the broker's answer; `body` is the bytes that `encode` returned for the request.
 
         Raises NotAcknowledgedError, or what the term's guard raises."""

@@ -1,6 +1,6 @@
 """The dialect of our own brokers: JSON over HTTP.
 
-It owns bodies, headers and the answer's meaning. It never tries again and never decides what is told.
+It owns bodies, headers and the answer's meaning. It never tries again and never decides what to tell.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def _gone_of(live_ids: frozenset[int], replicas: Replicas) -> Replicas:
 
 
 def _offline(request: Request, topic: str, number: int, partition: Partition) -> Replicas:
-    """Replicas on brokers that are gone, or whose directory has failed."""
+    """Returns the replicas on brokers that are gone, or whose directory has failed."""
     live_ids, failed_dirs = request.live_ids, request.failed_dirs
     return tuple(
         each for each in partition.replicas if each not in live_ids or (topic, number) in failed_dirs.get(each, ())

@@ -1,7 +1,7 @@
 """The dialect of real brokers: Kafka's own protocol, one connection and one request in flight for each broker.
 
-It owns connections and what travels on them. It never tries a request again, except a connection that is refused: a
-broker is registered up to a second before it listens. Which listener, and how, is `Access`'s to say.
+It owns connections and their traffic. It never tries a request again, except when a connection is refused: a broker is
+registered up to a second before it listens. `Access` says which listener to use, and how.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _Connection:
         return self.reader.at_eof() or (self._ends_at is not None and time.monotonic() >= self._ends_at)
 
     async def exchange(self, frame: bytes, check: Callable[[], None], answer_max_bytes: int) -> bytes:
-        """The clock is compared before each piece leaves: what is left of a term's request must not follow a freeze."""
+        """The clock is compared before each piece leaves: the rest of a term's request must not follow a freeze."""
         for start in range(0, len(frame), PIECE_BYTES):
             check()
             self.writer.write(frame[start : start + PIECE_BYTES])
@@ -166,7 +166,7 @@ class KafkaDialect:
             reason = str(error) or type(error).__name__
             raise NotAcknowledgedError(f"{address.host}:{address.port}, API {key}: {reason}") from error
         finally:
-            if not is_done:  # whatever comes on this connection belongs to nobody
+            if not is_done:  # no caller waits for what else comes on this connection
                 self._drop(broker.broker_id)
 
     async def _connected(self, broker_id: int, address: Listener) -> _Connection:
@@ -200,8 +200,8 @@ class KafkaDialect:
         return address
 
     def _nodes(self, request: Request) -> Sequence[KnownNode]:
-        """Who lives, and we: leaders that ask for ISR changes look the controller up among the brokers, by the name
-        of their own listener; so do clients, by the name of theirs."""
+        """Returns the live brokers and this controller: leaders that ask for ISR changes look the controller up among
+        the brokers, by the name of their own listener; clients look it up by the name of theirs."""
         live = [known.broker for known in request.brokers if known.broker.broker_id in request.live_ids]
         names: dict[str, int] = {}
         nodes = []

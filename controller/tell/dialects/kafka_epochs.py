@@ -1,8 +1,8 @@
 """Whether a real broker has heard of a higher leader epoch than the one it was told, by Kafka's OffsetForLeaderEpoch.
 
 A broker answers 11 to a LeaderAndIsr whether the leader epoch is the one that it has, which is normal, or lower, which
-is a refusal. What it acts by, and not what its metadata says, shows in how it fences a question of a given leader
-epoch. Pure: no socket, no clock.
+is a refusal. The leader epoch that it acts by, and not the one in its metadata, shows in how it fences a question of a
+given leader epoch. Pure: no socket, no clock.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Search:
         return writer.array(list(topics), topic).message()
 
     def take(self, frame: bytes, correlation_id: int) -> None:
-        """An answer: what is left to ask is asked with the next question."""
+        """Take an answer: questions that are left go out with the next one."""
         codes = codes_in(frame, correlation_id)
         asked, self._asked = self._asked, {}
         for replica, epoch in asked.items():

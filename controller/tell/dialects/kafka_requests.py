@@ -1,7 +1,8 @@
-"""What real brokers are told, as bytes: LeaderAndIsr, UpdateMetadata, StopReplica, and what their answers say.
+"""Requests to real brokers, as bytes: LeaderAndIsr, UpdateMetadata, StopReplica, and the meaning of their answers.
 
-The codec is ours, because these carry every partition of a cluster; tests hold it to an independent one, byte for byte.
-A body is what is the same for all brokers; `opened` puts before it what is not. Pure: no socket, no clock.
+The codec is our own, because these requests carry every partition of a cluster; tests hold it to an independent one,
+byte for byte. A body is the part that is the same for all brokers; `opened` puts the rest before it. Pure: no socket,
+no clock.
 """
 
 from __future__ import annotations
@@ -60,8 +61,8 @@ _ERROR = struct.Struct(">ihB")
 
 
 def body_for(request: Request, level: Level, nodes: Sequence[KnownNode]) -> bytes:
-    """What follows the broker epoch, and in a question the header; a StopReplica of level 2.4 is two of these, as
-    `stop_bodies` takes apart."""
+    """Returns what follows the broker epoch, and in a question the header; a StopReplica of level 2.4 is two of these,
+    as `stop_bodies` takes apart."""
     if request.path == bodies.UPDATE_METADATA:
         return _update_metadata(request, level, nodes)
     if request.path == bodies.LEADER_AND_ISR:
@@ -83,8 +84,8 @@ def stop_bodies(body: bytes, level: Level) -> Sequence[bytes]:
 
 
 def opened(key: int, version: int, correlation_id: int, epochs: tuple[int, int, int]) -> bytes:
-    """Everything before a body: header v2, and who speaks to whom (controller id and epoch, broker epoch), unless it is
-    a question as any client may ask it."""
+    """Returns everything before a body: header v2, and sender and receiver (controller id and epoch, broker epoch),
+    unless it is a question as any client may ask it."""
     controller_id, controller_epoch, broker_epoch = epochs
     client = CLIENT_ID.encode()
     head = struct.pack(f">hhih{len(client)}sB", key, version, correlation_id, len(client), client, 0)
@@ -95,8 +96,8 @@ def opened(key: int, version: int, correlation_id: int, epochs: tuple[int, int, 
 
 
 def answer_in(key: int, version: int, frame: bytes, correlation_id: int, names: Mapping[str, str]) -> bodies.Answer:
-    """What a broker's answer refuses; 11 of a leader epoch, too, that it has already. `names`: topic ids by name, for
-    the answers that have no ids."""
+    """Returns what a broker's answer refuses; 11 for a leader epoch that it has already, too. `names`: topic ids by
+    name, for the answers that have no ids."""
     reader = Reader(frame, flexible=True)
     if (found := reader.i32()) != correlation_id:
         raise WireError(f"the answer to request {found}, not {correlation_id}")
@@ -137,7 +138,7 @@ class _Ids(dict[Replicas, bytes]):
 
 
 def _update_metadata(request: Request, level: Level, nodes: Sequence[KnownNode]) -> bytes:
-    """Brokers are in each of them: a broker takes the list as it comes, whatever partitions come with it."""
+    """Brokers are in each of them: a broker takes the list as it comes, with whatever partitions."""
     live_ids, failed_dirs, ids = request.live_ids, request.failed_dirs, _Ids()
     are_sound = (live_ids - failed_dirs.keys()).issuperset
     has_ids = level.update_metadata >= 7

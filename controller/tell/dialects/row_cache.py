@@ -1,6 +1,6 @@
-"""Rows that several brokers are told: made once of the very same partition, by whoever is told first.
+"""Rows that several brokers are told: made once of the very same partition, by the first outbox that tells it.
 
-It owns which rows serve again. What a row looks like is a dialect's to say; how long rows are kept, the outbox's.
+It owns which rows serve again. A dialect owns what a row looks like; the outbox owns how long rows are kept.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NEVER: Final = Partition(())
 
 
 class PartitionSubset(Mapping[int, Partition]):
-    """Some of a topic's partitions, out of a mapping that nobody changes: whoever knows that one knows these."""
+    """Some of a topic's partitions, out of a mapping that never changes: equal by the mapping's identity."""
 
     __slots__ = ("_members", "numbers", "whole")
 
@@ -63,7 +63,7 @@ class _SubsetItems(ItemsView[int, Partition]):
 
 
 class CachedRows(msgspec.Struct):
-    """What a dialect made of a topic's partitions, by number: it serves again for the very same partition."""
+    """The rows that a dialect made of a topic's partitions, by number: each serves again for the same partition."""
 
     partitions: dict[int, Partition | None]
     rows: dict[int, bytes]
@@ -80,7 +80,7 @@ MakeRows = Callable[[Mapping[int, Partition | None], bool], Iterable[bytes]]
 def whole_and_numbers(
     partitions: Mapping[int, Partition | None],
 ) -> tuple[Mapping[int, Partition | None], Iterable[int]]:
-    """Where to look up, and what: faster than a `PartitionSubset` by itself."""
+    """Returns the mapping and the numbers to look up in it: faster than a `PartitionSubset` by itself."""
     return (
         (partitions.whole, partitions.numbers) if isinstance(partitions, PartitionSubset) else (partitions, partitions)
     )
