@@ -39,7 +39,7 @@ def check_exposure(hosts: Iterable[str], secrets: Secrets, *, is_insecure: bool 
     """Raises ConfigError where listening on these hosts would let the network drive the cluster, and where callers that
     may not read could still write."""
     if secrets.read_tokens and not secrets.api_tokens:
-        raise ConfigError(f"{READ_TOKEN} is set and {API_TOKEN} is not: whoever may not read could still write")
+        raise ConfigError(f"{READ_TOKEN} is set and {API_TOKEN} is not: callers that may not read could still write")
     exposed = sorted({host for host in hosts if not is_loopback(host)})
     missing = [
         name for name, value in ((API_TOKEN, secrets.api_tokens), (RPC_SECRET, secrets.rpc_secrets)) if not value

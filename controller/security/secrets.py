@@ -61,7 +61,7 @@ def secrets_from(environment: Mapping[str, str]) -> Secrets:
         zookeeper_auth=_zookeeper_auth(environment),
     )
     if set(secrets.api_tokens) & set(secrets.read_tokens):
-        raise ConfigError(f"{API_TOKEN} and {READ_TOKEN} are the same: who may read could write")
+        raise ConfigError(f"{API_TOKEN} and {READ_TOKEN} are the same: callers that may read could write")
     return secrets
 
 

@@ -178,7 +178,7 @@ class Daemon:
             return
         self._is_beaten = False
         if self._seat is None:
-            log.warning("seat.given_up", trouble="whoever was faster has given the seat up already: claimed again")
+            log.warning("seat.given_up", trouble="the faster process has given the seat up already: claimed again")
         else:
             log.info("seat.lost", winner=self._seat.broker_id)
 
