@@ -3,8 +3,8 @@
     cluster = a_cluster(orders=[[1, 2, 3], [2, 3, 1]], live=(1, 2, 3))
     settled = settle(cluster, brokers_seen(1, 3))
 
-`settle` decides, commits on a model ZooKeeper exactly as the store would (versions checked against what the model
-holds), applies and projects. It must never be cleverer than the loop: no retries, nothing hidden.
+`settle` decides, commits on a model ZooKeeper exactly as the store would (versions checked against the model's),
+applies and projects. It must never be cleverer than the loop: no retries, nothing hidden.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ def a_broker(broker_id: int, epoch: int | None = None, rack: str | None = None, 
     return Broker(broker_id, epoch, None, -1, endpoints, rack, {"HTTP": "PLAINTEXT"}, {})
 
 
-def brokers(*who: int | Broker) -> dict[int, Broker]:
-    listed = [one if isinstance(one, Broker) else a_broker(one) for one in who]
+def brokers(*members: int | Broker) -> dict[int, Broker]:
+    listed = [one if isinstance(one, Broker) else a_broker(one) for one in members]
     return {broker.broker_id: broker for broker in listed}
 
 
-def brokers_seen(*who: int | Broker, zxid: int = LOADED + 1) -> BrokersSeen:
-    return BrokersSeen(brokers(*who), zxid)
+def brokers_seen(*members: int | Broker, zxid: int = LOADED + 1) -> BrokersSeen:
+    return BrokersSeen(brokers(*members), zxid)
 
 
 def a_leadership(
@@ -75,7 +75,7 @@ def topic_id_of(name: str) -> str:
 
 
 def a_topic_fact(name: str, *replicas: Sequence[int], **given: Any) -> TopicFact:
-    """What a topic znode says: `a_topic_fact("orders", [1, 2], [2, 1])`."""
+    """The content of a topic znode: `a_topic_fact("orders", [1, 2], [2, 1])`."""
     assignment = {number: Assignment(tuple(one)) for number, one in enumerate(replicas)}
     known = {"version": 0, "czxid": LOADED, "zxid": LOADED, "topic_id": topic_id_of(name), "assignment": assignment}
     return TopicFact(name, **{**known, **given})
@@ -88,7 +88,7 @@ def a_state_fact(
 
 
 def a_wish(cluster: Cluster, topic: str, partition: int, /, *isr: int, **given: Any) -> IsrWish:
-    """What the leader would ask for, knowing all that the controller knows; `given` overrides a field."""
+    """The ISR that a leader with all of the controller's knowledge would ask for; `given` overrides a field."""
     known = cluster.topics[topic].partitions[partition]
     assert known.state is not None
     pairs = tuple((one, cluster.brokers[one].epoch if one in cluster.brokers else 0) for one in isr)
@@ -155,7 +155,7 @@ def zookeeper_of(cluster: Cluster) -> ModelZooKeeper:
 
 
 class Settled(msgspec.Struct):
-    """What came of one event; one telling, one list of writes and one of lines per step."""
+    """The results of one event; one telling, one list of writes and one of lines per step."""
 
     steps: list[list[Change]] = []
     committed: list[Committed] = []
@@ -253,7 +253,7 @@ def knowing(broker: Broker, **ids: str | tuple[str, ...]) -> TopicsDescribed:
 
 
 def asked_of(settled: Settled) -> dict[int, list[str]]:
-    """Who is asked about which topics."""
+    """Returns for each broker the topics that it is asked about."""
     asked: dict[int, list[str]] = {}
     for telling in settled.tellings:
         for broker_id, names in telling.questions.items():

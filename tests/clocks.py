@@ -1,8 +1,8 @@
 """Finds tests that judge the wall clock: an assertion that something was fast, a deadline that a busy machine misses.
 And code that reads the wall clock, or measures by it.
 
-Reads sources, imports none of them. It knows what reads a clock (the functions of `time`, and ours that return what
-these say), follows it through assignments, and tells moments from durations.
+Reads sources, imports none of them. It knows the readers of clocks (the functions of `time`, and ours that return their
+values), follows a value through assignments, and tells moments from durations.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TIME = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_co
 LOOP_TIME = ("loop.time", "get_running_loop().time", "get_event_loop().time")
 #: of the loops that are there for it, time is virtual
 VIRTUAL = ("tests.contract.virtual", "tests.faults")
-#: what hands on what it is given
+#: functions that return their argument
 PASSES_ON = ("max", "min", "sum", "abs", "round", "int", "float", "sorted")
 #: the argument that is a deadline, by position or by the name `timeout`
 DEADLINES: Mapping[str, int | None] = {
@@ -23,7 +23,7 @@ DEADLINES: Mapping[str, int | None] = {
     "wait": None, "process.wait": 0, "HTTPConnection": None,
 }  # fmt: skip
 GENEROUS_S = 60
-#: what says the time of day
+#: functions that return the time of day
 WALL = {f"time.{name}" for name in ("time", "time_ns", "localtime", "gmtime", "ctime", "asctime", "strftime")}
 WALL |= {f"datetime.{name}" for name in ("datetime.now", "datetime.utcnow", "datetime.today", "date.today")}
 WALL |= {"controller.base.clock.wall_ms", "controller.base.clock.wall_ms_at"}
@@ -50,7 +50,7 @@ def judgements(modules: Mapping[str, ast.Module], names: set[str]) -> Iterator[s
 
 
 def short_deadlines(modules: Mapping[str, ast.Module], names: set[str]) -> Iterator[str]:
-    """Waits of these modules that fail after less than a minute. Who expects the end of the time waits for silence."""
+    """Waits of these modules that fail after less than a minute. A test that expects the time-out waits for silence."""
     for name in sorted(names):
         tree = modules[name]
         constants = _constants(tree)
@@ -64,7 +64,7 @@ def short_deadlines(modules: Mapping[str, ast.Module], names: set[str]) -> Itera
 
 
 def wall_readers(modules: Mapping[str, ast.Module], names: set[str]) -> set[str]:
-    """Those of these modules that read the wall clock themselves, or hand on what reads it."""
+    """Returns those of these modules that read the wall clock themselves, or pass on a function that does."""
     return {
         name
         for name in names
@@ -86,7 +86,7 @@ def measured_by_the_wall(modules: Mapping[str, ast.Module], names: set[str]) -> 
 
 
 def moments_reckoned_with(modules: Mapping[str, ast.Module], names: set[str]) -> Iterator[str]:
-    """Where what is called as moments of the wall clock are is added, subtracted or put in order."""
+    """Yields the places where values named like moments of the wall clock are added, subtracted or compared."""
     for name in sorted(names):
         for node in ast.walk(modules[name]):
             if any(isinstance(one, ast.Name | ast.Attribute) and _name_of(one) in WALL_MOMENTS for one in _sides(node)):
@@ -99,7 +99,7 @@ def _resolved(node: ast.expr, imports: Imports) -> str:
 
 
 def _sides(node: ast.AST) -> list[ast.expr]:
-    """What is reckoned with."""
+    """The operands."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub):
         return [node.left, node.right]
     if isinstance(node, ast.Compare) and any(isinstance(one, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for one in node.ops):
@@ -158,7 +158,7 @@ def _imports(tree: ast.Module) -> dict[str, str]:
 
 
 def _clocks(modules: Mapping[str, ast.Module]) -> set[str]:
-    """Dotted names of what returns what a clock says."""
+    """Dotted names of functions that return a value of a clock."""
     clocks = {f"time.{name}" for name in TIME}
     for name, tree in modules.items():
         said = _Said(name, _imports(tree), clocks)
@@ -173,7 +173,7 @@ def _clocks(modules: Mapping[str, ast.Module]) -> set[str]:
 
 
 class _Said:
-    """What a module has from clocks: moments, and durations between them. By name, in the whole module."""
+    """The values of clocks in a module: moments, and durations between them. By name, in the whole module."""
 
     def __init__(self, module: str, imports: Imports, clocks: set[str]) -> None:
         self._module, self._imports, self._clocks = module, imports, clocks
@@ -249,7 +249,7 @@ def _name_of(target: ast.expr) -> str:
 
 
 def _assigned(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
-    """Each name with what it is given."""
+    """Yields each name with its value."""
     if isinstance(node, ast.Assign):
         for target in node.targets:
             if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
@@ -263,7 +263,7 @@ def _assigned(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
 
 
 def _parts(said: ast.expr) -> list[ast.expr]:
-    """What a value is made of, if it is made by counting and by nothing else."""
+    """Returns the parts of a value, if it is made by counting and by nothing else."""
     match said:
         case ast.BinOp():
             return [said.left, said.right]

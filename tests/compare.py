@@ -1,7 +1,7 @@
 """`make compare`: shows that a commit changes nothing that it should not change, file by file, byte by byte.
 
-Two commits are checked out side by side. Each writes what it does into a folder: the traces of simulated schedules, the
-transcripts of the scenarios, the OpenAPI description, the machine formats of the command, and the report on every
+Two commits are checked out side by side. Each writes its behaviour into a folder: the traces of simulated schedules,
+the transcripts of the scenarios, the OpenAPI description, the machine formats of the command, and the report on every
 recorded cluster. The two folders must be equal. A commit that means to change one of these lands alone, and the
 difference that this command prints is listed in its message.
 """
@@ -24,7 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 SEEDS = 200
-#: tests that write what they pin anew when KLAMM_REWRITE is 1, wherever they stand in the tree
+#: tests that rewrite their pinned files when KLAMM_REWRITE is 1, wherever they stand in the tree
 PINNED = ("test_scenarios.py", "test_cli_formats.py")
 #: a recorded cluster is a folder with one of these in it
 MARKS = ("timeline.jsonl", "timeline.jsonl.gz", "broker1")
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("base", nargs="?", default="HEAD~1", help="the commit to compare with")
     parser.add_argument("--head", default="HEAD", help="the commit that is compared")
     parser.add_argument("--seeds", type=int, default=SEEDS, help="how many simulated schedules")
-    parser.add_argument("--write", type=Path, help="only write what this tree does into a folder")
+    parser.add_argument("--write", type=Path, help="only write this tree's behaviour into a folder")
     options = parser.parse_args(arguments)
     if options.write is not None:
         write_all(options.write, options.seeds)
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def written_by(commit: str, copy: Path, seeds: int) -> Path:
-    """Returns the folder with what a commit does."""
+    """Returns the folder with a commit's behaviour."""
     git("worktree", "add", "--quiet", "--detach", str(copy), commit)
     try:
         out = copy.with_name(f"{copy.name}-does")
@@ -70,7 +70,7 @@ def written_by(commit: str, copy: Path, seeds: int) -> Path:
 
 
 def write_all(out: Path, seeds: int) -> None:
-    """Write what this tree does into a folder."""
+    """Write this tree's behaviour into a folder."""
     out.mkdir(parents=True)
     (out / "openapi.json").write_text(openapi(), encoding="utf-8")
     with Pool(1) as pool:
@@ -88,7 +88,7 @@ def openapi() -> str:
 
 
 def trace_of(seed: str) -> tuple[str, str]:
-    """A simulated schedule: the hash of its trace, and what its judge found."""
+    """A simulated schedule: the hash of its trace, and its judge's findings."""
     from tests.faults.simulate.run import run as simulate
 
     outcome = simulate(seed)

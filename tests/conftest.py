@@ -1,4 +1,4 @@
-"""What every test stands on: tools that the machine may lack, and how long hypothesis searches. No fixtures."""
+"""The base of every test: tools that the machine may lack, and how long hypothesis searches. No fixtures."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ settings.register_profile("check", max_examples=500, deadline=None, derandomize=
 settings.register_profile("full", settings.get_profile("check"), max_examples=1_500)
 settings.load_profile(os.environ.get("KLAMM_HYPOTHESIS", "check"))
 
-# in the background of a script SIGINT is ignored, and whatever the tests start would inherit that
+# in the background of a script SIGINT is ignored, and processes that the tests start would inherit that
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# what the code under test logs is not what the command under test prints
+# the log of the code under test is not the output of the command under test
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 
 TOOLS = ("java", "docker", "chromium", "maven")
-FAILED_TOLD = os.environ.pop(FAILED_FILE, None)  # what the tests start is not this session
+FAILED_TOLD = os.environ.pop(FAILED_FILE, None)  # processes that the tests start are not this session
 REQUIRED = {name.strip() for name in os.environ.get("KLAMM_REQUIRE", "").split(",")} - {""}
 
 
@@ -68,7 +68,7 @@ def pytest_configure() -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Who runs several sessions says at the end what failed in any of them."""
+    """A caller that runs several sessions lists at the end the failures of all of them."""
     if FAILED_TOLD is None:
         return
     failed = [report.nodeid for kind in ("failed", "error") for report in terminalreporter.stats.get(kind, [])]

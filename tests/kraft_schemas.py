@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 TABLE = Path(__file__).parents[1] / "sparkjobs" / "records" / "kraft_schemas.json"
-#: what a KRaft leader writes beside the metadata, by the type in a control record's key
+#: records that a KRaft leader writes beside the metadata, by the type in a control record's key
 CONTROL = {
     "LeaderChangeMessage": 2,
     "SnapshotHeaderRecord": 3,

@@ -1,4 +1,4 @@
-"""What tests of the lab share: a stand-in for a broker, a stand-in for ZooKeeper's port, a supervisor to talk to."""
+"""Parts for tests of the lab: a stand-in for a broker, a stand-in for ZooKeeper's port, a supervisor to talk to."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def free_port_base(brokers: int) -> int:
 
 @contextmanager
 def listening() -> Iterator[socket.socket]:
-    """A port that accepts connections and says nothing: enough to pass for a ZooKeeper that nobody asks. Those beside
-    it are free: a lab may be told to begin there."""
+    """A port that accepts connections and says nothing: enough to pass for a ZooKeeper without requests. The ports
+    beside it are free: a lab may be told to begin there."""
     from brokerstub.lab.ports import free_ports
 
     with socket.create_server(("127.0.0.1", free_ports(4) + 1)) as listener:

@@ -1,4 +1,4 @@
-"""Processes that tests start themselves: none outlives its test, whatever becomes of that."""
+"""Processes that tests start themselves: none outlives its test, however that ends."""
 
 from __future__ import annotations
 

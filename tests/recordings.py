@@ -45,7 +45,7 @@ class Znode(msgspec.Struct, frozen=True):
 
     @property
     def stat(self) -> Stat:
-        """What a client would be told; nobody here looks at the numbers of children."""
+        """Returns the stat of a client's read; no test here looks at the numbers of children."""
         return Stat(
             czxid=self.czxid,
             mzxid=self.mzxid,
@@ -76,7 +76,7 @@ class Recording:
 
     @cached_property
     def transactions(self) -> list[tuple[Write, ...]]:
-        """What was done, in the order of zxids. Refused transactions are left out: they changed nothing."""
+        """Returns the writes in the order of zxids. Refused transactions are left out: they changed nothing."""
         with gzip.open(self._path) as lines:
             writes = [msgspec.json.decode(line, type=Write) for line in lines]
         grouped = (tuple(group) for _, group in groupby(writes, key=lambda write: write.zxid))

@@ -1,7 +1,7 @@
-"""`make test`, `make test-all` and CI: stages one after the other, each whatever became of those before it.
+"""`make test`, `make test-all` and CI: stages one after the other, each even if one before it failed.
 
-A stage is a target of the Makefile, with its variables. What failed is said again at the end, in the last lines; exit
-code 1: something did. The tests that failed are told in a file by the sessions of pytest themselves (`conftest.py`).
+A stage is a target of the Makefile, with its variables. Failures are repeated at the end, in the last lines; exit code
+1: something failed. The sessions of pytest list their failed tests in a file themselves (`conftest.py`).
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-#: names a file: a session of pytest appends what failed in it, a line each
+#: names a file: a session of pytest appends its failed tests, a line each
 FAILED_FILE = "KLAMM_FAILED_FILE"
 
 
 class Done(NamedTuple):
-    """What became of a stage."""
+    """The result of a stage."""
 
     stage: str
     code: int
@@ -53,7 +53,7 @@ def run(make: str, stage: str) -> Done:
 
 
 def summary(done: Sequence[Done], stages: Sequence[str]) -> Iterator[str]:
-    """What ran and for how long; at the end what failed."""
+    """Yields the stages that ran and for how long; at the end the failures."""
     yield "== in all"
     for one in done:
         yield f"{'failed' if one.code else 'passed'} {one.minutes:6.1f} min  make {one.stage}"

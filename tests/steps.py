@@ -1,8 +1,8 @@
 """Counts the steps that the product takes, so that cost can be judged without a clock.
 
 A step is a call, a line, or a turn of a loop or comprehension in the counted packages; tests, fakes and libraries
-cost nothing. What C walks is not seen, except over a `Number`: each comparison and each hash of one is a step, so that
-a list in which numbers are looked up costs what it is long.
+cost nothing. Loops in C are not seen, except over a `Number`: each comparison and each hash of one is a step, so that
+a list in which numbers are looked up costs its length.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Steps:
 
 @contextmanager
 def counted(packages: tuple[str, ...] = PRODUCT, *, by_place: bool = False) -> Iterator[Steps]:
-    """Counts what this thread does within the scope. Coverage and debuggers use the same hook, and are put back."""
+    """Counts the steps of this thread within the scope. Coverage and debuggers use the same hook, and are put back."""
     steps = Steps()
     folders = tuple(f"{ROOT / package}/" for package in packages)
 

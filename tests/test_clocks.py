@@ -1,4 +1,4 @@
-"""What counts as judging the wall clock, and what does not."""
+"""Which code counts as judging the wall clock, and which does not."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def found(source: str) -> tuple[int, int]:
         "import asyncio\nnow = asyncio.get_running_loop().time\nbegun = now()\nassert 0.9 > now() - begun",
     ],
 )
-def test_who_asserts_that_something_was_fast_is_found(source: str) -> None:
+def test_an_assertion_on_elapsed_time_is_found(source: str) -> None:
     assert found(source) == (1, 0)
 
 
@@ -46,7 +46,7 @@ def test_who_asserts_that_something_was_fast_is_found(source: str) -> None:
         "clock = FakeClock()\nbegun = clock()\nassert clock() - begun < 1",
     ],
 )
-def test_what_a_slow_machine_cannot_fail_is_allowed(source: str) -> None:
+def test_an_assertion_that_a_slow_machine_cannot_fail_is_allowed(source: str) -> None:
     assert found(source) == (0, 0)
 
 
@@ -83,7 +83,7 @@ def test_a_wait_that_fails_lasts_a_minute_unless_silence_is_expected(source: str
         ("loop = asyncio.get_running_loop()\nif loop.time() > give_up_at: ...", 0),
     ],
 )
-def test_who_measures_by_the_wall_clock_is_found(source: str, count: int) -> None:
+def test_a_measurement_by_the_wall_clock_is_found(source: str, count: int) -> None:
     assert len(list(measured_by_the_wall({"it": ast.parse(source)}, {"it"}))) == count
 
 
@@ -98,7 +98,7 @@ def test_who_measures_by_the_wall_clock_is_found(source: str, count: int) -> Non
         ("class A:\n    def f(self): return self._wall_ms()", False),
     ],
 )
-def test_who_reads_the_wall_clock_is_found(source: str, is_found: bool) -> None:
+def test_a_reader_of_the_wall_clock_is_found(source: str, is_found: bool) -> None:
     assert bool(wall_readers({"it": ast.parse(source)}, {"it"})) == is_found
 
 
@@ -112,5 +112,5 @@ def test_who_reads_the_wall_clock_is_found(source: str, is_found: bool) -> None:
         ("seconds = at_ms // 1_000 % 86_400", 0),
     ],
 )
-def test_who_reckons_with_moments_of_the_wall_clock_is_found(source: str, count: int) -> None:
+def test_arithmetic_with_moments_of_the_wall_clock_is_found(source: str, count: int) -> None:
     assert len(list(moments_reckoned_with({"it": ast.parse(source)}, {"it"}))) == count

@@ -1,4 +1,4 @@
-"""`make test` and CI run all of their stages, and say at the end what failed in any of them."""
+"""`make test` and CI run all of their stages, and list at the end the failures of all of them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def stages(folder: Path, *names: str) -> tuple[int, list[str]]:
     return done.returncode, done.stdout.splitlines()
 
 
-def test_what_fails_keeps_nothing_from_running_and_is_named_in_the_last_lines(tmp_path: Path) -> None:
+def test_a_failed_stage_keeps_no_other_from_running_and_is_named_in_the_last_lines(tmp_path: Path) -> None:
     code, said = stages(tmp_path, "first", "second WORD=hello", "third")
     assert code == 1
     assert "second ran with hello" in said

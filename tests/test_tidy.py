@@ -17,7 +17,7 @@ IGNORED = {".git", ".venv", "var", "build", "dist", "__pycache__"}
 IGNORED |= {".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
 
 #: the rooms of the house: a module imports only from rooms that stand before its own, and from its own
-#: a tuple is one layer of several rooms: a change says what it does to belief, and what it writes, tells and logs
+#: a tuple is one layer of several rooms: a change says its effect on belief, and its writes, tellings and log lines
 LAYERS = (
     "controller.base",
     "controller.core",
@@ -87,7 +87,7 @@ CORE_MAY_IMPORT = {
     "re",
     "typing",
 }
-#: what reaches out of the process, or differs from one process to the next
+#: modules that reach out of the process, or differ from one process to the next
 CORE_MAY_NOT_CALL = {"open", "print", "input", "eval", "exec", "compile", "__import__", "hash", "id"}
 AIOZK_USERS = {f"controller.zookeeper.{name}" for name in ("client", "session", "transaction")}
 HTTP_CLIENTS = {"controller.wire.client"}
@@ -120,7 +120,7 @@ HTTP_SERVERS += ("controller.kafka",)
 CITED_FILE = re.compile(r"(?<![\w/.<*$-])((?:[\w-]+/)*[\w-]+\.(?:md|py|txt|js|sh|toml|patch))(?![\w/])")
 CITED_FOLDER = re.compile(r"`((?:controller|brokerstub|sparkjobs|tests|deploy|docs)(?:/[\w.-]+)+)/?`")
 CITED_MODULE = re.compile(r"python -m ((?:controller|brokerstub|sparkjobs|tests)(?:\.\w+)*)")
-#: a page of somebody else, by its kind and a place in it: whoever reads this cannot open it
+#: a page outside the project, by its kind and a place in it: readers cannot open it
 CITED_PAGE = re.compile(r"\b(?:interface|design|reference|issue|review),? (?:sections?|rules?|chapters?|#?\d)", re.I)
 CITED_TEST = re.compile(r"`(test_\w+)`")
 CITED_LINK = re.compile(r"\]\(([^)#:]*)(?:#([\w-]+))?\)")
@@ -128,7 +128,7 @@ CITED_LINK = re.compile(r"\]\(([^)#:]*)(?:#([\w-]+))?\)")
 CITED_ELSEWHERE = {"kafka-run-class.sh", "digest.txt"}
 
 
-#: lines, znodes and answers carry the time of day; these look it up, or hand on what does
+#: lines, znodes and answers carry the time of day; these look it up, or pass on a function that does
 WALL_CLOCK_READERS = {
     "controller.api.routing.health",
     "controller.api.stream.pulse",
@@ -140,12 +140,12 @@ WALL_CLOCK_READERS = {
     "brokerstub.lab.http_proxy",
     "brokerstub.runtime",
 }
-#: the time of day at a moment of the monotonic clock; an age that a person reads of what another process wrote
+#: the time of day at a moment of the monotonic clock; the age, for people, of another process's record
 MEASURE_BY_THE_WALL_CLOCK = {"controller.api.v1.aggregates", "controller.base.clock", "controller.cli.status"}
 
 
 def project_files() -> Iterator[Path]:
-    """What belongs to the project; recordings in `tests/data` are other people's words."""
+    """The files of the project; recordings in `tests/data` are other people's words."""
     for folder, folders, names in os.walk(ROOT):
         here = Path(folder)
         folders[:] = [n for n in folders if n not in IGNORED and not n.endswith(".egg-info")]
@@ -199,13 +199,13 @@ def layer_of(name: str) -> int:
 
 
 def calls_in(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
-    """Each call with the last part of what is called."""
+    """Yields each call with the last part of the called name."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call):
             yield getattr(node.func, "attr", getattr(node.func, "id", "")), node
 
 
-def test_each_layer_imports_only_what_stands_before_it() -> None:
+def test_each_layer_imports_only_layers_before_it() -> None:
     wrong = {
         f"{name} imports {imported}"
         for name in modules_of(*OURS, "sparkjobs")
@@ -289,7 +289,7 @@ def test_bugs_are_caught_in_one_place_only() -> None:
 
 
 def test_nothing_is_raised_out_of_an_except_star() -> None:
-    """Until 3.11.4, Python wraps it into a group once more, and whoever waits for it does not know it again."""
+    """Until 3.11.4, Python wraps it into a group once more, and its awaiter does not know it again."""
     raising = {
         f"{name}:{one.lineno}"
         for name, tree in modules().items()
@@ -330,14 +330,14 @@ def test_no_test_sleeps_for_luck() -> None:
 
 
 def test_no_test_judges_the_wall_clock() -> None:
-    """Where time is the subject it is virtual; where a loop must not be held, turns and bytes are counted; what remains
-    is a benchmark."""
+    """Where time is the subject it is virtual; where a loop must not be held, turns and bytes are counted; other tests
+    of time are benchmarks."""
     found = set(judgements(modules(), judged()))
     assert found == set()
 
 
 def test_no_test_waits_for_less_than_a_minute() -> None:
-    """But for who sees that nothing comes. Who plays in virtual time, or harms real processes, has times of its own."""
+    """Except a test of silence. Tests in virtual time, or with faults on real processes, have times of their own."""
     own = (
         "tests.faults.chaos",
         "tests.faults.simulate",
@@ -348,7 +348,7 @@ def test_no_test_waits_for_less_than_a_minute() -> None:
     assert sorted(short_deadlines(modules(), {name for name in judged() if not name.startswith(own)})) == []
 
 
-def test_only_who_tells_people_the_time_reads_the_wall_clock() -> None:
+def test_only_code_that_tells_people_the_time_reads_the_wall_clock() -> None:
     ours = {name for package in OURS for name in modules_of(package)}
     assert wall_readers(modules(), ours) == WALL_CLOCK_READERS
 
@@ -381,7 +381,7 @@ def test_no_file_names_a_registry_or_this_machine() -> None:
 
 
 def prose() -> Iterator[tuple[Path, str]]:
-    """What people read: pages, docstrings and comments."""
+    """Texts for people: pages, docstrings and comments."""
     pages = [*project_files(), *(ROOT / "tests" / "data").rglob("*.md")]
     yield from ((path, path.read_text(encoding="utf-8")) for path in pages if path.suffix == ".md")
     yield ROOT / "Makefile", (ROOT / "Makefile").read_text(encoding="utf-8")
@@ -394,8 +394,8 @@ def prose() -> Iterator[tuple[Path, str]]:
         yield path, "\n".join(words)
 
 
-def test_what_is_cited_is_in_the_tree() -> None:
-    """Whoever follows a page or a docstring to a file, a folder, a module, a test or a heading finds it there."""
+def test_every_citation_is_in_the_tree() -> None:
+    """A page or a docstring that cites a file, a folder, a module, a test or a heading cites one that exists."""
     paths = {path.relative_to(ROOT) for path in (*project_files(), *(ROOT / "tests" / "data").rglob("*"))}
     paths |= {parent for path in paths for parent in path.parents}
     tails = {"/".join(path.parts[start:]) for path in paths for start in range(len(path.parts))}

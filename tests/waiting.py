@@ -1,4 +1,4 @@
-"""Waiting for what happens by itself. A deadline is no judgement of speed: it only says that it never will happen."""
+"""Waiting for a state that comes by itself. A deadline is no judgement of speed: it says that the state never comes."""
 
 from __future__ import annotations
 

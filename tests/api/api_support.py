@@ -1,4 +1,4 @@
-"""A cluster as plain values behind the real API: what tests of the API and of the command stand on."""
+"""A cluster as plain values behind the real API, for tests of the API and of the command."""
 
 from __future__ import annotations
 
@@ -98,12 +98,12 @@ class View:
 
 
 def done(event: Event) -> Reply:
-    """What an event is answered with that was carried out."""
+    """Returns the reply to an event that was carried out."""
     return REPLY_TO.get(type(event), Reply)()
 
 
 class FakeHandle:
-    """The controller of this process, active unless told otherwise; answers what `answer` says."""
+    """The controller of this process, active unless told otherwise; returns the reply `answer` to each event."""
 
     def __init__(self, answer: Callable[[Event], Reply] = done) -> None:
         self.answer = answer
@@ -150,7 +150,7 @@ class FakeHandle:
 
 
 def creating(view: View) -> Callable[[Event], Reply]:
-    """A controller that creates what is asked, at once."""
+    """Returns a controller that creates each topic that is asked for, at once."""
 
     def answer(event: Event) -> Reply:
         assert isinstance(event, CreateTopicAsked)

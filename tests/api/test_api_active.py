@@ -1,4 +1,4 @@
-"""What only the active controller serves: every such path on a standby is redirected, or passed on one hop."""
+"""Requests that only the active controller serves: on a standby each is redirected, or passed on one hop."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ async def test_a_standby_sends_to_the_controller_or_asks_it_once(method: str, pa
             assert response.status in (200, 201, 202), await response.text()
 
 
-async def test_who_comes_by_another_listener_is_sent_to_the_controllers_listener_of_that_name() -> None:
-    """As Kafka's clients are; and what is passed on goes the brokers' own way."""
+async def test_a_client_of_another_listener_is_redirected_to_the_controllers_listener_of_that_name() -> None:
+    """As Kafka's clients are; a forwarded request goes by the brokers' own listener."""
     bound, here, cluster = reserved(), reserved(), a_cluster(orders=[[1, 2]])
     led = msgspec.structs.replace(a_broker(1), endpoints=("HTTP://127.0.0.1:1", f"BROKERS://{address_of(bound)}"))
     own = msgspec.structs.replace(a_broker(2), endpoints=("HTTP://127.0.0.1:2", f"BROKERS://{address_of(here)}"))
@@ -170,7 +170,7 @@ async def test_every_answer_of_the_controller_names_its_event_also_one_that_refu
             assert said.get("Retry-After") == ("1" if status == 503 else None)
 
 
-async def test_what_is_refused_before_it_is_put_before_the_controller_has_no_event() -> None:
+async def test_a_request_refused_before_it_reaches_the_controller_has_no_event() -> None:
     async with (
         asking(View(), FakeHandle()) as client,
         client.post("/v1/topics", json={"nonsense": 1}, headers=HEADERS) as response,

@@ -1,4 +1,4 @@
-"""What a stream of the logs came to, as a broker serves it: none, none yet, damaged, old."""
+"""The sums of a stream of the logs, as a broker serves them: none, none yet, damaged, old."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def told(path: Path | None) -> dict[str, Any]:
         return found
 
 
-async def test_what_is_kept_is_served_with_its_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_kept_aggregates_are_served_with_their_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clock.time, "time_ns", lambda: 1_700_000_062_500 * 1_000_000)
     path = tmp_path / "aggregates.json"
     path.write_bytes(msgspec.json.encode(KEPT))
@@ -72,9 +72,9 @@ async def test_what_is_kept_is_served_with_its_age(tmp_path: Path, monkeypatch: 
 
 async def test_where_there_is_none_it_says_why(tmp_path: Path) -> None:
     path = tmp_path / "aggregates.json"
-    nobody, none_yet = await told(None), await told(path)
-    assert (nobody["kept"], nobody["aggregates"]) == (False, None)
-    assert "klamm up --aggregate" in nobody["detail"]
+    not_kept, none_yet = await told(None), await told(path)
+    assert (not_kept["kept"], not_kept["aggregates"]) == (False, None)
+    assert "klamm up --aggregate" in not_kept["detail"]
     assert (none_yet["kept"], none_yet["aggregates"]) == (True, None)
     large = b" " * (1 << 20) + msgspec.json.encode(KEPT)
     for damaged in (b"", b"{", b"[]", b'{"events": "many"}', b'{"a":' * 5_000, b"\xff", large):

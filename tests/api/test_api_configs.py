@@ -47,7 +47,7 @@ async def test_a_topics_own_value_comes_before_the_clusters_and_that_before_the_
     }
 
 
-async def test_the_controllers_own_broker_shows_its_properties_and_the_others_what_was_set_for_them() -> None:
+async def test_the_controllers_own_broker_shows_its_properties_and_the_others_their_dynamic_configuration() -> None:
     cluster = a_cluster(orders=[[1, 2]])
     await exchange(cluster, "PATCH", "/v1/brokers/2/config", {"values": {"log.cleaner.threads": "3"}})
     own = await sources(cluster, BROKER, config_of(broker_rack="a"))
@@ -58,7 +58,7 @@ async def test_the_controllers_own_broker_shows_its_properties_and_the_others_wh
     assert other == {"log.cleaner.threads": ("3", "DYNAMIC_BROKER_CONFIG")}
 
 
-async def test_the_cluster_shows_what_steers_its_controller() -> None:
+async def test_the_cluster_shows_the_configuration_of_its_controller() -> None:
     values = await sources(a_cluster(), CLUSTER, config_of(delete_topic_enable=False))
     assert values == {
         UNCLEAN: ("false", "DEFAULT_CONFIG"),
@@ -69,7 +69,7 @@ async def test_the_cluster_shows_what_steers_its_controller() -> None:
     }
 
 
-async def test_a_change_is_answered_with_what_is_in_force_and_null_removes() -> None:
+async def test_a_change_is_answered_with_the_values_in_force_and_null_removes() -> None:
     cluster = a_cluster(orders=[[1, 2]])
     handle = DecidingHandle(cluster)
     for value, values in (("7", [{"name": "x", "value": "7", "source": "DYNAMIC_TOPIC_CONFIG"}]), (None, [])):
@@ -106,7 +106,7 @@ async def test_brokers_and_the_cluster_are_changed_by_their_own_paths(path: str,
         ("PATCH", TOPIC, b"", 400, "INVALID_REQUEST"),
     ],
 )
-async def test_what_cannot_be_configured_is_refused_and_changes_nothing(
+async def test_an_invalid_configuration_is_refused_and_changes_nothing(
     method: str, path: str, body: object, status: int, code: str
 ) -> None:
     cluster = a_cluster(orders=[[1, 2]])
@@ -115,7 +115,7 @@ async def test_what_cannot_be_configured_is_refused_and_changes_nothing(
     assert cluster.duties.topic_configs == {}
 
 
-async def test_a_refused_change_reaches_nobody() -> None:
+async def test_a_refused_change_reaches_no_controller() -> None:
     handle = FakeHandle()
     await exchange(a_cluster(), "PATCH", BROKER, {"values": {"a": 1}}, handle=handle)
     assert handle.asked == []

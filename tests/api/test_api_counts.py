@@ -62,7 +62,7 @@ def test_the_imbalance_counts_partitions_without_a_leader_and_a_first_replica_be
     assert summary.imbalanced == 2
     summary.take("b", [a_row(1, 2, [2, 3, 1], [1, 2, 3], adding=(1,), removing=(3,))], {1, 2, 3})
     assert summary.imbalanced == 3
-    summary.take("c", [row_never_led(0, Partition((1, 2)))], {1, 2})  # whom nobody could elect yet
+    summary.take("c", [row_never_led(0, Partition((1, 2)))], {1, 2})  # it had no candidate so far
     assert summary.imbalanced == 3
     assert (summary.counts.new, summary.counts.offline, summary.counts.partitions) == (1, 1, 6)
 

@@ -33,7 +33,7 @@ async def test_a_broker_is_drained_and_undrained_and_each_again_is_200() -> None
         assert await exchange(cluster, "DELETE", PATH, {}, handle=handle) == (200, {**DRAINED, "draining": False})
 
 
-async def test_what_nobody_else_can_lead_stays_and_is_named() -> None:
+async def test_partitions_without_another_candidate_stay_and_are_named() -> None:
     cluster = a_cluster(orders=[[1, 9]], alone=[[1]])
     status, body = await exchange(cluster, "POST", PATH)
     assert (status, body) == (200, {**UNDRAINED, "draining": True, "leaders": 2})
@@ -55,6 +55,6 @@ async def test_a_broker_that_is_not_live_cannot_be_drained(method: str) -> None:
 
 
 @pytest.mark.parametrize(("path", "body"), [("/v1/brokers/x/drain", {}), (PATH, {"colour": 1}), (PATH, b"[]")])
-async def test_what_is_no_drain_is_400_and_reaches_nobody(path: str, body: object) -> None:
+async def test_a_malformed_drain_is_400_and_reaches_no_controller(path: str, body: object) -> None:
     status, problem = await exchange(a_cluster(), "POST", path, body, handle=(handle := FakeHandle()))
     assert (status, problem["code"], handle.asked) == (400, "INVALID_REQUEST", [])

@@ -1,4 +1,4 @@
-"""The stream of events over real HTTP: what is sent, how it is resumed, who is dropped, and when it ends."""
+"""The stream of events over real HTTP: its lines, how it is resumed, who is dropped, and when it ends."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def a_line(kind: str = "partition", **more: Any) -> Line:
 
 
 def a_leader(count: int = 0, *, lines_kept: int = 10_000) -> tuple[FakeHandle, RecentLines]:
-    """A handle whose term has decided `count` things; line n is about partition n."""
+    """A handle whose term has made `count` decisions; line n is about partition n."""
     handle, recent_lines = FakeHandle(), RecentLines(EPOCH, lines_kept)
     recent_lines.accept([a_line(topic="orders", partition=number) for number in range(1, count + 1)])
     handle.recent_lines = recent_lines
@@ -49,14 +49,14 @@ def a_leader(count: int = 0, *, lines_kept: int = 10_000) -> tuple[FakeHandle, R
 
 
 class Stream:
-    """What a subscriber gets, a frame at a time."""
+    """The frames that a subscriber gets, one at a time."""
 
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self.response = response
         self.comments: list[str] = []
 
     async def block(self) -> str | None:
-        """What stands between two blank lines; None at the end."""
+        """Returns the text between two blank lines; None at the end."""
         lines: list[str] = []
         while line := await asyncio.wait_for(self.response.content.readline(), DEADLINE_S):
             if line == b"\n":
@@ -136,7 +136,7 @@ async def test_after_a_reset_the_past_comes_as_far_as_asked() -> None:
         ]
 
 
-async def test_a_burst_larger_than_what_is_kept_is_a_reset_to_who_listens() -> None:
+async def test_a_burst_larger_than_the_kept_lines_is_a_reset_to_subscribers() -> None:
     handle, recent_lines = a_leader(lines_kept=3)
     async with asking(View(), handle) as client, listening(client) as stream:
         await stream.block()  # it has begun
@@ -204,7 +204,7 @@ async def test_a_controller_that_works_is_given_way_but_not_for_ever() -> None:
         assert await stream.ids(1) == ["4-2"]
 
 
-async def test_who_does_not_read_is_dropped_and_the_others_are_not() -> None:
+async def test_a_subscriber_that_does_not_read_is_dropped_and_the_others_are_not() -> None:
     handle, recent_lines = a_leader()
     limits = msgspec.structs.replace(LIMITS, event_write_timeout_ms=100, event_subscribers=2)
     async with asking(View(), handle, limits) as client, listening(client) as reads:

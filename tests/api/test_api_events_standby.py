@@ -1,4 +1,4 @@
-"""The stream of events where another process is the controller, or nobody: redirected, passed through, waited for."""
+"""The stream of events where this process is not the controller: redirected, passed through, waited for."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ async def test_without_a_controller_there_is_no_stream() -> None:
     port = port_of(bound)
     bound.close()
     headers = {"Klamm-Forward": "1"}
-    for view, standby in ((View(), handle), a_standby(port)):  # nobody has the seat; whoever has it cannot be reached
+    for view, standby in ((View(), handle), a_standby(port)):  # the seat is vacant; its holder cannot be reached
         async with asking(view, standby) as client, client.get("/v1/events", headers=headers) as response:
             problem = await response.json(content_type="application/problem+json")
             assert (response.status, problem["code"]) == (503, "NOT_CONTROLLER")
 
 
-async def test_whoever_waits_is_let_in_without_a_controller_and_hears_the_next_from_its_claim_on() -> None:
+async def test_a_waiting_subscriber_is_let_in_without_a_controller_and_hears_the_next_from_its_claim_on() -> None:
     bound = reserved()
     view, standby = a_standby(port_of(bound))
     standby.seat = None
@@ -82,7 +82,7 @@ async def test_whoever_waits_is_let_in_without_a_controller_and_hears_the_next_f
             assert (frame.id, frame.kind, frame.data["target"]) == (f"{EPOCH}-1", "controller", "claimed")
 
 
-async def test_whoever_waits_at_the_process_that_claims_hears_its_own_stream() -> None:
+async def test_a_waiting_subscriber_of_the_process_that_claims_hears_its_own_stream() -> None:
     view, handle = View(own_id=2), FakeHandle()
     handle.stand_by(None)
     async with asking(view, handle) as client, listening(client, PATIENT, Klamm_Forward="1") as stream:
@@ -94,14 +94,14 @@ async def test_whoever_waits_at_the_process_that_claims_hears_its_own_stream() -
         assert await stream.ids(1) == [f"{EPOCH}-1"]
 
 
-async def test_only_who_asks_to_be_passed_on_can_wait() -> None:
+async def test_only_a_forwarded_subscriber_can_wait() -> None:
     handle = FakeHandle()
     handle.stand_by(None)
     async with asking(View(), handle) as client, client.get(f"/v1/events{PATIENT}") as response:
         assert response.status == 503
 
 
-async def test_a_stream_passed_through_ends_when_somebody_else_has_the_seat_though_the_first_says_nothing() -> None:
+async def test_a_forwarded_stream_ends_when_another_process_has_the_seat_though_the_first_is_silent() -> None:
     bound = reserved()
     view, standby = a_standby(port_of(bound))
     handle, _ = a_leader(1)

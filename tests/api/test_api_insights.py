@@ -29,7 +29,7 @@ async def test_a_partition_that_is_not_there_has_no_story(path: str, status: int
     assert (answered, problem["code"]) == (status, code)
 
 
-async def test_what_if_counts_what_would_happen_and_changes_nothing() -> None:
+async def test_what_if_counts_the_effects_and_changes_nothing() -> None:
     cluster = a_cluster(orders=[[1, 2], [3]], more=[[2, 3, 1]])
     before, handle = snapshot(cluster), DecidingHandle(cluster)
     status, body = await exchange(cluster, "POST", "/v1/what-if", {"kill": [3, 1]}, handle=handle)
@@ -54,7 +54,7 @@ async def test_what_if_counts_what_would_happen_and_changes_nothing() -> None:
         ({"kill": [-1]}, 404, "BROKER_ID_NOT_REGISTERED"),
     ],
 )
-async def test_what_is_no_what_if_is_refused(body: object, status: int, code: str) -> None:
+async def test_a_malformed_what_if_is_refused(body: object, status: int, code: str) -> None:
     answered, problem = await exchange(a_cluster(orders=[[1]]), "POST", "/v1/what-if", body)
     assert (answered, problem["code"]) == (status, code)
 

@@ -24,7 +24,7 @@ async def read(client: aiohttp.ClientSession, path: str) -> dict[str, Any]:
         return body
 
 
-async def test_a_topic_is_a_row_of_arrays_and_what_is_not_as_usual() -> None:
+async def test_a_topic_is_a_row_of_arrays_and_its_unusual_partitions() -> None:
     orders = a_topic(
         "orders",
         a_row(2, -1, [3], [3]),
@@ -63,7 +63,7 @@ async def test_pages_hold_whole_topics_and_end_after_enough_partitions() -> None
             if page["next_cursor"] is None:
                 break
             cursor = f"&cursor={page['next_cursor']}"
-            del view.by_name["b"]  # what goes between two pages moves nothing else
+            del view.by_name["b"]  # a topic that goes between two pages moves no other
             view.by_name["b"] = topics[1]
         assert found == [["a", "b"], ["c", "d"], ["e"]]
         assert [row["topic"] for row in (await read(client, "/v1/matrix?limit=1"))["items"]] == ["a"]
@@ -74,7 +74,7 @@ async def test_an_empty_cluster_is_an_empty_matrix() -> None:
         assert await read(client, "/v1/matrix") == {"items": [], "next_cursor": None}
 
 
-async def test_what_has_not_changed_is_not_sent_again() -> None:
+async def test_an_unchanged_matrix_is_not_sent_again() -> None:
     view = View(a_topic("a", a_row(0, 1, [1], [1])))
     async with asking(view, FakeHandle()) as client:
         async with client.get("/v1/matrix") as response:

@@ -20,7 +20,7 @@ async def test_a_broker_that_is_gone_is_forgotten_and_again_is_200() -> None:
     assert 3 not in cluster.gone
 
 
-async def test_one_that_lives_or_hosts_something_is_409_and_says_what_to_do() -> None:
+async def test_a_live_or_hosting_broker_is_409_and_the_answer_says_how_to_go_on() -> None:
     for broker_id, words in [(3, "stop it first"), (9, "reassign them first")]:
         status, problem = await exchange(a_cluster(orders=[[1, 9]]), "DELETE", f"/v1/brokers/{broker_id}")
         assert (status, problem["code"]) == (409, "OPERATION_NOT_ATTEMPTED")
@@ -28,7 +28,7 @@ async def test_one_that_lives_or_hosts_something_is_409_and_says_what_to_do() ->
 
 
 @pytest.mark.parametrize("path", ["/v1/brokers/x", "/v1/brokers/-1"])
-async def test_what_is_no_broker_is_400_and_reaches_nobody(path: str) -> None:
+async def test_a_malformed_broker_is_400_and_reaches_no_controller(path: str) -> None:
     status, problem = await exchange(a_cluster(), "DELETE", path, handle=(handle := FakeHandle()))
     assert (status, problem["code"], handle.asked) == (400, "INVALID_REQUEST", [])
 

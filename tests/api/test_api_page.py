@@ -47,7 +47,7 @@ def test_the_page_has_nothing_inline_and_nothing_from_elsewhere() -> None:
         assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(", text), name
 
 
-async def test_a_page_may_load_and_ask_nobody_but_the_brokers() -> None:
+async def test_a_page_may_load_and_ask_only_the_brokers() -> None:
     async with asking(View(), FakeHandle()) as client, client.get("/") as response:
         policy = response.headers["Content-Security-Policy"]
         assert policy.startswith("default-src 'self'; ")
@@ -57,7 +57,7 @@ async def test_a_page_may_load_and_ask_nobody_but_the_brokers() -> None:
 @pytest.mark.parametrize(
     "address", ["", "http://a:1; script-src *", "http://a:1\r\nX: y", "ftp://a:1", "http://*:80", "http://a"]
 )
-def test_what_is_no_plain_address_does_not_get_into_the_policy(address: str) -> None:
+def test_an_address_that_is_not_plain_does_not_get_into_the_policy(address: str) -> None:
     assert policy_for([address, "http://a.example:80"]).endswith("connect-src 'self' http://a.example:80")
 
 
@@ -96,7 +96,7 @@ async def test_an_order_goes_to_the_labs_supervisor_and_its_answer_comes_back() 
             assert (response.status, (await response.json(content_type=None))["code"]) == (503, "NO_LAB")
 
 
-async def test_outside_a_lab_nothing_runs_and_there_is_nobody_to_ask() -> None:
+async def test_outside_a_lab_nothing_runs_and_there_is_no_supervisor_to_ask() -> None:
     async with asking(View(), FakeHandle()) as client:
         async with client.get("/v1/lab") as response:
             assert (response.status, await response.json()) == (200, {"processes": []})

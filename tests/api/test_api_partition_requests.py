@@ -87,7 +87,7 @@ async def test_cancelling_ends_it_and_again_is_200() -> None:
     assert handle.asked[-1] == ReassignAsked({("orders", 0): None})
 
 
-async def test_cancelling_what_is_not_there_is_404() -> None:
+async def test_cancelling_an_unknown_reassignment_is_404() -> None:
     status, problem = await exchange(a_cluster(), "DELETE", f"{REASSIGNMENTS}/nope/0")
     assert (status, problem["code"]) == (404, "UNKNOWN_TOPIC_OR_PARTITION")
 
@@ -119,7 +119,7 @@ async def test_reassignments_are_listed_in_pages() -> None:
         {"partitions": [{"topic": "orders", "partition": 0, "replicas": [1]}] * 2},
     ],
 )
-async def test_what_is_no_reassignment_is_400_and_reaches_nobody(body: object) -> None:
+async def test_a_malformed_reassignment_is_400_and_reaches_no_controller(body: object) -> None:
     handle = FakeHandle()
     status, problem = await exchange(a_cluster(), "POST", REASSIGNMENTS, body, handle=handle)
     assert (status, problem["code"], handle.asked) == (400, "INVALID_REQUEST", [])
@@ -167,12 +167,12 @@ async def test_an_unclean_election_reaches_the_controller_as_such() -> None:
         {"type": "unclean", "partitions": [{"topic": "orders", "partition": 0}] * 2},
     ],
 )
-async def test_what_is_no_election_is_400_and_reaches_nobody(body: object) -> None:
+async def test_a_malformed_election_is_400_and_reaches_no_controller(body: object) -> None:
     status, problem = await exchange(a_cluster(), "POST", ELECTIONS, body, handle=(handle := FakeHandle()))
     assert (status, problem["code"], handle.asked) == (400, "INVALID_REQUEST", [])
 
 
-async def test_a_request_refused_as_a_whole_is_a_problem_and_an_unknown_one_says_what_to_read() -> None:
+async def test_a_request_refused_as_a_whole_is_a_problem_and_an_unknown_one_names_the_resource_to_read() -> None:
     asked = plan(("orders", 0, [1]))
     handle = FakeHandle(lambda _: Reply(Code.UNKNOWN_SERVER_ERROR, "a bug"))
     status, problem = await exchange(a_cluster(), "POST", REASSIGNMENTS, asked, handle=handle)

@@ -1,4 +1,4 @@
-"""What the dashboard's charts and state machines are drawn from, over real HTTP."""
+"""The data of the dashboard's charts and state machines, over real HTTP."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.waiting import DEADLINE_S
 
 
 async def beats_of(client: aiohttp.ClientSession) -> AsyncGenerator[dict[str, Any]]:
-    """What the stream says between its lines, beat by beat, until the term is over."""
+    """Yields the pulses between the lines of the stream, one by one, until the term is over."""
     async with client.get("/v1/events?pulse=true") as response:
         assert response.status == 200
         kind = ""
@@ -82,7 +82,7 @@ async def test_the_controller_takes_samples_and_tells_those_that_are_new() -> No
             "kind": "klamm",
         }  # fmt: skip
         assert [(term["controller_epoch"], term["phases"]) for term in beat["terms"]] == [(4, {"claimed": 2.5})]
-        before, sample = beat["samples"]  # a term's first is compared with what the process came to before it
+        before, sample = beat["samples"]  # a term's first is compared with the process's counters before it
         assert (before["leader_elections"], before["event_ms"]) == (0, 0.0)
         assert sample["at_ms"] - before["at_ms"] == 1_000
         assert {key: sample[key] for key in sample if key != "at_ms"} == {
@@ -100,7 +100,7 @@ async def test_the_controller_takes_samples_and_tells_those_that_are_new() -> No
         while not (second := await anext(beats))["samples"]:
             pass
         assert [one["at_ms"] > sample["at_ms"] for one in second["samples"]] == [True]
-        assert second["terms"] is None  # they are what they were
+        assert second["terms"] is None  # unchanged
         handle.terms = [TermRecord(4, 1, 1_000, None, None, {"claimed": 2.5, "acknowledged": 40.0})]
         while (third := await anext(beats))["terms"] is None:
             pass
@@ -147,7 +147,7 @@ def test_quantiles_are_of_the_newest_and_the_count_of_all() -> None:
     assert (timings.count, timings.quantiles()[0.5], timings.quantiles()[0.999]) == (KEPT + 10, KEPT // 2, KEPT - 2)
 
 
-async def test_what_moved_in_the_last_seconds_is_told_beside_the_total() -> None:
+async def test_moves_of_the_last_seconds_are_told_beside_the_total() -> None:
     handle = DecidingHandle(a_cluster(orders=[[1, 2]]))
     handle.recent_lines = RecentLines(handle.believed.controller_epoch)
     handle.meters.moves[PartitionStatus.ONLINE, PartitionStatus.OFFLINE] += 3

@@ -1,5 +1,5 @@
-"""Readers without number and without manners: what one turn of the event loop does for them, how often a thing is made
-for all of them, and who waits for them. Rounds of the loop, rows and bytes are counted, never time."""
+"""Readers without number and without manners: how much one turn of the event loop does for them, how often an answer is
+made for all of them, and who waits for them. Rounds of the loop, rows and bytes are counted, never time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MADE_ONCE = 3
 
 
 class Rounds:
-    """Of the running loop: what was done in each."""
+    """Of the running loop: the work of each round."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         loop: Any = asyncio.get_running_loop()
@@ -150,9 +150,7 @@ async def test_no_round_of_the_loop_does_more_for_all_readers_than_one_turn(
 
 
 @pytest.mark.parametrize("path", COSTLY)
-async def test_all_who_ask_at_the_same_time_are_given_what_was_made_once(
-    path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_callers_at_the_same_time_share_one_answer(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     view = WatchedView(Rounds(monkeypatch), [50] * 60)
 
     async def ask(client: aiohttp.ClientSession) -> int:
@@ -169,7 +167,7 @@ async def test_all_who_ask_at_the_same_time_are_given_what_was_made_once(
         assert max(view.read.values()) <= MADE_ONCE
 
 
-async def test_what_changed_is_in_the_next_answer_however_many_share_the_one_before(
+async def test_a_change_is_in_the_next_answer_however_many_share_the_one_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     view = WatchedView(Rounds(monkeypatch), [50] * 60)
@@ -197,7 +195,7 @@ async def test_probes_rpcs_and_writes_wait_for_no_reader() -> None:
             async with client.get(path) as response:
                 assert response.status == 200
         async with client.post("/rpc/v1/alter-partition", json={}) as response:
-            assert response.status == 400  # by who reads it, not by who queues
+            assert response.status == 400  # by the handler that reads it, not by the queue
         async with client.post("/v1/elections", json={"type": "preferred", "partitions": None}) as response:
             assert response.status == 200, await response.text()
         assert not any(one.done() for one in waiting)
@@ -255,7 +253,7 @@ async def test_a_round_has_one_turn_and_callers_have_theirs_by_turns(monkeypatch
     assert [caller for _, caller in taken[:20]].count("one") >= 9
 
 
-async def test_who_leaves_while_waiting_has_no_turn_and_holds_up_nobody() -> None:
+async def test_a_caller_that_leaves_while_waiting_has_no_turn_and_holds_up_no_other() -> None:
     turns = Turns()
     leaving = [asyncio.create_task(turns.next("a")) for _ in range(3)]
     staying = asyncio.create_task(turns.next("a"))
@@ -285,7 +283,7 @@ def test_while_the_controller_works_readers_have_a_turn_now_and_then() -> None:
 # ---------------------------------------------------------------------- sharing
 
 
-async def test_an_answer_begun_before_a_change_is_shared_by_nobody_who_asks_after_it() -> None:
+async def test_an_answer_begun_before_a_change_is_not_shared_with_callers_after_it() -> None:
     shared, version, made = Shared[int](kept_s=3_600), 1, 0
     gate = asyncio.Event()
 
@@ -308,7 +306,7 @@ async def test_an_answer_begun_before_a_change_is_shared_by_nobody_who_asks_afte
     assert await shared.ask("q", lambda: version, make) == 3
 
 
-async def test_while_everything_changes_all_who_wait_share_the_next_answer() -> None:
+async def test_while_everything_changes_all_waiting_callers_share_the_next_answer() -> None:
     shared, made, versions = Shared[int](), 0, iter(range(1_000))
 
     async def make() -> int:
@@ -321,7 +319,7 @@ async def test_while_everything_changes_all_who_wait_share_the_next_answer() -> 
     assert made <= 3
 
 
-async def test_who_shares_a_failure_is_told_and_the_next_one_is_not() -> None:
+async def test_callers_that_share_a_failure_are_told_and_the_next_one_is_not() -> None:
     shared, fails = Shared[str](kept_s=3_600), True
 
     async def make() -> str:
@@ -350,7 +348,7 @@ async def test_no_more_is_kept_than_may_be_and_nothing_for_long() -> None:
     brief = Shared[bytes](kept_s=0)
     while made[7] < 2:
         await brief.ask(0, lambda: 1, partial(make, 7))
-        await asyncio.sleep(0)  # until what is kept for no time at all is forgotten
+        await asyncio.sleep(0)  # until answers kept for no time at all are forgotten
 
 
 # ---------------------------------------------------------------------- quotas
@@ -380,7 +378,7 @@ async def test_costly_questions_have_a_rate_and_cheap_ones_have_none() -> None:
             assert response.status == 200
 
 
-def test_the_series_of_partitions_are_what_the_library_makes_of_them() -> None:
+def test_the_series_of_partitions_are_those_that_the_library_writes() -> None:
     names = ("plain", 'quoted "\\ and\nbroken')
     topics = [a_topic(name, a_row(0, -1, [3], [3, 1]), a_row(1, 1, [1, 2], [1, 2])) for name in names]
     series = PartitionSeries()

@@ -135,7 +135,7 @@ async def test_brokers_that_are_gone_stay_listed() -> None:
         ("/v1/topics?state=offline", 400, "INVALID_REQUEST"),
     ],
 )
-async def test_what_cannot_be_answered_is_a_problem_with_a_stable_code(path: str, status: int, code: str) -> None:
+async def test_an_unanswerable_read_is_a_problem_with_a_stable_code(path: str, status: int, code: str) -> None:
     async with asking(View(ORDERS), FakeHandle()) as client, client.get(path) as response:
         problem = await response.json(content_type="application/problem+json")
         assert (response.status, problem["code"]) == (status, code)
@@ -177,7 +177,7 @@ async def test_a_broker_without_metadata_is_alive_but_not_ready() -> None:
         ((-1, 9), -1, {"broker_id": -1, "controller_epoch": 4, "since": None, "phase": "loading", "kind": None}),
     ],
 )
-async def test_a_standby_says_of_the_controller_what_it_knows(
+async def test_a_standby_says_which_controller_it_knows(
     seat: tuple[int, int] | None, told_by: int, body: object
 ) -> None:
     view, handle = View(), FakeHandle()

@@ -14,7 +14,7 @@ from tests.api.api_support import (
 )
 
 
-async def test_the_last_report_is_served_as_a_page_that_may_ask_nobody(tmp_path: Path) -> None:
+async def test_the_last_report_is_served_as_a_page_that_may_load_nothing(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     config = msgspec.structs.replace(CONFIG, klamm_report_file=str(page))
     async with asking(View(), FakeHandle(), config=config) as client:

@@ -1,4 +1,4 @@
-"""AlterPartition and ControlledShutdown as brokers ask them: what reaches the controller, and what comes back."""
+"""AlterPartition and ControlledShutdown as brokers send them: the event for the controller, and the answer."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_a_busy_controller_is_503_and_an_unknown_outcome_504() -> None:
 
 
 @pytest.mark.parametrize("sender", ["", "1", "a b", "1 2 3", "-1 2", "1  2", "1 " + "9" * 60, "\u0661 2"])
-async def test_a_sender_that_does_not_say_who_it_is_gets_400(sender: str) -> None:
+async def test_a_sender_without_a_name_gets_400(sender: str) -> None:
     handle = FakeHandle()
     status, _, _ = await asked(handle, Klamm_Sender=sender)
     assert (status, handle.asked) == (400, [])
@@ -88,7 +88,7 @@ async def test_bodies_are_bounded_in_bytes_and_in_partitions() -> None:
     assert handle.asked == []
 
 
-async def test_a_broker_that_stops_is_drained_and_told_what_remains() -> None:
+async def test_a_broker_that_stops_is_drained_and_told_which_partitions_remain() -> None:
     remaining = [bodies.RemainingPartition("orders", 3)]
     handle = FakeHandle(lambda _: ShutdownReply(remaining=remaining))
     status, body, _ = await asked(handle, b"{}", path=bodies.CONTROLLED_SHUTDOWN)

@@ -1,4 +1,4 @@
-"""Who may ask: the table of Host, Origin and Content-Type, on every path; and that no nonsense is ever a 5xx."""
+"""Access: the table of Host, Origin and Content-Type, on every path; and that no nonsense is ever a 5xx."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ RAW: Final = [
 
 
 @pytest.mark.parametrize("raw", RAW, ids=range(len(RAW)))
-async def test_what_is_hardly_http_is_a_4xx(raw: bytes) -> None:
+async def test_malformed_http_is_a_4xx(raw: bytes) -> None:
     async with served(View(), FakeHandle()) as url:
         own = url.removeprefix("http://")
         reader, writer = await asyncio.open_connection(*own.split(":"))

@@ -44,7 +44,9 @@ async def test_new_partitions_go_where_they_are_told_to() -> None:
         ("orders", {"count": 2**31}, 400, "INVALID_REQUEST"),
     ],
 )
-async def test_what_cannot_grow_is_refused_and_stays_as_it_is(topic: str, body: object, status: int, code: str) -> None:
+async def test_an_invalid_growth_is_refused_and_the_topic_stays_as_it_is(
+    topic: str, body: object, status: int, code: str
+) -> None:
     cluster = a_cluster(orders=[[1, 2], [2, 3]])
     answered, problem = await exchange(cluster, "POST", f"/v1/topics/{topic}/partitions", body)
     assert (answered, problem["code"]) == (status, code)
@@ -75,7 +77,7 @@ async def test_a_deletion_is_202_while_it_runs_and_is_listed() -> None:
             assert response.status == 404
 
 
-async def test_a_deletion_says_what_it_waits_for() -> None:
+async def test_a_deletion_names_the_brokers_that_it_waits_for() -> None:
     cluster = a_cluster(orders=[[1, 9]])
     status, body = await exchange(cluster, "DELETE", "/v1/topics/orders")
     assert (status, body["status"]) == (202, "deleting")
@@ -126,7 +128,7 @@ async def test_deletions_are_listed_in_pages() -> None:
     ("path", "body"),
     [("?abandon_offline=maybe", None), ("?colour=red", None), ("", {"force": True}), ("", b"{")],
 )
-async def test_what_is_no_deletion_is_400(path: str, body: object) -> None:
+async def test_a_malformed_deletion_is_400(path: str, body: object) -> None:
     cluster = a_cluster(orders=[[1]])
     status, problem = await exchange(cluster, "DELETE", f"/v1/topics/orders{path}", body)
     assert (status, problem["code"]) == (400, "INVALID_REQUEST")

@@ -108,7 +108,7 @@ async def test_an_answer_does_not_wait_for_ever_to_be_told() -> None:
         b'{"name":"a","partitions":1,"replication_factor":1,"configs":{"a":1}}',
     ],
 )
-async def test_what_is_no_request_is_400_and_reaches_nobody(body: bytes) -> None:
+async def test_a_malformed_request_is_400_and_reaches_no_controller(body: bytes) -> None:
     handle = FakeHandle()
     async with (
         asking(View(), handle) as client,
@@ -134,7 +134,7 @@ def raise_busy(_: Event) -> Reply:
         (raise_busy, 503, "BUSY", "3"),
     ],
 )
-async def test_what_the_controller_says_becomes_a_status_and_a_stable_code(
+async def test_a_verdict_of_the_controller_becomes_a_status_and_a_stable_code(
     reply: object, status: int, code: str, retry_after: str | None
 ) -> None:
     handle = FakeHandle(reply if callable(reply) else lambda _: reply)  # type: ignore[arg-type,return-value]
@@ -144,7 +144,7 @@ async def test_what_the_controller_says_becomes_a_status_and_a_stable_code(
         assert response.headers.get("Retry-After") == retry_after
 
 
-async def test_an_unknown_outcome_says_what_to_read() -> None:
+async def test_an_unknown_outcome_names_the_resource_to_read() -> None:
     async with (
         asking(View(), FakeHandle(lambda _: Reply(is_unknown=True))) as client,
         client.post("/v1/topics", json=ORDERS) as response,
@@ -155,7 +155,7 @@ async def test_an_unknown_outcome_says_what_to_read() -> None:
 @pytest.mark.parametrize("seat", [None, (1, 77), (9, 77)])
 async def test_without_an_active_controller_a_write_is_503_with_retry_after(seat: tuple[int, int] | None) -> None:
     handle = FakeHandle()
-    handle.stand_by(seat)  # vacant; own, so still loading; of a broker nobody knows the address of
+    handle.stand_by(seat)  # vacant; own, so still loading; of a broker whose address is unknown
     async with asking(View(), handle) as client:
         for headers in ({}, {"Klamm-Forward": "1"}):
             async with client.post("/v1/topics", json=ORDERS, headers=headers, allow_redirects=False) as response:
@@ -214,7 +214,7 @@ async def test_a_forwarded_write_is_not_forwarded_again() -> None:
 
 
 async def test_a_controller_that_cannot_be_reached_changed_nothing() -> None:
-    with reserved() as bound:  # bound, but nobody listens
+    with reserved() as bound:  # bound, but no server listens
         async with a_standby_of(bound) as client:
             status, retry_after, problem = await forwarded(client)
             assert (status, retry_after, problem["code"]) == (503, "1", "NOT_CONTROLLER")
@@ -255,7 +255,7 @@ async def test_without_an_answer_of_the_controllers_own_the_outcome_is_unknown(
 
 
 async def test_a_creation_is_answered_as_soon_as_this_broker_is_told_of_it() -> None:
-    """By the news itself: nobody looks again and again."""
+    """By the notification itself: no task polls."""
     view, handle = View(), FakeHandle()
     looks: list[str] = []
     seen = view.topic

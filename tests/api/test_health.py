@@ -41,7 +41,7 @@ async def test_a_cluster_that_lacks_nothing_is_green() -> None:
     assert await health_of(View(ORDERS, brokers=BROKERS), a_handle()) == (200, "green", [])
 
 
-async def test_what_the_controller_left_undone_is_yellow_and_named() -> None:
+async def test_work_that_the_controller_left_undone_is_yellow_and_named() -> None:
     handle = a_handle()
     assert handle.cluster is not None
     handle.cluster.parked["topic payments"] = "a bug: no partition moves from New to New"
@@ -65,7 +65,7 @@ def a_refusal(code: int, request: str = "LeaderAndIsr") -> BrokerRefusal:
     return BrokerRefusal(request, code, 4, -1, 0, 0)
 
 
-async def test_brokers_that_refuse_what_they_are_told_are_named_with_some_partitions_and_what_to_do() -> None:
+async def test_brokers_that_refuse_requests_are_named_with_some_partitions_and_a_remedy() -> None:
     handle = a_handle()
     assert handle.cluster is not None
     handle.cluster.duties.refusals = {
@@ -88,7 +88,7 @@ async def test_brokers_that_refuse_what_they_are_told_are_named_with_some_partit
         assert (await response.json())["refused"] == 10
 
 
-async def test_ids_that_disagree_and_topics_of_which_nobody_can_be_asked_are_named_with_what_to_do() -> None:
+async def test_disputed_topic_ids_and_topics_without_a_live_replica_are_named_with_a_remedy() -> None:
     handle = a_handle()
     cluster = handle.cluster
     assert cluster is not None
@@ -147,7 +147,7 @@ async def test_of_many_troubles_of_a_kind_a_few_are_named() -> None:
     assert reasons[-1] == "4 more znodes are unreadable"
 
 
-async def test_what_is_left_undone_never_hides_what_is_broken() -> None:
+async def test_undone_work_never_hides_broken_partitions() -> None:
     handle = a_handle()
     handle.lines_lost_lately = 1
     view = View(a_topic("orders", a_row(0, -1, [3], [3])), brokers=BROKERS)
@@ -159,7 +159,7 @@ async def test_what_is_left_undone_never_hides_what_is_broken() -> None:
     ]
 
 
-async def test_that_nobody_can_be_elected_is_red_and_says_what_to_do() -> None:
+async def test_a_seat_that_no_process_can_win_is_red_with_a_remedy() -> None:
     standby = FakeHandle()
     standby.stand_by(None)
     standby.seat_trouble = "no controller can be elected: /controller_epoch holds b'abc'; delete it"
@@ -175,7 +175,7 @@ async def test_that_nobody_can_be_elected_is_red_and_says_what_to_do() -> None:
             assert standby.seat_trouble in (await response.json())["detail"]
 
 
-async def test_a_seat_that_nobody_acts_in_is_vacant_whoever_it_names() -> None:
+async def test_a_seat_without_an_acting_controller_is_vacant_whatever_broker_it_names() -> None:
     standby = FakeHandle()
     standby.stand_by((1, 0))
     standby.seat_trouble = "no controller can be elected: /controller goes with no session; delete it"

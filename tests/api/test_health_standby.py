@@ -1,4 +1,4 @@
-"""Every process tells the same health: the controller's own or, without one, that nobody knows."""
+"""Every process tells the same health: the controller's own or, without a controller, unknown."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def verdicts(url: str) -> tuple[int, str, list[str]]:
     return status, body["status"], body["reasons"]
 
 
-async def test_a_standby_says_what_only_the_controller_knows() -> None:
+async def test_a_standby_tells_the_controllers_own_health() -> None:
     bound = reserved()
     brokers, active = two_brokers(bound), FakeHandle()
     active.cluster = Cluster(controller_id=1, controller_epoch=4)
@@ -62,7 +62,7 @@ async def test_a_standby_says_what_only_the_controller_knows() -> None:
         assert await verdicts(second) == said
 
 
-async def test_a_standby_that_is_cut_off_says_so_beside_what_the_controller_says() -> None:
+async def test_a_standby_that_is_cut_off_says_so_beside_the_controllers_health() -> None:
     bound = reserved()
     brokers, standby = two_brokers(bound), a_standby()
     standby.is_registered = False
@@ -75,7 +75,7 @@ async def test_a_standby_that_is_cut_off_says_so_beside_what_the_controller_says
 
 
 @in_virtual_time
-async def test_without_a_controller_nobody_knows_and_since_when_is_said() -> None:
+async def test_without_a_controller_health_is_unknown_and_since_when_is_said() -> None:
     bound = reserved()
     brokers, standby = two_brokers(bound), a_standby()
     async with served(View(ORDERS, brokers=brokers, own_id=2), standby) as second:
@@ -92,15 +92,15 @@ async def test_without_a_controller_nobody_knows_and_since_when_is_said() -> Non
         assert verdict == "unknown"
         assert seconds_in(later) - seconds_in(reason) >= 10
         async with aiohttp.ClientSession(second) as client:
-            for probe in ("/livez", "/readyz"):  # of the process: nobody restarts it for that
+            for probe in ("/livez", "/readyz"):  # of the process, which must not be restarted for that
                 async with client.get(probe) as response:
                     assert response.status == 200
 
 
 @pytest.mark.parametrize("seat", [(1, 77), (7, 77), None])
-async def test_where_nobody_answers_figures_that_look_well_are_not_green(seat: tuple[int, int] | None) -> None:
+async def test_without_an_answer_figures_that_look_well_are_not_green(seat: tuple[int, int] | None) -> None:
     with reserved() as frozen:
-        frozen.listen()  # the kernel accepts, nobody answers
+        frozen.listen()  # the kernel accepts, no process answers
         async with served(View(ORDERS, brokers=two_brokers(frozen), own_id=2), a_standby(seat)) as second:
             status, verdict, (reason, *rest) = await verdicts(second)
     assert (status, verdict) == (503, "unknown")

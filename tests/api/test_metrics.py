@@ -1,4 +1,4 @@
-"""`/metrics`: the names that existing dashboards use, with what is true of this process and of its cluster."""
+"""`/metrics`: the names that existing dashboards use, with values of this process and of its cluster."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ async def test_queues_are_exposed_for_each_broker_and_together() -> None:
     assert value(samples, "kafka_controller_controllereventmanager_eventqueuesize") == 5
 
 
-def test_every_event_has_kafkas_number_of_what_the_controller_does() -> None:
+def test_every_event_has_kafkas_number_of_the_controller_state() -> None:
     assert {event.__name__ for event in HANDLERS} - set(CONTROLLER_STATES) == {"TermTold"}
     assert set(CONTROLLER_STATES) <= {event.__name__ for event in HANDLERS}
 
@@ -180,7 +180,7 @@ async def test_a_changed_partition_is_seen_by_the_next_scrape() -> None:
 # ---------------------------------------------------------------------- ours
 
 
-async def test_what_is_left_undone_and_the_last_failover_are_exposed() -> None:
+async def test_undone_work_and_the_last_failover_are_exposed() -> None:
     handle = an_active_handle()
     assert handle.cluster is not None
     handle.cluster.parked["topic payments"] = "a bug"
@@ -217,7 +217,7 @@ async def test_what_is_left_undone_and_the_last_failover_are_exposed() -> None:
     assert phases == [0.02, 0.45]
 
 
-async def test_what_a_controller_does_is_counted() -> None:
+async def test_a_controllers_work_is_counted() -> None:
     site, meters = await a_site(), Meters()
     async with leading(site, meters=meters) as node:
         await site.topic("orders", [1, 2])
@@ -289,7 +289,7 @@ async def test_the_lag_of_the_event_loop_is_measured_while_the_api_is_served() -
             await asyncio.sleep(0.02)
 
 
-async def test_who_accepts_openmetrics_gets_it() -> None:
+async def test_a_scraper_that_accepts_openmetrics_gets_it() -> None:
     accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
     async with asking(HURT, an_active_handle()) as client, client.get("/metrics", headers=accept) as response:
         assert response.content_type == "application/openmetrics-text"

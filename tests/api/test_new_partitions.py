@@ -1,4 +1,4 @@
-"""A partition that was never led is new, and not offline, wherever partitions are shown, and whoever is asked."""
+"""A partition that was never led is new, and not offline, wherever partitions are shown, by controller and standby."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Pair:
         self.urls = (active_url, standby_url)
 
     async def told(self, path: str) -> list[Any]:
-        """What each of them answers."""
+        """Returns the answer of each process."""
         return [await get(url, path) for url in self.urls]
 
 
@@ -77,7 +77,7 @@ async def a_pair(*told: TopicView) -> AsyncIterator[Pair]:
         yield Pair(cluster, first, other, second)
 
 
-async def test_partitions_are_listed_as_new_by_the_controller_and_by_who_asks_it() -> None:
+async def test_partitions_are_listed_as_new_by_the_controller_and_by_a_standby_that_asks_it() -> None:
     async with a_pair(TOLD) as pair:
         for said in await pair.told("/v1/partitions?state=new"):
             assert said == {"items": NEW, "next_cursor": None}
@@ -105,7 +105,7 @@ async def test_topics_matrix_counts_and_health_say_new_and_not_offline() -> None
             assert "2 of 3 partitions are new: never led" in said["health"]["reasons"]
 
 
-async def test_the_id_of_a_topic_that_nobody_was_told_of_is_the_controllers_to_say() -> None:
+async def test_the_id_of_a_topic_that_no_broker_was_told_of_comes_from_the_controller() -> None:
     async with a_pair(TOLD) as pair:
         ids = [(await get(url, "/v1/topics/parcels"))["topic_id"] for url in pair.urls]
     assert ids == [topic_id_of("parcels"), None]
@@ -136,7 +136,7 @@ async def test_a_dedicated_controller_shows_its_own() -> None:
     assert states == [("orders", "online"), ("orders", "new"), ("parcels", "new")]
 
 
-async def test_who_was_told_of_a_partition_knows_better_than_the_controller_said() -> None:
+async def test_a_broker_that_was_told_of_a_partition_knows_better_than_the_controller_said() -> None:
     async with a_pair(TOLD) as pair:
         url = pair.urls[1]
         pair.standby.put(a_topic("parcels", a_row(0, 3, [3], [3])))
@@ -145,10 +145,10 @@ async def test_who_was_told_of_a_partition_knows_better_than_the_controller_said
 
 
 @pytest.mark.parametrize("path", ["/v1/matrix", "/v1/partitions?state=new"])
-async def test_without_a_controller_what_was_heard_last_is_shown(path: str) -> None:
+async def test_without_a_controller_the_last_known_state_is_shown(path: str) -> None:
     async with a_pair(TOLD) as pair:
         url = pair.urls[1]
         heard = await get(url, path)
-        pair.standby.brokers = [a_broker(1, port=1), *pair.standby.brokers[1:]]  # nobody listens there
+        pair.standby.brokers = [a_broker(1, port=1), *pair.standby.brokers[1:]]  # no process listens there
         assert await get(url, path) == heard
         assert heard["items"]

@@ -1,4 +1,4 @@
-"""`/openapi.json` is valid and says what is served, all of it and nothing else; `/docs` shows it without a network."""
+"""`/openapi.json` is valid and lists exactly the served paths; `/docs` shows it without a network."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_every_body_that_is_parsed_refuses_unknown_fields_and_says_so() -> None:
         ("/v1/topics/nowhere", "/v1/topics/{topic}"),
     ],
 )
-async def test_what_is_answered_has_the_shape_that_is_said(path: str, said_at: str) -> None:
+async def test_an_answer_has_the_shape_of_the_description(path: str, said_at: str) -> None:
     said = the_document()
     view = View(a_topic("orders", a_row(0, 1, [1, 2], [1, 2])))
     async with asking(view, FakeHandle()) as client, client.get(path) as response:
@@ -98,7 +98,7 @@ async def test_what_is_answered_has_the_shape_that_is_said(path: str, said_at: s
 
 
 class Links(HTMLParser):
-    """What a page loads, and whether it brings scripts or styles of its own."""
+    """The resources that a page loads, and whether it brings scripts or styles of its own."""
 
     def __init__(self) -> None:
         super().__init__()

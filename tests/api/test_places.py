@@ -10,10 +10,10 @@ from controller.base.places import FullError, Places
 
 
 def nothing() -> None:
-    """Whoever gives way in these tests has no connection."""
+    """Connections that give way in these tests are not real."""
 
 
-def test_who_was_silent_for_longest_gives_way_and_is_counted_no_more() -> None:
+def test_the_connection_silent_for_longest_gives_way_and_is_counted_no_more() -> None:
     places, gone = Places(3, 3), list[int]()
     opened = [places.open("a", lambda number=number: gone.append(number)) for number in range(3)]  # type: ignore[misc]
     opened[0].hear()
@@ -32,7 +32,7 @@ def test_who_was_silent_for_longest_gives_way_and_is_counted_no_more() -> None:
 
 
 @pytest.mark.parametrize(("in_all", "of_peer", "is_of_peer"), [(2, 9, False), (9, 2, True)])
-def test_where_all_work_nobody_gives_way(in_all: int, of_peer: int, is_of_peer: bool) -> None:
+def test_where_all_connections_work_none_gives_way(in_all: int, of_peer: int, is_of_peer: bool) -> None:
     places = Places(in_all, of_peer)
     for _ in range(2):
         places.open("a", nothing).work(is_reading=False)

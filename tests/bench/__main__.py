@@ -39,7 +39,7 @@ HEAP_MIN_MB = 2_048
 
 
 class Notes:
-    """Values by row and by whose they are."""
+    """Values by row and by contender."""
 
     def __init__(self) -> None:
         self.values: defaultdict[str, defaultdict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
@@ -146,7 +146,7 @@ def main(
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     wanted = set(rows or ROWS)
     if BACK in wanted:
-        wanted.add(DEATH)  # who comes back was gone
+        wanted.add(DEATH)  # a broker that comes back was gone
     try:
         result = asyncio.run(bench(topics, partitions, rounds, wanted, with_kafka=with_kafka, is_warm=not cold))
     except* (KafkaError, OverdueError, contender.ContenderEndedError) as errors:

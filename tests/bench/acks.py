@@ -1,4 +1,4 @@
-"""What the endpoints have acknowledged, and when: the only clock of the bench, the same for every controller."""
+"""The acknowledgements of the endpoints, and when: the only clock of the bench, the same for every controller."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UPDATE_METADATA = "update-metadata"
 
 
 class OverdueError(Exception):
-    """What was waited for did not come; the message says what, and for how long."""
+    """A wait was in vain; the message names the missing acknowledgements, and how long the bench waited."""
 
 
 class Ack(NamedTuple):
@@ -30,7 +30,7 @@ class Ack(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A row as measured: seconds from its start to the last acknowledgement, and what was told in between.
+    """A row as measured: seconds from its start to the last acknowledgement, and the requests in between.
 
     `cpu_s` is the CPU time of the controller's process until it was idle again: other work on the machine adds little
     to it.
@@ -47,7 +47,7 @@ class Row(NamedTuple):
 
 @asynccontextmanager
 async def within(seconds: float, what: Callable[[], str]) -> AsyncIterator[None]:
-    """Every wait of the bench has an end; `what` is asked then what was still waited for."""
+    """Every wait of the bench has an end; `what` is called then to name the missing acknowledgements."""
     try:
         async with asyncio.timeout(seconds):
             yield
@@ -78,8 +78,8 @@ class Acks:
         is_done: Callable[[], Awaitable[bool]],
         cpu_s: Callable[[], float],
     ) -> Row:
-        """Do `act` and measure until the last acknowledgement: all that is `wanted` was told, ZooKeeper has it, nothing
-        follows, and the controller is idle (one that still prepares what it will tell is not)."""
+        """Do `act` and measure until the last acknowledgement: all that is `wanted` was told, ZooKeeper has it, no
+        request follows, and the controller is idle (one that still prepares requests is not)."""
         started, used_s = time.monotonic(), cpu_s()
         missing = "what it begins with"
         async with within(DEADLINE_S, lambda: f"{name}: {missing}"):

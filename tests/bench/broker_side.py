@@ -1,4 +1,4 @@
-"""What a controller's word costs a broker: the bodies of a failover, decoded and kept by our stub's own code.
+"""The cost of a controller's requests to a broker: the bodies of a failover, decoded and kept by our stub's own code.
 
 `python -m tests.bench.broker_side TOPICS PARTITIONS` prints JSON: seconds until all metadata (kept undecoded) and the
 broker's own replicas (decoded) are taken in, and the memory that the metadata takes for each partition of the cluster.

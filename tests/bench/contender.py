@@ -1,7 +1,7 @@
-"""Who is measured: a controller in a process of its own that obeys lines, `start` to race for the seat, `stop` to go.
+"""A controller to be measured: a process of its own that obeys lines, `start` to race for the seat, `stop` to go.
 
 `settle` is answered when it has nothing left to do. The process ends with its input, so none is left behind. It stays
-between two rounds: what it has warmed up stays warm.
+between two rounds, with its code warmed up.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from tests.bench.acks import within
 HERE = Path(__file__).parent
 ORDER_TIMEOUT_S = 300
 OURS = "klamm"
-#: ours again, telling the endpoints in Kafka's own protocol what Kafka's controller tells them
+#: Klamm again, telling the endpoints in Kafka's own protocol, as Kafka's controller does
 OURS_AS_KAFKA = "klamm, kafka's protocol"
 KAFKA = "kafka"
-#: what kafka-run-class.sh gives a broker, with twice the heap
+#: the heap that kafka-run-class.sh gives a broker, twice
 KAFKA_OPTIONS = ["-server", "-Xmx2G", "-Xms2G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
 KAFKA_OPTIONS += ["-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"]
 
@@ -43,7 +43,7 @@ class Contender:
     def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
         self.name = name
         self.process = process
-        #: before it was first controller: what a term leaves behind is taken again by the next one
+        #: before it was first controller: the next term takes up the leftovers of this one
         self.fresh_bytes = 0
         self.log = log
 
@@ -76,7 +76,7 @@ class Contender:
         return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
     async def report(self) -> dict[str, Any]:
-        """Ours only: what it says of itself."""
+        """Klamm only: its own figures."""
         told: dict[str, Any] = json.loads(await self.order("report"))
         return told
 

@@ -1,4 +1,4 @@
-"""Broker endpoints for measuring: a process of its own that reads whole requests, checks who sends them and
+"""Broker endpoints for measuring: a process of its own that reads whole requests, checks their senders and
 acknowledges, decoding nothing.
 
 `python -m tests.bench.endpoints COUNT`: its first line of output has COUNT ports on which the brokers obey our dialect
@@ -24,21 +24,21 @@ _HTTP_ANSWER = (
     % (len(_ACKNOWLEDGED), _ACKNOWLEDGED)
 )  # fmt: skip
 _KAFKA_HEAD = struct.Struct("!ihhi")  # size, API key, its version, correlation id
-#: API key -> what it is, the first version with tagged fields, and the body that says "done, nothing refused"
+#: API key -> its name, the first version with tagged fields, and the body that says "done, nothing refused"
 _KAFKA_APIS = {
     4: ("leader-and-isr", 4, b"\0\0\x01\0"),
     5: ("stop-replica", 2, b"\0\0\x01\0"),
     6: ("update-metadata", 6, b"\0\0\0"),
 }
 
-#: what the head of a request says: its whole size, its kind, and what it is answered with
+#: from the head of a request: its whole size, its kind, and its answer
 Frame = tuple[int, str, bytes]
 #: by deaf broker, the answers it owes
 Held = dict[int, list[Callable[[], None]]]
 
 
 class ProtocolError(Exception):
-    """The peer sent what no controller sends."""
+    """The peer sent bytes that no controller sends."""
 
 
 def http_frame(head: memoryview) -> Frame | None:

@@ -26,7 +26,7 @@ from tests.bench.world import World
 
 
 class NoJournal:
-    """The state-change log is written in a thread of its own; what it costs the loop is in `accept`, which is here."""
+    """The state-change log is written in a thread of its own; its cost to the loop is in `accept`, which is here."""
 
     def accept(self, lines: Sequence[Line]) -> None:
         return None

@@ -1,8 +1,8 @@
 """The limit of a row: the same bytes through bare sockets with nothing else done, measured in the same run.
 
-ZooKeeper is asked what a controller must ask (every znode read, every znode written), in large messages, pipelined;
-then every broker is sent as many bytes as our controller sent it, and answers. Requests are made before the clock
-starts, and answers are read and thrown away.
+ZooKeeper is sent the requests that a controller must send (every znode read, every znode written), in large messages,
+pipelined; then every broker is sent as many bytes as our controller sent it, and answers. Requests are made before the
+clock starts, and answers are read and thrown away.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _HEAD = (
 
 
 async def limit_of(world: World, row: str, acks: Sequence[Ack]) -> float | None:
-    """Seconds, None for a row that has none; `acks` are what our controller's turn of this row was acknowledged with.
-    To be asked while nobody is controller; what is written is put back by the caller."""
+    """Returns seconds, None for a row that has none; `acks` are the acknowledgements of our controller's turn of this
+    row. To be called while no controller is active; the caller puts the written znodes back."""
     if row not in LIMITED:
         return None
     requests = requests_for(world, row)
@@ -60,7 +60,7 @@ async def limit_of(world: World, row: str, acks: Sequence[Ack]) -> float | None:
 
 
 def requests_for(world: World, row: str) -> list[bytes]:
-    """What ZooKeeper has to be asked in this row."""
+    """Returns the requests to ZooKeeper in this row."""
     if row in (FAILOVER, LOAD, SLOW):
         paths = [topic_path(name) for name in world.topics]
         paths += [state_path(name, number) for name, count in world.topics.items() for number in range(count)]

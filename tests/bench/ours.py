@@ -40,7 +40,7 @@ from controller.zookeeper.port import SessionLostError
 
 SESSION_TIMEOUT_MS = 18_000
 BEAT_S = 0.05
-#: as Kafka's controller of the bench: registered nowhere, and nobody listens there
+#: as Kafka's controller of the bench: registered nowhere, and no server listens there
 AS_KAFKA_ID = 1000
 AS_KAFKA = OwnAddress(AS_KAFKA_ID, {PLAINTEXT: ("127.0.0.1", 1)})
 

@@ -1,5 +1,5 @@
-"""`python -m tests.bench.readers [--partitions 8000] [--session-ms 4000] [--seconds 15]`: readers without manners, who
-ask for what is costly as fast as they can, and what becomes of the seat.
+"""`python -m tests.bench.readers [--partitions 8000] [--session-ms 4000] [--seconds 15]`: readers without manners that
+ask for costly answers as fast as they can, and whether the controller keeps its seat.
 
 Three real broker processes on a real ZooKeeper, with every token set; the readers have the one to read and are in a
 process of their own. Each attack goes at the broker that has the seat. Counted are its answers by status, the claims of
@@ -43,7 +43,7 @@ PATIENCE_S = 10
 
 
 class Attack(NamedTuple):
-    """So many readers, who ask for these paths in turn."""
+    """So many readers, which ask for these paths in turn."""
 
     readers: int
     paths: tuple[str, ...]
@@ -62,7 +62,7 @@ ATTACKS = (
 
 
 class Result(NamedTuple):
-    """What came of one attack."""
+    """The result of one attack."""
 
     answers: Counter[str]
     claims: int
@@ -137,7 +137,7 @@ async def _is_green(client: aiohttp.ClientSession, cluster: Cluster) -> bool:
 
 
 async def attacked(cluster: Cluster, attack: Attack, seconds: float) -> Result:
-    """One attack on whoever has the seat."""
+    """One attack on the active controller."""
     victim, before = cluster.controller, len(cluster.order.claims())
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.bench.readers", "--attack",
@@ -197,7 +197,7 @@ def table_of(results: Sequence[tuple[Attack, Result]]) -> Table:
 @click.option("--seconds", default=15.0, show_default=True)
 @click.option("--attack", hidden=True)
 def main(partitions: int, session_ms: int, seconds: float, attack: str | None) -> None:
-    """What readers without manners do to the seat."""
+    """Measure readers without manners against the seat."""
     if attack is not None:
         url, paths, readers, for_s = json.loads(attack)
         sys.stdout.write(json.dumps(asyncio.run(read(url, paths, readers, for_s))))

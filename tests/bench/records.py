@@ -1,4 +1,4 @@
-"""`python -m tests.bench.records [--mib 512] [--folder DIR]`: what a log of records takes and gives on this machine.
+"""`python -m tests.bench.records [--mib 512] [--folder DIR]`: the speed of a log of records on this machine.
 
 Appended as a leader does (one batch a call, checksum and header checked, offsets set), appended as a follower does
 (a megabyte of batches a call), read as a consumer does (a megabyte a call), and opened after the process died, which

@@ -1,4 +1,4 @@
-"""The rows: what is done, from when to when it is measured. The same for every controller."""
+"""The rows: the action of each, and the moments between which it is measured. The same for all controllers."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def one_round(world: World, contender: Contender, wanted: Collection[str])
 
 
 async def put_back(world: World, measured: Collection[str]) -> None:
-    """The cluster as it was before a round; to be called while nobody is controller."""
+    """The cluster as it was before a round; to be called while no controller is active."""
     touched = set(world.hosted_by(VICTIM)) if DEATH in measured else set()
     if DEATH in measured and BACK not in measured:
         await world.register(VICTIM)
@@ -82,7 +82,7 @@ async def put_back(world: World, measured: Collection[str]) -> None:
 
 
 def moved_in(world: World, row: str) -> list[tuple[str, int]]:
-    """What is reassigned: partitions on none of the brokers that come and go."""
+    """Returns the reassigned partitions, which are on none of the brokers that come and go."""
     still = world.hosted_by_none_of((VICTIM, LEAVING))
     few, many = still[:FEW_MOVED_PARTITIONS], still[FEW_MOVED_PARTITIONS:][:MOVED_PARTITIONS]
     assert len(many) == MOVED_PARTITIONS, "the cluster has too few partitions for this row"
@@ -103,9 +103,9 @@ async def failover(world: World, contender: Contender) -> Row:
 
 
 async def idle(world: World, contender: Contender) -> Row:
-    """What it costs to do nothing."""
+    """The cost of doing nothing."""
     before_s, started = contender.cpu_s(), time.monotonic()
-    while (left_s := IDLE_S - (time.monotonic() - started)) > 0:  # noqa: ASYNC110 - time is what is waited for
+    while (left_s := IDLE_S - (time.monotonic() - started)) > 0:  # noqa: ASYNC110 - the row is a stretch of time
         await asyncio.sleep(left_s)
     return Row((contender.cpu_s() - before_s) / IDLE_S * 1_000, ())
 
@@ -131,7 +131,7 @@ async def creation(world: World, contender: Contender) -> Row:
 
 
 async def shutdown(world: World, contender: Contender) -> Row:
-    """A broker asks for it, until it is answered, and all others have acknowledged who leads instead."""
+    """A broker asks for it, until it is answered, and all others have acknowledged the new leaders."""
     staying = ALL - {LEAVING}
     order = f"shutdown {LEAVING} {await world.broker_epoch(LEAVING)}"
     is_done = _are(world, world.hosted_by(LEAVING), lambda _, state: LEAVING not in state.isr)
@@ -168,7 +168,7 @@ async def slow(world: World, contender: Contender) -> Row:
 
 ROWS: dict[str, Callable[[World, Contender], Awaitable[Row]]] = {
     FAILOVER: failover,
-    SLOW: slow,  # next to what it is compared with: a later term also records what the one before it wrote
+    SLOW: slow,  # next to the row it is compared with: a later term also records its predecessor's end
     IDLE: idle,
     DEATH: death,
     BACK: back,
@@ -180,7 +180,7 @@ ROWS: dict[str, Callable[[World, Contender], Awaitable[Row]]] = {
 
 
 async def vacate(world: World) -> None:
-    """The seat is empty, whoever left it."""
+    """Wait until the seat is vacant."""
     try:
         await world.zk.delete(CONTROLLER, -1)
     except NoNodeError:
@@ -213,7 +213,7 @@ def _is_seated(world: World) -> Callable[[], Awaitable[bool]]:
 def _are(
     world: World, partitions: list[Key], is_good: Callable[[Key, Leadership], bool]
 ) -> Callable[[], Awaitable[bool]]:
-    """Whether a sample of these states is as it should be: reading all of them would cost what is measured."""
+    """Returns whether a sample of these states is as it should be: reading all of them would cost too much."""
     sample = partitions[:: max(1, len(partitions) // SAMPLES)]
 
     async def is_done() -> bool:

@@ -1,8 +1,8 @@
-"""What a changed partition costs in clusters of different sizes: `python -m tests.bench.scaling [--changed 3000]`.
+"""The cost of a changed partition in clusters of different sizes: `python -m tests.bench.scaling [--changed 3000]`.
 
 The same number of partitions changes in each: brokers that host so many, and nothing else, die one after the other. The
-time is the CPU's, of all that the controller does itself between what it sees and the bytes that it sends: decide,
-project, pack, believe, tell, record. ZooKeeper and brokers are in `python -m tests.bench`.
+time is the CPU's, for the controller's own work between a fact and the bytes of its requests: decide, project, pack,
+believe, tell, record. ZooKeeper and brokers are in `python -m tests.bench`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`python -m tests.bench.stream [--rounds 5]`: what a hundred subscribers of the event stream cost the controller.
+"""`python -m tests.bench.stream [--rounds 5]`: the cost of a hundred subscribers of the event stream.
 
 A real controller on a real ZooKeeper makes 10,000 changes (topics of 100 partitions, one after the other, until the
-last acknowledgement), in turns with nobody listening and with 100 subscribers to its own API, who read in a process of
+last acknowledgement), in turns without subscribers and with 100 of them at its own API, which read in a process of
 their own. The row is the ratio of the medians, of one run: machines differ, and so do minutes.
 """
 
@@ -159,7 +159,7 @@ async def bench(rounds: int) -> dict[str, float]:
 @click.option("--rounds", default=5, show_default=True, help="Of each kind.")
 @click.option("--subscribe", "url", hidden=True)
 def main(rounds: int, url: str | None) -> None:
-    """Measure what 100 subscribers cost, and print it as JSON."""
+    """Measure the cost of 100 subscribers, and print it as JSON."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     if url is not None:
         asyncio.run(subscribe(url))

@@ -1,4 +1,4 @@
-"""What was measured beside what was aimed at: targets, misses, and the table that people read."""
+"""Measured values beside their targets: targets, misses, and the table for people."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ LOADED_PER_S = 200_000
 TENTH = {FAILOVER, DEATH, CREATION, SHUTDOWN}
 KIB_PER_PARTITION = 1.0
 DECISION_S = 0.15
-#: the failover that nobody disturbs, with what one run differs from another
+#: the undisturbed failover, with the spread between runs
 SLOWER_MAX = 1.15
 IDLE_MS = 10.0
 
 
 def target_of(row: str, values: Mapping[str, Mapping[str, list[float]]], partitions: int) -> tuple[float, str] | None:
-    """What to stay under, and why; None where nothing can be said without Kafka beside it."""
+    """Returns the target, and its reason; None where none can be given without Kafka beside it."""
     kafkas, bare = values[row].get(KAFKA), values[row].get(LIMIT)
     goals: list[tuple[float, str]] = []
     if kafkas and row in TENTH:

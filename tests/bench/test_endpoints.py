@@ -1,4 +1,4 @@
-"""The endpoints of the bench: they acknowledge what came whole, and only that, in both protocols."""
+"""The endpoints of the bench: they acknowledge whole requests, and only these, in both protocols."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HEAD = (
 
 
 class Wire(asyncio.Transport):
-    """Keeps what was written."""
+    """Keeps the written bytes."""
 
     def __init__(self) -> None:
         super().__init__()

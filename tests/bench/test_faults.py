@@ -1,4 +1,4 @@
-"""The rows of the bench with a fault in the middle: the controller is killed, and its successor ends what it began.
+"""The rows of the bench with a fault in the middle: the controller is killed, and its successor ends the work.
 
 The same world, endpoints and processes as the bench, smaller. How far the first one came differs from run to run; where
 it must end does not.
@@ -95,7 +95,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 @pytest.fixture
 async def first(world: World, tmp_path: Path) -> AsyncIterator[Contender]:
-    """Active, and everybody has acknowledged what it told."""
+    """Active, and every broker has acknowledged its requests."""
     async with contender.launched(*contender.ours(world.server.client_port, tmp_path)) as one:
         started = asyncio.get_running_loop().time()
         await one.order("start")
@@ -104,7 +104,7 @@ async def first(world: World, tmp_path: Path) -> AsyncIterator[Contender]:
 
 
 async def succeed(world: World, killed: Contender, tmp_path: Path, live_ids: frozenset[int], is_right: Ending) -> None:
-    """Kill it now; another takes the seat, tells everybody, and ends what was begun."""
+    """Kill it now; another takes the seat, tells every broker, and ends the work."""
     killed.process.send_signal(signal.SIGKILL)
     await killed.process.wait()
     await vacate(world)
@@ -119,7 +119,7 @@ Ending = Callable[[], Awaitable[bool]]
 
 
 async def is_led(world: World, partitions: list[Key], leader_epochs: set[int], gone: int | None) -> bool:
-    """Every partition has a leader in sync on its replicas, without who is gone, and no epoch was taken twice."""
+    """Every partition has an in-sync leader on its replicas, without the dead broker, and no epoch was taken twice."""
     found = await states(world, partitions)
     return all(
         state is not None
@@ -171,7 +171,7 @@ async def test_a_controller_killed_while_a_brokers_death_is_written_is_succeeded
 
 
 @in_the_middle_of(BACK)
-async def test_a_controller_killed_while_it_tells_who_is_back_is_succeeded(
+async def test_a_controller_killed_while_it_tells_a_returning_broker_is_succeeded(
     world: World, first: Contender, tmp_path: Path
 ) -> None:
     hosted = world.hosted_by(VICTIM)
@@ -185,7 +185,7 @@ async def test_a_controller_killed_while_it_tells_who_is_back_is_succeeded(
         return any(ack.broker == VICTIM for ack in world.acks.since(returned))
 
     await until(is_heard)
-    # nobody fetches here, so nobody asks for it to be in sync again
+    # no broker fetches here, so no leader asks for it to be in sync again
     await succeed(world, first, tmp_path, ALL, partial(is_led, world, hosted, {1}, VICTIM))
 
 
@@ -238,7 +238,7 @@ async def test_a_controller_killed_while_partitions_are_reassigned_is_succeeded(
 
     await until(has_begun)
     async with asyncio.TaskGroup() as group:
-        group.create_task(world.catch_up(targets))  # leaders catch up whoever controls
+        group.create_task(world.catch_up(targets))  # leaders catch up under every controller
         await succeed(world, first, tmp_path, ALL - {VICTIM, LEAVING}, has_ended)
 
 

@@ -1,4 +1,4 @@
-"""What people read of a bench: targets, by how much they are missed, ratios, and what was waited for in vain."""
+"""The table of a bench: targets, by how much they are missed, ratios, and waits in vain."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_row_has_the_hardest_of_its_targets(row: str, target: tuple[float, str
     assert target_of(row, VALUES, 100_000) == target
 
 
-def test_who_misses_a_target_is_told_by_how_many_times_and_who_keeps_it_nothing() -> None:
+def test_a_missed_target_shows_by_how_many_times_and_a_kept_one_shows_nothing() -> None:
     result = the_result(VALUES)
     assert missed_by(result, FAILOVER) == pytest.approx(1.0 / 0.75)
     assert missed_by(result, DEATH) == pytest.approx(1.25)
@@ -74,7 +74,7 @@ def test_the_markdown_has_every_row_once() -> None:
     assert [text.count(f"\n| {row} |") for row in VALUES] == [1] * len(VALUES)
 
 
-async def test_a_wait_in_vain_says_what_was_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_wait_in_vain_names_the_missing_acknowledgements(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acks, "DEADLINE_S", 0.3)
     monkeypatch.setattr(acks, "QUIET_S", 0.01)
     stream = asyncio.StreamReader()

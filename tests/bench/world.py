@@ -1,4 +1,4 @@
-"""What is measured on: a real ZooKeeper with many partitions in it, and broker endpoints that acknowledge."""
+"""The world of the bench: a real ZooKeeper with many partitions in it, and broker endpoints that acknowledge."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class World:
         return stat.czxid
 
     async def deafen(self, broker_id: int) -> None:
-        """It reads whatever it is told, and answers nothing until it hears."""
+        """It reads every request, and answers none until it hears."""
         await self._order(f"deaf {broker_id}")
 
     async def hear(self, broker_id: int) -> None:

@@ -57,7 +57,7 @@ async def serving(app: web.Application) -> AsyncIterator[int]:
 
 
 class Node:
-    """One stub broker and what it logged."""
+    """One stub broker and its log lines."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Node:
         self.port = 0
         self.unheard_ids: set[int] = set()
         """Followers whose fetches do not get through."""
-        #: whose fetches are being answered
+        #: the brokers whose fetches are being answered
         self.fetching: list[str] = []
 
     def app(self) -> web.Application:

@@ -78,7 +78,7 @@ class World(Cluster):
     async def lead(
         self, leader: int, epoch: int, *, isr: tuple[int, ...] = (1, 2, 3), to: tuple[int, ...] = ()
     ) -> None:
-        """Everybody, or these, is told who leads."""
+        """Tell every broker, or these, the new leader."""
         await self.tell(row(leader=leader, epoch=epoch, isr=isr, version=epoch), to=to)
 
     async def tell(self, *rows: PartitionRow, to: tuple[int, ...] = ()) -> None:

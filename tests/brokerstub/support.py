@@ -1,4 +1,4 @@
-"""Builders for what a controller tells: rows, topics, brokers, and whole requests; and a way to wait."""
+"""Builders for a controller's requests: rows, topics, brokers, and whole requests; and a way to wait."""
 
 from __future__ import annotations
 
@@ -64,5 +64,5 @@ def fetch(
 async def eventually(is_so: Callable[[], object], timeout_s: float = 10.0) -> None:
     """Return as soon as it is so."""
     async with asyncio.timeout(timeout_s):
-        while not is_so():  # noqa: ASYNC110 - the condition is anything, nobody sets an event for it
+        while not is_so():  # noqa: ASYNC110 - the condition is anything, no event is set for it
             await asyncio.sleep(0.001)

@@ -18,7 +18,7 @@ FETCH = 1
 
 
 class Served:
-    """Two APIs, and what was asked of them."""
+    """Two APIs, and the requests to them."""
 
     def __init__(self) -> None:
         self.asked: list[int] = []

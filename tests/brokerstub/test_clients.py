@@ -1,4 +1,4 @@
-"""What a broker answers to Kafka's clients, asked by another codec in each version that it serves."""
+"""A broker's answers to Kafka's clients, asked by another codec in each version that it serves."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def values_in(answer: Any) -> list[bytes | None]:
 
 
 @pytest.mark.parametrize("version", range(4))
-async def test_what_is_served_is_said(world: World, version: int) -> None:
+async def test_api_versions_lists_the_served_requests(world: World, version: int) -> None:
     fields = {"client_software_name": "x", "client_software_version": "1"} if version == 3 else {}
     answer = await (await world.client()).ask("api_versions", version, "ApiVersionsRequest", **fields)
     assert {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys} == {
@@ -76,7 +76,7 @@ async def test_records_are_read_in_each_version(world: World, version: int) -> N
     assert values_in(answer) == [b"a", b"b"]  # whole batches
 
 
-async def test_whoever_reads_at_the_end_waits_for_what_comes(world: World) -> None:
+async def test_a_consumer_at_the_end_waits_for_new_records(world: World) -> None:
     reader, writer = await world.client(), await world.client()
     waiting = asyncio.ensure_future(fetch(reader, wait_ms=30_000))
     one = world.logs(1).of("orders", 0)
@@ -86,7 +86,7 @@ async def test_whoever_reads_at_the_end_waits_for_what_comes(world: World) -> No
     assert not one._watchers
 
 
-async def test_nobody_waits_longer_than_asked(world: World) -> None:
+async def test_no_fetch_waits_longer_than_asked(world: World) -> None:
     answer = await fetch(await world.client(), wait_ms=1)
     assert (answer.error_code, answer.records) == (0, b"")
 
@@ -280,7 +280,7 @@ async def test_producer_ids_come_from_the_controller_and_none_twice(world: World
 
 
 async def tell_controller(world: World) -> bool:
-    """Brokers know who controls: broker 9."""
+    """Brokers know the controller: broker 9."""
     return all(node.broker.metadata.controller_id == 9 for node in world.nodes.values())
 
 
@@ -292,7 +292,7 @@ async def test_without_a_controller_a_producer_is_asked_to_come_again(world: Wor
 
 
 @pytest.mark.parametrize("version", range(1, 4))
-async def test_who_looks_for_a_group_is_told_to_assign_partitions(world: World, version: int) -> None:
+async def test_a_client_that_looks_for_a_group_is_told_to_assign_partitions(world: World, version: int) -> None:
     answer = await (await world.client()).ask(
         "find_coordinator", version, "FindCoordinatorRequest", key="g", key_type=0
     )
@@ -301,7 +301,7 @@ async def test_who_looks_for_a_group_is_told_to_assign_partitions(world: World, 
 
 
 @pytest.mark.parametrize(("key", "version"), [(0, 2), (0, 10), (1, 3), (11, 0), (4, 5), (56, 3), (67, 0)])
-async def test_what_is_not_served_ends_its_connection(world: World, key: int, version: int) -> None:
+async def test_a_request_that_is_not_served_ends_its_connection(world: World, key: int, version: int) -> None:
     assert await (await world.client()).raw(kio.request_header(key, version, 1, "x")) is None
     assert (await produce(await world.client())).error_code == 0
 

@@ -56,7 +56,9 @@ def asked(body: bytes) -> list[tuple[int, int]]:
     return [(member.broker_id, member.broker_epoch) for member in request.topics[0].partitions[0].isr]
 
 
-async def test_who_stops_fetching_leaves_the_isr_and_who_returns_is_taken_back(cluster: Cluster) -> None:
+async def test_a_follower_that_stops_fetching_leaves_the_isr_and_is_taken_back_when_it_returns(
+    cluster: Cluster,
+) -> None:
     await silence(cluster, 2)
     await eventually(lambda: cluster.isr() == (1, 3))
     cluster.nodes[1].unheard_ids.clear()
@@ -85,7 +87,7 @@ async def test_a_question_is_sent_again_unchanged_until_it_is_answered(cluster: 
     cluster.controller.refuse_with = refusal
     await silence(cluster, 2)
     await eventually(lambda: len(cluster.controller.bodies) >= 1)
-    cluster.nodes[1].unheard_ids.clear()  # who left is back before anybody answered
+    cluster.nodes[1].unheard_ids.clear()  # the broker that left is back before an answer came
     await eventually(lambda: cluster.are_caught_up(2) and len(cluster.controller.bodies) >= 3)
     assert cluster.isr() == (1, 2, 3)
     cluster.controller.refuse_with = None

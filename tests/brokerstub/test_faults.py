@@ -145,7 +145,7 @@ async def test_a_directory_that_is_failed_at_the_start_is_not_read_and_not_made_
         assert later.directories == [[0, 2], [1, 3]]
 
 
-async def test_what_was_made_anew_elsewhere_counts_when_its_old_directory_is_back(peer: Peer, tmp_path: Path) -> None:
+async def test_a_replica_made_anew_elsewhere_counts_when_its_old_directory_is_back(peer: Peer, tmp_path: Path) -> None:
     async with started_again(peer, tmp_path, BROKEN_1) as later:
         await later.tell_rows(StatesRequest(topics=[topic(row(1, epoch=4, is_new=True))]))
         assert later.directories == [[0, 2, 1], []]
@@ -155,8 +155,8 @@ async def test_what_was_made_anew_elsewhere_counts_when_its_old_directory_is_bac
             assert [sorted(each) for each in last.directories] == [[0, 1, 2], [3]]
 
 
-async def test_what_was_taken_away_meanwhile_is_set_aside_when_its_directory_is_back(peer: Peer) -> None:
-    """Nobody could delete it, and nobody will ask for it again before the next full list."""
+async def test_a_replica_removed_meanwhile_is_set_aside_when_its_directory_is_back(peer: Peer) -> None:
+    """No request could delete it, and none will ask for it again before the next full list."""
     peer.node.broker.on_faults(BROKEN_1)
     us = BrokerEntry(1, peer.node.broker.broker_epoch or 0, "live", None, ("HTTP://127.0.0.1:1",))
     rows = [row(0), row(1, 2, replicas=(2, 3)), row(2), row(3, 2)]
@@ -234,7 +234,7 @@ async def test_a_file_that_cannot_be_read_now_is_read_again(tmp_path: Path) -> N
     watching.cancel()
 
 
-async def test_the_file_is_watched_and_what_makes_no_sense_is_passed_over(tmp_path: Path) -> None:
+async def test_the_file_is_watched_and_nonsense_is_passed_over(tmp_path: Path) -> None:
     path, seen = tmp_path / "faults.json", list[Faults]()
     watching = asyncio.ensure_future(watch_faults(path, seen.append))
     faults = Faults(frozenset({1}), frozenset({("orders", 0)}))

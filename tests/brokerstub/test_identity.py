@@ -58,7 +58,7 @@ def test_a_session_file_that_makes_no_sense_is_as_good_as_none(tmp_path: Path) -
     directory.close()
 
 
-def test_what_a_crash_left_half_written_is_neither_read_nor_in_the_way(tmp_path: Path) -> None:
+def test_a_file_half_written_in_a_crash_is_neither_read_nor_in_the_way(tmp_path: Path) -> None:
     (tmp_path / "session.part").write_bytes(b"half")
     (tmp_path / "session.part").chmod(0o666)
     write_atomically(tmp_path / "session", b"whole")

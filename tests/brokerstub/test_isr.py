@@ -1,4 +1,4 @@
-"""Who leaves the ISR, who is taken back, and how a question stays one and the same until it is answered."""
+"""Which followers leave the ISR, which are taken back, and how a request stays the same until it is answered."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_the_leader_never_leaves_its_own_isr(leader: Leader) -> None:
     assert leader.wishes() == {0: [(1, 100)]}
 
 
-def test_until_the_answer_the_isr_is_what_it_was(settled: Leader) -> None:
+def test_until_the_answer_the_isr_is_unchanged(settled: Leader) -> None:
     settled.pass_time(LAG_MS + 1)
     assert settled.wishes() == {0: [(1, 100)]}
     assert settled.replicas.told[KEY].isr == (1, 2, 3)
@@ -83,14 +83,14 @@ def test_until_the_answer_the_isr_is_what_it_was(settled: Leader) -> None:
     assert settled.is_idle()
 
 
-def test_who_has_caught_up_is_taken_back_in_the_order_of_the_replicas(leader: Leader) -> None:
+def test_followers_that_caught_up_are_taken_back_in_the_order_of_the_replicas(leader: Leader) -> None:
     leader.tell(row(isr=(1,), replicas=(3, 1, 2)))
     leader.fetched(2, (0, 0))
     leader.fetched(3, (0, 0))
     assert leader.wishes() == {0: [(1, 100), (3, 300), (2, 200)]}
 
 
-def test_who_has_not_adopted_the_leader_epoch_has_not_caught_up(leader: Leader) -> None:
+def test_a_follower_without_the_leader_epoch_has_not_caught_up(leader: Leader) -> None:
     leader.tell(row(epoch=4, isr=(1, 3)))
     leader.fetched(2, (0, 3))
     assert leader.is_idle()
@@ -98,13 +98,13 @@ def test_who_has_not_adopted_the_leader_epoch_has_not_caught_up(leader: Leader) 
     assert leader.wishes() == {0: [(1, 100), (3, 300), (2, 200)]}
 
 
-def test_who_was_ahead_of_the_leader_has_caught_up_when_the_leader_gets_there(leader: Leader) -> None:
+def test_a_follower_ahead_of_the_leader_has_caught_up_when_the_leader_gets_there(leader: Leader) -> None:
     leader.fetched(2, (0, 4))
     leader.tell(row(epoch=4, isr=(1, 3)))
     assert leader.wishes() == {0: [(1, 100), (3, 300), (2, 200)]}
 
 
-def test_who_does_not_follow_the_leader_to_its_new_epoch_leaves(settled: Leader) -> None:
+def test_a_follower_that_stays_in_an_old_leader_epoch_leaves(settled: Leader) -> None:
     settled.tell(row(epoch=1, version=1))
     settled.fetched(3, (0, 1))
     for sequence in range(1, 3 + LAG_MS // 1_000):
@@ -115,9 +115,7 @@ def test_who_does_not_follow_the_leader_to_its_new_epoch_leaves(settled: Leader)
 
 
 @pytest.mark.parametrize("entry", [None, broker(2, state="draining"), broker(2, state="gone"), broker(2, 199)])
-def test_who_is_not_live_as_the_incarnation_that_fetches_is_not_taken_back(
-    leader: Leader, entry: BrokerEntry | None
-) -> None:
+def test_a_follower_of_another_incarnation_is_not_taken_back(leader: Leader, entry: BrokerEntry | None) -> None:
     """S16; after KAFKA-14140 (M54) and KIP-903 (M62)."""
     leader.brokers = {one: two for one, two in leader.brokers.items() if one != 2} | ({2: entry} if entry else {})
     leader.isr = IsrKeeper(leader.replicas, leader.sessions, leader.brokers.get, lag_ms=LAG_MS)
@@ -168,7 +166,7 @@ def test_all_partitions_of_the_moment_are_in_one_question_up_to_the_limit() -> N
 
 
 @pytest.mark.parametrize("code", [Code.NONE, Code.INVALID_UPDATE_VERSION, Code.INELIGIBLE_REPLICA])
-def test_whatever_the_code_what_stands_is_adopted_and_then_asked_anew(settled: Leader, code: Code) -> None:
+def test_whatever_the_code_the_standing_state_is_adopted_and_then_asked_anew(settled: Leader, code: Code) -> None:
     settled.pass_time(LAG_MS + 1)
     settled.ask()
     settled.answer(code, isr=(1, 2), version=5)
@@ -196,7 +194,7 @@ def test_a_partition_that_is_not_answered_for_is_asked_about_again(settled: Lead
 
 
 def test_a_new_leadership_closes_the_question(settled: Leader) -> None:
-    """After KAFKA-12686 (M60): what is pending always resolves."""
+    """After KAFKA-12686 (M60): a pending ISR always resolves."""
     settled.pass_time(LAG_MS + 1)
     question = settled.ask()
     settled.tell(row(epoch=1, version=1))
@@ -223,7 +221,7 @@ def test_a_leader_and_isr_that_crosses_the_answer_does_not_take_it_back(settled:
     assert settled.replicas.told[KEY].isr == (1,)
 
 
-def test_who_follows_asks_nothing(settled: Leader) -> None:
+def test_a_follower_asks_nothing(settled: Leader) -> None:
     settled.tell(row(leader=2, epoch=1, version=1))
     settled.pass_time(10 * LAG_MS)
     assert settled.is_idle()

@@ -1,4 +1,4 @@
-"""Whatever happened before, the ISR ends as those who fetch; and no question ever changes while it is open."""
+"""Whatever happened before, the ISR ends as the fetching replicas; and no request ever changes while it is open."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FOLLOWERS = (2, 3)
 
 
 class World:
-    """A leader, two followers, and a controller that grants what is up to date."""
+    """A leader, two followers, and a controller that grants requests that are up to date."""
 
     def __init__(self) -> None:
         self.leader = Leader()
@@ -84,7 +84,7 @@ steps = st.one_of(
 
 
 @given(st.lists(steps, max_size=40), st.sets(followers))
-def test_the_isr_ends_as_those_who_fetch(history: list[tuple[str, int]], fetching: set[int]) -> None:
+def test_the_isr_ends_as_the_fetching_replicas(history: list[tuple[str, int]], fetching: set[int]) -> None:
     world = World()
     for name, *arguments in history:
         if name == "pass_time":

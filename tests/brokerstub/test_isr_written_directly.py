@@ -81,7 +81,7 @@ class Scene:
         return msgspec.json.encode(state | more)
 
     def set(self, isr: list[int], **more: int) -> None:
-        """Somebody else writes."""
+        """Another client writes."""
 
         self.zk.commit(0, [Set(PATH, self.data(isr, **more), -1)])
 
@@ -124,7 +124,7 @@ async def test_a_write_without_an_answer_is_found_or_made_again_once(scene: Scen
     assert (scene.state[1], scene.announced) == (6, [("orders", 0)])
 
 
-async def test_what_somebody_else_wrote_under_this_leadership_is_adopted_not_overwritten(scene: Scene) -> None:
+async def test_a_state_written_elsewhere_under_this_leadership_is_adopted_not_overwritten(scene: Scene) -> None:
     scene.set([1, 2])
     answered = await scene.ask()
     assert answered == [AlteredRow(0, Code.INVALID_UPDATE_VERSION, 1, 3, (1, 2), 6, 0)]
@@ -155,7 +155,7 @@ async def test_a_lost_session_leaves_the_question_unanswered(scene: Scene) -> No
 
 
 @pytest.mark.parametrize("perms", [READ, 0], ids=["not to be written", "not to be read either"])
-async def test_a_state_that_it_may_not_write_is_said_once_and_ends_nobody(scene: Scene, perms: int) -> None:
+async def test_a_state_that_it_may_not_write_is_logged_once_and_ends_no_broker(scene: Scene, perms: int) -> None:
     scene.zk.set_acl(PATH, grant_to_all(perms))
     with capture_logs() as lines:
         for _ in range(3):

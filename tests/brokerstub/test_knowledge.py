@@ -1,4 +1,4 @@
-"""What a broker says that it knows of topics: by what it was told, by replicas on its disks, and by those set aside."""
+"""A broker's knowledge of topics: from requests, from replicas on its disks, and from those set aside."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNKNOWN = DescribedTopic("orders", [])
 
 
 class Asked:
-    """Broker 1 with epoch 100, and who asks it."""
+    """Broker 1 with epoch 100, and a peer that asks it."""
 
     def __init__(self, directory: Path, http: HttpClient) -> None:
         self.directory, self.http = directory, http
@@ -55,7 +55,7 @@ async def asked(tmp_path: Path) -> AsyncIterator[Asked]:
     asked.node.broker.close()
 
 
-async def test_a_broker_knows_what_it_was_told_of_any_topic_and_nothing_else(asked: Asked) -> None:
+async def test_a_broker_knows_the_topics_that_it_was_told_of_and_no_other(asked: Asked) -> None:
     metadata = StatesRequest(full=True, brokers=[broker(1)], topics=[topic(row(0, epoch=4), row(2, epoch=7))])
     await asked.tells(bodies.UPDATE_METADATA, metadata)
     told = DescribedId("id-orders", told=True, held=False, leader_epochs=[KnownEpoch(0, 4), KnownEpoch(2, 7)])
@@ -78,7 +78,7 @@ async def test_replicas_tell_their_id_and_the_highest_leader_epoch_after_a_resta
     again.broker.close()
 
 
-async def test_what_was_set_aside_and_what_it_was_told_are_told_apart(asked: Asked) -> None:
+async def test_replicas_set_aside_and_replicas_told_of_are_told_apart(asked: Asked) -> None:
     await asked.tells(bodies.LEADER_AND_ISR, StatesRequest(topics=[topic(row(epoch=8))]))
     await asked.tells(bodies.LEADER_AND_ISR, StatesRequest(full=True))
     metadata = StatesRequest(topics=[topic(row(epoch=1), topic_id="id-new")])
@@ -88,7 +88,7 @@ async def test_what_was_set_aside_and_what_it_was_told_are_told_apart(asked: Ask
     assert await asked.of("orders") == [DescribedTopic("orders", [told, aside])]
 
 
-async def test_what_was_deleted_is_known_no_more(asked: Asked) -> None:
+async def test_a_deleted_replica_is_known_no_more(asked: Asked) -> None:
     await asked.tells(bodies.LEADER_AND_ISR, StatesRequest(topics=[topic(row(epoch=8))]))
     stop = StopReplicaRequest([TopicStops("orders", "id-orders", [StopRow(0, -2, True)])])
     await asked.tells(bodies.STOP_REPLICA, stop)

@@ -24,7 +24,7 @@ def directories(tmp_path: Path) -> list[Path]:
     return paths
 
 
-def test_what_is_written_is_kafkas_and_is_found_again(directories: list[Path]) -> None:
+def test_the_written_file_is_kafkas_and_is_found_again(directories: list[Path]) -> None:
     assert broker_id_of(read_meta_properties(directories), -1) is None
     write_meta_properties(directories, 1001, "cluster")
     for path in directories:
@@ -54,7 +54,7 @@ def test_properties_are_read_as_java_reads_them() -> None:
         parse_properties("a=\\u12")
 
 
-def test_what_is_given_on_a_command_line_is_taken_as_it_stands() -> None:
+def test_a_value_on_a_command_line_is_taken_as_it_stands() -> None:
     assert given_properties(["log.dirs=C:\\logs", "a = b=c "]) == {"log.dirs": "C:\\logs", "a": "b=c"}
     with pytest.raises(ConfigError, match=r"expected key=value, found 'broker\.id: 1'"):
         given_properties(["broker.id: 1"])

@@ -1,4 +1,4 @@
-"""The metadata cache: what stands after what was told, and that rows stay bytes meanwhile."""
+"""The metadata cache: its content after each request, and that rows stay bytes meanwhile."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_a_topic_made_anew_begins_at_its_own_epochs(cache: MetadataCache) -> Non
     assert states_of(cache) == [(0, 0, 0)]
 
 
-def test_what_a_later_controller_lists_is_believed_as_it_is(cache: MetadataCache) -> None:
+def test_the_list_of_a_later_controller_is_believed_as_it_is(cache: MetadataCache) -> None:
     tell(cache, full=True, topics=[topic(row(0, epoch=5), row(1))])
     tell(cache, full=True, topics=[topic(row(0, epoch=6))], controller=(2, 2))
     assert states_of(cache) == [(0, 6, 0)]

@@ -1,4 +1,4 @@
-"""What a broker announces in ZooKeeper, and when."""
+"""A broker's announcements in ZooKeeper, and their moments."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Scene:
         self.notifications = Notifications(config, lambda: self.now_ms)
 
     def below(self, parent: str) -> list[Any]:
-        """What was announced, in order."""
+        """Returns the announcements, in order."""
         paths = sorted(path for path in self.zk.tree.nodes if path.startswith(f"{parent}/"))
         return [msgspec.json.decode(self.zk.read(path) or b"") for path in paths]
 
@@ -73,7 +73,7 @@ async def test_an_announcement_is_made_until_it_stands(scene: Scene, fault: str)
     await eventually(lambda: scene.log_dir_events)
 
 
-async def test_what_could_not_be_announced_in_one_session_is_in_the_next(scene: Scene) -> None:
+async def test_an_announcement_that_failed_in_one_session_is_made_in_the_next(scene: Scene) -> None:
     scene.notifications.on_log_dir()  # before the first
     scene.zk.expire(scene.client)
     scene.notifications.begin(scene.client)

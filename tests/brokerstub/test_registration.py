@@ -1,4 +1,4 @@
-"""Registration: whose a node is, its owner session says."""
+"""Registration: the owner session of a node says whose it is."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ async def test_a_foreign_owner_that_goes_while_we_are_cut_off_is_noticed(
     assert registering.result() == server.history[-1].zxid
 
 
-async def test_while_zookeeper_is_away_nobody_is_taken_for_a_duplicate(
+async def test_while_zookeeper_is_away_no_broker_is_taken_for_a_duplicate(
     server: FakeZooKeeper, client: FakeClient
 ) -> None:
     """It ended no session meanwhile: a broker that waited for its own earlier one gave up (chaos SEED=47.18)."""
@@ -268,9 +268,7 @@ async def test_a_lost_session_ends_the_wait(server: FakeZooKeeper, client: FakeC
 
 
 @pytest.mark.parametrize("gone", ["/brokers/ids", "/brokers"])
-async def test_parents_that_somebody_removed_are_made_again(
-    server: FakeZooKeeper, client: FakeClient, gone: str
-) -> None:
+async def test_removed_parents_are_made_again(server: FakeZooKeeper, client: FakeClient, gone: str) -> None:
     below = sorted((path for path in server.tree.nodes if path.startswith(gone)), reverse=True)
     assert server.commit(0, [Delete(path, -1) for path in below]).refused is None
     assert await register(client, 1, data) == server.history[-1].zxid
@@ -322,7 +320,7 @@ def test_the_registration_is_kafkas_version_5() -> None:
     assert b"rack" not in registration_for(config(), 0)
 
 
-def test_what_is_registered_is_what_is_advertised() -> None:
+def test_the_advertised_listeners_are_registered() -> None:
     registered = msgspec.json.decode(registration_for(config(advertised_listeners="HTTP://broker-1:9000"), 0))
     assert (registered["klamm_endpoints"], registered["host"], registered["port"]) == (
         ["HTTP://broker-1:9000"],
@@ -346,7 +344,7 @@ LISTENERS = "HTTP://127.0.0.1:8081,PLAINTEXT://127.0.0.1:9091,INNER_HTTPS://[::1
         (LISTENERS, ["PLAINTEXT://127.0.0.1:9091", "SSL://127.0.0.1:9443"], ("127.0.0.1", 9091)),
     ],
 )
-def test_tools_of_every_kafka_read_what_is_registered(
+def test_tools_of_every_kafka_read_the_registration(
     listeners: str, endpoints: list[str], address: tuple[str, int]
 ) -> None:
     """Kafka 0.9 takes the name before `://` for a security protocol, and fails as a whole at any other."""
@@ -392,7 +390,7 @@ def test_a_listener_that_makes_no_sense_is_explained(listeners: str) -> None:
         ("HTTP://0.0.0.0:9091", {}, None),
     ],
 )
-def test_records_are_for_this_machine_or_for_whoever_shows_a_certificate(
+def test_records_are_for_this_machine_or_for_clients_with_a_certificate(
     listeners: str, more: dict[str, str], message: str | None
 ) -> None:
     if message is None:

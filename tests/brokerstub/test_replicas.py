@@ -1,4 +1,4 @@
-"""What a broker believes of its own replicas, code by code."""
+"""A broker's belief about its own replicas, code by code."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_without_a_leader_a_partition_is_held_and_followed_nowhere(replicas: Rep
     assert replicas.held[KEY].leader_epochs == (1,)
 
 
-def test_what_is_held_and_not_in_a_full_list_is_set_aside_with_reason_and_time(replicas: Replicas) -> None:
+def test_a_replica_not_in_a_full_list_is_set_aside_with_reason_and_time(replicas: Replicas) -> None:
     replicas.take_rows([topic(row(0), row(1))])
     held = replicas.held[KEY]
     taken = replicas.take_list([[topic(row(1))]], "not in the list", 1_000)
@@ -130,7 +130,7 @@ def test_a_stray_is_deleted_when_its_topic_is(replicas: Replicas) -> None:
 
 
 def test_a_leader_epoch_on_disk_is_not_gone_back_from(replicas: Replicas) -> None:
-    """What was told is forgotten with a stop, or with the incarnation; a late request must not revive the past."""
+    """What it was told is forgotten with a stop, or with the incarnation; a late request must not revive the past."""
     take(replicas, row(epoch=3))
     replicas.take_stops([TopicStops("orders", "id-orders", [StopRow(0, 3, False)])])
     assert take(replicas, row(epoch=2)) == [Code.STALE_CONTROLLER_EPOCH]
@@ -164,7 +164,7 @@ def test_a_replica_is_stopped_unless_the_leader_epoch_is_older(
 
 
 @pytest.mark.parametrize("stopped_at", [4, -2, -1])
-def test_what_was_deleted_is_not_brought_back_by_a_request_that_comes_twice(
+def test_a_deleted_replica_is_not_brought_back_by_a_request_that_comes_twice(
     replicas: Replicas, stopped_at: int
 ) -> None:
     take(replicas, row(epoch=3))
@@ -185,7 +185,7 @@ def test_stopping_without_deleting_keeps_the_disk(replicas: Replicas) -> None:
     assert KEY in replicas.held
 
 
-def test_a_replica_left_on_disk_is_deleted_though_nobody_told_of_it(replicas: Replicas) -> None:
+def test_a_replica_left_on_disk_is_deleted_though_no_request_told_of_it(replicas: Replicas) -> None:
     take(replicas, row())
     replicas.begin()
     taken = replicas.take_stops([TopicStops("orders", "id-orders", [StopRow(0, -2, True)])])
@@ -195,7 +195,7 @@ def test_a_replica_left_on_disk_is_deleted_though_nobody_told_of_it(replicas: Re
 @pytest.mark.parametrize(
     ("epoch", "version", "is_adopted"), [(3, 6, True), (3, 5, False), (2, 9, False), (4, 9, False)]
 )
-def test_what_stands_is_adopted_if_it_is_ours_and_newer(
+def test_a_standing_state_is_adopted_if_it_is_ours_and_newer(
     replicas: Replicas, epoch: int, version: int, is_adopted: bool
 ) -> None:
     take(replicas, row(epoch=3, version=5))
@@ -204,8 +204,8 @@ def test_what_stands_is_adopted_if_it_is_ours_and_newer(
     assert replicas.told[KEY].isr == ((1,) if is_adopted else (1, 2, 3))
 
 
-def test_what_a_leader_was_granted_it_also_hears_with_everybody_else(replicas: Replicas) -> None:
-    """Its answer overtook the leadership that it was about: the leader asked for nobody any more, and two of them
+def test_a_leader_hears_its_granted_isr_again_with_all_others(replicas: Replicas) -> None:
+    """Its answer overtook the leadership that it was about: the leader made no request any more, and two followers
     stayed out of the ISR for good (found by `make simulate SEED=440363765`)."""
     take(replicas, row(epoch=3, version=5))
     granted = row(epoch=3, isr=(1,), version=6)

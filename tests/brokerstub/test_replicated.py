@@ -1,4 +1,4 @@
-"""Brokers with records: what followers copy, when that is acknowledged, and what becomes of it as leaders change."""
+"""Brokers with records: copies on followers, their acknowledgement, and their fate as leaders change."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def deaf(world: World, *followers: int) -> None:
 
 
 async def lag(world: World) -> None:
-    """The lag time passes for whoever is deaf; the others are heard in time."""
+    """The lag time passes for the deaf brokers; the others are heard in time."""
     leader = world.nodes[1]
     world.now_ms += LAG_MS
     heard = [leader.broker.sessions.of(one) for one in {2, 3} - leader.unheard_ids]
@@ -41,7 +41,7 @@ async def lag(world: World) -> None:
     world.now_ms += 1
 
 
-async def test_what_is_acknowledged_is_on_all_brokers(world: World) -> None:
+async def test_acknowledged_records_are_on_all_brokers(world: World) -> None:
     client = await world.client()
     for number in range(20):
         assert (await produce(client, b"%d" % number)).base_offset == number
@@ -62,10 +62,10 @@ async def test_acks_all_waits_for_the_isr_and_acks_1_does_not(world: World) -> N
     assert (await produce(client, acks=1)).base_offset == 1
     await eventually(lambda: world.ends()[3][0] == 2)
     assert world.ends()[1] == (2, 0)  # one of the ISR is missing
-    assert (await fetch(client)).records == b""  # so nobody may read it
+    assert (await fetch(client)).records == b""  # so no client may read it
 
 
-async def test_whoever_lags_leaves_the_isr_and_what_waited_for_it_is_acknowledged(world: World) -> None:
+async def test_a_lagging_follower_leaves_the_isr_and_records_that_waited_for_it_are_acknowledged(world: World) -> None:
     client = await world.client()
     await deaf(world, 2)
     waiting = asyncio.ensure_future(produce(client, b"a"))
@@ -92,7 +92,7 @@ async def test_an_idle_follower_is_not_behind_when_the_next_record_comes(world: 
     assert (world.isr(), world.controller.bodies) == ((1, 2, 3), [])
 
 
-async def test_whoever_returns_joins_only_with_all_that_was_committed(world: World) -> None:
+async def test_a_returning_follower_joins_only_with_all_committed_records(world: World) -> None:
     client = await world.client()
     await deaf(world, 2)
     waiting = asyncio.ensure_future(produce(client, b"a"))
@@ -115,7 +115,7 @@ async def test_fewer_than_min_insync_replicas_write_nothing_with_acks_all(tmp_pa
         assert (await produce(client, acks=1)).error_code == 0
 
 
-async def test_an_isr_that_shrinks_below_the_minimum_is_said_of_what_was_written(tmp_path: Path) -> None:
+async def test_a_producer_is_told_when_the_isr_shrank_below_the_minimum_after_the_write(tmp_path: Path) -> None:
     async with a_world(tmp_path, {"min_insync_replicas": "3"}) as world:
         client = await world.client()
         await deaf(world, 2)
@@ -151,19 +151,19 @@ async def test_a_clean_election_loses_nothing_that_was_acknowledged(world: World
 
 
 async def test_a_leader_that_was_told_nothing_acknowledges_nothing_to_acks_all(world: World) -> None:
-    """2 leads; 1 believes that it does still. Whatever it takes, nobody copies."""
+    """2 leads; 1 still believes that it does. No follower copies the records that it takes."""
     old = await world.client(1)
     await world.lead(2, 1, to=(2, 3))
     late = await produce(old, b"late", timeout_ms=50)
     assert late.error_code == Code.REQUEST_TIMED_OUT
     assert (await produce(old, b"later", acks=1)).error_code == 0
     await world.lead(2, 1, isr=(2, 3), to=(1,))
-    await eventually(lambda: world.ends()[1][0] == 0)  # it has truncated what only it had
+    await eventually(lambda: world.ends()[1][0] == 0)  # it has truncated the records that only it had
     truncations = [line for line in world.nodes[1].lines if line.kind == "truncation"]
     assert [(line.records, line.records_lost) for line in truncations] == [(2, 0)]
 
 
-async def test_whoever_waits_hears_that_the_leader_has_changed(world: World) -> None:
+async def test_a_waiting_client_hears_that_the_leader_has_changed(world: World) -> None:
     client = await world.client()
     await deaf(world, 2, 3)
     waiting = asyncio.ensure_future(produce(client, b"a"))
@@ -172,7 +172,7 @@ async def test_whoever_waits_hears_that_the_leader_has_changed(world: World) -> 
     assert (await waiting).error_code == Code.NOT_LEADER_OR_FOLLOWER
 
 
-async def test_a_leader_that_stays_in_a_new_leader_epoch_acknowledges_what_it_had_taken(world: World) -> None:
+async def test_a_leader_that_stays_in_a_new_leader_epoch_acknowledges_records_taken_before(world: World) -> None:
     client = await world.client()
     await deaf(world, 2)
     waiting = asyncio.ensure_future(produce(client, b"a"))
@@ -181,8 +181,8 @@ async def test_a_leader_that_stays_in_a_new_leader_epoch_acknowledges_what_it_ha
     assert ((answer := await waiting).error_code, answer.base_offset) == (0, 0)
 
 
-async def test_an_unclean_election_loses_what_it_must_and_says_so(world: World) -> None:
-    """3 was cut off and is elected all the same: what 1 and 2 had acknowledged meanwhile goes."""
+async def test_an_unclean_election_loses_the_records_that_it_must_and_logs_them(world: World) -> None:
+    """3 was cut off and is elected all the same: records that 1 and 2 had acknowledged meanwhile go."""
     client = await world.client()
     await produce(client, b"kept")
     await deaf(world, 3)
@@ -203,7 +203,7 @@ async def test_an_unclean_election_loses_what_it_must_and_says_so(world: World) 
     assert (world.logs(1).records_lost, world.logs(3).records_lost) == (2, 0)
 
 
-async def test_what_two_leaders_wrote_at_the_same_offsets_is_told_apart(world: World) -> None:
+async def test_records_of_two_leaders_at_the_same_offsets_are_told_apart(world: World) -> None:
     """Truncation goes by leader epochs: by offsets alone both logs would be equally long, and stay apart."""
     old = await world.client(1)
     await produce(old, b"a")
@@ -216,7 +216,7 @@ async def test_what_two_leaders_wrote_at_the_same_offsets_is_told_apart(world: W
     await eventually(lambda: world.values(1) == world.values(2) == world.values(3) == [b"a", b"y"])
 
 
-async def test_a_broker_that_starts_again_has_what_it_had(world: World, tmp_path: Path) -> None:
+async def test_a_broker_that_starts_again_has_its_records(world: World, tmp_path: Path) -> None:
     client = await world.client()
     await produce(client, b"a", b"b")
     await eventually(lambda: world.ends()[2] == (2, 2))
@@ -257,7 +257,7 @@ async def test_a_stopped_replica_keeps_its_records_and_is_not_taken_back_until_i
     assert (await waiting).error_code == Code.NONE
     assert world.isr() == (1, 3)
     await produce(client, b"c")
-    assert world.isr() == (1, 3), "who does not follow is not taken back"
+    assert world.isr() == (1, 3), "a replica that does not follow is not taken back"
     assert world.nodes[2].broker.replicas.led(KEY) is None
     assert KEY in world.nodes[2].broker.replicas.held
     await world.lead(1, 2)
@@ -274,7 +274,7 @@ async def test_a_broken_disk_refuses_to_write(world: World, monkeypatch: pytest.
     assert world.nodes[1].broker.replicas.led(KEY) is None
 
 
-async def test_whoever_cannot_take_what_comes_asks_again_after_a_while(
+async def test_a_follower_that_cannot_append_asks_again_after_a_while(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each time the whole batch travels: not as often as the network allows."""
@@ -304,7 +304,7 @@ async def test_whoever_cannot_take_what_comes_asks_again_after_a_while(
     await eventually(lambda: world.values(2) == [b"a"])
 
 
-async def test_old_segments_go_and_what_followers_lack_stays(tmp_path: Path) -> None:
+async def test_old_segments_go_and_those_that_followers_lack_stay(tmp_path: Path) -> None:
     async with a_world(tmp_path, {"segment_bytes": "100", "retention_bytes": "100"}) as world:
         client = await world.client()
         for number in range(5):
@@ -318,7 +318,7 @@ async def test_old_segments_go_and_what_followers_lack_stays(tmp_path: Path) -> 
         await eventually(lambda: world.logs(2).of("orders", 0).log.start_offset == 3)
 
 
-async def test_a_new_leader_says_no_end_before_it_knows_what_was_acknowledged(world: World) -> None:
+async def test_a_new_leader_tells_no_end_before_it_knows_the_high_watermark(world: World) -> None:
     await produce(await world.client(), b"a")
     await eventually(lambda: world.ends()[2] == (1, 1))
     await deaf(world, 2)
@@ -346,7 +346,7 @@ def test_records_are_kept_where_a_listener_speaks_kafkas_protocol(tmp_path: Path
 
 
 async def test_a_batch_of_another_producer_is_told_apart_after_an_election(world: World) -> None:
-    """What makes idempotence hold is in the log, so the new leader knows it, too."""
+    """The log holds the state of idempotent producers, so the new leader knows it, too."""
     batch = a_batch((b"once",), producer=(7, 0, 0))
     await produce(await world.client(1), data=batch)
     await world.lead(2, 1)

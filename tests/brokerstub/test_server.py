@@ -1,4 +1,4 @@
-"""A broker's RPCs as bytes: fencing by epochs, what cannot be parsed, and the line each request leaves."""
+"""A broker's RPCs as bytes: fencing by epochs, malformed requests, and the line that each request leaves."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CONTROLLERS = (bodies.LEADER_AND_ISR, bodies.UPDATE_METADATA, bodies.STOP_REPLIC
 
 
 class Peer:
-    """Broker 1 with epoch 100, served, and somebody who speaks to it."""
+    """Broker 1 with epoch 100, served, and a peer that speaks to it."""
 
     def __init__(self, node: Node, http: HttpClient) -> None:
         self.node = node
@@ -207,7 +207,7 @@ async def test_the_log_says_of_which_partitions_a_broker_became_leader_or_follow
 
     again = StatesRequest(topics=[topic(row(0, leader=1, epoch=3, isr=(1,), version=9), row(1, leader=2, epoch=4))])
     await peer.tell(peer.node, bodies.LEADER_AND_ISR, again)
-    assert transitions_in(peer.node) == [("follower", {"orders": "1"})], "an ISR that is another moves nobody"
+    assert transitions_in(peer.node) == [("follower", {"orders": "1"})], "a new ISR alone moves no replica"
 
     stops = [StopRow(0, 4, delete=True), StopRow(3, 4, delete=False), StopRow(4, 2, delete=True)]  # the last is too old
     await peer.tell(peer.node, bodies.STOP_REPLICA, StopReplicaRequest([TopicStops("orders", "id-orders", stops)]))
@@ -232,7 +232,7 @@ async def test_lines_about_many_partitions_are_cut_at_64_kib(peer: Peer) -> None
 @pytest.mark.parametrize(
     "body", [b"", b"[]", b'{"topics":7}', b"\xff", b'{"topics":["\xff"]}', b"[" * 100_000, b'{"topics":[{}]}']
 )
-async def test_what_cannot_be_parsed_is_refused_and_changes_nothing(peer: Peer, path: str, body: bytes) -> None:
+async def test_a_malformed_request_is_refused_and_changes_nothing(peer: Peer, path: str, body: bytes) -> None:
     status, problem = await peer.post(path, body)
     assert (status, problem["code"]) == (400, "INVALID_REQUEST")
     broker = peer.node.broker

@@ -1,4 +1,4 @@
-"""Fetch sessions, on both sides: what is listed, what counts, and how the two stay in step."""
+"""Fetch sessions, on both sides: listed partitions, partitions that count, and how the two stay in step."""
 
 from __future__ import annotations
 
@@ -61,14 +61,14 @@ def test_an_empty_fetch_means_all_as_before(leader: Leader) -> None:
     assert session.fetched_ms == 500
 
 
-def test_later_fetches_list_what_changed(leader: Leader) -> None:
+def test_later_fetches_list_only_changes(leader: Leader) -> None:
     leader.take(fetch((0, 3)))
     leader.take(fetch((1, 3), session=7, sequence=1, forgotten=(0,)), now_ms=9)
     assert leader.counting == [1]
     assert sorted((one.key, one.caught_up_ms) for one in leader.moved) == [(KEYS[0], 0), (KEYS[1], 0)]
 
 
-def test_what_does_not_count_is_refused_until_listed_anew_or_forgotten(leader: Leader) -> None:
+def test_a_row_that_does_not_count_is_refused_until_listed_anew_or_forgotten(leader: Leader) -> None:
     answer = leader.take(fetch((0, 2), (1, 4), (2, 0)))
     refused = [(0, Code.FENCED_LEADER_EPOCH), (1, Code.UNKNOWN_LEADER_EPOCH), (2, Code.NOT_LEADER_OR_FOLLOWER)]
     assert refusals(answer) == refused
@@ -144,7 +144,7 @@ def test_sessions_are_bounded_and_the_least_recent_one_goes(leader: Leader) -> N
 
 
 class Pair:
-    """A follower and its leader, in step; what is lost between them is the test's choice."""
+    """A follower and its leader, in step; the test chooses the messages lost between them."""
 
     def __init__(self, partitions_max: int = 10_000) -> None:
         self.leader = Leader()
@@ -165,7 +165,7 @@ class Pair:
             self.following.want("id-orders", FetchRow(partition, 3, "log"))
 
 
-def test_a_follower_says_only_what_is_new() -> None:
+def test_a_follower_sends_only_changed_partitions() -> None:
     pair = Pair()
     pair.want(0, 1)
     assert pair.exchange()

@@ -1,4 +1,4 @@
-"""Controlled shutdown: whom a broker asks, how often, and that it stops in the end."""
+"""Controlled shutdown: which controller a broker asks, how often, and that it stops in the end."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_a_broker_that_leads_nothing_more_asks_once() -> None:
     [LEFT, MOVED, (503, b"{}"), (200, b"{"), NoAnswerError("reset")],
     ids=["left", "moved", "busy", "?", "cut"],
 )
-async def test_it_asks_again_and_whoever_is_the_controller_then(obstacle: Answer) -> None:
+async def test_it_asks_again_and_asks_the_controller_of_that_moment(obstacle: Answer) -> None:
     controllers = Controllers(obstacle, DONE)
     assert await hand_over(controllers, OWN, CONFIG, at(1, 2), Signer())
     assert [url.rpartition("/rpc")[0][-1] for url in controllers.asked] == ["1", "2"]

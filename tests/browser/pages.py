@@ -1,6 +1,6 @@
-"""A page in Debian's Chromium, driven by Playwright: what it complained of and asked for is kept.
+"""A page in Debian's Chromium, driven by Playwright: its complaints and its requests are kept.
 
-Pictures go to `var/screenshots`: artefacts to be looked at by people. Nothing here knows what the dashboard shows.
+Pictures go to `var/screenshots`: artefacts to be looked at by people. This module does not know the dashboard.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ GRAVE: Final = ("serious", "critical")
 
 
 class Visit:
-    """One page; what it says on the console and every address that it asks."""
+    """One page; its messages on the console and every address that it loads."""
 
     def __init__(self, page: Page) -> None:
         self.page = page
@@ -51,7 +51,7 @@ class Visit:
         return path
 
     async def grave_faults(self) -> list[str]:
-        """What axe finds serious or critical: rule, and where."""
+        """Returns what axe finds serious or critical: rule, and place."""
         found: dict[str, Any] = (await Axe().run(self.page)).response
         assert found["passes"], "axe looked at nothing"
         return [

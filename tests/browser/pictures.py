@@ -1,6 +1,6 @@
 """`python -m tests.browser.pictures`: the pictures of the README, taken anew of the cluster that `make up` started.
 
-It kills the active controller by the page's own button and starts it again. Look at what comes out.
+It kills the active controller by the page's own button and starts it again. Look at the pictures.
 """
 
 from __future__ import annotations

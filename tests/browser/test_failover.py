@@ -1,4 +1,4 @@
-"""What a visitor sees of a real cluster in trouble: a lab as `klamm up` starts it, driven by the page's own buttons."""
+"""A visitor's view of a real cluster in trouble: a lab as `klamm up` starts it, driven by the page's own buttons."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def logged(var: Path, by: int, **wanted: object) -> list[dict[str, Any]]:
     return [line for line in found if wanted.items() <= line.items()]
 
 
-async def test_a_visitor_kills_brokers_and_sees_what_happens_as_it_happens(tmp_path: Path) -> None:
+async def test_a_visitor_kills_brokers_and_sees_the_failover_as_it_happens(tmp_path: Path) -> None:
     var = tmp_path / "var"
     async with a_lab(var) as port_base, a_visit(width=1400, height=1000) as visit:
         controller = (await asked(f"http://127.0.0.1:{port_base + 1}/v1/controller"))["broker_id"]
@@ -105,7 +105,7 @@ async def create_a_topic(visit: Visit) -> None:
 
 
 async def watch_a_failover(visit: Visit, controller: int) -> None:
-    """The stopwatch runs, the badge moves, and what it took is told by phase; nothing is loaded anew."""
+    """The stopwatch runs, the badge moves, and the failover is told by phase; nothing is loaded anew."""
     await visit.page.evaluate("window.isSamePage = true")
     await visit.page.get_by_role("button", name=f"Kill broker {controller}").click()
     await visit.until("document.querySelector('#stopwatch .running') !== null")

@@ -127,7 +127,7 @@ async def test_a_hundred_brokers_with_a_hundred_thousand_partitions_are_a_screen
     async with a_page(a_large_view(), FakeHandle(), width=1600, height=1000) as visit:
         await visit.until(f"{SHOWN} === '101 topics'")
         assert await visit.page.locator(".tile").count() == 100
-        assert await visit.text(".tile") == "7\ngone"  # who needs attention comes first
+        assert await visit.text(".tile") == "7\ngone"  # brokers that need attention come first
         assert await visit.page.evaluate(ROWS) < 60
         assert await visit.text("[data-index='0'] .matrix-state") == "1 offline"
         await visit.picture("100-brokers")
@@ -221,7 +221,7 @@ async def open_story(visit: Visit, name: str) -> None:
     await visit.until("document.querySelector('#story[open] .facts') !== null")
 
 
-async def test_charts_and_machines_show_what_the_controller_counts() -> None:
+async def test_charts_and_machines_show_the_controllers_counts() -> None:
     cluster = a_cluster(orders=[[1, 2], [4]])
     handle = DecidingHandle(cluster)
     async with a_page(BelievedView(cluster), handle) as visit:
@@ -232,7 +232,7 @@ async def test_charts_and_machines_show_what_the_controller_counts() -> None:
         await visit.until("document.querySelector('#charts').textContent.includes('17')")
 
 
-async def test_what_a_stream_of_the_logs_came_to_is_shown_with_its_age(tmp_path: Path) -> None:
+async def test_the_aggregates_of_a_stream_of_the_logs_are_shown_with_their_age(tmp_path: Path) -> None:
     path = tmp_path / "aggregates.json"
     config = msgspec.structs.replace(CONFIG, klamm_aggregates_file=str(path))
     async with a_page(View(), FakeHandle(), config) as visit:
@@ -251,7 +251,7 @@ async def test_what_a_stream_of_the_logs_came_to_is_shown_with_its_age(tmp_path:
         await visit.picture("aggregates")
 
 
-async def test_where_nobody_keeps_any_there_is_no_panel_of_them() -> None:
+async def test_without_aggregates_there_is_no_panel_of_them() -> None:
     async with a_page(View(), FakeHandle()) as visit:
         assert await visit.page.locator("#aggregates").is_hidden()
 

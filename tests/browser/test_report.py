@@ -1,4 +1,4 @@
-"""The report in a real browser: read by people in the light, in the dark, on a phone and on paper; obeyed by nobody."""
+"""The report in a real browser: readable in light and dark, on a phone and on paper; foreign markup stays text."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def opened(visit: Visit, address: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_it_asks_nobody_and_axe_finds_nothing_grave(page: str, scheme: str) -> None:
+async def test_it_loads_nothing_and_axe_finds_nothing_grave(page: str, scheme: str) -> None:
     async with a_visit(scheme=scheme) as visit:
         await opened(visit, page)
         await visit.picture(f"report-{scheme}", is_whole=False)
@@ -75,7 +75,7 @@ async def test_on_a_phone_nothing_sticks_out(page: str) -> None:
         assert await visit.page.evaluate("document.documentElement.scrollWidth") <= 390
 
 
-async def test_on_paper_it_is_all_there_without_what_one_can_only_click(page: str) -> None:
+async def test_on_paper_it_is_all_there_without_its_buttons(page: str) -> None:
     async with a_visit() as visit:
         await opened(visit, page)
         await visit.page.emulate_media(media="print")
@@ -105,7 +105,7 @@ async def test_long_tables_open_out_filter_and_sort(page: str) -> None:
         assert lengths == sorted(lengths)
 
 
-async def test_what_stands_in_a_log_is_shown_and_never_obeyed(tmp_path: Path) -> None:
+async def test_markup_in_a_log_is_shown_and_never_obeyed(tmp_path: Path) -> None:
     logs = tmp_path / HOSTILE.replace("/", "_") / "broker1"
     logs.mkdir(parents=True)
     prefix = f"[{TS}] INFO [Controller id=1 epoch=3]"

@@ -21,7 +21,7 @@ def a_kafka_broker(broker_id: int) -> BrokerEntry:
     return BrokerEntry(broker_id, 10 + broker_id, "live", None, (f"PLAINTEXT://127.0.0.1:{9090 + broker_id}",))
 
 
-async def test_it_says_who_decides_shows_what_zookeeper_says_and_offers_nothing_that_only_ours_could_do() -> None:
+async def test_it_names_the_controller_shows_zookeepers_state_and_offers_nothing_that_only_klamm_could_do() -> None:
     brokers = [a_kafka_broker(1), a_kafka_broker(2)]
     view, handle = View(a_topic("orders", a_row(0, 2, [2, 1], [1, 2])), brokers=brokers), FakeHandle()
     view.own_broker_id, view.controller_id, view.is_led_by_kafka = 100, 2, True

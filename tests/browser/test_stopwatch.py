@@ -23,12 +23,12 @@ from tests.browser.test_page import a_line, a_page
 pytestmark = pytest.mark.chromium
 
 PHASES = ("noticed", "claimed", "loaded", "decided", "committed", "told", "acknowledged")
-#: what is over and what is running on the stopwatch, in order
+#: the phases that are over and the one that is running on the stopwatch, in order
 LAPS = (
     "[...document.querySelectorAll('.laps .over, .laps .now')]"
     ".map((one) => `${one.className} ${one.textContent.split(' ')[0]}`)"
 )
-#: the stopwatch alone, told what a page hears, on a clock of its own: each step is [what, its argument], 10 ms apart
+#: the stopwatch alone, fed with a page's messages, on a clock of its own: steps are [call, its argument], 10 ms apart
 TOLD = """async (steps) => {
   const { Failovers } = await import("/dashboard/failovers.js");
   let now = 1_700_000_000_000;
@@ -144,7 +144,7 @@ BEAT_WITH_RECORD: Step = ("beat", {"epoch": 5, "terms": [RECORD]})
 
 @asynccontextmanager
 async def the_stopwatch() -> AsyncIterator[Visit]:
-    """The page without what fills it."""
+    """The page without its data."""
     async with a_visit() as visit, served(View(), FakeHandle()) as url:
         await visit.page.route("**/app.js", lambda route: route.fulfill(content_type="text/javascript", body=""))
         await visit.page.goto(url)
@@ -153,7 +153,7 @@ async def the_stopwatch() -> AsyncIterator[Visit]:
 
 
 async def told(visit: Visit, steps: Sequence[Step]) -> tuple[str | None, list[str]]:
-    """What the stopwatch says in large, and of each phase, after all of this was heard by a page that begins."""
+    """Returns the stopwatch's large text, and its phases, after a page that begins heard all of this."""
     total, laps = await visit.page.evaluate(TOLD, [list(step) for step in steps])
     return total, laps
 

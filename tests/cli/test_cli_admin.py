@@ -1,4 +1,4 @@
-"""`klamm` asks for and shows what only the controller knows: deletions, growth, configuration, drains, insights."""
+"""`klamm` and the controller's own knowledge: deletions, growth, configuration, drains, insights."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def test_explain_says_of_each_replica_whether_it_can_lead_and_why() -> None:
         assert klamm("explain", "no-orders-0").exit_code == 1
 
 
-def test_what_if_says_what_would_move_and_what_would_go_offline() -> None:
+def test_what_if_lists_the_moves_and_the_offline_partitions() -> None:
     cluster = a_cluster(orders=[[1, 2], [3]])
     with a_cluster_to_command(cluster) as (klamm, handle):
         result = klamm("what-if", "kill", "1", "3")

@@ -1,4 +1,4 @@
-"""`klamm controller`: where it may listen, and what it must be told."""
+"""`klamm controller`: the addresses where it may listen, and the settings that it needs."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_file_of_a_lab_that_others_may_have_written_is_not_believed(
         (("--set", "broker.rank=1"), "unknown properties: broker.rank"),
     ],
 )
-def test_what_it_cannot_do_is_wrong_usage_and_says_so(given: tuple[str, ...], said: str) -> None:
+def test_an_impossible_setting_is_wrong_usage_and_says_so(given: tuple[str, ...], said: str) -> None:
     result = run(*TO, *given)
     assert (result.exit_code, said in result.stderr) == (2, True), result.stderr
 
@@ -106,7 +106,7 @@ MECHANISM = "sasl.mechanism.inter.broker.protocol=PLAIN"
         (["no property"], "unknown properties: no;"),
     ],
 )
-def test_what_a_file_cannot_say_is_wrong_usage_and_no_password_is_repeated(
+def test_a_malformed_file_is_wrong_usage_and_no_password_is_repeated(
     lines: list[str], said: str, tmp_path: Path
 ) -> None:
     file = tmp_path / "controller.properties"

@@ -1,4 +1,4 @@
-"""`klamm events`: what is printed is pinned, and following survives the controller it listened to."""
+"""`klamm events`: its output is pinned, and following survives the controller it listened to."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ OF_THE_LAB = {
 OF_REAL_BROKERS = {"controller", "takeover", "handback"}
 #: of `sparkjobs`, handed on to them as a process of their own
 OF_THE_JOBS = {"report", "logs", "diff"}
-#: of `sparkjobs`, too: what is asked `--at` a time
+#: of `sparkjobs`, too: questions `--at` a time
 OF_RECORDS = {"explain", "what-if kill", "diff"}
 RECORD = Path(__file__).parents[1] / "data" / "kraft" / "3.9.1-migration" / "zookeeper"
 #: those that start Spark

@@ -1,6 +1,6 @@
 """The machine formats of the command are pinned: every key and type of every command's JSON, in `cli_formats.json`.
 
-`KLAMM_REWRITE=1` writes that file anew; then a person reads the diff: what scripts read may be added to, never renamed.
+`KLAMM_REWRITE=1` writes that file anew; then a person reads the diff: fields may be added, never renamed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ COMMANDS = (
 
 
 def shape_of(value: Any) -> Any:
-    """Keys and types; of a list what its first item is like."""
+    """Returns keys and types; of a list the shape of its first item."""
     if isinstance(value, dict):
         return {key: shape_of(one) for key, one in value.items()}
     if isinstance(value, list):
@@ -98,7 +98,7 @@ def test_every_command_with_a_machine_format_is_pinned() -> None:
 
 
 @pytest.mark.parametrize("command", ["status", "brokers list", "topics list", "partitions", "history"])
-def test_yaml_says_what_json_says_and_names_are_one_a_line(command: str) -> None:
+def test_yaml_equals_json_and_names_are_one_a_line(command: str) -> None:
     cluster = a_cluster(orders=[[1, 2], [2, 1]], states={"orders-0": a_leadership(1, [1])}, live=(1, 2))
     handle = DecidingHandle(cluster)
     handle.terms = [TermRecord(7, 1, 1_000, None, None, {})]

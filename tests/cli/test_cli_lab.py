@@ -37,7 +37,7 @@ class Klamm:
         self.error = ""
 
     def __call__(self, *words: str, **environment: str) -> str:
-        """What it says; its exit code and errors stay to be looked at."""
+        """Returns the output; exit code and errors stay to be looked at."""
         done = subprocess.run(
             [*KLAMM, *words],
             env={
@@ -93,7 +93,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Klamm]:
         klamm("down")
 
 
-def test_up_leaves_a_lab_behind_and_says_what_to_try_next(klamm: Klamm) -> None:
+def test_up_leaves_a_lab_behind_and_prints_the_next_commands(klamm: Klamm) -> None:
     said = klamm.up()
     assert (klamm.code, klamm.error) == (0, "")
     lab = klamm.file()
@@ -111,7 +111,7 @@ def test_up_says_where_kafkas_clients_begin(klamm: Klamm) -> None:
     assert f",PLAINTEXT://127.0.0.1:{klamm.kafka_port_base + 1}\n" in listeners_of(klamm)
 
 
-def test_without_records_nobody_serves_kafkas_clients(klamm: Klamm) -> None:
+def test_without_records_no_broker_serves_kafkas_clients(klamm: Klamm) -> None:
     assert "ootstrap" not in klamm.up("--no-records")
     assert klamm.file().bootstrap_servers is None
     assert "PLAINTEXT" not in listeners_of(klamm)
@@ -187,7 +187,7 @@ def test_ctrl_c_while_it_starts_leaves_nothing(klamm: Klamm) -> None:
     assert owner_pid(klamm.var) is None
 
 
-def test_ps_shows_what_runs_where(lab: Klamm) -> None:
+def test_ps_shows_each_process_and_its_address(lab: Klamm) -> None:
     rows = lab.processes()
     base = lab.file().port_base
     assert [row["name"] for row in rows] == ["supervisor", "zookeeper", "broker-1", "broker-2"]

@@ -1,4 +1,4 @@
-"""`klamm reassign` and `klamm elect`: Kafka's files in and out, what is printed, how they exit."""
+"""`klamm reassign` and `klamm elect`: Kafka's files in and out, their output, and their exit codes."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_execute_shows_each_outcome_and_exits_1_when_one_is_refused(tmp_path: Pa
         ]
 
 
-def test_cancelling_takes_back_what_runs_and_again_is_no_failure(tmp_path: Path) -> None:
+def test_cancelling_ends_a_running_reassignment_and_again_is_no_failure(tmp_path: Path) -> None:
     plan = a_plan(tmp_path / "plan.json", ("orders", 0, [3]), ("orders", 1, [3]))
     cluster = a_cluster(orders=[[1], [2]])
     with a_cluster_to_command(cluster) as (klamm, _):
@@ -180,7 +180,7 @@ NO_PLANS = ["", "{", "[]", "{}", '{"partitions":[]}', '{"partitions":[{"topic":"
 
 
 @pytest.mark.parametrize("content", [*NO_PLANS, f'{{"partitions":[{A_ROW},{A_ROW}]}}'])
-def test_a_file_that_is_no_plan_is_exit_2_and_asks_nobody(tmp_path: Path, content: str) -> None:
+def test_a_file_that_is_no_plan_is_exit_2_and_sends_nothing(tmp_path: Path, content: str) -> None:
     (tmp_path / "plan.json").write_text(content)
     with a_cluster_to_command(a_cluster()) as (klamm, handle):
         for word in ("execute", "verify"):
@@ -209,7 +209,7 @@ def test_elections_by_name_by_file_and_for_all(tmp_path: Path) -> None:
         ]
 
 
-def test_an_election_of_all_that_nobody_needs_says_so() -> None:
+def test_an_election_of_all_that_changes_nothing_says_so() -> None:
     with a_cluster_to_command(a_cluster(orders=[[1, 2]])) as (klamm, _):
         result = klamm("elect", "--type", "preferred", "--all")
     assert (result.exit_code, result.stderr) == (0, "nothing to do\n")

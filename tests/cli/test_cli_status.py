@@ -1,4 +1,4 @@
-"""`klamm status`, `wait`, `brokers` and `partitions`: what they print, pinned, and how they exit."""
+"""`klamm status`, `wait`, `brokers` and `partitions`: their output, pinned, and their exit codes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_status_of_a_healthy_cluster(healthy: str) -> None:
     )
 
 
-def test_status_names_what_clients_of_kafka_connect_to() -> None:
+def test_status_names_the_bootstrap_servers() -> None:
     brokers = [
         {"state": "live", "endpoints": ["HTTP://h1:81", "SSL://h1:94", "PLAINTEXT://h1:91"]},
         {"state": "gone", "endpoints": ["HTTP://h2:81", "PLAINTEXT://h2:91"]},
@@ -178,7 +178,7 @@ def test_a_standby_asked_for_the_status_asks_the_controller_how_long() -> None:
     assert "controller   broker 1, epoch 4, for AGE\n" in clean(result.stdout)
 
 
-def test_wait_returns_when_what_is_waited_for_is_there(healthy: str) -> None:
+def test_wait_returns_when_its_condition_holds(healthy: str) -> None:
     for what in ("healthy", "controller"):
         result = run("wait", "--for", what, "--url", healthy)
         assert result.exit_code == 0
@@ -211,7 +211,7 @@ def test_the_local_cluster_is_found_and_the_controller_is_believed(tmp_path: Pat
     old = View(brokers=BROKERS)
     old.cluster_id, old.controller_epoch = "not-up-to-date", 3
     with reserved() as frozen, reserved() as dead:
-        frozen.listen()  # the kernel accepts, nobody answers
+        frozen.listen()  # the kernel accepts, no process answers
         processes = (old, standby, reserved()), (View(HEALTHY, brokers=BROKERS[:2]), FakeHandle(), reserved())
         with served_in_thread(*processes) as urls:
             addresses = [f"http://{address_of(frozen)}", f"http://{address_of(dead)}", *urls]

@@ -1,4 +1,4 @@
-"""`klamm topics`: creation over redirects and failovers, and what is printed."""
+"""`klamm topics`: creation over redirects and failovers, and its output."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def run(*words: str, **env: str) -> Result:
     return CliRunner().invoke(klamm, words, env={"COLUMNS": "80", **env}, prog_name="klamm")
 
 
-def test_create_prints_what_was_made_and_again_that_it_is_there() -> None:
+def test_create_prints_the_topic_and_again_that_it_exists() -> None:
     view = View()
     made = (
         "\n"
@@ -111,7 +111,7 @@ def test_topics_are_listed_with_the_worst_of_their_partitions() -> None:
             assert list(topic) == keys.split()
 
 
-def test_a_refusal_is_exit_1_one_line_and_what_to_do_next() -> None:
+def test_a_refusal_is_exit_1_with_one_line_and_the_next_step() -> None:
     handle = FakeHandle(lambda _: Reply(Code.TOPIC_ALREADY_EXISTS, "orders has 3 partitions"))
     with served_in_thread((View(), handle, reserved())) as (url,):
         created = run(*CREATE, "--url", url)
@@ -164,7 +164,7 @@ def test_a_redirect_to_a_listed_broker_is_followed() -> None:
 
 @asynccontextmanager
 async def answering(routes: dict[str, tuple[int, object]]) -> AsyncIterator[str]:
-    """A server that is not quite ours; `@` in what it says stands for its port."""
+    """A server that is not quite ours; `@` in an answer stands for its port."""
     app, bound = web.Application(), reserved()
     for path, (status, body) in routes.items():
 
@@ -197,7 +197,7 @@ async def test_a_redirect_to_anywhere_else_is_not_followed(location: str) -> Non
             await remote.write("/v1/topics", {}, 0)
 
 
-async def test_a_token_goes_to_nobody_whom_somebody_registered() -> None:
+async def test_a_token_goes_to_no_registered_address() -> None:
     """As the command deletes a topic while a claimed seat sends it to a registered address."""
     told = list[Mapping[str, str]]()
 

@@ -100,7 +100,7 @@ def test_durations_are_written_with_a_unit_or_in_seconds(text: str, ms: int) -> 
 
 
 @pytest.mark.parametrize("text", ["", "s", "-1s", "1d", "soon"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_a_malformed_duration_is_refused(text: str) -> None:
     with pytest.raises(click.BadParameter):
         Duration().convert(text, None, None)
 

@@ -16,7 +16,7 @@ from tests.contract.simulated import SimLab, sim_lab
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[str, int]]:
-    """The address of a real server, which nobody restarts."""
+    """The address of a real server, which is never restarted."""
     server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"), free_port(), fsync=False)
     await server.start()
     try:

@@ -1,6 +1,6 @@
 """Labs with one face: a fake ZooKeeper, and the real one behind a proxy for each client; `simulated.py` is the third.
 
-The suite speaks only to this face; what a lab does to a client is what its name says, whatever it takes.
+The suite speaks only to this face; a method of a lab does to a client what its name says, by whatever means.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.fakes.acls import ADMIN, Grant, grant_to
 from tests.fakes.zookeeper import FakeClient, FakeZooKeeper
 from tests.waiting import until
 
-#: who sets ACLs on the real server, and may do that afterwards
+#: the user that sets ACLs on the real server, and may do that afterwards
 _ADMIN = "digest:admin:of the lab"
 
 _numbers = itertools.count(1)
@@ -56,7 +56,7 @@ class Lab(Protocol):
         """A client of its own session, below the test's chroot if no other is given."""
 
     async def set_acl(self, path: str, *grants: Grant) -> None:
-        """By somebody who may, whatever it says. Without the chroot."""
+        """By a permitted client, whatever the ACL says. Without the chroot."""
 
     def cut(self, client: ZooKeeper) -> None:
         """The connection breaks, new ones are refused."""

@@ -1,4 +1,4 @@
-"""A server that says what a test wants it to say, on real sockets: for what no real ZooKeeper can be made to do."""
+"""A server whose answers a test writes, on real sockets: for answers that no real ZooKeeper can be made to give."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ STAT = struct.pack("!qqqqiiiqiiq", *range(11))
 
 @dataclass
 class Request:
-    """What a client sent."""
+    """A client's request."""
 
     link: Link
     xid: int

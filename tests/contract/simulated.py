@@ -1,7 +1,7 @@
 """The third lab: the client that the simulation's processes have (`tests/faults/simulate/client.py`).
 
 The suite runs on a loop that real servers need, too, so this lab's time is that loop's. All of the suite applies to it:
-what the client asks of a loop are timers and the time, and what virtual time changes is only how long they take.
+the client asks a loop for timers and the time, and virtual time changes only how long they take.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class SimLab:
             await self._ticking
 
     async def _tick(self) -> None:
-        """As in a simulated cluster: who is heard pings, who is not expires."""
+        """As in a simulated cluster: a client that is heard pings, one that is not expires."""
         while True:
             await asyncio.sleep(TICK_S)
             self._clock.tick()

@@ -1,4 +1,4 @@
-"""Who may do what: ZooKeeper's ACLs and refusals, on the fake and on the real one."""
+"""Permissions: ZooKeeper's ACLs and refusals, on the fake and on the real one."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ async def test_one_path_that_may_not_be_read_is_said_in_its_place_and_stops_no_o
     ]  # fmt: skip
 
 
-async def test_single_reads_of_it_raise_and_whoever_may_reads(lab: Lab, client: ZooKeeper) -> None:
+async def test_single_reads_of_it_raise_and_a_permitted_client_reads(lab: Lab, client: ZooKeeper) -> None:
     for read in (client.get, client.exists, client.children):
         for watch in (False, True):
             with pytest.raises(NoAuthError) as refused:
@@ -143,7 +143,7 @@ async def test_each_permission_is_of_its_own(lab: Lab, client: ZooKeeper) -> Non
             await refused
 
 
-async def test_what_is_made_by_who_owns_is_its_own_and_others_may_read(lab: Lab, client: ZooKeeper) -> None:
+async def test_nodes_of_an_owning_client_are_its_own_and_others_may_read(lab: Lab, client: ZooKeeper) -> None:
     owner = await lab.connect(auth=FRIEND, owns=True)
     made = await owner.transact([Create("/mine", b"0"), Create("/config", b""), Create("/config/users", b"")])
     assert made.refused is None
@@ -155,21 +155,19 @@ async def test_what_is_made_by_who_owns_is_its_own_and_others_may_read(lab: Lab,
     with pytest.raises(NoAuthError):
         await client.get("/config/users")
     await owner.set("/mine", b"1", 0)
-    nobody = await lab.connect(owns=True)
-    assert (await nobody.transact([Set("/open", b"", 0), Create("/theirs", b"")])).refused == (1, -114)
+    stranger = await lab.connect(owns=True)
+    assert (await stranger.transact([Set("/open", b"", 0), Create("/theirs", b"")])).refused == (1, -114)
     with pytest.raises(RefusedError) as refused:
-        await nobody.create("/theirs", b"")
+        await stranger.create("/theirs", b"")
     assert refused.value.refusal == -114
 
 
-async def test_an_acl_that_changes_is_told_to_nobody_and_used_up_watches_stay_silent(
-    lab: Lab, client: ZooKeeper
-) -> None:
+async def test_an_acl_that_changes_fires_no_watch_and_used_up_watches_stay_silent(lab: Lab, client: ZooKeeper) -> None:
     friend, told = await lab.connect(auth=FRIEND), told_by(client)
     position = (await client.exists("/open")).zxid
     await client.watch_many(["/hidden", "/kept"], ["/parent/new"], position)  # it is not refused
     assert await client.children("/parent", watch=True) is not None
-    await friend.set("/hidden", b"1", 0)  # the watch on it is used up, and nobody hears
+    await friend.set("/hidden", b"1", 0)  # the watch on it is used up, and no client hears
     await lab.set_acl("/hidden", grant_to(FRIEND, ALL), grant_to_all(READ))
     await friend.set("/hidden", b"2", 1)
     await lab.set_acl("/kept", grant_to(FRIEND, ALL))
@@ -185,7 +183,7 @@ async def test_an_acl_that_changes_is_told_to_nobody_and_used_up_watches_stay_si
     await eventually(lambda: (EventKind.CHANGED, "/hidden") in told)
 
 
-async def test_a_reconnect_tells_what_a_watch_kept_back(lab: Lab, client: ZooKeeper) -> None:
+async def test_a_reconnect_tells_the_change_that_a_watch_kept_back(lab: Lab, client: ZooKeeper) -> None:
     friend, told = await lab.connect(auth=FRIEND), told_by(client)
     assert await client.get("/kept", watch=True) is not None
     await lab.set_acl("/kept", grant_to(FRIEND, ALL))

@@ -15,7 +15,7 @@ SEAT, EPOCH = "/controller", "/controller_epoch"
 
 
 async def won_by(zk: ZooKeeper, broker_id: int, now_ms: int = 0) -> Claim:
-    """As a process does that has just come up: it knows of nobody."""
+    """As a process does that has just come up: it knows of no epoch."""
     won = await claim(zk, broker_id, now_ms)
     assert won is not None
     return won
@@ -30,7 +30,7 @@ async def remove(zk: ZooKeeper, *paths: str) -> None:
 
 
 async def test_a_claim_is_known_before_its_term_has_written_anything(lab: Lab) -> None:
-    """Somebody removes both nodes, and another process claims. Then the first term's first write arrives."""
+    """A tool removes both nodes, and another process claims. Then the first term's first write arrives."""
     zk, other, tool = await lab.connect(), await lab.connect(), await lab.connect()
     first = await won_by(zk, 1, now_ms=1_000)
     await remove(tool, SEAT, EPOCH)
@@ -45,7 +45,7 @@ async def test_a_claim_is_known_before_its_term_has_written_anything(lab: Lab) -
         assert msgspec.json.decode(note.data, type=TermZnode) == TermZnode(won.broker_id, won.claimed_at_ms)
 
 
-async def test_a_note_that_may_not_be_written_keeps_nobody_from_the_seat(lab: Lab) -> None:
+async def test_a_note_that_may_not_be_written_keeps_no_process_from_the_seat(lab: Lab) -> None:
     zk, tool = await lab.connect(), await lab.connect()
     await make(tool, "/klamm", "/klamm/terms", "/klamm/terms/6")
     await lab.set_acl("/klamm/terms", grant_to_all(READ))
@@ -56,7 +56,7 @@ async def test_a_note_that_may_not_be_written_keeps_nobody_from_the_seat(lab: La
 
 
 async def test_notes_of_claims_that_never_wrote_are_bounded(lab: Lab) -> None:
-    """Each claim removes two of the oldest, if it may: a foreign child below one keeps nobody from noting."""
+    """Each claim removes two of the oldest, if it may: a foreign child below one keeps no process from noting."""
     zk, tool = await lab.connect(), await lab.connect()
     await make(tool, "/klamm", "/klamm/terms", *(f"/klamm/terms/{epoch}" for epoch in range(1, NOTES_MAX + 1)))
     await won_by(zk, 1)

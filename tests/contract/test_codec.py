@@ -1,4 +1,4 @@
-"""The bytes packed by hand are those of aiozk's own messages, for whatever is packed."""
+"""The bytes packed by hand are those of aiozk's own messages, for every request."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def their_stat(stat: Stat) -> Any:
 
 
 def their_multi(operations: list[Any]) -> bytes:
-    """aiozk's transaction, which packs whatever it is given."""
+    """aiozk's transaction, which packs any request."""
     request = protocol.TransactionRequest()
     request.requests = operations
     return bytes(request.serialize())
@@ -90,7 +90,7 @@ def test_a_transaction_is_packed_as_aiozk_packs_it(ops: list[Op]) -> None:
 
 
 class Kernel:
-    """In the place of a session: keeps what is sent, and answers each operation with `code`, or as done with 0."""
+    """In the place of a session: keeps sent bytes, and answers each operation with `code`, or as done with 0."""
 
     def __init__(self, ops: list[Op], code: int, chroot: str) -> None:
         self.sent: list[bytes] = []

@@ -22,7 +22,7 @@ from tests.contract.labs import eventually, stays
 
 
 class EmptyBufferGuard:
-    """Asked when nothing of an earlier request waits in this process any more: what it allows leaves now."""
+    """Asked when no byte of an earlier request waits in this process any more: an allowed request leaves now."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
         self._writer = writer
@@ -65,7 +65,7 @@ async def test_a_guard_is_asked_when_the_socket_takes_the_bytes_and_not_before()
 
 
 class Broken:
-    """A client whose connection has just broken: requests are refused already, and it will be noticed in a moment."""
+    """A client whose connection has just broken: requests are refused already, and it will notice in a moment."""
 
     state = SessionState.CONNECTED
 
@@ -79,7 +79,7 @@ async def again_and_again(client: Broken) -> None:
         await connected(client)
 
 
-async def test_who_asks_again_and_again_lets_it_be_noticed_that_the_connection_broke() -> None:
+async def test_a_caller_that_asks_again_and_again_lets_the_client_notice_the_broken_connection() -> None:
     client = Broken()
     asyncio.get_running_loop().call_soon(setattr, client, "state", SessionState.LOST)
     with pytest.raises(SessionLostError):

@@ -1,4 +1,4 @@
-"""What only the fake can do: move time, start from a recorded tree, refuse on demand, tell its history."""
+"""Abilities of the fake alone: move time, start from a recorded tree, refuse on demand, tell its history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What networks and servers do to a session: real ZooKeepers, proxies that know their messages."""
+"""Faults of networks and servers under a session: real ZooKeepers, proxies that know their messages."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def test_after_a_reset_the_first_attempt_that_can_succeed_does(real: RealL
     assert real.proxy_of(client).accepted == attempts + 1
 
 
-async def test_one_server_of_two_that_swallows_the_handshake_hangs_nobody(real: RealLab) -> None:
+async def test_one_server_of_two_that_swallows_the_handshake_hangs_no_client(real: RealLab) -> None:
     frozen, good = await real.proxy(), await real.proxy()
     servers = [("127.0.0.1", frozen.port), ("127.0.0.1", good.port)]
     swallowed = frozen.swallow_handshake()

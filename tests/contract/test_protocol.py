@@ -1,4 +1,4 @@
-"""What the session says and does on the wire, seen by a scripted server."""
+"""The session's messages on the wire, seen by a scripted server."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ async def test_credentials_go_first_on_each_connection_then_watches_in_pieces(se
     await client.close()
 
 
-async def test_nothing_is_sent_and_nobody_is_told_before_the_watches_are_armed(server: ScriptedServer) -> None:
+async def test_nothing_is_sent_and_no_listener_is_told_before_the_watches_are_armed(server: ScriptedServer) -> None:
     client = await connected(server)
     await client.exists("/a", watch=True)
     held: list[Request] = []

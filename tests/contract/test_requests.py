@@ -1,4 +1,4 @@
-"""Transactions, reads, creates: what ZooKeeper answers, on the fake and on the real one."""
+"""Transactions, reads, creates: ZooKeeper's answers, on the fake and on the real one."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ async def test_sequence_numbers_rise_and_never_come_back(client: ZooKeeper) -> N
     assert (await client.create("/q/n-", b"", ephemeral=True, sequential=True))[0] == "/q/n-0000000003"
 
 
-async def test_many_reads_come_in_order_and_what_is_missing_is_none(client: ZooKeeper) -> None:
+async def test_many_reads_come_in_order_and_a_missing_node_is_none(client: ZooKeeper) -> None:
     for start in range(0, 2400, 400):
         ops = [Create(f"/n{number}", b"%d" % number) for number in range(start, start + 400)]
         assert (await client.transact(ops)).refused is None
@@ -215,7 +215,7 @@ async def test_paths_are_without_the_chroot_in_both_directions(lab: Lab, client:
     assert await data_of(outside, lab.chroot) == b"root"
 
 
-async def test_what_is_over_the_limit_is_refused_before_it_is_sent(client: ZooKeeper, transact: Transact) -> None:
+async def test_a_request_over_the_limit_is_refused_before_it_is_sent(client: ZooKeeper, transact: Transact) -> None:
     await client.create("/a", b"")
     with pytest.raises(TooLargeError):
         await transact([Set("/a", b"x" * 600_000, 0), Set("/a", b"x" * 600_000, 1)])

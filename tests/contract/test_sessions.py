@@ -1,4 +1,4 @@
-"""Sessions and answers that do not come: what is known, what is not, and when a client is gone for good."""
+"""Sessions and lost answers: known outcomes, unknown outcomes, and the end of a client for good."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ async def test_a_session_outlives_a_cut_with_its_ephemeral_nodes(lab: Lab, clien
     assert await client.get("/e") is not None
 
 
-async def test_the_deadline_counts_from_the_sending_of_what_was_answered(lab: Lab, client: ZooKeeper) -> None:
+async def test_the_deadline_counts_from_the_sending_of_the_answered_request(lab: Lab, client: ZooKeeper) -> None:
     await client.get("/")
     before = client.deadline
     await client.get("/")
@@ -168,7 +168,7 @@ async def test_requests_beyond_the_bound_wait_in_order_and_are_checked_when_they
     assert guard.checks == 6
 
 
-async def test_what_waits_behind_the_bound_when_the_connection_breaks_was_not_sent(lab: Lab) -> None:
+async def test_a_request_behind_the_bound_when_the_connection_breaks_was_not_sent(lab: Lab) -> None:
     client = await lab.connect(max_in_flight_requests=1)
     lab.hold(client)
     calls = [asyncio.create_task(client.get("/")) for _ in range(4)]

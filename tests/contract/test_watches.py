@@ -23,7 +23,7 @@ CREATED, DELETED, CHANGED, CHILDREN = EventKind.CREATED, EventKind.DELETED, Even
 
 
 class Watcher:
-    """A client, what it was told, and another client who writes."""
+    """A client, the events that it was told, and another client that writes."""
 
     def __init__(self, lab: Lab, client: ZooKeeper, writer: ZooKeeper) -> None:
         self.lab, self.client, self.writer = lab, client, writer
@@ -34,7 +34,7 @@ class Watcher:
         self.told.append((event.kind, event.path))
 
     async def news(self) -> list[tuple[EventKind, str]]:
-        """What was told since the last time; whatever fired by now has come before the answer to this."""
+        """Returns the events since the last call; a watch that fired by now was told before the answer to this."""
         await self.client.sync()
         await self.client.exists("/")
         told, self.told = sorted(self.told, key=lambda each: (each[1], each[0].value)), []
@@ -77,7 +77,7 @@ async def test_reading_a_missing_znode_with_a_watch_tells_of_its_creation(watche
     assert await watcher.news() == []
 
 
-async def test_an_exist_watch_on_what_exists_tells_of_its_change(watcher: Watcher) -> None:
+async def test_an_exist_watch_on_an_existing_node_tells_of_its_change(watcher: Watcher) -> None:
     await watcher.writer.create("/a", b"")
     await watcher.client.sync()
     assert (await watcher.client.exists("/a", watch=True)).stat is not None
@@ -102,7 +102,7 @@ async def test_a_child_watch_tells_of_children_and_not_of_data(watcher: Watcher)
     assert {path for _, path in await watcher.news()} == {"/p"}
 
 
-async def test_a_deletion_is_told_once_to_who_watches_data_and_children(watcher: Watcher) -> None:
+async def test_a_deletion_is_told_once_to_a_client_that_watches_data_and_children(watcher: Watcher) -> None:
     await watcher.writer.create("/p", b"")
     await watcher.client.sync()
     await watcher.client.get("/p", watch=True)
@@ -152,7 +152,7 @@ async def test_a_handler_that_was_removed_is_told_nothing(watcher: Watcher) -> N
     assert await watcher.news() == []
 
 
-async def test_watches_armed_by_the_thousand_fire_at_once_for_what_changed_meanwhile(watcher: Watcher) -> None:
+async def test_watches_armed_by_the_thousand_fire_at_once_for_changes_made_meanwhile(watcher: Watcher) -> None:
     paths = [f"/n{number:03}" + "x" * 200 for number in range(900)]  # several requests of 128 KiB
     await watcher.writer.transact([Create(path, b"") for path in paths])
     await watcher.client.sync()
@@ -170,7 +170,7 @@ async def test_watches_armed_by_the_thousand_fire_at_once_for_what_changed_meanw
     assert await watcher.news() == [(CREATED, "/m0"), (CHANGED, paths[451])]
 
 
-async def test_a_reconnect_tells_exactly_what_was_missed(watcher: Watcher) -> None:
+async def test_a_reconnect_tells_exactly_the_missed_changes(watcher: Watcher) -> None:
     names = ["/changed", "/deleted", "/parent", "/quiet", "/again", "/fired"]
     await watcher.writer.transact([Create(name, b"") for name in names])
     await watcher.client.sync()
@@ -188,7 +188,7 @@ async def test_a_reconnect_tells_exactly_what_was_missed(watcher: Watcher) -> No
     await watcher.back()
     expected = [(CHANGED, "/again"), (CHANGED, "/changed"), (CREATED, "/created"), (DELETED, "/deleted")]
     assert await watcher.news() == [*expected, (CHILDREN, "/parent")]
-    # what did not fire is still armed, what fired is not
+    # a watch that did not fire is still armed, one that fired is not
     ops = [Set("/quiet", b"", 0), Create("/quiet/a", b""), Create("/still-missing", b""), Set("/parent", b"", 0)]
     await watcher.writer.transact([*ops, Set("/changed", b"", 1), Delete("/created", 0), Create("/parent/b", b"")])
     expected = [(CHANGED, "/parent"), (CHANGED, "/quiet"), (CHILDREN, "/quiet"), (CREATED, "/still-missing")]
@@ -209,7 +209,7 @@ async def test_reconnects_without_a_change_tell_nothing_however_many(watcher: Wa
     assert await watcher.news() == [(CHANGED, "/a")]
 
 
-async def test_what_was_missed_is_told_before_the_client_says_connected(watcher: Watcher) -> None:
+async def test_missed_changes_are_told_before_the_client_says_connected(watcher: Watcher) -> None:
     story: list[object] = []
     await watcher.client.get("/a", watch=True)
     watcher.client.on_watch(lambda event: story.append(event.kind))

@@ -1,6 +1,6 @@
-"""Real sockets in virtual time: what is under way on loopback arrives first, then the clock goes to the next timer.
+"""Real sockets in virtual time: bytes under way on loopback arrive first, then the clock goes to the next timer.
 
-For the session's own timers, so that what a test says of time is exact, and true on a machine that has much to do.
+For the session's own timers, so that a test's times are exact, and true on a machine that has much to do.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import selectors
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-#: what both ends of a connection on loopback have sent has arrived when nothing did for so long, in real time
+#: bytes between both ends of a connection on loopback have arrived when none did for so long, in real time
 QUIET_S = 0.005
 
 
 class _Arrivals(selectors.DefaultSelector):
-    """What has arrived; if nothing has, time has passed instead."""
+    """The sockets with arrived bytes; if there are none, time has passed instead."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -34,8 +34,7 @@ ORDERS = [[1, 2], [2, 3]]
 
 
 class Deleting:
-    """What exists, what is believed, and what each broker was told to delete and has not answered (`owing`: topic id
-    and partition)."""
+    """Topics, belief, and the deletions that each broker has not answered (`owing`: topic id and partition)."""
 
     def __init__(self, *live: int, delete_enabled: bool = True, **topics: Sequence[Sequence[int]]) -> None:
         self.zookeeper = ModelZooKeeper()
@@ -43,7 +42,7 @@ class Deleting:
         self.now_ms = 0
         self.delete_enabled = delete_enabled
         self.owing: dict[int, set[tuple[str, int]]] = {}
-        #: what brokers said in this term that they had deleted: with the broker id first
+        #: deletions that brokers acknowledged in this term: with the broker id first
         self.deleted: set[tuple[int, str, int]] = set()
         #: topics of which this term was once allowed to abandon the dead
         self.abandoning: set[str] = set()
@@ -55,7 +54,7 @@ class Deleting:
         for name, replicas in topics.items():
             assert self.create(name, replicas).refusals == []
 
-    # ------------------------------------------------------------------ what happens
+    # ------------------------------------------------------------------ events
 
     def new_term(self) -> Settled:
         self.epoch += 1
@@ -104,11 +103,11 @@ class Deleting:
 
     def wait(self, ms: int) -> Settled:
         self.now_ms += ms
-        noted(self.cluster)  # what else the clock does is not about deletions
+        noted(self.cluster)  # the clock's other effects are not about deletions
         return self.happens(TimePassed())
 
     def finish(self, *broker_ids: int) -> None:
-        """All brokers are live and answer, all that is tried again is due: twice, for what was held until now."""
+        """All brokers are live and answer, all due retries are made: twice, for changes held back until now."""
         self.come(*(one for one in broker_ids if one not in self.cluster.brokers))
         for _ in range(2):
             self.wait(LONGEST_PAUSE_MS)
@@ -132,7 +131,7 @@ class Deleting:
                 self.abandoning.discard(change.topic)
         return settled
 
-    # ------------------------------------------------------------------ what can be seen
+    # ------------------------------------------------------------------ observations
 
     def deletion(self, name: str) -> Deletion:
         return self.cluster.duties.deletions[name]
@@ -170,7 +169,7 @@ class Deleting:
 
 
 def the_topic(*live: int, delete_enabled: bool = True) -> Deleting:
-    """`orders`, all in sync; only then those who are not named as live die."""
+    """`orders`, all in sync; only then the brokers not named as live die."""
     live = live or (1, 2, 3)
     world = Deleting(*{1, 2, 3, *live}, orders=ORDERS, delete_enabled=delete_enabled)
     world.go(*({1, 2, 3} - {*live}))
@@ -178,7 +177,7 @@ def the_topic(*live: int, delete_enabled: bool = True) -> Deleting:
 
 
 def reassigned(world: Deleting, name: str, assignment: Assignment) -> None:
-    """What a reassignment of partition 0 would write at its beginning, or at its end."""
+    """The writes of a reassignment of partition 0 at its beginning, or at its end."""
     known = world.cluster.topics[name]
     wanted = {0: assignment, 1: Assignment(known.partitions[1].replicas)}
     change = TopicWritten(name, known.topic_id or "", wanted, "reassigned", Cause.REASSIGNMENT)
@@ -186,11 +185,11 @@ def reassigned(world: Deleting, name: str, assignment: Assignment) -> None:
 
 
 def moved(settled: Settled) -> list[tuple[str, list[tuple[int, int]]]]:
-    """Each move of replicas: the last word of their state, and who: partition and broker."""
+    """Each move of replicas: the last word of their state, and the replicas: partition and broker."""
     prefix = "ReplicaDeletion"
     return [(one.target.value.removeprefix(prefix), list(one.replicas)) for one in settled.of(ReplicasMoved)]
 
 
 def shape(settled: Settled) -> list[list[str]]:
-    """What kinds of changes each step has, each named once."""
+    """Returns the kinds of changes of each step, each named once."""
     return [list(dict.fromkeys(type(change).__name__ for change in step)) for step in settled.steps]

@@ -1,6 +1,6 @@
 """Drawn clusters in the middle of duties: some brokers gone, some draining, some with bad directories, some suspected.
 
-States are sound, and need not be what the controller would have made of them: some elections are still due.
+States are sound, and need not be the controller's own: some elections are still due.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ids = st.sampled_from(BROKER_IDS)
 @st.composite
 def leaderships(draw: st.DrawFn, replicas: Replicas, live: frozenset[int]) -> Leadership | None:
     if live.isdisjoint(replicas) and draw(st.booleans()):
-        return None  # never led: nobody could
+        return None  # never led: it had no candidate
     isr = draw(st.lists(st.sampled_from(replicas), min_size=1, unique=True))
     return a_leadership(draw(st.sampled_from([*isr, NO_LEADER])), isr, draw(st.integers(0, 9)))
 

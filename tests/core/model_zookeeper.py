@@ -1,6 +1,6 @@
-"""A model ZooKeeper: a dict of znodes with versions and zxids, and what a store would read from it.
+"""A model ZooKeeper: a dict of znodes with versions and zxids, and the values that a store would read from it.
 
-It does what ZooKeeper does to each kind of write, all or nothing, and it counts zxids.
+It treats each kind of write as ZooKeeper does, all or nothing, and it counts zxids.
 Sessions, watches and lost answers belong to the fake that the shell is tested on, not here.
 """
 
@@ -92,12 +92,12 @@ class ModelZooKeeper:
                 return True
 
     def put(self, path: str, data: bytes) -> None:
-        """Somebody else's write, made or replaced, parents and all."""
+        """A foreign write, made or replaced, parents and all."""
         parents = [path[:at] for at in range(1, len(path)) if path[at] == "/"]
         assert self.commit([*(Ensure(parent) for parent in parents), Put(path, data)])
 
     def remove(self, path: str) -> None:
-        """Somebody else's recursive delete."""
+        """A foreign recursive delete."""
         self.nodes = {name: node for name, node in self.nodes.items() if not f"{name}/".startswith(f"{path}/")}
         self.zxid += 1
 
@@ -155,7 +155,7 @@ class ModelZooKeeper:
         return DeletionsSeen(self.markers(), self.zxid)
 
     def new_term(self, controller_epoch: int) -> tuple[Cluster, TermStarted]:
-        """What a new controller loads, and the event that starts its term."""
+        """Returns the cluster that a new controller loads, and the event that starts its term."""
         cluster = Cluster(controller_id=1, controller_epoch=controller_epoch)
         facts = self.topics_seen().facts
         states = [self.state_fact(fact.name, number) for fact in facts for number in fact.assignment]
@@ -165,7 +165,7 @@ class ModelZooKeeper:
         return cluster, TermStarted(self.brokers(), self.zxid, found, self.markers(), stale_ids)
 
     def _duties(self) -> tuple[Duties, frozenset[int]]:
-        """What is written down beside topics; who of the brokers it names is in another life now."""
+        """Returns the notes beside topics; and the noted brokers that are in another incarnation now."""
         epochs = {broker_id: broker.epoch for broker_id, broker in self.brokers().items()}
         drains = {int(b): decode(node.data, DrainZnode) for b, node in self._below(DRAINING)}
         failed = {int(b): decode(node.data, FailedDirsZnode) for b, node in self._below(FAILED_DIRS)}

@@ -47,7 +47,7 @@ class JudgedZooKeeper(ModelZooKeeper):
 
     def __init__(self, zxid: int = 0) -> None:
         super().__init__(zxid)
-        #: what somebody else wrote last: to write back what that lost moves nothing
+        #: the last foreign write: to put back the state that it lost moves nothing
         self.foreign: set[str] = set()
 
     def copy(self) -> JudgedZooKeeper:
@@ -71,7 +71,7 @@ class JudgedZooKeeper(ModelZooKeeper):
         return done
 
     def put(self, path: str, data: bytes) -> None:
-        """What others write is not judged."""
+        """Foreign writes are not judged."""
         self.foreign.add(path)
         parents = [path[:at] for at in range(1, len(path)) if path[at] == "/"]
         assert super().commit([*(Ensure(parent) for parent in parents), Put(path, data)])
@@ -161,7 +161,7 @@ class Field:
                         assert broker_id not in self.partition(topic, number).replicas, "S22"
         return settled
 
-    # ------------------------------------------------------------------ what people and brokers do
+    # ------------------------------------------------------------------ actions of people and brokers
 
     def asked(self, targets: Mapping[tuple[str, int], Sequence[int] | None]) -> list[Code]:
         wanted = {key: None if one is None else tuple(one) for key, one in targets.items()}
@@ -192,7 +192,7 @@ class Field:
         return self.happens(self.zookeeper.brokers_seen())
 
     def sync(self, *isr: int, at: int = 0, topic: str = "orders") -> Settled:
-        """The leader asks for this ISR; without one, for everybody who is live and assigned."""
+        """The leader asks for this ISR; without one, for all live assigned replicas."""
         partition = self.partition(topic, at)
         members = isr or tuple(one for one in partition.replicas if one in self.cluster.live_ids)
         if partition.state is None or partition.state.leader == NO_LEADER:
@@ -205,7 +205,7 @@ class Field:
         for topic, number in self.all_states:
             self.sync(at=number, topic=topic)
 
-    # ------------------------------------------------------------------ what is
+    # ------------------------------------------------------------------ observations
 
     def partition(self, topic: str = "orders", number: int = 0) -> Partition:
         return self.cluster.topics[topic].partitions[number]
@@ -226,7 +226,7 @@ class Field:
 
 
 def stops_of(settled: Settled) -> dict[int, set[Any]]:
-    """Broker -> what it is told to delete, by topic and partition."""
+    """Returns for each broker the replicas that it is told to delete, by topic and partition."""
     told: dict[int, set[Any]] = {}
     for telling in settled.tellings:
         for broker_id, stops in telling.stops.items():

@@ -1,10 +1,10 @@
-"""Holds what a step wrote and told, and to whom, against the rows of both tables in `controller/core/states.py`.
+"""Holds the writes and tellings of a step against the rows of both tables in `controller/core/states.py`.
 
 Each thing has a *carrier*: the move that writes or tells it. A state, and the LeaderAndIsr and UpdateMetadata about a
 partition, are carried by the last move of the partition in that step; if it did not move, by the moves of its replicas;
-if none of them moved, by a row of `WITHOUT_A_MOVE`. A StopReplica is carried by a move of that replica. What a carrier
-carries has to stand in its row, with that receiver. Which rows carried what alone is collected, so that a row that says
-too much is found, too. Rests on moves, writes and tellings, not on how they were made.
+if none of them moved, by a row of `WITHOUT_A_MOVE`. A StopReplica is carried by a move of that replica. Each thing of a
+carrier has to stand in its row, with that receiver. The rows that alone carried a thing are collected, so that a row
+that says too much is found, too. Rests on moves, writes and tellings, not on how they were made.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Thing(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct):
-    """What became of one step of a decision."""
+    """The results of one step of a decision."""
 
     committed: list[Committed] = []
     moves: list[Move] = []
@@ -77,7 +77,7 @@ class Step(msgspec.Struct):
 
 
 class Judge:
-    """Judges step after step; `outside` is what stands in no row, `carried` what each row carried alone."""
+    """Judges step after step; `outside` are the things in no row, `carried` those that each row carried alone."""
 
     def __init__(self) -> None:
         self.outside: list[str] = []
@@ -125,7 +125,7 @@ class _Carriers:
             self._note(one.change)
 
     def _note_replica(self, key: Key, broker_id: int, row: tuple[Status, Status]) -> None:
-        """Of a replica on its way out, the last move is what it comes to."""
+        """Of a replica on its way out, the last move counts."""
         before = self._replicas[key]
         if row[1] in _WAY_OUT:
             before[:] = [one for one in before if one[0] != broker_id]
@@ -157,7 +157,7 @@ class _Carriers:
                 pass
 
     def of(self, thing: Thing) -> list[tuple[Row, int | None]]:
-        """The rows that may carry it, each with the broker whose replica moved."""
+        """Returns the rows that may carry it, each with the broker whose replica moved."""
         if thing.number is None:
             moved = {row for key, rows in self._replicas.items() if key[0] == thing.topic for _, row in rows}
             if thing.item in (Item.PARTITIONS, Item.ERASE_PARTITIONS):
@@ -231,7 +231,7 @@ def name_of(row: Row) -> str:
 
 
 def _written(writes: Iterable[Write]) -> Iterator[Thing]:
-    """Of the znodes of topics. What requests write besides (configuration, markers, notes) belongs to no machine."""
+    """Of the znodes of topics. Other writes of requests (configuration, markers, notes) belong to no machine."""
     for write in writes:
         match = _PATH.fullmatch(write.path)
         if match is None:
@@ -246,7 +246,7 @@ def _written(writes: Iterable[Write]) -> Iterator[Thing]:
             yield Thing(Item.ERASE_PARTITIONS if is_end else Item.PARTITIONS, topic)
         elif is_end:
             yield Thing(Item.ERASE_TOPIC, topic)
-        elif not isinstance(write, Create):  # what a request makes
+        elif not isinstance(write, Create):  # a request's own node
             yield Thing(Item.TOPIC, topic)
 
 

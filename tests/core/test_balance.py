@@ -1,4 +1,4 @@
-"""Elections that somebody asks for: preferred ones by hand, by request node and by the clock; unclean ones by hand."""
+"""Elections on request: preferred ones by hand, by request node and by the clock; unclean ones by hand."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_an_unclean_election_by_hand_is_marked_and_recovering() -> None:
     [change] = elect(cluster, ("orders", 0), is_unclean=True).of_states()
     assert change.state == a_leadership(2, [2], 5, recovery=RECOVERING)
     assert change.reason == "unclean election asked; unclean election"
-    assert state_of(cluster, "orders", 1).leader == NO_LEADER, "only what was named"
+    assert state_of(cluster, "orders", 1).leader == NO_LEADER, "only the named partition"
 
 
 def test_an_unclean_election_leaves_a_partition_with_a_leader_alone() -> None:
@@ -164,7 +164,7 @@ def test_an_unclean_election_leaves_a_partition_with_a_leader_alone() -> None:
     assert codes(elect(cluster, ("orders", 0), is_unclean=True)) == {"orders-0": Code.ELECTION_NOT_NEEDED}
 
 
-def test_an_unclean_election_with_nobody_online_elects_nobody_and_writes_nothing() -> None:
+def test_an_unclean_election_without_an_online_replica_elects_none_and_writes_nothing() -> None:
     cluster = a_cluster(orders=[[1, 2]], live=(3,), states={"orders-0": a_leadership(NO_LEADER, [1], 4)})
     settled = elect(cluster, ("orders", 0), is_unclean=True)
     assert codes(settled) == {"orders-0": Code.ELIGIBLE_LEADERS_NOT_AVAILABLE}
@@ -251,7 +251,7 @@ def test_the_clock_alone_balances_nothing() -> None:
     assert steps_of(moved(5, of=5), TimePassed(is_balance_due=False)) == []
 
 
-def test_the_automatic_election_says_why_and_tries_only_what_can_win() -> None:
+def test_the_automatic_election_gives_its_reason_and_tries_only_replicas_that_can_win() -> None:
     states = {"orders-0": a_leadership(2, [2], 4), "orders-1": a_leadership(2, [1, 2], 4)}
     cluster = a_cluster(orders=[[1, 2], [1, 2]], states=states)
     [change] = settle(cluster, TimePassed(is_balance_due=True)).of_states()
@@ -259,7 +259,7 @@ def test_the_automatic_election_says_why_and_tries_only_what_can_win() -> None:
 
 
 @pytest.mark.parametrize("drained_ids", [(2,), (2, 3)])
-def test_what_a_drain_moves_in_the_same_tick_is_not_balanced_too(drained_ids: tuple[int, ...]) -> None:
+def test_a_partition_that_a_drain_moves_in_the_same_tick_is_not_balanced_too(drained_ids: tuple[int, ...]) -> None:
     """Found by simulated schedule 1000447: both wrote the leader epoch that follows the same belief."""
     cluster = a_cluster(orders=[[1, 2, 3]], states={"orders-0": a_leadership(2, [2, 1, 3], 4)})
     believing(cluster, *(DrainGranted(broker_id, cluster.brokers[broker_id].epoch, False) for broker_id in drained_ids))

@@ -26,6 +26,6 @@ def test_numbers_are_a_set_in_order(some: frozenset[int], others: frozenset[int]
     assert numbers == others - some
 
 
-def test_what_is_no_number_is_not_among_them() -> None:
+def test_a_value_that_is_no_number_is_not_a_member() -> None:
     assert -1 not in Bitset([1])
     assert "1" not in Bitset([1])

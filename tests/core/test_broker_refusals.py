@@ -1,4 +1,4 @@
-"""Brokers that refuse what they are told: what is decided anew, how often, and what is believed of it."""
+"""Brokers that refuse requests: the new decision, how often it is made, and the effect on belief."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Played:
 
 
 @pytest.mark.parametrize("code", [Code.STALE_CONTROLLER_EPOCH, Code.FENCED_LEADER_EPOCH])
-def test_a_leader_epoch_too_low_is_raised_above_what_the_broker_knows_at_once(code: Code) -> None:
+def test_a_leader_epoch_too_low_is_raised_above_the_brokers_own_at_once(code: Code) -> None:
     played = Played(a_cluster(orders=[[1, 2, 3], [2, 3, 1]]))
     settled = played.happens(by(3, refused(code, told=0, known=6)))
     assert settled.states == {"orders-0": a_leadership(1, [1, 2, 3], epoch=7)}
@@ -64,8 +64,8 @@ def test_a_leader_epoch_too_low_is_raised_above_what_the_broker_knows_at_once(co
     assert [(line.target, line.broker_id) for line in settled.lines] == [("obeyed", 3)]
 
 
-def test_what_is_refused_and_stands_no_more_changes_nothing() -> None:
-    """The broker has heard already what was decided since."""
+def test_a_refusal_of_a_state_that_stands_no_more_changes_nothing() -> None:
+    """The broker has heard the later decision already."""
     played = Played(a_cluster(orders=[[1, 2, 3]], states={"orders-0": a_leadership(1, [1, 2], epoch=4)}))
     for known in (3, 4):
         assert not played.happens(by(3, refused(told=3, known=known))).changes
@@ -74,7 +74,7 @@ def test_what_is_refused_and_stands_no_more_changes_nothing() -> None:
     assert not played.happens(by(3, refused(told=4, known=9), 5)).changes, "no such partition"
 
 
-def test_who_does_not_say_what_it_knows_is_told_growing_leader_epochs_ever_more_rarely() -> None:
+def test_a_broker_that_hides_its_leader_epoch_is_told_growing_ones_ever_more_rarely() -> None:
     played = Played(a_cluster(orders=[[1, 2, 3]]))
     epochs, moments = [0], []
     for _ in range(2_000):
@@ -146,7 +146,7 @@ def test_refusals_go_with_their_broker_and_with_their_topic() -> None:
         assert played.cluster.duties.refusals == {}, event
 
 
-def test_what_is_refused_is_read_before_it_is_decided() -> None:
+def test_a_refused_state_is_read_before_it_is_decided() -> None:
     played = Played(a_cluster(orders=[[1, 2, 3], [2, 3, 1]]))
     event = by(3, refused(told=0, known=6), 1)
     wanted = {"/brokers/topics/orders", "/brokers/topics/orders/partitions/1/state"}

@@ -42,7 +42,7 @@ from tests.core.model_zookeeper import ModelZooKeeper
 P = PartitionStatus
 
 
-def test_one_reading_decides_who_joined_bounced_changed_and_went() -> None:
+def test_one_reading_decides_which_brokers_joined_bounced_changed_and_went() -> None:
     census = census_for(brokers(1, 2, 3), brokers(a_broker(1, epoch=99), a_broker(2, port=9), 4))
     assert census == Census(
         joined=(a_broker(4),),
@@ -96,7 +96,7 @@ def test_an_isr_that_vanishes_together_is_kept_without_a_leader() -> None:
     assert (change.source, change.target) == (P.ONLINE, P.OFFLINE)
 
 
-def test_a_broker_that_joins_is_live_and_leads_what_waited_for_it() -> None:
+def test_a_broker_that_joins_is_live_and_leads_partitions_that_waited_for_it() -> None:
     cluster = a_cluster(orders=[[1, 2]], live=(2, 3), states={"orders-0": a_leadership(NO_LEADER, [1], 4)})
     assert steps_of(cluster, brokers_seen(1, 2, 3)) == [
         [
@@ -142,7 +142,7 @@ def test_a_bounced_sole_isr_member_leads_again_with_a_higher_leader_epoch() -> N
 
 
 def test_a_bounce_is_not_forgotten_when_its_write_meets_another_writer() -> None:
-    """A leader below protocol level 2.7 shrank its ISR, told nobody yet, and bounced."""
+    """A leader below protocol level 2.7 shrank its ISR, told no broker yet, and bounced."""
     cluster = a_cluster(orders=[[1, 2, 3]])
     zookeeper = zookeeper_of(cluster)
     shrunk = a_leadership(1, [1, 3])

@@ -1,4 +1,4 @@
-"""Configuration: which value is in force, what follows when it changes, and what a request may write."""
+"""Configuration: the value in force, the effects of a change, and the values that a request may write."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_other_overrides_of_a_topic_do_not_hide_the_clusters_value() -> None:
     assert cluster.is_unclean_allowed("orders")
 
 
-def test_what_was_read_already_changes_nothing() -> None:
+def test_a_configuration_that_was_read_already_changes_nothing() -> None:
     cluster = offline()
     seen = ConfigsSeen({"orders": {"retention.ms": "1"}, "users": {}}, {"<default>": {}, "1": {"a": "b"}})
     settle(cluster, seen)
@@ -163,7 +163,7 @@ def test_an_override_taken_away_can_switch_it_on() -> None:
     assert set(settle(cluster, topics_seen(orders={})).states) == {"orders-0"}
 
 
-def test_switched_on_while_nobody_is_there_it_counts_when_somebody_returns() -> None:
+def test_switched_on_without_a_live_replica_it_counts_when_a_replica_returns() -> None:
     states = {"orders-0": OFFLINE}
     cluster = a_cluster(live=(3,), orders=[[1, 2]], states=states)
     assert settle(cluster, topics_seen(orders={UNCLEAN: "true"})).states == {}
@@ -187,7 +187,7 @@ def test_a_topic_on_its_way_out_is_not_led_again() -> None:
     assert settle(cluster, topics_seen(orders={UNCLEAN: "true"})).states == {}
 
 
-def test_a_draining_broker_leads_uncleanly_only_if_there_is_nobody_else() -> None:
+def test_a_draining_broker_leads_uncleanly_only_without_another_candidate() -> None:
     cluster = a_cluster(live=(2, 3), orders=[[1, 2, 3], [1, 2]], states={"orders-0": OFFLINE, "orders-1": OFFLINE})
     believing(cluster, DrainGranted(2, 12, is_shutdown=False))
     settled = settle(cluster, topics_seen(orders={UNCLEAN: "true"}))
@@ -218,7 +218,7 @@ def test_a_change_is_written_whole_and_announced_in_one_transaction() -> None:
     announced = generic(zookeeper.nodes[f"{CONFIG_CHANGES}/{name}"].data)
     assert announced == {"version": 2, "entity_path": "topics/orders"}
     assert cluster.duties.topic_configs == {"orders": wanted}
-    assert settled.states["orders-0"].recovery == RECOVERING, "and what follows from it"
+    assert settled.states["orders-0"].recovery == RECOVERING, "and its effect"
 
 
 def test_its_own_notification_read_back_changes_nothing() -> None:
@@ -245,7 +245,7 @@ def test_a_change_that_stands_already_is_not_written() -> None:
         (ConfigAsked("topics", "orders", {"a": "x" * (MAX_CONFIG_CHARACTERS + 1)}), Code.INVALID_CONFIG),
     ],
 )
-def test_what_cannot_be_configured_is_refused_and_nothing_is_written(event: ConfigAsked, code: Code) -> None:
+def test_an_invalid_configuration_is_refused_and_nothing_is_written(event: ConfigAsked, code: Code) -> None:
     cluster = believing(a_cluster(orders=[[1]], ended=[[1]]), DeletionQueued("ended", False))
     settled = settle(cluster, event)
     assert ([one.code for one in settled.refusals], settled.writes) == ([code], [[]])

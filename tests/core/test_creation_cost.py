@@ -1,4 +1,4 @@
-"""What it costs to decide about one topic, in steps: nothing for the topics that are there already."""
+"""The cost of a decision about one topic, in steps: nothing for the topics that exist already."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_topic_is_created_at_the_same_cost_however_many_there_are() -> None:
 
 
 @pytest.mark.parametrize("partitions", [62_000, 64_000])
-def test_a_topic_that_zookeeper_has_no_room_for_is_refused_with_what_to_do(partitions: int) -> None:
+def test_a_topic_too_large_for_zookeeper_is_refused_with_a_remedy(partitions: int) -> None:
     """With broker ids of one digit and three replicas; the configuration is written in the same transaction."""
     event = CreateTopicAsked("big", partitions, 3)
     (first, *_) = (one for piece in decide(a_cluster(0), event, 0, 1) for one in piece.changes)

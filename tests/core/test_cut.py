@@ -2,8 +2,8 @@
 
 Each event is cut everywhere: the first k steps stand, and any subset of the next one (all subsets of a small step, a
 sample by fixed seed of a large one). A fresh term starts from there. For a fact the end is that of
-the uncut decision, leader epochs included. What a successor cannot know - a question never answered, a bounce between
-two terms - may have its effect or not, partition by partition.
+the uncut decision, leader epochs included. A fact that a successor cannot know - a question never answered, a bounce
+between two terms - may have its effect or not, partition by partition.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ End = dict[str, tuple[int, tuple[int, ...], int] | None]
 
 
 class Scene(NamedTuple):
-    """A cluster in the middle of a term, and what happens next."""
+    """A cluster in the middle of a term, and the next event."""
 
     zookeeper: ModelZooKeeper
     cluster: Cluster
@@ -168,7 +168,7 @@ def subsets(changes: list[Change]) -> Iterator[tuple[Change, ...]]:
 
 
 def cuts(make: Callable[[], Scene]) -> Iterator[ModelZooKeeper]:
-    """What ZooKeeper holds after each way in which the decision may have been cut short; the last is uncut."""
+    """Yields ZooKeeper's content after each way in which the decision may have been cut short; the last is uncut."""
     scene = make()
     steps = steps_of(scene.cluster, scene.event)
     for step in steps:
@@ -189,7 +189,7 @@ def commit_whole(cluster: Cluster, zookeeper: ModelZooKeeper, changes: Iterable[
 
 
 def end_of(zookeeper: ModelZooKeeper) -> End:
-    """What a fresh term makes of it; and one more fresh term has nothing to write."""
+    """Returns the end that a fresh term reaches; one more fresh term has nothing to write."""
     epoch = EPOCH + 2
     cluster, event = zookeeper.new_term(epoch)
     assert not settle(cluster, event, zookeeper).conflicts
@@ -221,7 +221,7 @@ def test_a_topic_asked_for_is_there_with_all_its_leaders_or_not_at_all() -> None
 
 
 @pytest.mark.parametrize("make", [a_leader_asks, bounce])
-def test_what_a_successor_cannot_know_has_its_effect_or_not_partition_by_partition(make: Callable[[], Scene]) -> None:
+def test_an_unknowable_fact_has_its_effect_or_not_partition_by_partition(make: Callable[[], Scene]) -> None:
     ends = [end_of(zookeeper) for zookeeper in cuts(make)]
     assert ends[0] != ends[-1]
     for end in ends:

@@ -115,7 +115,7 @@ def test_a_bug_of_any_kind_is_parked(bug: Exception, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setitem(module.HANDLERS, BrokersSeen, lambda _context, _event: iter([Work("broker 1", fail)]))
     [[parked, refused]] = steps_of(a_cluster(), brokers_seen(1))
-    assert isinstance(refused, Refused)  # what somebody who asked would hear
+    assert isinstance(refused, Refused)  # the answer to a caller
     assert isinstance(parked, SubjectParked)
     assert parked.trouble.startswith(type(bug).__name__)
 

@@ -123,7 +123,7 @@ def test_a_late_answer_about_the_old_topic_says_nothing_about_the_new_one() -> N
     assert world.happens(late).changes == []
 
 
-def test_what_is_being_deleted_is_led_no_more_and_asked_about_no_more() -> None:
+def test_a_topic_being_deleted_is_led_no_more_and_asked_about_no_more() -> None:
     world = the_topic()
     wish = a_wish(world.cluster, "orders", 0, 1)
     world.ask("orders")
@@ -177,7 +177,7 @@ def test_a_marker_that_changes_its_mind_about_the_dead_is_taken_at_its_word(aban
 
 
 def test_the_marker_of_a_deletion_that_began_is_written_again() -> None:
-    """Brokers may have deleted already: a successor that knew nothing of it would lead what is no more."""
+    """Brokers may have deleted already: a successor without the marker would lead a deleted topic."""
     world = the_topic()
     world.mark("orders", abandon=True)
     assert world.unmark("orders").changes == [DeletionMarked("orders", abandon_offline=True)]
@@ -205,7 +205,7 @@ def test_a_marker_for_a_topic_of_nonsense_waits_until_it_makes_sense() -> None:
     assert world.left_of("users") == []
 
 
-def test_the_marker_of_a_topic_that_somebody_removed_does_not_meet_the_next_of_that_name() -> None:
+def test_the_marker_of_a_topic_removed_by_a_tool_does_not_delete_the_next_of_that_name() -> None:
     world = the_topic(1, 2)
     world.ask("orders")
     world.zookeeper.remove(topic_path("orders"))

@@ -109,7 +109,7 @@ def test_an_erasure_that_met_a_conflict_is_done_when_time_passes() -> None:
 
 
 class Cutting(Deleting):
-    """Keeps what ZooKeeper holds after each way in which a decision may be cut short, once `cuts` is a list."""
+    """Keeps ZooKeeper's content after each way in which a decision may be cut short, once `cuts` is a list."""
 
     cuts: list[ModelZooKeeper] | None = None
 
@@ -204,7 +204,7 @@ def test_the_name_can_be_used_again_wherever_the_deletion_was_cut() -> None:
             assert successor.cluster.topics["orders"].topic_id != old_id
 
 
-# ---------------------------------------------------------------------- whatever happens
+# ---------------------------------------------------------------------- any schedule
 
 NAMES = ("orders", "users")
 EVERYBODY = (1, 2, 3, 4)

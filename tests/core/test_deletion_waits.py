@@ -1,4 +1,4 @@
-"""What a deletion waits for and what ends it: each row of Kafka's table, retries, and doing without the dead."""
+"""The conditions that hold a deletion and end it: each row of Kafka's table, retries, and doing without the dead."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_refusal_is_tried_again_after_a_while() -> None:
     assert world.left_of("orders") == []
 
 
-def test_an_answer_about_what_was_not_asked_for_changes_nothing() -> None:
+def test_an_answer_about_a_replica_not_asked_for_changes_nothing() -> None:
     world = the_topic()
     topic_id = world.cluster.topics["orders"].topic_id or ""
     unasked = StopReplicaAnswered(1, world.cluster.brokers[1].epoch, frozenset({(topic_id, 0), (topic_id, 7)}))
@@ -117,7 +117,7 @@ def test_refusals_of_several_brokers_are_tried_again_together() -> None:
     assert moved(world.wait(600)) == [("Started", [(0, 1), (1, 3)])]
 
 
-def test_one_who_refused_and_bounces_is_asked_again_at_once() -> None:
+def test_a_broker_that_refused_and_bounces_is_asked_again_at_once() -> None:
     world = the_topic()
     world.ask("orders")
     world.answer(3, refused=[1])
@@ -126,7 +126,7 @@ def test_one_who_refused_and_bounces_is_asked_again_at_once() -> None:
     assert settled.of(DeletionWaits) == [DeletionWaits("orders", None)]
 
 
-def test_one_who_refused_and_goes_is_waited_for_like_everybody() -> None:
+def test_a_broker_that_refused_and_goes_is_waited_for_like_the_others() -> None:
     world = the_topic()
     world.ask("orders")
     world.answer(3, refused=[1])
@@ -135,7 +135,7 @@ def test_one_who_refused_and_goes_is_waited_for_like_everybody() -> None:
     assert world.wait(60_000).changes == []
 
 
-def test_what_is_waited_for_is_said_in_full_and_briefly() -> None:
+def test_the_awaited_brokers_are_named_in_full_and_briefly() -> None:
     world = Deleting(1, 2, 3, 4, orders=[[1, 2, 3]] * 5)
     world.go(2, 3)
     world.ask("orders")
@@ -188,7 +188,7 @@ def test_partitions_that_a_tool_adds_meanwhile_are_deleted_too() -> None:
 # ---------------------------------------------------------------------- without the dead
 
 
-def test_without_the_dead_a_deletion_completes_and_who_returns_is_told_nothing() -> None:
+def test_without_the_dead_a_deletion_completes_and_a_returning_broker_is_told_nothing() -> None:
     world = the_topic(1, 2)
     settled = world.ask("orders", abandon=True)
     assert moved(settled) == [("Started", [(0, 1), (0, 2), (1, 2)]), ("Successful", [(1, 3)])]
@@ -200,7 +200,7 @@ def test_without_the_dead_a_deletion_completes_and_who_returns_is_told_nothing()
     assert world.owing == {}
 
 
-def test_one_who_dies_in_the_middle_is_abandoned_like_the_others() -> None:
+def test_a_broker_that_dies_in_the_middle_is_abandoned_like_the_others() -> None:
     world = the_topic()
     world.mark("orders", abandon=True)
     world.answer(1)

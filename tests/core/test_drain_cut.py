@@ -1,7 +1,7 @@
-"""A controller that dies in the middle of a drain: the successor carries on what was granted, and the asker asks again.
+"""A controller that dies in the middle of a drain: the successor carries it on, and the caller asks again.
 
-Cut everywhere: the first steps stand, and any subset of the next one. Whatever stood, nothing is offline by it, and the
-end is that of the uncut drain.
+Cut everywhere: the first steps stand, and any subset of the next one. No cut takes a partition offline, and the end is
+that of the uncut drain.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def a_drain_by_hand() -> Scene:
 
 
 def end_of(zookeeper: ModelZooKeeper, asked: DrainAsked) -> tuple[dict[str, tuple[int, tuple[int, ...]]], list[str]]:
-    """A successor starts, carries on what it finds granted, and is asked again: leaders, ISRs, and what remains."""
+    """A successor starts, carries on a granted drain, and is asked again: leaders, ISRs, remaining partitions."""
     cluster, started = zookeeper.new_term(EPOCH + 1)
     settle(cluster, started, zookeeper)
     for broker_id, drain in dict(cluster.duties.drains).items():
@@ -55,7 +55,7 @@ def test_wherever_a_drain_is_cut_the_successor_comes_to_the_same_end(make: Calla
         assert end == ends[-1]
 
 
-def test_a_granted_drain_is_carried_on_though_nobody_asks_again() -> None:
+def test_a_granted_drain_is_carried_on_without_another_request() -> None:
     """The last cut but one of the grant: it stands, and not one leadership has moved."""
     scene = a_drain_by_hand()
     moved = [believed(prepare()[1])[name].state for name in ("orders-0",)]

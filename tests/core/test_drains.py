@@ -114,16 +114,16 @@ def test_a_drain_by_hand_becomes_a_shutdown_and_never_the_other_way_round() -> N
         (DrainAsked(-1), Code.BROKER_NOT_AVAILABLE),
     ],
 )
-def test_who_is_not_registered_like_that_is_refused_and_nothing_moves(event: DrainAsked, code: Code) -> None:
+def test_a_broker_not_registered_with_that_epoch_is_refused_and_nothing_moves(event: DrainAsked, code: Code) -> None:
     cluster = a_cluster(orders=[[1, 2, 3]])
     settled = settle(cluster, event)
     assert (codes(settled), settled.writes, cluster.duties.drains) == ([code], [[]], {})
 
 
-# ---------------------------------------------------------------------- what moves
+# ---------------------------------------------------------------------- the partitions that move
 
 
-def test_by_shutdown_it_leaves_every_isr_whoever_leads() -> None:
+def test_by_shutdown_it_leaves_every_isr_led_by_itself_or_others() -> None:
     cluster = a_cluster(orders=[[1, 2, 3], [2, 1, 3]])
     assert settle(cluster, SHUTDOWN).states == {
         "orders-0": a_leadership(2, [2, 3], 1),
@@ -131,7 +131,7 @@ def test_by_shutdown_it_leaves_every_isr_whoever_leads() -> None:
     }
 
 
-def test_by_hand_only_what_it_leads_moves() -> None:
+def test_by_hand_only_its_leaderships_move() -> None:
     cluster = a_cluster(orders=[[1, 2, 3], [2, 1, 3]])
     settled = settle(cluster, BY_HAND)
     assert settled.states == {"orders-0": a_leadership(2, [1, 2, 3], 1)}
@@ -147,14 +147,14 @@ def test_the_draining_broker_is_told_that_it_leads_no_more() -> None:
     assert moved.live_ids == {1, 2, 3}, "it can be followed as long as it leads (KAFKA-705, KAFKA-999)"
 
 
-def test_what_a_broker_stops_as_it_shuts_down_is_offline_and_it_is_told_of_it_no_more() -> None:
+def test_a_replica_stopped_at_shutdown_is_offline_and_its_broker_is_told_of_it_no_more() -> None:
     states = {"orders-1": a_leadership(2, [2, 1, 3]), "orders-2": a_leadership(2, [2, 3])}
     cluster = a_cluster(orders=[[1, 2, 3], [1, 2, 3], [1, 2, 3], [1]], states=states)
     _, moved = settle(cluster, SHUTDOWN).tellings
     [stops] = moved.stops[1].values()
     assert stops == {0: Stop(1, delete=False), 1: Stop(1, delete=False), 2: Stop(0, delete=False)}
     assert list(moved.stops) == [1]
-    assert [list(rows) for rows in moved.leaderships[1].values()] == [[0]], "what it led: by whom it is led now"
+    assert [list(rows) for rows in moved.leaderships[1].values()] == [[0]], "the new leader of the one that it led"
     kept = [cluster.states.of_replica("orders", number, 1) for number in range(4)]
     assert kept == [ReplicaStatus.OFFLINE] * 3 + [ReplicaStatus.ONLINE]
     [elected] = settle(cluster, brokers_seen(1, 3)).tellings
@@ -165,7 +165,7 @@ def test_what_a_broker_stops_as_it_shuts_down_is_offline_and_it_is_told_of_it_no
     assert {cluster.states.of_replica("orders", number, 1) for number in range(4)} == {ReplicaStatus.ONLINE}
 
 
-def test_what_a_broker_stopped_it_may_have_to_lead_again_and_then_it_is_online() -> None:
+def test_a_stopped_replica_may_have_to_lead_again_and_then_it_is_online() -> None:
     cluster = a_cluster(orders=[[1, 2]], states={"orders-0": a_leadership(2, [2])})
     cluster.unclean_default = True
     settle(cluster, SHUTDOWN)
@@ -196,18 +196,18 @@ def test_a_broker_that_shuts_down_and_is_told_everything_anew_follows_again_unti
 
 
 @pytest.mark.parametrize("event", [SHUTDOWN, BY_HAND])
-def test_what_nobody_else_can_lead_stays_and_the_answer_says_so(event: DrainAsked) -> None:
+def test_partitions_without_another_candidate_stay_and_the_answer_names_them(event: DrainAsked) -> None:
     states = {"orders-0": a_leadership(1, [1]), "orders-1": a_leadership(1, [1, 2])}
     cluster = a_cluster(orders=[[1, 2], [1, 2], [1]], live=(1, 3), states=states)
     settled = settle(cluster, event)
     assert settled.states == {}
-    assert left(cluster) == ["orders-0", "orders-1"], "one with a single replica is nobody's to wait for"
+    assert left(cluster) == ["orders-0", "orders-1"], "no other broker can take a partition with a single replica"
     reply = reply_for(cluster, SHUTDOWN, settled.committed)
     assert isinstance(reply, ShutdownReply)
     assert list(reply.remaining) == [RemainingPartition("orders", 0), RemainingPartition("orders", 1)]
 
 
-def test_what_could_not_move_moves_when_asked_again() -> None:
+def test_a_leadership_that_could_not_move_moves_when_asked_again() -> None:
     cluster = a_cluster(orders=[[1, 2]], states={"orders-0": a_leadership(1, [1])})
     settle(cluster, SHUTDOWN)
     assert left(cluster) == ["orders-0"]
@@ -281,7 +281,7 @@ def test_a_drain_never_makes_a_partition_offline_and_leaves_a_leader_only_where_
 # ---------------------------------------------------------------------- while it drains
 
 
-def test_a_draining_broker_is_elected_only_when_nobody_else_can() -> None:
+def test_a_draining_broker_is_elected_only_without_another_candidate() -> None:
     """S15."""
     cluster = believing(a_cluster(orders=[[3, 1, 2], [3, 1]]), DrainGranted(1, 11, is_shutdown=False))
     settled = settle(cluster, brokers_seen(1, 2))
@@ -342,7 +342,7 @@ def test_undrain_ends_a_drain_by_hand_and_all_are_told() -> None:
     assert [(line.source, line.target, line.reason) for line in settled.lines] == [("draining", "live", "undrained")]
 
 
-def test_undrain_of_who_does_not_drain_is_no_failure_and_changes_nothing() -> None:
+def test_undrain_of_a_broker_that_does_not_drain_is_no_failure_and_changes_nothing() -> None:
     settled = settle(a_cluster(), UndrainAsked(1))
     assert (codes(settled), settled.writes) == ([Code.NONE], [[]])
 
@@ -354,7 +354,7 @@ def test_a_shutdown_cannot_be_undrained() -> None:
     assert cluster.leaving_ids == {1}
 
 
-def test_a_new_term_forgets_what_was_granted_to_an_earlier_life() -> None:
+def test_a_new_term_forgets_a_drain_of_an_earlier_incarnation() -> None:
     cluster = a_cluster(live=(), orders=[[1, 2]])
     zookeeper = zookeeper_of(cluster)
     zookeeper.put("/klamm/draining/1", b'{"broker_epoch":5,"by":"shutdown"}')

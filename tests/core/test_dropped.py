@@ -20,7 +20,7 @@ def told_to_stop(settled: Settled) -> dict[int, list[int]]:
     }
 
 
-def test_what_is_told_again_names_the_decision_that_dropped_it() -> None:
+def test_a_repeated_telling_names_the_decision_that_dropped_it() -> None:
     cluster = a_cluster(orders=[[1, 2, 3]])
     settle(cluster, ReassignAsked({("orders", 0): (1, 2)}))
     settle(cluster, brokers_seen(1, 3))  # a later leader epoch, of which the dropped replica hears nothing
@@ -61,7 +61,7 @@ def test_a_broker_that_dies_meanwhile_is_told_again_when_it_is_back() -> None:
     assert told_to_stop(settle(cluster, TimePassed())) == {3: [0]}
 
 
-def test_what_a_dead_broker_lost_waits_for_it() -> None:
+def test_a_telling_dropped_for_a_dead_broker_waits_for_it() -> None:
     cluster = a_cluster(orders=[[1, 2, 3]], live=(1, 2))
     cluster = a_cluster(orders=[[1, 2, 3]])
     settle(cluster, brokers_seen(1, 2))

@@ -1,4 +1,4 @@
-"""Who leads: Kafka's PartitionLeaderElectionAlgorithmsTest as far as it applies, and what we decide in one write."""
+"""Elections: Kafka's PartitionLeaderElectionAlgorithmsTest as far as it applies, and decisions made in one write."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_new_partition_without_an_online_replica_waits() -> None:
     assert first_leadership((2, 4), frozenset({5}), EPOCH) is None
 
 
-def test_who_is_being_added_leads_first_only_where_nobody_else_is_assigned() -> None:
+def test_a_replica_being_added_leads_first_only_where_no_other_is_assigned() -> None:
     first = a_leadership(4, [4], 0)
     assert first_leadership((2, 4), frozenset({2, 4}), EPOCH, adding=(2,)) == first
     assert first_leadership((2, 4), frozenset({2}), EPOCH, adding=(2,)) is None, "it is empty, and 4 may hold data"
@@ -47,7 +47,7 @@ def test_offline_partition_elects_the_online_member_of_the_isr() -> None:
     assert repair(a_leadership(2, [2, 4], 5), [4]) == a_leadership(4, [4], 6)
 
 
-def test_last_isr_offline_and_unclean_off_elects_nobody_and_keeps_the_isr() -> None:
+def test_last_isr_offline_and_unclean_off_elects_no_leader_and_keeps_the_isr() -> None:
     assert repair(a_leadership(2, [2], 5), [4]) == a_leadership(NO_LEADER, [2], 6)
 
 
@@ -121,7 +121,7 @@ def test_a_bounced_isr_leads_again_with_a_higher_leader_epoch(isr: list[int]) ->
     assert (decided.leader, decided.isr, decided.leader_epoch) == (1, tuple(isr), 5)
 
 
-def test_a_bounced_leader_waits_for_nobody_when_it_had_none_before() -> None:
+def test_a_bounced_leader_waits_for_no_follower_when_it_had_none_before() -> None:
     assert bounce(a_leadership(NO_LEADER, [1], 4), [1, 2, 3], [1]) == a_leadership(1, [1], 5)
 
 
@@ -130,7 +130,7 @@ def test_a_bounced_sole_member_is_preferred_to_an_unclean_choice() -> None:
     assert (decided.leader, decided.isr, decided.recovery) == (1, (1,), RECOVERED)
 
 
-def test_an_unclean_choice_is_still_made_when_somebody_else_bounced() -> None:
+def test_an_unclean_choice_is_still_made_when_another_broker_bounced() -> None:
     assert bounce(a_leadership(1, [1], 4), [2, 3], [3], unclean=True) == a_leadership(2, [2], 5, recovery=RECOVERING)
 
 
@@ -177,7 +177,7 @@ def test_every_election_is_sound(
 
 
 @given(situations(), st.booleans())
-def test_what_is_passed_over_as_undisturbed_is_what_needs_no_repair(
+def test_partitions_passed_over_as_undisturbed_need_no_repair(
     situation: tuple[tuple[int, ...], Leadership, frozenset[int], frozenset[int]], unclean: bool
 ) -> None:
     replicas, state, online, _ = situation

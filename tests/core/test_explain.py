@@ -1,4 +1,4 @@
-"""The explanation of a partition agrees with what an election then does, and gives a reason for every replica."""
+"""The explanation of a partition agrees with the next election, and gives a reason for every replica."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ numbers = st.integers(0, PARTITIONS - 1)
 
 
 def decided(cluster: Cluster, event: ElectAsked | TermStarted, number: int) -> Leadership | None:
-    """What an event makes of one partition."""
+    """Returns the leadership that an event gives to one partition."""
     changes = [change for step in steps_of(cluster, event) for change in step]
     states = [one.state for one in changes if isinstance(one, StateDecided) and one.partition == number]
     return states[0] if states else None
@@ -38,7 +38,7 @@ def whys(explanation: Explanation) -> dict[int, str]:
     return {one.broker_id: one.why for one in explanation.replicas}
 
 
-# ---------------------------------------------------------------------- it agrees with what happens
+# ---------------------------------------------------------------------- it agrees with the election
 
 
 @given(clusters(), numbers)
@@ -132,7 +132,7 @@ def test_of_a_topic_that_is_being_deleted_nothing_is_said_to_be_online() -> None
     assert whys(said)[1] == "its topic is being deleted"
 
 
-def test_it_shows_what_stands() -> None:
+def test_it_shows_the_standing_state() -> None:
     state = a_leadership(2, [2, 1], 4, controller_epoch=3)
     shown = explain(a_cluster(orders=[[1, 2]], version=6, states={"orders-0": state}), "orders", 0)
     assert (shown.state, shown.leader, shown.leader_epoch) == ("OnlinePartition", 2, 4)

@@ -1,4 +1,4 @@
-"""Topics that grow: placed as Kafka places, or as asked; what is there is left alone."""
+"""Topics that grow: placed as Kafka places, or as asked; existing partitions are left alone."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_racks_are_respected() -> None:
         (grow(3, assignment={2: ()}), Code.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-def test_what_cannot_grow_is_refused_with_kafkas_code_and_changes_nothing(asked: GrowTopicAsked, code: Code) -> None:
+def test_an_invalid_growth_is_refused_with_kafkas_code_and_changes_nothing(asked: GrowTopicAsked, code: Code) -> None:
     cluster = a_cluster(
         orders=[[1, 2], [2, 1]], garbage=[[1]], leaving=[[1]], gaps=[[1], [1]], wide=[[1, 2, 3, 4]], empty=[]
     )
@@ -110,7 +110,7 @@ def test_a_topic_that_is_being_reassigned_does_not_grow() -> None:
     ]
 
 
-def test_asking_for_what_is_there_is_no_mistake() -> None:
+def test_asking_for_the_present_count_is_no_mistake() -> None:
     cluster = a_cluster(orders=[[1, 2], [2, 1]])
     for asked in (grow(2), grow(2, assignment={1: (2, 1)})):
         assert [one.code for one in settle(cluster, asked).refusals] == [Code.NONE]

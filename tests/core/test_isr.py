@@ -1,4 +1,4 @@
-"""Who is in sync: every answer to a leader's question, in Kafka's order, and states that others wrote."""
+"""In-sync replicas: every answer to a leader's request, in Kafka's order, and states of other writers."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_a_question_repeated_after_a_lost_answer_is_granted_once() -> None:
     assert (verdict.code, verdict.state, verdict.version) == (Code.NONE, a_leadership(1, [1, 2, 3], 5), 4)
 
 
-def test_each_wish_gets_its_own_verdict_with_what_now_stands() -> None:
+def test_each_wish_gets_its_own_verdict_with_the_standing_state() -> None:
     cluster = the_cluster(orders=[[1, 2, 3], [1, 2]], states={})
     asked = ask(a_wish(cluster, "orders", 0, 1), a_wish(cluster, "orders", 1, 1, version=1))
     settled = settle(cluster, asked)
@@ -190,7 +190,7 @@ def look(*facts: Any, notifications: tuple[str, ...] = ()) -> StatesSeen:
 NOTIFICATION = "/isr_change_notification/isr_change_0000000001"
 
 
-def test_a_state_written_by_somebody_else_is_adopted_and_its_announcement_removed_last() -> None:
+def test_a_state_written_by_another_is_adopted_and_its_announcement_removed_last() -> None:
     cluster = the_cluster()
     state = a_leadership(1, [1, 2, 3], 5)
     found, read = steps_of(cluster, look(a_state_fact("orders", 0, state, 4), notifications=(NOTIFICATION,)))
@@ -224,7 +224,7 @@ def test_an_adopted_state_that_names_a_dead_leader_is_repaired_on_top() -> None:
     assert settle(cluster, zookeeper.states_seen(("orders", 0)), zookeeper).changes == []
 
 
-def test_a_partition_never_led_adopts_the_state_that_somebody_made() -> None:
+def test_a_partition_never_led_adopts_a_state_made_by_another() -> None:
     cluster = the_cluster(states={"orders-0": None})
     zookeeper = zookeeper_of(cluster)
     zookeeper.put("/brokers/topics/orders/partitions/0/state", _state(leader=2, isr=[2], leader_epoch=0))
@@ -242,7 +242,7 @@ def test_a_state_znode_that_vanished_is_made_again_with_a_higher_leader_epoch() 
     assert cluster.topics["orders"].partitions[0].version == 0
 
 
-def test_a_state_znode_that_vanished_while_nobody_led_is_made_again_without_a_leader() -> None:
+def test_a_state_znode_that_vanished_without_a_leader_is_made_again_without_one() -> None:
     cluster = the_cluster(live=(3, 4), states={"orders-0": a_leadership(NO_LEADER, [1], 5)})
     zookeeper = zookeeper_of(cluster)
     zookeeper.remove("/brokers/topics/orders/partitions/0/state")

@@ -1,4 +1,4 @@
-"""Brokers that are gone stay known, over terms too, until somebody forgets them."""
+"""Brokers that are gone stay known, over terms too, until an operator forgets them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_only_a_broker_that_is_gone_and_hosts_nothing_is_forgotten() -> None:
     assert 3 not in cluster.duties.noted
 
 
-def test_a_refusal_leaves_the_revision_of_belief_so_that_what_rests_on_it_stands() -> None:
+def test_a_refusal_leaves_the_revision_of_belief_so_that_cached_views_stay_valid() -> None:
     cluster = a_cluster(orders=[[1, 2]])
     before = cluster.revision
     assert settle(cluster, ForgetBrokerAsked(1), zookeeper_of(cluster)).refusals

@@ -43,7 +43,7 @@ STAMPED = {"at_ms": 1_000, "cluster_id": "c", "controller_id": 1, "controller_ep
 
 
 def printed(settled: Settled) -> list[dict[str, Any]]:
-    """Each line as the log has it, without what its event stamped on it."""
+    """Each line as the log has it, without the fields that its event stamps on it."""
     rows = [msgspec.json.decode(msgspec.json.encode(line)) for line in settled.lines]
     for row in rows:
         assert {key: row.pop(key) for key in STAMPED} == STAMPED
@@ -104,7 +104,7 @@ def test_an_isr_change_says_which_leader_asked() -> None:
     assert (row["reason"], row["leader_epoch"], row["isr"], row["version"]) == ("leader 1 asked", 0, [1], 1)
 
 
-def test_a_state_by_somebody_else_says_so() -> None:
+def test_a_state_written_by_another_says_so() -> None:
     cluster = a_cluster(orders=[[1, 2]])
     [row] = printed(settle(cluster, StatesSeen([a_state_fact("orders", 0, a_leadership(1, [1], 3), 8)])))
     assert (row["reason"], row["version"], row["zxid"]) == ("written by somebody else", 8, LOADED + 1)
@@ -136,7 +136,7 @@ def test_a_state_that_vanished_and_the_one_made_for_it() -> None:
     assert (made["leader_epoch"], made["version"], made["reason"]) == (1, 0, "state znode had vanished")
 
 
-def test_what_becomes_of_topics() -> None:
+def test_the_lines_of_a_topics_life() -> None:
     cluster = a_cluster(orders=[[1]])
     facts = [a_topic_fact("payments", [], trouble="nonsense"), a_topic_fact("users", [9], version=2)]
     settled = settle(cluster, TopicsSeen(facts, LOADED + 20, frozenset({"payments", "users"})))

@@ -1,4 +1,4 @@
-"""Failed log directories: who is asked, what the answers mean, and what a successor believes until they come."""
+"""Failed log directories: the brokers asked, the meaning of answers, and a successor's belief until they come."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def reasons(settled: Settled) -> set[str]:
 # ---------------------------------------------------------------------- being told, and asking
 
 
-def test_who_lost_a_directory_is_asked_for_all_its_replicas_and_nobody_else_is() -> None:
+def test_a_broker_with_a_failed_directory_is_asked_for_all_its_replicas_and_no_other_is() -> None:
     cluster = a_cluster(orders=[[1, 2], [2, 3]], users=[[2, 1]])
     zookeeper = zookeeper_of(cluster)
     zookeeper.put(EVENT, b'{"version":1,"broker":1,"event":1}')
@@ -88,16 +88,16 @@ def test_who_lost_a_directory_is_asked_for_all_its_replicas_and_nobody_else_is()
 
 
 @pytest.mark.parametrize("broker_ids", [(), (9,), (-1,)])
-def test_an_announcement_of_nobody_who_lives_is_only_removed(broker_ids: Sequence[int]) -> None:
+def test_an_announcement_that_names_no_live_broker_is_only_removed(broker_ids: Sequence[int]) -> None:
     assert steps_of(a_cluster(orders=[[1]]), LogDirsSeen(frozenset(broker_ids), {EVENT: 0})) == [
         [NotificationRead(EVENT)]
     ]
 
 
-# ---------------------------------------------------------------------- what it answers
+# ---------------------------------------------------------------------- its answers
 
 
-def test_failed_replicas_lose_what_they_lead_and_leave_the_isr() -> None:
+def test_failed_replicas_lose_their_leaderships_and_leave_the_isr() -> None:
     cluster = a_cluster(orders=[[1, 2, 3], [2, 1, 3], [1, 3]])
     settled = settle(cluster, answered(served="orders-2", failed="orders-0 orders-1"))
     assert settled.states == {"orders-0": a_leadership(2, [2, 3], 1), "orders-1": a_leadership(2, [2, 3], 1)}
@@ -122,7 +122,7 @@ def test_everybody_is_told_which_replicas_are_offline_and_which_are_no_more() ->
     assert settled.tellings[0].failed_dirs == {}
 
 
-def test_the_last_in_sync_replica_on_a_failed_directory_leaves_nobody_and_stays_in_the_isr() -> None:
+def test_the_last_in_sync_replica_on_a_failed_directory_leaves_no_leader_and_stays_in_the_isr() -> None:
     cluster = a_cluster(orders=[[1, 2]], states={"orders-0": a_leadership(1, [1])})
     assert settle(cluster, answered(failed="orders-0")).states == {"orders-0": a_leadership(NO_LEADER, [1], 1)}
 
@@ -162,11 +162,11 @@ def test_an_answer_of_another_life_means_nothing(answer: LeaderAndIsrAnswered) -
     assert steps_of(a_cluster(orders=[[1, 2]]), answer) == []
 
 
-def test_an_answer_about_what_is_not_known_any_more_means_nothing() -> None:
+def test_an_answer_about_a_forgotten_topic_means_nothing() -> None:
     assert steps_of(a_cluster(orders=[[1, 2]]), answered(failed="users-0")) == []
 
 
-def test_an_answer_about_a_partition_that_does_not_exist_harms_nobody() -> None:
+def test_an_answer_about_a_partition_that_does_not_exist_changes_nothing() -> None:
     cluster = a_cluster(orders=[[1, 2]])
     assert settle(cluster, answered(failed="orders-0 orders-7")).states == {"orders-0": a_leadership(2, [2], 1)}
 
@@ -195,7 +195,7 @@ def test_a_failed_replica_is_not_elected_and_a_sound_one_of_the_same_broker_is()
     assert {name: state.leader for name, state in settled.states.items()} == {"orders-0": NO_LEADER, "orders-1": 1}
 
 
-def test_what_had_failed_is_forgotten_with_the_topic() -> None:
+def test_failed_replicas_are_forgotten_with_the_topic() -> None:
     """One made anew under its name has new replicas, which may lie elsewhere."""
     cluster = believing(
         a_cluster(orders=[[1]], users=[[1]]), DirsFound(1, 11, frozenset({("orders", 0), ("users", 0)}))
@@ -205,7 +205,7 @@ def test_what_had_failed_is_forgotten_with_the_topic() -> None:
 
 
 @pytest.mark.parametrize("seen", [(2, 3), (a_broker(1, epoch=99), 2, 3)])
-def test_what_had_failed_is_forgotten_with_the_registration(seen: tuple[int, ...]) -> None:
+def test_failed_replicas_are_forgotten_with_the_registration(seen: tuple[int, ...]) -> None:
     cluster = believing(a_cluster(orders=[[1, 2]]), DirsFound(1, 11, frozenset({("orders", 0)})))
     settle(cluster, brokers_seen(*seen))
     assert failed_at(cluster) == set()
@@ -214,7 +214,7 @@ def test_what_had_failed_is_forgotten_with_the_registration(seen: tuple[int, ...
 # ---------------------------------------------------------------------- over a failover
 
 
-def test_a_suspect_is_elected_only_if_there_is_nobody_else() -> None:
+def test_a_suspect_is_elected_only_without_another_candidate() -> None:
     cluster = suspecting(a_cluster(orders=[[3, 1, 2], [3, 1]]), 1)
     settled = settle(cluster, brokers_seen(1, 2))
     assert {name: state.leader for name, state in settled.states.items()} == {"orders-0": 2, "orders-1": 1}
@@ -241,7 +241,7 @@ def test_a_suspect_is_named_to_its_outbox_before_it_has_said_anything() -> None:
     assert requests_for(cluster, []).failed_dirs == {1: frozenset()}
 
 
-def test_a_new_term_forgets_what_an_earlier_life_had_lost() -> None:
+def test_a_new_term_forgets_the_failures_of_an_earlier_incarnation() -> None:
     cluster = a_cluster(live=(), orders=[[1, 2]])
     zookeeper = zookeeper_of(cluster)
     zookeeper.put(FAILED_DIRS_OF_1, b'{"broker_epoch":5}')

@@ -1,4 +1,4 @@
-"""Where replicas go: Kafka's golden vectors, and what holds for every placement."""
+"""Placement of replicas: Kafka's golden vectors, and properties of every placement."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ class Life:
                 assert all(registered[broker_id] == epoch for broker_id, epoch in wish.isr), "S16"
 
     def write_a_state(self, a: int, b: int, c: int) -> None:
-        """Somebody else writes a sound state; every other time nobody is told of it."""
+        """Another client writes a sound state; every other time without an announcement."""
         where = self.partition(a)
         if where is None:
             return
@@ -194,7 +194,7 @@ deeds = st.tuples(st.sampled_from(VERBS), small, small, small)
 lives = st.integers(1, 50).flatmap(lambda length: st.lists(deeds, min_size=length, max_size=length))
 
 
-#: sequences of up to 50 events: the more of them the likelier what is rare
+#: sequences of up to 50 events: the more of them the likelier a rare one
 LIVES = 5_000 if os.environ.get("KLAMM_HYPOTHESIS") == "full" else 500
 
 

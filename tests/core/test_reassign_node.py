@@ -108,7 +108,7 @@ def test_a_request_that_is_refused_leaves_the_node_alone() -> None:
     assert list(field.cluster.duties.reassign_targets) == [("orders", 0)]
 
 
-def test_asking_for_what_the_node_asks_for_leaves_it_there_until_that_is_done() -> None:
+def test_a_request_for_the_nodes_own_plan_leaves_the_node_until_it_is_done() -> None:
     field = Field(orders=[[1, 2]])
     field.put_node(node(orders_0=[3]))
     field.move(3)
@@ -117,14 +117,14 @@ def test_asking_for_what_the_node_asks_for_leaves_it_there_until_that_is_done() 
     assert not field.has_node
 
 
-def test_a_successor_carries_out_what_the_last_one_did_not_begin() -> None:
+def test_a_successor_carries_out_a_plan_that_the_last_term_did_not_begin() -> None:
     field = Field(orders=[[1, 2]])
     field.zookeeper.put(REASSIGN, node(orders_0=[3]))
     field.new_term()
     assert field.partition().adding == (3,)
 
 
-def test_a_node_written_anew_overrides_what_runs() -> None:
+def test_a_node_written_anew_overrides_the_running_reassignment() -> None:
     field = Field(orders=[[1, 2]])
     field.put_node(node(orders_0=[3]))
     field.put_node(node(orders_0=[4]))

@@ -58,7 +58,7 @@ def test_a_tool_that_knows_less_loses_neither_the_id_nor_the_reassignment(rewrit
     assert field.history()[:3] == ((3, 4), 3, (3, 4))
 
 
-def test_replicas_that_somebody_else_changes_are_passed_over() -> None:
+def test_replicas_that_another_writer_changes_are_passed_over() -> None:
     field = Field(orders=[[1, 2], [1, 2]])
     foreign = {0: Assignment((5, 6)), 1: Assignment((1, 2))}
     field.zookeeper.put(topic_path("orders"), encode_topic(topic_id_of("orders"), foreign))

@@ -93,14 +93,14 @@ def test_replicas_that_are_left_are_told_to_delete_once_the_topic_znode_stands()
         ((1,), ((1,), 1, (1,), 1)),
     ],
 )
-def test_what_is_in_sync_already_is_over_at_once(target: Replicas, way: tuple[object, ...]) -> None:
+def test_a_reassignment_to_replicas_in_sync_is_over_at_once(target: Replicas, way: tuple[object, ...]) -> None:
     field = Field(orders=[[1, 2, 3]])
     field.move(*target)
     assert field.history() == way
     assert not field.cluster.reassigning
 
 
-def test_a_removal_waits_until_what_stays_is_in_sync() -> None:
+def test_a_removal_waits_until_the_staying_replicas_are_in_sync() -> None:
     field = Field(orders=[[1, 2, 3]])
     field.kill(3)
     field.move(3)
@@ -207,7 +207,7 @@ def test_a_cancel_is_refused_while_only_dropped_replicas_are_in_sync() -> None:
     assert field.history()[:3] == ((3, 4), 3, (3, 4))
 
 
-def test_a_partition_without_a_leader_can_be_cancelled_while_what_stays_has_all_data() -> None:
+def test_a_partition_without_a_leader_can_be_cancelled_while_the_staying_replicas_have_all_data() -> None:
     field = Field(orders=[[1, 2]])
     field.move(3, 4)
     field.sync(1, 2, 3)
@@ -255,7 +255,7 @@ def test_a_successor_goes_on_where_the_last_one_stopped() -> None:
     assert field.history() == ((3, 4), 3, (3, 4), 2)
 
 
-def test_a_successor_ends_what_was_in_sync_long_ago() -> None:
+def test_a_successor_ends_a_reassignment_in_sync_long_ago() -> None:
     field = Field(orders=[[1]])
     field.move(2)
     wish = a_wish(field.cluster, "orders", 0, 1, 2)

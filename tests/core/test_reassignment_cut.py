@@ -1,7 +1,8 @@
 """A controller that dies in the middle of a reassignment, and lives in which everything happens at once.
 
 Each decision is cut everywhere: the first k steps stand, and any subset of the next one. A fresh term starts from
-there, all brokers come into sync, and the end is the same; of a request that was never answered, or of what was before.
+there, all brokers come into sync, and the end is the same; of a request that was never answered, or of the state
+before.
 """
 
 from __future__ import annotations
@@ -95,8 +96,7 @@ def subsets(changes: list[Change]) -> Iterator[tuple[Change, ...]]:
 
 
 def cuts(make: Callable[[], tuple[Field, Event]]) -> Iterator[ModelZooKeeper]:
-    """What ZooKeeper holds after each way in which an event and what became due by it may have been cut short; the
-    last is uncut."""
+    """Yields ZooKeeper's content after each cut of an event and its due work; the last is uncut."""
     field, first = make()
     event: Event | None = first
     while event is not None:
@@ -115,7 +115,7 @@ def cuts(make: Callable[[], tuple[Field, Event]]) -> Iterator[ModelZooKeeper]:
 
 
 def end_of(zookeeper: ModelZooKeeper) -> End:
-    """What a fresh term makes of it once everybody has come into sync; and there is nothing left to do."""
+    """Returns the end that a fresh term reaches once all replicas are in sync; there is nothing left to do."""
     field = prepared()
     field.zookeeper, field.epoch = zookeeper, 10
     field.new_term()
@@ -140,7 +140,7 @@ def test_wherever_it_is_cut_the_successor_comes_to_the_same_end(make: Callable[[
         assert {name: one[:2] for name, one in end.items()} == {name: one[:2] for name, one in ends[-1].items()}
 
 
-def test_the_node_lists_what_it_asked_for_until_it_is_done() -> None:
+def test_the_node_lists_its_plan_until_it_is_done() -> None:
     for zookeeper in cuts(complete_what_the_node_asked_for):
         listed = node_seen(zookeeper).targets
         for number, one in zookeeper.topic_fact("orders").assignment.items():

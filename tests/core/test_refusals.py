@@ -1,4 +1,4 @@
-"""What people are told of a write that ZooKeeper refuses, and what is decided anew of it."""
+"""Messages to people about a write that ZooKeeper refuses, and the new decisions about it."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ STATE = "/brokers/topics/orders/partitions/0/state"
 
 def a_refusal(code: int, *, verb: str = "write", path: str = STATE, change: Change | None = None,
               below: tuple[str, ...] = (), attempts: int = 1, is_asked: bool = False) -> WriteRefused:  # fmt: skip
-    what = SubjectParked("topic orders", "stands for any change") if change is None else change
-    return WriteRefused(STATE, what.subject, what, verb, path, code, 3_723_000, 4_000, attempts, below, is_asked)
+    held = SubjectParked("topic orders", "stands for any change") if change is None else change
+    return WriteRefused(STATE, held.subject, held, verb, path, code, 3_723_000, 4_000, attempts, below, is_asked)
 
 
 @pytest.mark.parametrize(
@@ -56,13 +56,13 @@ def a_refusal(code: int, *, verb: str = "write", path: str = STATE, change: Chan
         (a_refusal(-999), "code -999", "log of ZooKeeper's servers"),
     ],
 )  # fmt: skip
-def test_each_code_has_its_name_and_what_to_do(refused: WriteRefused, name: str, remedy: str) -> None:
+def test_each_code_has_its_name_and_a_remedy(refused: WriteRefused, name: str, remedy: str) -> None:
     assert trouble_of(refused).endswith(f"{refused.path}: {name}")
     assert remedy in remedy_for(refused)
     assert sentence_for(refused).endswith("So since 01:02:03 UTC; it is tried again every 4 s")
 
 
-def test_of_what_somebody_asked_for_it_is_said_who_tries_again() -> None:
+def test_a_refused_request_names_who_tries_again() -> None:
     assert sentence_for(a_refusal(-102, is_asked=True)).endswith("whoever asked was told, and may ask again")
 
 
@@ -82,7 +82,7 @@ def test_it_has_a_line_when_it_begins_and_one_when_it_ends() -> None:
     assert cluster.refused == {}
 
 
-def test_who_asked_for_something_whole_is_refused_it_whole() -> None:
+def test_a_request_decided_as_a_whole_is_refused_as_a_whole() -> None:
     [answer] = answers_for(a_cluster(), a_refusal(-102, change=BrokerNoted(a_broker(1))))
     assert (answer.code, answer.partition) == (Code.OPERATION_NOT_ATTEMPTED, -1)
 
@@ -99,7 +99,7 @@ NOTES: list[Change] = [DrainEnded(1, "over"), DirsNoted(1, -1, has_failed=False)
 @pytest.mark.parametrize("change", NOTES, ids=lambda one: type(one).__name__)
 def test_a_note_that_was_refused_is_wanted_again_as_time_passes(change: Change) -> None:
     assert steps_of(with_refused(change), TimePassed()) == [[change]]
-    assert steps_of(with_refused(change, is_asked=True), TimePassed()) == [], "who asked was told"
+    assert steps_of(with_refused(change, is_asked=True), TimePassed()) == [], "the caller was told"
 
 
 def test_a_note_that_is_not_true_any_more_is_not_wanted_again() -> None:

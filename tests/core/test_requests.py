@@ -1,4 +1,4 @@
-"""Who is told what, after which step: metadata to all, leaderships to the replicas, everything to who joined."""
+"""Requests to brokers after each step: metadata to all, leaderships to the replicas, everything to a new broker."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_metadata_is_told_again_where_only_the_offline_replicas_changed() -> Non
     assert (names(telling.metadata), led(telling)) == ({"orders-0"}, {})
 
 
-def test_a_broker_that_joins_is_told_everything_and_the_others_what_changed() -> None:
+def test_a_broker_that_joins_is_told_everything_and_the_others_the_changes() -> None:
     states = {"orders-0": a_leadership(1, [1]), "orders-1": a_leadership(NO_LEADER, [2], 3)}
     cluster = a_cluster(orders=[[1, 2], [2, 1], [3, 1], [2]], live=(1, 3), states={**states, "orders-3": None})
     [telling] = settle(cluster, brokers_seen(1, 2, 3)).tellings
@@ -109,7 +109,7 @@ def test_a_new_partition_is_new_on_each_of_its_live_replicas() -> None:
     assert names(telling.metadata) == {"orders-0", "orders-1"}
 
 
-def test_a_partition_led_before_is_new_on_nobody() -> None:
+def test_a_partition_led_before_is_new_on_no_broker() -> None:
     cluster = a_cluster(orders=[[1, 2]])
     [telling] = settle(cluster, brokers_seen(2, 3)).tellings
     assert telling.new_replicas == frozenset()
@@ -128,7 +128,7 @@ def test_a_partition_first_led_by_a_new_term_is_new() -> None:
     assert telling.new_replicas == {(ORDERS[1], 0, 1), (ORDERS[1], 0, 2)}
 
 
-def test_a_state_made_again_is_new_on_nobody() -> None:
+def test_a_state_made_again_is_new_on_no_broker() -> None:
     cluster = a_cluster(orders=[[1, 2]])
     zookeeper = zookeeper_of(cluster)
     zookeeper.remove("/brokers/topics/orders/partitions/0")
@@ -157,7 +157,7 @@ def test_having_no_leader_is_told_to_the_replicas_that_are_left() -> None:
     assert state == a_leadership(NO_LEADER, [1], 1)
 
 
-def test_a_refusal_is_told_to_nobody() -> None:
+def test_a_refusal_is_told_to_no_broker() -> None:
     cluster = a_cluster(orders=[[1, 2]])
     [telling] = settle(cluster, AlterPartitionAsked(2, 12, [a_wish(cluster, "orders", 0, 2)])).tellings
     assert telling.is_empty
@@ -181,7 +181,7 @@ def test_a_topic_made_anew_is_removed_under_its_old_id_and_told_under_its_new_on
     assert last.leaderships[2].keys() == {("orders", "y" * 22)}
 
 
-def test_who_is_gone_stays_known() -> None:
+def test_a_broker_that_is_gone_stays_known() -> None:
     cluster: Cluster = a_cluster()
     settle(cluster, brokers_seen(1, 3))
     assert [(one.broker.broker_id, one.state) for one in known_brokers(cluster)] == [
@@ -191,7 +191,7 @@ def test_who_is_gone_stays_known() -> None:
     ]
 
 
-def test_who_is_gone_is_known_by_the_assignments_that_name_it_and_no_longer() -> None:
+def test_a_gone_broker_is_known_by_the_assignments_that_name_it_and_no_longer() -> None:
     cluster = a_cluster(orders=[[1, 9]], live=(1,))
     assert [(one.broker.broker_id, one.state) for one in known_brokers(cluster)] == [(1, "live"), (9, "gone")]
     settle(cluster, TopicsSeen([], LOADED + 20, frozenset()))

@@ -1,4 +1,4 @@
-"""What is written and told stays inside the rows of both tables; no row says more than the stories show."""
+"""Writes and tellings stay inside the rows of both tables; no row says more than the stories show."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Bench:
-    """One input, and what the plain loop takes for it."""
+    """One input, and the time that the plain loop takes for it."""
 
     def __init__(self, folder: Path, lines: int, warm: int, times: int) -> None:
         self.folder, self.lines, self.warm, self.times = folder / "logs", lines, warm, times
@@ -112,10 +112,10 @@ class Bench:
         spark.stop()
 
     def report(self) -> Iterator[Row]:
-        """The commands; of the local engine also the quick one, which concludes only what the verdict rests on."""
+        """The commands; of the local engine also the quick one, which concludes only the verdict."""
         logs, out = str(self.folder), str(self._out)
         verdict = ("logs", "analyze", "--engine", "local", "--only", "verdict", "--out", f"{out}/verdict")
-        process.run((*KLAMM, *verdict, str(next(self.folder.iterdir()))))  # compiles what is not yet
+        process.run((*KLAMM, *verdict, str(next(self.folder.iterdir()))))  # compiles Python files
         yield self.of_command("klamm logs analyze", "local engine: verdict, outages, tenures", *verdict, logs)
         for engine in ("local", "spark"):
             words = ("report", logs, "--engine", engine, "--out", f"{out}/{engine}")
@@ -159,7 +159,9 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS], help="which; all when none is named")
     parser.add_argument("--lines", type=int, default=1_200_000)
     parser.add_argument("--warm", type=int, default=2, help="runs in a warm session, of which the best counts")
-    parser.add_argument("--times", type=int, default=3, help="what the large input is to the small one; the goal: 10")
+    parser.add_argument(
+        "--times", type=int, default=3, help="how often the large input holds the small one; the goal: 10"
+    )
     parser.add_argument("-o", "--output", choices=["table", "json"], default="table")
     given = parser.parse_args()
     # as it is installed: with its modules compiled, without which each process is half a second slower

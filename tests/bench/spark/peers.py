@@ -92,7 +92,7 @@ def polars_lazy(folder: Path) -> tuple[int, int]:
 
 
 def spark_sql(spark: SparkSession, folder: Path) -> tuple[int, int]:
-    """As the others: from raw text, only what the question needs."""
+    """As the others: from raw text, only the columns of the question."""
     from pyspark.sql import functions as F  # noqa: N812
 
     lines = spark.read.text(str(folder)).select("value", F.col("_metadata.file_path").alias("file"))

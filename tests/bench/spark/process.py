@@ -1,4 +1,4 @@
-"""A command as a process of its own: how long it takes, and how much memory it and what it starts have at most."""
+"""A command as a process of its own: how long it takes, and how much memory it and its children have at most."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CPU_LOOKS: Final = 5  # the CPU time is looked at as much more seldom
 
 class Spent(NamedTuple):
     """`cpu_s`: of the process and its descendants, which says more than the clock on a machine that is busy. `peak_mb`:
-    resident, of all of them together, at the worst moment that was seen; what they share counts once."""
+    resident, of all of them together, at the worst moment that was seen; shared memory counts once."""
 
     s: float
     cpu_s: float
@@ -28,7 +28,7 @@ class Spent(NamedTuple):
 
 
 def run_unwatched(command: Sequence[str]) -> Spent:
-    """How long it takes while nobody looks at its memory, which holds it up; `peak_mb` is of a second run."""
+    """How long it takes while its memory is not watched, which holds it up; `peak_mb` is of a second run."""
     start, cpu_s = time.perf_counter(), children_cpu_s()
     subprocess.run(command, capture_output=True, check=True)
     took_s, cpu_s = time.perf_counter() - start, children_cpu_s() - cpu_s
@@ -38,7 +38,7 @@ def run_unwatched(command: Sequence[str]) -> Spent:
 def run(command: Sequence[str]) -> Spent:
     """Raises CalledProcessError when it fails."""
     start, cpu_s, peak_kb, ended = time.perf_counter(), children_cpu_s(), 0, threading.Event()
-    seen_s = 0.0  # a JVM that nobody waits for is not among the children that ended
+    seen_s = 0.0  # a JVM that its parent does not wait for is not among the children that ended
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
 
         def look() -> None:
@@ -81,7 +81,7 @@ def family_cpu_s(root: int) -> float:
 
 
 def _resident_kb(root: int) -> int:
-    """Of all of them; what several share counts once. A process that ends while it is looked at counts no more."""
+    """Of all of them; shared memory counts once. A process that ends while it is looked at counts no more."""
     parents, total = dict[int, int](), 0
     for folder in Path("/proc").glob("[0-9]*"):
         try:
