@@ -1,8 +1,9 @@
 """Real clusters of older Kafka, recorded under faults: `.venv/bin/python -m tests.real_brokers.record 2.1.1 FOLDER`.
 
 Three brokers on one ZooKeeper, two minutes: a broker and then the controller killed, frozen for longer than their
-sessions, and stopped; a topic deleted. It leaves in FOLDER the logs of each broker, every write of ZooKeeper, and what
-was done when. `tests/data/kafka-older` was made by it; it judges nothing.
+sessions, and stopped; a topic deleted. With `--play deletions` a minute: a topic deleted while a broker with replicas
+is dead, and another while one stands still. It leaves in FOLDER the logs of each broker, every write of ZooKeeper, and
+what was done when. `tests/data/kafka-older` and `kafka-3.9.1-deletions` were made by it; it judges nothing.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ _BESIDES: Final = (
 _ZOOKEEPER: Final = ("org.apache.zookeeper", "zookeeper", "3.4.10")
 _BROKERS: Final = (1, 2, 3)
 AWAY_S: Final = 8.0
+#: where a broker must not lose its session for want of a processor, the longest that ZooKeeper allows
+PATIENT_MS: Final = 10_000
 CALM_S: Final = 2.0
 POLL_S: Final = 0.2
 TIMEOUT_S: Final = 90.0
@@ -72,8 +75,12 @@ def topics() -> dict[str, dict[str, list[int]]]:
 class Recorder:
     """One recording."""
 
-    def __init__(self, version: str, level: str, folder: Path, work: Path) -> None:
+    def __init__(self, version: str, level: str, play: str, folder: Path, work: Path) -> None:
         self.version, self.level, self.folder, self.work = version, level, folder, work
+        self.play, self.session_ms = {
+            "faults": (self._faults, 4_000),
+            "deletions": (self._deletions, PATIENT_MS),
+        }[play]
         self.timeline: list[dict[str, Any]] = []
         self.topics = topics()
         self.zookeeper = ZooKeeperServer(work / "zookeeper", free_port())
@@ -86,7 +93,15 @@ class Recorder:
         found = await fetched(jars_folder, f"recorded-{self.version}", self._artifacts())
         self.brokers = {broker_id: self._broker(broker_id, found) for broker_id in _BROKERS}
         try:
-            await self._play()
+            for broker in self.brokers.values():
+                await broker.start()
+            await self._until(self._all_there, "all are registered")
+            await self._create_topics()
+            await self._until(self._all_led, "everything is led")
+            await self.play()
+            self._note("end")
+            for broker in self.brokers.values():
+                await broker.stop()
         finally:
             for broker in self.brokers.values():
                 if broker.pid is not None:
@@ -112,6 +127,7 @@ class Recorder:
             self.zookeeper.address,
             self.work / f"broker{broker_id}",
             jars,
+            session_timeout_ms=self.session_ms,
             properties={
                 **(old if self.version.startswith("0.8.") else {}),
                 **{"controlled.shutdown.enable": "true", "log.cleaner.enable": "false"},
@@ -122,26 +138,47 @@ class Recorder:
 
     # ------------------------------------------------------------------ what is done
 
-    async def _play(self) -> None:
-        for broker in self.brokers.values():
-            await broker.start()
-        await self._until(self._all_there, "all are registered")
-        await self._create_topics()
-        await self._until(self._all_led, "everything is led")
+    async def _faults(self) -> None:
         for how in (self._kill, self._freeze, self._stop):
             for is_controller in (False, True):
                 await elapse(CALM_S)
-                seat = json.loads(await self.client.get_data("/controller"))["brokerid"]
+                seat = await self._seat()
                 await how(self.brokers[seat if is_controller else min({*_BROKERS} - {seat})])
                 await self._until(self._all_there, "all are back")
                 await self._until(self._all_led, "everything is led again")
         await elapse(CALM_S)
         if not self.version.startswith("0.8.0"):  # which could not delete
-            await self._delete("pay_0.x")
+            await self._mark("pay_0.x")
+            await self._is_deleted("pay_0.x")
             await elapse(CALM_S)
-        self._note("end")
-        for broker in self.brokers.values():
-            await broker.stop()
+
+    async def _deletions(self) -> None:
+        seat = await self._seat()
+        away = self.brokers[min({*_BROKERS} - {seat})]
+        await elapse(CALM_S)
+        self._note("kill", broker=away.broker_id, controller=seat)
+        await away.kill()
+        await self._until(self._one_is_gone, "its session is over")
+        await elapse(CALM_S)
+        await self._mark("orders")
+        await elapse(CALM_S)
+        await self._start(away)
+        await self._is_deleted("orders")
+        await self._until(self._all_led, "everything is led again")
+        await elapse(CALM_S)
+        self._note("freeze", broker=away.broker_id, controller=seat)
+        away.send(Signals.SIGSTOP)
+        await self._mark("pay_0.x")  # it is told to, and its session ends before it can answer
+        await self._until(self._one_is_gone, "its session is over")
+        await elapse(CALM_S)
+        self._note("thaw", broker=away.broker_id)
+        away.send(Signals.SIGCONT)
+        await self._is_deleted("pay_0.x")
+        await elapse(CALM_S)
+
+    async def _seat(self) -> int:
+        """The broker that is the controller."""
+        return int(json.loads(await self.client.get_data("/controller"))["brokerid"])
 
     async def _create_topics(self) -> None:
         """As Kafka's own tool of each time."""
@@ -180,11 +217,13 @@ class Recorder:
         self._note("start", broker=broker.broker_id)
         await broker.start()
 
-    async def _delete(self, name: str) -> None:
+    async def _mark(self, name: str) -> None:
+        """Ask that it be deleted, as Kafka's own tool of each time."""
         self._note("delete", topic=name)
         del self.topics[name]
         await self.client.create(f"/admin/delete_topics/{name}", b"")
 
+    async def _is_deleted(self, name: str) -> None:
         async def is_gone() -> bool:
             return not await self.client.exists(f"/brokers/topics/{name}")
 
@@ -197,6 +236,9 @@ class Recorder:
 
     async def _all_there(self) -> bool:
         return sorted(map(int, await self.client.get_children("/brokers/ids"))) == [*_BROKERS]
+
+    async def _one_is_gone(self) -> bool:
+        return len(await self.client.get_children("/brokers/ids")) < len(_BROKERS)
 
     async def _all_led(self) -> bool:
         """And all replicas in sync."""
@@ -255,11 +297,13 @@ async def _main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.real_brokers.record", description=__doc__)
     parser.add_argument("version")
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--play", default="faults", choices=["faults", "deletions"])
     parser.add_argument("--level", default="TRACE", choices=["TRACE", "DEBUG", "INFO"])
     parser.add_argument("--jars", type=Path, default=Path("var/kafka"))
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="klamm-record-") as work:
-        await Recorder(given.version, given.level, given.folder.resolve(), Path(work)).record(given.jars)
+        recorder = Recorder(given.version, given.level, given.play, given.folder.resolve(), Path(work))
+        await recorder.record(given.jars)
 
 
 if __name__ == "__main__":
