@@ -39,8 +39,9 @@ DATA: Final = Path(__file__).parents[1] / "data"
 #: they teach `Story` their lines by being imported
 LANGUAGE: Final = (minding, moving)
 TODAY: Final = "kafka-3.9.1"
+DELETIONS: Final = "kafka-3.9.1-deletions"
 AT_TRACE: Final = (
-    TODAY,
+    *(TODAY, DELETIONS),
     *sorted(f"kafka-older/{one.name}" for one in (DATA / "kafka-older").iterdir() if one.is_dir()),
 )
 TABLE: Final = {(source.value, target.value) for source, target in (*PARTITION_MOVES, *REPLICA_MOVES)}
@@ -151,10 +152,10 @@ def test_what_kafkas_logs_tell_is_what_our_tables_allow(name: str) -> None:
 @pytest.mark.slow
 def test_moves_that_only_older_kafkas_make_are_listed() -> None:
     made = {name: {(move.source, move.target) for move in recorded(name).moves if move.source} for name in AT_TRACE}
-    older = set[tuple[str | None, str]]().union(*(pairs for name, pairs in made.items() if name != TODAY)) - made[TODAY]
-    assert older == ONLY_OLDER_MAKE.keys()
+    today = made.pop(TODAY) | made.pop(DELETIONS)
+    assert set().union(*made.values()) - today == ONLY_OLDER_MAKE.keys()
     ours_never = {(source.value, target.value) for source, target in NEVER_MADE}
-    assert ours_never <= made[TODAY]
+    assert ours_never <= today
     assert ours_never <= TABLE
 
 
@@ -239,6 +240,9 @@ R_DELETED: Final = (
     *("OnlineReplica", "OfflineReplica", "ReplicaDeletionStarted", "ReplicaDeletionSuccessful"),
     "NonExistentReplica",
 )
+#: with its broker, all that it has comes online, and then a deletion goes on
+R_WAITS: Final = ("ReplicaDeletionIneligible", "OfflineReplica", *R_DELETED)
+P_DELETED: Final = ("OnlinePartition", "OfflinePartition", "NonExistentPartition")
 Course = tuple[str, ...]
 Window = tuple[int, int, Callable[[Said], bool]]
 
@@ -249,7 +253,8 @@ class Scene(NamedTuple):
     before: str
     story: str
     passed: set[Course]
-    windows: Callable[[Recorded], Iterator[Window]] | None = None
+    windows: Callable[[Recorded], Iterator[Window]]
+    recording: str = TODAY
     dropped_by: tuple[int, ...] = ()
 
 
@@ -272,6 +277,21 @@ def _done_to_topics(what: str) -> Callable[[Recorded], Iterator[Window]]:
                 others = ("kill", "sigterm", "freeze", "depose", "grow", "topic", "delete", "reassign", "zk_kill")
                 end_ms = _until(cluster.timeline, number, *others) if what != "topic" else one["at_ms"] + 5_000
                 yield one["at_ms"] - 1_500, end_ms, lambda move, topic=topic: move.subject[0] == topic  # type: ignore[misc]
+
+    return windows
+
+
+def _deletions_without(how: str) -> Callable[[Recorded], Iterator[Window]]:
+    """Of topics, while a broker was away in this way, up to their end."""
+
+    def windows(cluster: Recorded) -> Iterator[Window]:
+        away = None
+        for number, one in enumerate(cluster.timeline):
+            if one["what"] in ("kill", "freeze"):
+                away = one["what"]
+            elif one["what"] == "delete" and away == how:
+                end_ms = _until(cluster.timeline, number, "kill", "freeze")
+                yield one["at_ms"], end_ms, lambda move, topic=one["topic"]: move.subject[0] == topic  # type: ignore[misc]
 
     return windows
 
@@ -323,18 +343,23 @@ SCENES: Final[dict[str, Scene]] = {
     "deletion": Scene(
         "brokers 1 2\ntopic orders 1:2 2:1",
         "delete orders\nbroker 2 deleted orders\nbroker 1 deleted orders",
-        {("OnlinePartition", "OfflinePartition", "NonExistentPartition"), R_DELETED},
+        {P_DELETED, R_DELETED},
         _done_to_topics("delete"),
     ),
-    # no recording has one: Kafka 3.9's machine goes from Offline to Ineligible, and back to Offline with the broker
     "deletion with a dead broker": Scene(
-        "brokers 1 2 3\ntopic orders 1:2:3\nkill 3",
+        "brokers 1 2 3\ntopic orders 1:2:3 2:3:1\nkill 3",
         "another tool marks orders\nbroker 1 deleted orders\nbroker 2 deleted orders\nstart 3\nbroker 3 deleted orders",
-        {
-            ("OnlinePartition", "OfflinePartition", "NonExistentPartition"),
-            R_DELETED,
-            ("OfflineReplica", "ReplicaDeletionIneligible", *R_DELETED[1:]),
-        },
+        {P_DELETED, R_DELETED, ("OfflineReplica", *R_WAITS)},
+        _deletions_without("kill"),
+        recording=DELETIONS,
+    ),
+    "deletion with a broker that stands still": Scene(
+        "brokers 1 2 3\ntopic orders 1:2:3 2:3:1",
+        "another tool marks orders\nbroker 1 deleted orders\nbroker 2 deleted orders\nkill 3\nstart 3\n"
+        "broker 3 deleted orders",
+        {P_DELETED, R_DELETED, (*R_DELETED[:3], *R_WAITS)},
+        _deletions_without("freeze"),
+        recording=DELETIONS,
     ),
     "reassignment": Scene(
         "brokers 1 2 3 4\ntopic orders 1:2:3",
@@ -385,10 +410,8 @@ def test_a_fault_leads_through_the_same_states_in_the_same_order_as_under_kafka(
     moves = story.moves_from(first)
     assert {(move.source, move.target) for move in moves} <= TABLE
     assert set(courses(moves)) == scene.passed
-    if scene.windows is None:
-        return
     kafkas: Counter[Course] = Counter()
-    cluster = recorded(TODAY)
+    cluster = recorded(scene.recording)
     for from_ms, to_ms, is_its in scene.windows(cluster):
         its = (move for move in cluster.moves if from_ms <= move.at_ms < to_ms and is_its(move))
         kafkas += courses(move for move in its if not cluster.is_balancing(move))

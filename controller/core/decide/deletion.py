@@ -48,6 +48,8 @@ OFFLINE = ReplicaStatus.OFFLINE
 STARTED = ReplicaStatus.DELETION_STARTED
 SUCCESSFUL = ReplicaStatus.DELETION_SUCCESSFUL
 INELIGIBLE = ReplicaStatus.DELETION_INELIGIBLE
+#: from ineligible, when its broker is back: whatever is there comes online, and then the deletion goes on from offline
+BACK = (OFFLINE, ReplicaStatus.ONLINE, OFFLINE, STARTED)
 
 #: a replica of the topic concerned: partition and broker id
 Replica = tuple[int, int]
@@ -282,12 +284,11 @@ def _way(status: ReplicaStatus, broker_id: int, news: News, *, abandon: bool) ->
     if broker_id not in news.online:
         left: Way = () if status is INELIGIBLE else (INELIGIBLE,)
         return (*left, OFFLINE, STARTED, SUCCESSFUL) if abandon else left
-    is_back = broker_id in news.back_ids
     if status is OFFLINE:
         return (STARTED,)
-    if status is STARTED:
-        return (INELIGIBLE, OFFLINE, STARTED) if is_back else ()
-    return (OFFLINE, STARTED) if is_back or news.is_due else ()
+    if broker_id in news.back_ids:
+        return (INELIGIBLE, *BACK) if status is STARTED else BACK
+    return (OFFLINE, STARTED) if status is INELIGIBLE and news.is_due else ()
 
 
 def _wait_for(
