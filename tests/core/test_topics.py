@@ -119,9 +119,7 @@ def test_a_partition_without_an_online_replica_waits_unled() -> None:
         ({"assignment": {0: (1, 77)}}, Code.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-def test_what_cannot_be_created_is_refused_with_kafkas_code_and_changes_nothing(
-    given: dict[str, Any], code: Code
-) -> None:
+def test_an_invalid_topic_is_refused_with_kafkas_code_and_changes_nothing(given: dict[str, Any], code: Code) -> None:
     cluster = a_cluster(topics={"pay.ments": [[1]]})
     cluster.unreadable["garbage", None] = ("not a topic", 1)
     [[refused]] = steps_of(cluster, ask(**{"name": "orders", **given}))

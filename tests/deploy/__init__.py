@@ -1,1 +1,1 @@
-"""What is deployed: containers, Grafana, the wheel."""
+"""The deployment: containers, Grafana, the wheel."""

@@ -1,4 +1,4 @@
-"""What `deploy/` says in one place and another is the same; with a real engine it is proved in tests/docker."""
+"""The files of `deploy/` agree with each other; tests/docker proves them with a real engine."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_no_container_has_a_capability_or_a_way_to_gain_one() -> None:
             assert whole.get("security_opt") == ["no-new-privileges:true"], service_name
 
 
-def test_what_nobody_waits_for_does_not_make_waiting_fail() -> None:
+def test_a_container_without_a_health_check_does_not_make_waiting_fail() -> None:
     """`docker compose up --wait` refuses a container whose health check is disabled; it waits until others run."""
     for name in ("compose.yaml", "compose.large.yaml"):
         for service_name, service in read(name)["services"].items():
@@ -69,7 +69,7 @@ def test_every_file_that_a_container_is_given_is_there() -> None:
     assert [one for one in given if not (DEPLOY / one).exists()] == []
 
 
-def test_a_stream_reads_what_brokers_log_keeps_what_they_serve_and_nothing_waits_for_it() -> None:
+def test_a_stream_reads_the_brokers_logs_keeps_the_aggregates_that_they_serve_and_no_service_waits_for_it() -> None:
     services = read("compose.yaml")["services"]
     [*_, logs, _, out] = services["aggregates"]["command"]
     assert all(fnmatch(f"{folder}/state-change.log", logs) for folder in _log_folders())

@@ -1,4 +1,4 @@
-"""The dashboard and the alert rules for Prometheus and Grafana use only what is exposed."""
+"""The dashboard and the alert rules for Prometheus and Grafana use only exposed series."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_alerts_about_a_cluster_need_no_active_controller_to_be_scraped() 
     assert set(NAME.findall(rule["expr"])) <= await exposed(a_standby_handle())
 
 
-def test_every_alert_says_what_is_wrong_and_what_to_do() -> None:
+def test_every_alert_names_the_trouble_and_a_remedy() -> None:
     assert len({rule["alert"] for rule in rules()}) == len(rules())
     for rule in rules():
         assert rule["labels"]["severity"] in ("critical", "warning", "info"), rule["alert"]

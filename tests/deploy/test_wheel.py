@@ -1,5 +1,4 @@
-"""What is built to be installed: all that the program needs besides its modules is in it, and building complains of
-nothing."""
+"""The wheel: it holds all files that the program needs besides its modules, and building it gives no warning."""
 
 from __future__ import annotations
 
@@ -15,9 +14,9 @@ from tests.test_tidy import ROOT, project_files
 
 pytestmark = pytest.mark.slow
 
-#: what a part of the program opens by its name
+#: files that a part of the program opens by name
 NEEDED = ("controller/dashboard/", "controller/api/docs/", "sparkjobs/report/")
-#: what is for the clone only
+#: files for the clone only
 NOT_WANTED = ("tests/", "deploy/", "docs/", "typings/")
 
 

@@ -1,6 +1,6 @@
-"""For each alert rule what Prometheus would have scraped when it has to fire, as `promtool test rules` wants it.
+"""The series that Prometheus would have scraped when an alert rule has to fire, as `promtool test rules` wants them.
 
-Of a healthy cluster, all that the rules look at; an alert's row says what is different, and who it is about.
+Of a healthy cluster, all series of the rules; an alert's row names the difference, and the broker that it is about.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ LOG_LINES_SHOWN: Final = 60
 
 
 class State(NamedTuple):
-    """What a state znode says, and what a broker was told of it."""
+    """The content of a state znode, and a broker's copy of it."""
 
     leader: int
     leader_epoch: int
@@ -89,7 +89,7 @@ class Cluster:
         return sorted(found, key=lambda one: str(one.name))
 
     def story(self) -> str:
-        """How each container is and what it said last: what one wants to read when a test failed elsewhere."""
+        """How each container is, and its last output: the first thing to read when a test failed elsewhere."""
         told = []
         for one in self.containers():
             state = one.attrs["State"]
@@ -107,7 +107,7 @@ class Cluster:
         return int(self.container(service).logs().count(event.encode()))
 
     def run_beside(self, service: str, image: str, command: str) -> str:
-        """What a shell says that sees the network of that container, and may change it."""
+        """Returns the output of a shell that sees the network of that container, and may change it."""
         said = self._engine.containers.run(
             image,
             ["sh", "-ec", command],
@@ -127,7 +127,7 @@ class Cluster:
             self.container(service).start()
 
     def mend(self) -> None:
-        """After a test that failed half way: whatever is paused goes on, and whatever is down starts."""
+        """After a test that failed half way: a paused container goes on, and a stopped one starts."""
         for container in self.containers():
             if container.status == "paused":
                 container.unpause()
@@ -161,7 +161,7 @@ class Cluster:
     # the command, inside
 
     def klamm(self, broker_id: int, *words: str) -> str:
-        """What `klamm` prints in a broker's container; it must end well."""
+        """Returns the output of `klamm` in a broker's container; it must end well."""
         said = inside(self.container(f"broker{broker_id}"), "klamm", *words)
         out, err = said.stdout.decode(), said.stderr.decode()
         assert said.returncode == 0, f"klamm {' '.join(words)} ended with {said.returncode}: {out}{err}"
@@ -272,7 +272,7 @@ class Cluster:
             client.close()
 
     def seat(self) -> tuple[int, int] | None:
-        """Who holds `/controller`, and its epoch; None while nobody does, or nobody can say."""
+        """Returns the holder of `/controller` and its epoch; None while it has none, or cannot be read."""
         try:
             with self.zookeeper() as zk:
                 holder = json.loads(zk.get("/controller")[0])["brokerid"]
@@ -287,7 +287,7 @@ class Cluster:
         return None if found is None else (found.czxid, found.ephemeralOwner)
 
     def zookeeper_leader(self) -> str:
-        """The service whose server leads the ensemble."""
+        """Returns the service whose server leads the ensemble."""
         return str(until(self._zookeeper_leader, "a ZooKeeper server leads"))
 
     def _zookeeper_leader(self) -> str | None:

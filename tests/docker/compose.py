@@ -1,4 +1,4 @@
-"""Starts a cluster from the compose files that people use, and takes down what it started.
+"""Starts a cluster from the compose files that people use, and takes it down again.
 
 Only ports, labels and one time-out are the tests' own; the stream of the logs does not run beside them.
 """
@@ -46,7 +46,7 @@ def running(project: str, brokers: int, directory: Path) -> Iterator[Cluster]:
         yield cluster
         assert_well_behaved(cluster)
     finally:
-        # of every profile: what was started beside it has volumes as well
+        # of every profile: services started beside it have volumes as well
         ended = _run([*cluster.compose_command, "--profile", "*", "down", "--volumes"])
         assert ended.returncode == 0, ended.stderr
 
@@ -96,7 +96,7 @@ def _run(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
 
 
 def free_port_prefixes(brokers: int) -> tuple[int, int]:
-    """First digits of ports that nobody has. Containers must keep theirs when they start again, so they are fixed; two
+    """Returns first digits of free ports. Containers must keep theirs when they start again, so they are fixed; two
     runs that start together do not look at the same ones first."""
     from brokerstub.lab.ports import is_free
 

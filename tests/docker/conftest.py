@@ -1,4 +1,4 @@
-"""Images, built once, the clusters that the tests of a module share, and what is shown when one of them fails."""
+"""Images, built once, the clusters that the tests of a module share, and the output when one of them fails."""
 
 from __future__ import annotations
 

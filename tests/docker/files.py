@@ -10,7 +10,7 @@ from docker.models.containers import Container
 
 
 def put(container: Container, path: str, content: str | Path, mode: int = 0o644) -> None:
-    """A text, or what is at a path of this machine with all below it. Its parent is there already."""
+    """Copy a text, or a path of this machine with all below it. Its parent exists already."""
     at, packed = Path(path), io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as tar:
         if isinstance(content, Path):

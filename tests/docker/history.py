@@ -1,7 +1,7 @@
-"""What a compose cluster did from its first moment on, held against the rules of `tests/faults/checker`.
+"""The history of a compose cluster from its first moment on, held against the rules of `tests/faults/checker`.
 
 ZooKeeper's transaction logs and the brokers' state-change logs are copied out of the containers, which may be running
-or killed. It changes nothing. What can be seen while a cluster runs is `invariants.py`'s.
+or killed. It changes nothing. `invariants.py` holds the checks that need a running cluster.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ VOLUME = "/var/lib/klamm"
 
 
 def assert_well_behaved(cluster: Cluster) -> None:
-    """No rule was broken. A server that was away for long got a snapshot instead of what it missed: then another's log
-    is read, and if none has everything, nothing can be said, and that fails."""
+    """No rule was broken. A server that was away for long got a snapshot instead of the missed transactions: then
+    another server's log is read, and if none is complete, no verdict is possible, and that fails."""
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
         _copy(cluster, "broker1", VOLUME, here)

@@ -1,7 +1,7 @@
-"""What must hold of a cluster whatever was done to it, as far as it can be seen from the outside.
+"""Invariants of a cluster under any fault, as far as they can be seen from the outside.
 
-While something is done to it, `watched` asks every broker again and again who it thinks controls, and what it knows of
-each partition. Afterwards `settle` waits until ZooKeeper and all brokers agree, and then reads every state-change log.
+During a fault, `watched` asks every broker again and again for the controller, and for its view of each partition.
+Afterwards `settle` waits until ZooKeeper and all brokers agree, and then reads every state-change log.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Partition = tuple[str, int]
 
 
 class Watch:
-    """What was seen meanwhile: whoever said to be the controller of an epoch, and leader epochs that fell."""
+    """Observations: the brokers that claimed to be the controller of an epoch, and leader epochs that fell."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -76,8 +76,8 @@ def watched(cluster: Cluster) -> Iterator[Watch]:
 
 
 def settle(cluster: Cluster) -> None:
-    """Wait until everything is well; fail with what is not."""
-    troubles: list[str] = ["nobody was asked"]
+    """Wait until everything is well; fail with the troubles that remain."""
+    troubles: list[str] = ["no broker was asked"]
 
     def is_settled() -> bool:
         troubles[:] = _troubles_of(cluster)
@@ -100,13 +100,13 @@ def _troubles_of(cluster: Cluster) -> list[str]:
 
 
 def _troubles_by(zk: KazooClient, cluster: Cluster) -> list[str]:
-    """Every partition is led by a live member of its ISR, and every broker knows exactly what ZooKeeper has."""
+    """Every partition is led by a live member of its ISR, and every broker's view is ZooKeeper's."""
     live = {int(name) for name in zk.get_children("/brokers/ids")}
     found = [f"broker {broker_id} is not registered" for broker_id in cluster.broker_ids if broker_id not in live]
     try:
         holder = json.loads(zk.get("/controller")[0])["brokerid"]
     except NoNodeError:
-        return [*found, "nobody holds /controller"]
+        return [*found, "/controller is vacant"]
     epoch = int(zk.get("/controller_epoch")[0])
     states = states_in(zk)
     for partition, state in states.items():
@@ -138,7 +138,7 @@ def counts_on(broker_id: int, cluster: Cluster) -> bool:
 
 
 def is_told_by_zookeeper(cluster: Cluster, broker_ids: Iterable[int]) -> bool:
-    """Whether those brokers know exactly what ZooKeeper has."""
+    """Returns whether the view of those brokers is ZooKeeper's."""
     states = states_of(cluster)
     return all(cluster.told(broker_id) == states for broker_id in broker_ids)
 
@@ -170,7 +170,7 @@ def judge_logs(lines: list[dict[str, Any]]) -> None:
     """One controller per epoch; along the versions of a state, neither epoch falls, and no version is written twice."""
     controllers: dict[int, set[int]] = defaultdict(set)
     for line in lines:
-        if line.get("reason") != "found":  # by a successor, about what its predecessor wrote
+        if line.get("reason") != "found":  # by a successor, about a state of its predecessor
             controllers[line["controller_epoch"]].add(line["controller_id"])
     several = {epoch: ids for epoch, ids in controllers.items() if epoch >= 0 and len(ids) > 1}
     assert several == {}, [line for line in lines if line["controller_epoch"] in several][:3]
@@ -184,7 +184,7 @@ def judge_logs(lines: list[dict[str, Any]]) -> None:
     for partition, versions in written.items():
         last = (-1, -1)
         for version, contents in sorted(versions.items()):
-            distinct = {one[:3] for one in contents}  # a successor repeats what it found
+            distinct = {one[:3] for one in contents}  # a successor repeats found states
             assert len(distinct) == 1, f"version {version} of {partition} is {contents}"
             first = min(contents, key=lambda one: one[3])
             assert first[0] >= last[0], f"the leader epoch of {partition} falls at version {version}"

@@ -1,6 +1,6 @@
 """Cuts and losses between the nodes, by iptables in the network of one of them; published ports stay open.
 
-Every cut proves itself: the rules count what they dropped.
+Every cut proves itself: the rules count the packets that they dropped.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SIDES: Final = {ARRIVING: "-s", LEAVING: "-d"}
 
 
 class Packets(NamedTuple):
-    """What the rules of a node counted: of which they chose, and what of it they dropped."""
+    """The counters of a node's rules: packets that matched, and dropped ones among them."""
 
     seen: int
     dropped: int
@@ -43,7 +43,7 @@ class Filter:
 
 @contextmanager
 def cut(cluster: Cluster, service: str, others: Sequence[str], *chains: str) -> Iterator[Filter]:
-    """Nothing between the node and those others: what arrives from them, what leaves for them, or both."""
+    """No packet passes between the node and those others: those that arrive from them, that leave for them, or both."""
     rules = [f"-A {chain} {_SIDES[chain]} {cluster.address(other)} -j DROP" for other in others for chain in chains]
     with _filtered(cluster, service, rules) as it:
         yield it
@@ -53,7 +53,7 @@ def cut(cluster: Cluster, service: str, others: Sequence[str], *chains: str) -> 
 
 @contextmanager
 def losing(cluster: Cluster, service: str, probability: float) -> Iterator[Filter]:
-    """Of what arrives at the node from all others, ZooKeeper's servers too, a share is lost at random."""
+    """Of the packets from all others to the node, ZooKeeper's servers included, a share is lost at random."""
     subnet = cluster.subnet()
     arriving = f"-A {ARRIVING} -s {subnet}"
     rules = [arriving, f"{arriving} -m statistic --mode random --probability {probability} -j DROP"]

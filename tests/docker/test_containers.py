@@ -1,4 +1,4 @@
-"""What the images are made of, and what their containers may do and give away."""
+"""The images: their content, and the rights and secrets of their containers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_that_fails(cluster):
 """
 
 
-def test_the_brokers_image_is_small_and_has_only_what_a_broker_needs(images: None) -> None:
+def test_the_brokers_image_is_small_and_has_only_a_brokers_files(images: None) -> None:
     image = docker.from_env().images.get("klamm")
     assert image.attrs["Size"] < 300e6
     assert (image.attrs["Config"]["User"], image.attrs["Config"]["Healthcheck"]["Test"][0]) == ("klamm", "CMD")
@@ -73,7 +73,7 @@ def test_everything_is_published_on_loopback_only_and_the_network_between_the_no
     assert docker.from_env().networks.get(f"{cluster.project}_cluster").attrs["Internal"] is True
 
 
-def test_no_key_is_in_what_the_engine_shows_of_a_container_nor_in_a_log(cluster: Cluster) -> None:
+def test_no_key_is_in_the_engines_description_of_a_container_nor_in_a_log(cluster: Cluster) -> None:
     keys = [cluster.key("api-token"), cluster.key("rpc-secret")]
     assert [len(key) for key in keys] == [64, 64]
     for container in cluster.containers():
@@ -83,7 +83,7 @@ def test_no_key_is_in_what_the_engine_shows_of_a_container_nor_in_a_log(cluster:
     assert listed == b"600 klamm\n"
 
 
-def test_a_failed_test_shows_what_every_container_said(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_failed_test_shows_the_log_of_every_container(cluster: Cluster, tmp_path: Path) -> None:
     """CI has nothing else to go by: the containers are gone by then."""
     (tmp_path / "test_failing.py").write_text(FAILING.format(project=cluster.project))
     words = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.docker.conftest", str(tmp_path)]

@@ -11,10 +11,12 @@ from tests.docker.network import ARRIVING, LEAVING, cut
 pytestmark = pytest.mark.docker
 
 
-def test_a_broker_that_others_cannot_reach_leaves_their_isrs_keeps_what_it_leads_and_returns(cluster: Cluster) -> None:
-    """As in Kafka, only ZooKeeper says who is alive: no election for it, before or after."""
+def test_a_broker_that_others_cannot_reach_leaves_their_isrs_keeps_its_leaderships_and_returns(
+    cluster: Cluster,
+) -> None:
+    """As in Kafka, only ZooKeeper says which brokers live: no election for it, before or after."""
     with watched(cluster):
-        holder, epoch = until(cluster.seat, "somebody holds the seat")
+        holder, epoch = until(cluster.seat, "a broker holds the seat")
         broker_id = next(one for one in cluster.broker_ids if one != holder)
         others = [one for one in cluster.broker_ids if one != broker_id]
         everybody_leads(cluster, "while-one-is-unreachable")
@@ -32,11 +34,11 @@ def test_a_broker_that_others_cannot_reach_leaves_their_isrs_keeps_what_it_leads
                 lambda: all(broker_id not in s.isr for s in led_by(others, cluster).values()),
                 "it has left the ISR of all that others lead",
             )
-            # It leads and cannot ask for another ISR, so that what ZooKeeper says of those stands.
+            # It leads and cannot ask for another ISR, so that ZooKeeper's states of those stand.
             own = {one: state for one, state in before.items() if state.leader == broker_id}
             assert led_by([broker_id], cluster) == own
             assert (cluster.seat(), cluster.registration(broker_id)) == ((holder, epoch), registration)
-        until(lambda: (name, 0) in cluster.told(broker_id), "what was owed to it is told")
+        until(lambda: (name, 0) in cluster.told(broker_id), "its backlog is told")
     after = states_of(cluster)
     assert (cluster.seat(), cluster.registration(broker_id)) == ((holder, epoch), registration)
     assert {one: (after[one].leader, after[one].leader_epoch) for one in before} == {
@@ -47,7 +49,7 @@ def test_a_broker_that_others_cannot_reach_leaves_their_isrs_keeps_what_it_leads
 
 def test_a_controller_that_no_broker_reaches_keeps_its_seat_and_tells_all_of_them_later(cluster: Cluster) -> None:
     with watched(cluster):
-        holder, epoch = until(cluster.seat, "somebody holds the seat")
+        holder, epoch = until(cluster.seat, "a broker holds the seat")
         others = [one for one in cluster.broker_ids if one != holder]
         everybody_leads(cluster, "while-the-controller-is-unreachable")
         before = states_of(cluster)
@@ -56,10 +58,10 @@ def test_a_controller_that_no_broker_reaches_keeps_its_seat_and_tells_all_of_the
             cluster.create_topic(name, by=holder, assignment={"0": others})
             assert (name, 0) in states_of(cluster)
             assert is_refused(cluster, "by-those-it-cannot-hear", by=others[0])
-            # It may ask itself, and leads alone what it leads; the others cannot ask it.
+            # It may ask itself, and is alone in the ISRs that it leads; the others cannot ask it.
             until(
                 lambda: all(state.isr == (holder,) for state in led_by([holder], cluster).values()),
-                "it is alone in sync with what it leads",
+                "it is alone in the ISRs that it leads",
             )
             theirs = {one: state for one, state in before.items() if state.leader in others}
             now = states_of(cluster)
@@ -76,7 +78,7 @@ def test_a_controller_that_no_broker_reaches_keeps_its_seat_and_tells_all_of_the
 def test_a_broker_cut_one_way_from_its_controller_is_told_until_it_answers(cluster: Cluster, chain: str) -> None:
     """TCP needs both ways: either cut keeps a request from being answered, and the controller owes it the state."""
     with watched(cluster):
-        holder, epoch = until(cluster.seat, "somebody holds the seat")
+        holder, epoch = until(cluster.seat, "a broker holds the seat")
         broker_id, other = (one for one in cluster.broker_ids if one != holder)
         name = f"one-way-{chain.lower()}"
         with cut(cluster, f"broker{broker_id}", services([holder]), chain):
@@ -110,7 +112,7 @@ def led_by(broker_ids: list[int], cluster: Cluster) -> dict[Partition, State]:
 
 
 def is_refused(cluster: Cluster, name: str, by: int) -> bool:
-    """Nobody who could do it can be asked: the answer says so, if there is one in time."""
+    """No broker that could do it can be asked: the answer says so, if there is one in time."""
     try:
         return cluster.try_to_create(name, by=by) in (502, 503, 504)
     except NoAnswerError:

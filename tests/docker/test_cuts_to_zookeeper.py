@@ -23,7 +23,7 @@ def test_a_controller_cut_from_zookeeper_stops_by_its_own_clock_and_is_succeeded
     cluster: Cluster, chains: tuple[str, ...]
 ) -> None:
     with watched(cluster):
-        holder, epoch = until(cluster.seat, "somebody holds the seat")
+        holder, epoch = until(cluster.seat, "a broker holds the seat")
         others = [one for one in cluster.broker_ids if one != holder]
         with cut(cluster, f"broker{holder}", SERVERS, *chains):
             successor, successor_epoch = until(
@@ -40,9 +40,9 @@ def test_a_controller_cut_from_zookeeper_stops_by_its_own_clock_and_is_succeeded
     assert ("by-guessing", 0) not in states_of(cluster)
 
 
-def test_a_broker_cut_from_zookeeper_is_counted_on_by_nobody_and_the_controller_stays(cluster: Cluster) -> None:
+def test_a_broker_cut_from_zookeeper_is_in_no_isr_and_the_controller_stays(cluster: Cluster) -> None:
     with watched(cluster):
-        holder, epoch = until(cluster.seat, "somebody holds the seat")
+        holder, epoch = until(cluster.seat, "a broker holds the seat")
         broker_id, other = (one for one in cluster.broker_ids if one != holder)
         with cut(cluster, f"broker{broker_id}", SERVERS, ARRIVING, LEAVING):
             until(lambda: cluster.registration(broker_id) is None, "its registration is gone")
@@ -55,10 +55,10 @@ def test_a_broker_cut_from_zookeeper_is_counted_on_by_nobody_and_the_controller_
 
 def _others_go_on_without(cluster: Cluster, cut_off: int, controller: int) -> None:
     """It leads nothing and is in no ISR, though by HTTP it may fetch all that its leaders have; all else goes on."""
-    until(lambda: not counts_on(cut_off, cluster), "nobody counts on the one that is cut off")
+    until(lambda: not counts_on(cut_off, cluster), "no broker counts on the one that is cut off")
     name = f"without-{cut_off}-{len(states_of(cluster))}"
     cluster.create_topic(name, by=controller, replication_factor=2)
     others = [one for one in cluster.broker_ids if one != cut_off]
-    until(lambda: is_told_by_zookeeper(cluster, others), "the others know what ZooKeeper has")
+    until(lambda: is_told_by_zookeeper(cluster, others), "the view of the others is ZooKeeper's")
     assert (name, 0) not in cluster.told(cut_off)
-    stays(lambda: not counts_on(cut_off, cluster), "nobody counts on the one that is cut off", LAG_S / 2)
+    stays(lambda: not counts_on(cut_off, cluster), "no broker counts on the one that is cut off", LAG_S / 2)

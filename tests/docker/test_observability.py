@@ -1,6 +1,6 @@
 """Prometheus of the profile `observability` scrapes a live cluster: its configuration, our alert rules and dashboard.
 
-Grafana itself is not run: what its dashboard asks is asked here, of that Prometheus.
+Grafana itself is not run: the queries of its dashboard go to that Prometheus.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def test_prometheus_scrapes_every_broker_and_a_dead_one_raises_the_alert(prometh
     assert {rule["name"] for rule in rules(cluster)} == names == set(FIRES)
     until(lambda: alerts(cluster) == {}, "nothing is wrong")
     with watched(cluster):
-        holder, _ = until(cluster.seat, "somebody holds the seat")
+        holder, _ = until(cluster.seat, "a broker holds the seat")
         victim = next(one for one in cluster.broker_ids if one != holder)
         cluster.kill(f"broker{victim}")
         until(lambda: {"KlammBrokerGone", "KlammUnderReplicatedPartitions"} <= alerts(cluster).keys(), "it is missed")
@@ -78,7 +78,7 @@ def test_prometheus_scrapes_every_broker_and_a_dead_one_raises_the_alert(prometh
     until(lambda: alerts(cluster) == {}, "all is well again")
 
 
-def test_every_panel_of_the_dashboard_asks_what_prometheus_understands_and_has(prometheus: Cluster) -> None:
+def test_every_panel_of_the_dashboard_queries_series_that_prometheus_has(prometheus: Cluster) -> None:
     cluster = prometheus
     dashboard = json.loads((DEPLOY / "grafana" / "klamm.json").read_text(encoding="utf-8"))
     panels = [one for panel in dashboard["panels"] for one in (panel, *panel.get("panels", ()))]

@@ -36,7 +36,7 @@ class Creator(threading.Thread):
 
 
 def _is_whole(cluster: Cluster, broker_id: int) -> bool:
-    """What one waits for before the next one is restarted: `klamm wait --for healthy`."""
+    """The condition before the next broker is restarted: `klamm wait --for healthy`."""
     try:
         return bool(cluster.ask(broker_id, "/healthz/cluster")[1]["status"] == "green")
     except NoAnswerError:
@@ -44,7 +44,7 @@ def _is_whole(cluster: Cluster, broker_id: int) -> bool:
 
 
 def test_a_rolling_restart_hands_all_over_and_topics_are_created_all_the_way(cluster: Cluster) -> None:
-    """A controlled shutdown hands leaderships and the seat over: nobody waits for a session to expire."""
+    """A controlled shutdown hands leaderships and the seat over: no session has to expire."""
     with watched(cluster):
         creator = Creator(cluster)
         creator.start()

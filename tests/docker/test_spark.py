@@ -26,8 +26,8 @@ MASTER: Final = "spark://spark-master.cluster:7077"
 
 
 def test_a_report_by_the_spark_cluster_is_the_one_made_locally(cluster: Cluster, tmp_path: Path) -> None:
-    """Of the logs that these brokers wrote, a failover among what they tell."""
-    holder, epoch = until(cluster.seat, "somebody holds the seat")
+    """Of the logs of these brokers, with a failover in them."""
+    holder, epoch = until(cluster.seat, "a broker holds the seat")
     cluster.kill(f"broker{holder}")  # so that there is something to report
     until(lambda: (seat := cluster.seat()) and seat[1] > epoch, "another one takes over")
     cluster.start(f"broker{holder}")
@@ -46,7 +46,7 @@ def test_a_report_by_the_spark_cluster_is_the_one_made_locally(cluster: Cluster,
 
 
 def are_equal(by_cluster: Path, local: Path, here: Path) -> None:
-    """Page, JSON, digest and each table of gold; only where the logs lay may differ, and who concluded."""
+    """Page, JSON, digest and each table of gold; only the folder of the logs and the engine may differ."""
     concluded = re.compile(r"Concluded by [^<]*\.")
     for file in ("report.html", "report.json", "digest.txt"):
         ours = (by_cluster / file).read_text().replace("/reports/", f"{here}/reports/")

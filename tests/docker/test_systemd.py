@@ -66,7 +66,7 @@ def machine(cluster: Cluster) -> Iterator[Machine]:
         detach=True,
         labels=["klamm.tests"],
         environment={"container": "docker"},
-        # systemd makes control groups below its container's, and mounts what a unit may see
+        # systemd makes control groups below its container's, and mounts the files that a unit may see
         cap_add=["SYS_ADMIN"],
         security_opt=["seccomp=unconfined", "apparmor=unconfined"],
         cgroupns="host",

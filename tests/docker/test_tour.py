@@ -1,4 +1,4 @@
-"""What deploy/README.md shows: up, a topic, the controller killed, another one leads, and it comes back."""
+"""The tour of deploy/README.md: up, a topic, the controller killed, another one leads, and it comes back."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_the_tour_in_containers(cluster: Cluster) -> None:
         assert "state        online" in cluster.klamm(
             1, "topics", "create", "orders", "--partitions", "6", "--replication-factor", "3"
         )
-        holder, epoch = until(cluster.seat, "somebody holds the seat")
+        holder, epoch = until(cluster.seat, "a broker holds the seat")
         other = next(broker_id for broker_id in cluster.broker_ids if broker_id != holder)
         cluster.kill(f"broker{holder}")
         successor, successor_epoch = until(
@@ -39,7 +39,7 @@ def test_the_tour_in_containers(cluster: Cluster) -> None:
 def test_every_broker_sends_a_browser_on_the_host_to_the_controllers_published_port(cluster: Cluster) -> None:
     import http.client
 
-    holder, _ = until(cluster.seat, "somebody holds the seat")
+    holder, _ = until(cluster.seat, "a broker holds the seat")
     for broker_id in cluster.broker_ids:
         connection = http.client.HTTPConnection(cluster.url(broker_id).removeprefix("http://"), timeout=10)
         connection.request("GET", "/v1/reassignments")

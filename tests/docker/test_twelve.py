@@ -24,7 +24,7 @@ def test_three_of_twelve_are_killed_together(twelve: Cluster) -> None:
     """With four replicas no partition loses its whole ISR: all are led by survivors, and the three come back."""
     twelve.create_topic("wide", partitions=48, replication_factor=4)
     with watched(twelve):
-        holder, epoch = until(twelve.seat, "somebody holds the seat")
+        holder, epoch = until(twelve.seat, "a broker holds the seat")
         victims = [holder, *(one for one in twelve.broker_ids if one != holder)][:3]
         survivors = [one for one in twelve.broker_ids if one not in victims]
         twelve.kill(*(f"broker{one}" for one in victims))

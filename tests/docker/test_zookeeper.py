@@ -13,9 +13,9 @@ pytestmark = pytest.mark.docker
 
 
 def test_the_ensembles_leader_can_be_killed_and_no_term_ends(cluster: Cluster) -> None:
-    """A new leader is elected within the brokers' session time-out: they reconnect, and nobody loses anything."""
+    """A new leader is elected within the brokers' session time-out: they reconnect, and no session is lost."""
     with watched(cluster):
-        before = until(cluster.seat, "somebody holds the seat")
+        before = until(cluster.seat, "a broker holds the seat")
         leader = cluster.zookeeper_leader()
         cluster.kill(leader)
         until(lambda: cluster.seat() == before, "the seat is where it was")
@@ -26,9 +26,9 @@ def test_the_ensembles_leader_can_be_killed_and_no_term_ends(cluster: Cluster) -
 
 
 def test_an_ensemble_that_is_down_for_longer_than_a_session_costs_nothing_but_time(cluster: Cluster) -> None:
-    """Nobody writes or tells meanwhile; requests are refused as not done; then all goes on."""
+    """No process writes or tells meanwhile; requests are refused as not done; then all goes on."""
     with watched(cluster) as watch:
-        holder, _ = until(cluster.seat, "somebody holds the seat")
+        holder, _ = until(cluster.seat, "a broker holds the seat")
         told = cluster.told(holder)
         claims = {epoch: set(ids) for epoch, ids in watch.claimed.items()}
         cluster.kill(*SERVERS)
@@ -36,9 +36,9 @@ def test_an_ensemble_that_is_down_for_longer_than_a_session_costs_nothing_but_ti
         until(lambda: cluster.try_to_create("while-it-is-down") == 503, "a request is refused")
         while time.monotonic() - down_at < 2 * SESSION_TIMEOUT_S:
             for broker_id in cluster.broker_ids:
-                assert cluster.told(broker_id) == told, "what a broker knows changed without ZooKeeper"
+                assert cluster.told(broker_id) == told, "a broker's view changed without ZooKeeper"
             time.sleep(0.5)
-        assert all(watch.claimed[epoch] <= ids for epoch, ids in claims.items()), "somebody claimed without ZooKeeper"
+        assert all(watch.claimed[epoch] <= ids for epoch, ids in claims.items()), "a claim was made without ZooKeeper"
         cluster.start(*SERVERS)
     assert ("while-it-is-down", 0) not in cluster.told(holder)
 
@@ -46,7 +46,7 @@ def test_an_ensemble_that_is_down_for_longer_than_a_session_costs_nothing_but_ti
 def test_a_broker_started_within_its_session_replaces_its_own_old_node(cluster: Cluster) -> None:
     """It does not wait for the time-out of the session it had, and its epoch says that it is another incarnation."""
     with watched(cluster):
-        holder, _ = until(cluster.seat, "somebody holds the seat")
+        holder, _ = until(cluster.seat, "a broker holds the seat")
         broker_id = next(one for one in cluster.broker_ids if one != holder)
         before = cluster.registration(broker_id)
         assert before is not None
@@ -69,7 +69,7 @@ def test_a_broker_started_within_its_session_replaces_its_own_old_node(cluster: 
 def test_a_paused_controller_changes_nothing_when_it_goes_on(cluster: Cluster) -> None:
     """A zombie: paused beyond the session time-out, succeeded, and let go again."""
     with watched(cluster):
-        holder, epoch = until(cluster.seat, "somebody holds the seat")
+        holder, epoch = until(cluster.seat, "a broker holds the seat")
         with cluster.paused(f"broker{holder}"):
             successor, _ = until(
                 lambda: (seat := cluster.seat()) and seat[1] > epoch and seat, "another one takes over"

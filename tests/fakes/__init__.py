@@ -1,1 +1,1 @@
-"""Stand-ins for what is outside the process; trusted because `tests/contract` runs against them and the real thing."""
+"""Stand-ins for the world outside the process; trusted because `tests/contract` also runs against the real thing."""

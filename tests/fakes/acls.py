@@ -1,4 +1,4 @@
-"""Who may do what with a fake znode: ZooKeeper's ACLs, its schemes "world", "digest" and "auth", and its checks."""
+"""The permissions of a fake znode: ZooKeeper's ACLs, its schemes "world", "digest" and "auth", and its checks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 READ, WRITE, CREATE, DELETE, ADMIN = 1, 2, 4, 8, 16
 ALL: Final = READ | WRITE | CREATE | DELETE | ADMIN
 
-#: what a connection has proved to be: scheme and id, beside "world"
+#: the identities that a connection has proved: scheme and id, beside "world"
 Identities = frozenset[tuple[str, str]]
 
 
@@ -27,7 +27,7 @@ OPEN: Final[Acl] = (Grant(ALL, "world", "anyone"),)
 
 
 class InvalidAclError(Exception):
-    """ZooKeeper's -114: "auth" by a connection that has proved to be nobody."""
+    """ZooKeeper's -114: "auth" by a connection that has proved no identity."""
 
 
 def identities_of(auth: str | None) -> Identities:
@@ -36,7 +36,7 @@ def identities_of(auth: str | None) -> Identities:
 
 
 def grant_to(auth: str, perms: int) -> Grant:
-    """To whoever connects with "digest:user:password"."""
+    """Returns a grant to connections with "digest:user:password"."""
     return Grant(perms, *_identity_of(auth))
 
 
@@ -45,14 +45,14 @@ def grant_to_all(perms: int) -> Grant:
 
 
 def allows(acl: Acl, perm: int, identities: Identities | None) -> bool:
-    """Whether one of these may; nobody in particular (None, the test itself) may do all."""
+    """Returns whether one of these may; the test itself (None) may do all."""
     return identities is None or any(
         grant.perms & perm and (grant.scheme == "world" or (grant.scheme, grant.id) in identities) for grant in acl
     )
 
 
 def acl_in(packed: bytes, identities: Identities | None) -> Acl:
-    """The ACL that a request for a new znode carries; "auth" is whoever asks."""
+    """Returns the ACL of a request for a new znode; "auth" is the requesting connection."""
     (count,) = struct.unpack_from("!i", packed)
     at, grants = 4, list[Grant]()
     for _ in range(count):

@@ -1,4 +1,4 @@
-"""The client side of the fake: keeps `port.ZooKeeper`, with switches for what can go wrong on the way.
+"""The client side of the fake: keeps `port.ZooKeeper`, with switches for faults on the way.
 
 It reconnects by itself after a single lost answer, as the real one does; a `disconnect` lasts until `reconnect`.
 """
@@ -83,7 +83,7 @@ class FakeClient:
         self._gone = asyncio.Event()
 
     def introduce(self, auth: str | None, *, owns: bool = False) -> None:
-        """Say who this is, as `zk.connect` does: "digest:user:password"."""
+        """Send the identity, as `zk.connect` does: "digest:user:password"."""
         self._asker = Asker(self.session_id, identities_of(auth), owns, self._chroot)
 
     @property
@@ -191,7 +191,7 @@ class FakeClient:
                 self._server.expire(self.session_id)
             self.lose()
 
-    # what the server does to it
+    # actions of the server
 
     def disconnect(self) -> None:
         if self.is_connected:
@@ -222,7 +222,7 @@ class FakeClient:
                     handler(told)
 
     def take_news(self, told: Sequence[Told]) -> None:
-        """What a transaction changed. Who may not read a znode is not told of it, and his watch on it is gone."""
+        """Take a transaction's events. A client that may not read a znode is not told, and its watch on it is gone."""
         events = []
         for one in told:
             if allows(one.acl, READ, self._asker.identities):
@@ -306,7 +306,7 @@ class FakeClient:
         return Children(tuple(node.children), node.stat, self._server.zxid)
 
     def _or_denied(self, look: Callable[[str, bool], T | None], path: str) -> T | Denied | None:
-        """As one of a multi-read: what may not be read stops nothing but itself."""
+        """As one of a multi-read: a refused read stops no other."""
         try:
             return look(path, False)
         except RefusedError as refused:

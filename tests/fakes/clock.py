@@ -22,7 +22,7 @@ class FakeClock:
         self._listeners.append(listener)
 
     def advance(self, seconds: float) -> None:
-        """Move on and wake whose time has come; they run when the test next awaits."""
+        """Move on and wake the due sleepers; they run when the test next awaits."""
         self._now_s += seconds
         for listener in self._listeners:
             listener()

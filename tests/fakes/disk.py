@@ -1,7 +1,7 @@
 """A disk in memory that dies like a real one, for tests and the simulator. `tests/records/test_disks.py` holds it to a
 folder.
 
-The death of a process takes what was not written: `fuse` says how many steps are left until then, a step being a byte
+The death of a process takes unwritten bytes: `fuse` says how many steps are left until then, a step being a byte
 appended or another operation; the one at which it burns out is done in part. The death of the machine
 (`lose_power`) may also take, of each file, any part of the tail that was not synced, or leave zeros in its place; and
 of files made, truncated and removed in a folder the last ones, in order, since file systems keep a journal of these.
@@ -16,7 +16,7 @@ from brokerstub.records.batches import Bytes
 
 
 class DeadError(Exception):
-    """The process is no more. Nobody catches it but who killed it."""
+    """The process is no more. Only the test that killed it catches this."""
 
 
 class SimulatedDisk:
@@ -27,7 +27,7 @@ class SimulatedDisk:
         self._folders: set[str] = {""}
         #: how much of a file is synced
         self._synced: dict[str, int] = {}
-        #: by folder, what the machine's death may undo: the path (a truncation is synced with its file), and how
+        #: by folder, changes that the machine's death may undo: the path (its file syncs a truncation), and how
         self._undo: dict[str, list[tuple[str, bool, Callable[[], None]]]] = {}
         #: None: it never burns out
         self.fuse: int | None = None

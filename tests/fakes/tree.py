@@ -1,4 +1,4 @@
-"""The fake's znodes: what ZooKeeper's PrepRequestProcessor refuses and what its DataTree does, nothing of sessions."""
+"""The fake's znodes: refusals as in PrepRequestProcessor, writes as in DataTree, no sessions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _BAD_ARGUMENTS, _NO_CHILDREN_FOR_EPHEMERALS, _INVALID_ACL = -8, -108, -114
 
 
 def brief_of(node: Node | Denied | None) -> Brief | Denied | None:
-    """Returns of a node what `brief_many` reads."""
+    """Returns the part of a node that `brief_many` reads."""
     if node is None or isinstance(node, Denied):
         return node
     return Brief(node.data, node.stat.version, node.stat.mtime_ms, node.zxid)
@@ -72,8 +72,8 @@ class Znode:
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Whose transaction it is: its session, what its connection has proved to be (None: the test, who may do all),
-    and how it wants what it makes to be protected."""
+    """The client of a transaction: its session, the identities that its connection has proved (None: the test, which
+    may do all), and the protection of the nodes that it makes."""
 
     session_id: int = 0
     identities: Identities | None = None
@@ -86,7 +86,7 @@ class Asker:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What watches have to tell, and the ACL of its znode: only who may read that is told."""
+    """Events for watches, and the ACL of their znode: only clients that may read it are told."""
 
     event: WatchEvent
     acl: Acl
@@ -107,7 +107,7 @@ class Tree:
     def apply(
         self, ops: Sequence[Op], zxid: int, now_ms: int, asker: Asker, refusal_of: Callable[[Op], int | None]
     ) -> tuple[tuple[OpResult, ...], list[Told]]:
-        """A result for each operation, and what watches have to tell (nothing if it was refused)."""
+        """Returns a result for each operation, and the events for watches (none if it was refused)."""
         self._undo, self._events = [], []
         results: list[OpResult] = []
         for index, op in enumerate(ops):
@@ -145,7 +145,7 @@ class Tree:
     def changes_since(
         self, zxid: int, present: Sequence[str], absent: Sequence[str], parents: Sequence[str] = ()
     ) -> list[WatchEvent]:
-        """What SetWatches fires at once."""
+        """Returns the events that SetWatches fires at once."""
         events = []
         for path in present:
             node = self.nodes.get(path)

@@ -1,7 +1,7 @@
 """The armed watches of one fake client, as the server has them and as the client remembers them: one book for both.
 
-The client's is the real one's (`controller/zookeeper/watches.py`). What a request arms counts once its answer is there:
-until then it is only the server that knows of it, and a connection that breaks makes that forget.
+The client's is the real one's (`controller/zookeeper/watches.py`). A watch of a request counts once its answer is
+there: until then only the server knows of it, and forgets it when the connection breaks.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from tests.fakes.tree import Tree
 
 
 class FakeWatches(WatchLists):
-    """`newly` is what the request in hand armed that was not armed before."""
+    """`newly` are the watches that the request in hand armed and that were not armed before."""
 
     def __init__(self) -> None:
         super().__init__()
         self.newly: list[str] = []
-        #: fired at the server for who may not read: nobody is told, and only the client still believes that it is armed
+        #: fired at the server for a client that may not read: it is not told, and still believes it armed
         self._swallowed: set[tuple[str, bool]] = set()
 
     def begin(self) -> list[str]:
-        """A request is served: the list that will say what it armed."""
+        """A request is served: returns the list that will hold its watches."""
         self.newly = []
         return self.newly
 
@@ -44,20 +44,20 @@ class FakeWatches(WatchLists):
         self._swallowed.discard((path, True))
 
     def forget(self, newly: Iterable[str]) -> None:
-        """The answer to what armed these never comes."""
+        """The answer to the request that armed these never comes."""
         for path in newly:
             for armed in (self.present, self.absent, self.parents):
                 armed.discard(path)
 
     def fires(self, event: WatchEvent) -> bool:
-        """Whether this is to be told; what fires is gone."""
+        """Returns whether this is to be told; a watch that fires is gone."""
         is_child, is_data = self._would_fire(event)
         if is_child or is_data:
             self.on_event(event)
         return is_child or is_data
 
     def swallow(self, event: WatchEvent) -> None:
-        """The server would tell of this somebody who may not read it: the watch is gone there, and nobody hears."""
+        """The server would tell a client that may not read: the watch is gone there, and no client hears."""
         is_child, is_data = self._would_fire(event)
         if is_child:
             self._swallowed.add((event.path, True))
@@ -71,6 +71,6 @@ class FakeWatches(WatchLists):
         return is_child and (event.path, True) not in gone, is_data and (event.path, False) not in gone
 
     def missed(self, tree: Tree, zxid: int) -> list[WatchEvent]:
-        """What SetWatches tells after a reconnect, which arms all of them again."""
+        """Returns the events that SetWatches tells after a reconnect, which arms all of them again."""
         self._swallowed.clear()
         return tree.changes_since(zxid, sorted(self.present), sorted(self.absent), sorted(self.parents))

@@ -1,4 +1,4 @@
-"""A ZooKeeper server without a network: tree, zxids, sessions, watches, and the whole history of what was written.
+"""A ZooKeeper server without a network: tree, zxids, sessions, watches, and the whole history of writes.
 
 Deterministic; time is the clock's, which the test moves. Its clients (`tests/fakes/client.py`) keep the interface
 `port.ZooKeeper`. Paths in here are the server's, chroot included.
@@ -35,7 +35,7 @@ __all__ = ["Commit", "FakeClient", "FakeClock", "FakeZooKeeper"]
 
 EPOCH_MS = 1_700_000_000_000  # wall-clock time when the fake clock says 0
 
-#: what a request can be refused for: one name for each kind of operation
+#: operations that can be refused: one name for each kind
 KINDS = ("read", "list", "exists", "create", "delete", "set", "check")
 _KIND_OF: dict[type[Op], str] = {Create: "create", Delete: "delete", Set: "set", Check: "check"}
 
@@ -56,7 +56,7 @@ class Refusal:
 
     code: int
     kinds: frozenset[str]
-    #: for what is below the path, too
+    #: for the paths below it, too
     is_deep: bool
 
 
@@ -135,16 +135,16 @@ class FakeZooKeeper:
                 self.sessions[owner] = FakeSession(bytes(16), 18_000, self.clock())
 
     def read(self, path: str) -> bytes | None:
-        """What stands there, without any session."""
+        """Returns the data of a node, without any session."""
         node = self.tree.nodes.get(path)
         return None if node is None else node.data
 
     def commit(self, session_id: int, ops: Sequence[Op], asker: Asker | None = None) -> TransactionAnswer:
-        """A transaction of a client (`asker`), of a session that ends, or of nobody (0): all of it or nothing; watches
-        fire before it returns."""
+        """A transaction of a client (`asker`), of a session that ends, or of the test (0): all of it or nothing;
+        watches fire before it returns."""
         self.zxid += 1  # a refused one takes a zxid, too
-        who = Asker(session_id) if asker is None else asker
-        results, told = self.tree.apply(ops, self.zxid, self.now_ms, who, lambda op: self._refusal_of(op, who))
+        client = Asker(session_id) if asker is None else asker
+        results, told = self.tree.apply(ops, self.zxid, self.now_ms, client, lambda op: self._refusal_of(op, client))
         refused = refused_in(results)
         if refused is not None and refused[1] == THROTTLED:
             raise refusal_for("the transaction", refused[1])
@@ -162,17 +162,17 @@ class FakeZooKeeper:
         self._refusals[path] = code
 
     def refuse(self, path: str, code: int, *kinds: str, is_deep: bool = False) -> None:
-        """Until `lift`, whatever a client does with `path` is refused with `code`: all KINDS, or these; with `is_deep`
-        also with what is below it."""
+        """Until `lift`, each request of a client about `path` is refused with `code`: all KINDS, or these; with
+        `is_deep` also those about paths below it."""
         assert set(kinds) <= set(KINDS)
         self._standing[path] = Refusal(code, frozenset(kinds or KINDS), is_deep)
 
     def lift(self, path: str) -> None:
-        """What `refuse` said of the path is over."""
+        """End the refusals of `refuse` for the path."""
         del self._standing[path]
 
     def set_acl(self, path: str, *grants: Grant) -> None:
-        """As ZooKeeper's setAcl by somebody who may: no watch tells of it."""
+        """As ZooKeeper's setAcl by a permitted client: no watch tells of it."""
         self.zxid += 1
         node = self.tree.nodes[path]
         node.acl, node.acl_version = grants, node.acl_version + 1
@@ -238,7 +238,7 @@ class FakeZooKeeper:
                 client.take_news(told)
 
     def _on_time(self) -> None:
-        """Who is connected has pinged meanwhile; who has not been heard of for his time-out is gone."""
+        """Connected clients have pinged meanwhile; a session that has not been heard of for its time-out is gone."""
         now = self.clock()
         for client in self.clients:
             if client.is_connected and not client.is_frozen and client.session_id in self.sessions:

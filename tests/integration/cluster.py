@@ -43,7 +43,7 @@ _numbers = itertools.count(1)
 
 
 class State(NamedTuple):
-    """What a state znode says, and what a broker was told of it."""
+    """The content of a state znode, and a broker's copy of it."""
 
     leader: int
     leader_epoch: int
@@ -78,7 +78,7 @@ class Broker(LabBroker):
         return has_changed
 
     async def get(self, path: str) -> Any:
-        """What its API says; None while it says nothing."""
+        """Returns the answer of its API; None while it gives none."""
         try:
             _, body = await self._http.get(f"{self.url}{path}", {}, REQUEST_TIMEOUT_MS)
         except (ExchangeError, TimeoutError):
@@ -93,7 +93,7 @@ class Broker(LabBroker):
                 row["leader"], row["leader_epoch"], tuple(row["isr"]), row["version"], row["controller_epoch"]
             )
             for row in page["items"]
-            if row["state"] != "new"  # never led, so nobody was told of it
+            if row["state"] != "new"  # never led, so no broker was told of it
         }
 
     async def create_topic(self, name: str, *, partitions: int = 1) -> int | None:
@@ -115,7 +115,7 @@ class Broker(LabBroker):
         return [line for line in self.lines() if line["kind"] == "rpc"]
 
     def log(self, name: str) -> list[dict[str, Any]]:
-        """What it logged under this name, over all its processes."""
+        """Returns its log lines of this name, over all its processes."""
         return [line for line in json_lines(self.folder / "broker.log") if line["event"] == name]
 
 
@@ -128,9 +128,9 @@ class Cluster:
         self.peers = Peers(settings.ports)
         self.brokers = {broker_id: Broker(broker_id, settings, self.peers, self.http) for broker_id in settings.ports}
         self.witness = Witness(self.peers)
-        #: what its history is to say of it beside, see `tests/faults/checker/history.py`
+        #: notes for its history beside the logs, see `tests/faults/checker/history.py`
         self.known: dict[str, Any] = {}
-        #: what a test asked for that the rules have to know of
+        #: requests of a test that the rules have to know of
         self.calls: list[Call] = []
         self.servers = servers
         self.settings = settings
@@ -181,7 +181,7 @@ class Cluster:
         return not any(isinstance(one, Exception) for one in results)
 
     async def serve(self, topic: str) -> None:
-        """Have a topic made: it cannot be before ZooKeeper serves and somebody controls."""
+        """Have a topic made: it cannot be before ZooKeeper serves and there is a controller."""
 
         async def is_made() -> bool:
             return await self.running[0].create_topic(topic) in (200, 201)
@@ -194,7 +194,7 @@ class Cluster:
 
     @property
     def controller(self) -> Broker:
-        """Who claimed last."""
+        """Returns the broker that claimed last."""
         return self.brokers[self.order.claims()[-1].broker_id]
 
     async def claim_after(self, earlier: Claim) -> Claim:
@@ -229,7 +229,7 @@ class Cluster:
         return states
 
     async def is_agreed(self) -> bool:
-        """Whether every running broker knows who lives, and was told what ZooKeeper holds."""
+        """Returns whether every running broker knows the live brokers, and was told ZooKeeper's states."""
         states = await self.states()
         running_ids = [broker.broker_id for broker in self.running]
         for broker in self.running:
@@ -249,7 +249,7 @@ class Cluster:
         async def is_whole() -> bool:
             ended = [broker.row for broker in self.brokers.values() if broker.state == "exited"]
             assert not ended, ended
-            # Asked again at the end: a verdict from before the brokers agreed may rest on what they were told earlier.
+            # Asked again at the end: a verdict from before the brokers agreed may rest on earlier requests to them.
             return await self._is_green() and await self.is_agreed() and await self._is_green()
 
         try:
@@ -285,7 +285,7 @@ def cluster_for(
 
 @asynccontextmanager
 async def a_cluster(servers: Sequence[ZooKeeperServer], folder: Path, **shape: Any) -> AsyncIterator[Cluster]:
-    """The same, opened, and closed at the end; what it did is judged."""
+    """The same, opened, and closed at the end; its history is judged."""
     cluster = cluster_for(servers, folder, **shape)
     try:
         await cluster.open()

@@ -1,4 +1,4 @@
-"""Fixtures of the integration tests: one real ZooKeeper for all whose victim it is not, a cluster for each test."""
+"""Fixtures of the integration tests: one real ZooKeeper for all tests that do not harm it, a cluster for each test."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.integration.cluster import Cluster, a_cluster
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[ZooKeeperServer]:
-    """A server that nobody restarts."""
+    """A server that is never restarted."""
     server = ZooKeeperServer(tmp_path_factory.mktemp("zookeeper"), free_port(), fsync=False)
     await server.start()
     try:

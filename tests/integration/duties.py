@@ -1,4 +1,4 @@
-"""What the tests of the controller's duties share: the three sides it is asked from, and a kill at the worst moment.
+"""Shared by the tests of the controller's duties: the three sides it is asked from, and a kill at the worst moment.
 
 Owns nothing: clusters are `cluster.py`'s. It asks, waits and kills; whether a test passes is for the test to say.
 """
@@ -82,7 +82,7 @@ async def items(cluster: Cluster, path: str) -> list[Any] | None:
 
 
 async def klamm(cluster: Cluster, *words: str, code: int = 0) -> Any:
-    """The command, run: what it printed as JSON or, when it printed nothing, what it said of the error."""
+    """Run the command; returns its output as JSON or, without output, its error message."""
     return await klamm_with({"KLAMM_URL": a_standby(cluster).url}, *words, code=code)
 
 
@@ -103,7 +103,7 @@ def as_json(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 
-# ---------------------------------------------------------------------- what there is
+# ---------------------------------------------------------------------- the present state
 
 
 def a_standby(cluster: Cluster) -> Broker:
@@ -152,7 +152,7 @@ def _lines_of(path: Path) -> list[dict[str, Any]]:
 
 
 async def is_told(cluster: Cluster) -> bool:
-    """Whether every running broker was told what ZooKeeper holds; who of them leads nothing is no matter."""
+    """Returns whether every running broker was told ZooKeeper's states; it need not lead."""
     states = await cluster.states()
     return all([await broker.told() == states for broker in cluster.running])
 
@@ -198,7 +198,7 @@ async def controlled_by(cluster: Cluster, broker_id: int) -> None:
 
 
 async def fail_over(cluster: Cluster) -> Broker:
-    """Kill the controller and wait for the next one: who was killed."""
+    """Kill the controller and wait for the next one; returns the killed broker."""
     claim, dead = cluster.order.claims()[-1], cluster.controller
     await dead.kill()
     successor = cluster.brokers[(await cluster.claim_after(claim)).broker_id]
@@ -211,11 +211,11 @@ async def fail_over(cluster: Cluster) -> Broker:
 
 
 async def take_offline(cluster: Cluster, *topics: str) -> None:
-    """Of what is on 1 and 2, broker 1 alone was in sync when it went; 2 is back. They go without a word before."""
+    """Of the topics on 1 and 2, broker 1 alone was in sync when it went; 2 is back. Both are killed before that."""
     await cluster.brokers[2].stop()
     await until(lambda: is_left_to(cluster, 1, *topics), "the other one is left")
     await cluster.brokers[1].stop()
-    await until(lambda: is_offline(cluster, *topics), "nobody in sync is left")
+    await until(lambda: is_offline(cluster, *topics), "no in-sync replica is left")
     await cluster.brokers[2].start()
     await until(cluster.is_agreed, "all were told")
     assert await is_offline(cluster, *topics)

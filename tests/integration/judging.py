@@ -1,6 +1,6 @@
-"""What a cluster of the integration tests did, held against the rules: no process met a bug, and no rule was broken.
+"""The history of a cluster of the integration tests, held against the rules: no process met a bug, no rule was broken.
 
-It asks nobody and changes nothing: the cluster has ended, and its evidence lies on disk.
+It asks no broker and changes nothing: the cluster has ended, and its evidence lies on disk.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     from tests.integration.cluster import Cluster
 
 
-#: no files are left; and what Python's asyncio does then, a hundred times, with a listener that was closed meanwhile
+#: no files are left; and the error of Python's asyncio then, a hundred times, with a listener closed meanwhile
 NO_BUGS = ("[Errno 24]", "BaseSelectorEventLoop._start_serving(")
 
 
 def bugs_in(folder: Path) -> list[str]:
-    """Whatever the processes of a broker printed with a traceback."""
+    """Returns the lines that the processes of a broker printed with a traceback."""
     path = folder / "broker.log"
     return bugs_among(path.read_text().splitlines() if path.exists() else [])
 

@@ -1,4 +1,4 @@
-"""What ZooKeeper did below one chroot, in its own order: who won the seat, who registered, which session ended when.
+"""ZooKeeper's history below one chroot, in its own order: winners of the seat, registrations, ends of sessions.
 
 Owns nothing: it reads the transaction log of a server that may be running. It must never ask a broker.
 """
@@ -41,7 +41,7 @@ class Order:
         self._chroot = chroot
 
     def operations(self) -> list[Operation]:
-        """What was done below the chroot, and all sessions' beginnings and ends."""
+        """Returns the operations below the chroot, and all sessions' beginnings and ends."""
         found = []
         for one in longest_history([server.data_dir for server in self._servers]):
             if one.path is None:

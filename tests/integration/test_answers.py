@@ -1,4 +1,4 @@
-"""What our own brokers' logs answer after a kill and a freeze, against ZooKeeper's own transaction log."""
+"""The answers of our own brokers' logs after a kill and a freeze, against ZooKeeper's own transaction log."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def read_logs(cluster: Cluster) -> tuple[list[SilverEvent], Answers]:
 
 
 @pytest.mark.long
-async def test_the_logs_of_our_own_cluster_tell_what_zookeeper_recorded(cluster: Cluster) -> None:
+async def test_the_logs_of_our_own_cluster_agree_with_zookeepers_record(cluster: Cluster) -> None:
     await cluster.start()
     assert await cluster.controller.create_topic("orders", partitions=6) == 201
     await cluster.whole()

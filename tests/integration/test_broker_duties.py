@@ -1,4 +1,4 @@
-"""What a broker process owes its cluster besides leading: it goes in an orderly way, and says when a disk is lost."""
+"""A broker process's duties to its cluster besides leading: it goes in an orderly way, and reports a lost disk."""
 
 from __future__ import annotations
 
@@ -83,18 +83,18 @@ async def test_a_broker_that_is_stopped_hands_its_leaderships_over_before_it_goe
     await cluster.start(broker.broker_id)
 
 
-async def test_the_last_broker_stops_though_nobody_can_take_over(cluster: Cluster) -> None:
+async def test_the_last_broker_stops_though_no_other_can_take_over(cluster: Cluster) -> None:
     await with_topic(cluster)
     *others, last = cluster.running
     for broker in others:
         assert await broker.stop()
         assert broker.row.exit_code == 0
         assert [line["attempts"] for line in broker.log("shutdown.granted")] == [1]
-        await until(cluster.is_agreed, "the others know who controls, and who lives")
+        await until(cluster.is_agreed, "the others know the controller and the live brokers")
     assert await last.stop()
     assert last.row.exit_code == 0
     counts = [len(last.log(f"shutdown.{name}")) for name in ("granted", "delayed", "uncontrolled")]
-    assert counts == [0, 2, 1], "it asks three times, which is what Kafka's brokers do, and then it goes"
+    assert counts == [0, 2, 1], "it asks three times, as Kafka's brokers do, and then it goes"
 
 
 async def test_a_second_signal_ends_the_waiting(cluster_of: ClusterOf) -> None:
@@ -106,7 +106,7 @@ async def test_a_second_signal_ends_the_waiting(cluster_of: ClusterOf) -> None:
         assert await broker.create_topic("orders") != 201  # three replicas are not to be had: it leads nothing
         await one.zookeeper("create", "/config/topics/t", b'{"version":1,"config":{}}')
         await one.zookeeper("create", "/brokers/topics/t", b'{"version":1,"partitions":{"0":[1,9]}}')
-        await until(lambda: led_once(one), "it leads what nobody else can")
+        await until(lambda: led_once(one), "it leads the partitions that no other can lead")
         child = broker._child
         assert child is not None
         child.signal(signal.SIGTERM)
@@ -133,7 +133,7 @@ async def test_a_lost_log_directory_costs_its_replicas_and_gives_them_back_when_
         return [key for key, state in (await cluster.states()).items() if broker.broker_id not in state.isr]
 
     lost = await until(without, "it leaves ISRs")
-    await until(lambda: is_half(cluster, broker), "it serves what its other directory has, and no more")
+    await until(lambda: is_half(cluster, broker), "it serves the replicas of its other directory, and no more")
     lost = await without()
     states = await until_settled(cluster)
     assert [key for key in lost if states[key].leader == broker.broker_id] == []
@@ -165,7 +165,7 @@ async def test_a_broker_without_a_log_directory_ends_and_does_not_start(cluster:
     await cluster.start(broker.broker_id)
 
 
-# who it is
+# its identity
 
 
 async def test_a_broker_without_an_id_is_given_one_and_keeps_it(cluster_of: ClusterOf) -> None:

@@ -1,4 +1,4 @@
-"""On real processes and a real ZooKeeper: brokers refuse what they are told, and all agree in the end."""
+"""On real processes and a real ZooKeeper: brokers refuse requests, and all agree in the end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ async def test_a_state_that_vanishes_with_the_seat_gets_a_leader_epoch_that_brok
     await cluster.start()
     assert await cluster.controller.create_topic("orders") == 201
     await cluster.whole()
-    for _ in range(2):  # whoever leads is killed: the leader epoch rises
+    for _ in range(2):  # the leader is killed: the leader epoch rises
         [state] = (await cluster.states()).values()
         leader = cluster.brokers[state.leader]
         await leader.kill()

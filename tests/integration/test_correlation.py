@@ -48,7 +48,7 @@ async def test_the_id_of_an_answer_is_in_every_log_that_the_request_has_left_a_t
     assert answered["request_id"] == request_id
     [refused] = [line for line in leader.log("request.answered") if line["event_id"] == refused_id]
     assert refused["status"] == 400
-    for broker in (standby, leader):  # who asked for it, where it was asked and where it was decided
+    for broker in (standby, leader):  # the broker that was asked, and the one that decided
         [audited] = [line for line in broker.log("mutation.audited") if line["event_id"] == event_id]
         assert audited["request_id"] == request_id
     [settled] = [line for line in leader.log("event.settled") if line["event_id"] == event_id]

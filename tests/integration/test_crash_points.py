@@ -46,7 +46,7 @@ def telling(path: str) -> Trap:
 
 
 def claiming(kind: str, opcode: int) -> Trap:
-    """Whoever does not sit in the seat writes a transaction only to claim it, and reads many nodes only to load."""
+    """A process without the seat writes a transaction only to claim it, and reads many nodes only to load."""
 
     def arm(cluster: Cluster) -> dict[Broker, list[asyncio.Event]]:
         others = [broker for broker in cluster.running if broker.broker_id != CONTROLLER]
@@ -75,7 +75,7 @@ async def is_reassigned(cluster: Cluster) -> bool:
 
 
 async def drain(cluster: Cluster) -> None:
-    """Asked again until whoever controls then has said yes."""
+    """Asked again until the controller of that moment has said yes."""
 
     async def is_taken() -> bool:
         running = [one for one in cluster.running if one.broker_id != CONTROLLER]
@@ -140,7 +140,7 @@ async def test_killed_in_the_middle_it_is_succeeded_and_the_work_is_done(
         await with_topics(cluster, orders=[(1, 2, 3), (2, 3, 1)], moving=[(1, 2)])
         traps = trap(cluster)
         beginning = asyncio.create_task(begin(cluster))
-        victim = await who_steps_into(traps)
+        victim = await the_first_process_in(traps)
         await victim.kill()
         await beginning
 
@@ -159,11 +159,11 @@ async def test_killed_in_the_middle_it_is_succeeded_and_the_work_is_done(
         await cluster.whole()
 
 
-async def who_steps_into(traps: dict[Broker, list[asyncio.Event]]) -> Broker:
-    """The first whose message was stopped."""
+async def the_first_process_in(traps: dict[Broker, list[asyncio.Event]]) -> Broker:
+    """Returns the first broker whose message was stopped."""
     waiting = {asyncio.create_task(one.wait()): broker for broker, happened in traps.items() for one in happened}
     done, rest = await asyncio.wait(waiting, timeout=DEADLINE_S, return_when=asyncio.FIRST_COMPLETED)
     for one in rest:
         one.cancel()
-    assert done, "nobody came so far"
+    assert done, "no process came so far"
     return waiting[done.pop()]

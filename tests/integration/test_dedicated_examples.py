@@ -53,7 +53,7 @@ ZOOKEEPER_ANSWERS = re.compile(r"(?m)^kafka_server_zookeeperclientmetrics_zookee
 
 
 class Versions(socketserver.StreamRequestHandler):
-    """ApiVersions v0: the requests of a controller, in all versions. Whatever else is asked ends the connection."""
+    """ApiVersions v0: the requests of a controller, in all versions. Any other request ends the connection."""
 
     def handle(self) -> None:
         while len(size := self.rfile.read(4)) == 4:
@@ -76,7 +76,7 @@ def broker_port() -> Iterator[int]:
 
 @pytest.fixture
 def kafka(zookeeper: ZooKeeperServer, broker_port: int) -> Iterator[str]:
-    """What a Kafka broker that is the controller has written; yields the address with the chroot."""
+    """Writes the nodes of a Kafka broker that is the controller; yields the address with the chroot."""
     address = f"127.0.0.1:{zookeeper.client_port}"
     maker = KazooClient(address)
     maker.start()

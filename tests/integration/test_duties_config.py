@@ -37,7 +37,7 @@ async def cluster(zookeeper: ZooKeeperServer, tmp_path: Path) -> AsyncIterator[C
 
 
 async def configure(cluster: Cluster, kind: str, entity: str, values: dict[str, str], *, version: int = 2) -> None:
-    """As Kafka's tools do: the values, then an announcement, whose two versions differ in how they name whom."""
+    """As Kafka's tools do: the values, then an announcement, whose two versions differ in how they name the entity."""
     path, data = f"/config/{kind}/{entity}", as_json({"version": 1, "config": values})
     if await cluster.zookeeper("exists", path) is None:
         await cluster.zookeeper("create", path, data)
@@ -152,7 +152,7 @@ async def until_led(cluster: Cluster, topic: str) -> bool:
     return not await is_offline(cluster, topic)
 
 
-async def test_an_announcement_that_makes_no_sense_stops_nobody(cluster: Cluster) -> None:
+async def test_a_malformed_announcement_stops_no_other(cluster: Cluster) -> None:
     await with_topics(cluster, a=[[1, 2]])
     for nonsense in (b"{nonsense", b"", as_json({"version": 2, "entity_path": "nobody"})):
         await cluster.zookeeper("create", "/config/changes/config_change_", nonsense, sequence=True)

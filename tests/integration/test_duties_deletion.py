@@ -1,4 +1,4 @@
-"""Topics are deleted on real processes: whoever asks, whoever is down meanwhile, and whenever the controller dies."""
+"""Topics are deleted on real processes: by every way to ask, with brokers down, and when the controller dies."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ async def test_the_dead_can_be_abandoned_and_set_their_replicas_aside_when_they_
     said = await klamm(cluster, "topics", "delete", "orders", "--abandon-offline", "--wait")
     assert said["status"] == "deleted"
     await ask(cluster, "DELETE", "/v1/topics/other?abandon_offline=true")
-    await until(lambda: is_gone(cluster, "other"), "who waited may stop waiting")
+    await until(lambda: is_gone(cluster, "other"), "a caller that waited may stop waiting")
     live = ",".join(":".join(map(str, [one.broker_id for one in cluster.running])) for _ in range(3))
     await klamm(cluster, "topics", "create", "orders", "--assignment", live)
     again = await topic_id_of(cluster, "orders")

@@ -28,7 +28,7 @@ async def cluster(zookeeper: ZooKeeperServer, tmp_path: Path) -> AsyncIterator[C
 
 
 async def failed(cluster: Cluster, broker: Broker) -> set[int]:
-    """Partitions whose ISR is without it."""
+    """Returns the partitions whose ISR is without it."""
     states = await cluster.states()
     return {number for (_, number), state in states.items() if broker.broker_id not in state.isr}
 
@@ -38,7 +38,9 @@ async def is_half(cluster: Cluster, broker: Broker) -> bool:
 
 
 @pytest.mark.slow
-async def test_what_a_broker_has_lost_is_remembered_by_the_next_controller_until_it_is_mended(cluster: Cluster) -> None:
+async def test_a_brokers_failed_directory_is_remembered_by_the_next_controller_until_it_is_mended(
+    cluster: Cluster,
+) -> None:
     await with_topics(cluster, orders=EVERYWHERE)
     broker = next(one for one in cluster.running if one is not cluster.controller)
     path = f"/klamm/failed_dirs/{broker.broker_id}"
@@ -48,7 +50,7 @@ async def test_what_a_broker_has_lost_is_remembered_by_the_next_controller_until
     lost = await failed(cluster, broker)
     dead = await fail_over(cluster)
     await dead.start()
-    await until(lambda: is_whole_but(cluster, broker, dead), "who was killed is back in sync")
+    await until(lambda: is_whole_but(cluster, broker, dead), "the killed broker is back in sync")
     assert await failed(cluster, broker) == lost
     states = await cluster.states()
     assert not any(states["orders", number].leader == broker.broker_id for number in lost)

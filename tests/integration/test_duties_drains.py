@@ -1,4 +1,4 @@
-"""Leaderships leave a broker before it goes, on real processes: by drain and by shutdown, whoever controls."""
+"""Leaderships leave a broker before it goes, on real processes: by drain and by shutdown, under every controller."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def led_by(cluster: Cluster, broker: Broker) -> list[tuple[str, int]]:
 
 
 async def state_of(cluster: Cluster, broker: Broker) -> set[str]:
-    """What everybody else says of it."""
+    """Returns the broker's state as every other broker shows it."""
     said = [await one.get(f"/v1/brokers/{broker.broker_id}") for one in cluster.running if one is not broker]
     return {one["state"] for one in said}
 
@@ -103,7 +103,7 @@ async def test_a_drain_outlives_the_controller_that_granted_it_and_ends_by_undra
     async def is_taken_over() -> bool:
         return len(await led_by(cluster, survivor)) == len(LED_BY_EACH) and await is_told(cluster)
 
-    await until(is_taken_over, "who drains leads nothing while another can")
+    await until(is_taken_over, "a draining broker leads no partition that another can lead")
     await dead.start()
     await until(lambda: has_caught_up(cluster), "all are in sync again")
     assert await led_by(cluster, broker) == []
@@ -145,7 +145,7 @@ async def has_caught_up(cluster: Cluster) -> bool:
 async def test_a_shutdown_comes_to_its_end_though_the_controller_is_killed_in_the_middle(
     cluster: Cluster, moment: str
 ) -> None:
-    """Before anything was written, with nothing but the grant, and with all moved and nobody told."""
+    """Before the first write, with only the drain granted, and with all moved and no broker told."""
     await controlled_by(cluster, 1)
     await with_topics(cluster, orders=LED_BY_EACH)
     claim, dead, leaving = cluster.order.claims()[-1], cluster.controller, cluster.brokers[3]
@@ -156,7 +156,7 @@ async def test_a_shutdown_comes_to_its_end_though_the_controller_is_killed_in_th
     async def is_moved() -> bool:
         return await led_by(cluster, leaving) == []
 
-    # the proxy is in this process: whoever waits for what happened to a message runs before the next one passes
+    # the proxy is in this process: a task that waits for a message's fate runs before the next message passes
     proxy = dead.proxies[0]
     happened = {
         "asked": lambda: proxy.drop_request(TRANSACTION, about="/klamm/draining/3"),

@@ -1,4 +1,4 @@
-"""Who was controller, on real processes: kept in ZooKeeper over failovers and restarts, with the phases of each."""
+"""The terms of controllers, on real processes: kept in ZooKeeper over failovers and restarts, with their phases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why, and what if, on real processes: what the command foretells is what a kill then does, and it writes nothing."""
+"""Explanations and what-if on real processes: a kill then does what the command foretold, and it writes nothing."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def cluster(zookeeper: ZooKeeperServer, tmp_path: Path) -> AsyncIterator[C
         yield cluster
 
 
-async def test_what_a_kill_does_is_what_was_foretold_and_can_be_explained(cluster: Cluster) -> None:
+async def test_a_kill_does_what_the_what_if_foretold_and_can_be_explained(cluster: Cluster) -> None:
     await controlled_by(cluster, 1)
     await with_topics(cluster, orders=[[2, 3, 1], [1, 2, 3]], pairs=[[3, 2]], alone=[[2]])
     before = await cluster.states()
@@ -39,7 +39,7 @@ async def test_what_a_kill_does_is_what_was_foretold_and_can_be_explained(cluste
         leaders = {f"{topic}-{number}": state.leader for (topic, number), state in states.items()}
         return leaders == {"orders-0": 3, "orders-1": 1, "pairs-0": 3, "alone-0": -1}
 
-    await until(has_come_true, "what was foretold is so")
+    await until(has_come_true, "the prediction is true")
     await until(cluster.is_agreed, "all were told")
 
     explained = await klamm(cluster, "explain", "orders-0")

@@ -1,4 +1,4 @@
-"""Replicas move on real processes: whoever asks, while some are held back, and whenever the controller dies."""
+"""Replicas move on real processes: by every way to ask, with some held back, and when the controller dies."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def assignment_of(cluster: Cluster, topic: str) -> tuple[list[int], list[i
 
 
 async def until_running(cluster: Cluster, *topics: str) -> dict[str, dict[str, Any]]:
-    """What the API says of those that run, once it is these."""
+    """Returns the API's answer about the running reassignments, once it is these."""
 
     async def are_running() -> dict[str, dict[str, Any]] | None:
         listed = {one["topic"]: one for one in await items(cluster, API) or []}
@@ -119,7 +119,7 @@ async def test_partitions_move_by_the_node_by_the_api_and_by_the_command_once_th
     after = await cluster.states()
     assert {key: (state.leader, set(state.isr)) for key, state in after.items()} == dict.fromkeys(after, (3, {2, 3}))
     assert all(after[key].leader_epoch > states[key].leader_epoch for key in states)
-    await until(lambda: on_disk(cluster.brokers[1]) == {}, "who is not a replica any more has deleted it")
+    await until(lambda: on_disk(cluster.brokers[1]) == {}, "a broker that is no replica any more has deleted it")
 
 
 async def test_the_end_is_decided_by_the_write_that_makes_the_target_the_isr_and_not_before(cluster: Cluster) -> None:
@@ -199,7 +199,7 @@ async def test_a_tool_that_knows_less_loses_neither_the_topic_id_nor_a_reassignm
     assert (await cluster.states())["a", 1].leader == 2
 
 
-async def test_a_node_that_makes_no_sense_is_removed_and_stops_nobody(cluster: Cluster) -> None:
+async def test_a_malformed_node_is_removed_and_stops_no_other(cluster: Cluster) -> None:
     await with_topics(cluster, a=[[1, 2]])
     for nonsense in (b"{nonsense", b'{"version":1,"partitions":[{"topic":"a","partition":0,"replicas":[1,1]}]}'):
         await cluster.zookeeper("create", NODE, nonsense)
@@ -233,14 +233,14 @@ async def test_a_reassignment_that_is_held_back_survives_the_controller(cluster:
 async def test_a_reassignment_comes_to_its_end_though_the_controller_dies_with_the_answer(
     cluster: Cluster, moment: str, nth: int
 ) -> None:
-    """Its write stands and nobody was told: of the beginning, of the ISR with the new replica, of the end."""
+    """Its write stands and no broker was told: of the beginning, of the ISR with the new replica, of the end."""
     hold(cluster, 3, "a")
     await with_topics(cluster, a=[[1, 2]])
     claim, dead = cluster.order.claims()[-1], cluster.controller
     if moment != "begun":
         await write(cluster, NODE, plan([3, 2], "a"))
         await until_running(cluster, "a")
-    # a term writes other things, too: who was there last, its own phases
+    # a term writes other znodes, too: the terms before it, its own phases
     *_, written = [dead.proxies[0].lose_answer(TRANSACTION, about="/brokers/topics/a") for _ in range(nth)]
     if moment == "begun":
         await write(cluster, NODE, plan([3, 2], "a"))
@@ -259,5 +259,5 @@ async def test_a_reassignment_comes_to_its_end_though_the_controller_dies_with_t
     await until(lambda: is_idle(cluster), "nothing is left to do")
     await cluster.whole()
     assert set((await cluster.states())["a", 0].isr) == {2, 3}
-    # whom nobody could tell to delete its replica, the next full list tells that it is none: it is set aside
-    await until(lambda: all(on_disk(cluster.brokers[1]).values()), "who is not a replica any more uses none")
+    # a broker that could not be told to delete its replica learns it from the next full list: it is set aside
+    await until(lambda: all(on_disk(cluster.brokers[1]).values()), "a broker that is no replica any more uses none")

@@ -66,14 +66,14 @@ async def test_topics_are_created_by_a_znode_by_the_api_and_by_the_command(clust
     assert {one.leader_epoch for one in states.values()} == {0}
 
 
-async def test_what_cannot_be_created_is_refused_with_kafkas_code_and_changes_nothing(cluster: Cluster) -> None:
+async def test_an_invalid_topic_is_refused_with_kafkas_code_and_changes_nothing(cluster: Cluster) -> None:
     await with_topics(cluster, **{"by.api": [[1, 2, 3]] * 2})
     for code, body in REFUSED.items():
         status, problem = await ask(cluster, "POST", "/v1/topics", body)
         assert (status in (400, 409), problem["code"]) == (True, code), body
     said = await klamm(cluster, "topics", "create", "by_api", "--partitions", "1", "--replication-factor", "1", code=1)
     assert "INVALID_TOPIC_EXCEPTION" in said
-    assert "by.api" in said, "with whom it collides"
+    assert "by.api" in said, "the topic that it collides with"
     assert await topics_in(cluster) == {"by.api"}
 
 

@@ -1,4 +1,4 @@
-"""A client that knows only Kafka's ZooKeeper layout (kazoo): what it writes is taken in as Kafka does."""
+"""A client that knows only Kafka's ZooKeeper layout (kazoo): its writes are taken in as by Kafka."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ async def test_a_state_changed_by_another_hand_and_announced_is_taken_in(cluster
 
     await until(are_removed, "the notifications are removed")
     await until(cluster.is_agreed, "every broker was told")
-    # the leader hears of it with everybody else, and asks for who fetches from it all the time
+    # the leader hears of it with all other brokers, and asks for the followers that fetch from it all the time
     grown = shrunk | {"isr": [1, 3, 2]}
     await until(lambda: has_state(cluster, (grown, version + 2)), "its leader takes it in, too")
     await until(cluster.is_agreed, "every broker was told")

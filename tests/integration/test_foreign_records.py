@@ -1,4 +1,4 @@
-"""Clients that nobody here wrote (librdkafka) produce and consume while brokers die: what was acknowledged is there."""
+"""Clients of another project (librdkafka) produce and consume while brokers die: acknowledged records are there."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def cluster(zookeeper: ZooKeeperServer, tmp_path: Path) -> AsyncIterator[C
 
 
 class Writer:
-    """An idempotent producer of the numbers from 0 on, and what became of each."""
+    """An idempotent producer of the numbers from 0 on, and the fate of each."""
 
     def __init__(self, servers: str) -> None:
         settings = {
@@ -163,7 +163,7 @@ async def test_topics_are_made_grown_described_and_deleted_by_a_foreign_client(c
     assert "made" not in (await asyncio.to_thread(admin.list_topics, timeout=DEADLINE_S)).topics
 
 
-async def test_whoever_subscribes_is_told_to_assign_partitions(cluster: Cluster) -> None:
+async def test_a_consumer_that_subscribes_is_told_to_assign_partitions(cluster: Cluster) -> None:
     servers = await make_topic(cluster)
     consumer = Consumer({"bootstrap.servers": servers, "group.id": "g"})
     try:

@@ -1,4 +1,4 @@
-"""While there is no controller nobody says that all is well, on real processes and a real ZooKeeper."""
+"""Without a controller no broker reports green, on real processes and a real ZooKeeper."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def test_without_a_controller_no_process_says_green(cluster: Cluster, how:
             body = await broker.get("/v1/cluster")
             if body is not None:
                 said[body["health"]["status"]] += 1
-                # whoever says green has asked another controller
+                # a broker that reports green has asked another controller
                 assert body["health"]["status"] != "green" or body["controller"]["broker_id"] != killed.broker_id
                 if body["health"]["status"] == "unknown":
                     assert body["health"]["reasons"][0].startswith("no controller for ")

@@ -1,11 +1,11 @@
 """A hostile tool at every kind of node of a running cluster on a real ZooKeeper: topics that it did not touch are
 served a failover later, and the cluster is green by itself once the tool has cleaned up.
 
-Nobody watches state znodes, so what the tool did to these is seen by the next term at the latest. After it every broker
-knows what ZooKeeper holds.
+No watch is on state znodes, so the tool's harm to these is seen by the next term at the latest. After it every broker
+has ZooKeeper's states.
 
-Served is a partition whose leader runs and was told the leader epoch that ZooKeeper has. The order of harms, what is
-harmed together and what happens then are drawn from a seed.
+Served is a partition whose leader runs and was told ZooKeeper's leader epoch. The order of harms, the nodes harmed
+together and the events then are drawn from a seed.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ TOGETHER: Final = 14
 
 
 class Kind(NamedTuple):
-    """A kind of node, and what it holds where it is not there by itself."""
+    """A kind of node, and its content where it does not exist by itself."""
 
     path: str
     made_of: bytes | None = None
@@ -103,7 +103,7 @@ class Harm(NamedTuple):
 
 
 class Tool:
-    """Somebody who may do everything. It remembers how to put right what it did."""
+    """A client that may do everything. It remembers how to repair its harm."""
 
     def __init__(self, cluster: Cluster, client: KazooClient, draw: Random) -> None:
         self._cluster, self._client, self._draw = cluster, client, draw
@@ -139,17 +139,17 @@ class Tool:
                     client.create(f"{path}/by-hand", b"what is this?")
                     self._undo.append(lambda: self._uproot(f"{path}/by-hand"))
         except NoNodeError:
-            pass  # the controller has done with what was asked there, which is as good
+            pass  # the controller has carried out and removed the request, which is as good
         except NoChildrenForEphemeralsError:
             assert harm.how == CHILD, harm
 
     def _rewrite(self, path: str, said: bytes, data: bytes) -> None:
-        """Unless somebody has put it right already."""
+        """Unless it is repaired already."""
         if self._client.get(path)[0] == said:
             self._client.set(path, data)
 
     def _uproot(self, path: str) -> None:
-        """Until nobody makes or removes a node between the listing and the deletion."""
+        """Until no node is made or removed between the listing and the deletion."""
         while True:
             try:
                 self._client.delete(path, recursive=True)
@@ -165,12 +165,12 @@ class Tool:
                 await asyncio.to_thread(self._undo.pop())
 
     async def vacate(self) -> None:
-        """Whoever has the seat has it no more."""
+        """The holder of the seat loses it."""
         with suppress(NoNodeError):
             await asyncio.to_thread(self._client.delete, f"{self._cluster.chroot}/controller")
 
     async def states_of(self, topics: Sequence[str]) -> dict[tuple[str, int], dict[str, Any]]:
-        """The state znodes of these, whoever else may read them."""
+        """The state znodes of these, whatever their ACLs."""
         return await asyncio.to_thread(self._states_of, topics)
 
     def _states_of(self, topics: Sequence[str]) -> dict[tuple[str, int], dict[str, Any]]:
@@ -184,7 +184,7 @@ class Tool:
 
 @pytest.fixture
 async def cluster(zookeeper: ZooKeeperServer, tmp_path: Path) -> AsyncIterator[Cluster]:
-    """Its history is not judged: the rules are about tools that write what Kafka's write."""
+    """Its history is not judged: the rules are about tools that write as Kafka's do."""
     cluster = cluster_for([zookeeper], tmp_path)
     await cluster.open()
     yield cluster
@@ -262,14 +262,15 @@ _ABOVE_TOPICS: Final = ("", "/brokers", "/brokers/topics")
 
 
 async def _disturb(tool: Tool, harms: Sequence[Harm], draw: Random, victim: Broker) -> None:
-    """So that what is harmed is read, and written, by a new term or because of a death. Nobody can be elected while the
-    nodes of the seat are harmed, and nobody told while registrations cannot be read: then nothing else happens."""
-    what = draw.choice(("a new term", "a death", "nothing"))
+    """So that the harmed nodes are read, and written, by a new term or because of a death. No controller can be elected
+    while the nodes of the seat are harmed, and no broker told while registrations cannot be read: then neither
+    happens."""
+    occasion = draw.choice(("a new term", "a death", "nothing"))
     if any(harm.kind.is_alone for harm in harms):
         return
-    if what == "a new term":
+    if occasion == "a new term":
         await tool.vacate()
-    elif what == "a death":
+    elif occasion == "a death":
         await victim.kill()
 
 

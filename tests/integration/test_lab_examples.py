@@ -30,7 +30,7 @@ TOUR = ("up", "ps", "trouble", "kill", "start", "freeze", "thaw", "cut", "heal",
 
 @pytest.fixture
 def surroundings(tmp_path: Path) -> Iterator[dict[str, str]]:
-    """A working directory and the environment that takes the place of ports; whatever happens, nothing runs on."""
+    """A working directory and the environment that takes the place of ports; nothing runs on, however the test ends."""
     zookeeper_port = str(free_port())
     environment = {
         **os.environ,

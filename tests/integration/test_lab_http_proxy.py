@@ -35,7 +35,7 @@ def test_messages_are_found_however_the_bytes_are_cut(messages: list[bytes], cut
     "foreign",
     [b"\x16\x03\x01", b"hello", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n"],
 )
-def test_what_cannot_be_told_apart_passes_at_once(foreign: bytes) -> None:
+def test_bytes_that_cannot_be_cut_into_messages_pass_at_once(foreign: bytes) -> None:
     assert list(HttpScanner().pieces(foreign)) == [(FOREIGN, foreign)]
 
 

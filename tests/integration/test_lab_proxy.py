@@ -80,7 +80,7 @@ class Client(NamedTuple):
 
 @contextmanager
 def unraisable() -> Iterator[list[str]]:
-    """What was raised where nobody could catch it."""
+    """Collects the exceptions that no caller could catch."""
     found: list[str] = []
     before, sys.unraisablehook = sys.unraisablehook, lambda one: found.append(repr(one.exc_value))
     try:
@@ -216,7 +216,9 @@ async def test_a_delay_is_kept_to_each_way(connect: Connect, proxy: ZooKeeperPro
     assert time.monotonic() - started >= 0.05
 
 
-async def test_who_does_not_read_stops_the_sender(connect: Connect, proxy: ZooKeeperProxy, server: Server) -> None:
+async def test_a_peer_that_does_not_read_stops_the_sender(
+    connect: Connect, proxy: ZooKeeperProxy, server: Server
+) -> None:
     client = await connect()
     server.reads.clear()
     await client.ask(1)  # the server was waiting for this one already
@@ -298,7 +300,7 @@ def test_four_letter_words_and_their_answers_are_no_messages(text: bytes) -> Non
 
 
 @pytest.mark.java
-async def test_with_a_real_server_what_a_lost_answer_was_about_is_done(tmp_path: Path) -> None:
+async def test_with_a_real_server_the_write_of_a_lost_answer_is_done(tmp_path: Path) -> None:
     zookeeper = ZooKeeperServer(tmp_path, free_port())
     await zookeeper.start()
     proxy = ZooKeeperProxy(("127.0.0.1", zookeeper.client_port))

@@ -1,5 +1,5 @@
-"""`klamm up`, a kill, `klamm report`: what people do first, and what the page and the dashboard's link then show; and
-what a Spark job beside it kept of the same logs."""
+"""`klamm up`, a kill, `klamm report`: a user's first commands, and then the page and the dashboard's link; and the
+aggregates that a Spark job beside it kept of the same logs."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_kill_is_in_the_report_that_the_dashboard_links(surroundings: dict[str
         found = kept()
         return found is not None and found["events"] > 0 and moves_in(found) >= moves
 
-    waited_for(is_all_kept, f"what the report tells is kept: {moves}, and not only {kept()}", within_s=240)
+    waited_for(is_all_kept, f"the report's moves are kept: {moves}, and not only {kept()}", within_s=240)
     found = kept()
     assert found is not None
     assert found["kept_by"].startswith("Spark ")

@@ -1,4 +1,4 @@
-"""The lab's supervisor as a process, with stand-ins for the brokers and, where nobody asks it, for ZooKeeper."""
+"""The lab's supervisor as a process, with stand-ins for the brokers and, in tests without requests to it, ZooKeeper."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def explanation_of(var: Path, *flags: str) -> str:
         return explanation
 
 
-# what one may do to a broker
+# commands about a broker
 
 
 def test_a_killed_broker_is_gone_and_can_be_started_again(lab: LabProcess) -> None:
@@ -89,7 +89,7 @@ def test_a_frozen_broker_can_be_stopped(lab: LabProcess) -> None:
     assert (lab.order("stop")["state"], lab.brokers()[0]["exit_code"]) == ("stopped", 0)
 
 
-def test_what_is_so_already_changes_nothing(lab: LabProcess) -> None:
+def test_a_command_for_the_present_state_changes_nothing(lab: LabProcess) -> None:
     for verb, is_changing in [("start", False), ("thaw", False), ("heal", False), ("cut", True), ("cut", False)]:
         assert lab.order(verb)["changed"] is is_changing
     lab.order("kill")
@@ -161,7 +161,7 @@ def test_a_cut_broker_does_not_reach_zookeeper_and_the_others_do(shared: tuple[L
     assert [reaches(1), reaches(2)] == [True, True]
 
 
-# who may ask, and how
+# permissions
 
 
 def test_orders_that_make_no_sense_are_refused(lab: LabProcess) -> None:
@@ -229,7 +229,7 @@ def test_one_directory_has_one_supervisor(lab: LabProcess, zookeeper: socket.soc
     assert json.loads((lab.var / "lab.json").read_text())["pid"] == lab.process.pid
 
 
-def test_why_there_is_no_lab_is_one_line_that_says_what_to_do(tmp_path: Path, zookeeper: socket.socket) -> None:
+def test_a_lab_that_cannot_start_says_why_in_one_line_with_a_remedy(tmp_path: Path, zookeeper: socket.socket) -> None:
     address = address_of(zookeeper)
     taken = zookeeper.getsockname()[1]
     for flags, words in [

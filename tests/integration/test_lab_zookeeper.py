@@ -1,4 +1,4 @@
-"""The lab's ZooKeeper is a real one that keeps what it was told, explains itself, and leaves nothing behind."""
+"""The lab's ZooKeeper is a real one that keeps its data, explains itself, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def server(tmp_path: Path) -> AsyncIterator[ZooKeeperServer]:
 
 
 async def asked(hosts: str, question: Callable[[KazooClient], Any]) -> Any:
-    """What a client of its own, with a session of one second, was answered."""
+    """Returns the answer to a client of its own, with a session of one second."""
 
     def ask() -> Any:
         client = KazooClient(hosts=hosts, timeout=1)
@@ -88,7 +88,7 @@ async def test_launched_by_two_at_once_it_is_one_process(tmp_path: Path) -> None
 
 
 @pytest.mark.java
-async def test_what_was_written_survives_a_kill(server: ZooKeeperServer) -> None:
+async def test_a_written_node_survives_a_kill(server: ZooKeeperServer) -> None:
     await asked(server.address, lambda client: client.create("/kept", b"data"))
     server.kill()
     assert await server.wait() == -9
@@ -209,7 +209,7 @@ def recorded(recording: Path) -> Iterator[dict[str, Any]]:
     with gzip.open(recording / "zookeeper.jsonl.gz", "rt") as lines:
         for _, group in itertools.groupby(map(json.loads, lines), key=lambda words: words["zxid"]):
             transaction = list(group)
-            # A transaction that failed was not done at all, whatever stands in it.
+            # A transaction that failed was not done at all, whatever its record says.
             errors = [words for words in transaction if words["op"] == "error"]
             for words in errors[:1] or transaction:
                 yield {key: value for key, value in words.items() if value is not None}
@@ -224,7 +224,7 @@ def test_the_recordings_are_read_as_they_were_recorded(recording: Path) -> None:
 
 
 def as_printed(operation: Operation, *, is_alone: bool) -> list[str]:
-    """What the toolkit prints of it, in this order, among other things; numbers only when it is alone."""
+    """Returns the toolkit's lines of it, in this order, among others; numbers only when it is alone."""
     printed = [
         {"set": "setData", "session": "createSession", "close": "closeSession"}.get(operation.kind, operation.kind)
     ]
@@ -279,7 +279,7 @@ def test_damage_is_an_error(damaged_byte: int) -> None:
         list(operations_in(io.BytesIO(log)))
 
 
-def test_what_is_whole_when_it_is_read_again_was_being_written_and_is_no_damage() -> None:
+def test_a_record_that_is_whole_when_read_again_was_being_written_and_is_no_damage() -> None:
     """Two pages of a file that grows may be seen at different moments: the record in both has a hole."""
     whole = a_log()
     torn = bytearray(whole)

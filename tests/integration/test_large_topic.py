@@ -77,14 +77,14 @@ async def test_a_topic_of_25_000_is_created_failed_over_with_one_further_epoch_a
 
     await first.kill()
     later = [*before, before[-1] + 1]
-    # those that it led are led by others, who leave it out of their in-sync replicas, too
+    # other brokers lead its partitions and leave it out of the ISRs, too
     await everyone_says(four, later[-1], partitions=PARTITIONS, online=PARTITIONS, under_replicated=PARTITIONS * 3 // 4)
     await first.start()
     await everyone_says(four, later[-1], partitions=PARTITIONS, online=PARTITIONS, under_replicated=0)
-    await until(lambda: all_acknowledged(four.controller), "nobody is owed anything", within_s=PATIENCE_S)
-    assert epochs(four) == later, "nobody else had to claim"
+    await until(lambda: all_acknowledged(four.controller), "every backlog is empty", within_s=PATIENCE_S)
+    assert epochs(four) == later, "no other broker had to claim"
 
-    with suppress(ExchangeError, TimeoutError):  # what was asked is done, though its answer may come late
+    with suppress(ExchangeError, TimeoutError):  # the request is carried out, though its answer may come late
         await ask(four, "DELETE", "/v1/topics/big")
 
     async def is_gone() -> bool:
@@ -93,4 +93,4 @@ async def test_a_topic_of_25_000_is_created_failed_over_with_one_further_epoch_a
         return not topics and not markers
 
     await until(is_gone, "the topic and its marker are gone", within_s=PATIENCE_S, poll_s=0.5)
-    assert epochs(four) == later, "nobody else had to claim"
+    assert epochs(four) == later, "no other broker had to claim"

@@ -1,5 +1,5 @@
-"""Readers without manners on real processes: who has the seat keeps it, one caller has its share and no more, and
-connections keep nobody out."""
+"""Readers without manners on real processes: the controller keeps the seat, one caller has its share and no more, and
+connections keep no client out."""
 
 from __future__ import annotations
 

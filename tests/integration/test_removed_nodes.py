@@ -1,5 +1,5 @@
-"""What an operator does to the nodes that everything hangs on, on a real ZooKeeper with real processes: nobody ends,
-and all goes on by itself."""
+"""An operator removes the nodes that all others hang on, on a real ZooKeeper with real processes: no process ends, and
+all goes on by itself."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def uproot(cluster: Cluster, *roots: str) -> None:
         paths = [path for root in roots for path in await below(root)]
         return await cluster.together(*(("delete", path) for path in paths))
 
-    await until(is_done, "nobody makes or removes a node between the listing and the deletion")
+    await until(is_done, "no node is made or removed between the listing and the deletion")
 
 
 async def everywhere(cluster: Cluster, topic: str) -> None:
@@ -63,7 +63,7 @@ async def test_nonsense_in_the_epoch_is_said_and_mending_it_is_enough(cluster: C
             for one in verdicts
         )
 
-    await until(is_said, "every broker says what is wrong")
+    await until(is_said, "every broker names the trouble")
     await cluster.zookeeper("set", EPOCH, b"1")
     claim = await cluster.claim_after(before)
     assert claim.controller_epoch == before.controller_epoch + 1
@@ -93,7 +93,7 @@ async def test_the_list_of_brokers_is_made_again_and_all_register(cluster: Clust
     assert newest(cluster).controller_epoch <= before.controller_epoch + 1
 
 
-async def test_where_everything_is_removed_all_begin_anew_above_what_was(cluster: Cluster) -> None:
+async def test_where_everything_is_removed_all_begin_anew_above_the_earlier_epochs(cluster: Cluster) -> None:
     before = await with_a_topic(cluster)
     known = await cluster.zookeeper("get", "/cluster/id")
     await uproot(cluster, "")

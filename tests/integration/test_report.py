@@ -1,4 +1,4 @@
-"""What the jobs conclude from the logs of a real cluster of ours equals a replay of ZooKeeper's own transaction log."""
+"""The jobs' conclusions from the logs of a real cluster of ours equal a replay of ZooKeeper's own transaction log."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ async def test_every_version_of_every_state_is_told_once_and_as_zookeeper_holds_
 
 
 def _assert_outages_are_those(answers: Answers, stood: dict[Key, Stood]) -> None:
-    """Leaders are replaced in one write, so nobody is without one in ZooKeeper; what clients felt is bounded by it."""
+    """Leaders are replaced in one write, so no partition lacks one in ZooKeeper; this bounds the clients' outages."""
     assert [key for key, one in stood.items() if one.state.leader == -1] == []
     lost: list[Any] = list(answers["failovers"])
     assert len(lost) == 3

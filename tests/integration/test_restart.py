@@ -1,4 +1,4 @@
-"""A broker process starts, stops, and comes back: what it leaves, what it finds, and what it must not take."""
+"""A broker process starts, stops, and comes back: the files that it leaves, that it finds, and must not take."""
 
 from __future__ import annotations
 

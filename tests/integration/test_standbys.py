@@ -66,7 +66,7 @@ async def starting(zookeeper: ZooKeeperServer, kazoo: KazooClient, tmp_path: Pat
 
 
 def a_broker(kazoo: KazooClient, broker_id: int) -> None:
-    """Registered as one of Kafka's; nobody listens there."""
+    """Register one of Kafka's brokers; no server listens there."""
     told = {"version": 5, "host": "127.0.0.1", "port": 1, "endpoints": ["PLAINTEXT://127.0.0.1:1"], "features": {}}
     told |= {"listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT"}, "jmx_port": -1, "timestamp": "0"}
     kazoo.create(f"{CHROOT}/brokers/ids/{broker_id}", json.dumps(told).encode(), ephemeral=True)
@@ -118,14 +118,14 @@ async def test_a_standby_answers_out_of_the_active_ones_mouth_and_follows_it(
 
 
 def comparable(body: object) -> object:
-    """Without what differs from one moment to the next."""
+    """Without the fields that differ from one moment to the next."""
     if isinstance(body, dict):
         return {key: comparable(value) for key, value in body.items() if not key.endswith("_ms") and key != "recent"}
     return [comparable(one) for one in body] if isinstance(body, list) else body
 
 
 async def klamm(*words: str, **environment: str) -> tuple[int | None, str]:
-    """Exit code, and what is said to whom it may concern."""
+    """Returns exit code and output."""
     command = (sys.executable, "-c", "from controller.cli import main; main()", *words)
     pipe = asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(
@@ -151,7 +151,7 @@ async def test_status_asked_of_a_standby_names_the_active_one_and_its_epoch(
     assert (await klamm("wait", "--for", "controller", "--url", standby.url))[0] == 0
 
 
-async def test_while_a_broker_is_the_controller_it_says_so_and_what_to_do(
+async def test_while_a_broker_is_the_controller_a_standby_says_so_with_a_remedy(
     starting: Starting, kazoo: KazooClient
 ) -> None:
     a_broker(kazoo, 1)
@@ -162,16 +162,16 @@ async def test_while_a_broker_is_the_controller_it_says_so_and_what_to_do(
     async def has_seen_it() -> bool:
         return bool((await standby.ask("GET", "/v1/controller"))[1]["kind"] == "kafka")
 
-    await until(has_seen_it, "it has seen who holds the seat")
+    await until(has_seen_it, "it has seen the seat's holder")
     seat = {"broker_id": 1, "controller_epoch": 1, "since": None, "phase": "active", "kind": "kafka"}
     assert (await standby.ask("GET", "/v1/controller"))[1] == seat
-    # what ZooKeeper says is shown
+    # ZooKeeper's state is shown
     status, cluster = await standby.ask("GET", "/v1/cluster")
     assert (status, cluster["controller"], cluster["counts"]["brokers_live"]) == (200, seat, 1)
     assert [one["name"] for one in (await standby.ask("GET", "/v1/topics"))[1]["items"]] == ["orders"]
     [partition] = (await standby.ask("GET", "/v1/partitions"))[1]["items"]
     assert (partition["leader"], partition["isr"], partition["state"]) == (1, [1], "online")
-    # and that it is not ours, with what to do
+    # and that the controller is not ours, with a remedy
     status, health = await standby.ask("GET", "/healthz/cluster")
     assert (status, health["status"]) == (200, "yellow")
     assert "broker 1, one of Kafka's own, is the controller" in health["reasons"][0]
@@ -190,7 +190,7 @@ async def test_while_a_broker_is_the_controller_it_says_so_and_what_to_do(
     code, said = await klamm("status", "--url", standby.url)
     assert (code, "controller   broker 1, one of Kafka's own, epoch 1\n" in said) == (1, True), said
     assert "1 online, 0 offline" in said
-    # what only a controller can do is refused with the same words
+    # requests that only a controller can carry out are refused with the same words
     for method, path, body in (
         ("POST", "/v1/topics", {"name": "payments", "assignment": {"0": [1]}}),
         ("GET", "/v1/partitions/orders/0/story", None),
@@ -210,7 +210,7 @@ async def test_a_second_process_of_the_same_id_ends_and_says_why(starting: Start
 
 
 @pytest.mark.chromium
-async def test_by_https_commands_page_and_standby_speak_to_the_active_one_and_nobody_without_a_certificate_does(
+async def test_by_https_commands_page_and_standby_speak_to_the_active_one_and_clients_without_a_certificate_do_not(
     starting: Starting, kazoo: KazooClient, tmp_path: Path
 ) -> None:
     authority, a_browser = Authority(tmp_path, "ours"), "--ignore-certificate-errors"
@@ -240,7 +240,7 @@ async def test_by_https_commands_page_and_standby_speak_to_the_active_one_and_no
     assert (code, "created orders" in said) == (0, True), said
     code, said = await klamm("topics", "list", "-o", "name", "--url", active.url, **trusting)
     assert (code, said) == (0, "orders\n"), said
-    # who trusts nobody here, or shows nothing, is told so and gets nothing
+    # a client that trusts no authority here, or shows no certificate, is told so and gets nothing
     for url, environment, reason in (
         (active.url, {"KLAMM_TLS_CA": authority.trust}, "if it wants to be shown a certificate, KLAMM_TLS_CERT names"),
         (standby.url, {}, "its certificate is not trusted here; KLAMM_TLS_CA names"),

@@ -1,4 +1,4 @@
-"""A controller that stood still, or was cut off, past its session: what it does afterwards changes nothing."""
+"""A controller that stood still, or was cut off, past its session: its late actions change nothing."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def start_with_a_topic(cluster: Cluster) -> Claim:
 
 
 async def notes_stand(cluster: Cluster, term: Claim) -> bool:
-    """Whether the controller has written by itself all that it has to: how its start went, and whom it met."""
+    """Returns whether the controller has written its own notes: the phases of its start, and the brokers it met."""
     record = f"/klamm/terms/{term.controller_epoch}"
     for path in (record, *(f"/klamm/brokers/{broker_id}" for broker_id in cluster.brokers)):
         if await cluster.zookeeper("exists", path) is None:
@@ -36,7 +36,7 @@ async def notes_stand(cluster: Cluster, term: Claim) -> bool:
 
 
 def assert_succeeded_for_good(cluster: Cluster, old: Claim, new: Claim) -> None:
-    """From the successor's claim on, no write of the old session, no state of the old epoch, and nobody obeyed it."""
+    """From the successor's claim on, no write of the old session, no state of the old epoch, and no obedience to it."""
     assert new.broker_id != old.broker_id
     assert new.controller_epoch == old.controller_epoch + 1
     after = [one for one in cluster.order.operations() if one.zxid > new.zxid]
@@ -47,7 +47,7 @@ def assert_succeeded_for_good(cluster: Cluster, old: Claim, new: Claim) -> None:
         obeyed = [line["controller_epoch"] for line in broker.rpcs() if line["error_code"] == Code.NONE]
         assert obeyed == sorted(obeyed)
         assert obeyed[-1] == new.controller_epoch
-        if broker.broker_id != old.broker_id:  # what it was telling itself may end inside of it when it is thawed
+        if broker.broker_id != old.broker_id:  # its requests to itself may end inside of it when it is thawed
             heard = [line["at_ms"] for line in broker.rpcs() if line["controller_epoch"] == old.controller_epoch]
             assert max(heard) < new.at_ms
     assert cluster.order.claims()[-1] == new
@@ -71,7 +71,7 @@ async def test_a_controller_frozen_past_its_session_changes_nothing_afterwards_a
     assert_succeeded_for_good(cluster, old, new)
 
 
-async def test_what_it_had_in_hand_when_it_froze_is_dropped_and_what_it_had_promised_stands(cluster: Cluster) -> None:
+async def test_work_in_hand_at_the_freeze_is_dropped_and_acknowledged_work_stands(cluster: Cluster) -> None:
     old = await start_with_a_topic(cluster)
     zombie = cluster.controller
     names = [f"t{number}" for number in range(TOPICS_ASKED_FOR)]

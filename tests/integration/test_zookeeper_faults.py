@@ -134,7 +134,7 @@ async def test_the_loss_of_one_server_of_three_is_survived(ensemble: Ensemble, t
 
 
 async def have_connected(broker: Broker, index: int) -> None:
-    """See to it that this is the server whose loss it will feel."""
+    """See to it that this is the server whose loss the broker will feel."""
     for other, proxy in enumerate(broker.proxies):
         if other != index:
             proxy.cut()
@@ -173,7 +173,7 @@ async def test_a_node_that_outlived_its_expired_session_over_a_change_of_leader_
 
 
 async def expire_by(broker: Broker, session: int, ensemble: Ensemble, leader: ZooKeeperServer) -> None:
-    """Only the leader, which nobody follows any more, comes to know that the session is over; and the broker."""
+    """Only the leader, which no server follows any more, comes to know that the session is over; and the broker."""
     for proxy in broker.proxies:
         proxy.cut()
     for server in ensemble.servers:
@@ -187,7 +187,7 @@ async def expire_by(broker: Broker, session: int, ensemble: Ensemble, leader: Zo
 
 
 async def forget_the_end(ensemble: Ensemble, leader: ZooKeeperServer) -> None:
-    """What had been sent to those who stand still is gone with them. They come back, and one of them leads."""
+    """Messages on their way to paused servers are lost with them. They come back, and one of them leads."""
     for server in ensemble.servers:
         server.kill()
         await server.wait()

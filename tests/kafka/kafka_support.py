@@ -1,4 +1,4 @@
-"""Kafka's messages by an independent codec (kio): what our own requests should be, and answers as brokers give them."""
+"""Kafka's messages by an independent codec (kio): the expected bytes of our requests, and answers of brokers."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def a_broker_of(
             writer.write(struct.pack(">i", len(told)) + told)
             await reader.read()
         except (asyncio.IncompleteReadError, ConnectionError):
-            pass  # who asks has given up, as on a machine that has much else to do
+            pass  # the caller has given up, as on a machine that has much else to do
         finally:
             writer.close()
 
@@ -79,7 +79,7 @@ def a_broker_of(
 
 async def a_frozen_broker(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """For `asyncio.start_server`: takes connections and never answers."""
-    await reader.read()  # until who asks has given up
+    await reader.read()  # until the caller has given up
     writer.close()
 
 

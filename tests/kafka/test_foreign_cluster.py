@@ -1,4 +1,4 @@
-"""What a controller of ours shows while one of Kafka's own brokers decides: the cluster as ZooKeeper says it."""
+"""The view of a controller of ours while one of Kafka's own brokers decides: the cluster as ZooKeeper has it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def a_scene(first: str | None = None, rest_s: float = 0) -> Scene:
     return Scene(server, await server.connect(), brokers, rest_s)
 
 
-async def test_before_it_has_looked_it_knows_who_decides_and_shows_nothing() -> None:
+async def test_before_its_first_reading_it_knows_the_controller_and_shows_nothing() -> None:
     scene = await a_scene()
     assert not scene.view.is_led_by_kafka
     await scene.foreign_cluster.learn()
@@ -72,7 +72,7 @@ async def test_brokers_topics_and_leaders_are_shown_as_zookeeper_has_them() -> N
     scene = await a_scene()
     await scene.look()
     view = scene.view
-    # nobody has registered as broker 3, and an assignment names it
+    # no broker 3 has registered, and an assignment names it
     assert [(one.id, one.state) for one in view.brokers] == [(1, "live"), (2, "live"), (3, "gone")]
     [topic] = view.topics()
     [row] = topic.partitions
@@ -97,7 +97,7 @@ async def test_a_look_leaves_no_watch_and_writes_nothing() -> None:
     assert heard == []
 
 
-async def test_what_has_not_changed_is_the_same_version_and_what_has_is_a_newer_one() -> None:
+async def test_an_unchanged_view_has_the_same_version_and_a_changed_one_a_newer() -> None:
     scene = await a_scene()
     await scene.look()
     first = scene.view.metadata_version
@@ -115,7 +115,7 @@ async def test_what_has_not_changed_is_the_same_version_and_what_has_is_a_newer_
     assert [(one.id, one.state) for one in scene.view.brokers] == [(1, "live"), (2, "gone"), (3, "gone")]
 
 
-async def test_who_asks_again_at_once_is_told_what_was_seen_just_now() -> None:
+async def test_a_caller_that_asks_again_at_once_gets_the_reading_of_just_now() -> None:
     scene = await a_scene(rest_s=60)
     await scene.look()
     tool = await scene.server.connect()
@@ -124,7 +124,7 @@ async def test_who_asks_again_at_once_is_told_what_was_seen_just_now() -> None:
     assert list(scene.view.topic_names) == ["orders"]
 
 
-async def test_without_zookeeper_what_was_seen_stays() -> None:
+async def test_without_zookeeper_the_last_reading_stays() -> None:
     scene = await a_scene()
     await scene.look()
     scene.server.expire(scene.own)
@@ -132,7 +132,7 @@ async def test_without_zookeeper_what_was_seen_stays() -> None:
     assert list(scene.view.topic_names) == ["orders"]
 
 
-async def test_who_is_the_controller_now_is_asked_whenever_the_seat_has_moved() -> None:
+async def test_the_seat_is_read_again_whenever_it_has_moved() -> None:
     scene = await a_scene()
     await scene.look()
     await scene.own.create("/klamm/controllers", b"")
@@ -140,7 +140,7 @@ async def test_who_is_the_controller_now_is_asked_whenever_the_seat_has_moved() 
     endpoints = ControllerZnode(("HTTP://h:9101",)).endpoints
     await ours.create(controller_path(101), json.dumps({"endpoints": endpoints}).encode(), ephemeral=True)
     scene.handle.stand_by((101, ours.session_id))
-    assert (scene.view.is_led_by_kafka, scene.view.topic_names) == (False, ()), "what was seen is not that one's"
+    assert (scene.view.is_led_by_kafka, scene.view.topic_names) == (False, ()), "the view is not that controller's"
     await scene.look()
     assert not scene.view.is_led_by_kafka
     assert [one.id for one in scene.foreign_cluster.entries()] == [101]
@@ -155,7 +155,7 @@ async def test_who_is_the_controller_now_is_asked_whenever_the_seat_has_moved() 
         pytest.param(None, "HTTP://h:8081", id="a stub"),
     ],
 )
-async def test_nobody_else_is_taken_for_one_of_kafkas(seat: tuple[int, int] | None, first: str | None) -> None:
+async def test_no_other_holder_is_taken_for_one_of_kafkas(seat: tuple[int, int] | None, first: str | None) -> None:
     scene = await a_scene(first)
     if seat is not None:
         scene.handle.stand_by(seat)

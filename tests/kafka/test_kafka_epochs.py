@@ -14,7 +14,7 @@ def search_for(told: dict[tuple[str, str], dict[int, Partition]], broker_id: int
     return Search(told, [("id-orders", number) for number in told[ORDERS]], broker_id)
 
 
-def test_what_a_broker_has_already_it_does_not_refuse() -> None:
+def test_a_leader_epoch_that_a_broker_has_already_is_no_refusal() -> None:
     kafka = Kafka((4, True), (5, False))
     assert kafka.refuses(search_for(rows((1, 4, 7), (2, 5, 7)))) == {}
     assert kafka.questions == [2]

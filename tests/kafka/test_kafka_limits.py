@@ -87,7 +87,7 @@ async def grown(client: Client, count: int, rows: tuple[tuple[int, ...], ...] | 
     return int((await client.ask("create_partitions", 3, "CreatePartitionsRequest", **fields)).results[0].error_code)
 
 
-async def test_what_is_only_validated_gets_the_verdict_and_changes_nothing() -> None:
+async def test_a_request_to_validate_only_gets_the_verdict_and_changes_nothing() -> None:
     async with a_world() as world:
         client = await world.client()
         await create(client, "orders", {0: (2, 1)})
@@ -108,13 +108,13 @@ async def test_what_is_only_validated_gets_the_verdict_and_changes_nothing() -> 
         assert (list(cluster.topics), len(cluster.topics["orders"].partitions)) == (["orders"], 1)
 
 
-async def test_who_does_not_read_is_cut_off_and_others_are_served() -> None:
+async def test_a_client_that_does_not_read_is_cut_off_and_others_are_served() -> None:
     async with a_world(stall_ms=100) as world:
         lazy, other = await world.client(), await world.client()
         await until(lambda: world.server.connections == 2)
         world.passed_on = bytes(1 << 20)
         ask = kio.request_header(3, 0, 1, "c", 1)
-        flood = (struct.pack(">i", len(ask)) + ask) * 50  # its answers are larger than what is buffered for it
+        flood = (struct.pack(">i", len(ask)) + ask) * 50  # its answers are larger than the buffer for it
         assert isinstance(lazy.writer.transport, asyncio.Transport)
         lazy.writer.transport.pause_reading()
         lazy.writer.write(flood)
@@ -155,12 +155,12 @@ async def test_requests_wait_for_room_and_none_is_lost() -> None:
         for _ in range(10):
             await asyncio.sleep(0)
         assert order == ["large", "fits beside"]
-        large.cancel()  # also who is cut off gives back what it held
+        large.cancel()  # a client that is cut off also gives back its share
         second.set()
     assert order == ["large", "fits beside", "too much now"]
 
 
-async def test_what_is_announced_and_does_not_come_takes_no_room() -> None:
+async def test_an_announced_request_that_does_not_come_takes_no_room() -> None:
     size = 1 << 20
     async with a_world(kafka_in_flight_bytes=size, rpc_body_max_bytes=size, body_timeout_ms=3_600_000) as world:
         for _ in range(8):

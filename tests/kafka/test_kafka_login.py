@@ -1,4 +1,4 @@
-"""Who speaks: our listeners ask it and our connections say it, by TLS and by SASL; whoever is nobody gets nothing."""
+"""Identities by TLS and by SASL: our listeners ask for them, our connections prove theirs; strangers get nothing."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ async def test_by_tls_both_sides_know_each_other_or_do_not_speak(tmp_path: Path)
     distrusting = own(ssl_keystore_location=ours.keystore("three"), ssl_truststore_location=theirs.trust)
     async with served(tls=server_context_for(known)) as port:
         assert await said_by(Access(tls=client_context_for(known)), port, "SSL") == struct.pack(">i", 7) + b"echoed"
-        for nobody in (without, stranger):
-            assert not await is_served(Access(tls=client_context_for(nobody)), port)
+        for refused in (without, stranger):
+            assert not await is_served(Access(tls=client_context_for(refused)), port)
         with pytest.raises(ssl.SSLCertVerificationError):
             await said_by(Access(tls=client_context_for(distrusting)), port, "SSL")
 
@@ -128,7 +128,7 @@ async def test_a_broker_with_another_name_is_refused_unless_names_are_not_looked
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", SCRAM])
-async def test_who_logs_in_is_served_and_who_does_not_know_the_password_is_not(mechanism: str) -> None:
+async def test_a_client_that_logs_in_is_served_and_one_with_a_wrong_password_is_not(mechanism: str) -> None:
     async with served(login=partial(Login, ADMITTED, records)) as port:
         answer = await said_by(Access(sasl=a_sasl(mechanism)), port, "SASL_PLAINTEXT")
         assert answer == struct.pack(">i", 7) + b"echoed"
@@ -187,14 +187,14 @@ async def test_the_versions_are_told_before_a_login_with_those_that_log_in() -> 
         client.writer.close()
 
 
-async def test_who_does_not_log_in_in_time_is_sent_away() -> None:
+async def test_a_client_that_does_not_log_in_in_time_is_disconnected() -> None:
     async with served(login=partial(Login, ADMITTED, records), kafka_login_ms=50) as port:
         client = await a_client(port)
         assert await client.reader.read() == b""
         client.writer.close()
 
 
-async def test_who_goes_on_asking_for_versions_is_sent_away_too() -> None:
+async def test_a_client_that_only_asks_for_versions_is_disconnected_too() -> None:
     async with served(login=partial(Login, ADMITTED, records), kafka_login_ms=100) as port:
         client = await a_client(port)
         async with asyncio.timeout(DEADLINE_S):
@@ -203,7 +203,7 @@ async def test_who_goes_on_asking_for_versions_is_sent_away_too() -> None:
         client.writer.close()
 
 
-async def test_who_logged_in_may_be_silent_for_longer_than_a_login_may_last() -> None:
+async def test_a_client_that_logged_in_may_be_silent_for_longer_than_a_login_may_last() -> None:
     sasl = a_sasl("PLAIN")
     async with served(login=partial(Login, ADMITTED, records), kafka_login_ms=2_000, kafka_idle_ms=3_600_000) as port:
         access = Access(sasl=sasl)

@@ -1,4 +1,4 @@
-"""What real brokers are told, byte for byte as another codec of Kafka's protocol writes it, at every protocol level."""
+"""Requests to real brokers, byte for byte as another codec of Kafka's protocol writes them, at every protocol level."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def leader_and_isr_answer(version: int, codes: Mapping[int, int]) -> bytes:
 
 
 @pytest.mark.parametrize("version", [4, 5, 6, 7])
-def test_an_answer_names_what_is_refused(version: int) -> None:
+def test_an_answer_names_the_refused_partitions(version: int) -> None:
     raw = leader_and_isr_answer(version, {0: 0, 1: 56, 2: 11, 3: 103})
     answer = answer_in(LEADER_AND_ISR, version, raw, 5, {"a": IDS["a"]})
     assert answer.error_code == Code.NONE
@@ -160,7 +160,7 @@ def test_an_answer_names_what_is_refused(version: int) -> None:
 @pytest.mark.parametrize("version", [4, 7])
 def test_an_answer_cut_anywhere_is_an_error_and_no_answer(version: int) -> None:
     raw = leader_and_isr_answer(version, {0: 0, 1: 56})
-    for size in range(len(raw) - 1):  # the last byte ends the tags, which nobody needs
+    for size in range(len(raw) - 1):  # the last byte ends the tags, which are not needed
         with pytest.raises(WireError):
             answer_in(LEADER_AND_ISR, version, raw[:size], 5, {"a": IDS["a"]})
 
@@ -218,7 +218,7 @@ def metadata_answer(version: int, codes: Mapping[str, int]) -> bytes:
 
 
 @pytest.mark.parametrize("version", [9, 10])
-def test_what_a_broker_knows_is_its_id_and_leader_epochs_and_nothing_of_what_is_not_there(version: int) -> None:
+def test_an_answer_about_topics_has_id_and_leader_epochs_and_nothing_of_missing_topics(version: int) -> None:
     """Code 3: there is no such topic; 29: it does not show it to us."""
     answer = answer_in(METADATA, version, metadata_answer(version, {"a": 0, "orders": 3, "ü": 29}), 5, {})
     epochs = [bodies.KnownEpoch(0, 7), bodies.KnownEpoch(3, 2)]

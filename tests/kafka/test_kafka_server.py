@@ -1,7 +1,7 @@
 """The controller's server in Kafka's protocol, asked by another codec, deciding on a fake ZooKeeper.
 
-What is asked of brokers and by administrators becomes the same event as by HTTP; what is malformed ends its own
-connection and nothing else.
+Requests of brokers and administrators become the same events as by HTTP; a malformed request ends its own connection
+and nothing else.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tests.support.harness import until
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-async def test_what_is_served_is_listed_in_each_version_that_clients_ask_in(version: int) -> None:
+async def test_served_requests_are_listed_in_each_version_that_clients_ask_in(version: int) -> None:
     async with a_world() as world:
         fields = {"client_software_name": "x", "client_software_version": "1"} if version == 3 else {}
         answer = await (await world.client()).ask("api_versions", version, "ApiVersionsRequest", **fields)
@@ -32,7 +32,7 @@ async def test_what_is_served_is_listed_in_each_version_that_clients_ask_in(vers
         }  # fmt: skip
 
 
-async def test_a_version_of_the_list_that_nobody_knows_is_answered_in_the_oldest() -> None:
+async def test_an_unknown_version_of_the_list_is_answered_in_the_oldest() -> None:
     async with a_world() as world:
         answer = await (await world.client()).raw(kio.request_header(18, 9, 5, "new", 1))
         assert answer is not None
@@ -74,7 +74,7 @@ async def test_partitions_are_reassigned_listed_and_brought_back() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 2])
-async def test_leaders_are_elected_and_what_needs_no_election_says_so(version: int) -> None:
+async def test_leaders_are_elected_and_partitions_without_need_say_so(version: int) -> None:
     async with a_world() as world:
         client = await world.client()
         await create(client, "orders", {0: (2, 1)})
@@ -134,7 +134,7 @@ async def test_a_broker_shuts_down_with_leave_and_gets_producer_ids_before() -> 
         assert (await client.ask("controlled_shutdown", 3, "ControlledShutdownRequest", **stale)).error_code == 77
 
 
-async def test_what_any_broker_can_answer_is_passed_on_as_it_is() -> None:
+async def test_a_request_for_any_broker_is_passed_on_as_it_is() -> None:
     async with a_world() as world:
         frame = kio.request_header(3, 12, 77, "c")
         assert await (await world.client()).raw(frame) == struct.pack(">i", 77) + b"passed on"
@@ -153,7 +153,7 @@ GARBAGE = {
 
 
 @pytest.mark.parametrize("frame", GARBAGE.values(), ids=GARBAGE)
-async def test_what_makes_no_sense_ends_its_connection_and_no_other(frame: bytes) -> None:
+async def test_a_malformed_request_ends_its_connection_and_no_other(frame: bytes) -> None:
     async with a_world() as world:
         other, client = await world.client(), await world.client()
         assert await client.raw(frame) is None

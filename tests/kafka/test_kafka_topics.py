@@ -101,7 +101,7 @@ async def test_a_configuration_that_no_broker_could_read_is_refused(configs: dic
         assert "orders" not in belief(world.node).topics
 
 
-async def test_a_configuration_is_changed_only_to_what_brokers_could_read() -> None:
+async def test_a_configuration_is_changed_only_to_values_that_brokers_can_read() -> None:
     async with a_world() as world:
         await create(await world.client(), "orders", {0: (2, 1)}, configs={"retention.ms": "1"})
 

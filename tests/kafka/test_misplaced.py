@@ -41,7 +41,7 @@ async def test_a_partition_that_was_led_stays_as_it_is() -> None:
         assert json.loads(site.server.read(TOPIC) or b"")["partitions"] == {"0": [1, 9]}
 
 
-async def test_what_another_controller_led_like_that_meanwhile_is_placed_anew_by_the_next_term() -> None:
+async def test_a_misplaced_partition_led_by_another_controller_is_placed_anew_by_the_next_term() -> None:
     site = await a_site()
     await site.write(TOPIC, topic_json([9, 1, 2], [9, 1, 2, 3]))
     state = json.dumps({"controller_epoch": 0, "leader": 1, "version": 1, "leader_epoch": 0, "isr": [1, 2]}).encode()
@@ -51,7 +51,7 @@ async def test_what_another_controller_led_like_that_meanwhile_is_placed_anew_by
         await site.write(f"{TOPIC}/partitions/{number}/state", state)
     async with leading(site, is_dedicated=True) as node:
         assert json.loads(site.server.read(TOPIC) or b"")["partitions"] == {"0": [3, 1, 2], "1": [1, 2, 3]}
-        assert site.server.read(f"{TOPIC}/partitions/0/state") == state, "who leads and is in sync is the same"
+        assert site.server.read(f"{TOPIC}/partitions/0/state") == state, "leader and ISR are the same"
         assert 9 not in belief(node).hosted
 
 

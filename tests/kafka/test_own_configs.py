@@ -1,4 +1,4 @@
-"""What tools ask of the controller itself as if it were a broker, by another codec."""
+"""Tools ask the controller itself as if it were a broker: its answers, by another codec."""
 
 from __future__ import annotations
 

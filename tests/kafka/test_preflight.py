@@ -1,4 +1,4 @@
-"""What is looked at before the seat is taken from Kafka's controller: why not, and what would be decided first."""
+"""The checks before the seat is taken from Kafka's controller: vetoes, and the first decisions."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ LISTEN = "kafka://127.0.0.1:1,http://127.0.0.1:2"
 
 
 class Redirected(Access, frozen=True):
-    """Whatever brokers are registered as, it is these ports that are connected to, one after the other."""
+    """Connects to these ports, one after the other, whatever address brokers register."""
 
     ports: list[int] = []
 
@@ -86,7 +86,7 @@ async def checked(
     brokers: Sequence[Any] = (KAFKA_3_9,),
     **more: Any,
 ) -> Preflight:
-    """Brokers that are reached answer like these, in turn; None: nobody listens."""
+    """Reached brokers answer like these, in turn; None: no server listens."""
     async with AsyncExitStack() as stack:
         ports = []
         for one in brokers:
@@ -134,7 +134,7 @@ async def test_a_cluster_as_it_should_be_may_be_taken_over_and_nothing_would_be_
     assert (found.reasons, found.writes) == ([], [])
 
 
-async def test_what_would_be_decided_first_is_told_and_not_done() -> None:
+async def test_the_first_decisions_are_told_and_not_carried_out() -> None:
     server = await a_kafka()
     await put(server, "/brokers/topics/orders", topic_json([2, 1]))
     before = {"controller_epoch": 7, "leader": 3, "version": 1, "leader_epoch": 4, "isr": [1, 2, 3]}
@@ -160,7 +160,7 @@ FEATURES = {"version": 2, "status": 1, "features": {"group.version": {"max_versi
         ("/delegation_token/tokens/abc", b"", "delegation tokens are in use"),
     ],
 )
-async def test_what_this_controller_would_neglect_is_a_reason(path: str, value: object, reason: str) -> None:
+async def test_a_feature_that_this_controller_lacks_is_a_reason(path: str, value: object, reason: str) -> None:
     server = await a_kafka()
     await put(server, path, value)
     [said] = (await checked(server)).reasons
@@ -176,7 +176,7 @@ async def test_a_seat_that_a_controller_of_kraft_holds_is_left_to_it() -> None:
     assert said.startswith("a migration to KRaft is under way")
 
 
-async def test_what_is_there_and_empty_is_no_reason() -> None:
+async def test_an_empty_node_is_no_reason() -> None:
     server = await a_kafka()
     await put(server, "/feature", {"version": 2, "status": 1, "features": {}})
     await put(server, "/migration", {"version": 0, "kraft_controller_id": -1})
@@ -274,6 +274,6 @@ async def test_a_vacant_seat_is_left_for_the_same_reasons(
     ],
     ids=["as they should", "older ones", "older ones, known", "one refuses", "one stands still", "all stand still"],
 )
-async def test_brokers_are_asked_what_they_serve(brokers: list[Any], level: str, reason: str | None) -> None:
+async def test_brokers_are_asked_for_their_versions(brokers: list[Any], level: str, reason: str | None) -> None:
     reasons = (await checked(await a_kafka(), level, brokers=brokers)).reasons
     assert [one[: len(reason or "")] for one in reasons] == ([] if reason is None else [reason])

@@ -1,4 +1,4 @@
-"""A controller that is no broker says where it is, and what keeps it from that ends no process."""
+"""A controller that is no broker registers its address, and a failure of that ends no process."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_it_says_where_it_listens_under_an_epoch_of_its_own() -> None:
     assert presence.own().epoch == server.tree.nodes[PATH].czxid
 
 
-async def test_who_has_its_id_already_keeps_it() -> None:
+async def test_a_broker_with_its_id_keeps_it() -> None:
     server = FakeZooKeeper()
     await Presence(100, "HTTP://h:1", 0).announce(await server.connect())
     with pytest.raises(ConfigError, match="give this one another --id"):
@@ -54,7 +54,7 @@ async def test_a_chroot_that_is_gone_is_made_again() -> None:
     assert said(server, "/a") == {"endpoints": ["HTTP://h:1"]}
 
 
-async def test_what_zookeeper_refuses_is_asked_for_until_it_is_allowed() -> None:
+async def test_a_refused_registration_is_repeated_until_it_is_allowed() -> None:
     server = FakeZooKeeper()
     zk = await server.connect()
     await ensure_paths(zk)

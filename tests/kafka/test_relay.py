@@ -1,4 +1,4 @@
-"""What is passed on to brokers, while some of them stand still: a socket that takes connections and never answers."""
+"""Requests passed on to brokers, while some of them stand still: a socket that takes connections and never answers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def own(version: int, reader: Reader, writer: Writer) -> None:
 
 
 async def ended(task: asyncio.Task[None]) -> None:
-    """Cancelled, and what it had open is closed."""
+    """Cancelled, and its connections are closed."""
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
@@ -79,7 +79,7 @@ async def a_relay(*brokers: object, access: Access = PLAIN_ACCESS, **limits: int
         yield client
 
 
-async def test_what_we_answer_ourselves_waits_for_no_broker() -> None:
+async def test_a_request_that_the_controller_answers_waits_for_no_broker() -> None:
     async with a_relay(a_frozen_broker, kafka_connect_ms=3_600_000, rpc_timeout_ms=3_600_000) as client:
         async with asyncio.timeout(DEADLINE_S):
             assert await client.raw(kio.request_header(OWN, 0, 7, "c", 1)) == b"\0\0\0\7own"
@@ -137,7 +137,7 @@ older = a_broker_of({FOREIGN: (2, 9)}, b"\0\0\0\7by the older one")
 
 
 @pytest.mark.parametrize("brokers", [(newer, older), (older, newer)])
-async def test_what_is_advertised_is_what_every_broker_serves(brokers: tuple[object, ...]) -> None:
+async def test_the_advertised_versions_are_those_of_every_broker(brokers: tuple[object, ...]) -> None:
     async with a_relay(*brokers) as client:
         listed = await versions_in(client)
     assert listed == {FOREIGN: (2, 9), OWN: (0, 0), API_VERSIONS: (0, 3)}
@@ -145,7 +145,7 @@ async def test_what_is_advertised_is_what_every_broker_serves(brokers: tuple[obj
 
 @pytest.mark.parametrize("version", [0, 12])
 async def test_a_request_goes_to_a_broker_that_serves_its_version(version: int) -> None:
-    """A client may have asked what is served before the older broker came."""
+    """A client may have asked for the served versions before the older broker came."""
     async with a_relay(newer, older, newer, older) as client:
         await versions_in(client)
         for _ in range(20):
@@ -154,7 +154,7 @@ async def test_a_request_goes_to_a_broker_that_serves_its_version(version: int) 
 
 
 @pytest.mark.parametrize(("key", "version"), [(FOREIGN, 13), (NEWER_ONLY, 1), (11, 0)])
-async def test_what_no_broker_serves_is_refused(key: int, version: int) -> None:
+async def test_a_request_that_no_broker_serves_is_refused(key: int, version: int) -> None:
     async with a_relay(newer, older) as client:
         await versions_in(client)
         assert await client.raw(kio.request_header(key, version, 7, "c", 1)) is None

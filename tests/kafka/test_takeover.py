@@ -42,7 +42,7 @@ def holder(site: Site) -> object:
     return None if data is None else data.partition(b'"brokerid":')[2].partition(b",")[0]
 
 
-async def test_a_takeover_claims_from_who_sits_there_with_the_next_epoch() -> None:
+async def test_a_takeover_claims_from_the_seats_holder_with_the_next_epoch() -> None:
     site = await a_site()
     await a_kafka_controller(site)
     async with a_controller(site.server, 100, is_dedicated=True) as node:
@@ -72,7 +72,7 @@ async def test_a_seat_handed_back_is_left_alone_until_the_next_takeover() -> Non
         assert belief(node).duties.terms[1].why == "handed back"
 
 
-async def test_only_who_sits_there_can_hand_back() -> None:
+async def test_only_the_seats_holder_can_hand_back() -> None:
     site = await a_site()
     await a_kafka_controller(site)
     async with a_controller(site.server, 100, is_dedicated=True) as node:
@@ -91,7 +91,7 @@ async def test_a_preferred_controller_takes_the_seat_from_a_broker_and_not_from_
             assert holder(site) == b"100"
 
 
-async def test_a_preferred_controller_leaves_what_was_handed_back() -> None:
+async def test_a_preferred_controller_leaves_a_seat_that_was_handed_back() -> None:
     site = await a_site()
     async with leading(site, is_dedicated=True, is_preferred=True) as node:
         await node.daemon.hand_back()
@@ -108,7 +108,7 @@ async def test_a_takeover_that_two_ask_for_is_one() -> None:
         assert await asyncio.gather(node.daemon.take_over(), node.daemon.take_over()) == [1, 1]
 
 
-async def test_who_asks_for_the_seat_is_told_when_the_session_ends_first() -> None:
+async def test_a_takeover_is_answered_when_the_session_ends_first() -> None:
     site = await a_site()
     await a_kafka_controller(site)
     async with a_controller(site.server, 100, is_dedicated=True) as node:

@@ -1,1 +1,1 @@
-"""Records and what follows from them, held against what Kafka's and ZooKeeper's own tools say."""
+"""Records and conclusions from them, held against the output of Kafka's and ZooKeeper's own tools."""

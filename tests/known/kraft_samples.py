@@ -1,4 +1,4 @@
-"""What KRaft's readers are tried on: the recordings, and batches made by hand."""
+"""Samples for KRaft's readers: the recordings, and batches made by hand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DUMPS: Final = sorted(KRAFT.glob("*/*/dump/*/*.txt.gz"))
 
 
 def dumped_file(dump: Path) -> Path:
-    """What a page of `kafka-dump-log` was printed of."""
+    """Returns the file that a page of `kafka-dump-log` was printed of."""
     return dump.parents[2] / dump.parent.name / dump.name.replace(".txt", "")
 
 

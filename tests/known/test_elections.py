@@ -1,4 +1,4 @@
-"""What becomes of partitions when brokers die, against what became of them on recorded clusters."""
+"""The fate of partitions when brokers die, against their fate on recorded clusters."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def result(partition: Partition) -> tuple[int, frozenset[int], frozenset[int], b
 
 
 @pytest.mark.parametrize(("folder", "least"), [("kraft/4.3.1", 16), ("kraft/3.9.1-migration", 5)])
-def test_what_kraft_did_when_it_fenced_a_broker_is_what_would_be(folder: str, least: int) -> None:
+def test_the_prediction_is_what_kraft_did_when_it_fenced_a_broker(folder: str, least: int) -> None:
     count = 0
     for before, step, after in walked(folder, "kraft"):
         fenced = {
@@ -62,8 +62,8 @@ def test_what_kraft_did_when_it_fenced_a_broker_is_what_would_be(folder: str, le
 
 
 @pytest.mark.parametrize(("folder", "least"), [("kafka-3.9.1", 250), ("kafka-3.9.1-info", 250)])
-def test_what_a_zookeeper_mode_controller_came_to_is_what_would_be(folder: str, least: int) -> None:
-    """It writes a partition more than once: what it comes to counts, before the next broker comes or goes."""
+def test_the_prediction_is_what_a_zookeeper_mode_controller_came_to(folder: str, least: int) -> None:
+    """It writes a partition more than once: its last state counts, before the next broker comes or goes."""
     waiting: dict[Name, Fate] = {}
     dead: set[int] = set()
     count = 0
@@ -81,7 +81,7 @@ def test_what_a_zookeeper_mode_controller_came_to_is_what_would_be(folder: str, 
             fate = waiting.pop(change.name)
             expected = [(one.partition.leader, set(one.partition.isr)) for one in fate.outcomes]
             if set(change.after.isr) & dead and change.after.leader != NOBODY:
-                waiting[change.name] = fate  # led by another already; those who died leave the ISR in another write
+                waiting[change.name] = fate  # led by another already; the dead brokers leave the ISR in another write
                 continue
             assert (change.after.leader, set(change.after.isr)) in expected, (step.position, fate, change.after)
             count += 1
@@ -149,14 +149,14 @@ def test_with_eligible_leader_replicas_the_last_that_left_stay_eligible() -> Non
     ]
 
 
-def test_an_eligible_replica_leads_when_nobody_is_in_sync() -> None:
+def test_an_eligible_replica_leads_when_none_is_in_sync() -> None:
     cluster = a_cluster("kraft", elr=True, least=2, t=a_partition(1, (1,), (1, 2, 3), elr=(3,)))
     (fate,) = fates(cluster, {1})
     (outcome,) = fate.outcomes
     assert (outcome.partition.leader, outcome.partition.isr, outcome.partition.elr) == (3, (3,), (1,))
 
 
-def test_what_goes_beyond_the_plain_case_is_refused_by_name() -> None:
+def test_a_case_beyond_the_plain_one_is_refused_by_name() -> None:
     moving = msgspec.structs.replace(a_partition(1, (1, 2), (1, 2, 3)), adding=(3,))
     (fate,) = fates(a_cluster(t=moving), {1})
     assert fate.refused == "it is being reassigned: deaths may end that, too"
@@ -167,7 +167,7 @@ def test_what_goes_beyond_the_plain_case_is_refused_by_name() -> None:
     assert "broker 2 lost a log directory" in fate.refused
 
 
-def test_brokers_stop_in_an_order_that_leaves_nobody_without_a_leader() -> None:
+def test_brokers_stop_in_an_order_that_leaves_no_partition_without_a_leader() -> None:
     cluster = a_cluster(a=a_partition(1, (1, 2), (1, 2)), b=a_partition(3, (3,), (3, 4)))
     found = safe_order(cluster, [3, 2, 1])
     assert found.order == [1]

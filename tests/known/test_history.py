@@ -1,4 +1,4 @@
-"""Histories out of records, against what the clusters' own tools, logs, znodes and clients say."""
+"""Histories out of records, against the clusters' own tools, logs, znodes and clients."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def shown_by_the_shell(folder: Path) -> Iterator[tuple[str, int, Partition]]:
 
 
 @pytest.mark.parametrize("name", KRAFTS)
-def test_the_end_is_what_kafkas_metadata_shell_shows(name: str) -> None:
+def test_the_end_agrees_with_kafkas_metadata_shell(name: str) -> None:
     cluster = end_of(history_of(KRAFT / name))
     shown = {(topic, number): partition for topic, number, partition in shown_by_the_shell(KRAFT / name)}
     assert {(cluster.topic_ids[topic], number): one for (topic, number), one in cluster.partitions.items()} == shown
@@ -103,7 +103,7 @@ def test_the_end_is_what_kafkas_metadata_shell_shows(name: str) -> None:
     ]
 
 
-def test_the_end_is_what_the_cluster_itself_answered() -> None:
+def test_the_end_agrees_with_the_clusters_own_answers() -> None:
     cluster = end_of(history_of(KRAFT / "4.3.1"))
     said = json.loads(gzip.decompress((KRAFT / "4.3.1" / "end.json.gz").read_bytes()))["topics"]
     assert {
@@ -120,7 +120,7 @@ def test_the_end_is_what_the_cluster_itself_answered() -> None:
 
 
 @pytest.mark.parametrize("name", KRAFTS)
-def test_each_snapshot_holds_what_the_log_says_of_that_moment(name: str, tmp_path: Path) -> None:
+def test_each_snapshot_agrees_with_the_log_at_its_moment(name: str, tmp_path: Path) -> None:
     snapshots = [one for one in find_records([str(KRAFT / name)]) if one.kind == "kraft snapshot" and one.first > 0]
     assert snapshots
     history = history_of(KRAFT / name)
@@ -149,7 +149,7 @@ LED = re.compile(
 
 @pytest.mark.parametrize(("name", "least"), [("4.3.1", 160), ("3.9.1-migration", 20)])
 def test_each_line_of_a_broker_that_leads_names_a_state_of_the_record(name: str, least: int) -> None:
-    # until the import of a migration brokers obey what ZooKeeper says
+    # until the import of a migration brokers obey ZooKeeper's states
     rows = sorted(answers_of(KRAFT / name)["record_partition_states"], key=lambda one: one.mode, reverse=True)
     states = {(one.topic_id, one.partition, one.partition_epoch): one for one in rows}
     count = 0
@@ -196,7 +196,7 @@ def test_the_states_are_the_znodes_at_any_moment(name: str) -> None:
         assert replay.cluster.controller == holder
 
 
-# What happened.
+# Events.
 
 
 def test_the_tenures_are_those_that_won_an_epoch() -> None:
@@ -244,7 +244,7 @@ def test_the_faults_that_were_done_are_the_ends_of_lives() -> None:
         if not str(one.get("who")).startswith("broker-") or one["what"] not in ("kill", "sigterm"):
             continue
         broker = int(one["who"].removeprefix("broker-"))
-        # without a quorum nobody notices until there is one again
+        # without a quorum no node notices until there is one again
         end = min(
             (each for each in ends if each[0] == broker and each[1] >= one["at_ms"] - 30), key=lambda each: each[1]
         )
@@ -254,7 +254,7 @@ def test_the_faults_that_were_done_are_the_ends_of_lives() -> None:
     assert sum(one.leaving_ms is not None for one in lives) == 4
 
 
-def test_what_was_asked_for_is_there_with_its_outcome() -> None:
+def test_requested_changes_are_there_with_their_outcomes() -> None:
     found = answers_of(KRAFT / "4.3.1")
     operations = [(one.kind, one.topic, one.partition, one.outcome) for one in found["record_operations"]]
     assert ("creation", "t_new", None, "done") in operations
@@ -285,14 +285,14 @@ def test_each_outage_has_its_gap_at_the_producer() -> None:
 
 
 def test_a_deletion_takes_leaders_away_and_is_no_outage() -> None:
-    """Before a topic goes, Kafka's controller in ZooKeeper mode writes that nobody leads its partitions."""
+    """Before a topic goes, Kafka's controller in ZooKeeper mode writes that its partitions have no leader."""
     for name in ZOOKEEPERS:
         found = answers_of(DATA / name)
         assert any(one.kind == "deletion" for one in found["record_operations"])
         assert {one.ended for one in found["record_outages"]} == {"elected"}
 
 
-# What is missing, and what never was.
+# Gaps, and partitions that never were.
 
 
 def test_a_tail_that_was_never_committed_is_counted_and_not_told() -> None:
@@ -342,7 +342,7 @@ def test_a_log_whose_beginning_nothing_holds_is_refused_by_name(tmp_path: Path) 
 
 
 def test_an_older_segment_of_another_node_stands_before_a_log_that_was_cleaned(tmp_path: Path) -> None:
-    """Broker 4 has what follows 1120; what stands before is in the segments of controller 101."""
+    """Broker 4 has the records after 1120; those before are in the segments of controller 101."""
     late, whole = KRAFT / "4.3.1" / "broker-4" / METADATA, KRAFT / "4.3.1" / "controller-101" / METADATA
     log = gzip.decompress((whole / f"{0:020}.log.gz").read_bytes())
     cut = next(one.position for one in batches_in(io.BytesIO(log)) if one.base_offset > 1120)
@@ -385,7 +385,7 @@ def test_a_gap_between_transactions_is_bridged_by_a_snapshot_and_said(tmp_path: 
     assert "from 0x279" in history.record.gaps[0]
 
 
-def test_of_several_servers_each_fills_what_another_lacks(tmp_path: Path) -> None:
+def test_each_of_several_servers_fills_another_ones_gaps(tmp_path: Path) -> None:
     logs = zookeeper_logs()
     copied(tmp_path / "one", [logs[0], logs[2]])
     copied(tmp_path / "two", [logs[1], logs[2]])

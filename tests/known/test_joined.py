@@ -1,4 +1,4 @@
-"""What logs add to a record: held against what was done to the recorded clusters, and what their clients lost."""
+"""Additions of logs to a record: held against the faults of the recorded clusters, and their clients' losses."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_fencing_that_no_record_confirms_is_void() -> None:
     assert all((one.broker, one.done_ms) in ends for one in rows if one.outcome == "done")
 
 
-def test_what_was_lost_holds_each_record_that_clients_lost_and_no_more() -> None:
+def test_the_lost_ranges_hold_each_record_that_clients_lost_and_no_more() -> None:
     loss = json.loads(gzip.decompress((CLUSTER / "loss.json.gz").read_bytes()))
     gone = {name: sorted(each["offset"] for each in one["gone"]) for name, one in loss.items() if one["gone"]}
     rows = both()["record_losses"]
@@ -74,7 +74,7 @@ def test_what_was_lost_holds_each_record_that_clients_lost_and_no_more() -> None
     assert {one.extent for one in rows} == {"exact", "nothing"}
 
 
-def test_without_the_logs_of_who_returned_the_end_of_a_loss_is_open() -> None:
+def test_without_the_logs_of_the_returning_broker_the_end_of_a_loss_is_open() -> None:
     some = tuple(one for one in NODES if one.name != "broker-1")
     rows = joined(record(), logs_of(named=some).answers)["record_losses"]
     told: list[Any] = [one for one in rows if one.how == "unclean"]  # type: ignore[attr-defined]
@@ -107,7 +107,7 @@ def test_a_tenure_has_its_holders_own_words() -> None:
     rows = both()["record_tenures"]
     assert [(one.epoch, one.controller) for one in rows] == [(1, 102), (3, 101), (4, 102), (5, 103)]
     assert all(20 <= one.active_ms - one.from_ms <= 130 for one in rows)
-    # who was killed says nothing; who was frozen, or lost its majority, learns it late
+    # a killed broker says nothing; one that was frozen, or lost its majority, learns it late
     assert [one.renounced_ms is None for one in rows] == [True, False, False, True]
 
 

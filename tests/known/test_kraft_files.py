@@ -1,4 +1,4 @@
-"""KRaft's files, record by record, against what Kafka's own dump tool printed of them; and what is damaged."""
+"""KRaft's files, record by record, against the output of Kafka's own dump tool; and damaged files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sparkjobs.records.kraft_log import Batch, batches_in
 from sparkjobs.records.kraft_messages import UnknownRecordError, message_in
 from tests.known.kraft_samples import DUMPS, KRAFT, batch, dumped_file, surviving_log, unzipped
 
-#: `| offset: 12 CreateTime: 1795 … headerKeys: [] payload: {…}`, or the name of a control record and what it says
+#: `| offset: 12 CreateTime: 1795 … headerKeys: [] payload: {…}`, or the name of a control record and its content
 PRINTED = re.compile(
     r"\| offset: (?P<offset>\d+) CreateTime: (?P<at>\d+) .*?headerKeys: \[\] "
     r"(?:payload: (?P<data>\{.*\})|controlType: (?P<kind>\w+)\(\d+\)|(?P<name>\w+):? (?P<control>\{.*\}))$"
@@ -41,7 +41,7 @@ def test_there_are_dumps_of_every_file() -> None:
 
 
 @pytest.mark.parametrize("dump", DUMPS, ids=lambda path: "/".join(path.parts[-5:]))
-def test_a_file_says_what_kafkas_own_tool_printed_of_it(dump: Path) -> None:
+def test_a_file_is_read_as_kafkas_own_tool_prints_it(dump: Path) -> None:
     lines = unzipped(dump).decode().splitlines()
     batches = batches_of(unzipped(dumped_file(dump)))
     heads = [found.groups() for line in lines if (found := HEAD.match(line))]
@@ -86,7 +86,7 @@ def test_a_tail_that_is_being_written_ends_the_log(kept: int) -> None:
 
 
 @pytest.mark.parametrize("at", [17, 21, 40, 64])
-def test_damage_is_named_and_what_stands_before_it_is_read(at: int) -> None:
+def test_damage_is_named_and_the_records_before_it_are_read(at: int) -> None:
     first, second = batch(0, 1, 5, [NO_OP]), bytearray(batch(1, 1, 6, [NO_OP]))
     second[at] ^= 0x01
     batches = batches_in(io.BytesIO(first + second))
@@ -101,7 +101,7 @@ def test_a_length_that_no_batch_has_is_refused_before_it_is_read() -> None:
             batches_of((7).to_bytes(8, "big") + length.to_bytes(4, "big") + bytes(100))
 
 
-def test_what_a_later_release_wrote_is_named_and_not_guessed() -> None:
+def test_a_record_of_a_later_release_is_named_and_not_guessed() -> None:
     later = [b"\x01\x70\x00\x00", b"\x01\x05\x09\x00", NO_OP]
     (found,) = batches_of(batch(0, 1, 5, later))
     assert [one.unknown for one in found.records] == [
@@ -119,6 +119,6 @@ def test_unknown_tags_are_passed_over_and_too_many_bytes_are_not() -> None:
         message_in(NO_OP + b"ab")
     with pytest.raises(RecordError, match="does not fit its schema: 200 bytes were due"):
         message_in(b"\x01\x02\x00\xc9\x01ab")
-    # a list that says it is longer than what is left
+    # a list whose length is more than the rest
     with pytest.raises(RecordError, match="a list of 268435454"):
         message_in(b"\x01\x03\x00" + bytes(20) + b"\xff\xff\xff\x7f")

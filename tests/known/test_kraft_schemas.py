@@ -30,7 +30,7 @@ NAME = {"name": "Name", "type": "string", "versions": "0+"}
 RACK = {"name": "Rack", "type": "string", "versions": "1+", "taggedVersions": "1+", "tag": "0", "default": "null"}
 
 
-def test_the_widest_description_counts_and_what_releases_quote_is_a_number(tmp_path: Path) -> None:
+def test_the_widest_description_counts_and_quoted_numbers_are_numbers(tmp_path: Path) -> None:
     older, newer = jar(tmp_path, "3.9.1", schema("0", NAME)), jar(tmp_path, "4.10.0", schema("0-1", NAME, RACK))
     found = table_from([newer, older])
     assert found["releases"] == ["3.9.1", "4.10.0"]

@@ -43,7 +43,7 @@ def test_a_partition_is_explained_as_of_a_time() -> None:
     assert "single-2: nobody led; in sync last: nobody; eligible: 1" in text
 
 
-def test_what_would_have_been_is_told_with_its_rule_and_each_outcome() -> None:
+def test_a_what_if_tells_its_rule_and_each_outcome() -> None:
     found = document("what-if", "kill", 1, 3, KRAFT / "4.3.1", "--at", "2026-11-19T13:45:40")
     assert found["rule"].startswith("KRaft: the leader if it lives and is in sync")
     offline = {one["partition"]: [each["state"]["elr"] for each in one["outcomes"]] for one in found["offline"]}
@@ -56,7 +56,7 @@ def test_what_would_have_been_is_told_with_its_rule_and_each_outcome() -> None:
     assert "Stopping 1 would leave 1 without a leader: single-2." in text
 
 
-def test_two_moments_differ_by_what_happened_between_them() -> None:
+def test_two_moments_differ_by_the_changes_between_them() -> None:
     found = document("diff", QUIET, "end", KRAFT / "4.3.1")["differences"]
     assert {"what": "replicas", "name": "pay_0.x-0", "before": "[1, 2]", "after": "[3, 1]"} in found
     assert {"what": "partition", "name": "t_new-0", "before": "there", "after": None} in found
@@ -86,7 +86,7 @@ DESCRIBED = (
 )
 
 
-def test_what_kafkas_tool_printed_is_enough(tmp_path: Path) -> None:
+def test_the_output_of_kafkas_tool_is_enough(tmp_path: Path) -> None:
     path = tmp_path / "described.txt"
     path.write_text(DESCRIBED.format(elr="", isr="3", more=""))
     found = document("what-if", "kill", 1, 2, path)
@@ -120,13 +120,13 @@ def test_a_description_that_is_none_is_refused(text: str) -> None:
         (["explain", "orders-0", "--at", "noon"], "'noon' is no time"),
     ],
 )
-def test_what_cannot_be_told_says_why(words: list[str], said: str) -> None:
+def test_a_question_without_an_answer_gets_its_reason(words: list[str], said: str) -> None:
     result = called(*words, KRAFT / "4.3.1")
     assert result.exit_code != 0
     assert said in result.output
 
 
-def test_where_there_is_no_record_it_says_what_would_be_one(tmp_path: Path) -> None:
+def test_without_a_record_it_says_which_files_would_be_one(tmp_path: Path) -> None:
     (tmp_path / "state-change.log").write_text("[2026-11-18 07:49:10,000] INFO nothing (state.change.logger)\n")
     result = called("explain", "orders-0", tmp_path)
     assert "no record of ZooKeeper or KRaft is there: name folders with" in result.output

@@ -59,7 +59,7 @@ def test_beside_logs_it_is_a_part_of_their_page(tmp_path: Path) -> None:
 
 
 def test_where_logs_do_not_tell_the_verdict_is_the_records(tmp_path: Path) -> None:
-    """KRaft's logs alone say nothing of who had no leader; beside the record they say what was lost."""
+    """KRaft's logs alone do not name partitions without a leader; beside the record they name the losses."""
     logs = sorted((KRAFT / "4.3.1").glob("broker-*/state-change.log.gz"))
     done = reported(*logs, KRAFT / "4.3.1" / "controller-103" / METADATA, "--out", tmp_path)
     assert done.output.splitlines()[0].endswith("180 records of 3 partitions lost: offsets below.")
@@ -74,7 +74,7 @@ def test_where_logs_do_not_tell_the_verdict_is_the_records(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("name", "count", "unclean_count"), [("kafka-3.9.1", 345, 0), ("kafka-3.9.1-info", 146, 7)])
-def test_what_logs_say_is_what_is_certain(tmp_path: Path, name: str, count: int, unclean_count: int) -> None:
+def test_the_logs_answers_agree_with_the_records(tmp_path: Path, name: str, count: int, unclean_count: int) -> None:
     """Each outage of the record is one of the logs', and each of the logs' one of the record; both end as soon as the
     leader is written, which the controller says at once."""
     reported(DATA / name, "--out", tmp_path)

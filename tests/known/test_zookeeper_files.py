@@ -1,4 +1,4 @@
-"""ZooKeeper's snapshots as five releases wrote them, and what is no whole snapshot."""
+"""ZooKeeper's snapshots as five releases wrote them, and files that are no whole snapshot."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_all_releases_wrote_one_tree() -> None:
 
 
 @pytest.mark.parametrize("path", SNAPSHOTS, ids=lambda path: path.stem)
-def test_what_is_cut_short_or_changed_is_refused_by_name(path: Path) -> None:
+def test_a_snapshot_cut_short_or_changed_is_refused_by_name(path: Path) -> None:
     whole = content_of(path)
     for end in (0, 3, 20, 500, len(whole) // 2, len(whole) - 1):
         with pytest.raises(SnapshotError, match=r"whole|checksum"):
@@ -59,7 +59,7 @@ def test_what_is_cut_short_or_changed_is_refused_by_name(path: Path) -> None:
 
 
 def a_log(*records: tuple[int, int, int, bytes]) -> io.BytesIO:
-    """Each by zxid, cxid, type and what follows."""
+    """Each by zxid, cxid, type and the rest."""
     content = b"ZKLG\0\0\0\x02" + bytes(8)
     for zxid, cxid, kind, rest in records:
         record = struct.pack(">qiqqi", 7, cxid, zxid, 1_000 + zxid, kind) + rest

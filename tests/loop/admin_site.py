@@ -1,4 +1,4 @@
-"""A cluster on the fake ZooKeeper, and somebody who writes into it what Kafka's own tools would."""
+"""A cluster on the fake ZooKeeper, and a client that writes into it as Kafka's own tools would."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CHANGES = "/config/changes"
 
 
 class Site:
-    """Brokers 1 to 3 with their sessions, and a session of somebody with Kafka's tools."""
+    """Brokers 1 to 3 with their sessions, and a session of a client with Kafka's tools."""
 
     def __init__(self, server: FakeZooKeeper, brokers: dict[int, FakeClient], tool: FakeClient) -> None:
         self.server = server
@@ -79,13 +79,13 @@ async def leading(site: Site, **given: Any) -> AsyncIterator[Node]:
 
 
 def belief(node: Node) -> Cluster:
-    """What an active controller believes."""
+    """Returns the belief of an active controller."""
     assert node.handle.cluster is not None
     return node.handle.cluster
 
 
 def wish_for(node: Node, *isr: int) -> IsrWish:
-    """What the leader of orders-0 would ask for."""
+    """Returns the ISR change that the leader of orders-0 would ask for."""
     known = belief(node).topics["orders"]
     one = known.partitions[0]
     assert one.state is not None

@@ -1,4 +1,4 @@
-"""What operators, tools and brokers leave in ZooKeeper, written as Kafka's own write it, and what becomes of it."""
+"""Nodes of operators, tools and brokers in ZooKeeper, written as Kafka's own write them, and their effects."""
 
 from __future__ import annotations
 
@@ -100,7 +100,9 @@ V2 = {"version": 2, "entity_path": "topics/orders"}
 
 
 @pytest.mark.parametrize("notification", [V1, V2], ids=["v1", "v2"])
-async def test_a_change_of_a_topics_configuration_leads_what_may_now_be_led(notification: dict[str, object]) -> None:
+async def test_a_change_of_a_topics_configuration_leads_partitions_that_may_now_be_led(
+    notification: dict[str, object],
+) -> None:
     site = await a_site()
     async with leading(site) as node:
         await site.topic("orders", [2, 3])
@@ -155,7 +157,7 @@ async def test_notifications_are_kept_for_15_minutes_of_zookeepers_whatever_our_
         assert site.names(CHANGES) == [one.rpartition("/")[2] for one in (kept, new)]
 
 
-async def test_notifications_are_read_though_somebody_made_their_parent_anew() -> None:
+async def test_notifications_are_read_though_their_parent_was_made_anew() -> None:
     """The numbers in their names begin with 0 again."""
     site = await a_site()
     async with leading(site) as node:
@@ -174,7 +176,7 @@ async def test_notifications_are_read_though_somebody_made_their_parent_anew() -
 
 @pytest.mark.parametrize("is_later", [False, True])
 @pytest.mark.parametrize("parent", ["/isr_change_notification/isr_change_", f"{LOG_DIR_EVENTS}/log_dir_event_"])
-async def test_a_notification_that_somebody_rewrote_goes_too(parent: str, is_later: bool) -> None:
+async def test_a_rewritten_notification_goes_too(parent: str, is_later: bool) -> None:
     """Its version is not 0 then."""
     site = await a_site()
     path = f"{parent}0000000007"
@@ -190,7 +192,7 @@ async def test_a_notification_that_somebody_rewrote_goes_too(parent: str, is_lat
         await until(lambda: site.server.read(path) is None)
 
 
-async def test_a_new_controller_removes_what_its_predecessor_would_have_removed() -> None:
+async def test_a_new_controller_removes_the_notifications_due_under_its_predecessor() -> None:
     site = await a_site()
     async with leading(site) as node:
         old = await site.write(f"{CHANGES}/config_change_", V2, sequential=True)
@@ -257,7 +259,7 @@ async def test_a_drain_survives_its_controller_and_ends_by_undrain() -> None:
         assert site.server.read("/klamm/draining/1") is None
 
 
-async def test_a_successor_moves_what_a_controller_granted_and_had_no_time_to_move() -> None:
+async def test_a_successor_carries_out_a_drain_that_its_predecessor_granted() -> None:
     site = await a_site()
     async with leading(site) as node:
         await site.topic("orders", [1, 2, 3])

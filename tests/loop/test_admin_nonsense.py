@@ -35,7 +35,7 @@ ANNOUNCEMENTS = [
 
 @pytest.mark.parametrize("data", NONSENSE.values(), ids=NONSENSE)
 @pytest.mark.parametrize(("path", "sequential"), REQUESTS + ANNOUNCEMENTS)
-async def test_nonsense_is_reported_once_and_stops_nobody(path: str, sequential: bool, data: bytes) -> None:
+async def test_nonsense_is_reported_once_and_stops_no_other(path: str, sequential: bool, data: bytes) -> None:
     site = await a_site()
     with capture_logs() as logs:
         async with leading(site) as node:
@@ -69,4 +69,4 @@ async def test_nonsense_that_lay_there_before_the_term_stops_no_controller(data:
         reported = [line.reason for line in node.heard.lines if line.target == "reported"]
         assert len([reason for reason in reported if ELECTION in (reason or "")]) == 1
         assert len([reason for reason in reported if REASSIGN in (reason or "")]) == 1
-        assert node.handle.controller_epoch == 4, "above the term that somebody recorded, whatever it says of it"
+        assert node.handle.controller_epoch == 4, "above the recorded term, whatever its content"

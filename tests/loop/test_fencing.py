@@ -1,4 +1,4 @@
-"""Nobody else's term is ever disturbed: fences, latches, seats that are not ours, answers lost at the worst moment."""
+"""No term disturbs another: fences, latches, seats that are not ours, answers lost at the worst moment."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ async def a_store(server: FakeZooKeeper, zk: FakeClient, limits: Limits | None =
 
 
 def nothing_more(stood: Sequence[Committed]) -> None:
-    """What stands is looked at in ZooKeeper."""
+    """The writes that stand are looked at in ZooKeeper."""
 
 
 async def with_topic(server: FakeZooKeeper) -> FakeClient:
@@ -101,7 +101,7 @@ async def test_after_the_deadline_nothing_is_written_though_the_session_lives() 
     assert state_of(server, "orders", 0) is None
 
 
-async def test_of_a_transaction_only_what_conflicts_is_left_out() -> None:
+async def test_of_a_transaction_only_the_conflicting_write_is_left_out() -> None:
     server = await a_server()
     zk = await with_topic(server)
     store, _ = await a_store(server, zk)
@@ -140,9 +140,9 @@ async def test_a_topic_of_many_transactions_meets_no_conflict_over_the_znode_the
     assert all(state_of(server, "orders", number) for number in range(20))
 
 
-async def test_of_a_transaction_whose_answer_was_lost_what_was_overwritten_is_known_by_the_rest() -> None:
-    """A tool wrote over the topic in the same moment: a reassignment that stood was taken for refused, and nobody was
-    told of it (make simulate SEED=42737232)."""
+async def test_of_a_transaction_whose_answer_was_lost_an_overwritten_node_is_known_by_the_rest() -> None:
+    """A tool wrote over the topic in the same moment: a reassignment that stood was taken for refused, and no broker
+    was told of it (make simulate SEED=42737232)."""
     server = await a_server()
     zk = await with_topic(server)
     other = await server.connect()
@@ -151,7 +151,7 @@ async def test_of_a_transaction_whose_answer_was_lost_what_was_overwritten_is_kn
     await store.commit(cluster, [a_change(0), a_change(1)], cluster.apply)
 
     async def write_nonsense(client: FakeClient, call: str) -> None:
-        if client is zk and call == "sync":  # now it looks what landed
+        if client is zk and call == "sync":  # now it looks which writes landed
             await other.set("/brokers/topics/orders/partitions/1/state", b"nonsense", -1)
 
     server.on_request = write_nonsense
@@ -197,7 +197,7 @@ async def test_release_leaves_the_seat_of_another_session_alone() -> None:
 
 @pytest.mark.parametrize("after", [1, 2])
 async def test_a_seat_that_another_claims_while_it_is_released_is_left_to_it(after: int) -> None:
-    """Between any two readings of who releases: an operator deletes the node, and another broker is there at once."""
+    """Between any two reads of the release: an operator deletes the node, and another broker claims at once."""
     server = await a_server()
     zk, other = await server.connect(), await server.connect()
     assert await claim(zk, 1, 0) is not None
@@ -251,7 +251,7 @@ async def test_a_conflicting_state_is_read_again_and_decided_anew() -> None:
         await until(lambda: node.handle.is_active)
         await tool.create("/brokers/topics/orders", topic_json([1, 2, 3]))
         await until(lambda: state_of(server, "orders", 0))
-        # a leader of an old protocol level shrinks its ISR by itself, and tells nobody yet
+        # a leader of an old protocol level shrinks its ISR by itself, and tells no broker yet
         shrunk = {"controller_epoch": 1, "leader": 1, "version": 1, "leader_epoch": 0, "isr": [1, 3]}
         await tool.set("/brokers/topics/orders/partitions/0/state", json.dumps(shrunk).encode(), 0)
         server.expire(sessions[1])
@@ -283,7 +283,7 @@ async def test_a_notification_is_removed_only_after_its_effect_is_believed() -> 
         assert newest.state.isr == (1, 2)
 
 
-async def test_what_rested_on_a_step_that_met_a_conflict_is_decided_again() -> None:
+async def test_changes_after_a_step_that_met_a_conflict_are_decided_again() -> None:
     server = await a_server()
     await a_broker(server, 2)
     tool = await server.connect()

@@ -1,4 +1,4 @@
-"""The inbox: what waits for the loop, what is merged, and what a turn takes."""
+"""The inbox: events that wait for the loop, how they are merged, and those that a turn takes."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ async def _waits_of_turns(meters: Meters) -> None:
     await asyncio.gather(*asking)
 
 
-def test_a_turn_has_waited_as_long_as_the_oldest_that_it_takes_and_what_is_put_back_waits_anew() -> None:
+def test_a_turn_has_waited_as_long_as_its_oldest_event_and_an_event_put_back_waits_anew() -> None:
     meters = Waits()
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         runner.run(_waits_of_turns(meters))
@@ -128,7 +128,7 @@ async def test_the_end_of_a_term_and_of_the_one_before_are_not_lost_when_phases_
     assert fact == TermTold(5_000, {"told": 20.0, "acknowledged": 33.0}, 9_000, "handed back", "session gone")
 
 
-async def test_of_what_is_refused_and_obeyed_the_later_word_stands() -> None:
+async def test_of_a_refusal_and_an_acknowledgement_the_later_one_stands() -> None:
     inbox, told = Inbox(LIMITS), ToldRefused("LeaderAndIsr", 11, 2, 5)
     one, other, third = ("a", 0), ("a", 1), ("a", 2)
     inbox.put(RefusalsAnswered(1, 7, {one: told, other: told}, frozenset({third})))
@@ -164,7 +164,7 @@ async def test_time_passed_once_for_all_and_a_balance_stays_due(due: tuple[bool,
     assert (await inbox.take()).facts == (TimePassed(is_balance_due=True),)
 
 
-async def test_who_waits_when_the_term_ends_is_told_and_a_late_answer_does_no_harm() -> None:
+async def test_a_caller_that_waits_when_the_term_ends_is_told_and_a_late_answer_does_no_harm() -> None:
     inbox = Inbox(LIMITS)
     asking = [asyncio.ensure_future(inbox.ask(UndrainAsked(n))) for n in (1, 2)]
     await asyncio.sleep(0)
@@ -182,7 +182,7 @@ async def test_who_waits_when_the_term_ends_is_told_and_a_late_answer_does_no_ha
 
 @pytest.mark.parametrize("kind", sorted(REPLY_TO, key=lambda one: one.__name__))
 def test_every_request_has_its_reply(kind: type[Event]) -> None:
-    """Whatever it says, a request that is carried out is answered with the reply of its kind."""
+    """Whatever its content, a request that is carried out is answered with the reply of its kind."""
     asked: dict[type[Event], Event] = {
         CreateTopicAsked: CreateTopicAsked("more", partitions=1, replication_factor=1),
         GrowTopicAsked: GrowTopicAsked("orders", 2),
@@ -196,7 +196,7 @@ def test_every_request_has_its_reply(kind: type[Event]) -> None:
     assert type(reply_for(cluster, asked[kind], settled.committed)) is REPLY_TO[kind]
 
 
-def test_what_is_there_already_has_changed_nothing() -> None:
+def test_a_request_for_the_present_state_has_changed_nothing() -> None:
     cluster = a_cluster(orders=[[1, 2]], live=(1, 2))
     for asked in (CreateTopicAsked("orders", 1, 2), GrowTopicAsked("orders", 1)):
         settled = settle(cluster, asked, zookeeper_of(cluster))

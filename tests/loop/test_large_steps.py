@@ -61,7 +61,7 @@ class Slow:
                 await self.let_go.wait()
 
 
-async def test_what_landed_is_believed_in_its_order_while_the_rest_is_on_its_way() -> None:
+async def test_landed_writes_are_believed_in_order_while_the_rest_is_on_its_way() -> None:
     server = await a_server()
     zk = await with_topic(server)
     store, _ = await a_store(server, zk, LIMITS)
@@ -72,14 +72,14 @@ async def test_what_landed_is_believed_in_its_order_while_the_rest_is_on_its_way
     await until(lambda: len(pieces) == 2)
     assert not committing.done()
     assert numbers_in(pieces) == [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9, 10]]
-    assert pieces[0][0] == Committed(FOUND), "what costs no write keeps its place"
+    assert pieces[0][0] == Committed(FOUND), "a change without a write keeps its place"
     slow.let_go.set()
     result = await committing
     assert result.committed == [one for piece in pieces for one in piece]
     assert [one.change for one in result.committed] == changes
 
 
-async def test_what_is_believed_meanwhile_changes_no_write_of_the_same_step() -> None:
+async def test_believing_a_landed_write_changes_no_other_write_of_its_step() -> None:
     server = await a_server()
     zk = await with_topic(server)
     store, _ = await a_store(server, zk, LIMITS)
@@ -102,7 +102,7 @@ async def test_a_conflict_leaves_out_only_itself_and_keeps_the_order() -> None:
     assert list(chain(*numbers_in(pieces))) == [number for number in range(PARTITIONS) if number != 7]
 
 
-async def test_a_fence_in_the_middle_leaves_believed_only_what_landed() -> None:
+async def test_a_fence_in_the_middle_leaves_only_landed_writes_believed() -> None:
     server = await a_server()
     zk = await with_topic(server)
     store, _ = await a_store(server, zk, LIMITS)
@@ -124,7 +124,7 @@ async def test_a_fence_in_the_middle_leaves_believed_only_what_landed() -> None:
     assert believed == landed == list(range(11))
 
 
-async def test_nobody_is_told_half_a_step() -> None:
+async def test_no_broker_is_told_half_a_step() -> None:
     server = await a_server()
     for broker_id in (1, 2):
         await a_broker(server, broker_id)

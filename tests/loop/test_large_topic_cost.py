@@ -1,5 +1,5 @@
-"""What one large topic, or very many small ones, cost a whole controller, in steps: each row told or written costs what
-it costs where there are few."""
+"""The cost of one large topic, or very many small ones, for a whole controller, in steps: each row told or written
+costs as much as where there are few."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ CALM_TURNS = 300
 
 
 class Obeying(HttpDialect):
-    """Brokers that take whatever they are told, one turn later."""
+    """Brokers that obey every request, one turn later."""
 
     def __init__(self) -> None:
         self.http = HttpClient()
@@ -53,7 +53,7 @@ class Obeying(HttpDialect):
 
 
 class World:
-    """A cluster with one topic, and what was told and written in it."""
+    """A cluster with one topic, and the tellings and writes in it."""
 
     def __init__(self, server: FakeZooKeeper, size: int) -> None:
         self.server = server

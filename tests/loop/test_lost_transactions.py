@@ -1,4 +1,4 @@
-"""A transaction that never arrives: nothing has changed then, and yet what it was to do is done."""
+"""A transaction that never arrives: it changed nothing, and yet its work is done in the end."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def in_sync(site: Site, *isr: int) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
-async def test_a_reassignment_goes_on_though_what_is_read_again_says_nothing_new(number: int) -> None:
+async def test_a_reassignment_goes_on_though_the_second_reading_shows_no_change(number: int) -> None:
     """1: it begins; 2: the new replica is to be told; 3: it ends."""
     site = await a_site()
     async with leading(site) as node:

@@ -1,4 +1,4 @@
-"""A refusal is isolated: what ZooKeeper refuses to write is left out alone, said with what to do, and tried again."""
+"""A refusal is isolated: a refused write is left out alone, reported with a remedy, and tried again."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ async def test_a_leader_is_told_which_of_its_wishes_is_refused_and_the_others_ar
         assert belief(node).refused == {}
 
 
-async def test_what_is_asked_for_no_more_is_refused_no_more() -> None:
+async def test_a_write_that_is_wanted_no_more_is_refused_no_more() -> None:
     site = await a_site()
     async with leading(site) as node:
         await site.topic("orders", [1, 2, 3])
@@ -215,7 +215,7 @@ REQUESTS: list[tuple[Event, str]] = [
 @pytest.mark.parametrize(
     ("event", "path"), REQUESTS, ids=lambda one: one if isinstance(one, str) else type(one).__name__
 )
-async def test_who_asked_is_told_at_once_and_by_name(event: Event, path: str) -> None:
+async def test_a_refused_caller_is_told_at_once_and_by_name(event: Event, path: str) -> None:
     site = await a_site()
     async with leading(site) as node:
         await site.topic("orders", [1, 2], [2, 1])
@@ -229,8 +229,8 @@ async def test_who_asked_is_told_at_once_and_by_name(event: Event, path: str) ->
         assert reply.code is Code.OPERATION_NOT_ATTEMPTED
         assert path in reply.detail
         assert "NoAuth. Give the controller's user permission to" in reply.detail
-        assert site.leader("orders", 0) == 1, "nothing is done of what is refused"
-        # whoever mended it asks again and does not wait for a pause
+        assert site.leader("orders", 0) == 1, "no part of a refused write is done"
+        # the operator that mended it asks again and does not wait for a pause
         site.server.lift(path)
         assert (await node.ask(event)).code is Code.NONE
         assert belief(node).refused == {}
@@ -253,7 +253,7 @@ async def test_of_partitions_asked_for_together_each_has_its_own_answer() -> Non
         assert "NoAuth" in outcomes[1].detail
 
 
-async def test_a_drain_moves_what_it_can_and_the_rest_when_it_may() -> None:
+async def test_a_drain_moves_writable_partitions_and_the_rest_when_it_may() -> None:
     site = await a_site()
     async with leading(site) as node:
         names = await thirteen_topics(site)
@@ -323,7 +323,7 @@ async def test_notes_of_ours_that_may_not_be_written_stop_no_broker() -> None:
         status, reasons = await reasons_of(node)
         assert status == "yellow"
         assert reasons[-1].endswith("more writes are refused by ZooKeeper")
-        await node.handle.resign("shut down")  # and whoever resigns does not wait for its record
+        await node.handle.resign("shut down")  # and a controller that resigns does not wait for its record
         site.server.lift("/klamm")
         await pass_time(site, 65)
         assert belief(node).refused == {}

@@ -77,7 +77,7 @@ async def test_a_deletion_is_durable_when_the_answer_comes() -> None:
         assert site.server.read("/admin/delete_topics/orders") == b""
 
 
-async def test_a_granted_isr_is_answered_with_what_stands() -> None:
+async def test_a_granted_isr_is_answered_with_the_standing_state() -> None:
     site = await a_site()
     async with leading(site) as node:
         await site.topic("orders", [1, 2])
@@ -88,7 +88,7 @@ async def test_a_granted_isr_is_answered_with_what_stands() -> None:
         assert (state_of(site.server, "orders", 0) or {})["isr"] == [1]
 
 
-async def test_a_shutdown_is_answered_with_what_is_still_led() -> None:
+async def test_a_shutdown_is_answered_with_the_remaining_leaderships() -> None:
     site = await a_site()
     async with leading(site) as node:
         await site.topic("orders", [1, 2], [3, 1])
@@ -201,7 +201,7 @@ async def test_a_refused_shutdown_has_the_code_on_the_wire_too() -> None:
         assert reply.code is Code.STALE_BROKER_EPOCH
 
 
-async def test_who_is_not_the_controller_says_so() -> None:
+async def test_a_process_that_is_not_the_controller_says_so() -> None:
     server = await a_server()
     async with a_controller(server, 1) as one, a_controller(server, 2) as two:
         await until(lambda: one.handle.is_active or two.handle.is_active)

@@ -1,4 +1,4 @@
-"""Requests that met the end of a term, of their time, or other writers: who asked is told that part of it may stand."""
+"""Requests that met the end of a term, of their time, or other writers: the caller is told that part may stand."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def test_a_request_in_hand_when_the_term_ends_is_unknown_and_those_behind_
 
 
 def interfere_with(site: Site, node: Node, path: str) -> None:
-    """Somebody writes this znode, as it is, before each of the controller's transactions."""
+    """Another client writes this znode, as it is, before each of the controller's transactions."""
 
     async def write_first(client: FakeClient, name: str) -> None:
         if client is node.zk and name == "transact":
@@ -98,7 +98,7 @@ async def test_a_request_whose_znode_others_keep_changing_is_unknown_in_the_end_
         assert (await node.ask(ConfigAsked("topics", "orders", {"a": "1"}))).code is Code.NONE
 
 
-async def test_an_isr_that_met_another_writer_is_refused_with_what_stands_now() -> None:
+async def test_an_isr_that_met_another_writer_is_refused_with_the_standing_state() -> None:
     site = await a_site()
     async with leading(site) as node:
         await site.topic("orders", [1, 2])

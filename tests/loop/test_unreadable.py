@@ -1,5 +1,5 @@
-"""Znodes that may not be read, hold garbage, have foreign children or names that are malformed: each is left out by
-name, everything else is served, and what is put right is taken up without a new term."""
+"""Znodes that may not be read, hold garbage, have foreign children or malformed names: each is left out by name, the
+rest is served, and a repaired znode is taken up without a new term."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from tests.support.harness import (
 HIDDEN = grant_to_all(ALL & ~READ)
 STATE = "/brokers/topics/orders/partitions/0/state"
 CONFIG = json.dumps({"version": 1, "config": {"retention.ms": "1"}}).encode()
-#: what is written there at first, or None: a parent that has a list
+#: its first content, or None: a parent that has a list
 NODES: dict[str, bytes | None] = {
     "/brokers/topics/orders": topic_json([1, 2], topic_id="AAAAAAAAAAAAAAAAAAAAAw"),
     STATE: None,
@@ -106,7 +106,7 @@ async def a_prepared_site() -> Site:
 
 
 def lay(site: Site, path: str, data: bytes) -> None:
-    """There it is, whatever was there; its parents are."""
+    """Make the node, whatever was there; its parents, too."""
     op = Create(path, data) if site.server.read(path) is None else Set(path, data, -1)
     assert site.server.commit(0, [op]).refused is None
 
@@ -118,14 +118,14 @@ async def goes_on(site: Site, node: Node, name: str, *, brokers: tuple[int, ...]
     await until(lambda: (state_of(site.server, name, 0) or {}).get("leader") == brokers[0])
     await settled()
     told = [telling for _, telling in node.heard.tellings if name in str(telling)]
-    assert told, f"{name} was told to nobody"
+    assert told, f"no broker was told of {name}"
     assert (site.leader("steady", 0), site.leader("steady", 1)) == (1, 2)
     assert node.handle.is_active
     assert len(node.heard.guards) == 1
 
 
 def said(node: Node) -> str:
-    """All that is said of what is left out."""
+    """Returns all messages about unread znodes."""
     return str({**node.held.unread, **belief(node).unreadable})
 
 
@@ -141,7 +141,7 @@ async def read_again(site: Site) -> None:
 
 
 @pytest.mark.parametrize("path", HIDDEN_PATHS)
-async def test_what_may_not_be_read_at_the_start_is_left_out_by_name_and_taken_up_when_it_may(path: str) -> None:
+async def test_an_unreadable_znode_is_left_out_by_name_at_the_start_and_taken_up_when_readable(path: str) -> None:
     site = await a_prepared_site()
     if (data := NODES.get(path)) is not None:
         lay(site, path, data)
@@ -158,7 +158,7 @@ async def test_what_may_not_be_read_at_the_start_is_left_out_by_name_and_taken_u
         assert (sorted(belief(node).brokers), site.leader("orders")) == ([1, 2, 3], 1)
 
 
-async def test_a_state_of_nonsense_is_read_again_though_nobody_says_that_it_was_put_right() -> None:
+async def test_a_malformed_state_is_read_again_though_no_watch_tells_that_it_was_put_right() -> None:
     site = await a_prepared_site()
     data = site.server.read(STATE)
     assert data is not None
@@ -173,7 +173,7 @@ async def test_a_state_of_nonsense_is_read_again_though_nobody_says_that_it_was_
 
 
 @pytest.mark.parametrize("path", HIDDEN_PATHS)
-async def test_what_may_not_be_read_any_more_stays_what_it_was(path: str) -> None:
+async def test_a_znode_that_becomes_unreadable_stays_as_last_read(path: str) -> None:
     site = await a_prepared_site()
     async with leading(site) as node:
         before = site.leader("orders"), sorted(belief(node).brokers), sorted(belief(node).topics)
@@ -293,7 +293,7 @@ def test_numbers_are_those_that_kafka_writes_and_has_room_for() -> None:
     assert numbers_in(names) == [0, 3, 2147483647]
 
 
-def test_what_is_left_out_is_looked_at_again_after_twice_the_time() -> None:
+def test_an_unread_znode_is_read_again_after_twice_the_time() -> None:
     unread = Unread()
     unread.put("/a", "no")
 

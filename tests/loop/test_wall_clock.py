@@ -30,7 +30,7 @@ class Wall:
 
     def __init__(self, server: FakeZooKeeper, each_ms: int = 0) -> None:
         self._server = server
-        #: by which it jumps whenever somebody looks
+        #: by which it jumps at each reading
         self._each_ms = each_ms
         self.ahead_ms = 0
 
@@ -75,7 +75,7 @@ async def test_a_refused_deletion_is_tried_again_when_its_pause_is_over(by_ms: i
 
 
 @jumps
-async def test_what_a_broker_refuses_is_told_again_when_its_pause_is_over(by_ms: int) -> None:
+async def test_a_refused_state_is_told_again_when_its_pause_is_over(by_ms: int) -> None:
     site = await a_site()
     wall = Wall(site.server)
     async with leading(site, wall_ms=wall) as node:
@@ -104,7 +104,7 @@ async def test_a_broker_that_says_nothing_of_a_topics_id_is_waited_for_as_long_a
 
 
 async def test_terms_that_fail_at_once_are_tried_less_and_less_often() -> None:
-    """Though by the wall clock, which jumps whenever somebody looks, each of them lasted for hours."""
+    """Though by the wall clock, which jumps at each reading, each of them lasted for hours."""
     server = await a_server()
 
     def fail(*given: object) -> Any:

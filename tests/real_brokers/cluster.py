@@ -97,7 +97,7 @@ class Controller:
         return (await self.ask("GET", "/livez"))[0] == 200
 
     async def ask(self, method: str, path: str, body: object = None) -> tuple[int, Any]:
-        """Status and body; status 0 when nobody answers."""
+        """Returns status and body; status 0 without an answer."""
         client = HttpClient(tls=self.tls)
         try:
             raw = b"" if body is None else json.dumps(body).encode()
@@ -149,7 +149,7 @@ class Cluster:
         return ",".join(broker.address for broker in self.brokers.values() if broker.pid is not None)
 
     async def tool(self, name: str, *arguments: str) -> str:
-        """What one of Kafka's own tools printed; it has to succeed."""
+        """Returns the output of one of Kafka's own tools; it has to succeed."""
         to = ["--bootstrap-server", self.bootstrap]
         if self.client_config is not None:
             to += [CONFIG_OPTION.get(name, "--command-config"), str(self.client_config)]
@@ -158,7 +158,7 @@ class Cluster:
         return output
 
     async def create(self, topic: str, *arguments: str) -> None:
-        """By Kafka's own command, with what more it is told."""
+        """By Kafka's own command, with further arguments."""
         assert f"Created topic {topic}." in await self.tool("TopicCommand", "--create", "--topic", topic, *arguments)
 
     async def produce(self, topic: str, count: int) -> list[dict[str, Any]]:
@@ -216,7 +216,7 @@ class Cluster:
 
 
 def events_in(output: str) -> list[dict[str, Any]]:
-    """What the verifiable clients print: a JSON object a line."""
+    """Returns the output of the verifiable clients: a JSON object a line."""
     return [json.loads(line) for line in output.splitlines() if line.startswith("{") and line.endswith("}")]
 
 

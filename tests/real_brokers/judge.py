@@ -1,4 +1,4 @@
-"""What a soak is judged by: what clients said, every record read again from offset 0, and ZooKeeper's own history."""
+"""The judgement of a soak: by its clients' output, every record read again from offset 0, and ZooKeeper's history."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ OUR_ID: Final = 100
 #: records a second that the producer sends, and how many of them at least have to be acknowledged
 RATE: Final = 100
 ACKNOWLEDGED_MIN: Final = 0.8
-#: beside the detection of those who died: the second that may pass until somebody has decided
+#: beside the detection of deaths: the second that may pass until a controller has decided
 UNDECIDED_MAX_MS: Final = 1_000
 #: a request to a leader that died is given up after 30 s
 SILENCE_MAX_S: Final = 45.0
@@ -46,7 +46,7 @@ async def _read(cluster: Cluster, number: int, patience_ms: int) -> list[tuple[i
 
 
 def said_by(cluster: Cluster, client: str, name: str) -> list[dict[str, Any]]:
-    """What a client printed of one kind."""
+    """Returns the lines of one kind that a client printed."""
     printed = (cluster.directory / f"{client}.log").read_text(errors="replace")
     return [one for one in events_in(printed) if one["name"] == name]
 
@@ -63,7 +63,7 @@ def _record(said: dict[str, Any]) -> tuple[int, int, int]:
 
 
 class Produced(NamedTuple):
-    """What a producer said that ran from one moment to another: when it was acknowledged what, and what was not."""
+    """A producer's record from one moment to another: its acknowledgements with their times, and its refusals."""
 
     from_ms: int
     to_ms: int
@@ -91,7 +91,7 @@ class Produced(NamedTuple):
 async def judge(
     cluster: Cluster, order: Order, dead: Sequence[Dead], stuck: Sequence[Dead], times_ms: tuple[int, int]
 ) -> list[str]:
-    """What is wrong; nothing if all is well. `stuck`: while a bug of Kafka's kept its controller from deciding;
+    """Returns the violations; none if all is well. `stuck`: while a bug of Kafka's kept its controller from deciding;
     `times_ms`: when the producer began, and when it was asked to end."""
     sent = said_by(cluster, "VerifiableProducer", "producer_send_success")
     failed = said_by(cluster, "VerifiableProducer", "producer_send_error")

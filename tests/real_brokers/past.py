@@ -1,7 +1,7 @@
-"""What ZooKeeper's own history proves of a run: who wrote states and whether they might, and how long nobody decided.
+"""Conclusions from ZooKeeper's own history of a run: writers of states and their right to, and times without decisions.
 
-Pure: operations in ZooKeeper's order go in, findings come out. When a process really died, ZooKeeper cannot know; that
-is told by who killed it.
+Pure: operations in ZooKeeper's order go in, findings come out. ZooKeeper cannot know when a process really died; the
+killer tells that.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Seat:
 @dataclass
 class Wait:
     """Of one partition, from the moment on that no live process led it: in all, and without the time in which ZooKeeper
-    did not know yet who had died, by who had the seat (None: nobody)."""
+    did not know of the death yet, by the seat's holder (None: vacant)."""
 
     total_ms: int = 0
     undecided_ms: dict[int | None, int] = field(default_factory=lambda: defaultdict(int))
@@ -70,7 +70,7 @@ class Past:
 
     @classmethod
     def of(cls, operations: Iterable[Operation], dead: Sequence[Dead] = (), stuck: Sequence[Dead] = ()) -> Past:
-        """Whatever waits at the end waited until then."""
+        """A partition that waits at the end waited until then."""
         past, done = cls(dead, stuck), list(operations)
         edges = sorted({edge for one in (*dead, *stuck) for edge in (one.from_ms, one.to_ms) if edge is not None})
         index = 0
@@ -112,7 +112,7 @@ class Past:
             self.waits.append((f"{name}-{number}", wait))
 
     def _take(self, together: Sequence[Operation]) -> None:
-        """One transaction: the seat first, since what is written beside a claim is written by who claims."""
+        """One transaction: the seat first, since the writes beside a claim are the claimer's."""
         epoch = next((int(one.data or b"0") for one in together if one.path == "/controller_epoch"), None)
         for one in together:
             if one.path == "/controller" and one.kind == "create":

@@ -3,7 +3,7 @@
 Three brokers on one ZooKeeper, two minutes: a broker and then the controller killed, frozen for longer than their
 sessions, and stopped; a topic deleted. With `--play deletions` a minute: a topic deleted while a broker with replicas
 is dead, and another while one stands still. It leaves in FOLDER the logs of each broker, every write of ZooKeeper, and
-what was done when. `tests/data/kafka-older` and `kafka-3.9.1-deletions` were made by it; it judges nothing.
+the times of the faults. `tests/data/kafka-older` and `kafka-3.9.1-deletions` were made by it; it judges nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from brokerstub.lab.zookeeper import ZooKeeperServer
 from sparkjobs.records.zookeeper_log import Operation, history
 from tests.faults.chaos.field import elapse
 
-#: as Kafka's own, but for what its fetchers say of a leader that is away, thousands of times a second before 0.9
+#: as Kafka's own, except its fetchers' complaints of an absent leader, thousands of times a second before 0.9
 _LOG4J: Final = """\
 log4j.rootLogger=INFO, server
 log4j.logger.kafka.controller={level}, controller
@@ -47,7 +47,7 @@ log4j.appender.{name}.layout.ConversionPattern=[%d] %p %m (%c)%n
 """
 ROOT: Final = Path(__file__).parents[2]
 LOGS: Final = ("server", "controller", "state-change")
-#: what old Kafka lacks on a Java of today, and a client of ZooKeeper that can look up an address of numbers there
+#: libraries that old Kafka lacks on a Java of today, and a client of ZooKeeper that can look up a numeric address there
 _BESIDES: Final = (
     ("org.slf4j", "slf4j-log4j12", "1.7.21"),
     ("log4j", "log4j", "1.2.17"),
@@ -136,7 +136,7 @@ class Recorder:
             log4j=_LOG4J.format(level=self.level) + "".join(appenders),
         )
 
-    # ------------------------------------------------------------------ what is done
+    # ------------------------------------------------------------------ faults
 
     async def _faults(self) -> None:
         for how in (self._kill, self._freeze, self._stop):
@@ -232,7 +232,7 @@ class Recorder:
     def _note(self, what: str, **more: Any) -> None:
         self.timeline.append({"at_ms": time.time_ns() // 1_000_000, "what": what, **more})
 
-    # ------------------------------------------------------------------ what is waited for
+    # ------------------------------------------------------------------ waits
 
     async def _all_there(self) -> bool:
         return sorted(map(int, await self.client.get_children("/brokers/ids"))) == [*_BROKERS]
@@ -261,7 +261,7 @@ class Recorder:
                 raise TimeoutError(f"Kafka {self.version}: never seen that {what}")
             await asyncio.sleep(POLL_S)
 
-    # ------------------------------------------------------------------ what is left
+    # ------------------------------------------------------------------ the recording
 
     def _write(self) -> None:
         """Without the paths of this machine."""

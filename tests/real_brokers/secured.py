@@ -1,4 +1,4 @@
-"""Clusters whose listeners ask who speaks: properties of brokers, clients and our controller, with keys made here."""
+"""Clusters whose listeners ask for identities: properties of brokers, clients and our controller, with new keys."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Secured:
     broker: Mapping[str, str]
     client: Mapping[str, str]
     ours: Mapping[str, str]
-    #: what has to be in ZooKeeper before the first broker: arguments of Kafka's ConfigCommand
+    #: nodes that ZooKeeper needs before the first broker: arguments of Kafka's ConfigCommand
     users: Sequence[Sequence[str]] = ()
 
 

@@ -46,7 +46,7 @@ from tests.real_brokers.secured import KINDS
 from tests.real_brokers.steps import OTHER, PARTITIONS, Steps
 from tests.waiting import until
 
-#: Kafka's controller that loses the seat in the middle of a deletion keeps what it had not sent, and if it is elected
+#: Kafka's controller that loses the seat in the middle of a deletion keeps its unsent requests, and if it is elected
 #: again, each of its decisions about replicas fails with this, until the broker is started anew
 KAFKAS_BUG: Final = "Controller to broker state change requests batch is not empty while creating a new one"
 STUCK_AFTER_S: Final = 20.0
@@ -55,7 +55,7 @@ STEP_MAX_MS: Final = 90_000
 AFTER_THE_FIRST_LINE_S: Final = (0, 0, 0.005, 0.02, 0.1, 0.4)
 AFTER_THE_TAKEOVER_S: Final = (0, 0.02, 0.05, 0.1, 0.2, 0.4)
 SILENCE_MAX_MS: Final = 120_000
-#: in a stream of events: not what a term says of its own beginning
+#: in a stream of events: not a term's lines about its own beginning
 DECIDED: Final = re.compile(rb"event: (partition|replica|broker|topic|reassignment)\n")
 log = structlog.get_logger()
 
@@ -69,7 +69,7 @@ class Soak(Steps):
         #: each of them in turn loses its controller in the middle
         self.operations = [self.make_topic, self.grow, self.reassign, self.kill_broker, self.stop_broker, self.elect,
                            self.delete_topic]  # fmt: skip
-        #: our controller was killed when it had begun to carry this out, and who had asked was still waiting
+        #: our controller was killed when it had begun to carry this out, and the caller was still waiting
         self.hit: dict[str, int] = defaultdict(int)
         self.stuck: list[Dead] = []
 
@@ -86,7 +86,7 @@ class Soak(Steps):
         await until(self.is_whole, "all replicas are in sync at the end")
 
     def omissions(self, minutes: float) -> list[str]:
-        """What this run has not shown, though it was long enough for it."""
+        """Returns the cases that this run has not shown, though it was long enough for them."""
         found = []
         missed = [one.__name__ for one in self.operations if not self.hit[one.__name__]]
         # each second kill at least has to hit; twice round, each operation
@@ -105,8 +105,8 @@ class Soak(Steps):
         await self.whole()
 
     async def whole(self) -> None:
-        """All replicas of all topics are in sync again, or the next death would leave a partition that nobody may lead;
-        if a bug of Kafka's is in the way, ours mends it."""
+        """All replicas of all topics are in sync again, or the next death would leave a partition without a possible
+        leader; if a bug of Kafka's is in the way, ours mends it."""
         begun_ms = wall_ms() - STEP_MAX_MS
         try:
             async with asyncio.timeout(STUCK_AFTER_S):
@@ -188,7 +188,7 @@ class Soak(Steps):
             await client.close()
 
     async def settled(self, operation: Callable[[], Awaitable[None]]) -> None:
-        """An operation that may fail, since its controller is killed under it; what it left must come right."""
+        """An operation that may fail, since its controller is killed under it; its leftovers must come right."""
         try:
             await operation()
         except (AssertionError, KafkaError) as error:

@@ -1,4 +1,4 @@
-"""What is done to a real cluster in a soak, step by step: faults, and what administrators ask by Kafka's own tools.
+"""The steps of a soak on a real cluster: faults, and requests of administrators by Kafka's own tools.
 
 It says when processes really died; whether all went well, others judge.
 """
@@ -113,7 +113,7 @@ class Steps:
             await self.make_topic()
 
     async def reassign(self) -> None:
-        """All of a topic change places; those of the other go to other brokers, with what is in them."""
+        """All replicas of a topic change places; those of the other go to other brokers, with their records."""
         await self.asked_to_move(
             {(TOPIC, n): self.random.sample([1, 2, 3], 3) for n in range(PARTITIONS)}
             | {(OTHER, n): self.random.sample([1, 2, 3], 2) for n in self.cluster.states(OTHER)}

@@ -1,8 +1,8 @@
-"""The seat goes from ours to Kafka's and back in the middle of everything, and neither writes what the other had right.
+"""The seat goes from ours to Kafka's and back in the middle of everything, and neither rewrites the other's states.
 
-What may be written is named to the znode: the election that was asked for while nobody could decide, and what Kafka's
-controller writes at each failover, its own as well: it raises the leader epoch of what nobody can lead, and of what is
-being reassigned. Ours may write the election and nothing else.
+The permitted writes are named to the znode: the election that was asked for while no controller could decide, and the
+writes of Kafka's controller at each failover, its own as well: it raises the leader epochs of partitions that cannot be
+led, and of those being reassigned. Ours may write the election and nothing else.
 """
 
 from __future__ import annotations
@@ -44,15 +44,15 @@ def ask_for_election(cluster: Cluster, number: int) -> None:
 
 
 async def settled(cluster: Cluster, name: str) -> None:
-    """Whoever is the controller now has loaded, and decides: a topic that is asked for is led."""
+    """The controller of the moment has loaded, and decides: a topic that is asked for is led."""
     await cluster.create(name, "--replica-assignment", "1:2")
     await until(lambda: cluster.is_in_sync(name, 1, 2), f"{name} is led")
     await until(lambda: cluster.kazoo.exists(ELECTION) is None, "the election that was asked for is over")
 
 
 async def lose_directory(cluster: Cluster, broker_id: int) -> Path:
-    """A log directory of a broker fails, which has only of `dirs` and what was made to ask who decides; what it held is
-    led by others and out of sync."""
+    """A log directory of a broker fails, which holds only replicas of `dirs` and of topics made to ask for the
+    controller; they are led by others and out of sync."""
     for directory in cluster.brokers[broker_id].log_directories:
         held = [path.name.rpartition("-")[::2] for path in directory.glob("*-[0-9]*")] if directory.is_dir() else []
         if {"dirs"} <= {topic for topic, _ in held} <= {"dirs", "by-ours", "by-theirs"}:
@@ -156,11 +156,11 @@ async def to_ours(cluster: Cluster) -> None:
 
 
 async def mended(cluster: Cluster, failed: Iterable[Path]) -> None:
-    """What waited goes on, under ours: nothing was forgotten on the way."""
+    """Waiting work goes on, under ours: nothing was forgotten on the way."""
     await cluster.brokers[3].start()
-    await until(lambda: cluster.read("/brokers/topics/leaving") is None, "what waited to be deleted is gone")
-    await until(lambda: cluster.states("alone")[0]["leader"] == 3, "what was offline is led again")
-    await until(lambda: cluster.read("/brokers/topics/moving")["partitions"] == {"0": [1, 3]}, "what moved is there")
+    await until(lambda: cluster.read("/brokers/topics/leaving") is None, "the topic that waited is deleted")
+    await until(lambda: cluster.states("alone")[0]["leader"] == 3, "the offline partition is led again")
+    await until(lambda: cluster.read("/brokers/topics/moving")["partitions"] == {"0": [1, 3]}, "they have moved")
     assert cluster.read("/brokers/topics/moving").get("adding_replicas") == {}
     await cluster.brokers[2].stop()
     for directory in failed:

@@ -1,4 +1,4 @@
-"""What a soak's producer said is judged: how much came through, how long nothing did, and that nothing was refused."""
+"""The output of a soak's producer is judged: how much came through, how long nothing did, and that none was refused."""
 
 from __future__ import annotations
 
@@ -32,6 +32,6 @@ def test_a_producer_that_was_not_is_trouble(produced: Produced, said: str) -> No
     assert any(one.startswith(said) for one in produced.faults()), produced.faults()
 
 
-def test_what_came_after_the_end_breaks_no_silence() -> None:
+def test_an_acknowledgement_after_the_end_breaks_no_silence() -> None:
     late = [*steady(0, 10_000), *range(MINUTE_MS, 2 * MINUTE_MS, 10)]
     assert Produced(0, MINUTE_MS, late, 0).silence_s > SILENCE_MAX_S

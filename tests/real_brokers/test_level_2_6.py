@@ -19,7 +19,7 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clu
         yield cluster
 
 
-async def test_a_controller_of_another_level_refuses_to_take_over_and_says_what_to_do(cluster: Cluster) -> None:
+async def test_a_controller_of_another_level_refuses_to_take_over_with_a_remedy(cluster: Cluster) -> None:
     other = Controller(cluster.directory, cluster.zookeeper, 101, ["--protocol", "3.9"])
     cluster.controllers.append(other)
     await other.start()
@@ -47,5 +47,5 @@ async def test_an_isr_shrinks_and_grows_by_znode_and_all_brokers_hear_of_it(clus
         items = (await cluster.controller.ask("GET", "/v1/partitions?topic=old"))[1]["items"]
         return all(sorted(one["isr"]) == [1, 2, 3] for one in items)
 
-    await until(is_believed, f"what brokers announced is believed, after {versions}")
+    await until(is_believed, f"the brokers' announcements are believed, after {versions}")
     assert await cluster.consume("old", 100) == 100

@@ -39,4 +39,4 @@ async def test_an_older_broker_is_led_and_its_controller_relieved_and_called_bac
         assert (await cluster.controller.ask("POST", "/v1/handback", {}))[0] == 200
         await until(lambda: (cluster.read("/controller") or {}).get("brokerid") in (1, 2, 3), "one of Kafka's is back")
         await cluster.create("theirs", "--partitions", "3", "--replication-factor", "3")
-        await until(lambda: cluster.is_in_sync("theirs", 1, 2, 3), "it leads what ours led")
+        await until(lambda: cluster.is_in_sync("theirs", 1, 2, 3), "it leads the partitions that ours led")

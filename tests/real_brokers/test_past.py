@@ -1,4 +1,4 @@
-"""The judge of a soak finds what is wrong in a history, and in a good one nothing."""
+"""The judge of a soak finds the violations in a bad history, and none in a good one."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_death_counts_from_the_death_on_and_is_undecided_from_the_end_of_the_s
     assert (past.wrong, longest(past)) == ([], (4_300, {OURS: 300}))
 
 
-def test_while_the_holder_of_the_seat_is_dead_and_not_known_to_be_nobody_could_decide() -> None:
+def test_while_the_seats_holder_is_dead_unnoticed_no_controller_could_decide() -> None:
     told = a_history().end(5_000, 2, "/brokers/ids/2").end(9_000, OURS, "/controller")
     told.claim(9_400, THEIRS, 2).decide(9_900, 1, [1, 3], 1, by=THEIRS, term=2)
     told.do(9_900, THEIRS, ("create", "/else", None))
@@ -90,7 +90,7 @@ def test_a_bug_of_kafkas_controller_is_not_taken_for_ours_nor_its_broker_for_dea
     assert (past.wrong, longest(past)) == ([], (8_100, {OURS: 100}))
 
 
-def test_what_nobody_leads_at_the_end_has_waited_until_then() -> None:
+def test_a_partition_without_a_leader_at_the_end_has_waited_until_then() -> None:
     told = a_history().decide(100, -1, [2], 1).do(900, 1, ("create", "/else", None))
     assert longest(Past.of(told.operations)) == (800, {OURS: 800})
 
@@ -100,7 +100,7 @@ def test_a_broker_that_stood_still_is_alive_again_when_it_goes_on() -> None:
     assert longest(Past.of(told.operations, [Dead(2, 1_000, 2_500)])) == (1_500, {})
 
 
-def test_a_topic_that_is_to_be_deleted_waits_for_nobody() -> None:
+def test_a_topic_that_is_to_be_deleted_waits_for_no_leader() -> None:
     told = a_history().do(100, 1, ("create", "/admin/delete_topics/orders", None)).decide(200, -1, [2], 1)
     assert longest(Past.of(told.do(9_000, 1, ("create", "/else", None)).operations))[0] == 10
 
@@ -111,7 +111,7 @@ def test_a_topic_that_is_to_be_deleted_waits_for_nobody() -> None:
         pytest.param(
             a_history().claim(30, THEIRS, 2, ("delete", "/controller", None)).decide(40, 1, [1, 3], 1),
             "written with controller epoch 1 by session 0x64, not by Seat(broker_id=1",
-            id="a write of one who was relieved",
+            id="a write of a deposed controller",
         ),
         pytest.param(a_history().decide(40, 1, [1], 1, by=THEIRS), "by session 0x1, not by Seat", id="of nobody"),
         pytest.param(
@@ -133,6 +133,6 @@ def test_a_topic_that_is_to_be_deleted_waits_for_nobody() -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_named(told: Told, said: str) -> None:
+def test_a_violation_is_named(told: Told, said: str) -> None:
     wrong: list[Any] = Past.of(told.operations).wrong
     assert any(said in one for one in wrong), wrong

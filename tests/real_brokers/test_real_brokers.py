@@ -33,7 +33,7 @@ async def in_sync(cluster: Cluster, topic: str) -> None:
 
 
 async def test_the_seat_is_taken_from_kafka_and_given_back_and_neither_corrects_the_other(cluster: Cluster) -> None:
-    """Done by Kafka's own controller first, so that ours finds what that one wrote."""
+    """Kafka's own controller decides first, so that ours finds its states."""
     await cluster.create("before", *THREE)
     await in_sync(cluster, "before")
     written = cluster.zxids()
@@ -93,7 +93,7 @@ async def test_a_broker_killed_leads_nothing_and_comes_back_in_sync(cluster: Clu
 
 
 @pytest.mark.chromium
-async def test_what_it_decided_is_explained_counted_streamed_written_down_and_shown(cluster: Cluster) -> None:
+async def test_its_decisions_are_explained_counted_streamed_written_down_and_shown(cluster: Cluster) -> None:
     """Of the broker that was killed and came back in the test before."""
     ask = cluster.controller.ask
     placed = cluster.read("/brokers/topics/killed")["partitions"]
@@ -230,7 +230,7 @@ async def test_a_failed_log_directory_loses_its_leaderships_and_nothing_else(clu
     lost = {int(path.name.rpartition("-")[2]) for path in directory.glob("dirs-*")}
     shutil.rmtree(directory)
     directory.write_bytes(b"not a directory any more")
-    await until(lambda: all(cluster.states("dirs")[n]["leader"] != 3 for n in lost), "others lead what it lost")
+    await until(lambda: all(cluster.states("dirs")[n]["leader"] != 3 for n in lost), "others lead these")
     assert all(state["leader"] == 3 for n, state in cluster.states("dirs").items() if n not in lost)
     await broker.stop()
     directory.unlink()
@@ -260,7 +260,7 @@ async def test_preferred_ours_takes_the_seat_from_the_broker_that_got_it_but_not
     preferring = Controller(cluster.directory, cluster.zookeeper, 101, ["--prefer"])
     cluster.controllers.append(preferring)
     await preferring.start()
-    await until(preferring.is_active, "it has taken the seat, and nobody told it to")
+    await until(preferring.is_active, "it has taken the seat without a command")
     assert (await preferring.ask("POST", "/v1/handback", {}))[0] == 200
     await until(is_theirs, "it was given to them")
     await preferring.end()

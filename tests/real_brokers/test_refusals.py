@@ -13,7 +13,9 @@ pytestmark = [pytest.mark.java, pytest.mark.maven, pytest.mark.slow]
 STATE = "/kafka/brokers/topics/lost/partitions/0/state"
 
 
-async def test_a_state_begun_anew_by_kafkas_controller_is_raised_above_what_brokers_know(tmp_path: Path) -> None:
+async def test_a_state_begun_anew_by_kafkas_controller_is_raised_above_the_brokers_leader_epochs(
+    tmp_path: Path,
+) -> None:
     """The state is deleted together with the seat: one of Kafka's brokers controls, begins at leader epoch 0, and does
     not notice that all refuse it. We take over."""
     async with a_cluster(tmp_path) as cluster:
@@ -44,4 +46,4 @@ async def test_a_state_begun_anew_by_kafkas_controller_is_raised_above_what_brok
         async def is_well() -> bool:
             return bool((await cluster.controller.ask("GET", "/healthz/cluster"))[1]["status"] == "green")
 
-        await until(is_well, "nobody refuses anything")
+        await until(is_well, "no broker refuses anything")

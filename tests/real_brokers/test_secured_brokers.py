@@ -1,4 +1,4 @@
-"""Real brokers that speak TLS, or ask who speaks: ours speaks as they do, in both directions, and is asked likewise."""
+"""Real brokers with TLS, or with SASL: ours speaks as they do, in both directions, and proves its identity likewise."""
 
 from __future__ import annotations
 

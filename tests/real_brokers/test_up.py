@@ -30,7 +30,7 @@ async def klamm(*words: str) -> tuple[int | None, str]:
 
 
 def rates(log: Path, after: int = 0) -> list[tuple[int, int, str]]:
-    """Acknowledged, consumed, and who is away; of each second."""
+    """Acknowledged, consumed, and the absent brokers; of each second."""
     found = RATES.finditer(log.read_text())
     return [(int(one[1]), int(one[2]), one[3].strip()) for one in found][after:]
 
@@ -77,7 +77,7 @@ async def test_a_broker_is_killed_and_started_from_another_terminal_and_the_rate
 
 
 async def test_jars_are_fetched_into_a_folder_named_from_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # as in a fresh clone, where nobody fetched them before
+    monkeypatch.chdir(tmp_path)  # as in a fresh clone, where they were never fetched
     found = await jars(Path("var"))
     assert found == tmp_path / "var" / "jars"
     assert list(found.glob("kafka_2.13-*.jar"))
