@@ -59,7 +59,6 @@ LAYERS = (
     "sparkjobs.input",
     "sparkjobs.rules",
     "sparkjobs.clocks",
-    "sparkjobs.engine.executor",
     "sparkjobs.engine.local",
     "sparkjobs.engine.spark",
     "sparkjobs.report",

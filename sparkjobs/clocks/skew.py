@@ -1,37 +1,164 @@
-"""What the brokers' clocks were worth, from the logs' own round trips. Pure.
+"""The brokers' clock skew, from the round trips of requests in the logs. Pure.
 
 A request names four moments: sent (t1) and answered (t4) by the controller's clock, received (t2) and done (t3) by the
-broker's. The broker's clock is ahead by ((t2-t1)+(t3-t4))/2, wrong by at most half of what the way took,
-((t4-t1)-(t3-t2))/2. Of an hour the trips with the least error count: their median is the offset. Sends carry no
-correlation id since 0.9, so a trip is put together by what both sides say of one partition at one leader epoch; before,
-by its number. Two trips of the same name in one log are paired in order. Offsets between two brokers are walked from
-the broker that was heard most (the reference) to all that are connected with it. Where no trips lead, as at INFO or in
-our logs, the clock is bound by what must have come before what (`sparkjobs.clocks.causality`). A broker that is bound
-by neither keeps its own time, and its error is unknown.
+broker's. The broker's clock is ahead by ((t2-t1)+(t3-t4))/2, wrong by at most half of the time on the way,
+((t4-t1)-(t3-t2))/2. In each hour the trips with the least error count: their median is the offset. Sends carry no
+correlation id since 0.9, so a trip is put together from the lines of both sides about one partition at one leader
+epoch; before 0.9, by its number. Two trips of the same name in one log are paired in order.
+
+Offsets between two brokers are walked from the broker that was heard most (the reference) to all brokers connected with
+it. Where no trips lead, as at INFO or in our logs, causality binds the clock (`sparkjobs.clocks.causality`). A broker
+that neither binds keeps its own time, and its error is unknown.
+
+From Kafka 0.9 to 1.0 the controller logs an answer without its number or its request. An answer to LeaderAndIsr or
+StopReplica lists partitions, and the first of them is read. A controller sends a broker one request at a time, so the
+answer belongs to the oldest unanswered request about that partition to that broker; earlier requests were answered or
+lost. An answer that no request awaits says nothing, and a trip with a negative time on the way is none.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from statistics import median_low
 from typing import Final, NamedTuple
 
 import msgspec
 
-from sparkjobs.clocks.causality import (
-    Gaps,
-    Range,
-    Steady,
-    gaps_in,
-    is_of_pair,
-    steady_in,
-)
-from sparkjobs.clocks.unnumbered import Trip
-from sparkjobs.clocks.unnumbered import trips_in as unnumbered_trips_in
+from sparkjobs.clocks.causality import Gaps, Range, Steady, gaps_in, is_of_pair, steady_in
 from sparkjobs.parse.moments import HOUR_MS
+from sparkjobs.rules.receipts import API, Request, done_in, request_of
 from sparkjobs.tables.silver import SilverEvent, SilverSkew
+
+#: as long as a controller waits for an answer (controller.socket.timeout.ms)
+_PATIENCE_MS: Final = 30_000
+
+
+class Trip(NamedTuple):
+    """One round trip: how far the broker is ahead of the controller, and how wrong that may be."""
+
+    controller: int
+    broker: int
+    at_ms: int
+    offset_ms: int
+    err_ms: int
+
+
+class Way(NamedTuple):
+    """From a controller in one term to a broker."""
+
+    cluster: str
+    controller: int | None
+    controller_epoch: int | None
+    to: int | None
+
+
+class _State(NamedTuple):
+    """What both sides say of a partition in a request."""
+
+    topic: str
+    partition: int
+    leader_epoch: int
+
+
+class _Done(NamedTuple):
+    """A request as its broker tells it."""
+
+    number: int
+    received_ms: int
+    done_ms: int
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A request that was not answered yet."""
+
+    sent_ms: int  # its last line
+    partitions: set[tuple[str, int]]
+
+
+def is_unnumbered(event: SilverEvent) -> bool:
+    """Whether it is an answer that names a partition and no number."""
+    return event.event == "response_received" and event.correlation_id is None and event.topic is not None
+
+
+def way_of(event: SilverEvent) -> Way | None:
+    """Of a line that such a trip may be made of."""
+    is_side = event.event == "request_sent" or is_unnumbered(event)
+    if is_side and event.correlation_id is None and (event.api or API) == API:
+        return Way(event.cluster, event.broker, event.controller_epoch, event.peer_broker)
+    return None if request_of(event) is None else Way(*_way_of_request(event))
+
+
+def _way_of_request(event: SilverEvent) -> tuple[str, int | None, int | None, int | None]:
+    return event.cluster, event.controller, event.controller_epoch, event.broker
+
+
+def unnumbered_trips_in(events: Iterable[SilverEvent]) -> Iterator[tuple[str, Trip]]:
+    """With their clusters; `events` in any order."""
+    ways: dict[Way, list[SilverEvent]] = defaultdict(list)
+    for event in events:
+        way = way_of(event)
+        if way is not None and None not in way:
+            ways[way].append(event)
+    for way, its in ways.items():
+        if any(map(is_unnumbered, its)):
+            yield from ((way.cluster, trip) for trip in _trips(way, its))
+
+
+def _trips(way: Way, events: list[SilverEvent]) -> Iterator[Trip]:
+    assert way.controller is not None
+    assert way.to is not None
+    known = _known(events, way.to)
+    said: list[tuple[int, bool, str, int, SilverEvent]] = [
+        (event.ts_utc, event.event != "request_sent", event.file_id, event.line_no, event)
+        for event in events
+        if event.event in ("request_sent", "response_received")
+    ]
+    waiting: dict[_Done, _Waiting] = {}  # in the order of sending
+    for at_ms, is_answer, *_, event in sorted(said, key=itemgetter(0, 1, 2, 3)):
+        if event.topic is None or event.partition is None:
+            continue
+        about = (event.topic, event.partition)
+        while waiting and next(iter(waiting.values())).sent_ms < at_ms - _PATIENCE_MS:
+            del waiting[next(iter(waiting))]
+        if not is_answer:
+            done = None if event.leader_epoch is None else known.get(_State(*about, event.leader_epoch))
+            if done is not None:
+                request = waiting.setdefault(done, _Waiting(at_ms, set()))
+                request.sent_ms = at_ms
+                request.partitions.add(about)
+            continue
+        answered = next((done for done, request in waiting.items() if about in request.partitions), None)
+        while answered is not None and answered in waiting:
+            first = next(iter(waiting))
+            request = waiting.pop(first)
+            if first is answered:
+                yield from _unnumbered_trip(way.controller, way.to, answered, request.sent_ms, at_ms)
+
+
+def _known(events: Iterable[SilverEvent], broker: int) -> dict[_State, _Done]:
+    """By what a request says of any of its partitions: the first request that says so and was done."""
+    requests: list[tuple[Request, list[SilverEvent]]] = list(done_in(events, frozenset({broker})))
+    requests.sort(key=lambda one: (one[1][0].ts_utc, one[1][0].file_id, one[1][0].line_no))
+    found: dict[_State, _Done] = {}
+    for number, (_, lines) in enumerate(requests):
+        done = _Done(number, lines[0].ts_utc, lines[-1].ts_utc)
+        for line in lines:
+            if line.topic is not None and line.partition is not None and line.leader_epoch is not None:
+                found.setdefault(_State(line.topic, line.partition, line.leader_epoch), done)
+    return found
+
+
+def _unnumbered_trip(controller: int, broker: int, done: _Done, sent_ms: int, answered_ms: int) -> Iterator[Trip]:
+    way_ms = (answered_ms - sent_ms) - (done.done_ms - done.received_ms)
+    if way_ms >= 0:
+        offset_ms = ((done.received_ms - sent_ms) + (done.done_ms - answered_ms)) // 2
+        yield Trip(controller, broker, done.received_ms, offset_ms, (way_ms + 1) // 2)
+
 
 #: of the trips of an hour, those with the least error
 BEST_SHARE: Final = 10

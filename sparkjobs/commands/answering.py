@@ -11,17 +11,15 @@ import click
 from click.core import ParameterSource
 
 from sparkjobs.commands.cli import engine_options, input_options, lab_folder
-from sparkjobs.commands.executing import concluded, executor_for
 from sparkjobs.commands.inputs import LogInputs
-from sparkjobs.commands.shared import example, inputs_from, progress, table, write_tables
+from sparkjobs.commands.shared import concluded, example, executor_for, inputs_from, progress, table, write_tables
 from sparkjobs.history.joined import joined
-from sparkjobs.history.opened import answers_for_records
+from sparkjobs.history.moment import answers_for_records
 from sparkjobs.input.files import SCHEME
 from sparkjobs.records.found import find_records
-from sparkjobs.report.accounting import Input
 from sparkjobs.report.certain import knows, sentence_for
-from sparkjobs.report.drawing import lasting
-from sparkjobs.report.page import Quoting
+from sparkjobs.report.markup import lasting
+from sparkjobs.report.page import Input, Quoting
 from sparkjobs.report.verdict import OF_VERDICT, is_blind, verdict_for
 from sparkjobs.report.write import places_of_findings, quoting, write_report
 from sparkjobs.rules.slo import DEFAULT_TARGET

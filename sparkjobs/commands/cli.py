@@ -17,7 +17,7 @@ import click
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 #: each has `register(logs, top)`
-MODULES: Final = ("reading", "answering", "streaming", "moments", "warming")
+MODULES: Final = ("reading", "answering", "spark", "moments")
 
 
 def main() -> None:

@@ -11,8 +11,8 @@ from typing import IO, TYPE_CHECKING
 import msgspec
 
 from sparkjobs.clocks.skew import corrected, skew_of
+from sparkjobs.engine.local.executor import worker_count_for, workers_of
 from sparkjobs.engine.local.ingest import Ingested, ingest
-from sparkjobs.engine.local.workers import worker_count_for, workers_of
 from sparkjobs.engine.spark.session import is_submitted, session_for
 from sparkjobs.input.files import (
     SCHEME,
@@ -29,7 +29,7 @@ from sparkjobs.tables.silver import BronzeFile, SilverSkew
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from sparkjobs.engine.spark.surveying import Survey
+    from sparkjobs.engine.spark.file_access import Survey
 
 
 class LogInputs(msgspec.Struct, frozen=True):
@@ -66,8 +66,8 @@ def inputs_of(
         paths = _logs_beside(named, records)
         return LogInputs(_surveyed_by(session_for(master), paths, look) if is_cluster else _surveyed(paths, look))
     spark = session_for(master)
-    from sparkjobs.engine.spark.remote import RemoteFiles  # noqa: PLC0415 - pyspark only where it is needed
-    from sparkjobs.engine.spark.surveying import surveyed_there  # noqa: PLC0415
+    # pyspark only where it is needed
+    from sparkjobs.engine.spark.file_access import RemoteFiles, surveyed_there  # noqa: PLC0415
 
     remote = RemoteFiles(spark)
     there = surveyed_there(spark, [path for name in elsewhere for path in remote.find(name)], look)
@@ -102,7 +102,7 @@ def _surveyed(paths: Sequence[str], look: Survey) -> list[BronzeFile]:
 
 
 def _surveyed_by(spark: SparkSession, paths: Sequence[str], look: Survey) -> list[BronzeFile]:
-    from sparkjobs.engine.spark.surveying import surveyed_here  # noqa: PLC0415 - pyspark only where it is needed
+    from sparkjobs.engine.spark.file_access import surveyed_here  # noqa: PLC0415 - pyspark only where it is needed
 
     return merged(surveyed_here(spark, paths, look))
 

@@ -15,7 +15,7 @@ from sparkjobs.history.answers import election_of, is_secret
 from sparkjobs.history.cluster import NOBODY, Broker, Cluster, Name, Partition, PartitionStep, Step
 from sparkjobs.history.elections import RULES, Fate, fates, has_elr, rule_of, safe_order
 from sparkjobs.history.moment import Moment, moment_of
-from sparkjobs.records.errors import RecordError
+from sparkjobs.records import RecordError
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 #: rows of a list that a terminal shows before it says how many more there are

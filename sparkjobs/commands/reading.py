@@ -11,10 +11,11 @@ import click
 
 from sparkjobs.clocks.skew import zone_hint
 from sparkjobs.commands.cli import engine_options, input_options
-from sparkjobs.commands.executing import concluded, executor_for
 from sparkjobs.commands.shared import (
     Moment,
+    concluded,
     example,
+    executor_for,
     inputs_from,
     moment_text,
     place_of,
@@ -22,12 +23,12 @@ from sparkjobs.commands.shared import (
     read_locally,
     table,
 )
-from sparkjobs.engine.local.answers import Answers
-from sparkjobs.engine.local.line_lookup import whole_events
+from sparkjobs.engine.local.stretches import whole_events
 from sparkjobs.parse.lines import zone_of
 from sparkjobs.report.story import story_for
 from sparkjobs.report.write import quoting
 from sparkjobs.rules.facts import Place
+from sparkjobs.rules.rules import Answers
 from sparkjobs.tables.silver import SilverEvent, SilverSkew
 
 if TYPE_CHECKING:

@@ -25,9 +25,9 @@ from sparkjobs.history.cluster import (
     TopicStep,
     partition_steps,
 )
-from sparkjobs.records.errors import RecordError
+from sparkjobs.records import RecordError
+from sparkjobs.records.kraft_files import Message
 from sparkjobs.records.kraft_history import KraftHistory
-from sparkjobs.records.kraft_messages import Message
 
 _TARGETS: Final = {2: "topic", 4: "broker", 8: "broker logger", 16: "client metrics", 32: "group"}
 _NO_CHANGE: Final = -2

@@ -1,20 +1,171 @@
-"""A cluster as of a moment: what was named is a record, a snapshot alone, or what `kafka-topics --describe` printed."""
+"""A cluster as of a moment, from files: a record, a snapshot alone, or what `kafka-topics --describe` printed.
+
+Histories are found by the files' content and told by cluster. `kafka-topics --describe`, of any release, says of a
+broker only that it leads or is in sync, so those brokers are taken to live. It does not say the rule of elections: a
+list with `Elr:` is KRaft's with eligible leader replicas; any other gets the rule that both modes share.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from sparkjobs.history.cluster import Cluster, Name, PartitionStep, Step
-from sparkjobs.history.described import MAX_BYTES, cluster_in
-from sparkjobs.history.opened import History, histories_in
-from sparkjobs.records.errors import RecordError
-from sparkjobs.records.kraft_history import KraftHistory
+from sparkjobs.history.answers import answers_of
+from sparkjobs.history.cluster import NOBODY, Broker, Cluster, Mode, Name, Partition, PartitionStep, Replay, Step
+from sparkjobs.history.elections import ELR_FEATURE
+from sparkjobs.history.kraft import KraftReplay
+from sparkjobs.history.zookeeper import ZooKeeperReplay, chroots_in
+from sparkjobs.records import RecordError
+from sparkjobs.records.found import Source, find_records
+from sparkjobs.records.kraft_history import KraftHistory, kraft_history
+from sparkjobs.records.zookeeper_history import ZooKeeperHistory, zookeeper_history
+from sparkjobs.tables.record import RECORD, RecordSource
+from sparkjobs.tables.silver import Row
+
+_FIELD: Final = re.compile(
+    r"(Topic|TopicId|PartitionCount|Configs|Partition|Leader|Replicas|Isr|Elr|LastKnownElr|Adding Replicas|"
+    r"Removing Replicas): *([^\t]*?)(?=[\t ]+(?:[A-Z]\w*|Adding Replicas|Removing Replicas):|\s*$)",
+    re.ASCII,
+)
+#: a description of 100,000 partitions has 15 MB
+MAX_BYTES: Final = 256 * 1024 * 1024
+
+
+def cluster_in(text: str) -> Cluster:
+    """Raises RecordError for a line that names a partition and does not say the rest."""
+    cluster = Cluster("zookeeper")
+    for number, line in enumerate(text.splitlines(), 1):
+        said = {key: value.strip() for key, value in _FIELD.findall(line)}
+        if "Topic" not in said:
+            continue
+        if "Partition" not in said:
+            _take_topic(cluster, said)
+            continue
+        try:
+            _take_partition(cluster, said)
+        except (KeyError, ValueError):
+            raise RecordError(f"line {number} names a partition and not its leader, replicas and ISR") from None
+    if not cluster.partitions:
+        raise RecordError("no line of it describes a partition")
+    for partition in cluster.partitions.values():
+        for broker in (partition.leader, *partition.isr):
+            if broker != NOBODY:
+                cluster.brokers[broker] = Broker(0)
+    return cluster
+
+
+def _take_topic(cluster: Cluster, said: dict[str, str]) -> None:
+    if said.get("TopicId"):
+        cluster.topic_ids[said["Topic"]] = said["TopicId"]
+    pairs = [one.partition("=") for one in said.get("Configs", "").split(",") if "=" in one]
+    if pairs:
+        cluster.configs["topic", said["Topic"]] = {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _take_partition(cluster: Cluster, said: dict[str, str]) -> None:
+    leader = NOBODY if said["Leader"] in ("none", "-1") else int(said["Leader"])
+    if "Elr" in said:
+        cluster.mode = "kraft"
+        cluster.configs["feature", ""] = {ELR_FEATURE: "1"}
+    cluster.partitions[said["Topic"], int(said["Partition"])] = Partition(
+        leader=leader,
+        leader_epoch=0,
+        isr=_numbers(said["Isr"]),
+        replicas=_numbers(said["Replicas"]),
+        epoch=0,
+        adding=_numbers(said.get("Adding Replicas", "")),
+        removing=_numbers(said.get("Removing Replicas", "")),
+        elr=_numbers(said.get("Elr", "")),
+        last_known_elr=_numbers(said.get("LastKnownElr", "")),
+    )
+
+
+def _numbers(words: str) -> tuple[int, ...]:
+    return tuple(int(one) for one in words.replace(" ", "").split(",") if one and one != "N/A")
+
+
+class History(msgspec.Struct, frozen=True):
+    """One cluster's, in one mode; it can be walked through as often as wanted."""
+
+    mode: Mode
+    chroot: str
+    record: KraftHistory | ZooKeeperHistory
+    committed: int | None
+
+    def replay(self) -> Replay:
+        """From the beginning."""
+        if isinstance(self.record, KraftHistory):
+            return KraftReplay(self.record)
+        return ZooKeeperReplay(self.record, self.chroot)
+
+
+def histories_in(named: Iterable[str]) -> list[History]:
+    """Of all records below what was named: ZooKeeper's, a history for each chroot, then KRaft's."""
+    return histories_of(find_records(named))
+
+
+def histories_of(sources: Sequence[Source]) -> list[History]:
+    """Raises RecordError where one cannot be told."""
+    found: list[History] = []
+    zookeeper = zookeeper_history(sources)
+    if zookeeper is not None:
+        found += [History("zookeeper", chroot, zookeeper, None) for chroot in chroots_in(zookeeper)]
+    kraft = kraft_history(sources)
+    if kraft is not None:
+        found.append(History("kraft", "", kraft, kraft.committed))
+    return found
+
+
+def answers_for_records(sources: Sequence[Source], cluster: str) -> dict[str, list[Row]]:
+    """All tables of `sparkjobs.tables.record`. A history that cannot be told is a row that says why."""
+    tables: dict[str, list[Row]] = {name: [] for name in RECORD}
+    for mode in ("zookeeper", "kraft"):
+        mine = [one for one in sources if one.kind.startswith(mode)]
+        try:
+            for history in histories_of(mine):
+                replay = history.replay()
+                answers = answers_of(replay, f"{cluster}{history.chroot}", history.committed)
+                for name, rows in answers.items():
+                    tables[name] += rows
+                unknown = getattr(replay, "unknown", {})
+                tables["record_sources"] += _sources_of(history, f"{cluster}{history.chroot}", unknown)
+        except RecordError as error:
+            row = RecordSource(cluster=cluster, mode=mode, kind="trouble", said=str(error))
+            tables["record_sources"].append(row)
+    return tables
+
+
+def _sources_of(history: History, cluster: str, unknown: dict[str, int]) -> list[RecordSource]:
+    record = history.record
+    said: list[tuple[str, str | None, str]] = []
+    if isinstance(record, KraftHistory):
+        first = record.pieces[0].first
+        last = max(record.base.rank[1], record.pieces[-1].end) - 1
+        said.append(("history", record.base.node, f"offsets {first} to {last}, from {record.base.folder}"))
+        if record.committed <= last:
+            words = f"offsets {record.committed} to {last}: no file proves that they were committed"
+            said.append(("uncommitted", record.base.node, words))
+        void = {folder: f"{count} records that were never committed" for folder, count in record.void.items()}
+    else:
+        ends = [(one.first, one.last) for one in record.stretches]
+        where = ", ".join(sorted({record.servers[one.server].folder for one in record.stretches}))
+        if ends:
+            said.append(("history", None, f"transactions {ends[0][0]:#x} to {ends[-1][1]:#x}, from {where}"))
+        void = {folder: f"{count} transactions that never happened" for folder, count in record.void.items()}
+    said += [("void", folder, words) for folder, words in void.items()]
+    said += [("gap", None, words) for words in record.gaps]
+    said += [("trouble", None, words) for words in record.troubles]
+    said += [("unknown", None, f"{words} ({count} times)") for words, count in unknown.items()]
+    return [
+        RecordSource(cluster=cluster, mode=history.mode, kind=kind, node=node, said=words) for kind, node, words in said
+    ]
+
 
 #: of a partition's past, as many changes are told
 PAST_KEPT: Final = 12

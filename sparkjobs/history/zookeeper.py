@@ -25,9 +25,9 @@ from sparkjobs.history.cluster import (
     Step,
     TopicStep,
 )
-from sparkjobs.records.errors import RecordError
+from sparkjobs.records import RecordError
+from sparkjobs.records.zookeeper_files import Operation
 from sparkjobs.records.zookeeper_history import Bridge, ZooKeeperHistory
-from sparkjobs.records.zookeeper_log import Operation
 
 _ROOTS: Final = re.compile(r"(?P<chroot>(?:/[^/]+)*?)/brokers/(?:ids|topics)(?:/|$)")
 _STATE: Final = re.compile(r"/brokers/topics/(?P<topic>[^/]+)/partitions/(?P<number>\d{1,9})/state", re.ASCII)

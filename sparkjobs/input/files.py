@@ -1,6 +1,6 @@
 """Which files there are and what they hold: bronze. The identity of a file is the hash of its content, not compressed.
 
-Local files only; what lies elsewhere is opened through Spark (`sparkjobs.engine.spark.remote`), with the same survey. A
+Local files only; `sparkjobs.engine.spark.file_access` opens what lies elsewhere through Spark, with the same survey. A
 file that cannot be read never raises: its row says what the trouble was. Logs come from strangers: no link leads out of
 the folder that was named, only regular files are opened, and a file with an endless line is not read.
 """

@@ -1,4 +1,10 @@
-"""What a cluster itself wrote down: ZooKeeper's transaction logs and snapshots, KRaft's metadata logs and snapshots.
+"""A cluster's own records: ZooKeeper's transaction logs and snapshots, KRaft's metadata logs and snapshots.
 
-Owns their binary formats: from bytes to records, and nothing concluded from them.
+The package owns their binary formats, from bytes to records. It concludes nothing from them.
 """
+
+from __future__ import annotations
+
+
+class RecordError(Exception):
+    """A file is damaged, or says something that this reader does not know; the message says which and where."""

@@ -15,9 +15,9 @@ from typing import BinaryIO, Final, Literal, cast
 
 import msgspec
 
-from sparkjobs.records.errors import RecordError
-from sparkjobs.records.kraft_log import CHECKPOINT_NAME, batches_in
-from sparkjobs.records.zookeeper_log import operations_in
+from sparkjobs.records import RecordError
+from sparkjobs.records.kraft_files import CHECKPOINT_NAME, batches_in
+from sparkjobs.records.zookeeper_files import operations_in
 
 Kind = Literal["zookeeper log", "zookeeper snapshot", "kraft log", "kraft snapshot"]
 

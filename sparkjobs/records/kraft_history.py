@@ -13,9 +13,9 @@ from typing import Final
 
 import msgspec
 
-from sparkjobs.records.errors import RecordError
+from sparkjobs.records import RecordError
 from sparkjobs.records.found import TROUBLES, Source, name_of_node, properties_beside
-from sparkjobs.records.kraft_log import Batch, batches_in
+from sparkjobs.records.kraft_files import Batch, batches_in
 
 _START: Final = 0
 

@@ -15,10 +15,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from sparkjobs.records.errors import RecordError
+from sparkjobs.records import RecordError
 from sparkjobs.records.found import TROUBLES, Source
-from sparkjobs.records.zookeeper_log import Operation, operations_in
-from sparkjobs.records.zookeeper_snapshot import Snapshot, snapshot_in
+from sparkjobs.records.zookeeper_files import Operation, Snapshot, operations_in, snapshot_in
 
 
 class Run(NamedTuple):

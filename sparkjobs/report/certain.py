@@ -11,12 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
-from sparkjobs.report.drawing import Span, clock, counted, lasting, named, picture
+from sparkjobs.report.markup import Span, clock, counted, lasting, named, picture, row_of, table_of, worst
 from sparkjobs.report.page import Quoting
 from sparkjobs.report.redact import Redactor, redacted
-from sparkjobs.report.summary import LISTED
-from sparkjobs.report.tables import row_of, table_of, worst
-from sparkjobs.report.verdict import Verdict
+from sparkjobs.report.verdict import LISTED, Verdict
 from sparkjobs.tables.silver import Row
 
 Records = Mapping[str, Sequence[Any]]

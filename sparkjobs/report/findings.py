@@ -7,11 +7,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sparkjobs.engine.local.answers import Answers
-from sparkjobs.report.drawing import counted, lasting, named
-from sparkjobs.report.moments import Clock, clock_for
+from sparkjobs.report.markup import Clock, clock_for, counted, lasting, named
 from sparkjobs.report.verdict import UNSEEN
 from sparkjobs.rules.operations import PREFERRED
+from sparkjobs.rules.rules import Answers
 
 
 @dataclass(frozen=True, slots=True)

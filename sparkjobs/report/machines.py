@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from math import hypot
 from typing import Any, Final, NamedTuple
 
-from sparkjobs.engine.local.answers import Answers
-from sparkjobs.report.drawing import WIDTH, counted, framed, lasting, legend, title
-from sparkjobs.report.tables import ROWS_SHOWN, row_of, table_of
+from sparkjobs.report.markup import ROWS_SHOWN, WIDTH, counted, framed, lasting, legend, row_of, table_of, title
+from sparkjobs.rules.rules import Answers
 from sparkjobs.rules.state_machines import IN_OLDER, IN_TABLE, LEGAL, MACHINE_OF, OLDER, PARTITION, REPLICA, STATES
 
 _NODE_WIDTH: Final = 190

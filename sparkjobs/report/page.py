@@ -1,7 +1,8 @@
 """The report as one HTML file: what a person asks, in the order they ask it. Pure: from the answers to text.
 
 Nothing in it refers to another place: styles, pictures and the little script are inside. `quote` gives the words of a
-line and where it stands, for the lines that prove something.
+line and its place, for the lines that prove something. The last part says what the report rests on: where the lines of
+each file went, which lines were not understood, and how far the clocks were off.
 """
 
 from __future__ import annotations
@@ -13,17 +14,80 @@ from html import escape
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
 
-from sparkjobs.engine.local.answers import Answers
+from sparkjobs.clocks.skew import zone_hint
 from sparkjobs.report import pictures
-from sparkjobs.report.accounting import Input, accounting
-from sparkjobs.report.drawing import clock, lasting, legend
 from sparkjobs.report.findings import Finding, findings_for
 from sparkjobs.report.machines import machines
-from sparkjobs.report.moments import Clock, clock_for, span_of
-from sparkjobs.report.summary import summary_for
-from sparkjobs.report.tables import ROWS_SHOWN, row_of, table_of, worst
-from sparkjobs.report.verdict import is_blind, verdict_for
+from sparkjobs.report.markup import (
+    ROWS_SHOWN,
+    Clock,
+    clock,
+    clock_for,
+    lasting,
+    legend,
+    row_of,
+    span_of,
+    table_of,
+    worst,
+)
+from sparkjobs.report.verdict import is_blind, summary_for, verdict_for
 from sparkjobs.rules.coverage import ENDS
+from sparkjobs.rules.rules import Answers
+from sparkjobs.tables.silver import BronzeFile, SilverCount, SilverQuarantine, SilverSkew
+
+#: lines in quarantine that a page quotes
+_ODD_SHOWN = 50
+
+
+class Input(NamedTuple):
+    """Where the lines went."""
+
+    counts: Sequence[SilverCount] = ()
+    quarantine: Sequence[SilverQuarantine] = ()
+    skew: Sequence[SilverSkew] = ()
+    files: Sequence[BronzeFile] = ()
+
+
+def accounting(read: Input) -> str:
+    """Three tables; files that could not be read first."""
+    odd = [row_of(one.reason, str(one.line_no), one.line[:200]) for one in read.quarantine[:_ODD_SHOWN]]
+    return (
+        _files(read)
+        + (table_of(("not understood", "line", ""), odd, len(read.quarantine)) if odd else "")
+        + (_clocks(read.skew) if read.skew else "")
+    )
+
+
+def _files(read: Input) -> str:
+    troubles = {file.file_id: file.trouble or file.status for file in read.files}
+
+    def is_whole(count: SilverCount) -> bool:
+        return troubles.get(count.file_id, "read") == "read"
+
+    rows = [
+        row_of(
+            one.path,
+            *((n, str(n)) for n in (one.lines, one.events, one.continuations, one.duplicates, one.quarantined)),
+            troubles.get(one.file_id, "read"),
+        )
+        for one in worst(sorted(read.counts, key=is_whole), lambda one: (not is_whole(one), one.quarantined))
+    ]
+    heads = ("file", "lines", "events", "continuations", "duplicates", "not understood", "as it was")
+    return table_of(heads, rows, len(read.counts))
+
+
+def _clocks(skew: Sequence[SilverSkew]) -> str:
+    rows = [
+        row_of(
+            f"broker {one.broker}",
+            (one.offset_ms, f"{one.offset_ms} ms"),
+            "-" if one.err_ms is None else f"± {one.err_ms} ms",
+            one.method,
+            zone_hint(one) or "",
+        )
+        for one in worst(skew, lambda one: abs(one.offset_ms))
+    ]
+    return table_of(("clock of", "was ahead by", "known to", "from", ""), rows, len(skew))
 
 
 class Quote(NamedTuple):

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any, Final, NamedTuple
 
-from sparkjobs.engine.local.answers import Answers
-from sparkjobs.report.drawing import (
+from sparkjobs.report.markup import (
     LABEL_WIDTH,
     ROW,
     WIDTH,
@@ -19,9 +18,10 @@ from sparkjobs.report.drawing import (
     lasting,
     legend,
     picture,
+    span_of,
     title,
 )
-from sparkjobs.report.moments import span_of
+from sparkjobs.rules.rules import Answers
 
 WORST: Final = 40
 #: bars in a picture that a page can hold and a person can tell apart; its rows share them

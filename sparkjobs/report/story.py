@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from sparkjobs.engine.local.answers import Answers
-from sparkjobs.report.drawing import clock, lasting
-from sparkjobs.report.moments import Clock, clock_for
+from sparkjobs.report.markup import Clock, clock, clock_for, lasting
 from sparkjobs.report.page import Quoting
+from sparkjobs.rules.rules import Answers
 
 #: how much is told before and after the moment
 AROUND: Final = 6

@@ -18,15 +18,13 @@ from typing import Any, Final
 
 import msgspec
 
-from sparkjobs.engine.local.answers import Answers
-from sparkjobs.report.accounting import Input
 from sparkjobs.report.certain import Records, beside_logs, hidden, knows, page_for_records, verdict_of
 from sparkjobs.report.findings import findings_for
-from sparkjobs.report.page import Quote, Quoting, page_for
+from sparkjobs.report.page import Input, Quote, Quoting, page_for
 from sparkjobs.report.redact import Redactor, outline, redacted, texts_in
-from sparkjobs.report.summary import summary_for
-from sparkjobs.report.verdict import verdict_for
+from sparkjobs.report.verdict import summary_for, verdict_for
 from sparkjobs.rules.facts import Place
+from sparkjobs.rules.rules import Answers
 from sparkjobs.tables.gold import GOLD
 from sparkjobs.tables.record import RECORD
 from sparkjobs.tables.silver import BronzeFile, Row

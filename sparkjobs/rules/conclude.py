@@ -24,14 +24,7 @@ from sparkjobs.rules.facts import (
 )
 from sparkjobs.rules.kraft import QUORUM_EVENTS, readers_in
 from sparkjobs.rules.losses import UNHEARD_MS, losses_in, sign_after, signs_in
-from sparkjobs.rules.phases import (
-    CLAIMED,
-    DONE,
-    READY,
-    is_said,
-    steps_in,
-)
-from sparkjobs.rules.silence import again_in, is_goodbye
+from sparkjobs.rules.tenures import CLAIMED, DONE, READY, again_in, is_goodbye, is_said, steps_in
 from sparkjobs.rules.zookeeper import gaps_of
 from sparkjobs.tables.silver import SilverEvent
 

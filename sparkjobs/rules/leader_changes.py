@@ -1,26 +1,26 @@
-"""Who was elected to lead a partition, when and why, and which brokers did what they were told; churn by the hour.
+"""Elections: who was elected to lead a partition, when and why, which brokers obeyed, and what flapped.
 
-An acknowledgement is a line in a broker's own log that it leads or follows at that leader epoch, or, of our own logs,
-that it did what that cause asked of it; what brokers of before 2.6 did, `receipts` finds out. Elections and
-acknowledgements meet by the partition's life and the leader epoch, or by the cause, never by time.
+An acknowledgement is a line in a broker's own log that it leads or follows at that leader epoch; in our own logs, that
+it obeyed that cause. `receipts` finds out what brokers before 2.6 did. Elections and acknowledgements are joined by the
+partition's life and the leader epoch, or by the cause, never by time.
+
+Flapping is brokers that came and went, and partitions whose leader or ISR did not stay. A stretch is a run of changes,
+none more than `QUIET_MS` after the one before; it counts if at some time more than `LIMIT` of them fall into
+`WINDOW_MS`. The two bounds keep a single fault from counting as flapping, and a pause from splitting a stretch.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from sparkjobs.parse.moments import HOUR_MS
 from sparkjobs.rules.facts import Facts
-from sparkjobs.rules.partitions import (
-    NO_LEADER,
-    by_controllers,
-    is_unclean,
-    lives_of,
-)
+from sparkjobs.rules.partitions import NO_LEADER, by_controllers, is_unclean, lives_of
 from sparkjobs.rules.state_machines import OFFLINE, ONLINE
-from sparkjobs.tables.gold import Churn, LeaderChange
+from sparkjobs.tables.gold import Churn, Flapping, IsrState, LeaderChange
 from sparkjobs.tables.silver import SilverEvent
 
 EVENTS: Final = frozenset(
@@ -115,3 +115,71 @@ def churn_of(changes: Iterable[LeaderChange]) -> Iterator[Churn]:
             most_partition=min(partition for partition, count in by_partition.items() if count == most),
             most_changes=most,
         )
+
+
+WINDOW_MS: Final = 600_000
+QUIET_MS: Final = 1_800_000
+LIMIT: Final = {"broker": 3, "leader": 6, "isr": 8}
+
+
+def stretches_of(moments: Iterable[int], what: str) -> Iterator[tuple[int, int, int, int]]:
+    """First, last, how many, most in a window: of each stretch that is worth telling."""
+    run: list[int] = []
+    for at_ms in [*sorted(moments), None]:
+        if at_ms is not None and (not run or at_ms - run[-1] <= QUIET_MS):
+            run.append(at_ms)
+            continue
+        most = _most_in_window(run)
+        if most > LIMIT[what]:
+            yield run[0], run[-1], len(run), most
+        run = [] if at_ms is None else [at_ms]
+
+
+def _most_in_window(run: Sequence[int]) -> int:
+    most = first = 0
+    for last, at_ms in enumerate(run):
+        while at_ms - run[first] > WINDOW_MS:
+            first += 1
+        most = max(most, last - first + 1)
+    return most
+
+
+def flapping_brokers(facts: Facts) -> Iterator[Flapping]:
+    """Each loss is one change; each return is another."""
+    moments: dict[int, list[int]] = defaultdict(list)
+    for loss in facts.losses:
+        moments[loss.broker].append(loss.detected_ms)
+        back = next((ms for ms in facts.returns.get(loss.broker, ()) if ms >= loss.detected_ms), None)
+        if back is not None:
+            moments[loss.broker].append(back)
+    for broker, of_broker in sorted(moments.items()):
+        for from_ms, to_ms, count, most in stretches_of(set(of_broker), "broker"):
+            yield Flapping(
+                cluster=facts.cluster,
+                what="broker",
+                broker=broker,
+                from_ms=from_ms,
+                to_ms=to_ms,
+                transitions=count,
+                most_in_window=most,
+            )
+
+
+def flapping_of(changes: Sequence[LeaderChange], states: Sequence[IsrState]) -> Iterator[Flapping]:
+    """Of one partition."""
+    leaders = [one.at_ms for one in changes if one.leader_before is not None and one.leader != one.leader_before]
+    ordered = sorted(states, key=lambda state: state.from_ms)
+    isrs = [b.from_ms for a, b in itertools.pairwise(ordered) if set(a.isr) != set(b.isr)]
+    for what, moments in (("leader", leaders), ("isr", isrs)):
+        for from_ms, to_ms, count, most in stretches_of(moments, what):
+            of: LeaderChange | IsrState = changes[0] if what == "leader" else states[0]
+            yield Flapping(
+                cluster=of.cluster,
+                what=what,
+                topic=of.topic,
+                partition=of.partition,
+                from_ms=from_ms,
+                to_ms=to_ms,
+                transitions=count,
+                most_in_window=most,
+            )

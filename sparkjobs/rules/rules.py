@@ -1,13 +1,20 @@
-"""The rules by what they walk through: a partition, a topic, single events, a whole cluster.
+"""The rules by what they walk through: a partition, a topic, single events, a whole cluster. No I/O.
 
-This is the list that both drivers go by: which events a question reads, and which function answers it.
+Both executors go by this list: it says which events a question reads, and which function answers it. The rows of all
+partitions are put together and sorted here.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from sparkjobs.rules import (
     failovers,
@@ -18,18 +25,17 @@ from sparkjobs.rules import (
     moves,
     operations,
     outages,
+    receipts,
     rpc_latency,
     zombies,
 )
 from sparkjobs.rules.coverage import coverage_of
 from sparkjobs.rules.facts import Facts, Tally, in_order
-from sparkjobs.rules.flapping import flapping_brokers, flapping_of
 from sparkjobs.rules.illegal import illegal_transitions_of
-from sparkjobs.rules.phases import phases_of
+from sparkjobs.rules.leader_changes import flapping_brokers, flapping_of
 from sparkjobs.rules.rpc_latency import rpc_latency_of
-from sparkjobs.rules.silence import silences_of
 from sparkjobs.rules.slo import Extent, slo_of
-from sparkjobs.rules.tenures import lives_of_brokers, tenures_of
+from sparkjobs.rules.tenures import lives_of_brokers, phases_of, silences_of, tenures_of
 from sparkjobs.rules.zookeeper import zookeeper_outages_of
 from sparkjobs.tables.gold import GOLD, LogSpan
 from sparkjobs.tables.silver import Row, SilverEvent
@@ -118,3 +124,68 @@ def cut_at_deletion(extents: Mapping[str, Extent], facts: Facts) -> dict[str, Ex
         gone_ms = max(facts.deleted.get(topic, ()), default=-1)
         found[topic] = extent._replace(last_ms=gone_ms if gone_ms >= extent.last_ms else facts.last_ms)
     return found
+
+
+#: columns that nearly tell rows apart
+_HEAD: Final = 4
+Answers = Mapping[str, Sequence[Row]]
+
+
+def partition_rows(
+    groups: Iterable[list[SilverEvent]],
+    facts: Facts,
+    only: Collection[str] = (*OF_PARTITION, *moves.TABLES),
+    said: Mapping[tuple[str, int], list[moves.Move]] = MappingProxyType({}),
+) -> dict[str, list[Row]]:
+    """What the rules about partitions say. `groups`: all events of a partition each; `only`: of these tables; `said`:
+    moves that are no events."""
+    tables: dict[str, list[Row]] = defaultdict(list)
+    wanted = {name: rule for name, rule in OF_PARTITION.items() if name in only}
+    book, are_moves_asked = moves.MoveBook(facts), not {*moves.TABLES}.isdisjoint(only)
+    done = set[tuple[str, int]]()
+    for group in groups:
+        found: dict[str, list[Any]] = {
+            name: list(rule.rows([event for event in group if event.event in rule.events], facts))
+            for name, rule in wanted.items()
+        }
+        if "leader_changes" in found:
+            found["leader_changes"] = list(receipts.with_requests(found["leader_changes"], group, facts))
+        for name, rows in found.items():
+            tables[name] += rows
+        if wanted.keys() >= {"leader_changes", "isr_timeline"}:
+            tables["flapping"] += flapping_of(found["leader_changes"], found["isr_timeline"])
+        if are_moves_asked:
+            key = (str(group[0].topic), group[0].partition or 0)
+            own = [move for event in group if (move := moves.move_in(event, facts)) is not None]
+            book.take(*key, [*own, *said.get(key, ())])
+            done.add(key)
+    if are_moves_asked:
+        for key in said.keys() - done:
+            book.take(*key, said[key])
+        tables.update(book.rows())
+    return tables
+
+
+def sorted_rows(rows: Iterable[Row]) -> list[Row]:
+    """By all columns in order, `None` first."""
+    rows = list(rows)
+    if len(rows) < 2:
+        return rows
+    first = msgspec.structs.fields(rows[0])[:_HEAD]
+    if any(column.default is None and None in set(map(attrgetter(column.name), rows)) for column in first):
+        return sorted(rows, key=row_key)
+    heads = list(map(attrgetter(*[column.name for column in first]), rows))
+    order = sorted(range(len(rows)), key=heads.__getitem__)
+    if len(set(heads)) == len(heads):
+        return [rows[place] for place in order]
+    found: list[Row] = []
+    for _, places in groupby(order, key=heads.__getitem__):
+        alike = [rows[place] for place in places]
+        found += alike if len(alike) == 1 else sorted(alike, key=row_key)
+    return found
+
+
+def row_key(row: Row) -> tuple[Any, ...]:
+    """Compares with that of any row of the same table."""
+    values: Callable[[str], Any] = row.__getattribute__
+    return tuple((value is not None, value) for value in map(values, row.__struct_fields__))

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
 from sparkjobs.parse.moments import DAY_MS
-from sparkjobs.rules.silence import Stretch, spoken_of
+from sparkjobs.rules.tenures import Stretch, spoken_of
 from sparkjobs.tables.gold import ClusterSilence, Outage, SloDay
 
 DEFAULT_TARGET: Final = 99.95

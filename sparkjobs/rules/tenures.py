@@ -1,12 +1,24 @@
-"""Who was controller from when to when, and for how long nobody was; which brokers lived when."""
+"""Who was controller from when to when, by which phases each took over, which brokers lived, and when none did. Pure.
+
+Kafka's lines say that a phase of the takeover begins, so it lasts until the next phase, or until the controller is
+ready or done. Our own lines say that a phase is over, and how long after the seat was seen to be vacant.
+
+While no broker lived the whole cluster was off, which is not the same as partitions being offline. A quiet broker lives
+from its start to its last word before the next start, so hours without a line are no silence; only the time between the
+last word of all brokers and the first start after it is. Our logs have no line that a process begins: there, it is a
+silence if every broker had been stopped, which is logged, and none of them was killed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
+from typing import Final, NamedTuple
 
-from sparkjobs.rules.facts import Facts, Term, how_it_went
-from sparkjobs.tables.gold import BrokerLife, ControllerTenure
+from sparkjobs.rules.facts import Facts, Step, Term, how_it_went
+from sparkjobs.tables.gold import BrokerLife, ClusterSilence, ControllerPhase, ControllerTenure
+from sparkjobs.tables.silver import SilverEvent
 
 
 def tenures_of(facts: Facts) -> Iterator[ControllerTenure]:
@@ -114,3 +126,141 @@ def lives_of_brokers(facts: Facts, first_heard: dict[int, int], last_heard: dict
                 ended=how,
                 gone_ms=None if lost is None else lost.detected_ms,
             )
+
+
+#: what of our own lines is the claim, the readiness, and the end of it all
+CLAIMED: Final = "claimed"
+READY: Final = "told"
+DONE: Final = "acknowledged"
+_NO_STEP: Final = "resigning"
+
+
+class _Stretch(NamedTuple):
+    phase: str
+    from_ms: int
+    to_ms: int | None
+    took_ms: float | None
+    step: Step
+
+
+def is_said(event: SilverEvent, phase: str) -> bool:
+    """Whether our controller says with it that this phase is over."""
+    return event.event == "controller_reported" and event.to_state == phase
+
+
+def steps_in(events: Iterable[SilverEvent]) -> Iterator[Step]:
+    """In the order of `events`."""
+    for event in events:
+        place = (event.file_id, event.line_no)
+        if event.broker is None:
+            continue
+        if event.event in ("failover_started", "failover_step") and event.reason != _NO_STEP:
+            yield Step(event.broker, None, event.ts_adj, event.reason or "starting", None, *place)
+        elif event.event == "controller_reported" and event.to_state is not None and event.elapsed_ms is not None:
+            epoch = event.controller_epoch
+            yield Step(event.broker, epoch, event.ts_adj, event.to_state, event.elapsed_ms, *place)
+
+
+def phases_of(facts: Facts) -> Iterator[ControllerPhase]:
+    """Of every takeover that these logs tell of, in the order of the epochs."""
+    for index, term in enumerate(facts.terms):
+        again_ms = min((one.from_ms for one in facts.terms[index + 1 :] if one.broker == term.broker), default=None)
+        ours = [one for one in facts.steps if one.since_ms is not None and _is_of(one, term)]
+        begun = [one for one in facts.steps if one.since_ms is None and one.broker == term.broker]
+        begun = [one for one in begun if term.from_ms <= one.at_ms and (again_ms is None or one.at_ms < again_ms)]
+        for one in _ended(ours) if ours else _begun(begun, term):
+            yield ControllerPhase(
+                cluster=facts.cluster,
+                controller_epoch=term.controller_epoch,
+                broker=term.broker,
+                from_ms=one.from_ms,
+                phase=one.phase,
+                to_ms=one.to_ms,
+                took_ms=one.took_ms,
+                file_id=one.step.file_id,
+                line_no=one.step.line_no,
+            )
+
+
+def _is_of(step: Step, term: Term) -> bool:
+    return (step.broker, step.controller_epoch) == (term.broker, term.controller_epoch)
+
+
+def _ended(steps: Sequence[Step]) -> Iterator[_Stretch]:
+    """Each from where the one before ended; the last mark of a phase counts."""
+    last = {one.name: one for one in sorted(steps, key=lambda one: (one.since_ms, one.at_ms))}
+    since_ms = 0.0
+    for one in sorted(last.values(), key=lambda one: (one.since_ms, one.at_ms)):
+        took_ms = round((one.since_ms or 0.0) - since_ms, 1)
+        yield _Stretch(one.name, one.at_ms - round(took_ms), one.at_ms, took_ms, one)
+        since_ms = one.since_ms or 0.0
+
+
+def _begun(steps: Sequence[Step], term: Term) -> Iterator[_Stretch]:
+    """Each until the next begins. What comes after "ready" is finished by "done"."""
+    ends = [ms for ms in (term.ready_ms, term.done_ms) if ms is not None]
+    for step, following in itertools.zip_longest(steps, steps[1:]):
+        ends_ms = min((ms for ms in ends if ms >= step.at_ms), default=None)
+        to_ms = ends_ms if following is None else following.at_ms
+        yield _Stretch(step.name, step.at_ms, to_ms, None if to_ms is None else float(to_ms - step.at_ms), step)
+    if steps and term.ready_ms is not None and term.done_ms is not None and steps[-1].at_ms <= term.ready_ms:
+        took_ms = float(term.done_ms - term.ready_ms)
+        if took_ms >= 0:
+            yield _Stretch("finishing", term.ready_ms, term.done_ms, took_ms, steps[-1])
+
+
+class Stretch(NamedTuple):
+    """Some time."""
+
+    from_ms: int
+    to_ms: int
+
+
+def is_goodbye(event: SilverEvent) -> bool:
+    """Our controller says that a broker is to be stopped."""
+    return (event.event, event.to_state, event.cause) == ("broker_changed", "draining", "controlled_shutdown")
+
+
+def again_in(events: Iterable[SilverEvent]) -> dict[int, list[int]]:
+    """Our logs have no line that a process begins. But who had said goodbye and registers anew was started in between;
+    of one that took the seat at once, the claim is its first word. `events` in order of time."""
+    left: dict[int, int] = {}  # broker: the registration that it said goodbye with
+    claims: dict[tuple[int | None, int | None], int] = {}
+    found: dict[int, list[int]] = {}
+    for event in events:
+        if is_said(event, CLAIMED):
+            claims.setdefault((event.broker, event.controller_epoch), event.ts_adj)
+        if event.event != "broker_changed" or event.peer_broker is None or event.broker_epoch is None:
+            continue
+        if is_goodbye(event):
+            left[event.peer_broker] = event.broker_epoch
+        elif event.to_state == "live" and event.broker_epoch > left.get(event.peer_broker, event.broker_epoch):
+            del left[event.peer_broker]
+            is_own = event.broker == event.peer_broker
+            at_ms = claims.get((event.broker, event.controller_epoch), event.ts_adj) if is_own else event.ts_adj
+            found.setdefault(event.peer_broker, []).append(at_ms)
+    return found
+
+
+def silences_of(cluster: str, lives: Iterable[BrokerLife]) -> Iterator[ClusterSilence]:
+    """What no life covers, from the first to the last."""
+    until_ms: int | None = None
+    last: int = -1
+    for life in sorted(lives, key=lambda life: (life.from_ms, life.broker)):
+        if until_ms is not None and life.from_ms > until_ms and life.started:
+            yield ClusterSilence(
+                cluster=cluster, from_ms=until_ms, to_ms=life.from_ms, last_heard=last, first_back=life.broker
+            )
+        if until_ms is None or life.last_seen_ms > until_ms:
+            until_ms, last = life.last_seen_ms, life.broker
+
+
+def spoken_of(from_ms: int, to_ms: int, silences: Sequence[Stretch]) -> Iterator[Stretch]:
+    """The stretch without what was silence. `silences` in order, none touching another."""
+    for silence in silences:
+        if from_ms < silence.to_ms and silence.from_ms < to_ms:
+            if from_ms < silence.from_ms:
+                yield Stretch(from_ms, silence.from_ms)
+            from_ms = silence.to_ms
+    if from_ms < to_ms:
+        yield Stretch(from_ms, to_ms)

@@ -1,22 +1,29 @@
-"""Outages as lines come in, in any order: what was concluded is concluded again only where it may read otherwise.
+"""What a stream of logs keeps: the outages so far, concluded again where new lines may change them, and the totals.
+Pure.
 
-A partition is watched from the first line on that can begin an outage: only of watched ones are the lines kept here,
-and whoever calls looks up what was said of them before. New lines about a watched partition touch it. New lines about
+A partition is watched from the first line that can begin an outage. Only lines of watched partitions are kept here, and
+the caller looks up what was said of them before. New lines about a watched partition touch it. New lines about
 controllers, brokers or deletions may change the facts about the cluster; then every watched partition is touched. No
-clock and no watermark: a line that comes late is sorted in by its epochs, as in a batch. Pure.
+clock and no watermark: a line that comes late is sorted in by its epochs, as in a batch.
+
+The totals (since when, what had no leader, which moves) are small enough for a page: a stream
+(`engine/spark/stream.py`) writes them as JSON, and brokers serve the file. They are sums over all lines that were read;
+of the outages only the latest are named.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from sparkjobs.rules import outages
 from sparkjobs.rules.conclude import facts_for
 from sparkjobs.rules.facts import Facts, Tally, together
+from sparkjobs.rules.moves import times_of
+from sparkjobs.rules.state_machines import MACHINE_OF
 from sparkjobs.tables.gold import Outage
 from sparkjobs.tables.silver import SilverEvent
 
@@ -194,3 +201,93 @@ def _named(found: Iterable[Outage]) -> dict[str, Outage]:
             name, number = f"{first}/{number}", number + 1
         named[name] = outage
     return named
+
+
+#: outages that are named, those without an end first
+NAMED: Final = 50
+
+
+class Leaderless(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition without a leader, once or now."""
+
+    topic: str
+    partition: int
+    start_ms: int
+    felt_from_ms: int  # its leader may have been silent to clients since then
+    end_ms: int | None  # none: it has no leader, or nobody knows
+    cause: str
+    first_broker: int | None
+    leader: int | None
+    unclean: bool
+    unseen: str | None  # what may have ended it unseen
+
+
+class MoveCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How often partitions, or replicas, moved from one state to another, for one cause."""
+
+    machine: str
+    source: str | None
+    target: str
+    cause: str | None
+    times: int
+    last_ms: int
+
+
+class Aggregates(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one cluster."""
+
+    cluster: str
+    kept_by: str
+    looked_ms: int  # when its logs were looked at last
+    from_ms: int | None  # the first line; none: there is no line
+    to_ms: int | None
+    events: int
+    controllers: int  # terms that these logs tell of
+    outages: int
+    partitions: int  # that were without a leader at some time
+    leaderless_now: int
+    leaderless_unknown: int  # what may have ended them is in no line
+    leaderless_ms: int  # summed, of those whose end is known, from when a controller knew
+    longest_felt_ms: int  # as clients felt it, at most
+    latest: list[Leaderless]
+    moves: list[MoveCount]
+
+
+def aggregates_of(facts: Facts, events: int, outages: Iterable[Outage], kept_by: str, looked_ms: int) -> Aggregates:
+    """`events`: how many lines were understood. `outages`: as they read now."""
+    found = sorted(outages, key=lambda one: (one.end_ms is not None, -one.start_ms, one.topic, one.partition))
+    took = [one.end_ms - one.start_ms for one in found if one.end_ms is not None]
+    is_empty = events == 0
+    return Aggregates(
+        cluster=facts.cluster,
+        kept_by=kept_by,
+        looked_ms=looked_ms,
+        from_ms=None if is_empty else facts.first_ms,
+        to_ms=None if is_empty else facts.last_ms,
+        events=events,
+        controllers=len(facts.terms),
+        outages=len(found),
+        partitions=len({(one.topic, one.partition) for one in found}),
+        leaderless_now=sum(one.end_ms is None and one.unseen is None for one in found),
+        leaderless_unknown=sum(one.end_ms is None and one.unseen is not None for one in found),
+        leaderless_ms=sum(took),
+        longest_felt_ms=max((one.end_ms - _felt_from_ms(one) for one in found if one.end_ms is not None), default=0),
+        latest=[_leaderless(one) for one in found[:NAMED]],
+        moves=sorted(_moves_in(facts), key=lambda one: (-one.last_ms, one.machine, str(one.source), one.target)),
+    )
+
+
+def _leaderless(one: Outage) -> Leaderless:
+    said = {name: getattr(one, name) for name in Leaderless.__struct_fields__ if name != "felt_from_ms"}
+    return Leaderless(felt_from_ms=_felt_from_ms(one), **said)
+
+
+def _felt_from_ms(one: Outage) -> int:
+    """A leader that is lost is silent before a controller knows."""
+    return one.start_lo_ms if one.leader_last_seen_ms is None else one.leader_last_seen_ms
+
+
+def _moves_in(facts: Facts) -> Iterable[MoveCount]:
+    for (source, target, cause), (times, last_ms) in times_of(facts.moved).items():
+        machine = MACHINE_OF[target]
+        yield MoveCount(machine=machine, source=source, target=target, cause=cause, times=times, last_ms=last_ms)

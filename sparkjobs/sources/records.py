@@ -20,9 +20,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from sparkjobs.records import kraft_log, zookeeper_log
+from sparkjobs.records import kraft_files, zookeeper_files
 from sparkjobs.records.found import Source, find_records
-from sparkjobs.records.kraft_messages import SECRET
+from sparkjobs.records.kraft_files import SECRET
 from sparkjobs.tables.arrow import arrow_type
 
 #: rows that are handed on together
@@ -38,12 +38,12 @@ class _Format(msgspec.Struct, frozen=True):
     def rows(self, log: BinaryIO, start: int, end: int | None, path: str) -> Iterator[tuple[Any, ...]]:
         """Of what lies between two ends of whole transactions or batches."""
         if self.kind == "zookeeper log":
-            for one in zookeeper_log.operations_between(log, start, end):
+            for one in zookeeper_files.operations_between(log, start, end):
                 known = (getattr(one, name) for name in list(self.columns)[:-2])
                 yield (*known, list(one.paths), path)
             return
         log.seek(start)
-        for batch in kraft_log.batches_in(log):
+        for batch in kraft_files.batches_in(log):
             if end is not None and start + batch.position >= end:
                 return
             for record in batch.records:
@@ -57,10 +57,10 @@ class _Format(msgspec.Struct, frozen=True):
     def end_of_whole(self, log: BinaryIO, start: int) -> int:
         """Behind the last transaction or batch that is whole."""
         if self.kind == "zookeeper log":
-            return zookeeper_log.end_of_whole(log, start)
+            return zookeeper_files.end_of_whole(log, start)
         log.seek(start)
         end = start
-        for batch in kraft_log.batches_in(log):
+        for batch in kraft_files.batches_in(log):
             end = start + batch.position + batch.size_bytes
         return end
 

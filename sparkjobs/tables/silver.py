@@ -57,7 +57,7 @@ class BronzeFile(Row, kw_only=True, frozen=True):
 
 
 class SilverEvent(Row, kw_only=True, frozen=True):
-    """One line understood. `event` is a name of sparkjobs.parse.vocabulary."""
+    """One line understood. `event` is a name of sparkjobs.parse.shapes."""
 
     cluster: str
     dt: str  # the day of ts_utc, yyyy-MM-dd

@@ -11,8 +11,8 @@ import tarfile
 import tempfile
 from pathlib import Path
 
-from sparkjobs.records.zookeeper_log import TransactionLogError
-from sparkjobs.records.zookeeper_log import history as operations_of
+from sparkjobs.records.zookeeper_files import TransactionLogError
+from sparkjobs.records.zookeeper_files import history as operations_of
 from tests.docker.cluster import SERVERS, SESSION_TIMEOUT_S, Cluster
 from tests.faults.checker.commits import from_operations
 from tests.faults.checker.evidence import BROKERS_KINDS, lines_of, rpc_of

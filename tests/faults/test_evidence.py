@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Iterable
 from pathlib import Path
 
-from sparkjobs.records.zookeeper_log import longest_history
+from sparkjobs.records.zookeeper_files import longest_history
 
 _ERROR = -1
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from brokerstub.lab.zookeeper import ZooKeeperServer
-from sparkjobs.records.zookeeper_log import Operation, longest_history
+from sparkjobs.records.zookeeper_files import Operation, longest_history
 from tests.faults.checker.replay import epoch_in
 
 

@@ -8,9 +8,9 @@ from collections import Counter
 
 import pytest
 
-from sparkjobs.engine.local.answers import Answers
 from sparkjobs.engine.local.ingest import ingest
 from sparkjobs.input.files import Zones, find_logs, survey
+from sparkjobs.rules.rules import Answers
 from sparkjobs.tables.silver import SilverEvent
 from tests.integration.cluster import Cluster, now_ms
 from tests.spark.plain import answers_for

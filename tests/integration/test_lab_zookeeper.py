@@ -19,7 +19,7 @@ from kazoo.client import KazooClient
 
 from brokerstub.lab.ports import free_port, is_free
 from brokerstub.lab.zookeeper import Ensemble, ZooKeeperError, ZooKeeperServer, java_command
-from sparkjobs.records.zookeeper_log import (
+from sparkjobs.records.zookeeper_files import (
     Operation,
     TransactionLogError,
     history,

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from sparkjobs.commands.inputs import inputs_of, silver_of
-from sparkjobs.engine.local.answers import Answers
-from sparkjobs.report.summary import summary_for
+from sparkjobs.report.verdict import summary_for
+from sparkjobs.rules.rules import Answers
 from sparkjobs.tables.silver import SilverEvent
 from tests.faults.checker.evidence import history_of
 from tests.faults.checker.replay import State, replay

@@ -14,7 +14,7 @@ from controller.core import elections as ours
 from controller.core.model import Leadership
 from sparkjobs.history.cluster import NOBODY, Broker, BrokerStep, Cluster, Name, Partition, PartitionStep, Step
 from sparkjobs.history.elections import Fate, fates, rule_of, safe_order, without
-from sparkjobs.history.opened import histories_in
+from sparkjobs.history.moment import histories_in
 
 DATA = Path(__file__).parents[1] / "data"
 

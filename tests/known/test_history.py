@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 
 from sparkjobs.history.cluster import Cluster, Partition
-from sparkjobs.history.opened import History, answers_for_records, histories_in
-from sparkjobs.records.errors import RecordError
+from sparkjobs.history.moment import History, answers_for_records, histories_in
+from sparkjobs.records import RecordError
 from sparkjobs.records.found import find_records
+from sparkjobs.records.kraft_files import batches_in
 from sparkjobs.records.kraft_history import kraft_history
-from sparkjobs.records.kraft_log import batches_in
 from tests.known.kraft_samples import KRAFT
 from tests.recordings import Recording
 

@@ -16,7 +16,7 @@ import pytest
 from sparkjobs.commands.shared import inputs_of
 from sparkjobs.engine.local.conclude import Concluded, conclude
 from sparkjobs.history.joined import joined
-from sparkjobs.history.opened import answers_for_records
+from sparkjobs.history.moment import answers_for_records
 from sparkjobs.records.found import find_records
 from tests.known.kraft_samples import KRAFT
 

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from sparkjobs.records.errors import RecordError
-from sparkjobs.records.kraft_log import Batch, batches_in
-from sparkjobs.records.kraft_messages import UnknownRecordError, message_in
+from sparkjobs.records import RecordError
+from sparkjobs.records.kraft_files import Batch, UnknownRecordError, batches_in, message_in
 from tests.known.kraft_samples import DUMPS, KRAFT, batch, dumped_file, surviving_log, unzipped
 
 #: `| offset: 12 CreateTime: 1795 … headerKeys: [] payload: {…}`, or the name of a control record and its content

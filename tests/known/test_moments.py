@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 
 from sparkjobs.commands.cli import top
 from sparkjobs.history.cluster import NOBODY
-from sparkjobs.history.described import cluster_in
-from sparkjobs.records.errors import RecordError
+from sparkjobs.history.moment import cluster_in
+from sparkjobs.records import RecordError
 from tests.known.kraft_samples import KRAFT
 
 DATA = Path(__file__).parents[1] / "data"

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkjobs.records.zookeeper_log import operations_in
-from sparkjobs.records.zookeeper_snapshot import Snapshot, SnapshotError, snapshot_in
+from sparkjobs.records.zookeeper_files import Snapshot, SnapshotError, operations_in, snapshot_in
 from tests.recordings import Recording
 
 DATA = Path(__file__).parents[1] / "data"

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sparkjobs.records.zookeeper_log import Operation
+from sparkjobs.records.zookeeper_files import Operation
 
 STATE: Final = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state")
 TOPIC: Final = re.compile(r"/brokers/topics/([^/]+)")

@@ -25,7 +25,7 @@ from aiozk.exc import NoNode
 from brokerstub.lab.kafka import HOST, KafkaBroker, fetched
 from brokerstub.lab.ports import free_port
 from brokerstub.lab.zookeeper import ZooKeeperServer
-from sparkjobs.records.zookeeper_log import Operation, history
+from sparkjobs.records.zookeeper_files import Operation, history
 from tests.faults.chaos.field import elapse
 
 #: as Kafka's own, except its fetchers' complaints of an absent leader, thousands of times a second before 0.9

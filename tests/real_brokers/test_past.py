@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sparkjobs.records.zookeeper_log import Operation
+from sparkjobs.records.zookeeper_files import Operation
 from tests.real_brokers.past import Dead, Past
 
 OURS, THEIRS = 100, 1

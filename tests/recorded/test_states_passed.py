@@ -22,11 +22,11 @@ from controller.core.events import Event, StopReplicaAnswered
 from controller.core.project.lines import Line, Stamp, move_lines
 from controller.core.states import NEVER_MADE, PARTITION_MOVES, REPLICA_MOVES, PartitionStatus, ReplicaStatus
 from sparkjobs.commands.inputs import LogInputs, silver_of
-from sparkjobs.engine.local.answers import Answers
 from sparkjobs.input.files import Zones, find_logs, survey
 from sparkjobs.parse.lines import LineReader
 from sparkjobs.rules.facts import Facts
 from sparkjobs.rules.moves import OF_MANY, bits_of, in_turn, move_in, numbers_in
+from sparkjobs.rules.rules import Answers
 from sparkjobs.rules.state_machines import LEGAL, MISPRINTED, OLDER, STATES
 from sparkjobs.tables.silver import SilverEvent
 from tests.builders import Settled

@@ -66,14 +66,12 @@ from controller.wire.client import Answer
 from controller.zookeeper import codec as zk_codec
 from controller.zookeeper.client import parse_connect
 from controller.zookeeper.port import ZooKeeperError
-from sparkjobs.history.described import cluster_in
+from sparkjobs.history.moment import cluster_in
 from sparkjobs.parse.lines import LineReader
 from sparkjobs.parse.sniff import sniff
-from sparkjobs.records.errors import RecordError
-from sparkjobs.records.kraft_log import batches_in
-from sparkjobs.records.kraft_messages import control_in, message_in
-from sparkjobs.records.zookeeper_log import TransactionLogError, operations_in
-from sparkjobs.records.zookeeper_snapshot import SnapshotError, snapshot_in
+from sparkjobs.records import RecordError
+from sparkjobs.records.kraft_files import batches_in, control_in, message_in
+from sparkjobs.records.zookeeper_files import SnapshotError, TransactionLogError, operations_in, snapshot_in
 from tests.fakes.disk import SimulatedDisk
 from tests.security import samples
 from tests.security.test_secrets import ADMIN

@@ -57,12 +57,9 @@ DECODED_IN: Final = {
     "controller.zookeeper.connection": "a length and a head: contract/test_protocol.py",
     "controller.zookeeper.session": "ZooKeeper's replies",
     "controller.zookeeper.transaction": "only a reply that the codec has read",
-    "sparkjobs.records.jute": "ZooKeeper's files",
-    "sparkjobs.records.kraft_log": "KRaft's files",
-    "sparkjobs.records.kraft_messages": "KRaft's files",
-    "sparkjobs.records.kraft_messages._table": "only our own table",
-    "sparkjobs.records.zookeeper_log": "ZooKeeper's files",
-    "sparkjobs.records.zookeeper_snapshot": "ZooKeeper's files",
+    "sparkjobs.records.zookeeper_files": "ZooKeeper's files",
+    "sparkjobs.records.kraft_files": "KRaft's files",
+    "sparkjobs.records.kraft_files._table": "only our own table",
 }
 #: generous: the machine may be busy; what grows with the square of its input would still be found
 SOON: Final = timedelta(seconds=20)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sparkjobs.parse.vocabulary import EVENTS
+from sparkjobs.parse.shapes import EVENTS
 from sparkjobs.rules.state_machines import STATES
 from sparkjobs.tables.silver import SilverEvent
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sparkjobs.engine.local.answers import Answers, partition_rows, sorted_rows
 from sparkjobs.report.page import Quoting
 from sparkjobs.report.write import quoting
 from sparkjobs.rules import moves, outages, receipts, rules
@@ -22,6 +21,7 @@ from sparkjobs.rules.facts import (
     is_of_cluster,
     tally_key,
 )
+from sparkjobs.rules.rules import Answers, partition_rows, sorted_rows
 from sparkjobs.rules.slo import DEFAULT_TARGET, Extent
 from sparkjobs.tables.gold import GOLD
 from sparkjobs.tables.silver import BronzeFile, Row, SilverEvent

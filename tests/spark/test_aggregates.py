@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from controller.api.v1.aggregates import Aggregates as Served
-from sparkjobs.engine.local.answers import Answers
-from sparkjobs.rules.aggregates import NAMED, Aggregates, aggregates_of
+from sparkjobs.rules.rules import Answers
+from sparkjobs.rules.watch import NAMED, Aggregates, aggregates_of
 from tests.spark import plain
 from tests.spark.bundles import write
 from tests.spark.dialect_ours import OursWithMoves

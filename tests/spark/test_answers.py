@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparkjobs.report.summary import summary_for
+from sparkjobs.report.verdict import summary_for
 from tests.spark.written import Log, shown, with_a_led_partition
 
 

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sparkjobs.engine.spark.class_cache import cache_path
-from sparkjobs.engine.spark.session import JAVA_OPTIONS, settings_for
+from sparkjobs.engine.spark.session import JAVA_OPTIONS, cache_path, settings_for
 
 KLAMM = (sys.executable, "-m", "sparkjobs")
 #: starts Spark, and has Java write down which classes it loaded from where

@@ -43,9 +43,8 @@ def test_lines_by_their_forms_give_the_columns_that_each_gives_by_itself(
     import pyarrow.parquet as pq
 
     from sparkjobs.engine.local.conclude import ClusterLogs
-    from sparkjobs.engine.local.workers import Alone
-    from sparkjobs.engine.spark.columns import SCHEMA, STAGED
-    from sparkjobs.engine.spark.staging import Writing, written
+    from sparkjobs.engine.local.executor import Alone
+    from sparkjobs.engine.spark.ingest import SCHEMA, STAGED, Writing, written
 
     monkeypatch.setattr(stretches, "STRETCH_BYTES", 9_000)
     monkeypatch.setattr(stretches, "PIECE_BYTES", 2_000)

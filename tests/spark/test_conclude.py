@@ -1,5 +1,5 @@
 """Reading by forms, in stretches, on several processes concludes what reading line by line does; lines are accounted
-for alike. `sparkjobs.engine.local.answers` over `sparkjobs.engine.local.ingest` is the oracle."""
+for alike. `sparkjobs.rules.rules` over `sparkjobs.engine.local.ingest` is the oracle."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ import pytest
 
 from sparkjobs.commands.inputs import LogInputs, silver_of
 from sparkjobs.engine.local import conclude, digest, forms, stretches
-from sparkjobs.engine.local.answers import Answers
-from sparkjobs.engine.local.workers import WorkerError, WorkerState, workers_of
+from sparkjobs.engine.local.executor import WorkerError, WorkerState, workers_of
 from sparkjobs.input.files import (
     Zones,
     find_logs,
@@ -29,6 +28,7 @@ from sparkjobs.parse.shapes import SHAPES
 from sparkjobs.parse.templates import ALIKE, Template, template_for
 from sparkjobs.report.write import digest_of
 from sparkjobs.rules.facts import Place
+from sparkjobs.rules.rules import Answers
 from sparkjobs.tables.gold import GOLD
 from sparkjobs.tables.silver import BronzeFile, SilverEvent
 from tests.bench.spark.world import write_logs

@@ -11,11 +11,11 @@ import pytest
 
 from sparkjobs.commands.inputs import LogInputs, silver_of
 from sparkjobs.engine.local import stretches
-from sparkjobs.engine.local.answers import Answers
 from sparkjobs.input.files import SCHEME, Zones, find_logs, survey
 from sparkjobs.parse.layouts import LAYOUTS
 from sparkjobs.report.write import digest_of, places_of_findings
 from sparkjobs.rules.facts import Place
+from sparkjobs.rules.rules import Answers
 from tests.spark import plain as local
 from tests.spark.bundles import write
 from tests.spark.lines import MESSAGES, damaged
@@ -61,7 +61,7 @@ def by_spark(spark: SparkSession, named: Path | str, zones: Zones, folder: Path)
     """What is named with a scheme only Hadoop opens."""
     from sparkjobs.engine.local.conclude import concluded_by
     from sparkjobs.engine.spark.executor import SparkExecutor
-    from sparkjobs.engine.spark.remote import RemoteFiles
+    from sparkjobs.engine.spark.file_access import RemoteFiles
 
     if SCHEME.match(str(named)):
         remote = RemoteFiles(spark)

@@ -9,17 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sparkjobs.engine.local.digits import (
-    Digits,
-    alike,
-    mark_of,
-    words_alike,
-)
 from sparkjobs.engine.local.forms import (
     FEW,
+    Digits,
     Forms,
     Lines,
+    alike,
+    mark_of,
     moments_of,
+    words_alike,
 )
 from sparkjobs.input.files import Zones, survey
 from sparkjobs.parse.lines import LineReader

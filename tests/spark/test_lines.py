@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from sparkjobs.parse.layouts import LAYOUTS, STOCK, layout_for
 from sparkjobs.parse.lines import CONTINUES, LineReader
-from sparkjobs.parse.shapes import SHAPES
+from sparkjobs.parse.shapes import EVENTS, SHAPES
 from sparkjobs.parse.sniff import sniff
-from sparkjobs.parse.vocabulary import EVENTS
 from sparkjobs.tables.silver import (
     LINE_LIMIT,
     BronzeFile,

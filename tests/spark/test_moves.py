@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from sparkjobs.engine.local.answers import Answers
 from sparkjobs.engine.local.ingest import ingest
 from sparkjobs.input.files import Zones, find_logs, survey
 from sparkjobs.report.findings import findings_for
 from sparkjobs.rules.moves import bits_of, numbers_in
+from sparkjobs.rules.rules import Answers
 from sparkjobs.rules.state_machines import LEGAL, MACHINE_OF, NON_EXISTENT
 from tests.spark.bundles import write
 from tests.spark.dialect_ours import OursWithMoves

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from sparkjobs.commands.inputs import LogInputs, silver_of
-from sparkjobs.engine.local.answers import Answers
 from sparkjobs.input.files import Zones, find_logs, survey
+from sparkjobs.rules.rules import Answers
 from tests.recordings import Recording
 from tests.spark.plain import answers_for
 from tests.spark.truth import at_moments, leaderless, seats_of, states_of

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from sparkjobs.engine.local.answers import Answers
 from sparkjobs.engine.local.ingest import ingest
 from sparkjobs.input.files import Zones, find_logs, survey
+from sparkjobs.rules.rules import Answers
 from sparkjobs.tables.silver import SilverEvent
 from tests.recordings import Recording
 from tests.spark.plain import answers_for

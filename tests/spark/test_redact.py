@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sparkjobs.commands.inputs import inputs_of, silver_of
-from sparkjobs.report.accounting import Input
+from sparkjobs.report.page import Input
 from sparkjobs.report.redact import Redactor, outline
 from sparkjobs.report.write import write_report
 from tests.spark.plain import answers_for, quoting_all

@@ -14,18 +14,16 @@ import msgspec
 import pyarrow.parquet as pq
 import pytest
 
-from sparkjobs.engine.local.answers import Answers
 from sparkjobs.engine.local.ingest import Ingested, ingest
 from sparkjobs.input.files import Zones, find_logs, survey
-from sparkjobs.report.accounting import Input
 from sparkjobs.report.findings import findings_for
-from sparkjobs.report.moments import span_of
-from sparkjobs.report.page import Quote, page_for
+from sparkjobs.report.markup import span_of
+from sparkjobs.report.page import Input, Quote, page_for
 from sparkjobs.report.pictures import heat
 from sparkjobs.report.story import story_for
-from sparkjobs.report.summary import summary_for
-from sparkjobs.report.verdict import verdict_for
+from sparkjobs.report.verdict import summary_for, verdict_for
 from sparkjobs.report.write import digest_of, write_report
+from sparkjobs.rules.rules import Answers
 from sparkjobs.rules.state_machines import LEGAL
 from sparkjobs.tables.gold import GOLD
 from sparkjobs.tables.silver import (

@@ -11,7 +11,7 @@ import pytest
 from sparkjobs.commands.inputs import LogInputs, silver_of
 from sparkjobs.input.files import Zones, find_logs, survey
 from sparkjobs.rules import isr_timeline, partitions, slo
-from sparkjobs.rules.silence import Stretch
+from sparkjobs.rules.tenures import Stretch
 from tests.bench.spark.world import write_logs
 from tests.spark.plain import answers_for
 from tests.spark.test_engines import write_anything

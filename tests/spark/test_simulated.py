@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 
 from sparkjobs.commands.inputs import Silver, inputs_of, silver_of
-from sparkjobs.engine.local.answers import Answers
 from sparkjobs.engine.local.conclude import concluded_by
 from sparkjobs.report.write import digest_of
+from sparkjobs.rules.rules import Answers
 from tests.spark.bundles import write
 from tests.spark.dialect_ours import Ours, OursWithMoves
 from tests.spark.dialects import Kafka28, Kafka39

@@ -136,7 +136,7 @@ def test_two_trips_are_too_few() -> None:
 def test_spark_finds_the_same_offsets_also_where_lines_repeat_and_requests_are_about_many_partitions(
     spark: SparkSession,
 ) -> None:
-    from sparkjobs.engine.spark import clocks
+    from sparkjobs.engine.spark import silver
     from sparkjobs.engine.spark.frames import as_table, rows_of
 
     several = [
@@ -151,12 +151,12 @@ def test_spark_finds_the_same_offsets_also_where_lines_repeat_and_requests_are_a
     ]
     far = [replace(event, cluster="another", ts_utc=event.ts_utc + HOUR_MS) for event in trips(4, {5: 7_000}, 30)]
     events = [*trips(1, {1: 0, 2: 300_000, 3: -299_000, 4: 2}, 60), *several, *old, *far, an_event(9, START_MS)]
-    found = clocks.skew_of(table := as_table(spark, events, SilverEvent))
+    found = silver.skew_of(table := as_table(spark, events, SilverEvent))
     assert found == skew_of(events)
     assert {row.method for row in found} == {"reference", "round_trips", "assumed"}
     assert {row.method for row in found if row.cluster == "old"} == {"reference", "round_trips"}
     assert {row.method for row in found if row.cluster == "older"} == {"reference", "round_trips"}
-    assert sorted(rows_of(clocks.corrected(table, found), SilverEvent), key=str) == sorted(
+    assert sorted(rows_of(silver.corrected(table, found), SilverEvent), key=str) == sorted(
         corrected(events, found), key=str
     )
 

@@ -16,9 +16,8 @@ import pytest
 from sparkjobs.engine.local.ingest import ingest
 from sparkjobs.input.files import Zones, find_logs, survey
 from sparkjobs.records.found import find_records
-from sparkjobs.records.kraft_log import Batch, Record, batches_in
-from sparkjobs.records.kraft_messages import Message
-from sparkjobs.records.zookeeper_log import operations_in
+from sparkjobs.records.kraft_files import Batch, Message, Record, batches_in
+from sparkjobs.records.zookeeper_files import operations_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -148,12 +147,12 @@ def _as_they_grow(notebook: SparkSession, format_: str, here: Path, columns: tup
 
 
 def test_what_holds_passwords_is_named_and_has_no_fields(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sparkjobs.records import kraft_log
+    from sparkjobs.records import kraft_files
     from sparkjobs.sources.records import KRAFT
 
     said = [Message("UserScramCredentialRecord", 0, {"salt": "s3"}), Message("FeatureLevelRecord", 0, {"name": "f"})]
     records = [Record(number, message, None) for number, message in enumerate(said)]
-    monkeypatch.setattr(kraft_log, "batches_in", lambda log: [Batch(0, 1, 5, 9, False, records, 0, 100)])
+    monkeypatch.setattr(kraft_files, "batches_in", lambda log: [Batch(0, 1, 5, 9, False, records, 0, 100)])
     assert list(KRAFT.rows(io.BytesIO(), 0, None, "here")) == [
         (0, 5, 9, False, "USER_SCRAM_CREDENTIAL_RECORD", 0, None, None, "here"),
         (1, 5, 9, False, "FEATURE_LEVEL_RECORD", 0, '{"name":"f"}', None, "here"),

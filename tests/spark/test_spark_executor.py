@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from sparkjobs.engine.executor import Divided, Share
 from sparkjobs.engine.local.conclude import Concluded, conclude, concluded_by
+from sparkjobs.engine.local.executor import Divided, Share
 from sparkjobs.engine.local.stretches import Stretch
 from sparkjobs.input.files import BLOCK_BYTES, Zones, find_logs, merged, survey
 from sparkjobs.report.write import digest_of
@@ -172,8 +172,8 @@ def _of_request(number: int) -> str:
 def test_the_workers_find_out_what_files_are_as_a_look_from_here_does(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sparkjobs.engine.spark import surveying
-    from sparkjobs.engine.spark.remote import RemoteFiles
+    from sparkjobs.engine.spark import file_access
+    from sparkjobs.engine.spark.file_access import RemoteFiles
 
     write(Simulation(1).run(faults=2), tmp_path / "logs", "TRACE", bad=True)
     for name in ("_kept.log", "empty.log", "a b [1].log", "half.log.gz"):
@@ -184,12 +184,12 @@ def test_the_workers_find_out_what_files_are_as_a_look_from_here_does(
     paths = find_logs(["logs"])
     expected = look(paths)
     assert {file.status for file in expected} == {"read", "empty", "unreadable"}
-    assert merged(surveying.surveyed_here(spark, paths, look)) == expected
-    monkeypatch.setattr(surveying, "_WHOLE_BYTES", 20_000)  # some come whole, some are read from here
+    assert merged(file_access.surveyed_here(spark, paths, look)) == expected
+    monkeypatch.setattr(file_access, "_WHOLE_BYTES", 20_000)  # some come whole, some are read from here
     there = [f"file:{tmp_path}/{path}" for path in paths]
     assert sorted(RemoteFiles(spark).find(f"file:{tmp_path}/logs")) == sorted(there)
     assert {RemoteFiles(spark).size_bytes(path) < 20_000 for path in there} == {True, False}  # type: ignore[operator]
-    found = surveying.surveyed_there(spark, there, look)
+    found = file_access.surveyed_there(spark, there, look)
     said = {file.paths[0].removeprefix(f"file:{tmp_path}/"): file for file in found}
     for path in paths:
         [own] = look([path])
@@ -202,8 +202,7 @@ def test_what_only_hadoop_opens_is_read_in_blocks_and_its_lines_know_their_numbe
     spark: SparkSession, executor: SparkExecutor, tmp_path: Path
 ) -> None:
     """A line begins just where a block does, one reaches over the end of a block, and a line is half."""
-    from sparkjobs.engine.spark.remote import RemoteFiles
-    from sparkjobs.engine.spark.surveying import surveyed_there
+    from sparkjobs.engine.spark.file_access import RemoteFiles, surveyed_there
 
     logs = tmp_path / "logs"
     logs.mkdir()

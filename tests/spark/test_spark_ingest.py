@@ -66,8 +66,8 @@ def test_two_real_clusters_are_read_equally(spark: SparkSession, tmp_path: Path)
 
 def test_a_cluster_whose_workers_write_elsewhere_is_told_what_to_share(tmp_path: Path) -> None:
     """Each machine has such a folder for itself: of what they wrote, nothing is here."""
+    from sparkjobs.engine.spark.ingest import require_here
     from sparkjobs.engine.spark.session import NoSparkError
-    from sparkjobs.engine.spark.staging import require_here
 
     (tmp_path / "part-1").touch()
     require_here(tmp_path, ["part-1"])
@@ -248,9 +248,9 @@ def test_tables_hold_the_clocks_of_all_runs_and_events_by_them(spark: SparkSessi
 
 
 def test_what_lies_on_another_file_system_is_read_equally(spark: SparkSession, tmp_path: Path) -> None:
+    from sparkjobs.engine.spark.file_access import RemoteFiles
     from sparkjobs.engine.spark.frames import rows_of
     from sparkjobs.engine.spark.ingest import ingest
-    from sparkjobs.engine.spark.remote import RemoteFiles
     from sparkjobs.input.files import NoLogsError
 
     remote, folder = RemoteFiles(spark), DATA / "kafka-3.9.1-info" / "broker3"

@@ -17,11 +17,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pytest
 
-from sparkjobs.engine.local.answers import Answers
 from sparkjobs.engine.local.conclude import conclude
 from sparkjobs.input.files import Zones, find_logs, survey
-from sparkjobs.report.summary import summary_for
-from sparkjobs.report.verdict import verdict_for
+from sparkjobs.report.verdict import summary_for, verdict_for
+from sparkjobs.rules.rules import Answers
 from tests.recordings import Recording
 from tests.spark.truth import Seat, Stood, leaderless, seats_of, states_of
 

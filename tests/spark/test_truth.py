@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from sparkjobs.report.findings import findings_for
-from sparkjobs.report.summary import summary_for
-from sparkjobs.report.verdict import verdict_for
+from sparkjobs.report.verdict import summary_for, verdict_for
 from tests.spark.written import T0, shown, with_a_led_partition
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sparkjobs.clocks.unnumbered import trips_in
+from sparkjobs.clocks.skew import unnumbered_trips_in
 from tests.spark.test_skew import START_MS, an_event
 
 
@@ -24,7 +24,7 @@ def test_an_answer_without_a_number_is_to_the_oldest_request_about_its_partition
         if answered is not None:
             answer = {**said, "partition": partition, "peer_broker": 2}
             events.append(an_event(1, START_MS + answered, event="response_received", **answer))
-    found = sorted(trip[2:] for _, trip in trips_in(events))
+    found = sorted(trip[2:] for _, trip in unnumbered_trips_in(events))
     assert found == [
         (START_MS + 1_009, 999, 5),
         (START_MS + 11_005, 999, 6),

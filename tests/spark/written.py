@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from sparkjobs.engine.local.answers import Answers
+from sparkjobs.rules.rules import Answers
 from sparkjobs.tables.silver import SilverEvent
 from tests.spark.plain import answers_for
 

@@ -25,11 +25,9 @@ from sparkjobs.clocks.skew import (
     all_trips_in,
     applied_ms,
     corrected,
+    is_unnumbered,
     rows_for,
 )
-from sparkjobs.clocks.unnumbered import is_unnumbered
-from sparkjobs.engine.executor import Executor, Share
-from sparkjobs.engine.local.answers import Answers, partition_rows, sorted_rows
 from sparkjobs.engine.local.deduplication import skipped_in
 from sparkjobs.engine.local.digest import (
     CALLS_OF,
@@ -40,13 +38,12 @@ from sparkjobs.engine.local.digest import (
     digest_stretch,
     kinds_for,
 )
+from sparkjobs.engine.local.executor import Executor, Share, worker_count_for, workers_of
 from sparkjobs.engine.local.ingest import UNREAD, count_of_copy
 from sparkjobs.engine.local.ingest import Tally as LineTally
-from sparkjobs.engine.local.line_lookup import Wanted, lines_in
 from sparkjobs.engine.local.packed_events import PACK, Above, unpacked
 from sparkjobs.engine.local.rpc_columns import answered_calls, calls_by_number
-from sparkjobs.engine.local.stretches import stretches_of
-from sparkjobs.engine.local.workers import worker_count_for, workers_of
+from sparkjobs.engine.local.stretches import Wanted, lines_in, stretches_of
 from sparkjobs.parse.moments import HOUR_MS
 from sparkjobs.rules import moves, outages, rules
 from sparkjobs.rules.conclude import facts_for
@@ -56,6 +53,7 @@ from sparkjobs.rules.facts import (
     Tally,
     is_of_cluster,
 )
+from sparkjobs.rules.rules import Answers, partition_rows, sorted_rows
 from sparkjobs.rules.slo import DEFAULT_TARGET, Extent
 from sparkjobs.tables.gold import GOLD
 from sparkjobs.tables.silver import (

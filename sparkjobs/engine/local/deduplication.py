@@ -10,8 +10,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from sparkjobs.engine.executor import Divided, Executor, Share, Shares
 from sparkjobs.engine.local.digest import MARKS
+from sparkjobs.engine.local.executor import Divided, Executor, Share, Shares
 from sparkjobs.engine.local.stretches import Stretch, pieces_of
 from sparkjobs.parse.lines import LineReader
 from sparkjobs.tables.silver import SilverEvent

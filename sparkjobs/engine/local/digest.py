@@ -20,9 +20,8 @@ import numpy as np
 
 from sparkjobs.clocks.causality import OF_PAIRS, STARTS
 from sparkjobs.clocks.skew import OF_TRIPS
-from sparkjobs.engine.executor import Divided
-from sparkjobs.engine.local.digits import NONE
-from sparkjobs.engine.local.forms import Forms
+from sparkjobs.engine.local.executor import Divided
+from sparkjobs.engine.local.forms import NONE, Alike, Forms, Reading, Sink
 from sparkjobs.engine.local.packed_events import (
     BROKER,
     CAUSE_ID,
@@ -37,7 +36,6 @@ from sparkjobs.engine.local.packed_events import (
     values_of,
     with_trace,
 )
-from sparkjobs.engine.local.pieces import Alike, Reading, Sink
 from sparkjobs.engine.local.stretches import STRETCH_BYTES, Stretch, pieces_of
 from sparkjobs.parse.lines import LineReader
 from sparkjobs.parse.moments import HOUR_MS

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from sparkjobs.engine.local.pieces import Alike
+from sparkjobs.engine.local.forms import Alike
 from sparkjobs.parse.lines import id_after, id_head, ints_of
 from sparkjobs.tables.silver import UNREAD, BronzeFile, SilverEvent
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from sparkjobs.engine.local.digest import APIS, CALL_COLUMNS, CALLS, CallColumns
-from sparkjobs.engine.local.digits import MIXING_FACTOR, NONE
+from sparkjobs.engine.local.forms import MIXING_FACTOR, NONE
 from sparkjobs.engine.local.packed_events import Above
 from sparkjobs.rules.facts import DONE
 from sparkjobs.rules.receipts import API, Request, request_of

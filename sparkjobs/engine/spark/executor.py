@@ -21,10 +21,9 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from sparkjobs.engine.executor import Divide, OnDone, Share, nobody
-from sparkjobs.engine.local.workers import keep_freed_memory
+from sparkjobs.engine.local.executor import Divide, OnDone, Share, keep_freed_memory, nobody
+from sparkjobs.engine.spark.file_access import as_spark_reads, literal, uri_of, whole
 from sparkjobs.engine.spark.frames import frame_of
-from sparkjobs.engine.spark.paths import as_spark_reads, literal, uri_of, whole
 from sparkjobs.input.files import SCHEME
 from sparkjobs.tables.silver import BronzeFile
 

@@ -1,7 +1,11 @@
-"""One SparkSession, set up for these jobs: UTC, few shuffles, splits that suit logs, nothing that talks to the outside.
+"""One SparkSession, set up for these jobs: UTC, few shuffles, splits that suit logs, no connection to the outside.
 
-With a `master` of a cluster the jobs run there; workers need msgspec, numpy, pandas and pyarrow, and are sent this
+With a `master` of a cluster the jobs run there. Workers need msgspec, numpy, pandas and pyarrow, and are sent this
 package (by spark-submit as it is told: `--py-files` and the wheel). What spark-submit was told stands.
+
+Spark starts faster with a class cache: its ten thousand classes in a file, as Java has them in memory. `klamm logs
+warmup` makes the file once on a machine. Java uses it only with the same Java and the same jars, and otherwise ignores
+it, so nothing may depend on it.
 """
 
 from __future__ import annotations
@@ -11,19 +15,75 @@ import os
 import shutil
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from tempfile import mkdtemp
+from subprocess import Popen, TimeoutExpired
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import TYPE_CHECKING, Final
 from zipfile import ZipFile
 
-from sparkjobs.engine.spark.class_cache import options_to_use
 from sparkjobs.input.files import BLOCK_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+#: what Java says of classes that it cannot keep, and of a file that is another Java's, would stand amid the answers
+_SILENT: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off"
+#: for Java to write it
+_WRITTEN_S: Final = 120
+
+
+class NotCachedError(Exception):
+    """Java did not keep them."""
+
+
+def cache_path() -> Path:
+    """Where it is, or would be."""
+    try:
+        release = version("pyspark")
+    except PackageNotFoundError:
+        release = "none"
+    folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - raises for nobody
+    return Path(folder) / "klamm" / f"spark-{release}.jsa"
+
+
+def options_to_use() -> str:
+    """Of Java, where there is one."""
+    return f'"-XX:SharedArchiveFile={path}" {_SILENT}' if (path := cache_path()).is_file() else ""
+
+
+def options_to_make(made: Path) -> str:
+    return f'"-XX:ArchiveClassesAtExit={made}" {_SILENT}'
+
+
+def make_class_cache(run: Callable[[str], SparkSession]) -> Path:
+    """`run` does, in a Java with these options, what will be done often."""
+    path = cache_path()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix="making-", dir=path.parent) as folder:
+            made = Path(folder) / path.name
+            _end(run(options_to_make(made)))
+            made.replace(path)  # whole, or not at all: a Java that starts meanwhile must not take half of it
+        for other in path.parent.glob("spark-*.jsa"):
+            if other != path:
+                other.unlink(missing_ok=True)  # of a release that is no longer here
+    except (OSError, TimeoutExpired) as error:
+        raise NotCachedError(f"Java kept no classes in {path.parent}: {error}") from error
+    return path
+
+
+def _end(spark: SparkSession) -> None:
+    """And wait for its Java, which writes as it ends."""
+    java: Popen[bytes] = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
+    spark.stop()
+    assert java.stdin is not None
+    java.stdin.close()  # by which it knows that nobody needs it any more
+    java.wait(_WRITTEN_S)
+
 
 #: what the jobs rest on
 REQUIRED: Final = {

@@ -21,26 +21,26 @@ import msgspec
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from sparkjobs.engine.local.answers import Answers
 from sparkjobs.engine.local.conclude import concluded_by
 from sparkjobs.engine.local.stretches import Stretch
 from sparkjobs.engine.spark import silver
 from sparkjobs.engine.spark.executor import SparkExecutor
+from sparkjobs.engine.spark.file_access import literal, whole
 from sparkjobs.engine.spark.frames import frame_of
-from sparkjobs.engine.spark.ingest import as_said
-from sparkjobs.engine.spark.paths import literal, whole
-from sparkjobs.engine.spark.staging import Writing, events_in, stage
+from sparkjobs.engine.spark.ingest import Writing, as_said, events_in, stage
 from sparkjobs.input.files import Zones, survey
 from sparkjobs.input.spool import Piece, Spool, piece_of
 from sparkjobs.rules import outages
-from sparkjobs.rules.aggregates import Aggregates, aggregates_of
 from sparkjobs.rules.facts import CLUSTER_EVENTS
+from sparkjobs.rules.rules import Answers
 from sparkjobs.rules.slo import DEFAULT_TARGET
 from sparkjobs.rules.watch import (
+    Aggregates,
     Moment,
     Revision,
     Told,
     Watch,
+    aggregates_of,
 )
 from sparkjobs.tables.gold import Outage
 from sparkjobs.tables.silver import BronzeFile

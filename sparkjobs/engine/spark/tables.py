@@ -15,11 +15,10 @@ from uuid import uuid4
 
 from pyspark.sql import DataFrame, SparkSession
 
-from sparkjobs.engine.spark.clocks import corrected, skew_of
+from sparkjobs.engine.spark.file_access import literal, whole
 from sparkjobs.engine.spark.frames import as_table, rows_of
 from sparkjobs.engine.spark.ingest import ingest, staging_below
-from sparkjobs.engine.spark.paths import literal, whole
-from sparkjobs.engine.spark.silver import cached
+from sparkjobs.engine.spark.silver import cached, corrected, skew_of
 from sparkjobs.tables.silver import (
     CATALOG_VERSION,
     TABLES,

@@ -12,7 +12,7 @@ from controller.core.operations import (
     Op,
     Set,
 )
-from sparkjobs.records.zookeeper_log import Operation
+from sparkjobs.records.zookeeper_files import Operation
 from tests.faults.checker.history import Commit, Write
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from brokerstub.lab.zookeeper import ZooKeeperServer
-from sparkjobs.records.zookeeper_log import longest_history
+from sparkjobs.records.zookeeper_files import longest_history
 from tests.faults.checker.commits import from_operations
 from tests.faults.checker.history import Fault, History, Rpc, json_of
 

@@ -1,10 +1,16 @@
-"""ZooKeeper's own history: what its transaction logs say was done, by which session and in which order.
+"""ZooKeeper's own files: its transaction logs (`version-2/log.*`) and snapshots (`snapshot.ZXID`, of 3.4 to 3.9).
 
-Owns the binary format of `version-2/log.*`. It must never write, and never pass over damage: a log ends where nothing
-is written yet, or within the record that is being written now; whatever else does not fit is an error.
+The module owns their binary formats. Both are in Jute: fields without names, one after the other, numbers big-endian.
 
-The format is read directly because TxnLogToolkit prints a transaction of several operations as raw bytes taken for
-text, out of which versions cannot be had again. A test holds this reader against the toolkit.
+It must never write, and never pass over damage. A transaction log ends where nothing is written yet, or within the
+record that is being written now; anything else that does not fit is an error. The log is read directly because
+TxnLogToolkit prints a transaction of several operations as raw bytes taken for text, and loses its versions. A test
+holds this reader against the toolkit.
+
+A snapshot is written while the tree goes on changing: it may hold effects of transactions after the zxid in its name. A
+caller applies the log from that zxid and repeats what the snapshot already has. A snapshot that nothing follows after
+the last node's mark is not whole, and one whose checksum does not fit is damaged: both are errors, and another snapshot
+has to serve.
 """
 
 from __future__ import annotations
@@ -18,10 +24,57 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO, Final, Literal
 
-from sparkjobs.records.errors import RecordError
-from sparkjobs.records.jute import Fields, fields_of
+import msgspec
+
+from sparkjobs.records import RecordError
+
+#: a znode's data is bounded by `jute.maxbuffer`, 1 MB by default
+_MAX_BYTES: Final = 64 * 1024 * 1024
+
+
+class Fields:
+    """Takes one field after the other; `take` gives so many bytes, or raises EOFError."""
+
+    def __init__(self, take: Callable[[int], bytes]) -> None:
+        self._take = take
+
+    def integer(self) -> int:
+        return int.from_bytes(self._take(4), "big", signed=True)
+
+    def long(self) -> int:
+        return int.from_bytes(self._take(8), "big", signed=True)
+
+    def boolean(self) -> bool:
+        return self._take(1) != b"\0"
+
+    def buffer(self) -> bytes | None:
+        length = self.integer()
+        if length > _MAX_BYTES:
+            raise EOFError(f"a field of {length} bytes")
+        return self._take(length) if length >= 0 else None
+
+    def string(self) -> str:
+        return (self.buffer() or b"").decode()
+
+    def acl(self) -> list[tuple[int, str, str]]:
+        """Permissions, scheme, id."""
+        return [(self.integer(), self.string(), self.string()) for _ in range(self.integer())]
+
+
+def fields_of(record: bytes, at: int = 0) -> Fields:
+    """The fields of a record that is in memory."""
+
+    def take(length: int) -> bytes:
+        nonlocal at
+        at += length
+        if at > len(record):
+            raise EOFError("a field goes on after the record's end")
+        return record[at - length : at]
+
+    return Fields(take)
+
 
 Kind = Literal["create", "set", "set_acl", "delete", "check", "session", "close", "error"]
 
@@ -206,3 +259,108 @@ def _operation_of(txn_type: int, fields: Fields, zxid: int, session: int, at_ms:
         case "error":
             operation = of(code=fields.integer())
     return operation
+
+
+MAGIC: Final = b"ZKSN"
+_HEADER = struct.Struct(">4siq")
+_STAT = struct.Struct(">qqqqiiiqq")
+_ROOT: Final = "/"
+#: 3.4 seals the tree; since 3.6 a digest has a seal of its own, since 3.9 the last zxid, too
+_EXTRAS: Final = (20, 8)
+
+
+class SnapshotError(RecordError):
+    """The snapshot is damaged, incomplete or of another format."""
+
+
+class Znode(msgspec.Struct, frozen=True, gc=False):
+    """A znode as it stood."""
+
+    path: str
+    data: bytes | None
+    version: int
+    ephemeral_owner: int
+    ctime_ms: int
+    mtime_ms: int
+    mzxid: int
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """Sessions with their time-outs, and all znodes but the root."""
+
+    sessions: dict[int, int]
+    znodes: list[Znode]
+
+
+def snapshot_in(content: BinaryIO) -> Snapshot:
+    """Raises SnapshotError for anything that is not one whole snapshot."""
+    source = _Summed(content)
+    try:
+        magic, snapshot_format, _ = _HEADER.unpack(source.take(_HEADER.size))
+        if (magic, snapshot_format) != (MAGIC, 2):
+            raise SnapshotError(f"not a snapshot of format 2: {magic!r} {snapshot_format}")
+        fields = Fields(source.take)
+        sessions = {fields.long(): fields.integer() for _ in range(fields.integer())}
+        for _ in range(fields.integer()):
+            fields.long()
+            fields.acl()
+        znodes = []
+        while (path := fields.string()) != _ROOT:
+            node = _znode_of(path, fields, source)
+            if path:  # the root itself is written with an empty path
+                znodes.append(node)
+        _check_seal(source, fields, "the tree")
+        _check_extras(source, fields)
+    except (EOFError, struct.error) as error:
+        raise SnapshotError(f"it ends at byte {source.position}, before it is whole ({error})") from None
+    except UnicodeDecodeError:
+        raise SnapshotError(f"before byte {source.position}: a path is not UTF-8") from None
+    return Snapshot(sessions, znodes)
+
+
+def _znode_of(path: str, fields: Fields, source: _Summed) -> Znode:
+    data = fields.buffer()
+    fields.long()  # which access list
+    _, mzxid, ctime_ms, mtime_ms, version, _, _, owner, _ = _STAT.unpack(source.take(_STAT.size))
+    return Znode(path, data, version, owner, ctime_ms, mtime_ms, mzxid)
+
+
+def _check_seal(source: _Summed, fields: Fields, what: str) -> None:
+    expected = source.checksum
+    if fields.long() != expected or fields.string() != _ROOT:
+        raise SnapshotError(f"before byte {source.position}: the checksum of {what} does not fit")
+
+
+def _check_extras(source: _Summed, fields: Fields) -> None:
+    """What later releases add, each with a seal of its own; none of it is needed."""
+    for size in _EXTRAS:
+        if source.is_at_end():
+            return
+        source.take(size)
+        _check_seal(source, fields, "what follows the tree")
+
+
+class _Summed:
+    """Bytes as they come, with ZooKeeper's checksum of all before."""
+
+    def __init__(self, content: BinaryIO) -> None:
+        self._content = content
+        self._ahead = b""
+        self.position, self.checksum = 0, 1
+
+    def take(self, length: int) -> bytes:
+        if length < 0:
+            raise EOFError("a negative length")
+        found = self._ahead[:length]
+        self._ahead = self._ahead[length:]
+        while len(found) < length and (more := self._content.read(length - len(found))):
+            found += more
+        if len(found) < length:
+            raise EOFError(f"{length} bytes were due")
+        self.position += length
+        self.checksum = zlib.adler32(found, self.checksum)
+        return found
+
+    def is_at_end(self) -> bool:
+        self._ahead = self._ahead or self._content.read(1)
+        return not self._ahead

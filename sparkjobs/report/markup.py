@@ -1,21 +1,26 @@
-"""Small pictures as SVG text, and a heat map as a PNG in an address. No library: they open from a file, and print.
+"""The report's parts as markup: moments in words, tables, small pictures as SVG, a heat map as a PNG in an address.
+Pure.
 
-Positions come from `Span`, which maps moments onto a width. Every mark carries its words in a `<title>`, which browsers
-show as a tool-tip and readers read aloud.
+No library is needed: pictures open from a file, and print. Their positions come from `Span`, which maps moments onto a
+width. Every mark carries its words in a `<title>`, which browsers show as a tool-tip and screen readers read aloud.
+Moments carry their day where the logs are of more than one day. Numbers in tables stand to the right and sort by value.
 """
 
 from __future__ import annotations
 
 import base64
+import re
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from html import escape
-from typing import Final
+from typing import Any, Final
 
 from sparkjobs.parse.moments import DAY_MS
+from sparkjobs.rules.rules import Answers
 
 LABEL_WIDTH: Final = 170
 WIDTH: Final = 1_080
@@ -163,3 +168,65 @@ def heat_map(cells: Sequence[Sequence[int]], palette: Sequence[tuple[int, int, i
         struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
     )
     return "data:image/png;base64," + base64.b64encode(png).decode()
+
+
+Clock = Callable[[int | None], str]
+
+
+def span_of(answers: Answers) -> Span | None:
+    """From the first to the last thing that is known."""
+    spans: Sequence[Any] = answers["log_spans"]
+    if not spans or not answers["broker_lives"]:
+        return None
+    return Span(min(one.from_ms for one in spans), end_of(answers))
+
+
+def end_of(answers: Answers) -> int:
+    """When the last line was written."""
+    spans: Sequence[Any] = answers["log_spans"]
+    return max((one.to_ms for one in spans), default=0)
+
+
+def clock_for(answers: Answers) -> Clock:
+    """For sentences: what stands there is read without what is around it."""
+    span = span_of(answers)
+    return partial(clock, with_day=False) if span is None else span.clock
+
+
+#: rows of a table that are shown; the rest is in the JSON and Parquet beside the page
+ROWS_SHOWN: Final = 300
+
+
+def worst(rows: Sequence[Any], how_bad: Callable[[Any], Any]) -> list[Any]:
+    """As many as a page shows, in their own order."""
+    chosen = sorted(range(len(rows)), key=lambda place: how_bad(rows[place]), reverse=True)[:ROWS_SHOWN]
+    return [rows[place] for place in sorted(chosen)]
+
+
+def row_of(*cells: str | tuple[float, str]) -> str:
+    """A cell is its words, or a value and its words."""
+    shown = (
+        f"<td>{escape(cell)}</td>"
+        if isinstance(cell, str)
+        else f'<td class="n" data-v="{cell[0]}">{escape(cell[1])}</td>'
+        for cell in cells
+    )
+    return f"<tr>{''.join(shown)}</tr>"
+
+
+_CELL: Final = re.compile(r'<td( class="n")?')
+
+
+def table_of(heads: Sequence[str], rows: Sequence[str], count: int) -> str:
+    """`count` is how many there are, when not all are shown."""
+    if not rows:
+        return '<p class="soft">None.</p>'
+    more = (
+        f'<p class="soft">{count - len(rows)} more are in report.json beside this page.</p>'
+        if count > len(rows)
+        else ""
+    )
+    kinds = _CELL.findall(rows[0])
+    head = "".join(f"<th{kind}>{escape(one)}</th>" for one, kind in zip(heads, kinds, strict=True))
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    return f'<div class="wide" tabindex="0">{table}</div>{more}'

@@ -1,14 +1,20 @@
-"""The local executor: processes that share the work. Each keeps its shares from one question to the next.
+"""The port by which work is distributed, and the local executor: processes of this machine that share it.
 
-A function that is given must be a module's own, and what it returns must be sendable. A member that fails says why on
-standard error, and its caller gets a `WorkerError`. `Alone` is the same without processes, for what is little.
+A task comes to parts, and each part belongs to a share of some kind: all parts about one partition, or about one
+broker, fall to the same share, whichever task they came from. A share is asked a question with all of its parts at
+hand. Only what tasks tell and what shares answer returns to the caller, so both have to be small; the parts stay with
+the executor. Nothing here knows of logs. Spark implements the same port (`engine/spark/executor.py`).
+
+The local executor's processes keep their shares from one question to the next. A function given to them must be defined
+in a module, and its result must be sendable. A process that fails says why on standard error, and its caller gets a
+`WorkerError`. `Alone` does the same without processes, for little work.
 """
 
 from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import count
@@ -17,7 +23,73 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Final, NamedTuple, Protocol
 
-from sparkjobs.engine.executor import Divide, Divided, OnDone, Share, nobody
+
+class Divided(NamedTuple):
+    """What a task comes to, or a portion of a task that is large."""
+
+    told: Any
+    parts: dict[tuple[str, int], Any]  # by kind, and by number of the share
+
+
+class Share:
+    """Parts of all tasks that belong together, each with the number of its task, in order. `kept` is what was made of
+    them for the next question; it is empty again where another process is asked."""
+
+    def __init__(self, parts: list[tuple[int, Any]]) -> None:
+        self.parts, self.kept = parts, dict[str, Any]()
+
+
+class Task(Protocol):
+    """About a stretch of a file, which somebody may have to read for it, or to copy."""
+
+    @property
+    def stretch(self) -> Any: ...
+
+    def at(self, path: str) -> Any: ...
+
+    def reading(self, content: Iterable[bytes]) -> Any: ...
+
+
+#: reads a task; must be a function of a module, or a `partial` of one
+Divide = Callable[[Any], Iterable[Divided]]
+OnDone = Callable[[int], None]
+
+
+def nobody(task: int) -> None:
+    """Is told of tasks that are done, and does nothing."""
+
+
+class Shares(Protocol):
+    """What tasks came to."""
+
+    @property
+    def told(self) -> list[list[Any]]:
+        """What each task told, in the order of its portions."""
+
+    def ask(self, kind: str, function: Callable[[Share, Any], Any], given: Sequence[Any]) -> list[Any]:
+        """The answers of all shares of a kind. `given`: to each what is its own to know."""
+
+    def replace(self, tasks: Mapping[int, Any]) -> None:
+        """Divide these tasks anew: what they came to before counts no more."""
+
+
+class Executor(Protocol):
+    """Who does the work."""
+
+    #: who it is, as a report names it
+    name: str
+
+    def shares_for(self, size_bytes: int) -> int:
+        """Into how many shares so much content is divided."""
+
+    def spread(self, function: Callable[[Any], Any], tasks: Sequence[Any], on_done: OnDone = nobody) -> list[Any]:
+        """The results in the order of the tasks, whoever did them; `on_done` is told the number of each."""
+
+    def divide(
+        self, function: Divide, tasks: Sequence[Task], kinds: Mapping[str, int], on_done: OnDone = nobody
+    ) -> Shares:
+        """Read the tasks. `kinds`: how many shares there are of each kind."""
+
 
 #: less than that is read faster by one process
 SHARED_BYTES: Final = 8_000_000
