@@ -27,6 +27,7 @@ from brokerstub.isr_written_directly import DirectIsrWriter, writes_directly
 from brokerstub.knowledge import described
 from brokerstub.listeners import keeps_records
 from brokerstub.log_dirs import LogDirs
+from brokerstub.log_ends import LogEnds
 from brokerstub.logs import Logs, Lost
 from brokerstub.metadata import MetadataCache, rows_in
 from brokerstub.multipart_lists import MultipartList, OutOfOrderError, pieces
@@ -42,6 +43,8 @@ from controller.core.decide.topic_ids import draw_topic_id
 from controller.core.model import TopicIdPartition
 from controller.wire.bodies import (
     Answer,
+    DescribeLogAnswer,
+    DescribeLogRequest,
     DescribeTopicsAnswer,
     DescribeTopicsRequest,
     FetchAnswer,
@@ -138,6 +141,7 @@ class Broker:
             partitions_max=limits.partitions_per_rpc,
             logs=self.logs,
         )
+        self.log_ends = None if self.logs is None else LogEnds(self.logs, self.metadata, http, signer or Signer())
         self._feeds = None if self.logs is None else Feeds(self.logs, self.sessions, clock_ms, self._on_outsider)
         self.notifications = Notifications(config, clock_ms)
         self._fetcher = Fetcher(
@@ -171,6 +175,8 @@ class Broker:
         self.sessions.begin()
         if self._feeds is not None:
             self._feeds.begin()
+        if self.log_ends is not None:
+            self.log_ends.begin(broker_epoch)
         self.isr.begin(broker_epoch)
         self._fetcher.begin(broker_epoch)
         self._asker.begin(broker_epoch)
@@ -299,6 +305,12 @@ class Broker:
         if self._feeds is None or answer.error_code != Code.NONE:
             return answer, []
         return await self._feeds.feed(follower_id, follower_epoch, request, answer)
+
+    def on_describe_log(self, request: DescribeLogRequest) -> DescribeLogAnswer:
+        """What this broker has of a partition's records."""
+        if self.log_ends is None:
+            return DescribeLogAnswer(Code.UNKNOWN_TOPIC_OR_PARTITION)
+        return self.log_ends.own(request)
 
     def _fence(self, headers: ControllerHeaders) -> Code:
         """Code.NONE for a request that may be applied; the highest controller epoch is then the request's."""

@@ -10,6 +10,7 @@ An error of a disk ends its log directory, as a fault of the lab does.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -38,7 +39,7 @@ from brokerstub.replicas import Change, Replica, Replicas
 from brokerstub.topic_settings import TopicConfigs, TopicSettings, settings_for
 from controller.base.config import BrokerConfig
 from controller.core.model import NO_LEADER, TopicIdPartition
-from controller.wire.bodies import PartitionRow
+from controller.wire.bodies import PartitionRow, Truncation
 from controller.zookeeper.port import ZooKeeper
 
 #: the folder of records in each log directory; each log in a folder of its own, named by topic id and number
@@ -47,6 +48,8 @@ FOLDER: Final = "records"
 _SAVED: Final = f"{FOLDER}/{HIGH_WATERMARKS}"
 #: how often old segments are looked for, high watermarks are written down, and `flush.ms` is looked at
 KEEP_INTERVAL_S: Final = 5.0
+#: of all partitions; the state-change log has all
+TRUNCATIONS_KEPT: Final = 1_000
 #: between two partitions that are kept, so that nobody waits for all of them
 KEPT_AT_ONCE: Final = 20
 
@@ -65,6 +68,8 @@ class Lost(msgspec.Struct, frozen=True):
     start: int
     end: int
     committed: int
+    #: the leader epoch of the first of them
+    records_epoch: int
 
 
 class Ends(msgspec.Struct, frozen=True):
@@ -156,7 +161,7 @@ class Logs:
         self.on_append: list[Callable[[TopicIdPartition, Leader], None]] = []
         self.on_end_moved: list[Callable[[TopicIdPartition], None]] = []
         self.on_high_watermark: list[Callable[[TopicIdPartition], None]] = []
-        self.records_lost = 0
+        self._lost: deque[tuple[int, Lost]] = deque(maxlen=TRUNCATIONS_KEPT)
 
     def begin(self, broker_epoch: int, zk: ZooKeeper | None) -> None:
         """A new incarnation was told nothing yet."""
@@ -316,14 +321,13 @@ class Logs:
             truncated = one.follower.take(asked, answer, self._wall_clock_ms())
             if truncated is not None:
                 committed = max(0, min(known, truncated.end) - truncated.start)
-                self.records_lost += committed
-                replica, epoch = one.replica, one.follower.leader_epoch
-                self._on_lost(
-                    Lost(
-                        *(replica.topic, replica.topic_id, replica.partition, one.leader_id, epoch),
-                        *(truncated.start, truncated.end, committed),
-                    )
+                replica = one.replica
+                lost = Lost(
+                    *(replica.topic, replica.topic_id, replica.partition, one.leader_id, one.follower.leader_epoch),
+                    *(truncated.start, truncated.end, committed, truncated.epoch),
                 )
+                self._lost.append((self._wall_clock_ms(), lost))
+                self._on_lost(lost)
             if one.log.end_offset != before:
                 one.ring()
 
@@ -373,6 +377,18 @@ class Logs:
         own = {self._replicas.broker_id: one.log.end_offset}
         known = own if one.leader is None else one.leader.ends()
         return Ends(one.log.start_offset, one.log.end_offset, one.high_watermark, known)
+
+    def truncations(self, topic: str, partition: int) -> list[Truncation]:
+        """Those of this process that it remembers, the oldest first."""
+        own_id = self._replicas.broker_id
+        return [
+            Truncation(
+                *(own_id, at_ms, one.leader, one.leader_epoch),
+                *(one.start, one.end, one.committed, one.records_epoch),
+            )
+            for at_ms, one in self._lost
+            if (one.topic, one.partition) == (topic, partition)
+        ]
 
     @contextmanager
     def failing(self, one: PartitionLog) -> Iterator[None]:

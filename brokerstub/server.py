@@ -32,6 +32,7 @@ from controller.security.tls import server_context_for
 from controller.wire import bodies
 from controller.wire.bodies import (
     Answer,
+    DescribeLogRequest,
     DescribeTopicsRequest,
     FetchRequest,
     StatesRequest,
@@ -67,6 +68,7 @@ async def serve(
         secrets=secrets,
         own=lambda: broker.incarnation,
         signer=signer,
+        logs=broker.log_ends,
     )
     server.add_routes(app)
     runner, connections = web.AppRunner(app, access_log=None), Connections(limits_within(allow_files()))
@@ -105,6 +107,7 @@ class BrokerServer:
         app.router.add_post(bodies.UPDATE_METADATA, self.on_update_metadata)
         app.router.add_post(bodies.STOP_REPLICA, self.on_stop_replica)
         app.router.add_post(bodies.DESCRIBE_TOPICS, self.on_describe_topics)
+        app.router.add_post(bodies.DESCRIBE_LOG, self.on_describe_log)
         app.router.add_post(bodies.FETCH, self.on_fetch)
 
     async def on_leader_and_isr(self, request: web.Request) -> web.Response:
@@ -118,6 +121,10 @@ class BrokerServer:
 
     async def on_describe_topics(self, request: web.Request) -> web.Response:
         return await self._obey(request, DescribeTopicsRequest, self.broker.on_describe_topics, _about_names)
+
+    async def on_describe_log(self, request: web.Request) -> web.Response:
+        sender_of(request)
+        return _json(self.broker.on_describe_log(await _body_of(request, DescribeLogRequest)))
 
     async def on_fetch(self, request: web.Request) -> web.Response:
         follower_id, follower_epoch = sender_of(request)
@@ -191,6 +198,8 @@ def truncation_line(broker: Broker, lost: Lost, at_ms: int) -> Line:
         f" {lost.committed} of them committed",
         records=lost.end - lost.start,
         records_lost=lost.committed,
+        records_epoch=lost.records_epoch,
+        offset=lost.start,
     )
 
 

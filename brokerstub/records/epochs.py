@@ -50,6 +50,11 @@ class Epochs:
         self._epochs.append(leader_epoch)
         self._starts.append(offset)
 
+    def at(self, offset: int) -> int:
+        """Under which leader epoch the record with this offset was appended; -1: none has it."""
+        index = bisect_right(self._starts, offset)
+        return self._epochs[index - 1] if index else NO_EPOCH
+
     def end_of(self, leader_epoch: int, log_end: int) -> EpochEnd:
         """Of the highest leader epoch here that is not above the one asked for, as Kafka answers
         OffsetForLeaderEpoch."""

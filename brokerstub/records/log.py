@@ -185,6 +185,10 @@ class Log:
                     return (max(offset, self.start_offset), found) if offset < below else None
         return None
 
+    def epoch_at(self, offset: int) -> int:
+        """The leader epoch of the record with this offset, which the log has."""
+        return self._state.epochs.at(offset)
+
     def end_of_epoch(self, leader_epoch: int) -> EpochEnd:
         """The answer to OffsetForLeaderEpoch."""
         return self._state.epochs.end_of(leader_epoch, self.end_offset)

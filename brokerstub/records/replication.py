@@ -53,10 +53,12 @@ class Fetched(msgspec.Struct, frozen=True, gc=False):
 
 
 class Truncated(msgspec.Struct, frozen=True, gc=False):
-    """Records that a follower had and its leader has not: from one offset up to the other."""
+    """Records that a follower had and its leader has not: from one offset up to the other. `epoch`: the leader epoch of
+    the first of them; with its offset it names the record on whichever broker."""
 
     start: int
     end: int
+    epoch: int
 
 
 class _Known(msgspec.Struct):
@@ -253,10 +255,14 @@ class Follower:
             return None
         end_before = self.log.end_offset
         if answer.diverging is not None:
-            self.log.truncate(self._parting(answer.diverging))
+            parting = self._parting(answer.diverging)
+            epoch = self.log.epoch_at(parting)
+            self.log.truncate(parting)
         elif answer.is_out_of_range and self.log.end_offset > answer.end_offset >= self.log.start_offset:
+            epoch = self.log.epoch_at(answer.end_offset)
             self.log.truncate(answer.end_offset)
         elif answer.is_out_of_range:
+            epoch = self.log.epoch_at(answer.start_offset)
             self.log.start_anew(answer.start_offset)
         else:
             if answer.data:
@@ -267,7 +273,7 @@ class Follower:
             return None
         end = self.log.end_offset
         self.high_watermark = max(self.log.start_offset, min(self.high_watermark, end))
-        return Truncated(min(end, end_before), end_before) if end < end_before else None
+        return Truncated(min(end, end_before), end_before, epoch) if end < end_before else None
 
     def _parting(self, theirs: EpochEnd) -> int:
         """Where to truncate: the end of the epoch that both have, in the shorter of both logs. If this log does not

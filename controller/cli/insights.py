@@ -52,15 +52,22 @@ def _phases_text(phases: Item) -> str:
 def explain(partition: tuple[str, int], url: str | None, output: str, watch: bool) -> None:
     """Tell a partition's story: who led when and why, who was eligible and who was not.
 
+    Of brokers that keep records also how far each log is, and what an unclean election lost.
+
     With --at TIME RECORDS...: as of that time, from ZooKeeper's or KRaft's own files (explain --at end --help).
     """
     from controller.cli.remote import ask_cluster  # noqa: PLC0415
 
     topic, number = partition
-    path = f"/v1/partitions/{quote(topic, safe='')}/{number}/story"
+    path = f"/v1/partitions/{quote(topic, safe='')}/{number}"
+
+    async def asked(remote: Remote) -> Any:
+        story, logs = await remote.get(f"{path}/story"), await remote.get(f"{path}/log")
+        kept = {"records_lost": logs["records_lost"], "logs": logs["replicas"], "truncations": logs["truncations"]}
+        return {**story, **(kept if logs["kept"] else {})}
 
     def show() -> int:
-        emit_document(output, ask_cluster(url, lambda remote: remote.get(path)), [f"{topic}-{number}"])
+        emit_document(output, ask_cluster(url, asked), [f"{topic}-{number}"])
         return 0
 
     sys.exit(show_repeatedly(show, watch=watch))

@@ -37,6 +37,7 @@ LEADER_AND_ISR: Final = "/rpc/v1/leader-and-isr"
 UPDATE_METADATA: Final = "/rpc/v1/update-metadata"
 STOP_REPLICA: Final = "/rpc/v1/stop-replica"
 DESCRIBE_TOPICS: Final = "/rpc/v1/describe-topics"
+DESCRIBE_LOG: Final = "/rpc/v1/describe-log"
 ALTER_PARTITION: Final = "/rpc/v1/alter-partition"
 CONTROLLED_SHUTDOWN: Final = "/rpc/v1/controlled-shutdown"
 PRODUCER_IDS: Final = "/rpc/v1/producer-ids"
@@ -205,6 +206,38 @@ class DescribeTopicsAnswer(Answer, frozen=True):
     """A broker's answer about topics."""
 
     topics: Sequence[DescribedTopic] = ()
+
+
+class Truncation(msgspec.Struct, frozen=True):
+    """A broker removed its records from `start` up to `end`, which this leader does not have. `committed`: how many of
+    them, from the first on, had been committed, as far as the broker knew: an unclean election lost these.
+    `records_epoch`: the leader epoch of the first."""
+
+    broker_id: int
+    at_ms: int
+    leader: int
+    leader_epoch: int
+    start: int
+    end: int
+    committed: int
+    records_epoch: int
+
+
+class DescribeLogRequest(msgspec.Struct, frozen=True):
+    """How far a broker's log of this partition is."""
+
+    topic: str
+    partition: int
+
+
+class DescribeLogAnswer(Answer, frozen=True):
+    """`heard`: of a leader, the log end of each broker as its fetches told it; -1: it did not fetch yet."""
+
+    log_start: int = -1
+    log_end: int = -1
+    high_watermark: int = -1
+    heard: Sequence[tuple[int, int]] = ()
+    truncations: Sequence[Truncation] = ()
 
 
 class IsrMember(msgspec.Struct, frozen=True, gc=False, array_like=True):

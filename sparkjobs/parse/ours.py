@@ -44,6 +44,8 @@ class OurLine(msgspec.Struct, frozen=True, gc=False):
     unclean: bool | None = None
     records: _Long | None = None
     records_lost: _Long | None = None
+    records_epoch: _Int | None = None
+    offset: _Long | None = None
     machine: str | None = None
     partitions: dict[str, str] | None = None
     count: _Int | None = None

@@ -23,6 +23,7 @@ from controller.api.ports import (
     TopicView,
 )
 from controller.api.serve.app import build_app
+from controller.api.v1.records import LogsView
 from controller.base.bell import Bell
 from controller.base.config import (
     LIMITS,
@@ -192,11 +193,12 @@ async def served(
     config: BrokerConfig = CONFIG,
     extra: Sequence[Middleware] = (),
     shutdown_timeout_s: float = 1,
+    logs: LogsView | None = None,
 ) -> AsyncIterator[str]:
     """The API on loopback, behind `extra`; yields its address."""
     bound = bound or reserved()
     address = address_of(bound)
-    app = build_app(view, handle, listeners=[address], limits=limits, config=config)
+    app = build_app(view, handle, listeners=[address], limits=limits, config=config, logs=logs)
     app.middlewares[:0] = extra
     runner = web.AppRunner(app, shutdown_timeout=shutdown_timeout_s)
     await runner.setup()
@@ -209,10 +211,17 @@ async def served(
 
 @asynccontextmanager
 async def asking(
-    view: View, handle: ControllerHandle, limits: Limits = LIMITS, config: BrokerConfig = CONFIG
+    view: View,
+    handle: ControllerHandle,
+    limits: Limits = LIMITS,
+    config: BrokerConfig = CONFIG,
+    logs: LogsView | None = None,
 ) -> AsyncIterator[aiohttp.ClientSession]:
     """A client of the API."""
-    async with served(view, handle, limits=limits, config=config) as url, aiohttp.ClientSession(url) as client:
+    async with (
+        served(view, handle, limits=limits, config=config, logs=logs) as url,
+        aiohttp.ClientSession(url) as client,
+    ):
         yield client
 
 

@@ -14,16 +14,18 @@ import msgspec
 
 from brokerstub.clients.apis import table
 from brokerstub.clients.producer_ids import ProducerIdBlocks
+from brokerstub.log_ends import LogEnds
 from brokerstub.logs import Logs
 from controller.base.config import LIMITS, BrokerConfig
 from controller.kafka.protocol.codec import WireError
 from controller.kafka.server.listener import Api, KafkaServer
-from controller.wire.bodies import PartitionRow
+from controller.wire import bodies
+from controller.wire.bodies import PartitionRow, StatesRequest
 from controller.wire.client import HttpClient
 from controller.wire.signing import Signer
 from tests.api.api_support import FakeHandle
-from tests.brokerstub.cluster import Cluster, serving
-from tests.brokerstub.support import eventually, row
+from tests.brokerstub.cluster import OBEYED, Cluster, serving
+from tests.brokerstub.support import eventually, row, topic
 from tests.fakes.zookeeper import FakeZooKeeper
 from tests.kafka import kafka_support as kio
 from tests.kafka.kafka_world import HOST, Client
@@ -49,6 +51,11 @@ class World(Cluster):
         logs = self.nodes[broker_id].broker.logs
         assert logs is not None
         return logs
+
+    def log_ends(self, broker_id: int) -> LogEnds:
+        found = self.nodes[broker_id].broker.log_ends
+        assert found is not None
+        return found
 
     def configure(self, **values: str) -> None:
         """The topic's own configuration, before anybody is told of it."""
@@ -88,6 +95,12 @@ class World(Cluster):
             await self.tell_rows(*rows)
         finally:
             self.nodes = nodes
+
+    async def publish(self, *rows: PartitionRow) -> None:
+        """All brokers are told of the partition as of anything in the cluster."""
+        request = StatesRequest(topics=[topic(*rows)])
+        for node in self.nodes.values():
+            assert await self.controller.tell(node, bodies.UPDATE_METADATA, request) == OBEYED
 
     def ends(self) -> dict[int, tuple[int, int]]:
         """Log end and high watermark of each broker's log."""

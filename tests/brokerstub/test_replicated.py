@@ -15,7 +15,7 @@ from controller.wire import bodies
 from controller.wire.bodies import StopReplicaRequest, StopRow, TopicStops
 from tests.brokerstub.cluster import LAG_MS, OBEYED
 from tests.brokerstub.records_world import KEY, World, a_world, fetch, produce
-from tests.brokerstub.support import eventually
+from tests.brokerstub.support import eventually, row
 from tests.records.support import a_batch
 
 
@@ -147,7 +147,7 @@ async def test_a_clean_election_loses_nothing_that_was_acknowledged(world: World
     other = await world.client(2)
     assert (await produce(other, b"c")).base_offset == 2
     assert [world.values(number) for number in (1, 2, 3)] == [[b"a", b"b", b"c"]] * 3
-    assert all(world.logs(number).records_lost == 0 for number in (1, 2, 3))
+    assert all(world.logs(number).truncations("orders", 0) == [] for number in (1, 2, 3))
 
 
 async def test_a_leader_that_was_told_nothing_acknowledges_nothing_to_acks_all(world: World) -> None:
@@ -200,7 +200,15 @@ async def test_an_unclean_election_loses_the_records_that_it_must_and_logs_them(
         (2, 3, 5, 2, 2),
     ]
     assert lines[0].reason == "offsets 1 to 2: 2 records that leader 3 does not have, 2 of them committed"
-    assert (world.logs(1).records_lost, world.logs(3).records_lost) == (2, 0)
+    assert [(line.offset, line.records_epoch) for line in lines] == [(1, 0)] * 2
+    await world.publish(row(leader=3, epoch=5, isr=(3,), version=5))
+    logs = await world.log_ends(2).logs_of("orders", 0)
+    assert logs is not None
+    assert logs.records_lost == 2, "which 1 and 2 have truncated both"
+    assert [(one.broker_id, one.start, one.end, one.committed) for one in logs.truncations] == [
+        (1, 1, 3, 2),
+        (2, 1, 3, 2),
+    ]
 
 
 async def test_records_of_two_leaders_at_the_same_offsets_are_told_apart(world: World) -> None:

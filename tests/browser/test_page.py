@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from controller.api.v1.records import LogsView
 from controller.base.config import BrokerConfig
 from controller.core.model import Assignment
 from controller.core.project.lines import Line
@@ -30,9 +31,11 @@ from tests.api.api_support import (
     served,
 )
 from tests.api.test_api_aggregates import KEPT
+from tests.api.test_api_records import Logs
 from tests.browser.pages import Visit, a_visit
 from tests.builders import a_cluster
 from tests.support.deciding_support import BelievedView, DecidingHandle
+from tests.waiting import until
 
 pytestmark = pytest.mark.chromium
 
@@ -55,13 +58,15 @@ TERMS = [
 
 
 @asynccontextmanager
-async def a_page(view: View, handle: FakeHandle, config: BrokerConfig = CONFIG, **given: Any) -> AsyncIterator[Visit]:
+async def a_page(
+    view: View, handle: FakeHandle, config: BrokerConfig = CONFIG, logs: LogsView | None = None, **given: Any
+) -> AsyncIterator[Visit]:
     """The page, loaded, live, and in the end without a complaint and with no stranger asked."""
     if handle.recent_lines is None:
         handle.recent_lines = RecentLines(handle.controller_epoch or 0)
     handle.terms = handle.terms or list(TERMS)
     handle.cluster = handle.cluster or a_cluster(live=(1,))
-    async with a_visit(**given) as visit, served(view, handle, config=config) as url:
+    async with a_visit(**given) as visit, served(view, handle, config=config, logs=logs) as url:
         await visit.page.goto(url)
         await visit.until(IS_LIVE)
         yield visit
@@ -167,6 +172,25 @@ async def test_enter_opens_the_story_and_what_if_is_answered() -> None:
         await visit.page.check("#what-if input[value='3']")
         await visit.page.click("#what-if button")
         await visit.until("document.getElementById('what-if-said').textContent.includes('orders-1')")
+
+
+async def test_the_story_shows_how_far_the_logs_are_and_what_was_lost_and_follows_them() -> None:
+    cluster, logs = a_cluster(orders=[[1, 2]]), Logs()
+    async with a_page(BelievedView(cluster), DecidingHandle(cluster), logs=logs) as visit:
+        await visit.until(f"{SHOWN} === '1 partition'")
+        await open_story(visit, "orders-0")
+        await visit.until("document.querySelectorAll('#logs tbody tr').length === 3")
+        said = await visit.text("#logs")
+        assert "An unclean election lost 2 committed records." in said
+        assert "3 to 6" in said
+        assert await visit.page.evaluate(
+            "[...document.querySelectorAll('#logs tbody tr')[1].cells].map(c => c.textContent)"
+        ) == [
+            *("2", "-", "3", "-", "4", "gone"),
+        ]
+        assert await visit.grave_faults() == []
+        await until(lambda: len(logs.asked) > 1, "it is asked again while somebody looks")
+        await visit.page.keyboard.press("Escape")
 
 
 async def test_every_action_asks_first_and_then_is_done() -> None:

@@ -193,7 +193,7 @@ def test_an_answer_that_comes_late_is_passed_over() -> None:
 def test_records_that_the_leader_does_not_have_go() -> None:
     """Of equal length, and different: only leader epochs tell."""
     leader, two = leading(a_log(0, 0, 2, 2), 3), following(a_log(0, 0, 1, 1), epoch=3, high_watermark=3)
-    assert exchange(leader, two) == Truncated(2, 4)
+    assert exchange(leader, two) == Truncated(2, 4, 1)
     assert (two.log.end_offset, two.high_watermark) == (2, 2)
     assert leader.ends()[2] == -1, "what it asked with was no log of the leader's"
     exchange(leader, two)

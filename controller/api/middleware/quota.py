@@ -27,6 +27,7 @@ COSTLY: Final = {
     "/v1/deletions",
     "/v1/matrix",
     "/v1/partitions",
+    "/v1/partitions/{topic}/{partition}/log",
     "/v1/partitions/{topic}/{partition}/story",
     "/v1/reassignments",
     "/v1/topics",

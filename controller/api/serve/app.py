@@ -36,6 +36,7 @@ from controller.api.v1.matrix import Matrix
 from controller.api.v1.membership import Membership
 from controller.api.v1.partition_requests import PartitionRequests
 from controller.api.v1.reads import Reads
+from controller.api.v1.records import LogsView, Records
 from controller.api.v1.reports import Reports
 from controller.api.v1.rpc import Rpcs
 from controller.api.v1.writes import Writes
@@ -57,11 +58,12 @@ def build_app(
     signer: Signer | None = None,
     limits: Limits = LIMITS,
     peers: Peers | None = None,
+    logs: LogsView | None = None,
 ) -> web.Application:
     """The admin API, probes and RPCs to the controller. `listeners` are the allowed values of Host, such as
     `127.0.0.1:8081`; `config` are the properties of this process, to be shown; `own` is who we are now, to those who
-    sign, and `signer` signs what we pass on. `peers` are given where it is no broker. More routes can be added to the
-    application, and are guarded and explained like these."""
+    sign, and `signer` signs what we pass on. `peers` are given where it is no broker,
+    `logs` where it keeps records. More routes can be added to the application; they are guarded and explained alike."""
     whole_view = WholeView(view, handle) if peers is None else None
     view = whole_view or view
     guard, turns = guard_for(listeners, Gate(secrets, own, limits)), Turns(lambda: is_working(handle), limits)
@@ -93,6 +95,7 @@ def build_app(
         Reports(config),
         Aggregated(config),
         Reads(view, handle, health, summaries, answers, turns),
+        Records(logs, answers),
         metrics,
         Docs(),
         Writes(view, active),

@@ -21,6 +21,7 @@ from controller.api.v1 import (
     matrix,
     membership,
     partition_requests,
+    records,
     writes,
 )
 from controller.core.questions.explain import Explanation
@@ -103,6 +104,11 @@ _TOLD: Final = (
         matrix.MatrixRow,
         is_page=True,
         query=bodies.PageQuery,
+    ),
+    _read(
+        "/v1/partitions/{topic}/{partition}/log",
+        "How far the logs of a partition's replicas are, and what was truncated",
+        records.PartitionLogs,
     ),
     _read("/v1/reports/latest", "The page that `klamm report` wrote last", media=HTML, refusals=(404,)),
     _read("/v1/aggregates", "What a stream of the logs came to so far, if one is kept", aggregates.AggregatesBody),
@@ -207,6 +213,13 @@ BROKER_RPCS: Final = (
         wire_bodies.DescribeTopicsRequest,
         wire_bodies.DescribeTopicsAnswer,
         *_BY_CONTROLLER,
+    ),
+    _rpc(
+        wire_bodies.DESCRIBE_LOG,
+        "How far a broker's log of a partition is",
+        wire_bodies.DescribeLogRequest,
+        wire_bodies.DescribeLogAnswer,
+        wire_bodies.SENDER,
     ),
     _rpc(
         wire_bodies.FETCH,

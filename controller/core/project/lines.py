@@ -50,9 +50,11 @@ class Line(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=Tr
     error_code: int | None = None
     cause: str | None = None  # why, as a value of `Cause`
     unclean: bool | None = None  # the leader was not in sync
-    #: of a truncation: how many went, and how many of them had been committed
+    #: of a truncation: how many went, how many of them, from the first on, had been committed, and which is the first
     records: int | None = None
     records_lost: int | None = None
+    records_epoch: int | None = None
+    offset: int | None = None
     machine: str | None = None  # partition, replica: whose move it is
     partitions: dict[str, str] | None = None  # topic -> its partitions that moved, as "0-4,7"
     count: int | None = None  # of all that a term finds in a state, however many lines list them
