@@ -124,9 +124,11 @@ museum: $(INSTALLED) ## bugs that Kafka's controllers had, played against ours, 
 mutants: $(INSTALLED) ## deliberate bugs in a copy of the tree, each caught by a rule or a test
 	@$(BIN)/python -m tests.faults.mutants
 
-# DEPTH=1: each model with one failure, wish and change more; MUTANTS=1: the traces of deliberate bugs, too
+# DEPTH=1: each model with one failure, wish and change more, MINUTES=20 of each at most; MUTANTS=1: the traces of
+# deliberate bugs, too; SCHEDULES=2000 START=: so many simulated schedules instead of twenty, and the first of them
 spec: $(INSTALLED) java ## the specification in TLA+: models, broken specifications, traces; Maven fetches TLC
-	@$(BIN)/python -m tests.spec $(if $(DEPTH),--depth $(DEPTH) --only models) $(if $(MUTANTS),--mutants)
+	@$(BIN)/python -m tests.spec $(if $(DEPTH),--depth $(DEPTH) --only models $(if $(MINUTES),--minutes $(MINUTES))) \
+	$(if $(MUTANTS),--mutants) $(if $(SCHEDULES),--seeds $(SCHEDULES) $(if $(START),--start $(START)))
 
 # REV=HEAD~1: the commit to compare with
 compare: $(INSTALLED) ## what this commit does beside what another did, byte by byte: schedules, transcripts, formats, reports

@@ -578,7 +578,7 @@ OneLeaderAnEpoch == \A p \in Partitions, a, b \in Brokers :
 \* S14: nothing that was acknowledged is lost by a clean election; S18, S19: every member of the ISR has it.
 WhoIsInSyncHasAll == \A p \in Partitions : state[p] # NoRow /\ p \notin marked => state[p].isr \subseteq synced[p]
 
-\* S15: who is newly named lives, as far as was read, and does not drain if another could lead.
+\* S15, S26: who is newly named lives, as far as was read, and does not drain if another could lead.
 WhoIsElectedLives ==
   [][\A p \in Partitions : state'[p].epoch # state[p].epoch /\ Leader(p)' # None =>
        /\ Leader(p)' \in Living

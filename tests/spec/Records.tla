@@ -26,6 +26,8 @@ AllClauses == {
   "below the mark",   \* nobody relies on what stands above a leader's high watermark
   "begin low",        \* a new leader begins with the high watermark that it knew, not with all that it has
   "member life",      \* who joins the ISR joins it in the very life in which it fetched
+  "all it began with",    \* and has all that the leader had when it began to lead
+  "same epoch",       \* a leader believes only followers of its own leader epoch
   "truncate",         \* a follower removes what its leader has not, before it takes in anything
   "by epoch",         \* where that begins it learns from leader epochs, not from its own high watermark
   "both epochs",      \* and from the epochs of both logs
@@ -170,7 +172,7 @@ Question(f) == [to |-> Told(f).leader, epoch |-> Told(f).epoch, at |-> Len(log[f
 \* Whether a leader believes what a question says: that its follower has all before that offset.
 Believes(l, f, q) ==
   /\ q.to = l /\ Leads(l)
-  /\ q.epoch = Told(l).epoch   \* it believes only followers of its own leader epoch
+  /\ Has("same epoch") => q.epoch = Told(l).epoch
   /\ q.life >= known[l][f].life
   /\ q.at <= Len(log[l])
   /\ Has("truncate") /\ Has("by epoch") => IsTogether(log[l], q.at, q.last)
@@ -228,9 +230,10 @@ AskWithout(l, f) ==
 
 \* Where a leader's own epoch begins in its log.
 Began(l) == Cardinality({i \in DOMAIN log[l] : log[l][i].epoch < Told(l).epoch})
+MustHave(l) == IF Has("all it began with") THEN Max({hw[l], Began(l)}) ELSE hw[l]
 AskWith(l, f) ==
   /\ Leads(l) /\ wish[l] = NoWish /\ f # l /\ f \notin Told(l).isr
-  /\ known[l][f].end >= Max({hw[l], Began(l)})   \* it has all that the leader had when it began to lead
+  /\ known[l][f].end >= MustHave(l)
   /\ Count("changes", MaxChanges)
   /\ wish' = [wish EXCEPT ![l] = [isr |-> Told(l).isr \cup {f}, lives |-> [b \in Brokers |-> known[l][b].life]]]
   /\ UNCHANGED <<standing, view, log, hw, known, late, relied, said>>
@@ -298,6 +301,8 @@ Fair ==
     /\ \A l \in Brokers : WF_vars(Fetch(l, b)) /\ WF_vars(Cut(l, b))
 
 Spec == Init /\ [][Next]_vars /\ Fair
+
+NobodyDies == up = Brokers   \* where deaths would only be in the way
 
 (*------------------------------ what holds -------------------------------*)
 

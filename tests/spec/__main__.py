@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
 from tests.recordings import RECORDINGS
@@ -32,11 +33,13 @@ class Checked(NamedTuple):
     taken: Counter[str]
     #: what holds, or fails as it should
     invariants: frozenset[str]
+    is_whole: bool = True
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="make spec")
     parser.add_argument("--depth", type=int, default=0, help="so many failures, wishes and changes more in each model")
+    parser.add_argument("--minutes", type=float, help="how long a model may take; then its search ends where it is")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", choices=("models", "broken", "traces", "mutants"), help="a part of the table")
     parser.add_argument("--mutants", action="store_true", help="all of the table, with the traces of mutants")
@@ -48,7 +51,8 @@ def main(arguments: Sequence[str]) -> int:
     is_right, sums = True, Sums()
     with ThreadPoolExecutor(options.jobs) as pool:
         if options.only in (None, "models"):
-            checked = list(_shown(pool.map(of_model, models(options.depth))))
+            stop_after_s = None if options.minutes is None else round(options.minutes * 60)
+            checked = list(_shown(pool.map(partial(of_model, stop_after_s=stop_after_s), models(options.depth))))
             is_right &= all(one.is_right for one in checked) & _say_taken(checked)
             sums.models(checked)
         if options.only in (None, "broken"):
@@ -75,7 +79,9 @@ class Sums:
 
     def models(self, checked: Sequence[Checked]) -> None:
         states, held = sum(one.states for one in checked), frozenset[str]().union(*(one.invariants for one in checked))
-        self._said.append(f"{len(checked)} models, {states:,} states, {len(held)} invariants")
+        whole = sum(one.is_whole for one in checked)
+        ended = "" if whole == len(checked) else f", {whole} of them to their ends"
+        self._said.append(f"{len(checked)} models{ended}, {states:,} states, {len(held)} invariants")
 
     def broken(self, checked: Sequence[Checked]) -> None:
         seen = frozenset[str]().union(*(one.invariants for one in checked if one.is_right))
@@ -162,13 +168,14 @@ def _say_taken(checked: Sequence[Checked]) -> bool:
     return is_right
 
 
-def of_model(model: Model) -> Checked:
+def of_model(model: Model, *, stop_after_s: int | None = None) -> Checked:
     begun = time.monotonic()
-    report = check(model.module, config_of(model))
+    report = check(model.module, config_of(model), stop_after_s=stop_after_s)
     said = f"{len(judged(model))} invariants hold" if report.violated is None else f"{report.violated} FAILS"
-    row = f"{model.module:10}  {model.name:46}  {_size(report)}  {said}  {time.monotonic() - begun:.0f} s"
+    ended = f"  NOT TO ITS END, {report.left:,} states left" if report.left and report.violated is None else ""
+    row = f"{model.module:10}  {model.name:46}  {_size(report)}  {said}  {time.monotonic() - begun:.0f} s{ended}"
     held = frozenset(f"{model.module}.{one}" for one in judged(model))
-    return Checked(row, report.violated is None, model.module, report.states, Counter(report.taken), held)
+    return Checked(row, report.violated is None, model.module, report.states, Counter(report.taken), held, not ended)
 
 
 def of_broken(broken: Broken) -> Checked:

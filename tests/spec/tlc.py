@@ -34,6 +34,8 @@ class Report(NamedTuple):
 
     states: int
     depth: int
+    #: states that were found and not gone on from: the search was ended before its end
+    left: int
     #: the invariant or property that failed, "liveness" where TLC does not say which; None: all hold
     violated: str | None
     #: how often each action was taken
@@ -46,8 +48,16 @@ def tools() -> Path:
     return asyncio.run(fetched(JARS, "jars", [_TOOLS]))
 
 
-def check(module: str, config: str, *, modules: Mapping[str, str] | None = None, covers: bool = True) -> Report:
-    """Check a module with a configuration. `modules` are further ones, by name, which nobody keeps."""
+def check(
+    module: str,
+    config: str,
+    *,
+    modules: Mapping[str, str] | None = None,
+    covers: bool = True,
+    stop_after_s: int | None = None,
+) -> Report:
+    """Check a module with a configuration. `modules` are further ones, by name, which nobody keeps. A search that takes
+    longer than it may is ended, and what it found until then is reported."""
     with tempfile.TemporaryDirectory(prefix="spec-") as name:
         folder = Path(name)
         for path in HERE.glob("*.tla"):
@@ -58,30 +68,33 @@ def check(module: str, config: str, *, modules: Mapping[str, str] | None = None,
         # its own folder for temporary files: TLC unpacks its standard modules there under fixed names
         scratch = folder / "tmp"
         scratch.mkdir()
-        text = _run(folder, scratch, [*(["-coverage", "60"] if covers else []), "-config", "model.cfg", module])
-    return report_of(text)
+        arguments = [*(["-coverage", "60"] if covers else []), "-config", "model.cfg", module]
+        text = _run(folder, scratch, arguments, stop_after_s)
+    return report_of(text, may_stop=stop_after_s is not None)
 
 
-def _run(folder: Path, scratch: Path, arguments: Sequence[str]) -> str:
-    jvm = [find_java(), *_JVM, f"-Djava.io.tmpdir={scratch}", "-cp", f"{tools()}/*", "tlc2.TLC"]
+def _run(folder: Path, scratch: Path, arguments: Sequence[str], stop_after_s: int | None) -> str:
+    bound = [] if stop_after_s is None else [f"-Dtlc2.TLC.stopAfter={stop_after_s}"]
+    jvm = [find_java(), *_JVM, *bound, f"-Djava.io.tmpdir={scratch}", "-cp", f"{tools()}/*", "tlc2.TLC"]
     # states in which nothing more happens are no error: a run may come to its end
     command = [*jvm, "-workers", "1", "-deadlock", "-metadir", str(scratch / "states"), *arguments]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     return done.stdout + done.stderr
 
 
-def report_of(text: str) -> Report:
-    """Refuses what is no report of a search that ended."""
+def report_of(text: str, *, may_stop: bool = False) -> Report:
+    """Refuses what is no report of a search that ended, or of one that was ended and may be."""
     failed = _VIOLATED.search(text)
     violated = failed[1] if failed is not None else "liveness" if _LIVENESS in text else None
     counts = _COUNTS.findall(text)
-    if not counts or (violated is None and (_DONE not in text or counts[-1][2] != "0")):
+    if not counts or (violated is None and (_DONE not in text or not (may_stop or counts[-1][2] == "0"))):
         raise TlcError(text[-4_000:])
     depth = _DEPTH.search(text)
     taken: dict[str, int] = {}
     for action, _, _, generated in _ACTION.findall(text):
         taken[action] = max(taken.get(action, 0), _number(generated))
-    return Report(_number(counts[-1][1]), int(depth[1]) if depth is not None else 0, violated, taken, text)
+    reached = int(depth[1]) if depth is not None else 0
+    return Report(_number(counts[-1][1]), reached, _number(counts[-1][2]), violated, taken, text)
 
 
 def _number(text: str) -> int:
