@@ -11,7 +11,7 @@ from tests.spec.models import clauses
 from tests.spec.tlc import TlcError, check
 from tests.spec.traces import Trace, module_of, of_partitions, of_seat
 
-Spec = Literal["Seat", "Partitions"]
+Spec = Literal["Seat", "Partitions", "Records"]
 #: of one run of TLC: its parser is slower for few large modules than for several smaller ones
 STEPS_A_RUN: Final = 20_000
 _REACHED: Final = re.compile(r'^<<"at", (\d+), (\d+)>>$', re.MULTILINE)
@@ -73,11 +73,15 @@ def _portions(traces: Sequence[Trace]) -> Iterable[list[Trace]]:
 def _config(spec: Spec, brokers: Iterable[int], kafka: bool) -> str:
     held = clauses(spec) - ({"seat check", "fresh version", "note at once"} if kafka else set())
     lines = ["SPECIFICATION Followed", "CONSTRAINT Reached", "CONSTANTS"]
+    named = f"  Brokers = {{{', '.join(map(str, brokers))}}}"
     if spec == "Seat":
         lines += ["  Processes = {1}", "  Brokers = {}", "  MaxFaults = 0"]
+    elif spec == "Records":
+        bounds = ("MaxWrites", "MaxElections", "MaxChanges", "MaxFaults")
+        lines = ["VIEW Place", *lines, named, "  Unclean = TRUE", *(f"  {bound} = 0" for bound in bounds)]
     else:
         lines += [
-            f"  Brokers = {{{', '.join(map(str, brokers))}}}",
+            named,
             "  Partitions = {1}",
             "  Made = {}",
             "  First <- FirstOnes",

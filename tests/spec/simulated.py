@@ -11,10 +11,12 @@ from pathlib import Path
 
 import msgspec
 
+from tests.faults.checker.verdict import Finding
 from tests.faults.mutants.__main__ import HERE as MUTANTS
 from tests.faults.mutants.__main__ import apply, copy_tree, environment_of
 from tests.faults.simulate.run import run
 from tests.spec.following import Followed, Spec, follow
+from tests.spec.records import watching
 from tests.spec.traces import Trace, of_partitions, of_seat
 
 #: so many schedules a mutant is given, and so many of them that a rule of the checker condemns
@@ -23,6 +25,7 @@ _CONDEMNED = 3
 
 #: mutants that are rejected at the step where they go wrong
 IN_SCOPE = (
+    "acknowledge-before-replication",
     "add-members-on-election",
     "bump-twice",
     "claim-without-a-new-epoch",
@@ -36,22 +39,34 @@ IN_SCOPE = (
     "keep-the-epoch-when-an-isr-shrinks",
     "obey-an-older-controller",
     "prefer-outside-the-isr",
+    "read-above-the-watermark",
     "release-a-foreign-seat",
     "stamp-the-old-epoch",
+    "truncate-a-batch-too-far",
+    "truncate-by-offset",
+    "watermark-of-the-leader-alone",
     "write-whatever-the-version",
 )
 
 
 class Schedule(msgspec.Struct):
-    """One schedule: the seat's trace, and those of partitions."""
+    """One schedule: the seat's trace, those of partitions, and where brokers kept records those of records."""
 
     seat: Trace
     partitions: list[Trace]
+    records: list[Trace]
 
 
 def schedule(seed: str) -> Schedule:
-    history = run(seed).history
-    return Schedule(of_seat(f"seed {seed}", history), of_partitions(f"seed {seed}", history))
+    return _played(seed)[0]
+
+
+def _played(seed: str) -> tuple[Schedule, list[Finding]]:
+    with watching() as scribe:
+        outcome = run(seed)
+    name, history = f"seed {seed}", outcome.history
+    traces = Schedule(of_seat(name, history), of_partitions(name, history), scribe.traces(name, history))
+    return traces, outcome.findings
 
 
 def schedules(seeds: Iterable[int], jobs: int = 2) -> Iterator[Schedule]:
@@ -64,6 +79,7 @@ def followed(some: Sequence[Schedule]) -> dict[Spec, list[Followed]]:
     return {
         "Seat": follow("Seat", [one.seat for one in some]),
         "Partitions": follow("Partitions", [trace for one in some for trace in one.partitions]),
+        "Records": follow("Records", [trace for one in some for trace in one.records]),
     }
 
 
@@ -88,9 +104,9 @@ def condemned(seeds: Iterable[int]) -> Iterator[Schedule]:
     """The first schedules in which a rule is broken."""
     count = 0
     for seed in map(str, seeds):
-        outcome = run(seed)
-        if outcome.findings:
-            yield Schedule(of_seat(f"seed {seed}", outcome.history), of_partitions(f"seed {seed}", outcome.history))
+        traces, findings = _played(seed)
+        if findings:
+            yield traces
             count += 1
             if count == _CONDEMNED:
                 return

@@ -6,11 +6,14 @@ import re
 
 import pytest
 
+from brokerstub.logs import Logs
 from controller.core.states import PARTITION_MOVES, REPLICA_MOVES
+from tests.faults.simulate.run import run
 from tests.recordings import RECORDINGS
 from tests.spec.following import follow
 from tests.spec.models import BROKEN, INVARIANTS, LIVENESS, STEPS, Broken, actions, clauses, config_of, seats
 from tests.spec.recorded import history_of
+from tests.spec.records import watching
 from tests.spec.simulated import schedule
 from tests.spec.tlc import HERE, TlcError, check, report_of
 from tests.spec.traces import Trace, of_partitions, of_seat, tla
@@ -45,6 +48,16 @@ def test_a_report_without_an_end_is_none() -> None:
         report_of("Error: Parsing or semantic analysis failed.")
     with pytest.raises(TlcError):
         report_of("10 states generated, 5 distinct states found, 3 states left on queue.")
+
+
+def test_a_search_that_was_ended_says_what_it_left() -> None:
+    said = (
+        "Model checking completed. No error has been found.\n"
+        "10 states generated, 5 distinct states found, 3 states left on queue.\n"
+    )
+    with pytest.raises(TlcError):
+        report_of(said)
+    assert report_of(said, may_stop=True).left == 3
 
 
 def test_a_report_names_what_failed() -> None:
@@ -89,6 +102,32 @@ def test_a_simulated_schedule_is_followed_to_its_end_and_a_step_that_is_wrong_no
     followed = follow("Partitions", [*right.partitions, twice])
     assert all(one.is_accepted for one in followed[:-1])
     assert followed[-1].reached == at + 1
+
+
+def test_watching_records_changes_nothing_of_a_schedule() -> None:
+    before = Logs.append
+    with watching() as scribe:
+        watched = run("1", records=True)
+    assert Logs.append is before
+    assert watched.trace == run("1", records=True).trace
+    steps = [step for trace in scribe.traces("seed 1", watched.history) for step in trace.steps]
+    assert {"Row", "Hear", "Produce", "Ask", "Fetch", "Rely", "Rest"} <= {step[3:].partition('"')[0] for step in steps}
+
+
+@pytest.mark.java
+@pytest.mark.maven
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_records_are_followed_to_their_end_and_a_watermark_that_is_too_high_no_further() -> None:
+    right = schedule("1").records
+    assert right
+    trace = right[0]
+    at = next(number for number, step in enumerate(trace.steps) if step.startswith('<<"Produce"'))
+    before, _, mark = trace.steps[at].removesuffix(">>").rpartition(",")
+    early = Trace("early", [*trace.steps[:at], f"{before},{int(mark) + 1}>>"], trace.where[: at + 1])
+    followed = follow("Records", [*right, early])
+    assert all(one.is_accepted for one in followed[:-1])
+    assert followed[-1].reached == at
 
 
 @pytest.mark.java

@@ -247,19 +247,21 @@ class _Collector:
             if (epoch := registered.get(broker)) != self._registered.get(broker):
                 anew.add(broker)
                 life = 0 if epoch is None else self._lives.note(broker, epoch)
-                self._shared.append((at, ("Register", _id(broker), life), where))
+                self._shared.append((at, ("Register", broker_number(broker), life), where))
                 if life and self._history.sees != "ways":
-                    self._shared.append((at, ("Life", _id(broker), life), where))
+                    self._shared.append((at, ("Life", broker_number(broker), life), where))
         self._registered = registered
-        draining = frozenset(_id(broker) for broker in world.draining if world.is_draining(broker))
-        stopping = frozenset(_id(broker) for broker in world.draining if world.is_draining(broker, for_good=True))
+        draining = frozenset(broker_number(broker) for broker in world.draining if world.is_draining(broker))
+        stopping = frozenset(
+            broker_number(broker) for broker in world.draining if world.is_draining(broker, for_good=True)
+        )
         if (draining, stopping) != self._leaving:
             self._shared.append((at, ("Leaving", draining, stopping), where))
             self._leaving = draining, stopping
         announced = {object_of(write.data).get("broker") for write in step.commit.writes if _announces_disk(write)}
         unserved = {broker for broker in self._unserved | announced if broker in registered and broker not in anew}
         if unserved != self._unserved:
-            self._shared.append((at, ("Unserved", _ids(sorted(unserved))), where))
+            self._shared.append((at, ("Unserved", broker_numbers(sorted(unserved))), where))
             self._unserved = unserved
         for write in step.commit.writes:
             if write.path.startswith(_MARKERS) and write.kind != "check" and decode_marker(write.data):
@@ -292,7 +294,7 @@ class _Collector:
                 if before is not None and not is_ours:
                     one.over_at = min(one.over_at or at, at)
                 origin = [broker for broker in assigned.replicas if broker not in assigned.adding]
-                places = _ids(assigned.replicas), _ids(target_of(assigned)), _ids(origin)
+                places = broker_numbers(assigned.replicas), broker_numbers(target_of(assigned)), broker_numbers(origin)
                 one.timed.append((at, ("Place", *places), where))
         gone = [key for key in self._now if key[0] == topic.name and key[1] not in topic.after.partitions]
         for key in gone:
@@ -303,7 +305,7 @@ class _Collector:
         """The brokers whose confirmation of a deletion would be known."""
         if topic in self._abandoned:
             return frozenset()
-        return _ids([one for one in replicas if self._history.has_seen(controller, one)])
+        return broker_numbers([one for one in replicas if self._history.has_seen(controller, one)])
 
     def _states(self, at: At, step: Step, world: World, where: str) -> None:
         for change in step.states:
@@ -334,22 +336,24 @@ class _Collector:
                 one = by_topic.get((row.topic_id, row.partition))
                 if one is None or row.leader < NO_LEADER or (row.topic_id, row.partition) in rpc.refused:
                     continue
-                sent = ("Send", _leader(row.leader), row.leader_epoch, _ids(row.isr), row.version)
+                sent = ("Send", leader_number(row.leader), row.leader_epoch, broker_numbers(row.isr), row.version)
                 one.timed.append((self._sent_at(rpc, number), (*sent, row.controller_epoch), where))
             for stop in rpc.stops:
                 one = by_topic.get((stop.topic_id, stop.partition))
                 if one is not None and stop.is_delete and (stop.topic_id, stop.partition) not in rpc.refused:
-                    one.timed.append((heard_at, ("Delete", _id(rpc.broker_id), True), where))
+                    one.timed.append((heard_at, ("Delete", broker_number(rpc.broker_id), True), where))
         begun: dict[int, int] = {}
         for at, rpc in _obeyed(self._history):
             life = self._lives.number(rpc.broker_id, rpc.broker_epoch)
             if self._history.sees == "ways" and life > begun.get(rpc.broker_id, 0):
                 # ZooKeeper has a registration before its broker hears of it: what the broker obeys tells
                 begun[rpc.broker_id] = life
-                self._shared.append((at, ("Life", _id(rpc.broker_id), life), f"broker {rpc.broker_id} begins anew"))
+                self._shared.append(
+                    (at, ("Life", broker_number(rpc.broker_id), life), f"broker {rpc.broker_id} begins anew")
+                )
             if rpc.kind not in (LISR, STOPS):
                 continue
-            obeyed = ("Obey", _id(rpc.broker_id), life, rpc.controller_epoch)
+            obeyed = ("Obey", broker_number(rpc.broker_id), life, rpc.controller_epoch)
             where = f"{rpc.kind} to broker {rpc.broker_id} in epoch {rpc.controller_epoch}"
             subjects = {(row.topic_id, row.partition) for row in rpc.rows or () if row.leader >= NO_LEADER}
             subjects |= {(stop.topic_id, stop.partition) for stop in rpc.stops}
@@ -375,9 +379,9 @@ class _Collector:
                 one = by_topic.get((wish.topic_id, wish.partition))
                 if one is None:
                     continue
-                lives: dict[int, Value] = {_id(b): self._lives.number(b, epoch) for b, epoch in wish.isr}
+                lives: dict[int, Value] = {broker_number(b): self._lives.number(b, epoch) for b, epoch in wish.isr}
                 members = frozenset(lives)
-                said = ("Wish", _id(asking.sender_id), wish.leader_epoch, wish.known_version, members, lives)
+                said = ("Wish", broker_number(asking.sender_id), wish.leader_epoch, wish.known_version, members, lives)
                 one.timed.append(((asking.at_ms - 0.5, _HEARD, number), said, f"broker {asking.sender_id} asks"))
 
     def _rest(self) -> None:
@@ -387,7 +391,9 @@ class _Collector:
         at = (float("inf"), _HEARD, 0)
         for one in self._now.values():
             rows = {view[one.key] for view in end.views.values() if one.key in view}
-            known = frozenset((_leader(leader), epoch, _ids(isr), version) for leader, epoch, isr, version in rows)
+            known = frozenset(
+                (leader_number(leader), epoch, broker_numbers(isr), version) for leader, epoch, isr, version in rows
+            )
             missing = (
                 frozenset({(-9, -9, frozenset(), -9)})
                 if any(one.key not in v for v in end.views.values())
@@ -400,8 +406,15 @@ def _unheard_wish(at: At, before: State, after: State, where: str) -> list[Any]:
     """Where nobody heard what brokers ask: what is granted was asked for."""
     if _kind(before, after) != "Grant":
         return []
-    members = _ids(after.isr)
-    said = ("Wish", _leader(before.leader), before.leader_epoch, before.version, members, dict.fromkeys(members, 0))
+    members = broker_numbers(after.isr)
+    said = (
+        "Wish",
+        leader_number(before.leader),
+        before.leader_epoch,
+        before.version,
+        members,
+        dict.fromkeys(members, 0),
+    )
     return [(at, said, where)]
 
 
@@ -411,9 +424,9 @@ def _state_step(change: StateChange, named: bool) -> tuple[Value, ...]:
     return (
         "State",
         _kind(before, after),
-        _leader(after.leader),
+        leader_number(after.leader),
         after.leader_epoch,
-        _ids(after.isr),
+        broker_numbers(after.isr),
         after.version,
         bool(after.recovery),
         after.controller_epoch,
@@ -442,17 +455,17 @@ def _is_named(path: str, writes: Sequence[Write]) -> bool:
     return not any(one.path == path and one.kind == "set" and one.expected == ANY_VERSION for one in writes)
 
 
-def _leader(broker: int) -> int:
-    return TLA_NOBODY if broker == NO_LEADER else _id(broker)
+def leader_number(broker: int) -> int:
+    return TLA_NOBODY if broker == NO_LEADER else broker_number(broker)
 
 
-def _id(broker: int) -> int:
+def broker_number(broker: int) -> int:
     """0 is nobody there."""
     return broker + 1
 
 
-def _ids(brokers: Sequence[int]) -> frozenset[Value]:
-    return frozenset(map(_id, brokers))
+def broker_numbers(brokers: Sequence[int]) -> frozenset[Value]:
+    return frozenset(map(broker_number, brokers))
 
 
 def _in_order(name: str, timed: list[Any], over_at: Any = None) -> Trace:

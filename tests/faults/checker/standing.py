@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from tests.faults.checker.history import History
 from tests.faults.checker.known import Known
@@ -140,9 +140,16 @@ class Standing:
 
 def _truncated_in(history: History) -> Iterator[Truncated]:
     for line in history.lines:
-        if line["kind"] == "truncation":
-            found = _OFFSETS.match(line["reason"])
-            assert found is not None, f"a truncation of what? {line['reason']}"
-            start, end = int(found[1]), int(found[2]) + 1
-            key = line["topic_id"], line["partition"]
-            yield Truncated(line["broker_id"], key, line["leader_epoch"], start, end, line["records_lost"])
+        if (truncated := truncated_by(line)) is not None:
+            yield truncated
+
+
+def truncated_by(line: dict[str, Any]) -> Truncated | None:
+    """What a line says was truncated."""
+    if line["kind"] != "truncation":
+        return None
+    found = _OFFSETS.match(line["reason"])
+    assert found is not None, f"a truncation of what? {line['reason']}"
+    start, end = int(found[1]), int(found[2]) + 1
+    key = line["topic_id"], line["partition"]
+    return Truncated(line["broker_id"], key, line["leader_epoch"], start, end, line["records_lost"])
