@@ -30,7 +30,7 @@ class Cause(Enum):
     REASSIGNMENT = "reassignment"
     MISPLACED = "misplaced"
     WRITTEN_BACK = "written_back"
-    # elections that nobody's coming or going makes necessary
+    # elections without a broker that comes or goes
     PREFERRED_ELECTION = "preferred_election"
     LEADER_IMBALANCE = "leader_imbalance"
     UNCLEAN_ELECTION = "unclean_election"
@@ -48,7 +48,7 @@ class Cause(Enum):
 
 
 class Failure(Enum):
-    """Why an election chose nobody. The values stand in the state-change log, as those of `Cause`."""
+    """Why an election chose no leader. The values stand in the state-change log, as those of `Cause`."""
 
     NO_REPLICA_ALIVE = "no_replica_alive"
     NOBODY_CAN_LEAD = "nobody_can_lead"
@@ -59,7 +59,7 @@ class Failure(Enum):
 
 
 class Why(NamedTuple):
-    """What is handed on with a decision."""
+    """The cause that is passed on with a decision."""
 
     cause: Cause
     words: str

@@ -62,5 +62,5 @@ class Code(IntEnum):
 
 
 def name_of(code: int) -> str:
-    """Kafka's name; a broker may answer with one that nobody here gives."""
+    """Returns Kafka's name; a broker may answer with a code that this controller never gives."""
     return Code(code).name if code in Code._value2member_map_ else f"code {code}"

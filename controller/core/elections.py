@@ -1,6 +1,6 @@
-"""Who leads: each rule one expression, all of them in assignment order.
+"""Leader elections: each rule one expression, all of them in assignment order.
 
-An election never looks at anything but the assignment, the leadership that stands, and who is online. The leader
+An election never looks at anything but the assignment, the leadership that stands, and the online replicas. The leader
 epoch rises by one for each decision, however many brokers it concerns: Kafka walks replica by replica and may
 raise it twice. Final leader and ISR are Kafka's, with two deliberate differences. When the last in-sync replicas
 vanish together, the ISR they formed is kept, since each of them holds all committed data. And a replica that is being
@@ -28,9 +28,9 @@ def first_leadership(
     leaving: AbstractSet[int] = frozenset(),
     adding: Replicas = (),
 ) -> Leadership | None:
-    """Of a new partition: the first online replica leads all online ones. None when nobody is online. Who drains leads,
-    and who leaves is in sync, only if there is nobody else. Who is being added is neither as long as others are
-    assigned, online or not: its state was lost, and the others may hold data."""
+    """Of a new partition: the first online replica leads all online ones. None when none is online. A draining broker
+    leads, and a leaving broker is in sync, only without another candidate. A replica that is being added is neither as
+    long as others are assigned, online or not: the state was lost, and the others may hold data."""
     full = tuple(broker_id for broker_id in replicas if broker_id not in adding) or replicas
     there = tuple(broker_id for broker_id in full if broker_id in online)
     isr = tuple(broker_id for broker_id in there if broker_id not in leaving) or there
@@ -50,10 +50,10 @@ def repaired(
     adding: Replicas = (),
     allow_unclean: bool = False,
 ) -> Leadership | None:
-    """Offline: the leadership after those who are not online left it; None when nothing has to change.
+    """Offline election: the leadership without the replicas that are not online; None when it stays as it is.
 
-    `returning` are brokers that bounced: what they had in hand is gone, so they leave first and may be elected again
-    only if nobody else can lead. `adding` are replicas that a reassignment adds.
+    `returning` are brokers that bounced: their unacknowledged work is lost, so they leave first and may be elected
+    again only without another candidate. `adding` are replicas that a reassignment adds.
     """
     full = tuple([broker_id for broker_id in replicas if broker_id not in adding]) if adding else replicas
     steady = online - returning if returning else online
@@ -65,12 +65,12 @@ def repaired(
     if (leader, isr, recovery) == (state.leader, state.isr, state.recovery) and not has_bounced:
         return None
     if not set(isr) <= set(replicas):
-        return None  # somebody assigned it to brokers that hold nothing: there is no right answer to write
+        return None  # a tool assigned it to brokers that hold nothing: there is no right answer to write
     return Leadership(leader, state.leader_epoch + 1, isr, controller_epoch, recovery)
 
 
 def is_undisturbed(replicas: Replicas, state: Leadership, online: frozenset[int]) -> bool:
-    """Whether `repaired` has nothing to do when nobody bounced, said cheaply: true of nearly all partitions."""
+    """Returns whether `repaired` has nothing to do when no broker bounced; cheap, and true of nearly all partitions."""
     isr = state.isr
     if state.leader not in isr or not online.issuperset(isr):
         return False
@@ -96,8 +96,8 @@ def drained(
     draining: AbstractSet[int],
     leaving: AbstractSet[int],
 ) -> Leadership | None:
-    """Controlled shutdown: led by nobody who drains, and without those who leave, where others can do it; None when
-    nobody else can, or nothing changes. Never offline by this."""
+    """Controlled shutdown: led by no draining broker, and without leaving ones, where others can do it; None when no
+    other can, or nothing changes. Never offline by this."""
     staying = tuple([broker_id for broker_id in state.isr if broker_id not in leaving])
     able = [b for b in replicas if b in staying and b in online and b not in draining]
     if not able:
@@ -116,7 +116,7 @@ def completed(
     *,
     draining: AbstractSet[int] = frozenset(),
 ) -> Leadership | None:
-    """Reassigned: led by a target replica, with nobody else in the ISR; None when no target replica can lead."""
+    """Reassigned: led by a target replica, with only targets in the ISR; None when no target replica can lead."""
     isr = tuple(broker_id for broker_id in state.isr if broker_id in target)
     able = _candidates(target, [broker_id for broker_id in isr if broker_id in online], draining)
     if not able:
@@ -126,7 +126,7 @@ def completed(
 
 
 def _candidates(replicas: Replicas, in_sync: Collection[int], draining: AbstractSet[int]) -> list[int]:
-    """Who can lead, in assignment order; one who drains only if there is nobody else."""
+    """Returns the replicas that can lead, in assignment order; draining ones only if there is no other."""
     able = [broker_id for broker_id in replicas if broker_id in in_sync]
     return [broker_id for broker_id in able if broker_id not in draining] or able if draining else able
 
@@ -138,7 +138,7 @@ def _led(
     draining: AbstractSet[int],
     unclean: Replicas,
 ) -> tuple[int, Replicas, int]:
-    """Leader, ISR and recovery. `unclean`: who may lead without having been in sync."""
+    """Returns leader, ISR and recovery. `unclean`: replicas that may lead without having been in sync."""
     in_sync = tuple([broker_id for broker_id in state.isr if broker_id in online and broker_id in replicas])
     if state.leader in in_sync:
         return state.leader, in_sync, state.recovery

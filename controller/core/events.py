@@ -51,12 +51,12 @@ class TermStarted(msgspec.Struct, frozen=True):
     found: Sequence[StateFact] = ()
     #: deletion markers: topic -> whether brokers that are gone are not to be waited for
     markers: Mapping[str, bool] = {}
-    #: brokers about whose earlier registrations something is still written down
+    #: brokers about whose earlier registrations a note still exists
     stale_ids: frozenset[int] = frozenset()
 
 
 class BrokersSeen(msgspec.Struct, frozen=True):
-    """All registrations, in one reading. Who is not in it is gone."""
+    """All registrations, in one reading. A broker that is not in it is gone."""
 
     brokers: Mapping[int, Broker]
     zxid: int
@@ -71,7 +71,7 @@ class TopicsSeen(msgspec.Struct, frozen=True):
 
 
 class StatesSeen(msgspec.Struct, frozen=True):
-    """State znodes that somebody else may have written. `notifications` are the znodes that announced them, with the
+    """State znodes that another writer may have written. `notifications` are the znodes that announced them, with the
     versions that were read: they go when their effect stands."""
 
     facts: Sequence[StateFact]
@@ -159,7 +159,7 @@ class KnownId(msgspec.Struct, frozen=True):
 
 
 class TopicsDescribed(msgspec.Struct, frozen=True):
-    """A broker incarnation said what it knows of the topics that it was asked about: nothing, or ids."""
+    """A broker incarnation answered what it knows of the topics that it was asked about: nothing, or ids."""
 
     broker_id: int
     broker_epoch: int
@@ -167,7 +167,7 @@ class TopicsDescribed(msgspec.Struct, frozen=True):
 
 
 class ToldRefused(msgspec.Struct, frozen=True, gc=False):
-    """What a broker refused of one replica, or of a whole request about none."""
+    """A broker's refusal of one replica's state, or of a whole request about none."""
 
     request: str  # LeaderAndIsr, UpdateMetadata, StopReplica
     code: int
@@ -178,8 +178,8 @@ class ToldRefused(msgspec.Struct, frozen=True, gc=False):
 
 
 class RefusalsAnswered(msgspec.Struct, frozen=True):
-    """A broker incarnation refused what it was told, by topic id and partition ("" and -1: the whole metadata), or took
-    at last what it had refused."""
+    """A broker incarnation refused states, by topic id and partition ("" and -1: the whole metadata), or took at last
+    some that it had refused."""
 
     broker_id: int
     broker_epoch: int
@@ -244,7 +244,7 @@ class ReassignNodeSeen(msgspec.Struct, frozen=True):
 
 
 class ReassignmentsDue(msgspec.Struct, frozen=True):
-    """What was just committed lets these reassignments begin, end, or leave the node that asked for them."""
+    """The last commit lets these reassignments begin, end, or leave the node that asked for them."""
 
     partitions: frozenset[tuple[str, int]]
 
@@ -274,7 +274,7 @@ class ProducerIdsAsked(msgspec.Struct, frozen=True):
 
 
 class ProducerIdsSeen(msgspec.Struct, frozen=True):
-    """`/latest_producer_id_block` as read: the first id that nobody was given. `version` None: it is not there."""
+    """`/latest_producer_id_block` as read: the first id that was never granted. `version` None: the node is missing."""
 
     next_id: int
     version: int | None
@@ -282,7 +282,7 @@ class ProducerIdsSeen(msgspec.Struct, frozen=True):
 
 
 class TermTold(msgspec.Struct, frozen=True):
-    """What is known of terms and should be kept: our own so far, and how the one before us ended."""
+    """Facts about terms that should be kept: our own so far, and how the one before us ended."""
 
     from_ms: int
     phases: Mapping[str, float]
@@ -293,7 +293,7 @@ class TermTold(msgspec.Struct, frozen=True):
 
 
 class TimePassed(msgspec.Struct, frozen=True):
-    """The clock moved: what is due? `is_balance_due`: the interval of the automatic preferred election is over."""
+    """The clock moved, so work may be due. `is_balance_due`: the interval of automatic preferred elections is over."""
 
     is_balance_due: bool = False
 

@@ -1,7 +1,7 @@
 """The JSON inside Kafka's znodes: a type for each, read in every version, written as Kafka 3.9 writes it.
 
 Readers do not check `version` (Kafka's do not either), accept any key
-order, and take what is missing as empty. Fields are in the order in which Kafka writes them.
+order, and take missing fields as empty. Fields are in the order in which Kafka writes them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TOPIC_ID: Final = r"^([A-Za-z0-9_-]{22})?\Z"
 
 
 class FormatError(ValueError):
-    """A znode's content is not what Kafka would have put there; the message says what is wrong with it."""
+    """A znode's content is not as Kafka writes it; the message says how it differs."""
 
 
 class ControllerZnode(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class ControllerZnode(msgspec.Struct, frozen=True):
 
 class BrokerZnode(msgspec.Struct, frozen=True):
     """`/brokers/ids/N`, version 1 to 5. `klamm_endpoints` is ours: the HTTP listeners of a stub broker. Kafka's tools
-    parse whatever is in `endpoints`, `host`, `port` and the map; what they do not know stands beside them."""
+    parse all of `endpoints`, `host`, `port` and the map; fields that they do not know stand beside them."""
 
     host: str | None = None
     port: Int32 = -1
@@ -173,7 +173,7 @@ class FailedDirsZnode(msgspec.Struct, frozen=True):
 
 
 class TermZnode(msgspec.Struct, frozen=True):
-    """`/klamm/terms/E`: who was controller, from when to when, why it ended, and how long its start took."""
+    """`/klamm/terms/E`: the controller, from when to when, why it ended, and how long its start took."""
 
     broker_id: int
     from_ms: int
@@ -228,7 +228,7 @@ def encode_state(state: Leadership) -> bytes:
 
 
 def decode_topic(data: bytes, placed: dict[Replicas, Assignment] | None = None) -> tuple[str | None, Placed]:
-    """Topic id (None before version 3) and assignment; what is alike is one value, over all that share `placed`."""
+    """Returns topic id (None before version 3) and assignment; callers with one `placed` share equal values."""
     znode = decode(data, TopicZnode)
     adding, removing = znode.adding_replicas or {}, znode.removing_replicas or {}
     assignment, placed = {}, {} if placed is None else placed
@@ -264,7 +264,7 @@ def encode_marker(*, abandon_offline: bool) -> bytes:
 
 
 def decode_marker(data: bytes) -> bool:
-    """Whether brokers that are gone are not to be waited for; whatever else is in a marker means nothing."""
+    """Returns whether the deletion goes on without brokers that are gone; the marker's other content means nothing."""
     try:
         return decode(data, MarkerZnode).abandon_offline
     except FormatError:
@@ -276,7 +276,7 @@ def encode_targets(targets: Mapping[tuple[str, int], Replicas]) -> bytes:
 
 
 def decode_producer_ids(data: bytes) -> int:
-    """The first producer id that nobody was given yet."""
+    """Returns the first producer id that was never granted."""
     try:
         return int(decode(data, ProducerIdsZnode).block_end) + 1
     except ValueError as error:

@@ -1,6 +1,6 @@
 """The nouns: brokers, topics, partitions and their states, as immutable values.
 
-What exists once per partition is a struct outside the garbage collector's books (`gc=False`): a cluster of
+A value per partition is a struct outside the garbage collector's books (`gc=False`): a cluster of
 100,000 partitions must not make every collection slower.
 """
 
@@ -18,7 +18,7 @@ FIRST_LEADER_EPOCH = 0
 RECOVERED = 0
 RECOVERING = 1
 
-#: what Kafka's protocol has room for: anything larger, wherever it was read, could be told to no broker
+#: the bounds of Kafka's protocol: a larger number could be told to no broker
 Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 Replicas = tuple[Int32, ...]
 LEADER_EPOCH_MAX = 2**31 - 1
@@ -26,7 +26,7 @@ LEADER_EPOCH_MAX = 2**31 - 1
 
 #: topic and partition, where only a key is needed
 PartitionKey = tuple[str, int]
-#: topic id and partition: a replica of the broker concerned, whatever topic has the name by now
+#: topic id and partition: a replica of the broker concerned, whichever topic has the name by now
 TopicIdPartition = tuple[str, int]
 
 
@@ -54,7 +54,7 @@ class Broker(msgspec.Struct, frozen=True):
 
 
 class Leadership(msgspec.Struct, frozen=True, gc=False):
-    """What a state znode says: who leads, who is in sync, and which controller decided it."""
+    """The content of a state znode: leader, ISR, and the controller that decided it."""
 
     leader: int
     leader_epoch: int
@@ -84,7 +84,7 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
 
 
 class BrokerRefusal(msgspec.Struct, frozen=True, gc=False):
-    """What a broker refuses of what it was told, and what was done about it."""
+    """A broker's refusal of a state, and the controller's answer to it so far."""
 
     request: str  # LeaderAndIsr, UpdateMetadata, StopReplica
     code: int

@@ -1,14 +1,14 @@
-"""The two state machines, as tables: every legal move, what it may write, and whom it may tell of what. A pair that is
-missing is a bug.
+"""The two state machines, as tables: every legal move, the writes that it may make, and the brokers that it may tell. A
+pair that is missing is a bug.
 
 Rules for editors:
 
 1. Every rule about which move is legal lives in this file. `decide` tries each move before anything is written.
 2. States are kept (`belief/kept_states.py`) and changed by moves only (`belief/moves.py`). A property holds them
    against what can be derived from leaderships and registrations.
-3. What a change writes is one write, whatever its moves: a leader's death is Online, Offline, Online with one step of
+3. A change's writes are one write, whatever its moves: a leader's death is Online, Offline, Online with one step of
    the leader epoch. The moves are Kafka's own; two of them we never make (`NEVER_MADE`).
-4. What is written and told, and to whom, is said by the change (`core/project`), and stays inside the row of the move
+4. The change says its writes, its tellings and their receivers (`core/project`); they stay inside the row of the move
    that carries it: the last one of the partition, else those of its replicas, else a row of `WITHOUT_A_MOVE`.
    `tests/core/rows.py` holds the stories and each simulated run to that, and no row says more than they show.
 
@@ -49,7 +49,7 @@ class ReplicaStatus(Enum):
 
 
 class Item(Enum):
-    """What a move may write, and which requests may tell of it."""
+    """The parts of a write, and the requests that may tell of it."""
 
     TOPIC = "topic"
     PARTITIONS = "partitions"
@@ -78,22 +78,22 @@ class Receivers(Enum):
 
 
 class Tells(msgspec.Struct, frozen=True):
-    """A request about the partition, and who gets it."""
+    """A request about the partition, and its receivers."""
 
     item: Item
     to: Receivers
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """What a move may write and tell. What it does not need in a given case it leaves out."""
+    """The writes and tellings that a move may make. A move leaves out those that it does not need."""
 
     writes: tuple[Item, ...] = ()
     tells: tuple[Tells, ...] = ()
 
 
 class Without(Enum):
-    """What is written and told of a partition while neither it nor a replica of it moves; or, of the ISR that its
-    leader asked for, whatever moves."""
+    """Writes and tellings of a partition while neither it nor a replica of it moves; or, of the ISR that its leader
+    asked for, with any moves."""
 
     ISR_ASKED = "an ISR that its leader asked for"
     LED_ON = "a leadership that goes on: a smaller ISR, a higher leader epoch"

@@ -1,7 +1,7 @@
-"""Reading what operators and brokers leave for the controller: markers, request nodes, configuration, announcements.
+"""Reading nodes of operators and brokers for the controller: markers, request nodes, configuration, announcements.
 
-Half of the `Reader`, with the same rules: a watch is armed before what it watches is read, nothing is decided, nothing
-is written. Malformed content is told as such, never guessed; what may not be read stays as it was believed.
+Half of the `Reader`, with the same rules: a watch is armed before its node is read, nothing is decided, nothing is
+written. Malformed content is told as such, never guessed; a node that may not be read stays as it was believed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from controller.zookeeper.port import (
 
 log = structlog.get_logger()
 
-#: change notifications are removed by whoever reads the list when another one is so much younger (Kafka's own constant)
+#: a reader of the list removes change notifications when another one is so much younger (Kafka's own constant)
 NOTIFICATIONS_KEPT_MS = 15 * 60 * 1000
 
 Configs = dict[str, Mapping[str, str]]
@@ -66,7 +66,7 @@ _OWN: dict[str, type[msgspec.Struct]] = {
 
 
 class AdminLoaded(msgspec.Struct):
-    """What a term starts from, beside topics and brokers."""
+    """A term's first reading, beside topics and brokers."""
 
     topic_configs: Configs
     broker_configs: Configs
@@ -180,8 +180,8 @@ class AdminReader:
             return ProducerIdsSeen(-1, node.stat.version, str(error))
 
     async def see_configs(self) -> ConfigsSeen | None:
-        """What changed since the last notification read; old notifications have had their time. Their age is the time
-        by which the newest was made later: ZooKeeper's own stamps, and no clock of ours."""
+        """Returns the changes since the last notification read; old notifications have had their time. Their age is the
+        time by which the newest was made later: ZooKeeper's own stamps, and no clock of ours."""
         names = await self._names(CONFIG_CHANGES)
         if names is None:
             return None
@@ -195,7 +195,7 @@ class AdminReader:
             is_late = path in self._unread  # it may be read at last
             if not self._is_readable(path, node) or not isinstance(node, Node):
                 continue
-            # by zxid: the numbers in the names begin anew when somebody makes the parent anew
+            # by zxid: the numbers in the names begin anew when the parent is made anew
             if is_late or node.stat.czxid > self._newest_change:
                 kind, entity = _entity_in(path, node)
                 changed.get(kind, set()).add(entity)
@@ -284,8 +284,8 @@ class AdminReader:
         return True
 
     async def _configs(self, parent: str, names: Iterable[str]) -> Configs:
-        """Overrides by entity; an empty map where there are none, or where they are malformed. Nothing is said of what
-        may not be read."""
+        """Returns overrides by entity; an empty map where there are none, or where they are malformed. Unreadable ones
+        are left out."""
         wanted = [name for name in names if name and "/" not in name]
         nodes = await self._zk.get_many([f"{parent}/{name}" for name in wanted])
         found: Configs = {}
@@ -321,8 +321,8 @@ class AdminReader:
 
 
 async def versions_of(zk: ZooKeeper, paths: Sequence[str]) -> dict[str, int]:
-    """Returns the version of each of these notifications. One that is gone, or may not be read, was made by nobody who
-    rewrites it."""
+    """Returns the version of each of these notifications. One that is gone, or may not be read, was not made by a tool
+    that rewrites it."""
     briefs = await zk.brief_many(paths) if paths else []
     return {path: brief.version if isinstance(brief, Brief) else 0 for path, brief in zip(paths, briefs, strict=True)}
 
@@ -333,7 +333,7 @@ def _newest_of(nodes: Iterable[Node | Denied | None]) -> int:
 
 
 def _entity_in(path: str, node: Node) -> tuple[str, str]:
-    """Whose configuration changed: kind and name; empty when the notification is malformed."""
+    """Returns the entity whose configuration changed: kind and name; empty when the notification is malformed."""
     try:
         znode = formats.decode(node.data, formats.ConfigChangeZnode)
     except formats.FormatError as error:

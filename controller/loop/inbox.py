@@ -1,4 +1,4 @@
-"""The inbox: what waits for the loop. Dirty paths, merged facts, and a bounded queue of requests with their replies.
+"""The inbox of the loop: dirty paths, merged facts, and a bounded queue of requests with their replies.
 
 Marking a path dirty reads nothing and is never refused: a path is in the set once, however often it changes. Brokers'
 answers and the clock are never refused either: there is one slot per broker incarnation and kind. Requests are refused
@@ -35,7 +35,7 @@ from controller.core.events import (
 from controller.statelog.metrics import Meters
 from controller.wire.bodies import AlteredTopic, RemainingPartition
 
-#: facts that nobody can read again: they wait in a slot, and a later one is merged into it
+#: facts that cannot be read again: they wait in a slot, and a later one is merged into it
 SlotFact = StopReplicaAnswered | LeaderAndIsrAnswered | RefusalsAnswered | TopicsDescribed | TermTold | TimePassed
 
 
@@ -50,7 +50,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class PartitionOutcome(msgspec.Struct, frozen=True):
-    """What became of one partition of a request about many; code NONE: done."""
+    """The result for one partition of a request about many; code NONE: done."""
 
     topic: str
     partition: int
@@ -65,7 +65,7 @@ class TopicReply(Reply, frozen=True):
 
 
 class IsrReply(Reply, frozen=True):
-    """To a leader's wishes: of each partition what stands now."""
+    """To a leader's wishes: of each partition the state that stands now."""
 
     topics: Sequence[AlteredTopic] = ()
 
@@ -89,7 +89,7 @@ class OutcomesReply(Reply, frozen=True):
     outcomes: Sequence[PartitionOutcome] = ()
 
 
-#: what a request is answered with that was decided and not refused as a whole; any other with `Reply` itself
+#: the reply of a request that was decided and not refused as a whole; any other has `Reply` itself
 REPLY_TO: Final[Mapping[type[Event], type[Reply]]] = {
     CreateTopicAsked: TopicReply,
     GrowTopicAsked: TopicReply,
@@ -113,7 +113,7 @@ class NotControllerError(Exception):
 
 
 class Request(msgspec.Struct):
-    """A request in the queue: what is asked, until when it may be decided on, and who waits."""
+    """A request in the queue: its event, until when it may be decided on, and its waiting caller."""
 
     event: Event
     deadline_s: float
@@ -125,13 +125,13 @@ class Request(msgspec.Struct):
     event_id: str = ""
 
     def answer(self, reply: Reply) -> None:
-        """Nobody may be waiting any more."""
+        """The caller may have stopped waiting."""
         if not self.reply.done():
             self.reply.set_result(msgspec.structs.replace(reply, event_id=self.event_id))
 
 
 class Turn(msgspec.Struct):
-    """One round of the loop: what became dirty, then the facts, then one request."""
+    """One round of the loop: dirty paths, then the facts, then one request."""
 
     dirty: frozenset[str]
     facts: tuple[SlotFact, ...]
@@ -149,7 +149,7 @@ class Inbox:
         self._requests: deque[Request] = deque()
         self._in_hand: Request | None = None  # taken last: the loop may be deciding on it
         self._arrived = asyncio.Event()
-        self._since_s = math.inf  # what became dirty and the facts: they wait for the same turn
+        self._since_s = math.inf  # dirty paths and the facts: they wait for the same turn
         self._is_closed = False
 
     @property
@@ -182,7 +182,7 @@ class Inbox:
         return await request.reply
 
     def put_back(self, request: Request) -> None:
-        """A conflict: first in line again, after what it met was read."""
+        """A conflict: first in line again, after the conflicting nodes were read."""
         request.since_s = asyncio.get_running_loop().time()
         self._requests.appendleft(request)
         self._arrived.set()
@@ -193,7 +193,7 @@ class Inbox:
         self._arrived.set()
 
     async def take(self) -> Turn:
-        """What there is to do next; waits while there is nothing."""
+        """Returns the next work; waits while there is none."""
         while not self._dirty and not self._slots and not self._requests:
             self._arrived.clear()
             await self._arrived.wait()
@@ -207,7 +207,7 @@ class Inbox:
         return Turn(dirty, facts, self._in_hand)
 
     def _next_request(self) -> Request | None:
-        """The oldest request that somebody still waits for and whose time is not over."""
+        """Returns the oldest request with a waiting caller whose time is not over."""
         now_s = asyncio.get_running_loop().time()
         while self._requests:
             request = self._requests.popleft()
@@ -225,7 +225,7 @@ class Inbox:
         return None
 
     def close(self) -> None:
-        """The term is over: everybody who waits is told."""
+        """The term is over: all waiting callers are told."""
         self._is_closed = True
         for request in self._requests:
             if request.attempts:  # part of it may stand
@@ -238,7 +238,7 @@ class Inbox:
 
 
 def merged(earlier: SlotFact, later: SlotFact) -> SlotFact:
-    """Both as one fact. What the later one says of a replica stands."""
+    """Both as one fact. The later one wins for each replica."""
     match earlier, later:
         case StopReplicaAnswered(replicas=known, refused=refused), StopReplicaAnswered():
             return StopReplicaAnswered(

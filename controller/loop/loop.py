@@ -1,10 +1,10 @@
 """The loop: the single writer, one event at a time.
 
-see, decide, commit, believe, record, tell, answer: the order is written once, in `_settle`. Nothing is told to a broker
-that ZooKeeper has not accepted, and only what stands is believed: a large step piece by piece as it lands, while
-ZooKeeper writes the rest of it; told it is as a whole. What did not stand is read again in the next turn and
-decided anew; a request keeps its place in line and its reply. What ZooKeeper refuses is left out alone, is said, and
-is tried again after a pause for as long as the term lasts.
+see, decide, commit, believe, record, tell, answer: the order is written once, in `_settle`. No broker is told a state
+that ZooKeeper has not accepted, and only standing changes are believed: a large step piece by piece as it lands, while
+ZooKeeper writes the rest of it; it is told as a whole. A change that did not stand is read again in the next turn and
+decided anew; a request keeps its place in line and its reply. A write that ZooKeeper refuses is left out alone,
+reported, and tried again after a pause for as long as the term lasts.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Settled(msgspec.Struct):
     """How an event fared."""
 
     stood: list[Committed] = []
-    #: what somebody asked for and ZooKeeper refuses
+    #: requested changes that ZooKeeper refuses
     refused: list[Refused] = []
     #: some of it met another writer, and is read again in the next turn
     is_conflicted: bool = False
@@ -118,7 +118,7 @@ class Loop:
         #: by subject and the znode that was to be written
         self._conflicts: Counter[tuple[str, str]] = Counter()
         self._retries = Retries(limits, clock)
-        #: reassignments that were due, and what was decided did not stand
+        #: reassignments that were due, and whose decision did not stand
         self._overdue: frozenset[PartitionKey] = frozenset()
         #: of which event lines about moves were written last, and how many
         self._parts = ("", 0)
@@ -176,7 +176,7 @@ class Loop:
         dropped: set[str] = set()
         for number in sorted(steps):
             changes, held = self._without_held(steps[number], event)
-            if dropped:  # what was never led is led when its topic is read again
+            if dropped:  # a partition that was never led is led when its topic is read again
                 left = (change for change in changes if change.subject in dropped)
                 self._mark_dirty(one for one in left if not (isinstance(one, StateDecided) and one.is_first))
                 changes = [change for change in changes if change.subject not in dropped]
@@ -227,7 +227,7 @@ class Loop:
                 )
 
     def _tell(self, committed: Sequence[Committed], event_id: str) -> None:
-        """All of a step that stands is told together: nobody hears half of it."""
+        """All of a step that stands is told together: no broker hears half of it."""
         telling = requests_for(self.cluster, committed)
         if not telling.is_empty:
             self._outboxes.accept(telling, event_id)
@@ -243,8 +243,8 @@ class Loop:
         return steps
 
     def _read_again(self, unsettled: Sequence[Change]) -> list[RefusedWrite]:
-        """What conflicted is dirty, and read in the next turn. What never comes to stand, because somebody is always
-        faster, is as good as refused: it waits for a while, and others are served."""
+        """Nodes in conflict are dirty, and read in the next turn. A change that never comes to stand, because other
+        writers are always faster, is as good as refused: it waits for a while, and others are served."""
         hopeless: list[RefusedWrite] = []
         for change in unsettled:
             target = change.target_path(self.cluster) or ""
@@ -256,8 +256,8 @@ class Loop:
         return hopeless
 
     def _without_held(self, changes: list[Change], event: Event) -> tuple[list[Change], list[WriteRefused]]:
-        """What may be tried now, and what ZooKeeper refused lately that comes again: that waits until it is due. Who
-        asks by hand may have mended it just now, and does not wait."""
+        """Returns the changes that may be tried now, and those that ZooKeeper refused lately and that wait until they
+        are due. A caller by hand may have mended it just now, and does not wait."""
         is_by_hand = isinstance(event, RequestEvent) and not isinstance(event, AlterPartitionAsked)
         if not self.cluster.refused or is_by_hand:
             return changes, []
@@ -273,7 +273,7 @@ class Loop:
         return free, held
 
     def _refuse(self, refused: Sequence[RefusedWrite], event_id: str, *, is_asked: bool) -> list[WriteRefused]:
-        """Believe and say what ZooKeeper refuses, and when it is tried again."""
+        """Believe and log ZooKeeper's refusals, and when they are tried again."""
         noted: list[WriteRefused] = []
         for one in refused:
             target = one.change.target_path(self.cluster) or one.path
@@ -294,7 +294,7 @@ class Loop:
         return noted
 
     def _end_refusals(self, committed: Sequence[Committed], refused: Collection[str], event_id: str) -> None:
-        """What stands after all is refused no more; nothing is to be written any more about a topic that is gone."""
+        """A write that stands after all is refused no more; a topic that is gone needs no write any more."""
         if not self._conflicts and not self.cluster.refused:
             return
         subjects = {one.subject for one in self.cluster.refused.values()} | {subject for subject, _ in self._conflicts}
@@ -315,13 +315,13 @@ class Loop:
         self._stand(event_id, [Committed(RefusalEnded(refused.target, refused.subject, f"{refused.path}: {reason}"))])
 
     def _paths_of(self, due: Iterable[str]) -> set[str]:
-        """What is to be read again of what is tried again."""
+        """Returns the znodes to be read again for the writes that are tried again."""
         found = [self.cluster.refused[target] for target in due if target in self.cluster.refused]
         changes = [one.change for one in found if not one.is_asked]
         return {write.path for change in changes for write in change.writes(self.cluster)}
 
     def _forget_unwanted(self, due: Iterable[str]) -> None:
-        """What was due and tried by nothing is wanted no more."""
+        """A write that was due and tried by nothing is wanted no more."""
         for target in due:
             refused = self.cluster.refused.get(target)
             if refused is None:
@@ -330,7 +330,7 @@ class Loop:
                 self._end_refusal(refused, "nothing has to be written there any more", self._event_id)
 
     def _mark_dirty(self, changes: Iterable[Change]) -> None:
-        """Their znodes are read in the next turn, and what they need is decided from what is there."""
+        """Their znodes are read in the next turn, and the next decision rests on their content."""
         for change in changes:
             self._inbox.mark_dirty(write.path for write in change.writes(self.cluster))
 
@@ -346,7 +346,7 @@ class Loop:
         else:
             detail = "others kept changing the same znodes; read the topic to see what stands"
             request.answer(Reply(detail=detail, is_unknown=True))
-        await self._follow_up(settled.stood)  # answered first: the answer is about what was asked
+        await self._follow_up(settled.stood)  # answered first: the answer is about the request alone
 
     @property
     def _clock_ms(self) -> int:

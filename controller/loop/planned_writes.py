@@ -1,6 +1,6 @@
-"""Changes on their way into ZooKeeper: what each wants written, and which operations that comes to.
+"""Changes on their way into ZooKeeper: the writes that each wants, and the operations that these become.
 
-Pure: no I/O. `store.py` sends what this module spells out, and hands in what it read.
+Pure: no I/O. `store.py` sends the operations of this module, and hands in the nodes that it read.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OP_OVERHEAD_BYTES = 32
 
 
 class PlannedWrite(msgspec.Struct, gc=False):
-    """One change on its way into ZooKeeper: what it wants written, and the writes that this comes to now."""
+    """One change on its way into ZooKeeper: the writes that it wants, and the operations that they are now."""
 
     index: int
     change: Change
@@ -61,8 +61,8 @@ class PlannedWrite(msgspec.Struct, gc=False):
 def planned_writes_for(
     cluster: Cluster, changes: Sequence[Change], stood: dict[int, Committed]
 ) -> Iterator[PlannedWrite]:
-    """What is to be written for a step; a change that needs no write stands. What one transaction ensures, those that
-    leave after it find there: the server takes the requests of a session in their order."""
+    """Returns the planned writes of a step; a change without a write stands. Nodes that one transaction ensures exist
+    for those that leave after it: the server takes the requests of a session in their order."""
     ensured: set[str] = set()
     for index, change in enumerate(changes):
         wanted = writes = change.writes(cluster)
@@ -105,7 +105,7 @@ class RefusedWrite(msgspec.Struct, frozen=True):
     verb: str  # create, read, write or delete
     path: str
     code: int
-    #: of a deletion that is refused: what is below the znode and not the change's own
+    #: of a deletion that is refused: foreign children of the znode
     below: tuple[str, ...] = ()
 
 
@@ -117,7 +117,7 @@ def verb_of(write: Write | Op) -> str:
 
 
 def owners_of(batch: Sequence[PlannedWrite], last: Sequence[int], position: int, op: Op) -> list[PlannedWrite]:
-    """Whose operation that is, and who else wants the same znode written: it would be refused to them, too."""
+    """The change that owns the operation, and others that want the same znode written: it is refused to them, too."""
     owner = batch[bisect_left(last, position)]
     return [planned for planned in batch if planned is owner or op.path in planned.paths]
 
@@ -132,7 +132,7 @@ def denied_in(planned: PlannedWrite, nodes: Mapping[str, Node | Denied | None]) 
 
 
 def renewed(planned: PlannedWrite, nodes: Mapping[str, Node | Denied | None]) -> PlannedWrite | None:
-    """The change with what was read taken into account; None when it conflicts."""
+    """Returns the change with the read nodes taken into account; None when it conflicts."""
     writes: list[Write] = []
     for write in planned.wanted:
         node = nodes[write.path]
@@ -164,7 +164,7 @@ def renewed(planned: PlannedWrite, nodes: Mapping[str, Node | Denied | None]) ->
 
 
 def is_visible(write: Write, node: Node | None) -> bool:
-    """Whether what was written can be seen. Ours carries our controller epoch or our random id, so equal is ours."""
+    """Returns whether a write can be seen. Ours carries our controller epoch or our random id, so equal is ours."""
     match write:
         case Set(data=data, version=version):
             return node is not None and node.stat.version == version + 1 and node.data == data

@@ -1,9 +1,9 @@
-"""Reading ZooKeeper into facts: everything once (`load`), or what became dirty (`see`).
+"""Reading ZooKeeper into facts: everything once (`load`), or dirty paths (`see`).
 
 Each reading arms the watch that tells of the next change, before it reads; told not to watch, it arms none. It decides
 nothing and writes nothing. State znodes are not watched: the controller is their one writer, and others announce
-themselves. What may not be read, or is malformed, is in the book (`Unread`) and stops nothing else: where a list may
-not be read, those whose names are known otherwise are asked for one by one, and nobody is taken for gone.
+themselves. Unreadable and malformed nodes are in the book (`Unread`) and stop nothing else: where a list may not be
+read, its known names are asked for one by one, and no broker is taken for gone.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ from controller.zookeeper.port import (
 log = structlog.get_logger()
 
 STATES_PER_PAUSE = 5_000
-#: so long is waited before what ZooKeeper had too much to do for is asked again
+#: the wait before a read that ZooKeeper had no time for is sent again
 THROTTLED_S = 0.5
 
 
 class Loaded(msgspec.Struct):
-    """Everything a term starts from. Brokers were read last, so who died meanwhile is not in it."""
+    """A term's first reading. Brokers were read last, so brokers that died meanwhile are not in it."""
 
     topics: list[TopicFact]
     states: list[StateFact]
@@ -83,7 +83,7 @@ class Loaded(msgspec.Struct):
         self.states.clear()
 
     def duties(self) -> Duties:
-        """What a predecessor left written down, as far as it concerns brokers that are still registered like that."""
+        """A predecessor's notes, as far as they concern brokers that are still registered like that."""
         admin, epochs = self.admin, {broker_id: broker.epoch for broker_id, broker in self.brokers.items()}
         duties = Duties()
         duties.topic_configs, duties.broker_configs = dict(admin.topic_configs), dict(admin.broker_configs)
@@ -108,7 +108,7 @@ class Reader:
         self._is_ours = is_ours
         #: registered, but not to be spoken to: to everybody else they are not there
         self.strangers: dict[int, Broker] = {}
-        #: what is left out of everything read here
+        #: nodes that are left out of everything read here
         self.unread = Unread()
         self._admin = AdminReader(zk, self.unread, watch=watch)
         #: as read last, strangers too; and every broker ever heard of
@@ -130,7 +130,7 @@ class Reader:
         topics = await self._read_topics(names, placed)
         wanted = [(fact.name, number) for fact in topics for number in fact.assignment]
         states = await self.read_states(wanted, placed)
-        if listed is None:  # of a topic that nobody knows nothing is undone
+        if listed is None:  # an unknown topic has no undone work
             admin.markers = {name: admin.markers[name] for name in self._known_topics if name in admin.markers}
         if CONFIG_TOPICS in self.unread:
             admin.topic_configs = await self._admin.topic_configs([fact.name for fact in topics])
@@ -167,7 +167,7 @@ class Reader:
             raise error
 
     async def see(self, dirty: Iterable[str]) -> list[Event]:
-        """Read what became dirty, with all that follows, in the order in which it has to be decided."""
+        """Read the dirty paths, with all that follows, in the order in which it has to be decided."""
         paths = set(dirty)
         events: list[Event] = []
         if _has_below(paths, BROKER_IDS):
@@ -272,8 +272,8 @@ class Reader:
         return (0 if first is None else first.zxid), nodes
 
     async def _read_brokers(self) -> tuple[dict[int, Broker], int]:
-        """All registrations in one reading. One whose data is missing or is malformed is not alive; one that may not
-        be read any more is what it was. Where the list may not be read, whoever was heard of is asked for."""
+        """All registrations in one reading. One whose data is missing or malformed is not alive; one that may not be
+        read any more stays as it was. Where the list may not be read, the known brokers are asked for."""
         names, _ = await self._children(BROKER_IDS)
         broker_ids = sorted(self._broker_ids) if names is None else numbers_in(names)
         for name in set(names or ()).difference(map(str, broker_ids)):
@@ -348,7 +348,7 @@ class Reader:
         return facts
 
     async def _see_isr_notifications(self) -> StatesSeen | None:
-        """What others announced: the partitions that the notifications name, read now."""
+        """Returns the states that other writers announced: the partitions that the notifications name, read now."""
         names, _ = await self._children(ISR_NOTIFICATIONS)
         if names is None:
             return None

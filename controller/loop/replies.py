@@ -1,4 +1,4 @@
-"""Replies to requests, from what was decided and what stands."""
+"""Replies to requests, from the decision and the changes that stand."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from controller.wire import bodies
 
 
 def reply_for(cluster: Cluster, event: Event, committed: Sequence[Committed]) -> Reply:
-    """The answer to a request whose every change stands or was refused."""
+    """Returns the answer to a request whose every change stands or was refused."""
     refused = [one.change for one in committed if isinstance(one.change, Refused)]
     decided = [one.change for one in committed if isinstance(one.change, StateDecided)]
     match event:
@@ -62,7 +62,7 @@ def reply_for(cluster: Cluster, event: Event, committed: Sequence[Committed]) ->
 def _outcomes(cluster: Cluster, asked: Sequence[tuple[str, int]], refused: Sequence[Refused]) -> list[PartitionOutcome]:
     """One for each partition asked about, and for each that was refused unasked."""
     whole = {one.subject: one for one in refused if one.partition < 0}
-    # what all of it rests on: the node that asked for the same
+    # the basis of all of it: the node that asked for the same
     of_all = next((one for subject, one in whole.items() if not subject.startswith("topic ")), None)
     single: Mapping[tuple[str, int], Refused] = {
         (one.subject.removeprefix("topic "), one.partition): one for one in refused if one.partition >= 0

@@ -1,7 +1,7 @@
-"""When what ZooKeeper refuses to write is tried again: after a pause that grows, by the term's own clock.
+"""When writes that ZooKeeper refuses are tried again: after a pause that grows, by the term's own clock.
 
-A target whose pause is not over is held back: it costs nothing, whatever happens meanwhile. What is due is tried in
-the same turn, so that many go out in few transactions.
+A target whose pause is not over is held back: it costs nothing, whatever happens meanwhile. All due targets are tried
+in the same turn, so that many go out in few transactions.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 
 from controller.base.config import Limits
 
-#: what nothing asked for in so many turns that it was due in is wanted no more
+#: a write that nothing asked for in so many turns that it was due in is wanted no more
 TURNS_UNASKED = 2
 
 
@@ -59,7 +59,7 @@ class Retries:
         return found
 
     def is_unwanted(self, target: str, *, is_asked: bool) -> bool:
-        """Whether nothing tried it though it was due: who asks by himself is given the longest pause to come again."""
+        """Returns whether nothing tried it though it was due: a caller has the longest pause to come again."""
         waiting = self._waiting.get(target)
         if waiting is None or waiting.turns_due < TURNS_UNASKED:
             return False

@@ -4,7 +4,7 @@ There is one way to write: a transaction that starts with two checks, `/controll
 `/controller` at version 0, and that names the version of every znode it sets or deletes. A refusal of one of these two
 is *fenced* and ends the term. Any other names the operation that is refused, and concerns the change it belongs to:
 
-- one that a reading explains is a *conflict*: what still has the expected version is sent again, the rest is reported,
+- one that a reading explains is a *conflict*: writes with the expected version go out again, others are reported,
   to be decided anew;
 - one that no reading explains (no permission, foreign children, a quota) is a *refusal*: that change is left out alone
   and reported with the znode and ZooKeeper's code, and the others go out again at once.
@@ -93,8 +93,8 @@ class FencedError(Exception):
 
 
 class CommitResult(msgspec.Struct):
-    """What stands, in the order it was asked, and what does not: that must be read again and decided anew, at once or,
-    where ZooKeeper refuses it, after a while."""
+    """The changes that stand, in the order of the step, and the others: these must be read again and decided anew, at
+    once or, where ZooKeeper refuses them, after a while."""
 
     committed: list[Committed]
     unsettled: list[Change]
@@ -102,7 +102,7 @@ class CommitResult(msgspec.Struct):
 
 
 class Settlement(msgspec.Struct):
-    """How the changes of one batch fared, by their index; what is in neither met a conflict."""
+    """How the changes of one batch fared, by their index; a change in neither list met a conflict."""
 
     stood: dict[int, Committed] = {}
     refused: dict[int, RefusedWrite] = {}
@@ -130,7 +130,7 @@ class Store:
         self, cluster: Cluster, changes: Sequence[Change], on_stood: Callable[[Sequence[Committed]], None]
     ) -> CommitResult:
         """Make one step stand. Its transactions are pipelined; they do not depend on each other. `on_stood` is given
-        what stands in the order it was asked, as soon as all before it is settled, and after all is projected."""
+        the standing changes in their order, as soon as all before them are settled, and after all is projected."""
         stood: dict[int, Committed] = {}
         refused: dict[int, RefusedWrite] = {}
         committed: list[Committed] = []
@@ -184,8 +184,8 @@ class Store:
             yield batch
 
     async def _settle(self, batch: list[PlannedWrite]) -> Settlement:
-        """One transaction until it stands, without what cannot. While refusals repeat it is cut smaller, so that a
-        batch of nothing but refusals costs about a small transaction for each."""
+        """One transaction until it stands, without the impossible writes. While refusals repeat it is cut smaller, so
+        that a batch of nothing but refusals costs about a small transaction for each."""
         settlement = Settlement()
         blamed: Counter[int] = Counter()
         if any(isinstance(write, Remove | RemoveBelow) for planned in batch for write in planned.wanted):
@@ -238,7 +238,7 @@ class Store:
         blamed: Counter[int],
         settlement: Settlement,
     ) -> list[PlannedWrite]:
-        """What of a refused transaction goes out again: without what conflicts, and without what is refused."""
+        """Returns the part of a refused transaction that goes out again: without conflicts, and without refusals."""
         position, code = refused[0] - len(self._fence), refused[1]
         op = ops[position]
         owners = owners_of(head, last, position, op)
@@ -258,14 +258,14 @@ class Store:
                 below = () if code != NOT_EMPTY else await self._foreign_below(op.path, now)
                 settlement.refuse([planned], verb_of(op), op.path, code, below)
             elif blamed[planned.index] > self._limits.resends_after_conflict:
-                del renewed_ones[planned.index]  # somebody is always faster
+                del renewed_ones[planned.index]  # other writers are always faster
         asked_for = {planned.index for planned in asked}
         left = [renewed_ones.get(one.index) if one.index in asked_for else one for one in head]
         return [planned for planned in left if planned is not None and not settlement.knows(planned)]
 
     async def _renew(self, batch: Sequence[PlannedWrite], settlement: Settlement) -> list[PlannedWrite]:
-        """What can still be written after a reading; a deletion of what is gone already is settled, and what may not
-        even be read is refused."""
+        """Returns the writes that are still possible after a reading; a deletion of a missing node is settled, and a
+        node that may not even be read is a refusal."""
         spelled = [one for planned in batch if (one := await self._spelled_out(planned, settlement)) is not None]
         readable, nodes = await self._read_all(spelled, settlement)
         left = [one for planned in readable if (one := renewed(planned, nodes)) is not None]
@@ -292,7 +292,7 @@ class Store:
         return PlannedWrite(planned.index, planned.change, tuple(wanted), planned.writes)
 
     async def _foreign_below(self, path: str, planned: PlannedWrite) -> list[str]:
-        """What is below a znode, beside what the change itself deletes."""
+        """Returns the children of a znode beside those that the change itself deletes."""
         try:
             found = await self._again(partial(self._zk.children, path))
         except RefusedError:
@@ -300,7 +300,7 @@ class Store:
         return sorted({*(() if found is None else found.names)} - {one.rpartition("/")[2] for one in planned.paths})
 
     async def _send(self, ops: tuple[Op, ...]) -> TransactionAnswer:
-        """Send once it can be sent. What never left may be sent later: versions still protect it."""
+        """Send once it can be sent. A request that never left may be sent later: versions still protect it."""
         async with self._in_flight:
             while True:
                 try:
@@ -343,8 +343,8 @@ class Store:
                 await connected(self._zk)
 
     async def _find_out(self, batch: Sequence[PlannedWrite]) -> dict[int, Committed]:
-        """The answer was lost: what landed is what can be seen. A transaction lands whole, so where some of it was
-        overwritten since, the rest tells."""
+        """The answer was lost: visible writes landed. A transaction lands whole, so where some of it was overwritten
+        since, the rest tells."""
         await connected(self._zk)
         readable, nodes = await self._read_all(batch, Settlement())
         told_by = next((node for one in readable for node in one.proofs_in(nodes)), None)

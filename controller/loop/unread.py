@@ -1,4 +1,4 @@
-"""The book of znodes that could not be read, or are malformed: what is left out, why, when to look again.
+"""The book of znodes that could not be read, or are malformed: each with its reason, and when to look again.
 
 A watch tells when a znode changes, and never when its ACL does; so each of these is read again after a while, for as
 long as the term lasts. Nothing is read or decided here.
@@ -31,7 +31,7 @@ class _Entry(msgspec.Struct):
 
 
 def trouble_with(refusal: Denied | RefusedError) -> str:
-    """What ZooKeeper's refusal means for an operator."""
+    """Returns the meaning of ZooKeeper's refusal for an operator."""
     code = refusal.code if isinstance(refusal, Denied) else refusal.refusal
     if code == NoAuthError.code:
         return f"this controller may not read it (ZooKeeper says {code}): grant it READ in its ACL"
@@ -39,13 +39,13 @@ def trouble_with(refusal: Denied | RefusedError) -> str:
 
 
 def shown(path: str) -> str:
-    """A path as it can stand in a sentence, whatever it is made of."""
+    """Returns a path as it can stand in a sentence, whatever characters it has."""
     text = path if path.isascii() and path.isprintable() else ascii(path)[1:-1]
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}... ({len(path)} characters)"
 
 
 class Unread:
-    """By path. Whoever reads a znode says how that went."""
+    """By path. Each reader of a znode reports the result."""
 
     def __init__(self) -> None:
         self._entries: dict[str, _Entry] = {}
@@ -58,7 +58,7 @@ class Unread:
 
     @property
     def troubles(self) -> Mapping[str, str]:
-        """What nobody else says, by path."""
+        """Returns the troubles that are reported nowhere else, by path."""
         return {path: entry.trouble for path, entry in self._entries.items() if not entry.is_believed}
 
     def put(self, path: str, trouble: str, *, is_believed: bool = False) -> None:
@@ -78,7 +78,7 @@ class Unread:
             log.info("znode.readable", path=shown(path))
 
     def keep(self, parent: str, names: Iterable[str]) -> None:
-        """The list of `parent` was read: whatever is not on it is gone, with all below it."""
+        """The list of `parent` was read: a node that is not on it is gone, with all below it."""
         self.good(parent)
         if not self._entries:
             return
@@ -88,7 +88,7 @@ class Unread:
                 self.good(path)
 
     def due(self, now_s: float) -> list[str]:
-        """What is to be read again now; each time it is in vain, after twice the time."""
+        """Returns the paths to be read again now; each time it is in vain, after twice the time."""
         found = []
         for path, entry in self._entries.items():
             if entry.due_at_s is None:

@@ -24,6 +24,6 @@ class Watches:
 
     def _on_event(self, event: WatchEvent) -> None:
         if event.path in (CONTROLLER, CONTROLLER_EPOCH):
-            return  # the daemon's: they say whose term it is
+            return  # the daemon's: they tell the holder of the seat
         self._reader.forget_watch(event.path)
         self._inbox.mark_dirty([event.path])

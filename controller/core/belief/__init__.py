@@ -1,1 +1,1 @@
-"""What the active controller believes of its cluster."""
+"""The active controller's belief about its cluster."""

@@ -1,6 +1,6 @@
-"""What the active controller believes. `apply` is its only mutator, and it is given only what has been committed.
+"""The active controller's belief. `apply` is its only mutator, and it is given only committed changes.
 
-Indexes (who hosts what, names by topic id) live here beside what they index, and are kept by the same method, so
+Indexes (replicas by broker, names by topic id) live here beside their data, and are kept by the same method, so
 that a broker's failure costs that broker's partitions and nothing more.
 """
 
@@ -51,7 +51,7 @@ class Cluster:
         self.imbalance_percentage = imbalance_percentage
         #: the controller is no broker, and its id no broker's
         self.is_dedicated = is_dedicated
-        #: for so long brokers are asked what only they know: one session time-out, after which who is silent is gone
+        #: brokers are asked for topic ids for so long: one session time-out, after which a silent broker is gone
         self.asking_ms = asking_ms
         self.brokers: dict[int, Broker] = {}
         #: last registrations of brokers that are gone
@@ -59,7 +59,7 @@ class Cluster:
         self.live_ids: frozenset[int] = frozenset()
         self.topics: dict[str, Topic] = {}
         self.names_by_id: dict[str, str] = {}
-        #: names with a dot or an underscore, by what metrics make of them
+        #: names with a dot or an underscore, by their names in metrics
         self._names_by_likeness: dict[str, tuple[str, ...]] = {}
         #: broker id -> topic -> its partitions there, live or not
         self.hosted: dict[int, dict[str, Bitset]] = {}
@@ -68,13 +68,13 @@ class Cluster:
         self.duties = Duties()
         #: in which state partitions and replicas are
         self.states = KeptStates()
-        #: what made no sense, with the reason and the zxid it was read at: said once, left alone
+        #: malformed znodes, with the reason and the zxid they were read at: reported once, left alone
         self.unreadable: dict[tuple[str, int | None], tuple[str, int]] = {}
         #: subjects left out after a bug, with the reason
         self.parked: dict[str, str] = {}
-        #: what ZooKeeper refuses to write, by the znode that it is about
+        #: writes that ZooKeeper refuses, by the znode that each is about
         self.refused: dict[str, WriteRefused] = {}
-        #: rises with every change of belief: what was begun at one and goes on at another rests on neither
+        #: rises with every change of belief: work that spans two of its values rests on neither
         self.revision = 0
 
     def partition(self, topic: str, partition: int) -> Partition | None:
@@ -125,7 +125,7 @@ class Cluster:
 
     @property
     def unnoted(self) -> list[Broker]:
-        """Live brokers whose registration is not written down as it is."""
+        """Returns live brokers whose note differs from their registration."""
         noted = self.duties.noted
         return [broker for broker in self.brokers.values() if noted.get(broker.broker_id) != known_broker_for(broker)]
 
@@ -135,7 +135,7 @@ class Cluster:
 
     @property
     def avoided_ids(self) -> frozenset[int]:
-        """Brokers elected only if there is nobody else: they drain, or have a bad directory and did not say which."""
+        """Returns brokers elected only without another candidate: they drain, or have an unnamed bad directory."""
         return self.draining_ids | self.duties.suspect_ids if self.duties.drains else self.duties.suspect_ids
 
     @property
@@ -156,7 +156,7 @@ class Cluster:
         duties: Duties | None = None,
         live_ids: Container[int] = (),
     ) -> None:
-        """Fill a new, empty belief from what a term has read. Everything later goes through `apply`."""
+        """Fill a new, empty belief from a term's first reading. Everything later goes through `apply`."""
         for _ in self.loading(topics, states, duties, live_ids):
             pass
 
@@ -168,10 +168,10 @@ class Cluster:
         live_ids: Container[int] = (),
     ) -> Iterator[None]:
         """`load` in pieces of some thousand partitions, so that its caller can let others run in between. `live_ids`:
-        whose registrations were read, from which follows in which state partitions and replicas begin."""
+        the registered brokers, from which the first states of partitions and replicas follow."""
         assert not self.topics, "a term loads once"
         if duties is not None:
-            self.duties = duties  # who of those that were noted is registered, the term's first decision says
+            self.duties = duties  # the term's first decision learns which noted brokers are registered
             self.gone = {broker_id: known_broker_in(znode, broker_id) for broker_id, znode in duties.noted.items()}
         found: defaultdict[str, dict[int, StateFact]] = defaultdict(dict)
         for index, state in enumerate(states, start=1):
@@ -193,7 +193,7 @@ class Cluster:
                 yield
 
     def _load_topic(self, fact: TopicFact, states: Mapping[int, StateFact], live_ids: Container[int]) -> None:
-        """A topic that was not known, with the states that were found: what `put_topic` and `set_state` come to."""
+        """Load a topic that was not known, with its states: the same as `put_topic` and `set_state`."""
         partitions: dict[int, Partition] = {}
         hosted: dict[int, int] = {}
         unled: list[int] = []
@@ -238,7 +238,7 @@ class Cluster:
         return Mover(TriedStates(self.states))
 
     def apply(self, committed: Iterable[Committed]) -> list[Move]:
-        """Believe what stands; the moves that it made. What stands is believed whether a table has its moves or not."""
+        """Believe changes that stand; returns the moves that they made, whether a table has their moves or not."""
         moves = Moves()
         mover = Mover(self.states, moves)
         for one in committed:
@@ -252,7 +252,7 @@ class Cluster:
         mover.settle()
         return moves.made
 
-    # ------------------------------------------------------------------ what changes do to belief, called by `apply`
+    # ------------------------------------------------------------------ effects of changes on belief, called by `apply`
 
     def set_broker(self, broker: Broker) -> None:
         self.gone.pop(broker.broker_id, None)
@@ -276,7 +276,7 @@ class Cluster:
             self.forget_deleted(key)
 
     def forget_deleted(self, key: str) -> None:
-        """What was deleted, or is assigned again."""
+        """Forget a replica that was deleted, or is assigned again."""
         by_broker = self.duties.dropped[key]
         for broker_id, dropped in list(by_broker.items()):
             held = 0
@@ -299,14 +299,14 @@ class Cluster:
         before = None if known is None else known.topic_id
         topic_id = before or fact.topic_id
         if fact.topic_id is not None and self.duties.is_id_open(fact.name):
-            self.names_by_id.pop(before or "", None)  # somebody decided
+            self.names_by_id.pop(before or "", None)  # an id was decided
             topic_id = fact.topic_id
         self.unreadable.pop((fact.name, None), None)
         self.put_topic(Topic(fact.name, topic_id, fact.version, fact.czxid, fact.zxid, {}), fact.assignment)
 
     def put_topic(self, topic: Topic, assignment: Mapping[int, Assignment], *, is_ours: bool = False) -> None:
         """Partitions keep their state. Those that a foreign znode lacks or changes stay as they are (so does Kafka);
-        what we wrote ourselves is as written."""
+        a znode of our own counts as written."""
         known = self.topics.get(topic.name)
         before = {} if known is None or known.czxid != topic.czxid else known.partitions
         for number in sorted({*before, *assignment}):
@@ -326,7 +326,7 @@ class Cluster:
             self.names_by_id[topic.topic_id] = topic.name
 
     def _host(self, topic: str, number: int, assignment: Assignment, before: Replicas) -> None:
-        """Keep the indexes: who hosts this partition, and whether it is being reassigned."""
+        """Keep the indexes: the brokers that host this partition, and whether it is being reassigned."""
         for broker_id in set(before).difference(assignment.replicas):
             self._unhost(topic, number, broker_id)
         for broker_id in assignment.replicas:

@@ -1,6 +1,6 @@
-"""What is believed beside topics and brokers: deletions under way, drains granted, directories failed, configuration.
+"""Belief beside topics and brokers: deletions under way, drains granted, directories failed, configuration.
 
-Part of the `Cluster`: changed by what stands, as `Cluster.apply` has it believe.
+Part of the `Cluster`: changed by changes that stand, as `Cluster.apply` has it believe.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CLUSTER_DEFAULT = "<default>"
 
 
 class Deletion(msgspec.Struct):
-    """A topic on its way out: how far each replica is (none: not looked at yet), and what it waits for."""
+    """A topic on its way out: the progress of each replica (none: not looked at yet), and the awaited brokers."""
 
     abandon_offline: bool = False
     #: it began: until then the topic is led as before
@@ -71,15 +71,15 @@ class Duties:
     def __init__(self) -> None:
         self.deletions: dict[str, Deletion] = {}
         self.drains: dict[int, Drain] = {}
-        #: replicas that reassignments dropped and their brokers have not deleted: key -> broker id -> what is to do
+        #: replicas that reassignments dropped and their brokers have not deleted: key -> broker id -> work to do
         self.dropped: dict[str, dict[int, Dropped]] = {}
         #: broker id -> (topic, partition) that it cannot serve though it is live
         self.failed_dirs: dict[int, frozenset[tuple[str, int]]] = {}
-        #: broker id -> topic -> partition -> what it refuses of it; topic "", partition -1: the metadata as a whole
+        #: broker id -> topic -> partition -> its refusal; topic "", partition -1: the metadata as a whole
         self.refusals: dict[int, dict[str, dict[int, BrokerRefusal]]] = {}
         #: brokers that had bad directories under the controller before, and have not said yet which replicas that is
         self.suspect_ids: frozenset[int] = frozenset()
-        #: what is not settled about topics' ids
+        #: questions about topics' ids that are not settled
         self.ids = IdSearches()
         #: (topic, partition) -> in-sync replicas whose broker went or bounced, until a decision that knows it stands
         self.departed: dict[tuple[str, int], frozenset[int]] = {}
@@ -89,15 +89,15 @@ class Duties:
         self.terms: dict[int, TermZnode] = {}
         self.topic_configs: dict[str, Mapping[str, str]] = {}
         self.broker_configs: dict[str, Mapping[str, str]] = {}
-        #: `/admin/reassign_partitions`: what it still asks for, and its version (None: it is not there)
+        #: `/admin/reassign_partitions`: the plan that is left in it, and its version (None: it does not exist)
         self.reassign_targets: Mapping[tuple[str, int], Replicas] = {}
         self.reassign_version: int | None = None
-        #: `/latest_producer_id_block`: the first id that nobody was given, and its version (None: it is not there)
+        #: `/latest_producer_id_block`: the first id that was never granted, and its version (None: it does not exist)
         self.next_producer_id = 0
         self.producer_ids_version: int | None = None
 
     def refused_by(self, broker_id: int) -> int:
-        """How much a broker refuses of what it was told."""
+        """Returns how many states a broker refuses."""
         return sum(len(numbers) for numbers in self.refusals.get(broker_id, {}).values())
 
     def refusal_of(self, broker_id: int, topic: str, number: int) -> BrokerRefusal | None:
@@ -109,7 +109,7 @@ class Duties:
         return any(one.code == Code.INCONSISTENT_TOPIC_ID for numbers in told for one in numbers.values())
 
     def is_id_open(self, topic: str) -> bool:
-        """Whether who writes an id into a topic's znode decides which one it has."""
+        """Returns whether a tool that writes an id into a topic's znode decides the topic's id."""
         return self.ids.is_undecided(topic) or self.is_id_refused(topic)
 
     def is_leaving(self, topic: str) -> bool:
@@ -129,7 +129,7 @@ class Duties:
         return default
 
     def min_isr_of(self, topic: str) -> int:
-        """`min.insync.replicas` in force; what is no number counts as Kafka's default."""
+        """Returns `min.insync.replicas` in force; a value that is no number counts as Kafka's default."""
         for values in (self.topic_configs.get(topic), self.broker_configs.get(CLUSTER_DEFAULT)):
             if values is not None and values.get(MIN_ISR, "").strip().isdecimal():
                 return int(values[MIN_ISR])
@@ -179,7 +179,7 @@ class Duties:
 
 
 def keep(table: dict[_K, _V], key: _K, value: _V) -> None:
-    """Only what is not empty is kept: there is one entry for each exception, not for each topic."""
+    """Only values that are not empty are kept: there is one entry for each exception, not for each topic."""
     if value:
         table[key] = value
     else:

@@ -1,5 +1,5 @@
-"""Belief about topics whose id is not settled: searched for, disputed, or in doubt. What is done about them is said in
-`topic_ids.py`."""
+"""Belief about topics whose id is not settled: searched for, disputed, or in doubt. `topic_ids.py` decides about
+them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class IdAnswer(msgspec.Struct, frozen=True):
 
 
 class IdSearch(msgspec.Struct, frozen=True):
-    """What brokers said so far, and until when the others may say it."""
+    """The brokers' answers so far, and until when the others may answer."""
 
     until_ms: int
     answers: Mapping[int, IdAnswer] = {}
@@ -25,7 +25,7 @@ class IdSearch(msgspec.Struct, frozen=True):
 class IdSearches(msgspec.Struct):
     """Part of the `Duties`; an entry for each exception, none for a topic whose id is beyond doubt."""
 
-    #: topics without an id, of whose id brokers are asked
+    #: topics without an id, for whose id brokers are asked
     open: dict[str, IdSearch] = {}
     #: topics for which several ids are known -> each id -> the brokers that know it (none: the znode)
     disputes: dict[str, Mapping[str, tuple[int, ...]]] = {}
@@ -33,7 +33,7 @@ class IdSearches(msgspec.Struct):
     in_doubt: dict[str, frozenset[int]] = {}
 
     def is_undecided(self, topic: str) -> bool:
-        """Whether its id is searched for, or disputed: who writes one into its znode decides."""
+        """Returns whether its id is searched for, or disputed: an id written into its znode decides."""
         return topic in self.open or topic in self.disputes
 
     def close(self, topic: str, in_doubt: frozenset[int] = frozenset()) -> None:
@@ -46,7 +46,7 @@ class IdSearches(msgspec.Struct):
 
 
 def claims_said(claims: Mapping[str, tuple[int, ...]]) -> str:
-    """Who knows which id, in words."""
+    """Returns each id with the brokers that know it, in words."""
     parts = []
     for topic_id, broker_ids in claims.items():
         several = len(broker_ids) > 1

@@ -1,8 +1,8 @@
 """In which state each partition and each replica is: kept, and changed by moves only.
 
-Nearly all of them are online, so that state is not written down: what exists and is in no other state is online. Sets
-of partitions are the bits of plain integers, and moves are carried out by bits, never partition by partition. A replica
-that a reassignment dropped is assigned to nobody any more and has a state still: it is kept by its topic's id.
+Nearly all of them are online, so that state is not written down: a partition in no other state is online. Sets of
+partitions are the bits of plain integers, and moves are carried out by bits, never partition by partition. A replica
+that a reassignment dropped is in no assignment any more and has a state still: it is kept by its topic's id.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Moves:
         return any(one.broker_id == broker_id and one.topics.get(topic, 0) & bits for one in later)
 
 
-#: no bits stand for these: what exists is online unless a bit says otherwise, and what does not exist has none
+#: no bits stand for these: an existing replica is online unless a bit says otherwise, a missing one has no state
 _WITHOUT_BITS: Final = frozenset((_P.ONLINE, _P.NON_EXISTENT, _R.ONLINE, _R.NON_EXISTENT))
 
 
@@ -208,7 +208,7 @@ def _shift(kept: dict[_S, dict[str, int]], topic: str, to: str, bits: int, sourc
 
 
 class TriedStates(KeptStates):
-    """As the kept states will be once what was decided stands; these are left as they are."""
+    """The kept states as they will be once the decided changes stand; the kept ones are left as they are."""
 
     def __init__(self, kept: KeptStates) -> None:
         super().__init__()
@@ -283,8 +283,8 @@ def _shift_tried(before: Kept[_S], after: Kept[_S], bits: int, source: _S, targe
 
 
 class Mover:
-    """Moves what it is told to: from the state that is kept, state by state along the way. With `moves` it believes and
-    notes whatever happens; without, it is a trial, which refuses what no table has."""
+    """Carries out moves: from the kept state, state by state along the way. With `moves` it believes and notes every
+    move; without, it is a trial, which refuses a move that no table has."""
 
     def __init__(self, states: KeptStates, moves: Moves | None = None) -> None:
         self.states = states
@@ -344,7 +344,7 @@ class Mover:
 
     def decided(self, broker_id: int | None, topic: str, number: int, source: _S, target: _S, cause: Cause) -> None:
         """Of a partition (None), or of its replica on a broker: with others of its topic, when `settle` is called.
-        Until then nobody asks for their states."""
+        Until then their states must not be read."""
         key = (broker_id, source, target, cause)
         soon = self._soon.get(key)
         if soon is None:

@@ -1,8 +1,8 @@
 """Moves that several kinds of change make. A change makes its moves (`move`) while it is decided, on trial, and once
 when it stands, before it is believed.
 
-A change says where partitions and replicas go, and on which way; where they come from is what is kept. So a move that
-no table has is found out before anything is written.
+A change says where partitions and replicas go, and on which way; where they come from is kept. So a move that no table
+has is found out before anything is written.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 _P, _R = PartitionStatus, ReplicaStatus
 
-#: how a replica that nobody has to be told of any more ends, from each state
+#: how a replica that no broker has to be told of any more ends, from each state
 _END: Final[Mapping[ReplicaStatus, tuple[ReplicaStatus, ...]]] = {
     _R.NEW: (_R.OFFLINE, _R.DELETION_STARTED, _R.DELETION_SUCCESSFUL, _R.NON_EXISTENT),
     _R.ONLINE: (_R.OFFLINE, _R.DELETION_STARTED, _R.DELETION_SUCCESSFUL, _R.NON_EXISTENT),
@@ -63,8 +63,8 @@ def assigned(
     cause: Cause,
     mover: Mover,
 ) -> None:
-    """Partitions and replicas that were not there are new; a replica whose broker is not live goes offline at once, and
-    all of them do whose topic is being deleted."""
+    """Partitions and replicas that were not there are new; a replica whose broker is not live goes offline at once, as
+    do all replicas of a topic that is being deleted."""
     is_leaving = cluster.duties.is_leaving(topic)
     new = [number for number in assignment if number not in before]
     if new:
@@ -111,7 +111,7 @@ def _taken_back(
 
 
 def ended(broker_id: int, topic: str, bits: int, cause: Cause, mover: Mover) -> None:
-    """Replicas that nobody assigns any more, from whatever state they are in."""
+    """Replicas that are in no assignment any more, from whatever state they are in."""
     rest = bits
     for source, held in list(mover.states.replicas_of(broker_id, topic).items()):
         if some := held & rest:

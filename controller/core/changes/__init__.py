@@ -1,1 +1,1 @@
-"""Changes: what a decision asks for, the only effect that the core has."""
+"""Changes: the result of a decision, and the only effect that the core has."""

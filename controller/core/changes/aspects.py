@@ -1,9 +1,9 @@
-"""What a change is asked, and what most changes answer to most of it: nothing.
+"""The aspects of a change, and the empty answers that most changes give to most of them.
 
-A kind of change is one class. It says which moves it makes (`move`), what is believed once it stands (`believe`), what
-it writes and which znode that is about (`writes`, `target_path`), what brokers are told (`tell`), and what the
-state-change log says (`lines`). What does not apply is said by a base class from here. Nothing else is a default: all
-of it is called through the union of all kinds, so mypy reports what a class leaves out.
+A kind of change is one class. It says its moves (`move`), its effect on belief once it stands (`believe`), its writes
+and the znode that they are about (`writes`, `target_path`), its requests to brokers (`tell`), and its lines in the
+state-change log (`lines`). A base class from here says that an aspect does not apply. Nothing else is a default: all of
+it is called through the union of all kinds, so mypy reports an aspect that a class leaves out.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class MovesNothing:
 
 
 class BelievesNothing:
-    """Belief is what it was."""
+    """Belief stays as it was."""
 
     __slots__ = ()
 

@@ -1,9 +1,9 @@
 """The changes: everything a decision can ask for. The only effect the core has.
 
-A change is one thing that should become true, and its class says all about it: which moves it makes, what is believed,
-written, told and logged (`aspects.py`). One that costs no write (a broker is live) takes the same way. Whatever
-`Cluster.apply` is given has been committed. Here are the changes of brokers, topics and states; `duties.py` has those
-that duties ask for.
+A change is one thing that should become true, and its class says all about it: its moves, its belief, its writes, its
+requests and its log lines (`aspects.py`). A change without a write (a broker is live) takes the same way. All changes
+given to `Cluster.apply` have been committed. Here are the changes of brokers, topics and states; `duties.py` has those
+of duties.
 
 Changes are yielded in *slices*: (step number, some changes). A step is all slices of one number; the next step goes
 out when the last one stands. Everything about one *subject* is decided before any of it is yielded.
@@ -85,7 +85,7 @@ class BrokerLive(WritesNothing, msgspec.Struct, frozen=True):
 
     def lines(self, cluster: Cluster, one: Committed, stamp: Stamp, stamped: Stamped) -> Iterator[Line]:
         ids = {"broker_id": self.broker.broker_id, "broker_epoch": self.broker.epoch}
-        # who is there as a term begins did not come just now
+        # a broker that is there as a term begins did not come just now
         source = None if self.cause is Cause.TERM_STARTED else "gone"
         yield stamped(kind="broker", source=source, target="live", reason=self.reason, cause=self.cause.value, **ids)
 
@@ -150,7 +150,7 @@ class BrokerGone(WritesNothing, msgspec.Struct, frozen=True):
 
 
 class BrokerMissing(WritesNothing, TellsNobody, SaysNothing, msgspec.Struct, frozen=True):
-    """A broker that hosts replicas is not there as a term starts: what it hosts goes offline."""
+    """A broker that hosts replicas is missing as a term starts: its replicas go offline."""
 
     broker_id: int
     cause: Cause
@@ -169,7 +169,7 @@ class BrokerMissing(WritesNothing, TellsNobody, SaysNothing, msgspec.Struct, fro
 
 
 class TopicFound(WritesNothing, TellsNobody, msgspec.Struct, frozen=True):
-    """Believe what a topic znode says: a new topic, new partitions, or just a new version of it."""
+    """Believe a topic znode: a new topic, new partitions, or just a new version of it."""
 
     fact: TopicFact
 
@@ -344,7 +344,7 @@ class TopicWritten(msgspec.Struct, frozen=True):
             yield self._reassignment_line(number, one, stamped)
 
     def _reassignment_line(self, number: int, one: Committed, stamped: Stamped) -> Line:
-        """Of a partition whose replicas are to be others, or now are."""
+        """The line of a partition whose replicas are to change, or have changed."""
         wanted = self.assignment[number]
         is_running = bool(wanted.adding or wanted.removing)
         return stamped(
@@ -496,8 +496,8 @@ class StateDecided(msgspec.Struct, frozen=True, gc=False):
 
 
 class StateFound(WritesNothing, msgspec.Struct, frozen=True, gc=False):
-    """Believe a state znode that somebody else wrote. Its cause is `FOUND` if an earlier term did and this one
-    reads it for the first time; or if it may be read again, and is what it was."""
+    """Believe a state znode of another writer. Its cause is `FOUND` if an earlier term wrote it and this one reads it
+    for the first time; or if it became readable again, unchanged."""
 
     topic: str
     partition: int
@@ -528,12 +528,12 @@ class StateFound(WritesNothing, msgspec.Struct, frozen=True, gc=False):
 
     def tell(self, cluster: Cluster, draft: Draft) -> None:
         if self.cause is Cause.FOUND:
-            draft.lead(self.topic, self.partition)  # in this term nobody was told that he leads or follows it
+            draft.lead(self.topic, self.partition)  # in this term its replicas were not told of it
         else:
             draft.tell(self.topic, (self.partition,))
 
     def lines(self, cluster: Cluster, one: Committed, stamp: Stamp, stamped: Stamped) -> Iterator[Line]:
-        # a found state was decided by the controller whose epoch it carries
+        # the controller whose epoch a found state carries decided it
         epoch = {"controller_epoch": self.state.controller_epoch} if self.cause is Cause.FOUND else {}
         yield stamped(
             kind="partition",
@@ -586,7 +586,7 @@ class StateLost(WritesNothing, TellsNobody, msgspec.Struct, frozen=True, gc=Fals
 
 
 class NotificationRead(MovesNothing, BelievesNothing, TellsNobody, SaysNothing, msgspec.Struct, frozen=True):
-    """A notification has had its effect: remove it, unless somebody has rewritten the version that was read."""
+    """A notification has had its effect: remove it, unless it was rewritten since it was read."""
 
     path: str
     version: int = 0
@@ -629,9 +629,9 @@ class WriteRefused(MovesNothing, WritesNothing, TellsNobody, msgspec.Struct, fro
     #: how long it waits until it is tried again
     retry_ms: int
     attempts: int = 1
-    #: of a deletion that is refused: what is below the znode and was not to be deleted
+    #: of a deletion that is refused: foreign children of the znode
     below: tuple[str, ...] = ()
-    #: somebody asked for it and was told: nobody but him tries it again
+    #: a caller asked for it and was told: only the caller tries it again
     is_asked: bool = False
 
     def believe(self, cluster: Cluster, one: Committed) -> None:
@@ -643,7 +643,7 @@ class WriteRefused(MovesNothing, WritesNothing, TellsNobody, msgspec.Struct, fro
 
 
 class RefusalEnded(MovesNothing, WritesNothing, TellsNobody, msgspec.Struct, frozen=True):
-    """What ZooKeeper refused to write was written, or is wanted no more."""
+    """A write that ZooKeeper refused was made, or is wanted no more."""
 
     target: str
     subject: str
@@ -690,7 +690,7 @@ Change = (
 
 
 class Slice(msgspec.Struct, frozen=True):
-    """What one yield of `decide` carries."""
+    """The changes of one yield of `decide`."""
 
     step: int
     changes: Sequence[Change]

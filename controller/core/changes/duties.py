@@ -124,11 +124,11 @@ class DeletionQueued(WritesNothing, OfTopic, frozen=True):
     def believe(self, cluster: Cluster, one: Committed) -> None:
         deletion = cluster.duties.deletions.setdefault(self.topic, Deletion())
         deletion.abandon_offline, deletion.is_queued = self.abandon_offline, not self.is_held
-        if not self.is_held:  # nobody is told of it any more, but to delete it, and the deletion says who refuses that
+        if not self.is_held:  # brokers are told of it only to delete it, and the deletion reports refusals
             cluster.duties.forget_refusals(self.topic)
 
     def tell(self, cluster: Cluster, draft: Draft) -> None:
-        """Who shuts down has stopped already, and a replica on a failed directory is served by nobody."""
+        """A broker that shuts down has stopped already, and no broker serves a replica on a failed directory."""
         name, leaving = self.topic, cluster.topics.get(self.topic)
         if self.is_held or leaving is None or leaving.topic_id is None:
             return
@@ -273,7 +273,7 @@ class TermFound(MovesNothing, BelievesNothing, WritesNothing, TellsNobody, SaysN
 
 
 class ElectionsFailed(MovesNothing, BelievesNothing, WritesNothing, TellsNobody, SaysNothing, OfTopic, frozen=True):
-    """Say that elections of these partitions (bits) chose nobody. Nothing changes by it."""
+    """Log that elections of these partitions (bits) chose no leader. No state changes by it."""
 
     failure: Failure
     bits: int
@@ -294,7 +294,7 @@ class PartitionErased(MovesNothing, BelievesNothing, TellsNobody, SaysNothing, O
 
 
 class TopicErased(TellsNobody, OfTopic, frozen=True):
-    """Remove what is left of a topic: its znode, its configuration, its marker last. Then it is forgotten."""
+    """Remove the rest of a topic: its znode, its configuration, its marker last. Then it is forgotten."""
 
     topic_id: str | None
     partitions: tuple[int, ...]
@@ -334,7 +334,7 @@ class MarkerDropped(MovesNothing, TellsNobody, SaysNothing, OfTopic, frozen=True
 
 
 class OfDrain(msgspec.Struct, frozen=True):
-    """What is written down of a broker's drain. A subject of its own: a broker does not live or die by it."""
+    """The note of a broker's drain. A subject of its own: a broker does not live or die by it."""
 
     broker_id: int
 
@@ -417,7 +417,7 @@ class BrokerNoted(MovesNothing, TellsNobody, SaysNothing, msgspec.Struct, frozen
 
 
 class BrokerForgotten(MovesNothing, OfBroker, frozen=True):
-    """Remove what was written down of a broker that is gone: it is known no more."""
+    """Remove the notes about a broker that is gone: it is known no more."""
 
     def believe(self, cluster: Cluster, one: Committed) -> None:
         cluster.gone.pop(self.broker_id, None)
@@ -446,7 +446,7 @@ class DirsFound(WritesNothing, OfBroker, frozen=True):
     mended: frozenset[tuple[str, int]] = frozenset()
 
     def move(self, cluster: Cluster, mover: Mover) -> None:
-        """Replicas on a directory that failed are offline though their broker lives, and so is what they led."""
+        """Replicas on a failed directory are offline though their broker lives, as are partitions that they led."""
         before = cluster.duties.failed_dirs.get(self.broker_id, frozenset())
         for target, cause, keys in (
             (_R.OFFLINE, Cause.DISK_FAILED, self.failed - before),
@@ -483,7 +483,7 @@ class DirsFound(WritesNothing, OfBroker, frozen=True):
 
 class DirsNoted(MovesNothing, BelievesNothing, TellsNobody, SaysNothing, msgspec.Struct, frozen=True):
     """Write down whether a broker incarnation has replicas on failed directories. A subject of its own, as a drain is:
-    who leads what does not wait for it."""
+    elections do not wait for it."""
 
     broker_id: int
     epoch: int
@@ -514,7 +514,7 @@ class ReplicasProbed(MovesNothing, BelievesNothing, WritesNothing, SaysNothing, 
 
 
 class TopicAsked(MovesNothing, BelievesNothing, WritesNothing, SaysNothing, OfTopic, frozen=True):
-    """Ask brokers what they know of a topic: its ids, and the leader epochs of its partitions."""
+    """Ask brokers for a topic's ids, and the leader epochs of its partitions."""
 
     broker_ids: frozenset[int]
 
@@ -523,10 +523,10 @@ class TopicAsked(MovesNothing, BelievesNothing, WritesNothing, SaysNothing, OfTo
 
 
 class RefusalsFound(MovesNothing, WritesNothing, TellsNobody, OfBroker, frozen=True):
-    """What a broker incarnation refuses of what it was told, and what it refuses no more: (topic, partition)."""
+    """The states that a broker incarnation refuses, and those that it refuses no more: (topic, partition)."""
 
     refused: Mapping[tuple[str, int], BrokerRefusal]
-    #: of these, what it was not known to refuse, or for another reason
+    #: of these, refusals that are new, or have another reason
     begun: frozenset[tuple[str, int]] = frozenset()
     ended: tuple[tuple[str, int], ...] = ()
 
@@ -534,7 +534,7 @@ class RefusalsFound(MovesNothing, WritesNothing, TellsNobody, OfBroker, frozen=T
         cluster.duties.believe_refusals(self.broker_id, self.refused, self.ended)
 
     def lines(self, cluster: Cluster, one: Committed, stamp: Stamp, stamped: Stamped) -> Iterator[Line]:
-        """One for each replica of which its broker begins to refuse what it is told, or ends to."""
+        """One for each replica whose broker begins to refuse its state, or ends to."""
         told = [(key, self.refused[key]) for key in sorted(self.begun)]
         for (topic, number), refusal in (*told, *((key, None) for key in self.ended)):
             said: dict[str, object] = {"target": "obeyed"}
@@ -550,7 +550,7 @@ class RefusalsFound(MovesNothing, WritesNothing, TellsNobody, OfBroker, frozen=T
 
 
 class RepeatedTo(WritesNothing, SaysNothing, OfBroker, frozen=True):
-    """Tell a broker again what stands of these partitions; of none: everything."""
+    """Tell a broker again the standing state of these partitions; of none: everything."""
 
     partitions: tuple[tuple[str, int], ...]
 
@@ -577,7 +577,7 @@ class TopicIdSought(MovesNothing, WritesNothing, TellsNobody, SaysNothing, OfTop
 
 
 class TopicIdAnswered(MovesNothing, WritesNothing, TellsNobody, SaysNothing, OfTopic, frozen=True):
-    """Which ids a broker knows for a topic whose id is searched for."""
+    """A broker's ids for a topic whose id is searched for."""
 
     broker_id: int
     answer: IdAnswer
@@ -589,7 +589,7 @@ class TopicIdAnswered(MovesNothing, WritesNothing, TellsNobody, SaysNothing, OfT
 
 
 class TopicIdTaken(MovesNothing, WritesNothing, TellsNobody, SaysNothing, OfTopic, frozen=True):
-    """A topic's id is searched for no more. `in_doubt`: brokers with replicas who did not say what they know."""
+    """A topic's id is searched for no more. `in_doubt`: brokers with replicas that did not answer."""
 
     in_doubt: frozenset[int]
 
@@ -598,8 +598,8 @@ class TopicIdTaken(MovesNothing, WritesNothing, TellsNobody, SaysNothing, OfTopi
 
 
 class TopicIdDisputed(MovesNothing, WritesNothing, TellsNobody, OfTopic, frozen=True):
-    """More than one id is known for a topic, by these brokers (none: its znode): nothing is told of it until somebody
-    decides."""
+    """More than one id is known for a topic, by these brokers (none: its znode): no broker is told of the topic until
+    an id is decided."""
 
     claims: Mapping[str, tuple[int, ...]]
     in_doubt: frozenset[int]
@@ -614,7 +614,7 @@ class TopicIdDisputed(MovesNothing, WritesNothing, TellsNobody, OfTopic, frozen=
 
 
 class TopicIdDropped(MovesNothing, BelievesNothing, WritesNothing, SaysNothing, OfTopic, frozen=True):
-    """An id that a topic had is not its id: what was told under it is taken back."""
+    """An id that a topic had is not its id: requests under it are taken back."""
 
     topic_id: str
     partitions: tuple[int, ...]
@@ -624,7 +624,7 @@ class TopicIdDropped(MovesNothing, BelievesNothing, WritesNothing, SaysNothing, 
 
 
 class TopicIdGiven(MovesNothing, WritesNothing, OfTopic, frozen=True):
-    """The id in a topic's znode is its id, since somebody decided so: all of it is told."""
+    """The id in a topic's znode is its id, by decision of its writer: brokers are told all of the topic."""
 
     def believe(self, cluster: Cluster, one: Committed) -> None:
         cluster.duties.forget_refusals(self.topic)
@@ -680,7 +680,7 @@ class ConfigWritten(MovesNothing, TellsNobody, OfConfig, frozen=True):
 
 
 class ReassignNodeWritten(MovesNothing, TellsNobody, SaysNothing, msgspec.Struct, frozen=True):
-    """What is left to do in `/admin/reassign_partitions`; nothing: it is removed."""
+    """The plan that is left in `/admin/reassign_partitions`; none: the node is removed."""
 
     targets: Mapping[tuple[str, int], Replicas]
 

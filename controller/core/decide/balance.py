@@ -1,4 +1,4 @@
-"""Elections that somebody asks for: preferred leaders and unclean ones, by hand, by request node, and by the clock.
+"""Elections on request: preferred leaders and unclean ones, by hand, by request node, and by the clock.
 
 Only partitions that can gain are tried: no leader epoch is raised for nothing (KAFKA-9866).
 """
@@ -46,7 +46,7 @@ def on_elect_asked(context: Context, event: ElectAsked) -> Iterator[Work]:
 
 
 def on_election_node_seen(context: Context, event: ElectionNodeSeen) -> Iterator[Work]:
-    """`/admin/preferred_replica_election`: carried out, then removed, whatever came of it."""
+    """`/admin/preferred_replica_election`: carried out, then removed, whatever the result."""
     if event.trouble is not None:
         reported = Reported(node_subject(PREFERRED_ELECTION), event.trouble)
         yield work_of(0, reported)

@@ -1,10 +1,10 @@
-"""Brokers that refuse what they are told: why, what is decided anew so that they can obey, and what stays refused.
+"""Brokers that refuse requests: the reason, a new decision that they can obey, and the refusals that stay.
 
-A broker refuses a leader epoch lower than one that it has heard of: the state znode was lost, or is older than what was
-told of it. Then the leadership that stands gets a leader epoch above. Whatever else is refused is told again, after a
-while, with what stands by then. The loop reads the znodes again before any of this (`read_first`); so a refusal of what
-stands no more changes nothing. A StopReplica is not repeated here: a deletion repeats its own, and one at the end of a
-reassignment is believed, and shown.
+A broker refuses a leader epoch lower than one that it knows: the state znode was lost, or is older than an earlier
+request. Then the leadership that stands gets a leader epoch above. Any other refused state is told again, after a
+while, as it stands by then. The loop reads the znodes again before any of this (`read_first`); so a refusal of a state
+that stands no more changes nothing. A StopReplica is not repeated here: a deletion repeats its own, and one at the end
+of a reassignment is believed, and shown.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ METADATA: Final[PartitionKey] = ("", -1)
 
 RETRY_MIN_MS: Final = 1_000
 RETRY_MAX_MS: Final = 60_000
-#: a leader epoch that nobody knows is looked for in steps that double, so often
+#: an unknown leader epoch is looked for in steps that double, so often
 STEPS_MAX: Final = 16
 #: a leader epoch that is too low, as Kafka's brokers say it
 STALE: Final = frozenset({Code.STALE_CONTROLLER_EPOCH, Code.FENCED_LEADER_EPOCH})
 
 
 def on_refusals_answered(context: Context, event: RefusalsAnswered) -> Iterator[Work]:
-    """Step 0: what is refused from now on, and what no more. Step 1: leader epochs that brokers take."""
+    """Step 0: the refusals that begin, and those that end. Step 1: leader epochs that brokers take."""
     broker = context.cluster.brokers.get(event.broker_id)
     if broker is None or broker.epoch != event.broker_epoch:
         return  # of an earlier life
@@ -73,7 +73,7 @@ def on_refusals_answered(context: Context, event: RefusalsAnswered) -> Iterator[
 
 
 def on_time_passed(context: Context) -> Iterator[Work]:
-    """What is refused still is tried again; what nobody has to obey any more is forgotten."""
+    """Refused states are tried again; those that a broker no longer has to obey are forgotten."""
     for broker_id in sorted(context.cluster.duties.refusals):
         over = dict(_over(context.cluster, broker_id, context.now_ms))
         ended = tuple(key for key, one in over.items() if not _is_wanted(context.cluster, broker_id, key, one.request))
@@ -92,7 +92,7 @@ def on_time_passed(context: Context) -> Iterator[Work]:
 
 
 def read_first(cluster: Cluster, events: Iterable[Event], now_ms: int) -> Iterator[str]:
-    """The znodes of what is refused, if these events are about it: what is decided anew is decided on what they say."""
+    """The znodes of refused states, if these events are about refusals: the new decision rests on their content."""
     for event in events:
         keys: Iterable[PartitionKey] = ()
         if isinstance(event, RefusalsAnswered):
@@ -105,11 +105,11 @@ def read_first(cluster: Cluster, events: Iterable[Event], now_ms: int) -> Iterat
                 yield state_path(topic, number)
 
 
-# ---------------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------------- the refusals
 
 
 def _over(cluster: Cluster, broker_id: int, now_ms: int) -> Iterator[tuple[PartitionKey, BrokerRefusal]]:
-    """What a broker refuses and is to be tried again."""
+    """Refusals of a broker that are due to be tried again."""
     for topic, numbers in cluster.duties.refusals.get(broker_id, {}).items():
         yield from (((topic, number), one) for number, one in numbers.items() if _is_over(one, now_ms))
 
@@ -124,7 +124,7 @@ def _named(cluster: Cluster, replicas: Iterable[tuple[str, int]]) -> Iterator[Pa
 
 
 def _refused(cluster: Cluster, event: RefusalsAnswered) -> Iterator[tuple[PartitionKey, ToldRefused]]:
-    """What is refused of what stands. What stands no more was told anew, and will be answered for itself."""
+    """Refusals of states that stand. Another state was told anew, and will have its own answer."""
     for replica, told in event.refused.items():
         for key in _named(cluster, [replica]):
             if _is_wanted(cluster, event.broker_id, key, told.request) and not _is_overtaken(cluster, key, told):
@@ -137,7 +137,7 @@ def _refusal_for(told: ToldRefused, before: BrokerRefusal | None, now_ms: int) -
 
 
 def _is_wanted(cluster: Cluster, broker_id: int, key: PartitionKey, request: str) -> bool:
-    """Whether the broker should do still what it was told."""
+    """Returns whether the broker should still do as it was told."""
     if key == METADATA:
         return True
     partition = cluster.partition(*key)
@@ -164,7 +164,7 @@ def _tried(one: BrokerRefusal, now_ms: int) -> BrokerRefusal:
     return msgspec.structs.replace(one, tries=one.tries + 1, tried_ms=now_ms)
 
 
-# ---------------------------------------------------------------------- what is decided anew
+# ---------------------------------------------------------------------- the new decisions
 
 
 def _leader_epoch_for(cluster: Cluster, key: PartitionKey, one: BrokerRefusal) -> int | None:

@@ -1,7 +1,7 @@
-"""What happens when a broker joins, goes, bounces or changes its registration.
+"""Decisions about a broker that joins, goes, bounces or changes its registration.
 
 One reading of all registrations decides all sets. An id whose czxid grew is a broker that was gone and came back:
-what it had in hand is lost, so its leaderships move first, and only where nobody else can lead does it lead again.
+its unacknowledged work is lost, so its leaderships move first, and it leads again only where no other can lead.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def on_brokers_seen(context: Context, event: BrokersSeen) -> Iterator[Work]:
 
 
 def on_time_passed(context: Context) -> Iterator[Work]:
-    """What is new about registrations is written down, when there is time: nobody waits for it."""
+    """New registrations are written down when there is time: no work waits for it."""
     for broker in context.cluster.unnoted:
         change = BrokerNoted(broker)
         yield work_of(0, change)
@@ -85,7 +85,7 @@ def on_forget_broker_asked(context: Context, event: ForgetBrokerAsked) -> Iterat
 
 
 def _forget(context: Context, broker_id: int) -> Iterator[Decided]:
-    """Only who is gone and hosts nothing: an assignment that names it would make it known again."""
+    """Only a broker that is gone and hosts nothing: an assignment that names it would make it known again."""
     cluster, subject = context.cluster, broker_subject(broker_id)
     if broker_id in cluster.brokers:
         yield 0, Refused(subject, Code.OPERATION_NOT_ATTEMPTED, f"broker {broker_id} is live; stop it first")
@@ -122,7 +122,7 @@ def _as_step_0(changes: list[Change]) -> Iterator[Decided]:
 
 
 def _why(census: Census) -> Why:
-    """What everything in this decision is about; its cause is the worst of it."""
+    """The cause of everything in this decision: the worst of its causes."""
     parts = [
         (cause, f"{word} {','.join(str(broker.broker_id) for broker in brokers)}")
         for cause, word, brokers in (

@@ -1,4 +1,4 @@
-"""Configuration as the controller uses it: believed as read, changed on request, and what follows when it changes.
+"""Configuration as the controller uses it: believed as read, changed on request, and the effects of a change.
 
 Only one value means something to a controller: whether a leader may be elected that was not in sync. Where that was
 just allowed, partitions without a leader are tried again.
@@ -33,7 +33,7 @@ _ALLOWED: Final = Why(Cause.UNCLEAN_ALLOWED, "unclean election was allowed")
 
 
 def on_configs_seen(context: Context, event: ConfigsSeen) -> Iterator[Work]:
-    """Believe what was read (step 0); lead again what may now be led uncleanly (step 1)."""
+    """Believe the configurations (step 0); elect leaders where they now allow an unclean one (step 1)."""
     duties = context.cluster.duties
     for kind, seen, known in (
         ("topics", event.topics, duties.topic_configs),
@@ -50,7 +50,7 @@ def on_configs_seen(context: Context, event: ConfigsSeen) -> Iterator[Work]:
 
 
 def on_config_asked(context: Context, event: ConfigAsked) -> Iterator[Work]:
-    """Written and announced (step 0); what follows (step 1) is as if it had been read."""
+    """Written and announced (step 0); the effects (step 1) are as if it had been read."""
     subject = config_subject(event.kind, event.entity)
     duties = context.cluster.duties
     before = (duties.topic_configs if event.kind == "topics" else duties.broker_configs).get(event.entity, {})

@@ -1,12 +1,12 @@
 """Deleting a topic: from its marker to its last znode, over the deaths of brokers and controllers.
 
-The marker (`/admin/delete_topics/T`) is the intent and all that has to survive: whoever finds it replays the whole
-deletion, and it is removed last. A deletion begins once nothing holds it (a reassignment of the topic does): then the
-topic is led no more, all brokers forget it, and each replica goes its way through the deletion states. Every event that
-concerns the topic ends in `_go_on`, which looks at all its replicas; so nothing waits for an event that has passed.
-Only an answer while others are still asked concerns none but the replicas that it names: very many answers may come,
-and none of them costs what the topic is large. What Kafka never did: a refusal is tried again after a while, and a
-deletion can go on without the dead.
+The marker (`/admin/delete_topics/T`) is the intent and all that has to survive: a successor that finds it replays the
+whole deletion, and it is removed last. A deletion begins once nothing holds it (a reassignment of the topic does): then
+the topic is led no more, all brokers forget it, and each replica goes its way through the deletion states. Every event
+that concerns the topic ends in `_go_on`, which looks at all its replicas; so nothing waits for an event that has
+passed. Only an answer while others are still asked concerns none but the replicas that it names: very many answers may
+come, and none of them costs as much as the topic is large. Unlike Kafka, it tries a refusal again after a while, and a
+deletion can go on without dead brokers.
 
 Nothing here may lead a partition, nor undo a deletion that began: brokers may have deleted already.
 """
@@ -48,7 +48,7 @@ OFFLINE = ReplicaStatus.OFFLINE
 STARTED = ReplicaStatus.DELETION_STARTED
 SUCCESSFUL = ReplicaStatus.DELETION_SUCCESSFUL
 INELIGIBLE = ReplicaStatus.DELETION_INELIGIBLE
-#: from ineligible, when its broker is back: whatever is there comes online, and then the deletion goes on from offline
+#: from ineligible, when its broker is back: its replicas come online, and then the deletion goes on from offline
 BACK = (OFFLINE, ReplicaStatus.ONLINE, OFFLINE, STARTED)
 
 #: a replica of the topic concerned: partition and broker id
@@ -60,14 +60,14 @@ class News(msgspec.Struct, frozen=True):
     """What an event means for a deletion."""
 
     online: frozenset[int]
-    #: of those, who came or bounced in this very event: what they had been told is lost
+    #: of those, brokers that came or bounced in this very event: earlier requests to them are lost
     back_ids: frozenset[int] = frozenset()
-    #: whether what was refused is to be tried again
+    #: whether refused deletions are to be tried again
     is_due: bool = False
     answers: Mapping[Replica, ReplicaStatus] = {}
 
 
-# ---------------------------------------------------------------------- what happens
+# ---------------------------------------------------------------------- events
 
 
 def on_delete_topic_asked(context: Context, event: DeleteTopicAsked) -> Iterator[Work]:
@@ -96,7 +96,7 @@ def on_term_started(context: Context, event: TermStarted) -> Iterator[Work]:
 
 
 def on_stop_replica_answered(context: Context, event: StopReplicaAnswered) -> Iterator[Work]:
-    """A broker has deleted replicas, or refused to. Only what this incarnation was asked for counts."""
+    """A broker has deleted replicas, or refused to. Only replicas that this incarnation was asked for count."""
     cluster = context.cluster
     broker = cluster.brokers.get(event.broker_id)
     if broker is None or broker.epoch != event.broker_epoch:
@@ -115,7 +115,7 @@ def on_stop_replica_answered(context: Context, event: StopReplicaAnswered) -> It
 
 
 def on_time_passed(context: Context, event: TimePassed) -> Iterator[Work]:
-    """What was held may begin, what was refused is tried again, what met a conflict is erased after all."""
+    """Held deletions may begin, refused ones are tried again, one that met a conflict is erased after all."""
     del event
     cluster = context.cluster
     for name, deletion in sorted(cluster.duties.deletions.items()):
@@ -137,7 +137,7 @@ def on_presence(context: Context, topic: str, presence: Presence) -> Iterator[De
 
 
 def on_topic_gone(context: Context, topic: str) -> Iterator[Decided]:
-    """Somebody removed the topic's znode: its marker must not meet a later topic of that name."""
+    """A tool removed the topic's znode: its marker must not meet a later topic of that name."""
     if topic in context.cluster.duties.deletions:
         yield 1, MarkerDropped(topic, "its topic is gone")
 
@@ -160,8 +160,8 @@ def holding(cluster: Cluster, name: str) -> str | None:
 
 
 def _is_moving(cluster: Cluster, name: str, number: int, partition: Partition) -> bool:
-    """Whether a reassignment has to end first. One of a partition without a state never would: nobody leads it, and to
-    lead it anew only to delete it would begin its leader epochs anew."""
+    """Returns whether a reassignment has to end first. One of a partition without a state never would: it has no
+    leader, and to lead it anew only to delete it would begin its leader epochs anew."""
     if (name, number) not in cluster.reassigning:
         return False
     return partition.state is not None or (name, number) in cluster.unreadable
@@ -207,7 +207,7 @@ def _see_marker(
 
 
 def _miss_marker(context: Context, name: str) -> Iterator[Decided]:
-    """Its marker is not there. What began goes on, as Kafka does from memory: but a successor must finish it, too."""
+    """Its marker is missing. A deletion that began goes on, as Kafka's does from memory: a successor must finish it."""
     deletion = context.cluster.duties.deletions[name]
     if deletion.is_queued:
         yield 0, DeletionMarked(name, deletion.abandon_offline)
@@ -237,7 +237,7 @@ def _change(context: Context, name: str, deletion: Deletion, *, abandon: bool) -
 
 
 def _take_answer(context: Context, name: str, answered: Mapping[Replica, ReplicaStatus]) -> Iterator[Decided]:
-    """What is waited for changes only with a refusal; nothing can be erased while a live broker is still asked."""
+    """The awaited brokers change only with a refusal; nothing can be erased while a live broker is still asked."""
     cluster, deletion = context.cluster, context.cluster.duties.deletions[name]
     are_done = all(status is SUCCESSFUL for status in answered.values())
     if are_done and any(one not in answered and _is_asked(cluster, name, one) for one in deletion.started):
@@ -247,14 +247,14 @@ def _take_answer(context: Context, name: str, answered: Mapping[Replica, Replica
 
 
 def _is_asked(cluster: Cluster, name: str, replica: Replica) -> bool:
-    """Whether a live broker is to answer for it; whoever wrote the topic's znode since may have taken it away."""
+    """Returns whether a live broker is to answer for it; a later write of the topic's znode may have removed it."""
     number, broker_id = replica
     partition = cluster.topics[name].partitions.get(number)
     return partition is not None and broker_id in partition.replicas and broker_id in cluster.live_ids
 
 
 def _go_on(context: Context, name: str, deletion: Deletion, news: News, step: int) -> Iterator[Decided]:
-    """Move every replica as far as it can go; say what is waited for; erase what nobody has any more."""
+    """Move every replica as far as it can go; name the awaited brokers; erase a topic without replicas."""
     topic = context.cluster.topics[name]
     after: dict[Replica, ReplicaStatus] = {}
     moved: dict[Way, list[Replica]] = {}

@@ -75,7 +75,7 @@ from controller.core.states import IllegalMoveError, PartitionStatus
 
 
 def on_time_passed(context: Context, event: TimePassed) -> Iterator[Work]:
-    """What the clock makes due: deletions, drains, refusals, searches for topic ids, notes, automatic elections."""
+    """Work that the clock makes due: deletions, drains, refusals, topic id searches, notes, automatic elections."""
     yield from deletion.on_time_passed(context, event)
     yield from drains.on_time_passed(context)
     yield from dropped.on_time_passed(context)
@@ -127,8 +127,8 @@ HANDLERS: dict[type, Callable[[Context, Any], Iterator[Work]]] = {
 def decide(
     cluster: Cluster, event: Event, now_ms: int, seed: int, *, changes_per_slice: int = CHANGES_PER_SLICE
 ) -> Iterator[Slice]:
-    """What should become true because of `event`, at a moment of the term's clock. Leaves the cluster untouched; same
-    input, same output."""
+    """Returns the changes that should be made because of `event`, at a moment of the term's clock. Leaves the cluster
+    untouched; same input, same output."""
     context = Context(cluster, now_ms, Random(seed))
     trial = cluster.trial()
     collected: dict[int, list[Change]] = {}
@@ -144,7 +144,7 @@ def decide(
 
 
 def _run(cluster: Cluster, work: Work, trial: Mover) -> list[Decided]:
-    """What was decided about one subject, if all its moves are legal after those that were decided before it."""
+    """Returns the decision about one subject, if all its moves are legal after those that were decided before it."""
     if work.subject in cluster.parked:
         return [(0, _refusal(work.subject, cluster.parked[work.subject]))]
     try:
@@ -157,7 +157,7 @@ def _run(cluster: Cluster, work: Work, trial: Mover) -> list[Decided]:
 
 
 def _try_moves(cluster: Cluster, decided: list[Decided], trial: Mover) -> None:
-    """The moves of what was decided about one subject, on trial."""
+    """Make the moves of the decision about one subject, on trial."""
     states = trial.states
     can_stay = trial.can_stay_online and not cluster.duties.drains
     for _, change in decided:
@@ -172,7 +172,7 @@ def _try_moves(cluster: Cluster, decided: list[Decided], trial: Mover) -> None:
 
 
 def _refusal(subject: str, trouble: str) -> Refused:
-    """If somebody asked, this is the answer; otherwise nobody hears it."""
+    """The answer if a caller waits; otherwise it goes nowhere."""
     return Refused(subject, Code.UNKNOWN_SERVER_ERROR, f"{subject} is left out after a bug: {trouble}")
 
 

@@ -1,8 +1,8 @@
 """Controlled shutdown and drains: leaderships move before a broker goes, in one decision for all of them.
 
 A drain is granted to one incarnation and written down, so that a successor keeps it. By shutdown the broker also
-leaves every ISR that can do without it, and what it does not lead it stops to follow; by hand it only stops leading. It
-never makes a partition offline: what nobody else can lead stays where it is, and the answer says so.
+leaves every ISR that can do without it, and stops following the partitions that it does not lead; by hand it only stops
+leading. A drain never makes a partition offline: without another candidate it stays, and the answer says so.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ def on_undrain_asked(context: Context, event: UndrainAsked) -> Iterator[Work]:
 
 
 def on_time_passed(context: Context) -> Iterator[Work]:
-    """What nobody else could lead when a drain was granted, somebody may lead by now. A partition is decided once,
+    """A partition without another candidate when a drain was granted may have one by now. A partition is decided once,
     however many of its replicas drain. And a drain goes whose end did not stand when its registration was over: the
-    broker's next life would be taken for draining."""
+    broker's next incarnation would be taken for draining."""
     seen: set[tuple[str, int]] = set()
     for broker_id, drain in sorted(context.cluster.duties.drains.items()):
         broker = context.cluster.brokers.get(broker_id)
@@ -93,7 +93,7 @@ def _moves(context: Context, event: DrainAsked) -> Iterator[Work]:
 
 
 def _left(context: Context, event: DrainAsked, seen: set[tuple[str, int]]) -> Iterator[Work]:
-    """As `_moves`, of what was left. It is asked again and again, mostly for nothing, so it must cost next to that."""
+    """As `_moves`, of the partitions that were left. It is called often, mostly for nothing, so it must cost little."""
     cluster = context.cluster
     draining, leaving = cluster.draining_ids, cluster.leaving_ids
     for topic, numbers in sorted(cluster.hosted.get(event.broker_id, {}).items()):

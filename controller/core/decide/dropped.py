@@ -1,7 +1,7 @@
 """Replicas that a reassignment dropped: their brokers are told to delete them, until each of them has.
 
 A broker that refuses, or is gone, leaves its replica ineligible; it is told again after a while, or once it is back.
-That ends with the term: a successor tells each broker all its replicas, and what is not among them is set aside there.
+That ends with the term: a successor tells each broker all its replicas, and others are set aside there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SUCCESSFUL, _INELIGIBLE = ReplicaStatus.DELETION_SUCCESSFUL, ReplicaStatus.DELE
 
 
 def on_stop_replica_answered(context: Context, event: StopReplicaAnswered) -> Iterator[Work]:
-    """A broker has deleted what it was told to delete, or refused to."""
+    """A broker has deleted replicas as it was told, or refused to."""
     cluster = context.cluster
     numbers: dict[str, list[int]] = {}
     for topic_id, number in event.replicas:
@@ -40,7 +40,7 @@ def on_stop_replica_answered(context: Context, event: StopReplicaAnswered) -> It
 
 
 def on_time_passed(context: Context) -> Iterator[Work]:
-    """What was refused is told again, and so is what nobody was there to hear."""
+    """Refused deletions are told again, and so are those whose broker was away."""
     cluster = context.cluster
     places = [(key, broker_id) for key, brokers in cluster.duties.dropped.items() for broker_id in brokers]
     for key, broker_id in sorted(places):

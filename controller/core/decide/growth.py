@@ -23,7 +23,7 @@ from controller.core.model import Assignment, Partition, Replicas, Topic, assign
 
 
 def on_grow_topic_asked(context: Context, event: GrowTopicAsked) -> Iterator[Work]:
-    """A request for more partitions. Asking for what is there already is no mistake."""
+    """A request for more partitions. Asking for the present number is no mistake."""
     yield Work(topic_subject(event.name), partial(_grow, context, event))
 
 

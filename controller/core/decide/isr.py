@@ -1,4 +1,4 @@
-"""Who is in sync: what leaders ask for, and what others wrote and announced.
+"""In-sync replicas: the requests of leaders, and states that others wrote and announced.
 
 Leaders ask (AlterPartition) and keep the ISR they had until the answer. The checks and their order are Kafka's,
 and three it lacks: the sender leads the partition, the ISR stays
@@ -33,7 +33,7 @@ from controller.core.model import NO_VERSION, RECOVERED, RECOVERING, Leadership,
 
 
 class IsrVerdict(msgspec.Struct, frozen=True):
-    """The answer about one partition: the code, and what now stands."""
+    """The answer about one partition: the code, and the state that stands now."""
 
     topic_id: str
     partition: int
@@ -43,7 +43,7 @@ class IsrVerdict(msgspec.Struct, frozen=True):
 
 
 def on_states_seen(context: Context, event: StatesSeen) -> Iterator[Work]:
-    """Believe what somebody else wrote (step 0), repair it if need be (1), then drop what announced it (2)."""
+    """Believe the states of other writers (step 0), repair them if need be (1), then remove their announcements (2)."""
     by_topic: dict[str, list[StateFact]] = {}
     for fact in event.facts:
         by_topic.setdefault(fact.topic, []).append(fact)
@@ -72,7 +72,7 @@ def on_alter_partition_asked(context: Context, event: AlterPartitionAsked) -> It
 def verdicts_for(
     cluster: Cluster, event: AlterPartitionAsked, refused: Iterable[Refused], stood: Iterable[StateDecided]
 ) -> list[IsrVerdict]:
-    """What each wish came to. One that was granted and does not stand met another writer."""
+    """Returns the answer to each wish. One that was granted and does not stand met another writer."""
     codes = {(one.topic_id, one.partition): one.code for one in refused}
     left_out = {one.subject: one.code for one in refused if one.partition < 0}  # parked topics
     granted = {(one.topic, one.partition) for one in stood}
@@ -195,7 +195,7 @@ def _made_again(context: Context, fact: StateFact, known: Partition, last: Leade
         # its leader may have died while the znode was malformed and was left alone
         state = repaired(replicas, last, online, context.epoch, draining=avoided) or last
     elif (anew := first_leadership(replicas, online, context.epoch, draining=avoided, adding=adding)) is not None:
-        state = anew  # nobody who was in sync is assigned any more
+        state = anew  # no assigned replica was in sync
     else:
         return None
     state = Leadership(state.leader, last.leader_epoch + 1, state.isr, context.epoch, state.recovery)

@@ -27,7 +27,7 @@ from controller.core.model import NO_LEADER
 
 
 def on_log_dirs_seen(context: Context, event: LogDirsSeen) -> Iterator[Work]:
-    """Probe whoever lost a directory (step 0), then drop what announced it (step 1)."""
+    """Probe brokers that lost a directory (step 0), then remove the announcements (step 1)."""
     for broker_id in sorted(event.broker_ids & context.cluster.live_ids):
         yield work_of(0, ReplicasProbed(broker_id))
     for path, version in event.notifications.items():
@@ -36,7 +36,7 @@ def on_log_dirs_seen(context: Context, event: LogDirsSeen) -> Iterator[Work]:
 
 
 def on_leader_and_isr_answered(context: Context, event: LeaderAndIsrAnswered) -> Iterator[Work]:
-    """Which replicas are bad is what the newest answer says of each; those lose what they lead."""
+    """The newest answer says of each replica whether it is bad; bad replicas lose their leaderships."""
     cluster = context.cluster
     broker = cluster.brokers.get(event.broker_id)
     if broker is None or broker.epoch != event.broker_epoch:

@@ -1,7 +1,7 @@
 """A replica placed on a controller that is no broker: the live broker that hosts least gets it instead.
 
-Real brokers, who are told of the controller beside the brokers, place topics there that they create by themselves. It
-never holds data: who leads, and who is in sync, is the same with somebody else in its place.
+Real brokers, which are told of the controller beside the brokers, place topics there that they create by themselves. It
+never holds data: leader and ISR are the same with another broker in its place.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ MISPLACED = "placed on the controller, which is no broker"
 
 
 def without_controller(cluster: Cluster, wanted: Assignment, live_ids: AbstractSet[int]) -> Assignment | None:
-    """The assignment with somebody else in the controller's place, or nobody if all have a replica already; None if
-    there is nothing to change."""
+    """Returns the assignment with another broker in the controller's place, or none if all have a replica already; None
+    if there is nothing to change."""
     own_id = cluster.controller_id
     if not cluster.is_dedicated or own_id not in wanted.replicas:
         return None
@@ -29,8 +29,8 @@ def without_controller(cluster: Cluster, wanted: Assignment, live_ids: AbstractS
 
 
 def misplaced_in(cluster: Cluster, topic: Topic, live_ids: AbstractSet[int]) -> dict[int, Assignment]:
-    """Partitions of a topic as they should be placed: also those that another controller has led since. One that is
-    being reassigned is left to whoever asked for that."""
+    """Returns partitions of a topic as they should be placed: also those that another controller has led since. A
+    partition that is being reassigned is left to its reassignment."""
     mended = {}
     for number in cluster.hosted.get(cluster.controller_id, {}).get(topic.name, ()):
         one = topic.partitions[number]

@@ -1,7 +1,7 @@
 """Producer ids: brokers give them to idempotent producers, a block at a time, and no id is ever given twice.
 
-A block is granted by the write of its bounds at the version known: whoever else took one in between (brokers below
-protocol level 3.0 take theirs themselves) makes that a conflict, and the next block is drawn from what stands then.
+A block is granted by the write of its bounds at the version known: another writer in between (brokers below protocol
+level 3.0 take theirs themselves) makes that a conflict, and the next block is drawn from the new value.
 """
 
 from __future__ import annotations

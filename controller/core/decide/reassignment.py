@@ -1,9 +1,9 @@
 """Reassignments: asked for by the API or by `/admin/reassign_partitions`, ended as soon as the target is in sync.
 
-What the API asks for is decided at once. Everything else is one rule on belief, `on_reassignments_due`: begin what
-the node still asks for, end what is in sync, take out of the node what is done. `due_after` says after each commit,
-whoever caused it, for which partitions that may now change anything; so a successor, a broker that came back and a
-leader that asked are one case. What a partition becomes is said in `reassignment_plan.py`.
+Requests of the API are decided at once. Everything else is one rule on belief, `on_reassignments_due`: begin the moves
+that the node still asks for, end those in sync, take finished ones out of the node. `due_after` says after each commit,
+whatever caused it, for which partitions that may now change anything; so a successor, a broker that came back and a
+leader that asked are one case. `reassignment_plan.py` says what each partition becomes.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ NODE = node_subject(REASSIGN)
 
 
 def on_reassign_asked(context: Context, event: ReassignAsked) -> Iterator[Work]:
-    """Step 0: what is asked for now is no longer asked for by the node. Step 1: the partitions."""
+    """Step 0: the node no longer asks for the partitions of this request. Step 1: the partitions."""
     yield Work(NODE, partial(_supersede, context, event))
     for topic, wanted in sorted(_by_topic(event.targets).items()):
         yield Work(topic_subject(topic), partial(_reassign, context, topic, wanted))
 
 
 def on_reassign_node_seen(context: Context, event: ReassignNodeSeen) -> Iterator[Work]:
-    """Believed here; what it asks for is due from then on."""
+    """Believed here; its plan is due from then on."""
     yield Work(NODE, partial(see_node, context, event))
 
 
@@ -77,8 +77,8 @@ def on_reassignments_due(context: Context, event: ReassignmentsDue) -> Iterator[
 def due_after(
     cluster: Cluster, committed: Iterable[Committed], overdue: Iterable[PartitionKey] = ()
 ) -> ReassignmentsDue | None:
-    """What these changes, believed already, make due, and what was due before and did not stand; None when nothing. To
-    be asked again after it is settled."""
+    """Returns the work that these changes, believed already, make due, and the due work that did not stand; None when
+    there is none. To be asked again after it is settled."""
     running, asked = cluster.reassigning, cluster.duties.reassign_targets
     if not running and not asked:
         return None
@@ -153,7 +153,7 @@ def _advance(context: Context, topic: str, numbers: Iterable[int]) -> Iterator[D
 
 
 def _tidy(context: Context, partitions: Iterable[PartitionKey]) -> Iterator[Decided]:
-    """Out of the node goes what is done, and what cannot be done: that is reported."""
+    """Take finished and impossible moves out of the node; impossible ones are reported."""
     cluster = context.cluster
     asked = cluster.duties.reassign_targets
     gone: set[PartitionKey] = set()

@@ -1,4 +1,4 @@
-"""What becomes of partitions that are to have other replicas: the arithmetic, the checks, and the writing.
+"""The plan of a reassignment, partition by partition: the arithmetic, the checks, and the writing.
 
 The topic znode holds both ends of the way: origin = replicas - adding, target = replicas - removing. A topic's
 assignment and the leaderships that go with it are one transaction, so no ISR is ever outside its assignment, each
@@ -33,7 +33,7 @@ Trouble = tuple[Code, str]
 
 
 class ReassignmentPlan(NamedTuple):
-    """What one partition becomes: its assignment, and the leadership written with it (None: it was never led)."""
+    """A partition's new assignment, and the leadership written with it (None: it was never led)."""
 
     assignment: Assignment
     state: StateDecided | None
@@ -62,7 +62,7 @@ def redirected(partition: Partition, target: Replicas) -> Assignment:
 def plans_for(
     context: Context, topic: str, wanted: Mapping[int, Replicas | None], *, is_by_node: bool
 ) -> tuple[dict[int, ReassignmentPlan], dict[int, Trouble]]:
-    """For partitions of one topic: what they become (None asks for the way back), or why they do not move. Each is
+    """Returns for partitions of one topic their plans (None asks for the way back), or why they do not move. Each is
     judged alone."""
     plans: dict[int, ReassignmentPlan] = {}
     troubles: dict[int, Trouble] = {}
@@ -109,7 +109,7 @@ def is_free(cluster: Cluster, key: PartitionKey) -> bool:
 
 
 def written(context: Context, topic: str, plans: Mapping[int, ReassignmentPlan], *, step: int) -> Iterator[Decided]:
-    """The topic's znode and the leaderships, in as few transactions as hold them; then whoever was never led."""
+    """The topic's znode and the leaderships, in as few transactions as hold them; then partitions never led."""
     if not plans:
         return
     known = context.cluster.topics[topic]
@@ -170,7 +170,7 @@ def _plan_for(
 
 
 def _replicas_trouble(cluster: Cluster, partition: Partition, wanted: Replicas, *, is_by_node: bool) -> str | None:
-    """Kafka does not ask who is live when the node asks: so it waits, if the broker was ever seen."""
+    """Kafka does not ask for live brokers when the node asks: so it waits, if the broker was ever seen."""
     if not wanted or len(set(wanted)) < len(wanted) or min(wanted) < 0:
         return f"it needs one or more different broker ids, not {list(wanted)}"
     able_ids = cluster.live_ids - cluster.leaving_ids
@@ -183,8 +183,8 @@ def _replicas_trouble(cluster: Cluster, partition: Partition, wanted: Replicas, 
 def _plan_on_the_way(
     context: Context, topic: str, number: int, before: Leadership, assignment: Assignment
 ) -> ReassignmentPlan | None:
-    """The leader epoch rises in any case: only with a new one do brokers take the new replicas. None when nobody that
-    stays has all data."""
+    """The leader epoch rises in any case: only with a new one do brokers take the new replicas. None when no staying
+    replica has all data."""
     cluster = context.cluster
     online = cluster.serving_ids(topic, number, cluster.live_ids)
     after = repaired(

@@ -1,4 +1,4 @@
-"""Writes that ZooKeeper refused: what who asked is told, and what is decided anew because nothing else does."""
+"""Writes that ZooKeeper refused: the answers to their callers, and new decisions that nothing else makes."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from controller.core.project.refusals import remedy_for, trouble_of
 
 
 def answers_for(cluster: Cluster, refused: WriteRefused) -> list[Refused]:
-    """What who asked is told: of each partition, where it was asked about partitions. A code after which Kafka's
-    leaders take their wish back, and its clients do not ask again by themselves."""
+    """Returns the answers to the caller: of each partition, where it asked about partitions. Each has a code after
+    which Kafka's leaders take their wish back, and its clients do not ask again by themselves."""
     code, detail = Code.OPERATION_NOT_ATTEMPTED, f"{trouble_of(refused)}. {remedy_for(refused)}"
     match refused.change:
         case StateDecided(topic=topic, partition=number):

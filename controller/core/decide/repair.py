@@ -1,6 +1,6 @@
-"""Bringing partitions to what they should be: the one decision behind broker failures, returns, and states of others.
+"""Bringing partitions to their right state: the one decision behind broker failures, returns, and foreign states.
 
-Given who is there, a partition needs at most one write. Why this leader is said in `elections.py`.
+Given the online brokers, a partition needs at most one write. `elections.py` says why it gets this leader.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from controller.core.model import NO_LEADER, Leadership, Partition, Replicas
 
 
 class Presence(msgspec.Struct, frozen=True):
-    """Who is there for a decision: live brokers, and those of them that bounced in this very event."""
+    """The brokers of a decision: live ones, and those of them that bounced in this very event."""
 
     online: frozenset[int]
     returning: frozenset[int] = frozenset()
@@ -28,13 +28,13 @@ class Presence(msgspec.Struct, frozen=True):
 def repair_topic(
     context: Context, topic: str, numbers: Iterable[int], presence: Presence, why: Why, *, step: int = 0
 ) -> Iterator[Decided]:
-    """Bring partitions of one topic to what they should be, given who is there."""
+    """Bring partitions of one topic to their right state, given the online brokers."""
     cluster = context.cluster
     known = cluster.topics[topic]
     if cluster.duties.is_leaving(topic):
         return
     duties = cluster.duties
-    # who is online serves whatever it hosts, and was there all the time
+    # an online broker serves all replicas that it hosts, and was there all the time
     is_plain = not presence.returning and not duties.failed_dirs and not duties.departed
     serving = None if duties.failed_dirs else presence.online
     avoided = cluster.avoided_ids
@@ -97,8 +97,8 @@ def repair_partition(
     serving: frozenset[int] | None = None,
     avoided: frozenset[int] | None = None,
 ) -> StateDecided | None:
-    """The one write that a partition needs now, or None. Unclean elections as configured, and served and avoided whom
-    belief says, unless said otherwise."""
+    """Returns the one write that a partition needs now, or None. Unclean elections as configured, served and avoided
+    brokers as believed, unless the caller says otherwise."""
     cluster = context.cluster
     avoided = cluster.avoided_ids if avoided is None else avoided
     online = cluster.serving_ids(topic, number, presence.online) if serving is None else serving

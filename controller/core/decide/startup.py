@@ -1,7 +1,7 @@
 """How a term starts: everything loaded is looked at once, and everybody is told everything.
 
-Brokers are read last, so the first decision knows who died during the load. A partition whose leader is dead gets its
-new leader in one write. Brokers go live in the last step, so that what they are told is what was just decided.
+Brokers are read last, so the first decision knows the brokers that died during the load. A partition whose leader is
+dead gets its new leader in one write. Brokers go live in the last step, so that they are told the new decisions.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def found_states(
     facts: Iterable[StateFact], controller_epoch: int, loaded_epochs: Iterable[int] = ()
 ) -> list[StateFact]:
     """The last decision before this term: it may have been committed and not recorded. A term that was gone before it
-    had loaded is passed over; one of `loaded_epochs` has found what was before it."""
+    had loaded is passed over; a term among `loaded_epochs` has found all states before it."""
     stamped = [(fact.state.controller_epoch, fact) for fact in facts if fact.state is not None]
     last_epoch = max((epoch for epoch, _ in stamped if epoch < controller_epoch), default=controller_epoch)
     if any(last_epoch < epoch < controller_epoch for epoch in loaded_epochs):
@@ -54,8 +54,8 @@ def found_states(
 
 
 def on_term_started(context: Context, event: TermStarted) -> Iterator[Work]:
-    """Step 0: in which state everything is, what is malformed, replicas on us, and what was found, recorded before it
-    is written over. Step 1: leaderships, and brokers go live; who is asked for a topic's id is asked before it is told
+    """Step 0: the state of everything, malformed znodes, replicas on us, and found states, recorded before they are
+    written over. Step 1: leaderships, and brokers go live; brokers are asked for topic ids before they are told
     anything."""
     online = frozenset(event.brokers)
     yield work_of(0, _found(context.cluster))
@@ -102,7 +102,7 @@ def _start_topic(
 
 
 def _forget_life(broker_id: int) -> Iterator[Decided]:
-    """What was written down about an earlier registration of a broker is void."""
+    """Notes about an earlier registration of a broker are void."""
     yield 0, DrainEnded(broker_id, "registration over")
     yield 0, DirsNoted(broker_id, -1, has_failed=False)
 

@@ -1,4 +1,4 @@
-"""Who was controller, from when to when, and why it ended: kept in ZooKeeper for the last 200 terms.
+"""The history of terms: controller, times, and reasons of their ends, kept in ZooKeeper for the last 200 terms.
 
 A claim notes its term, which writes its own record once it has loaded, and closes the records of those before it that
 had no time to.

@@ -1,4 +1,4 @@
-"""What Kafka's brokers take as a topic's configuration: names, types and ranges, as of 3.9. Pure.
+"""A topic's configuration as Kafka's brokers take it: names, types and ranges, as of 3.9. Pure.
 
 A broker that finds anything else in ZooKeeper does not start any more, so it is refused before it is written.
 """

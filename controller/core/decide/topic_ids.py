@@ -1,18 +1,18 @@
-"""Which id a topic has when its znode does not say: what brokers know is asked of them before an id is drawn.
+"""A topic's id when its znode does not say: brokers are asked for it before an id is drawn.
 
-A search begins when a topic is met without an id, and nothing is told of the topic until it ends. Asked are the live
-brokers that host its replicas; where none lives, whoever else was told of it. It ends when all of them have answered,
-or after one session time-out. An id that one of them knows is written, one that nobody knows is drawn. Two ids are a
-dispute: nobody is told until somebody decides, by writing an id into the znode or by deleting the topic. Who hosts
-replicas and could not be asked stays in doubt, and is asked when he comes, before he is told anything.
+A search begins when a topic is met without an id, and no broker is told of the topic until it ends. Asked are the live
+brokers that host its replicas; where none lives, all others that were told of it. It ends when all of them have
+answered, or after one session time-out. An id that one of them knows is written; without one an id is drawn. Two ids
+are a dispute: no broker is told until an operator decides, by writing an id into the znode or by deleting the topic. A
+broker with replicas that could not be asked stays in doubt, and is asked when it comes, before it is told anything.
 
-Whoever is told everything while a search lasts sets the topic's replicas aside, because nothing is told of it. If the
-id is not written then (the controller dies, ZooKeeper refuses the write), the next search finds no broker that knows
-it. So where nobody knows an id, what members of the ISR set aside tells it, unless its leader epochs are above those
-of the topic.
+A broker that is told everything while a search lasts sets the topic's replicas aside, because it is not told of them.
+If the id is not written then (the controller dies, ZooKeeper refuses the write), the next search finds no broker that
+knows it. So where no broker knows an id, the set-aside replicas of ISR members tell it, unless their leader epochs are
+above those of the topic.
 
 A topic none of whose partitions was ever led is new: replicas on a disk under its name are left from an earlier topic
-that was deleted while their broker was away. Of a new topic only what brokers were told counts, and nobody is in doubt.
+that was deleted while their broker was away. Of a new topic only requests to brokers count, and no broker is in doubt.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def draw_topic_id(entropy: Random) -> str:
 def sought(
     context: Context, name: str, assignment: Mapping[int, Assignment], live_ids: frozenset[int], *, step: int
 ) -> Iterator[Decided]:
-    """Begin to search: whom to ask, and until when."""
+    """Begin to search: the brokers to ask, and until when."""
     yield step, TopicIdSought(name, context.now_ms + context.cluster.asking_ms)
     if asked := _holders_in(assignment) & live_ids or live_ids:
         yield step, TopicAsked(name, asked)
@@ -80,7 +80,7 @@ def missing(context: Context, fact: TopicFact, known: Topic | None) -> Iterator[
 
 
 def on_topics_described(context: Context, event: TopicsDescribed) -> Iterator[Work]:
-    """A broker says what it knows of topics: of use where their ids are searched for, or in doubt."""
+    """A broker answers about topics: of use where their ids are searched for, or in doubt."""
     cluster, duties = context.cluster, context.cluster.duties
     broker = cluster.brokers.get(event.broker_id)
     is_of_now = broker is not None and broker.epoch == event.broker_epoch
@@ -88,7 +88,7 @@ def on_topics_described(context: Context, event: TopicsDescribed) -> Iterator[Wo
         topic = cluster.topics.get(name)
         ids = _counting(known, is_new=topic is not None and _is_new(topic))
         if not (ids or is_of_now):
-            continue  # what it knew nothing of in another life, it may know in this one
+            continue  # an id that it did not know in another incarnation, it may know in this one
         if name in duties.ids.open:
             answer = IdAnswer(ids, _set_aside(known, event.broker_id, cluster.topics[name]))
             yield Work(topic_subject(name), partial(_hear, context, name, event.broker_id, answer))
@@ -97,8 +97,8 @@ def on_topics_described(context: Context, event: TopicsDescribed) -> Iterator[Wo
 
 
 def on_presence(context: Context, presence: Presence) -> Iterator[Work]:
-    """Brokers went, came or bounced: who comes is asked in the same step, before it is told anything; who goes is not
-    waited for."""
+    """Brokers went, came or bounced: a broker that comes is asked in the same step, before it is told anything; one
+    that goes is not waited for."""
     cluster, duties = context.cluster, context.cluster.duties
     come_ids = (presence.online - cluster.live_ids) | presence.returning
     for name in sorted(duties.ids.open):
@@ -109,7 +109,7 @@ def on_presence(context: Context, presence: Presence) -> Iterator[Work]:
 
 
 def on_time_passed(context: Context) -> Iterator[Work]:
-    """Who did not answer in time is not waited for."""
+    """A broker that did not answer in time is not waited for."""
     for name, search in sorted(context.cluster.duties.ids.open.items()):
         if context.now_ms >= search.until_ms:
             yield Work(topic_subject(name), partial(concluded, context, name, search.answers))
@@ -126,8 +126,8 @@ def concluded(
     *,
     step: int = 0,
 ) -> Iterator[Decided]:
-    """A search's end, if all that are waited for have answered, or its time is over: the id is written, then whoever
-    was never led is led."""
+    """A search's end, if all awaited brokers have answered, or its time is over: the id is written, then partitions
+    that were never led are led."""
     cluster = context.cluster
     topic, search = cluster.topics[name], cluster.duties.ids.open[name]
     live_ids = cluster.live_ids if live_ids is None else live_ids
@@ -138,7 +138,7 @@ def concluded(
     if waiting_for(holders, answers, live_ids) and context.now_ms < search.until_ms:
         return
     if not (holders & live_ids or claims or is_to_go):
-        return  # nobody could be told: whoever comes first is asked
+        return  # there is no broker to tell: the first that comes is asked
     in_doubt = frozenset[int]() if _is_new(topic) else holders - answers.keys()
     if len(claims) > 1 and not is_to_go:
         yield step, TopicIdDisputed(name, claims, in_doubt)
@@ -166,16 +166,16 @@ def _written(
 
 
 def id_after(cluster: Cluster, fact: TopicFact, known: Topic | None) -> str | None:
-    """A topic's id once its znode is believed: it never changes while the topic lives, unless it is disputed or brokers
-    refuse it, and then who writes one decides."""
+    """Returns a topic's id once its znode is believed: it never changes while the topic lives, unless it is disputed or
+    brokers refuse it, and then an id written into the znode decides."""
     before = None if known is None else known.topic_id
     is_open = cluster.duties.is_id_open(fact.name)
     return (fact.topic_id or before) if is_open else (before or fact.topic_id)
 
 
 def given(cluster: Cluster, fact: TopicFact, topic: Topic) -> Iterator[Decided]:
-    """If somebody decided which id a topic has, by writing it into its znode, it is believed (step 0) and told as if it
-    were new. An id that brokers refuse and that is written again is no decision."""
+    """If an operator decided a topic's id by writing it into its znode, it is believed (step 0) and told as if it were
+    new. An id that brokers refuse and that is written again is no decision."""
     before, ids = topic.topic_id, cluster.duties.ids
     is_another = before != fact.topic_id and cluster.duties.is_id_refused(topic.name)
     if fact.topic_id is None or not (ids.is_undecided(topic.name) or is_another):
@@ -186,7 +186,7 @@ def given(cluster: Cluster, fact: TopicFact, topic: Topic) -> Iterator[Decided]:
 
 
 def told(topic: Topic, numbers: Iterable[int]) -> Iterable[int]:
-    """Those of its partitions that may be led: what was never led waits while the topic has no id."""
+    """Returns its partitions that may be led: a partition that was never led waits while the topic has no id."""
     if topic.topic_id is not None:
         return numbers
     return [number for number in numbers if topic.partitions[number].state is not None]
@@ -201,12 +201,12 @@ def _holders_in(assignment: Mapping[int, Assignment]) -> frozenset[int]:
 
 
 def waiting_for(holders: Collection[int], answers: Collection[int], live_ids: frozenset[int]) -> frozenset[int]:
-    """Live brokers whose answer is still to come: of those with replicas, or of all where none of these lives."""
+    """Returns live brokers whose answer is awaited: of those with replicas, or of all where none of these lives."""
     return (live_ids.intersection(holders) or live_ids).difference(answers)
 
 
 def claims_in(answers: Mapping[int, IdAnswer]) -> dict[str, tuple[int, ...]]:
-    """Id -> the brokers that know it; where nobody knows any, those that set replicas of it aside."""
+    """Returns id -> the brokers that know it; where none knows any, those that set replicas of it aside."""
     claims: dict[str, tuple[int, ...]] = {}
     is_known = any(one.ids for one in answers.values())
     for broker_id, one in sorted(answers.items()):
@@ -225,8 +225,8 @@ def _counting(known: Collection[KnownId], *, is_new: bool) -> frozenset[str]:
 
 
 def _set_aside(known: Collection[KnownId], broker_id: int, topic: Topic) -> frozenset[str]:
-    """Ids of replicas that a broker set aside, and that were in sync: of a partition whose ISR it is in, and with no
-    leader epoch that the topic has not had yet."""
+    """Returns ids of replicas that a broker set aside, and that were in sync: of a partition whose ISR it is in, and
+    with no leader epoch that the topic has not had yet."""
     return frozenset(
         one.topic_id
         for one in known
@@ -248,7 +248,7 @@ def _hear(context: Context, name: str, broker_id: int, answer: IdAnswer) -> Iter
 
 
 def _hear_late(context: Context, name: str, broker_id: int, ids: frozenset[str]) -> Iterator[Decided]:
-    """From who could not be asked in time."""
+    """Take an answer from a broker that could not be asked in time."""
     duties = context.cluster.duties
     topic_id, in_doubt = context.cluster.topics[name].topic_id, duties.ids.in_doubt[name] - {broker_id}
     before = duties.ids.disputes.get(name, {})
@@ -270,13 +270,13 @@ def _go_on_with(context: Context, name: str, online: frozenset[int], come_ids: f
     if not asked:
         yield from concluded(context, name, search.answers, online, step=1)
         return
-    if context.now_ms >= search.until_ms:  # nobody was there to be asked: the time begins now
+    if context.now_ms >= search.until_ms:  # there was no broker to ask: the time begins now
         yield 0, TopicIdSought(name, context.now_ms + cluster.asking_ms)
     yield 0, TopicAsked(name, asked)
 
 
 def _decided_by_deletion(context: Context, name: str) -> Iterator[Decided]:
-    """Whose id is disputed may be deleted: which one it had makes no difference any more."""
+    """A topic with a disputed id may be deleted: its id makes no difference any more."""
     cluster, duties = context.cluster, context.cluster.duties
     topic = cluster.topics[name]
     if topic.topic_id is None and (name, None) not in cluster.unreadable:
@@ -286,7 +286,7 @@ def _decided_by_deletion(context: Context, name: str) -> Iterator[Decided]:
 def _led(
     context: Context, topic: Topic, whole: Mapping[int, Assignment], live_ids: frozenset[int], *, step: int
 ) -> Iterator[Decided]:
-    """What waited for the id. A topic whose deletion waited for it is deleted instead, as time passes."""
+    """The work that waited for the id. A topic whose deletion waited for it is deleted instead, as time passes."""
     cluster, name = context.cluster, topic.name
     if name in cluster.duties.deletions and cluster.delete_enabled:
         if not any(one.adding or one.removing for one in whole.values()):

@@ -56,13 +56,13 @@ def on_topics_seen(context: Context, event: TopicsSeen) -> Iterator[Work]:
 
 
 def on_create_topic_asked(context: Context, event: CreateTopicAsked) -> Iterator[Work]:
-    """A request to create a topic. Creating what is there already, the same way, is no mistake."""
+    """A request to create a topic. Creating an existing topic again, the same way, is no mistake."""
     yield Work(topic_subject(event.name), partial(_create_topic, context, event))
 
 
 def made_whole(context: Context, topic: Topic, live_ids: frozenset[int]) -> Iterator[Decided]:
     """At the start of a term: search for the id that a topic lacks, when brokers are live, before they are told
-    anything; write what was placed on us."""
+    anything; write the partitions that were placed on us."""
     mended = misplaced_in(context.cluster, topic, live_ids)
     if topic.topic_id is None:
         yield from topic_ids.sought(context, topic.name, assignment_of(topic), live_ids, step=1)
@@ -80,7 +80,7 @@ def name_trouble(name: str) -> str | None:
 
 
 def size_trouble(size: int, partitions: int) -> str | None:
-    """Why a topic's znode cannot be written, and what to ask for instead; None when it can."""
+    """Returns why a topic's znode cannot be written, and an alternative; None when it can."""
     if size <= MAX_TOPIC_ZNODE_BYTES:
         return None
     fewer = MAX_TOPIC_ZNODE_BYTES * partitions // size
@@ -135,7 +135,7 @@ def _see_topic(context: Context, fact: TopicFact) -> Iterator[Decided]:
         return
     placed = {} if known is None else assignment_of(known)
     for number, wanted in sorted({**fact.assignment, **placed, **mended}.items()):
-        # also those believed already whose first leadership met a conflict
+        # also known partitions whose first leadership met a conflict
         is_new = known is None or number not in known.partitions
         if is_new or (known is not None and _is_unled(cluster, known, number)):
             yield from _lead_first(context, fact.name, number, wanted, Cause.TOPIC_FOUND, is_new=is_new)
@@ -171,8 +171,8 @@ def _mended(cluster: Cluster, fact: TopicFact, known: Topic | None) -> dict[int,
 def _written_back(
     fact: TopicFact, topic_id: str, known: Topic | None, mended: Mapping[int, Assignment]
 ) -> Iterator[Decided]:
-    """What a tool that knows less dropped and did not mean to: an id never changes while its topic lives, unless it is
-    disputed, and a reassignment goes on. Replicas that somebody else changed are passed over, as Kafka does, until we
+    """Fields that an older tool dropped and did not mean to: an id never changes while its topic lives, unless it is
+    disputed, and a reassignment goes on. Replicas that another writer changed are passed over, as Kafka does, until we
     write."""
     before = {} if known is None else assignment_of(known)
     running = [number for number, one in before.items() if one.adding or one.removing]

@@ -20,7 +20,7 @@ Decided = tuple[int, Change]
 
 
 class Context(msgspec.Struct, frozen=True):
-    """What every handler is given besides its event: belief, the time, and entropy drawn from a seed."""
+    """Given to every handler besides its event: belief, the time, and entropy drawn from a seed."""
 
     cluster: Cluster
     #: by the term's clock, which no fault moves: it means something beside other moments of the same term

@@ -1,4 +1,4 @@
-"""The lines of the state-change log. Each change says its own (`lines`); moves, and what is said of many partitions at
+"""The lines of the state-change log. Each change says its own (`lines`); moves, and facts about many partitions at
 once, are grouped here.
 
 `docs/state-change-log.md` is the contract: fields may be added, never renamed or re-typed, because Spark jobs and other
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Line(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
-    """One line. What does not apply is left out."""
+    """One line. Fields that do not apply are left out."""
 
     at_ms: int
     cluster_id: str
@@ -55,14 +55,14 @@ class Line(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=Tr
     records_lost: int | None = None
     records_epoch: int | None = None
     offset: int | None = None
-    machine: str | None = None  # partition, replica: whose move it is
+    machine: str | None = None  # partition, replica: the machine of the move
     partitions: dict[str, str] | None = None  # topic -> its partitions that moved, as "0-4,7"
     count: int | None = None  # of all that a term finds in a state, however many lines list them
     part: int | None = None  # of the lines about many partitions of one event; with `event_id` it names the line
 
 
 class Stamp(msgspec.Struct, frozen=True):
-    """What all lines of one event share."""
+    """The fields that all lines of one event share."""
 
     at_ms: int
     cluster_id: str
@@ -92,7 +92,7 @@ def phase_line(stamp: Stamp, phase: str, since_ms: float) -> Line:
 
 
 def lines_for(cluster: Cluster, committed: Iterable[Committed], stamp: Stamp) -> Iterator[Line]:
-    """What each change says."""
+    """Yields the lines of each change."""
     stamped: Stamped = partial(Line, **msgspec.structs.asdict(stamp))
     for one in committed:
         yield from one.change.lines(cluster, one, stamp, stamped)
@@ -114,8 +114,8 @@ def move_lines(moves: Iterable[Move], stamp: Stamp, first_part: int = 1) -> Iter
 
 
 def grouped_lines(committed: Iterable[Committed], stamp: Stamp, first_part: int = 1) -> Iterator[Line]:
-    """What is said of many partitions at once, as moves are: in which state a term finds them; elections that failed,
-    one line for each cause and way."""
+    """Facts about many partitions at once, as moves are: the states that a term finds; failed elections, one line for
+    each cause and way."""
     failed: dict[tuple[Failure, Cause], dict[str, int]] = {}
     part = first_part
     for one in committed:

@@ -1,7 +1,7 @@
-"""Writes that ZooKeeper refuses: what they are called, and what to do about them, in words for people.
+"""Writes that ZooKeeper refuses: their description and a remedy, in words for people.
 
-A refusal concerns one znode, and the change that wanted it written: its *target* names both. What stands beside it
-is told and goes on. The shell keeps the time (`controller/loop/retries.py`).
+A refusal concerns one znode, and the change that wanted it written: its *target* names both. The rest of the step is
+told and goes on. The shell keeps the time (`controller/loop/retries.py`).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def name_of(code: int) -> str:
 
 
 def trouble_of(refused: WriteRefused) -> str:
-    """What is refused, in one clause."""
+    """Returns the refused write, in one clause."""
     name = name_of(refused.code)
     if refused.code == TOO_LARGE:
         return f"ZooKeeper takes no request as large as the one for {refused.path}: {name}"
@@ -59,7 +59,7 @@ def trouble_of(refused: WriteRefused) -> str:
 
 
 def remedy_for(refused: WriteRefused) -> str:
-    """What to do, in one sentence."""
+    """Returns the remedy, in one sentence."""
     path, parent = refused.path, refused.path.rpartition("/")[0] or "/"
     match refused.code:
         case -102 if refused.verb in ("read", "write"):
@@ -90,7 +90,7 @@ def remedy_for(refused: WriteRefused) -> str:
 
 
 def sentence_for(refused: WriteRefused) -> str:
-    """All of it, for health: what, since when, what to do, and when it is tried again."""
+    """Returns all of it, for health: the write, since when, the remedy, and when it is tried again."""
     pause_s = max(1, round(refused.retry_ms / 1_000))
     when = "whoever asked was told, and may ask again" if refused.is_asked else f"it is tried again every {pause_s} s"
     return f"{trouble_of(refused)}. {remedy_for(refused)} So since {_clock(refused.since_ms)} UTC; {when}"

@@ -1,4 +1,4 @@
-"""What brokers are told, projected from changes that stand. Never asked before `Cluster.apply` has taken them.
+"""Requests to brokers, projected from changes that stand. Never asked before `Cluster.apply` has taken them.
 
 A `Telling` is not yet a request: it says which partitions' latest state which broker should hear. The outbox of each
 broker merges tellings and the dialect turns them into bytes; neither decides anything. Order, for each broker:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: topic name and topic id: a topic deleted and made anew is another topic
 TopicKey = tuple[str, str]
 NO_EPOCH = -1
-#: a topic being deleted is stopped whatever the epoch
+#: a replica of a topic being deleted is stopped whatever the epoch
 EPOCH_DURING_DELETE = -2
 Rows = dict[TopicKey, dict[int, Partition]]
 
@@ -47,9 +47,9 @@ class KnownBroker(msgspec.Struct, frozen=True):
 
 
 class Telling(msgspec.Struct):
-    """What one step makes worth telling. Shared by all outboxes, which must not change it."""
+    """The news of one step for brokers. Shared by all outboxes, which must not change it."""
 
-    #: every broker known, and who of them is live, after the step
+    #: every known broker, and the live ones among them, after the step
     brokers: Sequence[KnownBroker]
     live_ids: frozenset[int]
     brokers_changed: bool = False
@@ -57,7 +57,7 @@ class Telling(msgspec.Struct):
     joined: Sequence[Broker] = ()
     #: incarnations (broker id, epoch) that are over
     gone: Sequence[tuple[int, int]] = ()
-    #: the whole cluster, for the joined; None when nobody joined
+    #: the whole cluster, for the joined; None when no broker joined
     everything: Rows | None = None
     #: metadata for every live broker
     metadata: Rows = {}
@@ -81,7 +81,7 @@ class Telling(msgspec.Struct):
 
 
 class Draft(msgspec.Struct):
-    """What a step comes to for brokers, collected from its changes (`tell`)."""
+    """The requests of a step, collected from its changes (`tell`)."""
 
     joined: list[Broker] = []
     gone: list[tuple[int, int]] = []
@@ -89,12 +89,12 @@ class Draft(msgspec.Struct):
     removed: dict[TopicKey, Sequence[int]] = {}
     #: topic -> partition -> whether it is led for the first time
     led: dict[str, dict[int, bool]] = {}
-    #: topic -> partition -> the broker that shuts down and led it: it is told by whom it is led now
+    #: topic -> partition -> the broker that shuts down and led it: it is told the new leader
     deposed: dict[str, dict[int, int]] = {}
     metadata: dict[str, set[int]] = {}
     stops: dict[int, Stops] = {}
     probed_ids: set[int] = set()
-    #: topic -> who is asked about it
+    #: topic -> the brokers that are asked about it
     asked: dict[str, frozenset[int]] = {}
     #: by broker: (topic, partition) to be told again; none: everything
     repeated: dict[int, Sequence[tuple[str, int]]] = {}
@@ -103,7 +103,7 @@ class Draft(msgspec.Struct):
         self.metadata.setdefault(topic, set()).update(numbers)
 
     def lead(self, topic: str, number: int, *, is_new: bool = False) -> None:
-        """Who leads is metadata, too."""
+        """The leader is metadata, too."""
         self.led.setdefault(topic, {})[number] = is_new
 
     def stop(self, broker_id: int, key: TopicKey, number: int, leader_epoch: int, *, delete: bool = True) -> None:
@@ -114,7 +114,7 @@ class Draft(msgspec.Struct):
 
 
 def requests_for(cluster: Cluster, committed: Iterable[Committed]) -> Telling:
-    """What is now worth telling."""
+    """Returns the requests that these changes are worth."""
     draft = Draft()
     for one in committed:
         one.change.tell(cluster, draft)
@@ -138,7 +138,7 @@ def requests_for(cluster: Cluster, committed: Iterable[Committed]) -> Telling:
     if cluster.live_ids - joined_ids:
         for topic, led in draft.led.items():
             draft.tell(topic, led)
-        # who is offline is part of a partition's metadata, so it changes with the broker
+        # offline replicas are part of a partition's metadata, so it changes with the broker
         for topic, numbers in cluster.hosted_by({*came_ids, *(broker_id for broker_id, _ in draft.gone)}).items():
             draft.tell(topic, numbers)
         telling.metadata = _rows(cluster, draft.metadata)
@@ -185,8 +185,7 @@ def _everything(cluster: Cluster) -> Rows:
 
 
 def _rows(cluster: Cluster, wanted: Mapping[str, Iterable[int]]) -> Rows:
-    """Partitions that were ever led, of topics that have an id, which nobody disputes, and stay: of others nothing can
-    be told."""
+    """Partitions that were ever led, of topics with an undisputed id that stay: brokers can be told of no others."""
     rows: Rows = {}
     for name, numbers in wanted.items():
         topic = cluster.topics.get(name)
@@ -209,9 +208,9 @@ def _stopped_on(cluster: Cluster, broker_id: int, topic: str) -> int:
 def _leaderships(
     cluster: Cluster, draft: Draft, joined_ids: set[int]
 ) -> tuple[dict[int, Rows], frozenset[tuple[str, int, int]]]:
-    """An ISR or epoch change goes to all remaining replicas, not only to the leader. Who joined is told everything
-    anyway, and only what is new there has to be said. Who shuts down is told of what it stopped only that it leads it
-    no more."""
+    """An ISR or epoch change goes to all remaining replicas, not only to the leader. A broker that joined is told
+    everything anyway, and only new partitions there have to be named. A broker that shuts down is told of its stopped
+    replicas only that it leads them no more."""
     led, drains = draft.led, cluster.duties.drains
     per_broker: dict[int, Rows] = {}
     new_replicas = set()
@@ -235,7 +234,7 @@ def _leaderships(
 
 
 def _questions(cluster: Cluster, asked: Mapping[str, frozenset[int]]) -> dict[int, dict[str, int]]:
-    """Who is not live cannot be asked."""
+    """A broker that is not live cannot be asked."""
     questions: dict[int, dict[str, int]] = {}
     for name, broker_ids in asked.items():
         topic = cluster.topics.get(name)

@@ -8,7 +8,7 @@ from controller.core.belief.cluster import Cluster
 from controller.core.model import Partition
 from controller.core.states import PARTITION_MOVES, REPLICA_MOVES, Status
 
-#: what is counted of moves
+#: the keys by which moves are counted
 Move = tuple[Status, Status]
 
 TABLES: Mapping[str, Iterable[Move]] = {"partitions": tuple(PARTITION_MOVES), "replicas": tuple(REPLICA_MOVES)}

@@ -1,7 +1,7 @@
 """Which znodes there are, by path, and the kinds of write that changes are made of.
 
 Paths are Kafka's. A change is asked for its writes just before its step is sent, with the versions that belief has
-then. Three kinds of write say what the store must do about nodes that were never read: `Ensure` (made if missing),
+then. Three kinds of write tell the store how to treat nodes that were never read: `Ensure` (made if missing),
 `Put` (made or replaced), and the plain operations, which are exact.
 """
 
@@ -38,7 +38,7 @@ CONFIG_TOPICS = "/config/topics"
 CONFIG_BROKERS = "/config/brokers"
 CLUSTER_ID = "/cluster/id"
 PRODUCER_IDS = "/latest_producer_id_block"
-#: what Kafka keeps only in memory, or nowhere
+#: Klamm's own nodes, for facts that Kafka keeps only in memory, or nowhere
 KLAMM = "/klamm"
 #: there while the seat was given back to Kafka's own brokers: controllers of ours that are no brokers leave it alone
 HANDED_BACK = "/klamm/handed_back"
@@ -57,7 +57,7 @@ class Ensure(msgspec.Struct, frozen=True, gc=False):
 
 
 class Put(msgspec.Struct, frozen=True, gc=False):
-    """Make a znode, or replace what it holds at the version read in this turn."""
+    """Make a znode, or replace its content at the version read in this turn."""
 
     path: str
     data: bytes
@@ -70,8 +70,8 @@ class Remove(msgspec.Struct, frozen=True, gc=False):
 
 
 class RemoveBelow(msgspec.Struct, frozen=True, gc=False):
-    """Delete whatever partitions lie below a znode, though no assignment names them, and then that znode. What else is
-    there is not ours to delete."""
+    """Delete all partitions below a znode, though no assignment names them, and then that znode. Its other children are
+    not ours to delete."""
 
     path: str
 
@@ -108,12 +108,12 @@ def known_broker_path(broker_id: int) -> str:
 
 
 def parents_of(path: str) -> tuple[Write, ...]:
-    """What has to be there before anything is written below one of our own znodes."""
+    """The parents that are needed before a node of our own is written."""
     return Ensure(KLAMM), Ensure(path)
 
 
 def state_writes(cluster: Cluster, topic: str, number: int, state: Leadership) -> tuple[Write, ...]:
-    """Of a partition's leadership: where it has no state znode yet, what stands above is made, too."""
+    """Of a partition's leadership: where it has no state znode yet, its parents are made, too."""
     data = formats.encode_state(state)
     known = cluster.partition(topic, number)
     path = state_path(topic, number)
@@ -123,6 +123,6 @@ def state_writes(cluster: Cluster, topic: str, number: int, state: Leadership) -
 
 
 def numbers_in(names: Iterable[str]) -> list[int]:
-    """Children whose name is a number that Kafka's protocol has room for, written as Kafka writes it, in order;
-    anything else is not Kafka's."""
+    """Children whose name is a number within the bounds of Kafka's protocol, written as Kafka writes it, in order;
+    other names are not Kafka's."""
     return sorted(number for name in names if _NUMBER.fullmatch(name) and (number := int(name)) <= _INT32_MAX)

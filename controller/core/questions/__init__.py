@@ -1,1 +1,1 @@
-"""Questions that belief answers without a change: why a partition is as it is, what would happen if."""
+"""Questions that belief answers without a change: why a partition is as it is, and predictions."""

@@ -18,7 +18,7 @@ LEAVING: Final = "none: the topic is being deleted"
 
 
 class ReplicaView(msgspec.Struct, frozen=True):
-    """One replica: what it is, whether it may be elected, and the reasons."""
+    """One replica: its state, whether it may be elected, and the reasons."""
 
     broker_id: int
     is_leader: bool
@@ -60,7 +60,7 @@ class Happening(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """A partition's present, and what each election would come to."""
+    """A partition's present, and the result of each election."""
 
     topic: str
     partition: int
@@ -74,11 +74,11 @@ class Explanation(msgspec.Struct, frozen=True):
     adding: Replicas
     removing: Replicas
     replicas: list[ReplicaView]
-    #: an offline election now: nothing to do, or who would lead
+    #: an offline election now: nothing to do, or the leader that it would choose
     offline_election: str
     preferred_election: str
     unclean_election: str
-    #: who led when and why, as far back as this term remembers; the oldest first
+    #: past leaders with times and reasons, as far back as this term remembers; the oldest first
     story: list[Happening] = []
 
 

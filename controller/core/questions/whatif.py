@@ -1,6 +1,6 @@
-"""What would happen if brokers died: decided by the same `decide`, counted, and thrown away. Nothing is written.
+"""The effect of brokers' deaths: decided by the same `decide`, counted, and thrown away. Nothing is written.
 
-Which states partitions and replicas would pass is counted from the moves of what was decided, made on trial.
+The states that partitions and replicas would pass are counted from the moves of the decided changes, made on trial.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class StateMoves(msgspec.Struct, frozen=True):
 
 
 class WhatIf(msgspec.Struct, frozen=True):
-    """What the controller would do, and what would be left."""
+    """The controller's decisions, and the state after them."""
 
     kill: list[int]
     moves: list[LeaderMove]
-    #: partitions that nobody could lead any more
+    #: partitions without a possible leader
     offline: list[str]
     #: partitions that would be left with one in-sync replica: the next death takes them
     last_in_sync: list[str]
@@ -115,7 +115,7 @@ def what_if_in_pieces(
 
 
 def _metadata_updates(cluster: Cluster, killed_ids: frozenset[int]) -> int:
-    """For each broker that is left: who is live, and the partitions that have a replica less."""
+    """For each remaining broker: the live brokers, and the partitions that have a replica less."""
     if not killed_ids:
         return 0
     led = (
@@ -135,7 +135,7 @@ def _move(cluster: Cluster, change: StateDecided) -> LeaderMove | None:
 
 
 def _offline(made: Moves, mover: Mover) -> list[str]:
-    """Partitions that moved to OfflinePartition, whatever they were before, and stayed there."""
+    """Partitions that moved to OfflinePartition, from whatever state, and stayed there."""
     moved: dict[str, int] = {}
     for move in made.made:
         if move.target is PartitionStatus.OFFLINE:
