@@ -56,8 +56,8 @@ Replica = tuple[int, int]
 Way = tuple[ReplicaStatus, ...]
 
 
-class News(msgspec.Struct, frozen=True):
-    """What an event means for a deletion."""
+class DeletionFacts(msgspec.Struct, frozen=True):
+    """The facts of one event that move a deletion on: which brokers are online, and what they answered."""
 
     online: frozenset[int]
     #: of those, brokers that came or bounced in this very event: earlier requests to them are lost
@@ -126,14 +126,16 @@ def on_time_passed(context: Context, event: TimePassed) -> Iterator[Work]:
                 run = partial(_begin, context, name, deletion.abandon_offline, cluster.live_ids, (0, 1))
                 yield Work(topic_subject(name), run)
         elif is_due or is_stuck:
-            news = News(cluster.live_ids, is_due=is_due)
-            yield Work(topic_subject(name), partial(_go_on, context, name, deletion, news, 0))
+            facts = DeletionFacts(cluster.live_ids, is_due=is_due)
+            yield Work(topic_subject(name), partial(_go_on, context, name, deletion, facts, 0))
 
 
 def on_presence(context: Context, topic: str, presence: Presence) -> Iterator[Decided]:
     """Brokers with replicas of a topic being deleted went, came or bounced. They are told after they are live."""
     back_ids = (presence.online - context.cluster.live_ids) | presence.returning
-    yield from _go_on(context, topic, context.cluster.duties.deletions[topic], News(presence.online, back_ids), 1)
+    yield from _go_on(
+        context, topic, context.cluster.duties.deletions[topic], DeletionFacts(presence.online, back_ids), 1
+    )
 
 
 def on_topic_gone(context: Context, topic: str) -> Iterator[Decided]:
@@ -226,14 +228,14 @@ def _begin(
         return
     deletion = context.cluster.duties.deletions.get(name, Deletion())
     deletion = msgspec.structs.replace(deletion, abandon_offline=abandon)
-    yield from _go_on(context, name, deletion, News(online), steps[1])
+    yield from _go_on(context, name, deletion, DeletionFacts(online), steps[1])
 
 
 def _change(context: Context, name: str, deletion: Deletion, *, abandon: bool) -> Iterator[Decided]:
     """From now on the dead are waited for, or not."""
     if deletion.is_queued:
         changed = msgspec.structs.replace(deletion, abandon_offline=abandon)
-        yield from _go_on(context, name, changed, News(context.cluster.live_ids), 1)
+        yield from _go_on(context, name, changed, DeletionFacts(context.cluster.live_ids), 1)
 
 
 def _take_answer(context: Context, name: str, answered: Mapping[Replica, ReplicaStatus]) -> Iterator[Decided]:
@@ -243,7 +245,7 @@ def _take_answer(context: Context, name: str, answered: Mapping[Replica, Replica
     if are_done and any(one not in answered and _is_asked(cluster, name, one) for one in deletion.started):
         yield 0, ReplicasMoved(name, tuple(sorted(answered)), (SUCCESSFUL,))
     else:
-        yield from _go_on(context, name, deletion, News(cluster.live_ids, answers=answered), 0)
+        yield from _go_on(context, name, deletion, DeletionFacts(cluster.live_ids, answers=answered), 0)
 
 
 def _is_asked(cluster: Cluster, name: str, replica: Replica) -> bool:
@@ -253,7 +255,7 @@ def _is_asked(cluster: Cluster, name: str, replica: Replica) -> bool:
     return partition is not None and broker_id in partition.replicas and broker_id in cluster.live_ids
 
 
-def _go_on(context: Context, name: str, deletion: Deletion, news: News, step: int) -> Iterator[Decided]:
+def _go_on(context: Context, name: str, deletion: Deletion, facts: DeletionFacts, step: int) -> Iterator[Decided]:
     """Move every replica as far as it can go; name the awaited brokers; erase a topic without replicas."""
     topic = context.cluster.topics[name]
     after: dict[Replica, ReplicaStatus] = {}
@@ -263,32 +265,32 @@ def _go_on(context: Context, name: str, deletion: Deletion, news: News, step: in
             replica = (number, broker_id)
             # led no more: offline, until it was looked at
             before = deletion.replicas.get(replica, OFFLINE)
-            way: Way = (news.answers[replica],) if replica in news.answers else ()
-            way += _way(way[-1] if way else before, broker_id, news, abandon=deletion.abandon_offline)
+            way: Way = (facts.answers[replica],) if replica in facts.answers else ()
+            way += _way(way[-1] if way else before, broker_id, facts, abandon=deletion.abandon_offline)
             after[replica] = way[-1] if way else before
             if way:
                 moved.setdefault(way, []).append(replica)
     for taken, replicas in moved.items():
         yield step, ReplicasMoved(name, tuple(replicas), taken)
-    waits = _wait_for(context, name, deletion, after, news.online)
+    waits = _wait_for(context, name, deletion, after, facts.online)
     if (waits.reason, waits.retry_at_ms) != (deletion.waits_for, deletion.retry_at_ms):
         yield step, waits
     if all(status is SUCCESSFUL for status in after.values()):
         yield from _erase(topic, step + 1)
 
 
-def _way(status: ReplicaStatus, broker_id: int, news: News, *, abandon: bool) -> Way:
+def _way(status: ReplicaStatus, broker_id: int, facts: DeletionFacts, *, abandon: bool) -> Way:
     """The moves that a replica makes now, one after the other."""
     if status is SUCCESSFUL:
         return ()
-    if broker_id not in news.online:
+    if broker_id not in facts.online:
         left: Way = () if status is INELIGIBLE else (INELIGIBLE,)
         return (*left, OFFLINE, STARTED, SUCCESSFUL) if abandon else left
     if status is OFFLINE:
         return (STARTED,)
-    if broker_id in news.back_ids:
+    if broker_id in facts.back_ids:
         return (INELIGIBLE, *BACK) if status is STARTED else BACK
-    return (OFFLINE, STARTED) if status is INELIGIBLE and news.is_due else ()
+    return (OFFLINE, STARTED) if status is INELIGIBLE and facts.is_due else ()
 
 
 def _wait_for(
