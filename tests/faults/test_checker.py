@@ -9,37 +9,47 @@ import pytest
 from controller.core.operations import Set
 from tests.faults.checker.history import Commit, Fault, History, HistoryError, Lag, Write
 from tests.faults.checker.verdict import RUN_RULES, STEP_RULES, judge, report
-from tests.faults.doctors import BAD, MORE, Doctor, a_good_history, states_in, with_state, without
-from tests.faults.doctors_asked import BAD_ASKED
-from tests.faults.doctors_askings import BAD_ASKINGS, MORE_ASKINGS
-from tests.faults.doctors_calls import (
+from tests.faults.simulate.rest import unrest
+from tests.faults.story import Stage, staged
+from tests.faults.violations import BAD, MORE, Violation, a_good_history, states_in, with_state, without
+from tests.faults.violations_admin_requests import BAD_ADMIN_REQUESTS
+from tests.faults.violations_broker_requests import BAD_BROKER_REQUESTS, MORE_BROKER_REQUESTS
+from tests.faults.violations_client_calls import (
     AS_ASKED,
-    BAD_CALLS,
-    MORE_CALLS,
+    BAD_CLIENT_CALLS,
+    MORE_CLIENT_CALLS,
     with_a_value_gone_with_its_topic,
     with_an_unclean_choice,
 )
-from tests.faults.doctors_end import BAD_END, MORE_END, with_end
-from tests.faults.doctors_read import BAD_READ, HARMLESS, MORE_READ
-from tests.faults.doctors_records import BAD_RECORDS, MORE_RECORDS
-from tests.faults.doctors_seat import BAD_SEAT, MORE_SEAT, with_an_operator
-from tests.faults.doctors_told import BAD_TOLD, MORE_TOLD
-from tests.faults.simulate.rest import unrest
-from tests.faults.story import Stage, staged
+from tests.faults.violations_end import BAD_END, MORE_END, with_end
+from tests.faults.violations_read import BAD_READ, HARMLESS, MORE_READ
+from tests.faults.violations_records import BAD_RECORDS, MORE_RECORDS
+from tests.faults.violations_seat import BAD_SEAT, MORE_SEAT, with_an_operator
+from tests.faults.violations_tellings import BAD_TELLINGS, MORE_TELLINGS
 
-DOCTORS = (BAD, BAD_TOLD, BAD_SEAT, BAD_ASKED, BAD_ASKINGS, BAD_CALLS, BAD_END, BAD_READ, BAD_RECORDS)
-MANY_MORE = (MORE, MORE_TOLD, MORE_SEAT, MORE_ASKINGS, MORE_CALLS, MORE_END, MORE_READ, MORE_RECORDS)
-CASES = [*chain(*(one.items() for one in DOCTORS)), *chain(*MANY_MORE)]
+VIOLATIONS = (
+    BAD,
+    BAD_TELLINGS,
+    BAD_SEAT,
+    BAD_ADMIN_REQUESTS,
+    BAD_BROKER_REQUESTS,
+    BAD_CLIENT_CALLS,
+    BAD_END,
+    BAD_READ,
+    BAD_RECORDS,
+)
+MANY_MORE = (MORE, MORE_TELLINGS, MORE_SEAT, MORE_BROKER_REQUESTS, MORE_CLIENT_CALLS, MORE_END, MORE_READ, MORE_RECORDS)
+CASES = [*chain(*(one.items() for one in VIOLATIONS)), *chain(*MANY_MORE)]
 
 
 def test_a_run_without_harm_is_not_found_fault_with() -> None:
     assert judge(a_good_history()) == []
 
 
-@pytest.mark.parametrize(("rule", "doctor"), CASES)
-def test_every_rule_finds_what_breaks_it(rule: str, doctor: Doctor) -> None:
+@pytest.mark.parametrize(("rule", "violate"), CASES)
+def test_every_rule_finds_what_breaks_it(rule: str, violate: Violation) -> None:
     history = a_good_history()
-    doctor(history)
+    violate(history)
     assert rule in {one.rule for one in judge(history)}
 
 
@@ -78,10 +88,10 @@ def test_who_was_held_up_may_be_late() -> None:
     assert [one.text.partition(":")[0] for one in judge(history)] == ["broker 2"]
 
 
-@pytest.mark.parametrize("doctor", HARMLESS)
-def test_what_makes_no_sense_announces_nothing(doctor: Doctor) -> None:
+@pytest.mark.parametrize("violate", HARMLESS)
+def test_what_makes_no_sense_announces_nothing(violate: Violation) -> None:
     history = a_good_history()
-    doctor(history)
+    violate(history)
     assert not any(one.rule.startswith("s31") for one in judge(history))
 
 
@@ -95,21 +105,21 @@ def test_a_finding_tells_the_story_of_its_partition() -> None:
     assert "answered 0 to leader-and-isr of epoch 2" in said
 
 
-def by_a_tool(*writes: Write) -> Doctor:
+def by_a_tool(*writes: Write) -> Violation:
     """Commits of a session that nobody knows, at the end: one for each."""
 
-    def doctor(history: History) -> None:
+    def violate(history: History) -> None:
         for one in writes:
             last = history.commits[-1]
             history.commits.append(Commit(last.zxid + 1, 0x7000, last.at_ms + 1, (one,)))
 
-    return doctor
+    return violate
 
 
-def without_the_tree(path: str) -> Doctor:
+def without_the_tree(path: str) -> Violation:
     """Somebody deletes it with all below it, and makes it again."""
 
-    def doctor(history: History) -> None:
+    def violate(history: History) -> None:
         there: list[str] = []
         for commit in history.commits:
             for one in commit.writes:
@@ -120,7 +130,7 @@ def without_the_tree(path: str) -> Doctor:
         deleted = [Write("delete", one) for one in sorted(there, reverse=True)]
         by_a_tool(*deleted, Write("create", path))(history)
 
-    return doctor
+    return violate
 
 
 STRANGE = {
@@ -149,11 +159,11 @@ STRANGE = {
 }
 
 
-@pytest.mark.parametrize("doctor", STRANGE.values(), ids=STRANGE)
-def test_what_a_tool_writes_that_makes_no_sense_is_judged_and_is_nobodys_mistake(doctor: Doctor) -> None:
+@pytest.mark.parametrize("violate", STRANGE.values(), ids=STRANGE)
+def test_what_a_tool_writes_that_makes_no_sense_is_judged_and_is_nobodys_mistake(violate: Violation) -> None:
     history = a_good_history()
     history.end = None
-    doctor(history)
+    violate(history)
     faults = [f"{how} /controller_epoch" for how in ("spoil", "delete")]
     history.faults += [Fault(history.commits[-1].at_ms, one) for one in faults]
     assert [one for one in judge(history) if one.rule.startswith("s01")] == []
@@ -190,7 +200,7 @@ def test_a_cluster_without_topics_or_sense_has_not_come_to_rest_and_says_why() -
 
 
 @pytest.mark.parametrize(
-    "doctor",
+    "violate",
     [
         lambda history: history.commits.clear(),
         lambda history: history.commits.reverse(),
@@ -218,8 +228,8 @@ def test_a_cluster_without_topics_or_sense_has_not_come_to_rest_and_says_why() -
         "no requests of a term",
     ],
 )
-def test_what_is_truncated_or_unordered_is_refused(doctor: Doctor) -> None:
+def test_what_is_truncated_or_unordered_is_refused(violate: Violation) -> None:
     history = a_good_history()
-    doctor(history)
+    violate(history)
     with pytest.raises(HistoryError):
         judge(history)

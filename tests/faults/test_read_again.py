@@ -15,7 +15,7 @@ from controller.core.project.znodes import (
     state_path,
     topic_path,
 )
-from tests.faults.checker.rules_notices import CONFIG_CHANGES_KEPT_MS
+from tests.faults.checker.rules_notifications import CONFIG_CHANGES_KEPT_MS
 from tests.faults.story import Stage, scene, staged
 
 STATE, TOPIC = state_path("orders", 0), topic_path("orders")

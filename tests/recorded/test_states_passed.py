@@ -30,14 +30,14 @@ from sparkjobs.rules.rules import Answers
 from sparkjobs.rules.state_machines import LEGAL, MISPRINTED, OLDER, STATES
 from sparkjobs.tables.silver import SilverEvent
 from tests.builders import Settled
-from tests.scenarios import minding, moving
+from tests.scenarios import commands_duties, commands_reassignment
 from tests.scenarios.story import Story
 from tests.spark.lines import a_file
 from tests.spark.plain import answers_for
 
 DATA: Final = Path(__file__).parents[1] / "data"
 #: they teach `Story` their lines by being imported
-LANGUAGE: Final = (minding, moving)
+LANGUAGE: Final = (commands_duties, commands_reassignment)
 TODAY: Final = "kafka-3.9.1"
 DELETIONS: Final = "kafka-3.9.1-deletions"
 AT_TRACE: Final = (

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from tests.records.twin import Twin
+from tests.records.log_and_model import Twin
 
 OFFSETS = st.floats(0, 1)
 COUNTS = st.integers(1, 4)

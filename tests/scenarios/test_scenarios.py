@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.scenarios import minding, moving
+from tests.scenarios import commands_duties, commands_reassignment
 from tests.scenarios.story import Story
 
 HERE = Path(__file__).parent
 STORIES = sorted(HERE.glob("*.txt"))
 DASHES = "-" * 72
 #: they teach `Story` their lines by being imported
-LANGUAGE = (minding, moving)
+LANGUAGE = (commands_duties, commands_reassignment)
 IS_REWRITING = os.environ.get("KLAMM_REWRITE") == "1"
 
 

@@ -1,6 +1,6 @@
 """Rules about how a run went on and ended: every call answered, everything at rest, the seat moved for a reason only.
 
-Of the whole run, as in `rules_told.py`; most of them say nothing about a run whose end is not known.
+Of the whole run, as in `rules_tellings.py`; most of them say nothing about a run whose end is not known.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Rules about what a broker incarnation is told first: full lists, and that a replica is new on it.
 
-Of the whole run, as in `rules_told.py`, and of requests whose rows were seen.
+Of the whole run, as in `rules_tellings.py`, and of requests whose rows were seen.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from tests.faults.checker.history import History, Row, Rpc
 from tests.faults.checker.known import Known, Moved, RunRule, Written
 from tests.faults.checker.replay import Key, topic_of
-from tests.faults.checker.rules_told import REMOVED
+from tests.faults.checker.rules_tellings import REMOVED
 from tests.faults.checker.writers import Wrong
 
 LEAD: Final = "leader-and-isr"

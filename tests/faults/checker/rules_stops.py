@@ -1,7 +1,7 @@
-"""Rules about replicas that are to be deleted: those that somebody took away, and those of a topic that goes.
+"""Rules about replicas that are to be deleted: those that a reassignment dropped, and those of a topic that goes.
 
-Of the whole run, as in `rules_told.py`. What stood in a request, and what was answered, has to be known; where it need
-not be, a rule says nothing.
+Of the whole run, as in `rules_tellings.py`. Requests and answers have to be known; where they need not be, a rule says
+nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from controller.core.project.requests import EPOCH_DURING_DELETE
 from tests.faults.checker.history import SLACK_MS, History, Rpc, Stop, json_of
 from tests.faults.checker.known import Deleted, Known, RunRule
 from tests.faults.checker.rules_lists import LEAD, Who, believed_in, who_of
-from tests.faults.checker.rules_told import REMOVED
+from tests.faults.checker.rules_tellings import REMOVED
 from tests.faults.checker.rules_zookeeper import slack_of
 from tests.faults.checker.writers import Wrong
 

@@ -75,7 +75,7 @@ def s13_the_isr_is_within_the_assignment(history: History, step: Step, world: Wo
 
 
 def s14_clean_elections_add_nobody(history: History, step: Step, world: World) -> Iterator[Wrong]:
-    """Whether another one was allowed, `rules_asked.py` finds out."""
+    """Whether another one was allowed, `rules_admin_requests.py` finds out."""
     for one in _elections(step):
         before, after = one.before, one.after
         assert before is not None

@@ -6,18 +6,18 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from tests.faults.checker import (
-    rules_asked,
-    rules_askings,
-    rules_calls,
+    rules_admin_requests,
+    rules_broker_requests,
+    rules_client_calls,
     rules_end,
     rules_led,
     rules_lists,
-    rules_notices,
+    rules_notifications,
     rules_read,
     rules_records,
     rules_seat,
     rules_stops,
-    rules_told,
+    rules_tellings,
     rules_zookeeper,
 )
 from tests.faults.checker.history import History
@@ -26,16 +26,16 @@ from tests.faults.checker.replay import Key, replay
 
 STEP_RULES: Final = (*rules_seat.RULES, *rules_zookeeper.RULES)
 RUN_RULES: Final = (
-    *rules_told.RULES,
+    *rules_tellings.RULES,
     *rules_lists.RULES,
     *rules_stops.RULES,
-    *rules_asked.RULES,
-    *rules_askings.RULES,
+    *rules_admin_requests.RULES,
+    *rules_broker_requests.RULES,
     *rules_read.RULES,
-    *rules_notices.RULES,
+    *rules_notifications.RULES,
     *rules_led.RULES,
     *rules_records.RULES,
-    *rules_calls.RULES,
+    *rules_client_calls.RULES,
     *rules_end.RULES,
 )
 #: what they order by begins anew where somebody else deleted a state: versions, and leader epochs until brokers refuse

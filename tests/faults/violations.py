@@ -1,4 +1,4 @@
-"""A good history, and what is done to it so that it breaks each rule of the checker in one place."""
+"""A good history, and for each rule of the checker an edit that violates it in one place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.faults.checker.verdict import report
 from tests.faults.story import Stage, staged
 
 WORK_S = 10.0
-Doctor = Callable[[History], Any]
+Violation = Callable[[History], Any]
 
 ANNOUNCED = b'{"version":1,"partitions":[{"topic":"orders","partition":0},{"topic":"nowhere","partition":7}]}'
 
@@ -50,7 +50,7 @@ def good_bytes() -> History:
 
 
 def a_good_history() -> History:
-    """A copy to be doctored."""
+    """a copy to be spoiled."""
     good = good_bytes()
     names = ("commits", "rpcs", "heard", "askings", "readings", "lines", "calls", "faults", "bugs")
     lists = {name: list(getattr(good, name)) for name in names}
@@ -68,10 +68,10 @@ def states_in(history: History, topic: str = "orders") -> list[int]:
     ]
 
 
-def with_state(place: int, topic: str = "orders", **said: Any) -> Doctor:
+def with_state(place: int, topic: str = "orders", **said: Any) -> Violation:
     """The n-th write of this topic's states says something else."""
 
-    def doctor(history: History) -> None:
+    def violate(history: History) -> None:
         index = states_in(history, topic)[place]
 
         def changed(one: Write) -> Write:
@@ -81,24 +81,24 @@ def with_state(place: int, topic: str = "orders", **said: Any) -> Doctor:
         commit = history.commits[index]
         history.commits[index] = commit._replace(writes=tuple(map(changed, commit.writes)))
 
-    return doctor
+    return violate
 
 
-def with_election(**said: Any) -> Doctor:
+def with_election(**said: Any) -> Violation:
     """The first election says something else."""
 
-    def doctor(history: History) -> None:
+    def violate(history: History) -> None:
         places = states_in(history)
         is_first = [b'"leader_epoch":1' in b"".join(w.data for w in history.commits[one].writes) for one in places]
         with_state(is_first.index(True), **said)(history)
 
-    return doctor
+    return violate
 
 
-def added(*writes: Write, session: int | None = None) -> Doctor:
-    """One more commit at the end, by the last controller if by nobody else."""
+def added(*writes: Write, session: int | None = None) -> Violation:
+    """One more commit at the end, by the last controller unless another session is given."""
 
-    def doctor(history: History) -> None:
+    def violate(history: History) -> None:
         last = history.commits[-1]
         claims = [
             one for one in history.commits if any(w.path == "/controller" and w.kind == "create" for w in one.writes)
@@ -107,39 +107,39 @@ def added(*writes: Write, session: int | None = None) -> Doctor:
         fence = (Write("check", "/controller_epoch", expected=2), Write("check", "/controller", expected=0))
         history.commits.append(Commit(last.zxid + 1, by, last.at_ms + 1, (*fence, *writes)))
 
-    return doctor
+    return violate
 
 
-def with_topic(name: str, **said: Any) -> Doctor:
+def with_topic(name: str, **said: Any) -> Violation:
     """Its znode is written once more, like this."""
 
-    def doctor(history: History) -> None:
+    def violate(history: History) -> None:
         known = [w for c in history.commits for w in c.writes if w.path == f"/brokers/topics/{name}" and w.data][-1]
         data = json.dumps({**json.loads(known.data), **said}).encode()
         added(Write("set", known.path, data))(history)
 
-    return doctor
+    return violate
 
 
-def with_rpc(is_meant: Callable[[Any], bool], **said: Any) -> Doctor:
-    def doctor(history: History) -> None:
+def with_rpc(is_meant: Callable[[Any], bool], **said: Any) -> Violation:
+    def violate(history: History) -> None:
         index = max(index for index, one in enumerate(history.rpcs) if is_meant(one))
         history.rpcs[index] = history.rpcs[index]._replace(**said)
 
-    return doctor
+    return violate
 
 
 def is_about_rows(one: Any) -> bool:
     return bool(one.kind == "leader-and-isr" and one.rows)
 
 
-def with_row(**said: Any) -> Doctor:
-    def doctor(history: History) -> None:
+def with_row(**said: Any) -> Violation:
+    def violate(history: History) -> None:
         index = max(index for index, one in enumerate(history.rpcs) if is_about_rows(one))
         rows = tuple(row._replace(**said) for row in history.rpcs[index].rows or ())
         history.rpcs[index] = history.rpcs[index]._replace(rows=rows)
 
-    return doctor
+    return violate
 
 
 def without_checks(history: History) -> None:
@@ -247,7 +247,7 @@ def with_no_order_kept(history: History) -> None:
     history.rpcs.insert(rows[-1], one._replace(rows=newer))
 
 
-BAD: dict[str, Doctor] = {
+BAD: dict[str, Violation] = {
     "s02_s09_states_carry_their_writers_epoch": with_state(-1, controller_epoch=1),
     "s08_leader_epochs_rise_by_one_decision": with_state(-1, leader_epoch=9),
     "s10_writes_name_the_version_they_expect": with_any_version,
@@ -278,7 +278,7 @@ BAD: dict[str, Doctor] = {
     "s29_what_is_told_stood_in_zookeeper": with_row(leader=9),
     "s34_lines_say_what_was_written": with_two_lines_that_differ,
 }
-MORE: list[tuple[str, Doctor]] = [
+MORE: list[tuple[str, Violation]] = [
     ("s23_a_deletions_marker_goes_last", with_a_marker_dropped),
     ("s34_lines_say_what_was_written", without_a_line),
     (
@@ -289,8 +289,8 @@ MORE: list[tuple[str, Doctor]] = [
 ]
 
 
-def without(index: int) -> Doctor:
-    def doctor(history: History) -> None:
+def without(index: int) -> Violation:
+    def violate(history: History) -> None:
         del history.commits[index]
 
-    return doctor
+    return violate

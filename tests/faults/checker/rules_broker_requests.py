@@ -1,4 +1,4 @@
-"""Rules about what brokers ask of a controller and are answered: ISRs, and that they may stop. Of the whole run."""
+"""Rules about brokers' requests and the controller's answers: ISRs, and leave to stop. Of the whole run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from tests.faults.checker.history import SLACK_MS, Asking, History, Wish
 from tests.faults.checker.known import Known, RunRule, Written
 from tests.faults.checker.replay import state_of, topic_of
-from tests.faults.checker.rules_asked import said_of
+from tests.faults.checker.rules_admin_requests import said_of
 from tests.faults.checker.rules_zookeeper import slack_of
 from tests.faults.checker.writers import Wrong
 

@@ -1,4 +1,4 @@
-"""What stories can say of replicas that move and topics that grow. Importing it teaches `Story` these lines."""
+"""The commands of stories about replicas that move and topics that grow. Importing it teaches `Story` these lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What breaks the rules of `checker/rules_end.py`: the end of a good history, and its faults, said otherwise."""
+"""Violations of `checker/rules_end.py`: the end of a good history, and its faults, said otherwise."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Any
 import msgspec
 
 from tests.faults.checker.history import Call, Fault, History, Lag, Write
-from tests.faults.doctors import Doctor, added
-from tests.faults.doctors_calls import with_call
-from tests.faults.doctors_seat import by_tool
 from tests.faults.hostile import HIDE
+from tests.faults.violations import Violation, added
+from tests.faults.violations_client_calls import with_call
+from tests.faults.violations_seat import by_tool
 
 LONG_AFTER_MS = 1 << 60
 
 
-def with_end(**said: Any) -> Doctor:
-    def doctor(history: History) -> None:
+def with_end(**said: Any) -> Violation:
+    def violate(history: History) -> None:
         assert history.end is not None
         history.end = msgspec.structs.replace(history.end, **said)
 
-    return doctor
+    return violate
 
 
-def with_faults(**said: Any) -> Doctor:
+def with_faults(**said: Any) -> Violation:
     """They fell otherwise than they did."""
 
-    def doctor(history: History) -> None:
+    def violate(history: History) -> None:
         history.faults[:] = [one._replace(**said) for one in history.faults]
 
-    return doctor
+    return violate
 
 
 def with_the_first_term_going_on(history: History) -> None:
@@ -81,7 +81,7 @@ def _led_by(broker_id: int, write: Write) -> Write:
     return write._replace(data=json.dumps({**json.loads(write.data), "leader": broker_id}).encode())
 
 
-BAD_END: dict[str, Doctor] = {
+BAD_END: dict[str, Violation] = {
     "l01_at_rest_somebody_controls_and_does_what_is_asked": with_call("probe", outcome="unknown"),
     "l11_nothing_waits_long_in_the_inbox": with_end(lags=[Lag(0, 1, 1, waited_ms=20, what="inbox")]),
     "l11_the_end_of_a_term_waits_for_nothing": with_the_first_term_going_on,
@@ -95,7 +95,7 @@ BAD_END: dict[str, Doctor] = {
     "s33_what_a_dead_broker_led_is_led_by_another": with_a_dead_leader_left,
     "no_process_met_a_bug": lambda history: history.bugs.append("term.failed"),
 }
-MORE_END: list[tuple[str, Doctor]] = [
+MORE_END: list[tuple[str, Violation]] = [
     ("l11_the_end_of_a_term_waits_for_nothing", with_the_first_term_telling),
     ("l14_it_converges", with_end(views={1: {}})),
     ("l15_the_seat_moves_only_for_a_reason", with_faults(broker_id=77)),

@@ -1,4 +1,4 @@
-"""Rules about what was asked for: elections, drains, reassignments, deletions. Of the whole run, as in `rules_told.py`.
+"""Rules about admin requests: elections, drains, reassignments, deletions. Of the whole run, as in `rules_tellings.py`.
 
 Why a state was written, its line in the state-change log says; the rules here hold the two against each other.
 """
@@ -13,7 +13,7 @@ from controller.core.events import ElectAsked
 from tests.faults.checker.history import Call, History
 from tests.faults.checker.known import Known, RunRule, Written
 from tests.faults.checker.replay import Key
-from tests.faults.checker.rules_calls import could_act_at
+from tests.faults.checker.rules_client_calls import could_act_at
 from tests.faults.checker.rules_zookeeper import NO_LEADER, is_unclean
 from tests.faults.checker.writers import Wrong
 

@@ -1,5 +1,5 @@
-"""What stories can say of elections, drains, configuration, directories, terms and forecasts. Importing it teaches
-`Story` these lines."""
+"""The commands of stories about elections, drains, configuration, directories, terms and forecasts. Importing it
+teaches `Story` these lines."""
 
 from __future__ import annotations
 

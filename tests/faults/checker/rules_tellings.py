@@ -1,4 +1,4 @@
-"""Rules about what brokers were told, and about what was recorded.
+"""Rules about requests to brokers, and about the lines of the state-change log.
 
 Each looks at the whole run, and yields what is wrong as `(partition or None, text)`. Where rows and the moment of
 sending are not known, a rule says nothing about them. Of full lists and of stops: `rules_lists.py`, `rules_stops.py`.

@@ -1,5 +1,5 @@
-"""What breaks the rules about calls (`checker/rules_calls.py`) and about unclean choices, which somebody has to have
-asked for: calls of a good history that say something else, and calls that nobody answered for.
+"""Violations of the rules about calls (`checker/rules_client_calls.py`) and about unclean choices without a request:
+calls of a good history that say something else, and calls without an answer.
 """
 
 from __future__ import annotations
@@ -17,34 +17,34 @@ from controller.core.events import (
     ReassignAsked,
 )
 from tests.faults.checker.history import Call, History
-from tests.faults.doctors import Doctor, states_in, with_election
+from tests.faults.violations import Violation, states_in, with_election
 
 LONG_MS = 60_000
 #: after everything
 LATE_MS = 1 << 50
 
 
-def granted(event: Event, *, begun_ms: int = LATE_MS, ended_ms: int = LATE_MS) -> Doctor:
+def granted(event: Event, *, begun_ms: int = LATE_MS, ended_ms: int = LATE_MS) -> Violation:
     """Somebody asked for it, and was told that it is done."""
     return lambda history: history.calls.append(Call("asked", "", begun_ms, ended_ms, "ok", event))
 
 
-def with_call(what: str, **said: Any) -> Doctor:
+def with_call(what: str, **said: Any) -> Violation:
     """The first call of this kind says something else."""
 
-    def doctor(history: History) -> None:
+    def violate(history: History) -> None:
         index = next(index for index, one in enumerate(history.calls) if one.what == what)
         history.calls[index] = history.calls[index]._replace(**said)
 
-    return doctor
+    return violate
 
 
 def with_an_unclean_choice(
     *, cause: str | None = None, unclean: bool = True, earlier_ms: int = 0, outcome: Any = "ok", topic: str = "orders"
-) -> Doctor:
+) -> Violation:
     """Broker 4 is elected, whom no ISR had, as somebody asks for it; `cause`, `unclean`: what the lines say."""
 
-    def doctor(history: History) -> None:
+    def violate(history: History) -> None:
         with_election(leader=4, isr=[4], leader_recovery_state=1)(history)
         commits = [history.commits[index] for index in states_in(history)]
         elected = next(c for c in commits if any(b'"leader": 4' in one.data for one in c.writes))
@@ -57,7 +57,7 @@ def with_an_unclean_choice(
                 for one in history.lines
             ]
 
-    return doctor
+    return violate
 
 
 def with_a_value_gone_with_its_topic(history: History) -> None:
@@ -75,7 +75,7 @@ def with_a_value_gone_with_its_topic(history: History) -> None:
 
 
 AS_ASKED = "unclean_election"
-BAD_CALLS: dict[str, Doctor] = {
+BAD_CLIENT_CALLS: dict[str, Violation] = {
     "s14_unclean_choices_were_allowed": with_election(leader=4, isr=[4]),
     "s17_unclean_choices_are_logged_as_such": with_an_unclean_choice(cause="broker_gone", unclean=False),
     "s21_what_was_asked_for_last_stands": with_call("reassign", detail=ReassignAsked({("moving", 0): (1, 3)})),
@@ -83,7 +83,7 @@ BAD_CALLS: dict[str, Doctor] = {
     "s30_what_was_granted_was_done": granted(CreateTopicAsked("never", 1, 1)),
     "s30_what_was_refused_was_not_done": with_call("create-topic", outcome="refused"),
 }
-MORE_CALLS: list[tuple[str, Doctor]] = [
+MORE_CLIENT_CALLS: list[tuple[str, Violation]] = [
     ("s14_unclean_choices_were_allowed", with_an_unclean_choice()),  # asked for, and the line says otherwise
     ("s14_unclean_choices_were_allowed", with_an_unclean_choice(cause=AS_ASKED, outcome="refused")),
     ("s14_unclean_choices_were_allowed", with_an_unclean_choice(cause=AS_ASKED, earlier_ms=LONG_MS)),

@@ -1,4 +1,4 @@
-"""What breaks the rules of `checker/rules_records.py`: clients, logs and lines of a good history, changed."""
+"""Violations of `checker/rules_records.py`: clients, logs and lines of a good history, changed."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.faults.checker.history import History
 from tests.faults.checker.records import Copy, Kept, Records, Relied
-from tests.faults.doctors import Doctor
-from tests.faults.doctors_calls import with_an_unclean_choice
+from tests.faults.violations import Violation
+from tests.faults.violations_client_calls import with_an_unclean_choice
 
 FAR = 1 << 60
 
@@ -31,10 +31,10 @@ def leaders_copy(history: History) -> int:
     )
 
 
-def with_copy(change: Callable[[Copy], Copy], *, of_follower: bool = False) -> Doctor:
+def with_copy(change: Callable[[Copy], Copy], *, of_follower: bool = False) -> Violation:
     """The log of a leader, or of who follows it, is another one in the end."""
 
-    def doctor(history: History) -> None:
+    def violate(history: History) -> None:
         copies = records_of(history).copies
         place = leaders_copy(history)
         if of_follower:
@@ -42,19 +42,19 @@ def with_copy(change: Callable[[Copy], Copy], *, of_follower: bool = False) -> D
             place = next(number for number, one in enumerate(copies) if one.key == key and number != place)
         copies[place] = change(copies[place])
 
-    return doctor
+    return violate
 
 
-def with_relied(how: str, **said: Any) -> Doctor:
+def with_relied(how: str, **said: Any) -> Violation:
     """Something that clients relied on last, where it stands in the end, is said otherwise."""
 
-    def doctor(history: History) -> None:
+    def violate(history: History) -> None:
         records = records_of(history)
         key = records.copies[leaders_copy(history)].key
         place = max(number for number, one in enumerate(records.relied) if one.how == how and one.key == key)
         records.relied[place] = records.relied[place]._replace(**said)
 
-    return doctor
+    return violate
 
 
 def without_all(copy: Copy) -> Copy:
@@ -123,7 +123,7 @@ def with_a_loss_that_nobody_says(history: History) -> None:
     records.relied.append(lost)
 
 
-BAD_RECORDS: dict[str, Doctor] = {
+BAD_RECORDS: dict[str, Violation] = {
     "s18_what_is_acknowledged_the_whole_isr_has": with_relied("acknowledged", held_by=frozenset()),
     "s18_what_is_read_the_whole_isr_has": with_relied("read", held_by=frozenset()),
     "s18_readers_of_an_offset_see_the_same": with_two_at_one_offset,
@@ -134,7 +134,7 @@ BAD_RECORDS: dict[str, Doctor] = {
     "s19_nothing_is_reordered": with_the_newest_first,
     "s19_logs_agree_below_the_high_watermark": with_copy(without_first, of_follower=True),
 }
-MORE_RECORDS: list[tuple[str, Doctor]] = [
+MORE_RECORDS: list[tuple[str, Violation]] = [
     ("s19_clean_elections_lose_nothing", with_copy(lambda copy: copy._replace(high_watermark=0))),
     ("s19_clean_elections_lose_nothing", with_relied("read", offset=FAR)),
     ("s19_logs_agree_below_the_high_watermark", with_copy(with_another_leader_epoch, of_follower=True)),

@@ -1,24 +1,30 @@
-"""What breaks the rules of `checker/rules_seat.py`: writes of a process that was deposed, added to a good history."""
+"""Violations of `checker/rules_seat.py`: writes of a process that was deposed, added to a good history."""
 
 from __future__ import annotations
 
 import json
 
 from tests.faults.checker.history import Fault, History, Write
-from tests.faults.doctors import Doctor, added, with_epochs_skipped, with_the_first_controllers_write, without_checks
+from tests.faults.violations import (
+    Violation,
+    added,
+    with_epochs_skipped,
+    with_the_first_controllers_write,
+    without_checks,
+)
 
 REASSIGN = "/admin/reassign_partitions"
 DEPOSED, TOOL = 0, 4711
 
 
-def by_tool(write: Write) -> Doctor:
+def by_tool(write: Write) -> Violation:
     """By a session that never registered and never held the seat."""
 
-    def doctor(history: History) -> None:
+    def violate(history: History) -> None:
         added(write)(history)
         history.commits[-1] = history.commits[-1]._replace(session=TOOL)
 
-    return doctor
+    return violate
 
 
 def with_a_request_node_deleted(history: History) -> None:
@@ -72,13 +78,13 @@ def with_an_epoch_that_somebody_set(history: History) -> None:
     by_tool(Write("set", "/controller_epoch", b"9"))(history)
 
 
-BAD_SEAT: dict[str, Doctor] = {
+BAD_SEAT: dict[str, Violation] = {
     "s01_the_epoch_rises_by_one_with_each_claim": with_epochs_skipped,
     "s03_s04_only_who_holds_the_seat_writes": with_the_first_controllers_write,
     "s03_every_write_of_a_controller_is_fenced": without_checks,
     "s04_only_its_owner_vacates_the_seat": added(Write("delete", "/controller"), session=DEPOSED),
 }
-MORE_SEAT: list[tuple[str, Doctor]] = [
+MORE_SEAT: list[tuple[str, Violation]] = [
     ("s01_the_epoch_rises_by_one_with_each_claim", with_an_epoch_claimed_again),
     ("s01_the_epoch_rises_by_one_with_each_claim", with_an_epoch_that_somebody_set),
     ("s01_the_epoch_rises_by_one_with_each_claim", with_claims_that_are_not_noted),

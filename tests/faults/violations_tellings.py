@@ -1,5 +1,5 @@
-"""What breaks the rules of `checker/rules_lists.py` and `checker/rules_stops.py`, and of what was told of the deleted:
-requests of a good history that say something else, or that nobody heard.
+"""Violations of `checker/rules_lists.py` and `checker/rules_stops.py`, and of the rules about deleted replicas:
+requests of a good history that say something else, or that no broker heard.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 from tests.faults.checker.history import History, Row, Rpc, Stop, Write
 from tests.faults.checker.replay import topic_of
-from tests.faults.doctors import Doctor, added
+from tests.faults.violations import Violation, added
 
 _LEAD, _METADATA = "leader-and-isr", "update-metadata"
 LATER_MS = 10_000
@@ -22,17 +22,17 @@ def topic_id_of(history: History, name: str) -> str:
     return topic.topic_id or ""
 
 
-def with_heard(is_meant: Callable[[Rpc], bool], change: Callable[[Rpc], Rpc | None]) -> Doctor:
+def with_heard(is_meant: Callable[[Rpc], bool], change: Callable[[Rpc], Rpc | None]) -> Violation:
     """Such requests say something else; None: they were never made."""
 
-    def doctor(history: History) -> None:
+    def violate(history: History) -> None:
         for name in ("rpcs", "heard"):
             before = list(getattr(history, name))
             assert any(map(is_meant, before))
             after = [change(one) if is_meant(one) else one for one in before]
             getattr(history, name)[:] = [one for one in after if one is not None]
 
-    return doctor
+    return violate
 
 
 def _all_rows(**said: Any) -> Callable[[Rpc], Rpc]:
@@ -61,7 +61,7 @@ def _is_dropped(rpc: Rpc) -> bool:
     return any(stop.is_delete and stop.leader_epoch >= 0 for stop in rpc.stops)
 
 
-def without_a_row(kind: str) -> Doctor:
+def without_a_row(kind: str) -> Violation:
     return with_heard(_is_full(kind), lambda rpc: rpc._replace(rows=(rpc.rows or ())[1:]))
 
 
@@ -69,14 +69,14 @@ def _refused(rpc: Rpc) -> Rpc:
     return rpc._replace(refused=frozenset((stop.topic_id, stop.partition) for stop in rpc.stops))
 
 
-def told_to_delete(name: str, leader_epoch: int) -> Doctor:
+def told_to_delete(name: str, leader_epoch: int) -> Violation:
     """Broker 2 is to delete what it has."""
 
-    def doctor(history: History) -> None:
+    def violate(history: History) -> None:
         stop = Stop(topic_id_of(history, name), 0, leader_epoch, is_delete=True)
         history.rpcs.append(history.rpcs[-1]._replace(kind="stop-replica", broker_id=2, rows=(), stops=(stop,)))
 
-    return doctor
+    return violate
 
 
 def told_to_stop(history: History) -> None:
@@ -119,17 +119,17 @@ def _give_back(history: History, stopped: Rpc) -> None:
     history.heard.append(stopped._replace(kind=_LEAD, stops=(), rows=(row,), sent_ms=sent_ms))
 
 
-def led_after_its_deletion(**said: Any) -> Doctor:
+def led_after_its_deletion(**said: Any) -> Violation:
     """Who deleted it tells a broker that had it to lead it, when it is gone."""
 
-    def doctor(history: History) -> None:
+    def violate(history: History) -> None:
         topic_id = topic_id_of(history, "doomed")
         told = next(one for one in history.rpcs for row in one.rows or () if row.topic_id == topic_id)
         row = next(row for row in told.rows or () if row.topic_id == topic_id)
         last = next(one for one in reversed(history.rpcs) if one.broker_id in (1, 3))
         history.rpcs.append(last._replace(kind=_LEAD, rows=(row,), **said))
 
-    return doctor
+    return violate
 
 
 def with_a_state_of_nothing(history: History) -> None:
@@ -138,7 +138,7 @@ def with_a_state_of_nothing(history: History) -> None:
     added(Write("create", folder), Write("create", f"{folder}/state", state))(history)
 
 
-BAD_TOLD: dict[str, Doctor] = {
+BAD_TELLINGS: dict[str, Violation] = {
     "s22_only_replicas_that_were_dropped_are_deleted": told_to_delete("orders", 0),
     "s22_only_who_leaves_is_stopped": told_to_stop,
     "s22_what_was_stopped_is_followed_no_more": told_to_follow_what_it_stopped,
@@ -150,7 +150,7 @@ BAD_TOLD: dict[str, Doctor] = {
     "s28_full_lists_are_no_older_than_their_sender": with_heard(_is_full(_METADATA), _all_rows(version=0)),
     "s28_new_replicas_are_told_to_be_new": with_heard(_is_new, _all_rows(is_new=False)),
 }
-MORE_TOLD: list[tuple[str, Doctor]] = [
+MORE_TELLINGS: list[tuple[str, Violation]] = [
     ("s22_only_replicas_that_were_dropped_are_deleted", told_to_delete("orders", -2)),
     ("s22_only_replicas_that_were_dropped_are_deleted", told_to_delete("moving", 2)),  # that another broker lost
     ("s22_who_is_wanted_again_is_deleted_first", led_again_without_a_word),

@@ -1,5 +1,5 @@
-"""What breaks the rules of `checker/rules_read.py` and `rules_notices.py`: a good history in which something was read
-late or never, and notifications went too early."""
+"""Violations of `checker/rules_read.py` and `rules_notifications.py`: a good history in which a node was read late or
+never, and notifications went too early."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from tests.faults.checker.history import History, Write
 from tests.faults.checker.readings import Reading
-from tests.faults.doctors import Doctor, added
+from tests.faults.violations import Violation, added
 
 LATER_MS = 60_000
 
@@ -19,18 +19,18 @@ def session_in_the_seat(history: History) -> int:
     return claims[-1].session
 
 
-def unread(kind: str, path: str) -> Doctor:
+def unread(kind: str, path: str) -> Violation:
     """The controller of the end never read this."""
     return with_readings(lambda one: None if (one.kind, path in one.paths) == (kind, True) else one)
 
 
-def with_readings(changed: Callable[[Reading], Reading | None]) -> Doctor:
-    def doctor(history: History) -> None:
+def with_readings(changed: Callable[[Reading], Reading | None]) -> Violation:
+    def violate(history: History) -> None:
         by, read = session_in_the_seat(history), history.readings or []
         kept = [changed(one) if one.session == by else one for one in read]
         history.readings = [one for one in kept if one is not None]
 
-    return doctor
+    return violate
 
 
 def with_an_older_reading(history: History) -> None:
@@ -43,10 +43,10 @@ def with_states_read_late(history: History) -> None:
     with_readings(lambda one: one._replace(at_ms=one.at_ms + 5) if one.paths[-1].endswith("/state") else one)(history)
 
 
-def with_a_change_at_the_end(*writes: Write, before: Reading | None = None) -> Doctor:
+def with_a_change_at_the_end(*writes: Write, before: Reading | None = None) -> Violation:
     """And then it rests for a minute, in which nobody reads it."""
 
-    def doctor(history: History) -> None:
+    def violate(history: History) -> None:
         assert history.end is not None
         assert history.readings is not None
         if before is not None:
@@ -55,19 +55,19 @@ def with_a_change_at_the_end(*writes: Write, before: Reading | None = None) -> D
             added(write)(history)
         history.end = msgspec.structs.replace(history.end, at_ms=history.commits[-1].at_ms + LATER_MS)
 
-    return doctor
+    return violate
 
 
 def with_nobody_told_to_serve(history: History) -> None:
     history.heard = [one for one in history.heard if one.kind != "leader-and-isr" or one.is_full]
 
 
-def removed_at_once(path: str, data: bytes) -> Doctor:
-    def doctor(history: History) -> None:
+def removed_at_once(path: str, data: bytes) -> Violation:
+    def violate(history: History) -> None:
         added(Write("create", path, data))(history)
         added(Write("delete", path))(history)
 
-    return doctor
+    return violate
 
 
 RELIES = "s32_controllers_read_every_change_that_they_rely_on"
@@ -76,14 +76,14 @@ ISR_CHANGE = "/isr_change_notification/isr_change_0000000077"
 CONFIG_CHANGE = "/config/changes/config_change_0000000077"
 ELSEWHERE = Reading(0, "stat", ("/elsewhere",), 1, 0.0, is_watched=True)
 
-BAD_READ: dict[str, Doctor] = {
+BAD_READ: dict[str, Violation] = {
     "s32_nothing_is_read_older_than_before": with_an_older_reading,
     RELIES: unread("list", "/brokers/topics"),
     EFFECT: with_states_read_late,
     "s31_configuration_changes_are_kept_for_all_who_read_them": removed_at_once(CONFIG_CHANGE, b"{}"),
     "s31_who_announced_a_log_directory_is_asked": with_nobody_told_to_serve,
 }
-MORE_READ: list[tuple[str, Doctor]] = [
+MORE_READ: list[tuple[str, Violation]] = [
     # nothing is known to have been read
     (RELIES, lambda history: (history.readings or []).clear()),
     (RELIES, unread("data", "/controller")),
@@ -99,7 +99,7 @@ MORE_READ: list[tuple[str, Doctor]] = [
     (EFFECT, removed_at_once(CONFIG_CHANGE, b'{"version":2,"entity_path":"topics/orders"}')),
     ("l06_l08_no_intent_is_left", added(Write("create", "/log_dir_event_notification/log_dir_event_0000000077"))),
 ]
-HARMLESS: list[Doctor] = [
+HARMLESS: list[Violation] = [
     removed_at_once(ISR_CHANGE, b"{"),
     removed_at_once(ISR_CHANGE, b'{"version":1,"partitions":[{"topic":7}]}'),
     removed_at_once(ISR_CHANGE, b'{"version":1,"partitions":[]}'),

@@ -1,5 +1,5 @@
-"""Rules about calls and what became of them: granted means done, refused means not done, and what was last asked for
-stands in the end. Of the whole run, as in `rules_told.py`; a call counts within its own window of time.
+"""Rules about calls and their results: granted means done, refused means not done, and the last request stands in the
+end. Of the whole run, as in `rules_tellings.py`; a call counts within its own window of time.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""What breaks the rules of `checker/rules_askings.py`: what brokers asked for in a good history, answered otherwise."""
+"""Violations of `checker/rules_broker_requests.py`: brokers' requests of a good history, answered otherwise."""
 
 from __future__ import annotations
 
 from tests.faults.checker.history import Asking, History
-from tests.faults.doctors import Doctor, with_state
-from tests.faults.doctors_asked import with_cause
+from tests.faults.violations import Violation, with_state
+from tests.faults.violations_admin_requests import with_cause
 
 SHUTDOWN = "controlled-shutdown"
 
@@ -27,12 +27,12 @@ def with_nobody_asking(history: History) -> None:
     history.askings.clear()
 
 
-BAD_ASKINGS: dict[str, Doctor] = {
+BAD_BROKER_REQUESTS: dict[str, Violation] = {
     "s08_without_a_new_leader_epoch_isrs_change_as_leaders_asked": with_nobody_asking,
     "s16_who_joins_an_isr_is_who_its_leader_saw": with_members_of_another_life,
     "s27_who_may_stop_leads_nothing_that_others_could": with_leave_to_stop,
 }
-MORE_ASKINGS: list[tuple[str, Doctor]] = [
+MORE_BROKER_REQUESTS: list[tuple[str, Violation]] = [
     ("s08_without_a_new_leader_epoch_isrs_change_as_leaders_asked", with_cause("broker_gone")),
     # what the leader asked for is granted with a new leader epoch
     ("s08_without_a_new_leader_epoch_isrs_change_as_leaders_asked", with_state(-1, leader_epoch=2)),

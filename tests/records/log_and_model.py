@@ -1,4 +1,4 @@
-"""A log and what it should be, side by side: each operation is done to both, and a death is judged by what may be left.
+"""A log and a model of it, side by side: each operation is done to both, and a death is judged by the possible rests.
 
 The model is a list of batches. It knows no segments, no index, no files.
 """

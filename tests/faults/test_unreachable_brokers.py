@@ -1,4 +1,4 @@
-"""What is owed to a broker out of reach keeps nothing waiting: not the inbox, and not the end of a term (L11)."""
+"""The backlog of an unreachable broker keeps nothing waiting: not the inbox, and not the end of a term (L11)."""
 
 from __future__ import annotations
 

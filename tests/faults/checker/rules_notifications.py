@@ -1,7 +1,7 @@
-"""Rules about notifications: a controller removes one only after it has read what it announces. Of the whole run.
+"""Rules about notifications: a controller removes one only after it has read the announced node. Of the whole run.
 
-What was read only a simulation knows (`History.readings`), what brokers were asked also the proxies of chaos. That no
-notification is left in the end, `rules_end.py` says.
+Only a simulation knows the readings (`History.readings`); the proxies of chaos also know the questions to brokers.
+`rules_end.py` says that no notification is left in the end.
 """
 
 from __future__ import annotations
