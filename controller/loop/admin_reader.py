@@ -40,6 +40,7 @@ from controller.core.project.znodes import (
     numbers_in,
 )
 from controller.loop.unread import Unread, shown, trouble_with
+from controller.loop.watched import ABSENT, Watched
 from controller.zookeeper.port import (
     THROTTLED,
     Brief,
@@ -84,9 +85,10 @@ class AdminLoaded(msgspec.Struct):
 class AdminReader:
     """Built anew for each term."""
 
-    def __init__(self, zk: ZooKeeper, unread: Unread, *, watch: bool = True) -> None:
+    def __init__(self, zk: ZooKeeper, unread: Unread, watched: Watched, *, watch: bool = True) -> None:
         self._zk = zk
         self._unread = unread
+        self._watched = watched
         #: topics that have a configuration, as read last
         self.configured: list[str] = []
         self._watch = watch
@@ -253,11 +255,15 @@ class AdminReader:
             while (found := await self._zk.children(path, watch=watch)) is None:
                 if not watch or (await self._zk.exists(path, watch=True)).stat is None:
                     self._unread.keep(path, ())
+                    if watch:
+                        self._watched.read_list(path, ABSENT)
                     return []
         except RefusedError as refused:
             self._note(path, refused)
             return None
         self._unread.keep(path, found.names)
+        if watch:
+            self._watched.read_list(path, found.zxid)
         return sorted(found.names)
 
     async def _get(self, path: str, *, watch: bool) -> Node | Denied | None:
@@ -268,6 +274,8 @@ class AdminReader:
             self._note(path, refused)
             return Denied(refused.refusal, 0)
         self._unread.good(path)
+        if watch:
+            self._watched.read_node(path, ABSENT if node is None else node.zxid)
         return node
 
     def _note(self, path: str, refused: RefusedError) -> None:

@@ -48,6 +48,7 @@ from controller.core.project.znodes import (
 )
 from controller.loop.admin_reader import AdminLoaded, AdminReader, versions_of
 from controller.loop.unread import Unread, shown, trouble_with
+from controller.loop.watched import ABSENT, Watched
 from controller.zookeeper.port import (
     THROTTLED,
     Brief,
@@ -110,11 +111,11 @@ class Reader:
         self.strangers: dict[int, Broker] = {}
         #: nodes that are left out of everything read here
         self.unread = Unread()
-        self._admin = AdminReader(zk, self.unread, watch=watch)
+        self.watched = Watched()
+        self._admin = AdminReader(zk, self.unread, self.watched, watch=watch)
         #: as read last, strangers too; and every broker ever heard of
         self._brokers: dict[int, Broker] = {}
         self._broker_ids: set[int] = set()
-        self._watched_topics: set[str] = set()
         self._watched_brokers: dict[int, int] = {}
         self._nonsense: set[str] = set()
 
@@ -209,7 +210,7 @@ class Reader:
 
     @property
     def _known_topics(self) -> set[str]:
-        return self._watched_topics | self._nonsense
+        return self.watched.topics.keys() | self._nonsense
 
     async def _see_admin(self, paths: Collection[str]) -> list[Event]:
         events: list[Event] = []
@@ -257,6 +258,7 @@ class Reader:
                 existence = await self._zk.exists(path, watch=self._watch)
                 if existence.stat is None:
                     self.unread.keep(path, ())
+                    self.watched.read_list(path, ABSENT)
                     return (), existence.zxid
         except RefusedError as refused:
             if refused.refusal == THROTTLED:
@@ -264,6 +266,7 @@ class Reader:
             self.unread.put(path, trouble_with(refused))
             return None, 0
         self.unread.keep(path, found.names)
+        self.watched.read_list(path, found.zxid)
         return found.names, found.zxid
 
     async def _get_many(self, paths: Sequence[str]) -> tuple[int, list[Node | Denied | None]]:
@@ -302,6 +305,7 @@ class Reader:
             here, missing = [broker_path(one) for one in unwatched], [broker_path(one) for one in absent]
             await self._zk.watch_many(here, missing, position)
         self._watched_brokers = {broker.broker_id: broker.epoch for broker in brokers.values()}
+        self.watched.read_brokers(map(broker_path, brokers), position)
         strangers = {broker.broker_id: broker for broker in brokers.values() if not self._is_ours(broker)}
         if strangers != self.strangers:
             log.warning("brokers.left_out", broker_ids=sorted(strangers))
@@ -315,7 +319,7 @@ class Reader:
             for broker_id in numbers_in([name]):
                 self._watched_brokers.pop(broker_id, None)
         elif parent == TOPICS:
-            self._watched_topics.discard(name)
+            self.watched.forget_topics([name])
 
     async def _see_topics(self, renewed: Sequence[str], *, with_list: bool) -> TopicsSeen:
         listed: frozenset[str] | None = None
@@ -324,8 +328,8 @@ class Reader:
             names, zxid = await self._children(TOPICS)
             if names is not None:
                 listed = frozenset(names)
-                wanted |= listed - self._watched_topics
-                self._watched_topics &= listed
+                wanted |= listed - self.watched.topics.keys()
+                self.watched.forget_topics(self.watched.topics.keys() - listed)
         return TopicsSeen(await self._read_topics(sorted(wanted)), zxid, listed)
 
     async def _read_topics(
@@ -335,11 +339,11 @@ class Reader:
         present = [(name, node) for name, node in zip(names, nodes, strict=True) if isinstance(node, Node)]
         if self._watch:
             await self._zk.watch_many([topic_path(name) for name, _ in present], [], position)
-        self._watched_topics.update(name for name, _ in present)
+        self.watched.forget_topics(names)
+        self.watched.read_topics([name for name, _ in present], position)
         facts = [_topic_fact(name, node, placed) for name, node in present]
         for name, node in zip(names, nodes, strict=True):
             if isinstance(node, Denied):
-                self._watched_topics.discard(name)
                 facts.append(TopicFact(name, NO_VERSION, 0, node.zxid, trouble=trouble_with(node)))
                 self.unread.put(topic_path(name), trouble_with(node), is_believed=True)
             elif self.unread:

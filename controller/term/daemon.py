@@ -18,6 +18,7 @@ import structlog
 from controller.base.tasks import run_apart
 from controller.core.project.znodes import CONTROLLER, CONTROLLER_EPOCH, broker_path, controller_path
 from controller.loop.inbox import NotControllerError
+from controller.loop.watched import LOOK_EVERY_S
 from controller.seat.claim import (
     Claim,
     Seat,
@@ -119,6 +120,7 @@ class Daemon:
         """Until the session is lost, which comes out as SessionLostError."""
         self._zk.on_watch(self._on_watch)
         self._zk.on_state(self._on_state)
+        looking = asyncio.create_task(self._look_again())
         try:
             while True:
                 try:
@@ -133,6 +135,7 @@ class Daemon:
                 except (SeatTroubleError, RefusedError) as error:
                     await self._wait_in(str(error))
         finally:
+            looking.cancel()
             self._zk.remove_handler(self._on_watch)
             self._zk.remove_handler(self._on_state)
             self._handed_back.set()  # the seat goes with the session
@@ -171,6 +174,28 @@ class Daemon:
                 self._take_over.set_result(won.controller_epoch)
                 self._take_over = None
             await self._hold(won)
+
+    async def _look_again(self) -> None:
+        """A seat that changed while it might not be read told nobody, and no watch on it is left."""
+        while self._zk.state is not SessionState.LOST:
+            await self._parts.sleep(LOOK_EVERY_S)
+            try:
+                if self._trouble is None and await self._has_changed():
+                    self._seat_changed.set()
+            except (NotSentError, OutcomeUnknownError, RefusedError, SessionLostError):
+                continue  # a look is as good later
+
+    async def _has_changed(self) -> bool:
+        """Whether the seat is not what it was as it was read last, or claimed."""
+        stat, term = (await self._zk.exists(CONTROLLER)).stat, self.term
+        if term is not None:
+            kept = (await self._zk.exists(CONTROLLER_EPOCH)).stat
+            is_kept = kept is not None and kept.mzxid == term.claim.zxid
+            return not is_kept or stat is None or stat.ephemeral_owner != self._zk.session_id
+        known = self._seat
+        if stat is None or known is None:
+            return stat is not known
+        return (stat.ephemeral_owner, stat.version) != (known.owner, known.version)
 
     def _tell_winner(self) -> None:
         """After a claim that came too late: log the holder of the seat, or that the holder gave it up already."""

@@ -34,6 +34,7 @@ from controller.loop.inbox import BusyError, Inbox, Reply
 from controller.loop.loop import Loop
 from controller.loop.reader import Loaded, Reader
 from controller.loop.store import FencedError, Store
+from controller.loop.watched import LOOK_EVERY_S
 from controller.loop.watches import Watches
 from controller.seat.claim import WITNESSED_MAX, Claim, SeatTroubleError, read_seat
 from controller.seat.guard import TermGuard
@@ -179,6 +180,7 @@ class Term:
                 outboxes = self._parts.open_outboxes(self.claim, self.guard, group, self._refuse, self._inbox.put)
                 group.create_task(self._lead(outboxes))
                 group.create_task(self._tick())
+                group.create_task(self._look_again())
                 group.create_task(keep_paths(self._zk, self._parts.cluster_id, self._parts.sleep))
         except* (FencedError, DeadlinePassedError, SessionLostError) as over:
             self.why_over = str(first_cause(over))
@@ -294,6 +296,17 @@ class Term:
             is_pending = self.cluster.duties.are_pending or self.cluster.unnoted or self.cluster.refused
             if self.is_loaded and (is_balance_due or is_pending):
                 self._inbox.put(TimePassed(is_balance_due))
+
+    async def _look_again(self) -> None:
+        """What changed while it might not be read was told to nobody."""
+        while True:
+            await self._parts.sleep(LOOK_EVERY_S)
+            if self.is_loaded:
+                try:
+                    if missed := await self._reader.watched.missed(self._zk):
+                        self._inbox.mark_dirty(missed)
+                except (NotSentError, OutcomeUnknownError):
+                    await connected(self._zk)
 
     def _left_to_do(self, loaded: Loaded) -> list[Event]:
         """Requests and announcements that were lying there: decided once everybody is live, like any other."""

@@ -9,11 +9,12 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from controller.loop.watched import LOOK_EVERY_S
 from tests.faults.checker.history import SLACK_MS, STOP, STOPS_WITHIN_MS, Fault, History, Lag, Row
 from tests.faults.checker.holding import is_forbidden, is_held
 from tests.faults.checker.known import Known, RunRule
 from tests.faults.checker.rules_lists import LEAD
-from tests.faults.checker.writers import EPOCH, Wrong
+from tests.faults.checker.writers import EPOCH, SEAT, Wrong
 
 #: a fault that is over and a session time-out that has passed: so much longer may the seat be lost because of it
 FELT_FOR_MS: Final = 3_000
@@ -38,7 +39,7 @@ def l11_nothing_waits_long_in_the_inbox(history: History, known: Known) -> Itera
 def l11_the_end_of_a_term_waits_for_nothing(history: History, known: Known) -> Iterator[Wrong]:
     """However much waits: whose session is lost, or whose seat, acts no more, and sends nothing."""
     for (epoch, *_), (holder_id, lost_ms) in zip(known.claims, known.vacated, strict=False):
-        late_ms = lost_ms + history.ends_within_ms
+        late_ms = lost_ms + _noticed_within_ms(history, SEAT, lost_ms)
         sent = [one.sent_ms or 0 for one in history.rpcs if one.controller_epoch == epoch and history.sees == "all"]
         last_ms = max([history.ended_ms.get(epoch, 0), *sent])
         if last_ms > late_ms and not is_held(history, holder_id, lost_ms, late_ms):
@@ -47,16 +48,22 @@ def l11_the_end_of_a_term_waits_for_nothing(history: History, known: Known) -> I
 
 def l11_a_term_whose_epoch_is_gone_ends(history: History, known: Known) -> Iterator[Wrong]:
     """At once, as soon as somebody else writes or deletes the node that keeps it: another term could draw the same.
-    Of a node that may not be read no watch tells anything. Judged in virtual time."""
+    Judged in virtual time."""
     end_ms = max(history.commits[-1].at_ms, 0 if history.end is None else history.end.at_ms)
     for at_ms in known.epoch_harmed_ms if history.sees == "all" else ():
         holding = (one for one in known.tenures if one.at_ms < at_ms and (one.until_ms is None or at_ms < one.until_ms))
-        late_ms = at_ms + history.ends_within_ms
+        late_ms = at_ms + _noticed_within_ms(history, EPOCH, at_ms)
         for one in holding:
             over_ms = min(history.ended_ms.get(one.epoch, FOREVER_MS), one.until_ms or FOREVER_MS)
-            is_excused = is_held(history, one.broker_id, at_ms, late_ms) or is_forbidden(history, (EPOCH,), at_ms)
-            if late_ms < min(over_ms, end_ms) and not is_excused and not _is_hit(history, one.broker_id, late_ms):
-                yield None, f"epoch {one.epoch} went on for over {history.ends_within_ms} ms after {EPOCH} was harmed"
+            is_excused = is_held(history, one.broker_id, at_ms, late_ms) or _is_hit(history, one.broker_id, late_ms)
+            if late_ms < min(over_ms, end_ms) and not is_excused:
+                yield None, f"epoch {one.epoch} went on for over {late_ms - at_ms} ms after {EPOCH} was harmed"
+
+
+def _noticed_within_ms(history: History, path: str, at_ms: int) -> int:
+    """Of a change in a node that may not be read no watch tells anything; whoever relies on it looks now and then."""
+    is_told = not is_forbidden(history, (path,), at_ms)
+    return history.ends_within_ms + (0 if is_told else round(LOOK_EVERY_S * 1_000))
 
 
 def _is_hit(history: History, broker_id: int, by_ms: int) -> bool:

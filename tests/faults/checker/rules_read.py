@@ -14,12 +14,15 @@ from tests.faults.checker.history import Commit, History, Write
 from tests.faults.checker.known import Known, RunRule, Tenure
 from tests.faults.checker.readings import Kind, Readings
 from tests.faults.checker.writers import SEAT, Wrong
+from tests.faults.hostile import HIDE, HIDE_SEAT
 
 #: what every controller relies upon hearing of, watched or not: Kafka's watches, one for one
 _LISTS: Final = (
     "/brokers/ids", "/brokers/topics", "/admin/delete_topics", "/config/changes", "/isr_change_notification",
     "/log_dir_event_notification",
 )  # fmt: skip
+HEAL: Final = "heal"
+HIDING: Final = (HIDE, HIDE_SEAT)
 _NODES: Final = (SEAT, "/admin/reassign_partitions", "/admin/preferred_replica_election")
 #: what brokers with records watch by the same session, of the topics that they have; controllers hear of changes
 _OF_BROKERS: Final = re.compile(r"/config/topics/[^/]+")
@@ -78,13 +81,24 @@ def s32_controllers_read_every_change_that_they_rely_on(history: History, known:
             continue
         until_ms = end_ms if tenure.until_ms is None else tenure.until_ms
         for change in _changes(history, tenure, readings):
-            since_ms = max(change.at_ms, loaded_ms[tenure.epoch])
+            since_ms = max(change.at_ms, loaded_ms[tenure.epoch], _hidden_until_ms(history, change.path, end_ms))
             due_ms = min(since_ms + READ_WITHIN_MS, max(since_ms + READ_AT_REST_MS, end_ms))
             heard_ms = min(_shown(change, tenure.session, readings), default=None)
             if due_ms <= until_ms and (heard_ms is None or heard_ms > due_ms):
                 said = "never" if heard_ms is None else f"{heard_ms - change.at_ms:.0f} ms later"
                 text = f"{change.path} ({change.kind}) changed at {change.zxid:#x}"
                 yield None, f"{text}, which the controller of epoch {tenure.epoch} read {said}"
+
+
+def _hidden_until_ms(history: History, path: str, end_ms: int) -> int:
+    """When it could be read at last; 0 if it always could."""
+    healed_ms = min((one.at_ms for one in history.faults if one.kind == HEAL), default=end_ms)
+    over_ms = (
+        min(one.at_ms + one.lasts_ms, max(healed_ms, one.at_ms))
+        for one in history.faults
+        if one.kind in HIDING and one.target.partition(" ")[0] == path
+    )
+    return max(over_ms, default=0)
 
 
 def _changes(history: History, tenure: Tenure, readings: Readings) -> Iterator[Change]:
