@@ -194,7 +194,7 @@ class Daemon:
             return not is_kept or stat is None or stat.ephemeral_owner != self._zk.session_id
         known = self._seat
         if stat is None or known is None:
-            return stat is not known
+            return (stat is None) is not (known is None)
         return (stat.ephemeral_owner, stat.version) != (known.owner, known.version)
 
     def _tell_winner(self) -> None:
