@@ -282,6 +282,17 @@ class Term:
     def _told(self, *, to_ms: int | None = None, why: str | None = None, why_before: str = "unknown") -> TermTold:
         return TermTold(self.claim.claimed_at_ms, dict(self.phases), to_ms, why, why_before)
 
+    async def _look_again(self) -> None:
+        """What changed while it might not be read was told to nobody."""
+        while True:
+            await self._parts.sleep(LOOK_EVERY_S)
+            if self.is_loaded:
+                try:
+                    if missed := await self._reader.watched.missed(self._zk):
+                        self._inbox.mark_dirty(missed)
+                except (NotSentError, OutcomeUnknownError):
+                    await connected(self._zk)
+
     async def _tick(self) -> None:
         """The clock as an event: only when something can be due."""
         balance_s = self._parts.balance_interval_s
@@ -296,17 +307,6 @@ class Term:
             is_pending = self.cluster.duties.are_pending or self.cluster.unnoted or self.cluster.refused
             if self.is_loaded and (is_balance_due or is_pending):
                 self._inbox.put(TimePassed(is_balance_due))
-
-    async def _look_again(self) -> None:
-        """What changed while it might not be read was told to nobody."""
-        while True:
-            await self._parts.sleep(LOOK_EVERY_S)
-            if self.is_loaded:
-                try:
-                    if missed := await self._reader.watched.missed(self._zk):
-                        self._inbox.mark_dirty(missed)
-                except (NotSentError, OutcomeUnknownError):
-                    await connected(self._zk)
 
     def _left_to_do(self, loaded: Loaded) -> list[Event]:
         """Requests and announcements that were lying there: decided once everybody is live, like any other."""

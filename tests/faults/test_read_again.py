@@ -15,6 +15,7 @@ from controller.core.project.znodes import (
     state_path,
     topic_path,
 )
+from controller.loop.watched import LOOK_EVERY_S
 from tests.faults.checker.rules_notifications import CONFIG_CHANGES_KEPT_MS
 from tests.faults.story import Stage, scene, staged
 
@@ -60,6 +61,24 @@ async def test_what_changes_between_its_reading_and_its_watch_is_read_again(stag
     node = stage.cluster.zookeeper.tree.nodes[TOPIC]
     grown = {**json.loads(node.data), "partitions": {"0": [1, 2, 3], "1": [2, 3, 1]}}
     assert stage.cluster.zookeeper.commit(0, [Set(TOPIC, json.dumps(grown).encode(), node.version)]).refused is None
+    written_ms = stage.cluster.zookeeper.now_ms
+    await stage.until(lambda: stage.state("orders", 1), "it is led")
+    assert stage.cluster.zookeeper.now_ms - written_ms < LOOK_EVERY_S * 1_000 / 2, "by its watch, and not by a look"
+    await stage.rest()
+
+
+@scene
+async def test_what_could_not_be_read_as_the_connection_broke_is_read_as_soon_as_it_is_back(stage: Stage) -> None:
+    await stage.rest()
+    await stage.pause(LOOK_EVERY_S)
+    zookeeper, client = stage.cluster.zookeeper, stage.controller.zk
+    assert client is not None
+    stage.cluster.fault("lose answer", stage.controller.broker_id)
+    client.lose_next_answer()
+    zookeeper.commit(0, [Create(TOPIC, b'{"version": 1, "partitions": {"0": [1, 2, 3]}}')])
+    written_ms = zookeeper.now_ms
+    await stage.until(lambda: stage.state("orders"), "it is led")
+    assert zookeeper.now_ms - written_ms < LOOK_EVERY_S * 1_000 / 4, "and not by a look"
     await stage.rest()
 
 
