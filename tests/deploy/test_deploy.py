@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from fnmatch import fnmatch
+from importlib.metadata import requires, version
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from controller.base.config import broker_config_for, parse_properties
 from controller.cli.dedicated import controller
@@ -115,3 +121,39 @@ def test_the_unit_of_a_dedicated_controller_is_a_command_that_is_taken_and_write
     assert addresses_in(context.params["listen"])
     assert context.params["data_dir"] == Path("/var/lib/klamm")
     assert "StateDirectory=klamm" in (DEPLOY / "klamm.service").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("extras", [[], ["spark"]])
+def test_an_image_installs_all_that_it_wants_by_the_hashes_of_the_lock(extras: list[str]) -> None:
+    """With `--no-deps`, so whatever a package asks for has to be there."""
+    said = subprocess.run(
+        [sys.executable, "deploy/locked.py", *extras], cwd=DEPLOY.parent, capture_output=True, text=True, check=True
+    ).stdout
+    stanzas = [Requirement(line.removesuffix(" \\")) for line in said.splitlines() if not line.startswith(" ")]
+    pinned = {
+        one.name: str(one.specifier).removeprefix("==")
+        for one in stanzas
+        if one.marker is None or one.marker.evaluate()
+    }
+    assert said.count("--hash=sha256:") >= len(pinned) > 20
+    assert {name: version(name) for name in pinned} == pinned
+    asked = [Requirement(one) for name in pinned for one in requires(name) or []]
+    missing = {
+        one.name for one in asked
+        if (one.marker is None or one.marker.evaluate({"extra": ""})) and canonicalize_name(one.name) not in pinned
+    }  # fmt: skip
+    assert missing == set()
+    assert ("pyspark" in pinned) == ("spark" in extras)
+
+
+def test_no_image_installs_anything_but_by_a_hash_or_from_the_sources_here() -> None:
+    installs = [
+        line.strip().removeprefix("&& ").removeprefix("RUN ")
+        for path in (DEPLOY / "Dockerfile", DEPLOY / "spark" / "Dockerfile")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if "pip install" in line
+    ]
+    assert len(installs) == 4
+    for one in installs:
+        assert "--no-deps" in one
+        assert "--require-hashes -r locked.txt" in one or "--no-build-isolation ." in one
