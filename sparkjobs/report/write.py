@@ -68,11 +68,10 @@ def write_report(
     out.mkdir(parents=True, exist_ok=True)
     digest = digest_of({**answers, **(records or {})})
     if redact:
-        if records is not None:
-            hide = Redactor()
-            hide.learn(texts_in(records))
-            records = hidden(records, hide)
-        answers, quote, read = _hidden(answers, quote, read)
+        hide = Redactor()
+        hide.learn(texts_in(records or {}))
+        answers, quote, read = _hidden(answers, quote, read, hide)
+        records = None if records is None else hidden(records, hide)
     with _beside(_write_gold, out / "gold", {**answers, **(records or {})}):
         page = page_for(answers, quote, read, made_by, is_known=records is not None and knows(records))
         if records is not None:
@@ -108,9 +107,8 @@ def _write_gold(gold: Path, answers: Answers) -> None:
             write_parquet(gold / f"{name}.parquet", (GOLD | RECORD)[name], rows)
 
 
-def _hidden(answers: Answers, quote: Quoting, read: Input) -> tuple[Answers, Quoting, Input]:
+def _hidden(answers: Answers, quote: Quoting, read: Input, hide: Redactor) -> tuple[Answers, Quoting, Input]:
     """All of it without whom it names, and unread lines without words: what is never shown cannot be forgotten."""
-    hide = Redactor()
     places = sorted({(row.file_id, row.line_no) for rows in answers.values() for row in rows if _has_place(row)})  # type: ignore[attr-defined]
     quotes = {place: said for place in places if (said := quote(*place)) is not None}
     hide.learn(said.text for said in quotes.values())
