@@ -1,7 +1,8 @@
 """A proxy that follows HTTP/1.1, so that a single request or answer can be lost, doubled, or made nonsense.
 
 Owns the faults that are armed, and where each of its connections stands in its messages. It must never hold back more
-than a head, or touch a connection whose messages it cannot tell apart (TLS, an answer without a length).
+than a head, unless a request may be answered in its receiver's stead, or touch a connection whose messages it cannot
+tell apart (TLS, an answer without a length).
 """
 
 from __future__ import annotations
@@ -112,10 +113,16 @@ class Exchange(NamedTuple):
     arrived_ms: int
 
 
+#: what is answered to a whole request in its receiver's stead; None: it is passed on
+Stead = Callable[[bytes], bytes | None]
+
+
 @dataclass(eq=False)
 class _Asked:
     path: str
     fault: HttpFault | None
+    #: it is held back until all of it is here
+    stead: Stead | None = None
     request: bytearray = field(default_factory=bytearray)
     arrived_ms: int = 0
     answer: bytearray = field(default_factory=bytearray)
@@ -157,8 +164,26 @@ class HttpLink(Link):
             fault = self._proxy.fault_for(head.path)
             if fault is not None and fault.kind == "drop_request":
                 return self._end(fault)
-            self._asked.append(_Asked(head.path, fault))
+            self._asked.append(_Asked(head.path, fault, None if fault else self._proxy.steads.get(head.path)))
         asked = self._asked[-1]
+        if asked.stead is not None:
+            return self._held_back(asked, asked.stead, piece)
+        return self._passed_on(asked, piece)
+
+    def _held_back(self, asked: _Asked, stead: Stead, piece: bytes) -> bytes:
+        asked.request += piece
+        if self._scanners["up"].left_bytes > 0:
+            return b""
+        request = bytes(asked.request)
+        answer = stead(request)
+        if answer is None or len(self._asked) > 1:  # its answer would overtake another one's
+            asked.request.clear()
+            return self._passed_on(asked, request)
+        self._asked.pop()
+        self.writers["down"].write(answer)
+        return b""
+
+    def _passed_on(self, asked: _Asked, piece: bytes) -> bytes:
         doubles = asked.fault is not None and asked.fault.kind == "double"
         if doubles or self._proxy.witness is not None:
             asked.request += piece
@@ -200,6 +225,8 @@ class HttpProxy(Proxy):
         self.witness: Callable[[Exchange], None] | None = None
         #: whether all requests so far could be told apart
         self.is_followed = True
+        #: by path, who answers requests in their receiver's stead
+        self.steads: dict[str, Stead] = {}
         self._faults: list[HttpFault] = []
         self._again: set[asyncio.Task[None]] = set()
 

@@ -68,6 +68,8 @@ class ZooKeeperServer:
     peers: Mapping[int, tuple[int, int]] | None = None  # all, this one included: server id -> quorum, election port
     heap_mb: int = 512
     fsync: bool = True
+    #: what is beyond a quota is refused, and not only logged
+    enforces_quotas: bool = False
     _child: Child | None = field(default=None, init=False, repr=False)
     _launching: asyncio.Lock = field(default_factory=asyncio.Lock, init=False, repr=False)
 
@@ -186,6 +188,7 @@ class ZooKeeperServer:
             "maxClientCnxns": 0,
             "admin.enableServer": "false",
             "4lw.commands.whitelist": "srvr,ruok,stat,mntr",
+            "enforceQuota": str(self.enforces_quotas).lower(),
         }
         if self.peers:
             settings |= {"initLimit": 20, "syncLimit": 6, "quorumListenOnAllIPs": "false"}
@@ -205,10 +208,25 @@ class ZooKeeperServer:
 class Ensemble:
     """Servers that vote; server ids count from 1."""
 
-    def __init__(self, data_dir: Path, size: int = 3, *, tick_time_ms: int = 500, fsync: bool = True) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        size: int = 3,
+        *,
+        tick_time_ms: int = 500,
+        fsync: bool = True,
+        enforces_quotas: bool = False,
+    ) -> None:
         ports = [free_port() for _ in range(3 * size)]
         peers = {server_id: (ports.pop(), ports.pop()) for server_id in range(1, size + 1)}
-        member = partial(ZooKeeperServer, tick_time_ms=tick_time_ms, peers=peers, heap_mb=256, fsync=fsync)
+        member = partial(
+            ZooKeeperServer,
+            tick_time_ms=tick_time_ms,
+            peers=peers,
+            heap_mb=256,
+            fsync=fsync,
+            enforces_quotas=enforces_quotas,
+        )
         self.servers = [member(data_dir / str(id_), ports.pop(), server_id=id_) for id_ in peers]
 
     @property

@@ -15,7 +15,7 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -70,11 +70,12 @@ class Result(NamedTuple):
     livez_failed: int
 
 
-async def read(url: str, paths: Sequence[str], readers: int, seconds: float) -> Counter[str]:
+async def read(
+    url: str, paths: Sequence[str], readers: int, seconds: float, headers: Mapping[str, str]
+) -> Counter[str]:
     """The attack itself: by status, how many answers were read to their end."""
     answers: Counter[str] = Counter()
     over_at = time.monotonic() + seconds
-    headers = {"Authorization": f"Bearer {READER}"}
 
     async def ask(client: aiohttp.ClientSession, turn: int) -> None:
         while (left_s := over_at - time.monotonic()) > 0:
@@ -139,15 +140,14 @@ async def _is_green(client: aiohttp.ClientSession, cluster: Cluster) -> bool:
 async def attacked(cluster: Cluster, attack: Attack, seconds: float) -> Result:
     """One attack on the active controller."""
     victim, before = cluster.controller, len(cluster.order.claims())
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.bench.readers", "--attack",
-        json.dumps([victim.url, attack.paths, attack.readers, seconds]), stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
+    said = [victim.url, attack.paths, attack.readers, seconds, {"Authorization": f"Bearer {READER}"}]
+    command = (sys.executable, "-m", "tests.bench.readers", "--attack", json.dumps(said))
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     probing = asyncio.create_task(_probe(victim, seconds + CALM_S))
-    said, _ = await process.communicate()
+    out, _ = await process.communicate()
     longest_s, failed = await probing
     claims = len(cluster.order.claims()) - before
-    return Result(Counter(json.loads(said)), claims, longest_s, failed)
+    return Result(Counter(json.loads(out)), claims, longest_s, failed)
 
 
 async def _probe(victim: Broker, seconds: float) -> tuple[float, int]:
@@ -199,8 +199,7 @@ def table_of(results: Sequence[tuple[Attack, Result]]) -> Table:
 def main(partitions: int, session_ms: int, seconds: float, attack: str | None) -> None:
     """Measure readers without manners against the seat."""
     if attack is not None:
-        url, paths, readers, for_s = json.loads(attack)
-        sys.stdout.write(json.dumps(asyncio.run(read(url, paths, readers, for_s))))
+        sys.stdout.write(json.dumps(asyncio.run(read(*json.loads(attack)))))
         return
     results = asyncio.run(measured(partitions, session_ms, seconds))
     Console(width=190).print(table_of(results))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from controller.core import events
 from controller.core.events import Event
+from controller.wire import bodies
 from tests.faults.chaos import __main__ as command
 from tests.faults.chaos.clients import ForeignClients
 from tests.faults.chaos.harms import HARMS
@@ -20,10 +22,12 @@ from tests.faults.chaos.pulse import late_in
 from tests.faults.chaos.round import HITS_MIN, WARM_OK_MIN, Outcome, play, why_void
 from tests.faults.chaos.schedule import CLIENTS, FIRE_S, NOT_WITH_RECORDS, schedule_for
 from tests.faults.chaos.steps import STEPS
+from tests.faults.chaos.tool import HANDS, READERS, refusal_of
 from tests.faults.chaos.traces import leaks_in, unaudited
 from tests.faults.checker.history import Call, Commit, History, Write
 from tests.faults.checker.records import Copy, Kept, records_in
 from tests.faults.checker.verdict import Finding, report
+from tests.faults.hostile import DELETE_EPOCH, HOSTILE, SPOIL_EPOCH
 from tests.faults.operations import OPERATIONS
 from tests.records.support import a_batch
 
@@ -34,7 +38,7 @@ def test_the_same_seed_draws_the_same_schedule_and_another_does_not() -> None:
 
 
 def test_every_harm_is_drawn_and_aimed_at_every_role_and_step() -> None:
-    acts = [act for number in range(150) for act in schedule_for(f"x.{number}").acts]
+    acts = [act for number in range(150) for act in schedule_for(f"x.{number}", is_hostile=True).acts]
     assert {act.harm for act in acts} == set(HARMS) >= set(STEPS)
     assert {act.role for act in acts} == {"controller", "leader", "other", "any"}
     shapes = {(one.brokers, one.servers) for one in (schedule_for(f"x.{number}") for number in range(150))}
@@ -50,9 +54,23 @@ def test_faults_fall_within_their_time_and_clients_have_enough_to_ask() -> None:
 def test_with_records_no_disk_is_lost_and_all_else_is_as_without() -> None:
     with_records = [schedule_for(f"x.{number}", has_records=True) for number in range(60)]
     drawn = {act.harm for schedule in with_records for act in schedule.acts}
-    assert drawn >= set(HARMS) - set(NOT_WITH_RECORDS) - {"exhaust files", "block journal"}
+    assert drawn >= HARMS.keys() - HANDS.keys() - set(NOT_WITH_RECORDS) - {"exhaust files", "block journal"}
     assert not drawn & set(NOT_WITH_RECORDS)
     assert [one.brokers for one in with_records] == [schedule_for(one.seed).brokers for one in with_records]
+
+
+def test_a_hostile_tool_draws_apart_all_that_is_shared_and_all_else_falls_as_without() -> None:
+    for number in range(60):
+        alone, beside = schedule_for(f"x.{number}"), schedule_for(f"x.{number}", is_hostile=True)
+        assert not {act.harm for act in alone.acts} & HANDS.keys()
+        assert [act.at_s for act in alone.acts] == [act.at_s for act in beside.acts]
+        others = {act for act in beside.acts if act.harm not in HANDS}
+        assert others < set(alone.acts)
+        assert (alone.has_big_topic, beside._replace(acts=(), is_hostile=False, has_big_topic=False)) == (
+            False, alone._replace(acts=()),
+        )  # fmt: skip
+    assert {schedule_for(f"x.{number}", is_hostile=True).has_big_topic for number in range(60)} == {True, False}
+    assert HANDS.keys() == {*HOSTILE, SPOIL_EPOCH, DELETE_EPOCH, READERS}
 
 
 def test_records_of_foreign_clients_are_read_one_by_one_off_the_disk() -> None:
@@ -89,6 +107,25 @@ def test_each_hazard_of_the_plan_has_a_harm() -> None:
 )
 def test_operations_are_asked_for_by_the_api(event: Event, method: str, path: str) -> None:
     assert request_for(event)[:2] == (method, path)
+
+
+ROW = [0, 7, 1, 0, [1, 2], 0, [1, 2], [], [], [], False, 0]
+TOLD = b'{"full":%b,"topics":[{"topic":"a","topic_id":"A","partitions":[%b]},' \
+       b'{"topic":"b","topic_id":"B","partitions":[]}]}'  # fmt: skip
+
+
+def told(full: bool) -> bytes:
+    return b"POST / HTTP/1.1\r\n\r\n" + TOLD % (json.dumps(full).encode(), json.dumps(ROW).encode())
+
+
+def test_a_disobedient_broker_refuses_all_that_is_told_with_its_topic_and_obeys_full_lists() -> None:
+    answer = refusal_of(told(False), "B")
+    assert answer is not None
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert f"Content-Length: {len(body)}".encode() in head
+    assert bodies.decode(body, bodies.Answer) == bodies.Answer(0, [bodies.Refusal("A", 0, -1)])
+    assert refusal_of(told(False), "C") is None
+    assert refusal_of(told(True), "B") is None
 
 
 class AnyPlayer:

@@ -6,9 +6,11 @@ from itertools import chain
 
 import pytest
 
+from controller.core.events import DrainAsked
 from controller.core.operations import Set
-from tests.faults.checker.history import Commit, Fault, History, HistoryError, Lag, Write
+from tests.faults.checker.history import Call, Commit, Fault, History, HistoryError, Lag, Write
 from tests.faults.checker.verdict import RUN_RULES, STEP_RULES, judge, report
+from tests.faults.hostile import REMOVE
 from tests.faults.simulate.rest import unrest
 from tests.faults.story import Stage, staged
 from tests.faults.violations import BAD, MORE, Violation, a_good_history, states_in, with_state, without
@@ -114,6 +116,19 @@ def by_a_tool(*writes: Write) -> Violation:
             history.commits.append(Commit(last.zxid + 1, 0x7000, last.at_ms + 1, (one,)))
 
     return violate
+
+
+@pytest.mark.parametrize(("removed", "is_found"), [("/klamm", False), ("/klamm/draining", False), ("/admin", True)])
+def test_a_term_goes_by_the_drain_that_it_noted_where_a_tool_took_the_note_away(removed: str, is_found: bool) -> None:
+    history = a_good_history()
+    parent, path = "/klamm/draining", "/klamm/draining/1"
+    made = () if any(one.path == parent for commit in history.commits for one in commit.writes) else (parent,)
+    note = Write("create", path, b'{"broker_epoch":1,"by":"hand"}')
+    by_a_tool(*(Write("create", one) for one in made), note, Write("delete", path))(history)
+    gone_ms = history.commits[-1].at_ms
+    history.faults.append(Fault(gone_ms, REMOVE, removed))
+    history.calls.append(Call("drain", "1", gone_ms + 20_000, gone_ms + 20_001, "ok", DrainAsked(1)))
+    assert ("s30_what_was_granted_was_done" in {one.rule for one in judge(history)}) == is_found
 
 
 def without_the_tree(path: str) -> Violation:

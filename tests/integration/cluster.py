@@ -169,8 +169,16 @@ class Cluster:
 
     async def zookeeper(self, verb: str, path: str, *arguments: Any, **options: Any) -> Any:
         """A call of kazoo's below the chroot, again while there is no connection."""
-        call = partial(getattr(self._kazoo, verb), self.chroot + path, *arguments, **options)
+        return await self.anywhere(verb, self.chroot + path, *arguments, **options)
+
+    async def anywhere(self, verb: str, path: str, *arguments: Any, **options: Any) -> Any:
+        """The same of any path."""
+        call = partial(getattr(self._kazoo, verb), path, *arguments, **options)
         return await asyncio.to_thread(self._kazoo.retry, call)
+
+    async def log_in(self, name_and_password: str) -> None:
+        """What ACLs grant to that name, these calls may do from now on."""
+        await asyncio.to_thread(self._kazoo.add_auth, "digest", name_and_password)
 
     async def together(self, *writes: tuple[Any, ...]) -> bool:
         """Kazoo's calls in one transaction, each with its path below the chroot: all of it, or nothing."""

@@ -134,3 +134,25 @@ async def test_an_answer_is_replaced_by_garbage_and_the_request_was_obeyed(kind:
                 await ask(proxy, client)
         assert (happened.is_set(), len(server.bodies)) == (True, 1)
         assert await ask(proxy, client) == 2
+
+
+@pytest.mark.parametrize("size", [3, 200_000])
+async def test_some_requests_are_answered_in_their_receivers_stead_and_all_others_pass_whole(size: int) -> None:
+    async with a_proxy() as (proxy, server, client):
+        refused = b"x" * size
+
+        def answer(request: bytes) -> bytes | None:
+            return (
+                b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n-1"
+                if request.endswith(refused)
+                else None
+            )
+
+        proxy.steads["/a"] = answer
+        assert await ask(proxy, client, path="/a", body=refused) == -1
+        assert server.bodies == []
+        assert await ask(proxy, client, path="/a", body=b"y" * size) == 1
+        assert await ask(proxy, client, path="/b", body=refused) == 2
+        proxy.steads.clear()
+        assert await ask(proxy, client, path="/a", body=refused) == 3
+        assert server.bodies == [b"y" * size, refused, refused]

@@ -44,7 +44,8 @@ SeenWrite(o, e, checks) ==
 
 SeenRelease(o, v) ==
   /\ seat = o
-  /\ \E t \in TermsOf(o) : node.version = t.fence \/ v # node.version
+  \* not its own epoch any more: it is put right, unless whoever spoiled it has done so
+  /\ \E t \in TermsOf(o) : node.version = t.fence \/ v # node.version \/ node.value = t.epoch
   /\ seat' = Nobody
   /\ node' = IF v = node.version THEN node ELSE [value |-> latest.epoch, version |-> v]
   /\ UNCHANGED <<latest, noted, terms, used, obeyed>>

@@ -40,6 +40,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--folder", type=Path, default=KEPT)
     parser.add_argument("--spec", action="store_true", help="hold what happened against the specification, too")
     parser.add_argument("--records", action="store_true", help="brokers keep records, and foreign clients rely on them")
+    parser.add_argument("--hostile", action="store_true", help="beside a tool that forbids, removes and rewrites nodes")
     parser.add_argument("--show", action="store_true", help="print the schedule, and play nothing")
     options = parser.parse_args(arguments)
     logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # that connections break is what is played
@@ -47,7 +48,7 @@ def main(arguments: list[str]) -> int:
     seed = options.seed or str(random.SystemRandom().randrange(1, 10**6))
     if options.show:
         name = seed if "." in seed else f"{seed}.1"
-        say(*lines_of(schedule_for(name, fire_s=options.fire, has_records=options.records)))
+        say(*lines_of(_schedule(name, options)))
         return CLEAN
     say(f"seed {seed}: {options.minutes:g} minutes, {options.fire:g} s of fire in each round")
     followed: Counter[str] | None = Counter() if options.spec else None
@@ -56,6 +57,10 @@ def main(arguments: list[str]) -> int:
     if followed is not None:
         say(f"specification {followed['traces']} traces, {followed['steps']:,} steps, {followed['rejected']} rejected")
     return exit_code_of(outcomes)
+
+
+def _schedule(name: str, options: argparse.Namespace) -> Schedule:
+    return schedule_for(name, fire_s=options.fire, has_records=options.records, is_hostile=options.hostile)
 
 
 def exit_code_of(outcomes: list[Outcome]) -> int:
@@ -72,13 +77,15 @@ def _played(seed: str, options: argparse.Namespace, followed: Counter[str] | Non
         room = options.folder / name
         shutil.rmtree(room, ignore_errors=True)
         room.mkdir(parents=True)
-        schedule = schedule_for(name, fire_s=options.fire, has_records=options.records)
-        outcome = asyncio.run(play(schedule, room))
+        outcome = asyncio.run(play(_schedule(name, options), room))
         if followed is not None:
             outcome = outcome._replace(findings=[*outcome.findings, *_unspecified(outcome, followed, room)])
         say(row_of(outcome))
         if outcome.findings:
-            say(*report(outcome.history, outcome.findings), f"evidence: {room}; again: make chaos SEED={name}")
+            say(
+                *report(outcome.history, outcome.findings),
+                f"evidence: {room}; again: make chaos SEED={name}{_how(options)}",
+            )
             (room / "history.json").write_bytes(msgspec.json.encode(_plain(outcome)))
         else:
             shutil.rmtree(room)
@@ -87,6 +94,12 @@ def _played(seed: str, options: argparse.Namespace, followed: Counter[str] | Non
         if "." in seed or (time.monotonic() >= end and (counted or number >= TRIES)):
             return
         number += 1
+
+
+def _how(options: argparse.Namespace) -> str:
+    """As `make` is told."""
+    switches = {"SPEC": options.spec, "RECORDS": options.records, "HOSTILE": options.hostile}
+    return "".join(f" {name}=1" for name, is_on in switches.items() if is_on)
 
 
 def _unspecified(outcome: Outcome, counts: Counter[str], room: Path) -> Iterator[Finding]:
@@ -156,7 +169,8 @@ def _terms(outcome: Outcome) -> int:
 
 
 def lines_of(schedule: Schedule) -> Iterator[str]:
-    shape = (", with secrets" if schedule.has_secrets else "") + (", with records" if schedule.has_records else "")
+    has = {"secrets": schedule.has_secrets, "records": schedule.has_records, "a big topic": schedule.has_big_topic}
+    shape = "".join(f", with {what}" for what, is_so in has.items() if is_so)
     yield f"{schedule.seed}: {schedule.brokers} brokers, {schedule.servers} ZooKeeper servers{shape}"
     for act in schedule.acts:
         yield f"{act.at_s:7.1f} s  {act.harm} on {act.role} for {act.length_s:g} s"

@@ -19,6 +19,8 @@ from tests.faults.chaos import links, primitives
 from tests.faults.chaos.field import Field, Injury
 from tests.faults.chaos.spoiling import spoil
 from tests.faults.chaos.steps import STEPS, at_step
+from tests.faults.chaos.tool import HANDS, READERS
+from tests.faults.hostile import ON_THE_SEAT
 from tests.faults.nonsense import SPOILED
 from tests.faults.operations import TOPICS
 from tests.integration.cluster import Broker
@@ -40,6 +42,8 @@ class Harm(NamedTuple):
     #: it falls on ZooKeeper, a znode, or whoever reaches a step, and not on the broker that it is aimed at
     falls_on_all: bool = False
     loses_lines: bool = False
+    #: it is a hostile tool's, and notes itself, by the node that it falls on
+    is_hostile: bool = False
 
 
 def _on(primitive: Callable[[Field, Broker], Awaitable[Injury]]) -> Inflict:
@@ -189,6 +193,9 @@ HARMS: Final[dict[str, Harm]] = {
     "break disk": Harm("F19", _break_disk, (3.0, 8.0), can_move_seat=False),
     "exhaust files": Harm("F19", _on(primitives.exhaust_files), (3.0,), loses_lines=True),
     **{name: Harm("", _step(name), (1.0, 6.0), falls_on_all=True) for name in STEPS},
+    **{name: Harm("", do, (3.0,) if name == READERS else (0.5, 4.0, 9.0), can_move_seat=name in ON_THE_SEAT,
+                  falls_on_all=True, is_hostile=True)
+       for name, do in HANDS.items()},
 }  # fmt: skip
 
 
@@ -196,9 +203,10 @@ FALL_TIMEOUT_S: Final = 40.0
 
 
 class Fallen(NamedTuple):
-    """A fault in the timeline: its number, and its injury; None when nobody was there, or nothing could be done."""
+    """A fault in the timeline: its number, if it does not note itself, and its injury; None when nobody was there, or
+    nothing could be done."""
 
-    number: int
+    number: int | None
     injury: Injury | None
 
 
@@ -208,7 +216,10 @@ async def fall(field: Field, name: str, role: str, draw: Random) -> Fallen | Non
     if broker is None:
         return None
     broker_id = None if harm.falls_on_all else broker.broker_id
-    number = field.note(name, f"{role} {broker.broker_id}", can_move_seat=harm.can_move_seat, broker_id=broker_id)
+    number = None
+    if not harm.is_hostile:
+        target = f"{role} {broker.broker_id}"
+        number = field.note(name, target, can_move_seat=harm.can_move_seat, broker_id=broker_id)
     with suppress(LabError, ZooKeeperError, TimeoutError, ProcessLookupError, FileNotFoundError):
         async with asyncio.timeout(FALL_TIMEOUT_S):
             return Fallen(number, await harm.inflict(field, broker, draw))

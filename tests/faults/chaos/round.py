@@ -27,16 +27,20 @@ from tests.faults.chaos.player import RealPlayer
 from tests.faults.chaos.pulse import Pulse
 from tests.faults.chaos.rest import end_of, unrest
 from tests.faults.chaos.schedule import WARM_S, Act, Schedule
+from tests.faults.chaos.tool import log_in
 from tests.faults.chaos.traces import leaks_in, unaudited
 from tests.faults.checker.evidence import ended_in, history_of
 from tests.faults.checker.history import End, History, HistoryError, json_of
 from tests.faults.checker.verdict import Finding, judge
+from tests.faults.hostile import create_big, hidden_topics
 from tests.faults.operations import PROBE
 from tests.integration.cluster import Cluster, cluster_for
 from tests.integration.judging import bugs_in
 
 REST_S: Final = 90.0
 WARM_MAX_S: Final = 30.0
+#: where chaos has what other work on the machine leaves
+SERVES_WITHIN_MS: Final = 120_000
 REST_POLL_S: Final = 0.2
 #: what fell last has been noticed by everybody
 NOTICED_S: Final = 5.0
@@ -95,6 +99,8 @@ class Round:
             looking = group.create_task(self.field.look())
             feeling = group.create_task(self.pulse.watch())
             supervising = group.create_task(self._supervise())
+            if self.schedule.has_big_topic and (big := create_big(self.player, Random(self.schedule.seed))):
+                await self.player.ask(*big, draw=Random(self.schedule.seed))
             clients = [group.create_task(self.player.play(asks)) for asks in self.schedule.asks]
             await self._warm_up()
             async with asyncio.TaskGroup() as fire:
@@ -148,7 +154,7 @@ class Round:
                 await injury.heal()
                 has_hit = injury.has_hit()
             self.field.note("healed", f"{injury.kind} {injury.target}")
-        if fallen is not None:
+        if fallen is not None and fallen.number is not None:
             has_missed = injury is not None and not has_hit and not HARMS[act.harm].falls_on_all
             self.field.settle(fallen.number, has_missed=has_missed)
         (self.hits if has_hit else self.misses)[act.harm] += 1
@@ -200,6 +206,7 @@ class Round:
         known.sees, known.unfollowed = "ways", cluster.witness.unfollowed
         known.ended_ms = {epoch: ms for one in cluster.brokers.values()
                           for epoch, ms in ended_in(one.folder / "broker.log").items()}  # fmt: skip
+        known.hidden_topics = hidden_topics(faults)
         known.lost_lines = any(HARMS[one.kind].loses_lines for one in faults if one.kind in HARMS)
         known.bugs = [*self.bugs, *self.player.bugs, *_bugs_of(cluster), *_traces_of(cluster, known)]
         if self.foreign is not None:
@@ -236,15 +243,15 @@ def _traces_of(cluster: Cluster, history: History) -> Iterator[str]:
 @asynccontextmanager
 async def _zookeeper(servers: int, folder: Path) -> AsyncIterator[list[ZooKeeperServer]]:
     if servers == 1:
-        server = ZooKeeperServer(folder, free_port(), fsync=False, heap_mb=256)
-        await server.start()
+        server = ZooKeeperServer(folder, free_port(), fsync=False, heap_mb=256, enforces_quotas=True)
+        await server.start(SERVES_WITHIN_MS)
         try:
             yield [server]
         finally:
             await server.stop()
     else:
-        ensemble = Ensemble(folder, servers, fsync=False)
-        await ensemble.start()
+        ensemble = Ensemble(folder, servers, fsync=False, enforces_quotas=True)
+        await ensemble.start(SERVES_WITHIN_MS)
         try:
             yield ensemble.servers
         finally:
@@ -278,6 +285,8 @@ async def _play(schedule: Schedule, folder: Path) -> Outcome:
             await cluster.open()
             await cluster.start()
             played = Round(schedule, cluster, servers)
+            if schedule.is_hostile:
+                await log_in(played.field)
             end = await played.play()
         finally:
             await cluster.close()

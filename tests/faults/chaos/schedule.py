@@ -18,6 +18,9 @@ WARM_S: Final = 6.0
 FIRE_S: Final = 50.0
 CLIENTS: Final = 2
 SECRETS_SHARE: Final = 1 / 3
+#: beside a hostile tool, so many faults are the tool's; and so many rounds have a big topic
+HOSTILE_SHARE: Final = 0.5
+BIG_SHARE: Final = 0.3
 #: A broker with an empty disk may be back before anybody notices that it was gone, and lead on with less: with records
 #: that is a loss that no election made (`tests/RECORD.md`, 2026-11-20).
 NOT_WITH_RECORDS: Final = ("kill with its disk",)
@@ -57,27 +60,43 @@ class Schedule(NamedTuple):
     has_secrets: bool
     #: brokers keep records, and clients that nobody here wrote produce and consume
     has_records: bool
+    #: among the faults are those of a hostile tool
+    is_hostile: bool
+    #: begins with a topic of many more partitions than all others have
+    has_big_topic: bool
     acts: tuple[Act, ...]
     asks: tuple[tuple[Ask, ...], ...]
 
 
-def schedule_for(seed: str, *, fire_s: float = FIRE_S, has_records: bool = False) -> Schedule:
+def schedule_for(seed: str, *, fire_s: float = FIRE_S, has_records: bool = False, is_hostile: bool = False) -> Schedule:
+    """A hostile tool draws apart: without its own the faults are the same ones, at the same moments."""
     draw = Random(f"{seed} shape")
     brokers, servers, balances = draw.choice((3, 3, 4)), draw.choice((1, 3)), draw.random() < 0.3
     has_secrets = draw.random() < SECRETS_SHARE
-    acts, at_s = [], 0.0
+    tool = Random(f"{seed} hostile tool")
+    has_big_topic = is_hostile and tool.random() < BIG_SHARE
+    acts: list[Act] = []
+    at_s = 0.0
     draw = Random(f"{seed} faults")
+    hostile_names = [name for name in sorted(HARMS) if HARMS[name].is_hostile]
     names = [name for name in sorted(HARMS) if not (has_records and name in NOT_WITH_RECORDS)]
+    names = [name for name in names if name not in hostile_names]
     if draw.random() < QUIET_JOURNALS:  # a lost line excuses from some rules
         names = [name for name in names if not HARMS[name].loses_lines]
     if servers == 1:  # there is neither a leader nor a minority of one
         names = [name for name in names if "ority" not in name]
     while at_s < fire_s:
-        harm = draw.choice(names)
-        drawn = HARMS[harm]
-        acts.append(Act(at_s, harm, draw.choice(drawn.roles), draw.choice(drawn.lengths_s), f"{seed} act {len(acts)}"))
+        acts.append(_act(at_s, draw.choice(names), draw, f"{seed} act {len(acts)}"))
+        if is_hostile and tool.random() < HOSTILE_SHARE:
+            acts[-1] = _act(at_s, tool.choice(hostile_names), tool, acts[-1].seed)
         at_s += draw.choice(PAUSES_S) * draw.uniform(0.5, 1.0)
-    return Schedule(seed, brokers, servers, balances, has_secrets, has_records, tuple(acts), _asks_for(seed, fire_s))
+    shape = (brokers, servers, balances, has_secrets, has_records, is_hostile, has_big_topic)
+    return Schedule(seed, *shape, tuple(acts), _asks_for(seed, fire_s))
+
+
+def _act(at_s: float, harm: str, draw: Random, seed: str) -> Act:
+    drawn = HARMS[harm]
+    return Act(at_s, harm, draw.choice(drawn.roles), draw.choice(drawn.lengths_s), seed)
 
 
 def _asks_for(seed: str, fire_s: float) -> tuple[tuple[Ask, ...], ...]:

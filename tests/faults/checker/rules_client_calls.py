@@ -18,11 +18,13 @@ from controller.core.events import (
     ReassignAsked,
     UndrainAsked,
 )
+from controller.core.project.znodes import KLAMM
 from tests.faults.checker.history import SLACK_MS, STOP, Call, History, config_of, object_of
 from tests.faults.checker.holding import is_held
 from tests.faults.checker.known import Known, RunRule
 from tests.faults.checker.replay import Key, target_of, topic_of
 from tests.faults.checker.writers import REQUEST_NODES, Wrong
+from tests.faults.hostile import REMOVE
 
 #: so long after its caller was told nothing, a request may still be carried out
 UNKNOWN_FOR_MS: Final = 15_000
@@ -78,16 +80,19 @@ def _drained_by(data: bytes | None) -> str | None:
 
 def s30_what_was_granted_was_done(history: History, known: Known) -> Iterator[Wrong]:
     """While it was asked for, or it stood already. Of what a tool wrote over it lately a controller cannot know that
-    is cut off from ZooKeeper, for as long as its session lives."""
+    is cut off from ZooKeeper, for as long as its session lives; and of what a tool takes out of `/klamm` a term does
+    not hear: it goes by what it wrote there."""
     for call in history.calls:
         wish = _wish_of(call.detail)
         if call.outcome != "ok" or wish is None:
             continue
         path, is_done = wish
         since_ms = call.begun_ms - SLACK_MS
-        holder_id = next((one.broker_id for one in reversed(known.tenures) if one.at_ms <= call.begun_ms), None)
-        if holder_id is not None and is_held(history, holder_id, since_ms, call.begun_ms):
+        holder = next((one for one in reversed(known.tenures) if one.at_ms <= call.begun_ms), None)
+        if holder is not None and is_held(history, holder.broker_id, since_ms, call.begun_ms):
             since_ms -= history.session_timeout_ms
+        if holder is not None and _is_taken_out(history, path, call.begun_ms):
+            since_ms = min(since_ms, holder.at_ms)
         window = since_ms, (call.ended_ms or FOREVER_MS) + SLACK_MS
         if isinstance(call.detail, DeleteTopicAsked):  # that there is none is what was wanted
             topic = known.stood(f"/brokers/topics/{call.detail.name}", *window)
@@ -95,6 +100,12 @@ def s30_what_was_granted_was_done(history: History, known: Known) -> Iterator[Wr
                 continue
         if not any(is_done(one.data) for one in known.stood(path, *window)):
             yield None, f"{call.what} {call.subject} was answered with ok, and {path} never said so meanwhile"
+
+
+def _is_taken_out(history: History, path: str, by_ms: int) -> bool:
+    """Whether a tool removed what this note stands below."""
+    removals = (one for one in history.faults if one.kind == REMOVE and one.at_ms <= by_ms)
+    return path.startswith(KLAMM) and any(path.startswith(f"{one.target}/") for one in removals)
 
 
 def s30_what_was_refused_was_not_done(history: History, known: Known) -> Iterator[Wrong]:
