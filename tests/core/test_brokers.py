@@ -16,7 +16,7 @@ from controller.core.changes.cluster import (
     StateDecided,
     SubjectParked,
 )
-from controller.core.decide.brokers import Census, census_for
+from controller.core.decide.brokers import RegistrationChanges, registration_changes
 from controller.core.events import StatesSeen
 from controller.core.formats import encode_state
 from controller.core.model import NO_LEADER, RECOVERING
@@ -43,8 +43,8 @@ P = PartitionStatus
 
 
 def test_one_reading_decides_which_brokers_joined_bounced_changed_and_went() -> None:
-    census = census_for(brokers(1, 2, 3), brokers(a_broker(1, epoch=99), a_broker(2, port=9), 4))
-    assert census == Census(
+    changed = registration_changes(brokers(1, 2, 3), brokers(a_broker(1, epoch=99), a_broker(2, port=9), 4))
+    assert changed == RegistrationChanges(
         joined=(a_broker(4),),
         bounced=(a_broker(1, epoch=99),),
         changed=(a_broker(2, port=9),),

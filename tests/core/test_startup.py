@@ -15,7 +15,7 @@ from controller.core.changes.cluster import (
     SubjectParked,
     TopicWritten,
 )
-from controller.core.changes.duties import Held, TermFound
+from controller.core.changes.duties import StateMembers, TermFound
 from controller.core.decide.startup import found_states
 from controller.core.events import StateFact, TermStarted
 from controller.core.model import NO_LEADER, Broker
@@ -54,7 +54,7 @@ def loaded(**given: Any) -> Cluster:
 def test_a_healthy_cluster_costs_no_write() -> None:
     cluster = loaded(orders=[[1, 2], [2, 1]])
     assert steps_of(cluster, start(2, 1)) == [
-        [TermFound(2, 4, tuple(Held(*one) for one in cluster.states.held()))],
+        [TermFound(2, 4, tuple(StateMembers(*one) for one in cluster.states.held()))],
         [
             BrokerLive(a_broker(1), "term started", Cause.TERM_STARTED),
             BrokerLive(a_broker(2), "term started", Cause.TERM_STARTED),

@@ -252,7 +252,7 @@ class ReplicasStopped(WritesNothing, SaysNothing, OfTopic, frozen=True):
             draft.stop(self.broker_id, (self.topic, topic.topic_id), number, epoch, delete=False)
 
 
-class Held(msgspec.Struct, frozen=True):
+class StateMembers(msgspec.Struct, frozen=True):
     """Which partitions, or replicas on one broker, are in a state: topic -> bits."""
 
     status: Status
@@ -265,7 +265,7 @@ class TermFound(MovesNothing, BelievesNothing, WritesNothing, TellsNobody, SaysN
 
     partitions: int
     replicas: int
-    held: tuple[Held, ...]
+    held: tuple[StateMembers, ...]
 
     @property
     def subject(self) -> str:

@@ -20,7 +20,7 @@ from controller.core.changes.duties import (
     topic_subject,
 )
 from controller.core.codes import Code
-from controller.core.decide.repair import Presence, repair_partition, state_decided
+from controller.core.decide.repair import LiveBrokers, repair_partition, state_decided
 from controller.core.decide.work import Context, Decided, Work, work_of
 from controller.core.elections import preferred
 from controller.core.events import ElectAsked, ElectionNodeSeen
@@ -140,7 +140,7 @@ def _elected(
     if is_unclean:
         if known.state.leader in online:
             return Code.ELECTION_NOT_NEEDED, "it has a leader"
-        change = repair_partition(context, topic, number, known, Presence(cluster.live_ids), why, allow_unclean=True)
+        change = repair_partition(context, topic, number, known, LiveBrokers(cluster.live_ids), why, allow_unclean=True)
         if change is None or change.state.leader < 0:
             return Code.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica that could lead it is online"
         return change

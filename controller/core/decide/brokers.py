@@ -27,13 +27,13 @@ from controller.core.changes.duties import (
 )
 from controller.core.codes import Code
 from controller.core.decide import deletion, drains, topic_ids
-from controller.core.decide.repair import Presence, repair_topic
+from controller.core.decide.repair import LiveBrokers, repair_topic
 from controller.core.decide.work import Context, Decided, Work, work_of
 from controller.core.events import BrokersSeen, ForgetBrokerAsked
 from controller.core.model import Broker
 
 
-class Census(msgspec.Struct, frozen=True):
+class RegistrationChanges(msgspec.Struct, frozen=True):
     """How a reading of all registrations differs from belief."""
 
     joined: tuple[Broker, ...]
@@ -42,35 +42,39 @@ class Census(msgspec.Struct, frozen=True):
     gone: tuple[Broker, ...]
 
 
-def census_for(believed: dict[int, Broker], seen: dict[int, Broker]) -> Census:
+def registration_changes(believed: dict[int, Broker], seen: dict[int, Broker]) -> RegistrationChanges:
     joined = tuple(seen[broker_id] for broker_id in sorted(seen.keys() - believed.keys()))
     gone = tuple(believed[broker_id] for broker_id in sorted(believed.keys() - seen.keys()))
     both = [(believed[broker_id], seen[broker_id]) for broker_id in sorted(seen.keys() & believed.keys())]
     bounced = tuple(new for old, new in both if new.epoch != old.epoch)
     changed = tuple(new for old, new in both if new.epoch == old.epoch and new != old)
-    return Census(joined, bounced, changed, gone)
+    return RegistrationChanges(joined, bounced, changed, gone)
 
 
 def on_brokers_seen(context: Context, event: BrokersSeen) -> Iterator[Work]:
     """One decision for everything that a reading of the registrations changes."""
     cluster = context.cluster
-    census = census_for(cluster.brokers, dict(event.brokers))
-    if census == Census((), (), (), ()):
+    registrations = registration_changes(cluster.brokers, dict(event.brokers))
+    if registrations == RegistrationChanges((), (), (), ()):
         return
-    for broker_id, changes in _broker_changes(census, cluster.brokers):
+    for broker_id, changes in _broker_changes(registrations, cluster.brokers):
         yield Work(broker_subject(broker_id), partial(_as_step_0, changes))
-    presence = Presence(frozenset(event.brokers), frozenset(broker.broker_id for broker in census.bounced))
-    touched_ids = [broker.broker_id for broker in (*census.joined, *census.bounced, *census.gone)]
-    why = _why(census)
-    for broker in (*census.bounced, *census.gone):
+    live_brokers = LiveBrokers(
+        frozenset(event.brokers), frozenset(broker.broker_id for broker in registrations.bounced)
+    )
+    touched_ids = [broker.broker_id for broker in (*registrations.joined, *registrations.bounced, *registrations.gone)]
+    why = _why(registrations)
+    for broker in (*registrations.bounced, *registrations.gone):
         yield Work(broker_subject(broker.broker_id), partial(drains.ended_with, context, broker.broker_id, why.words))
     for topic, numbers in sorted(cluster.hosted_by(touched_ids).items()):
         if cluster.duties.is_leaving(topic):
-            run = partial(deletion.on_presence, context, topic, presence)
+            run = partial(deletion.on_live_brokers, context, topic, live_brokers)
         else:
-            run = partial(repair_topic, context, topic, topic_ids.told(cluster.topics[topic], numbers), presence, why)
+            run = partial(
+                repair_topic, context, topic, topic_ids.told(cluster.topics[topic], numbers), live_brokers, why
+            )
         yield Work(topic_subject(topic), run)
-    yield from topic_ids.on_presence(context, presence)
+    yield from topic_ids.on_live_brokers(context, live_brokers)
 
 
 def on_time_passed(context: Context) -> Iterator[Work]:
@@ -99,10 +103,12 @@ def _forget(context: Context, broker_id: int) -> Iterator[Decided]:
         yield 0, Refused(subject, Code.NONE, "it was not known")
 
 
-def _broker_changes(census: Census, believed: dict[int, Broker]) -> Iterator[tuple[int, list[Change]]]:
-    for broker in census.gone:
+def _broker_changes(
+    registrations: RegistrationChanges, believed: dict[int, Broker]
+) -> Iterator[tuple[int, list[Change]]]:
+    for broker in registrations.gone:
         yield broker.broker_id, [BrokerGone(broker.broker_id, broker.epoch, "registration gone", Cause.BROKER_GONE)]
-    for broker in census.bounced:
+    for broker in registrations.bounced:
         old = believed[broker.broker_id]
         yield (
             broker.broker_id,
@@ -111,9 +117,9 @@ def _broker_changes(census: Census, believed: dict[int, Broker]) -> Iterator[tup
                 BrokerLive(broker, "bounced", Cause.BROKER_BOUNCED),
             ],
         )
-    for broker in census.joined:
+    for broker in registrations.joined:
         yield broker.broker_id, [BrokerLive(broker, "joined", Cause.BROKER_JOINED)]
-    for broker in census.changed:
+    for broker in registrations.changed:
         yield broker.broker_id, [BrokerChanged(broker)]
 
 
@@ -121,15 +127,15 @@ def _as_step_0(changes: list[Change]) -> Iterator[Decided]:
     return ((0, change) for change in changes)
 
 
-def _why(census: Census) -> Why:
+def _why(registrations: RegistrationChanges) -> Why:
     """The cause of everything in this decision: the worst of its causes."""
     parts = [
         (cause, f"{word} {','.join(str(broker.broker_id) for broker in brokers)}")
         for cause, word, brokers in (
-            (Cause.BROKER_GONE, "gone", census.gone),
-            (Cause.BROKER_BOUNCED, "bounced", census.bounced),
-            (Cause.BROKER_JOINED, "joined", census.joined),
-            (Cause.BROKER_CHANGED, "changed", census.changed),
+            (Cause.BROKER_GONE, "gone", registrations.gone),
+            (Cause.BROKER_BOUNCED, "bounced", registrations.bounced),
+            (Cause.BROKER_JOINED, "joined", registrations.joined),
+            (Cause.BROKER_CHANGED, "changed", registrations.changed),
         )
         if brokers
     ]

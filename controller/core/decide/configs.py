@@ -22,7 +22,7 @@ from controller.core.changes.duties import (
     topic_subject,
 )
 from controller.core.codes import Code
-from controller.core.decide.repair import Presence, repair_partition
+from controller.core.decide.repair import LiveBrokers, repair_partition
 from controller.core.decide.topic_configs import trouble_with
 from controller.core.decide.topics import MAX_CONFIG_CHARACTERS
 from controller.core.decide.work import Context, Decided, Work, work_of
@@ -111,8 +111,8 @@ def _lead_uncleanly(context: Context, topic: str) -> Iterator[Decided]:
     for number, known in cluster.topics[topic].partitions.items():
         if known.state is None or known.state.leader != NO_LEADER or (topic, number) in cluster.unreadable:
             continue
-        presence = Presence(cluster.live_ids)
-        change = repair_partition(context, topic, number, known, presence, _ALLOWED, allow_unclean=True)
+        live_brokers = LiveBrokers(cluster.live_ids)
+        change = repair_partition(context, topic, number, known, live_brokers, _ALLOWED, allow_unclean=True)
         if change is not None:
             yield 1, change
         else:

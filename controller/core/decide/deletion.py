@@ -33,7 +33,7 @@ from controller.core.changes.duties import (
 )
 from controller.core.codes import Code
 from controller.core.decide import dropped
-from controller.core.decide.repair import Presence
+from controller.core.decide.repair import LiveBrokers
 from controller.core.decide.work import Context, Decided, Work
 from controller.core.events import DeleteTopicAsked, DeletionsSeen, StopReplicaAnswered, TermStarted, TimePassed
 from controller.core.model import Partition, Topic
@@ -130,11 +130,11 @@ def on_time_passed(context: Context, event: TimePassed) -> Iterator[Work]:
             yield Work(topic_subject(name), partial(_go_on, context, name, deletion, facts, 0))
 
 
-def on_presence(context: Context, topic: str, presence: Presence) -> Iterator[Decided]:
+def on_live_brokers(context: Context, topic: str, live_brokers: LiveBrokers) -> Iterator[Decided]:
     """Brokers with replicas of a topic being deleted went, came or bounced. They are told after they are live."""
-    back_ids = (presence.online - context.cluster.live_ids) | presence.returning
+    back_ids = (live_brokers.online - context.cluster.live_ids) | live_brokers.returning
     yield from _go_on(
-        context, topic, context.cluster.duties.deletions[topic], DeletionFacts(presence.online, back_ids), 1
+        context, topic, context.cluster.duties.deletions[topic], DeletionFacts(live_brokers.online, back_ids), 1
     )
 
 

@@ -25,7 +25,7 @@ from controller.core.changes.cluster import (
 )
 from controller.core.changes.duties import broker_subject, topic_subject
 from controller.core.codes import Code
-from controller.core.decide.repair import Presence, repair_partition
+from controller.core.decide.repair import LiveBrokers, repair_partition
 from controller.core.decide.work import Context, Decided, Work, work_of
 from controller.core.elections import first_leadership, repaired, status_of, with_isr
 from controller.core.events import AlterPartitionAsked, IsrWish, StateFact, StatesSeen
@@ -181,8 +181,8 @@ def _adopt(context: Context, fact: StateFact, known: Partition) -> Iterator[Deci
         if (fact.topic, fact.partition) in context.cluster.unreadable:
             yield 0, StateLost(fact.topic, fact.partition, fact.zxid)
         seen = known
-    presence = Presence(context.cluster.live_ids)
-    change = repair_partition(context, fact.topic, fact.partition, seen, presence, Why(Cause.REPAIRED, "repaired"))
+    live_brokers = LiveBrokers(context.cluster.live_ids)
+    change = repair_partition(context, fact.topic, fact.partition, seen, live_brokers, Why(Cause.REPAIRED, "repaired"))
     if change is not None:
         yield 1, change
 

@@ -20,7 +20,7 @@ from controller.core.changes.duties import (
     ReplicasProbed,
     topic_subject,
 )
-from controller.core.decide.repair import Presence, repair_partition
+from controller.core.decide.repair import LiveBrokers, repair_partition
 from controller.core.decide.work import Context, Decided, Work, work_of
 from controller.core.events import LeaderAndIsrAnswered, LogDirsSeen
 from controller.core.model import NO_LEADER
@@ -76,7 +76,7 @@ def _repair(
         serving = serving - {broker_id} if (topic, number) in failed else serving | {broker_id}
         cause = Cause.DISK_FAILED if (topic, number) in failed else Cause.DISK_MENDED
         why = Why(cause, f"log directory of broker {broker_id}")
-        change = repair_partition(context, topic, number, known, Presence(cluster.live_ids), why, serving=serving)
+        change = repair_partition(context, topic, number, known, LiveBrokers(cluster.live_ids), why, serving=serving)
         if change is not None:
             yield 1, change
         leader = known.state.leader if change is None else change.state.leader

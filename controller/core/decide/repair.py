@@ -18,7 +18,7 @@ from controller.core.elections import first_leadership, is_unclean, is_undisturb
 from controller.core.model import NO_LEADER, Leadership, Partition, Replicas
 
 
-class Presence(msgspec.Struct, frozen=True):
+class LiveBrokers(msgspec.Struct, frozen=True):
     """The brokers of a decision: live ones, and those of them that bounced in this very event."""
 
     online: frozenset[int]
@@ -26,7 +26,7 @@ class Presence(msgspec.Struct, frozen=True):
 
 
 def repair_topic(
-    context: Context, topic: str, numbers: Iterable[int], presence: Presence, why: Why, *, step: int = 0
+    context: Context, topic: str, numbers: Iterable[int], live_brokers: LiveBrokers, why: Why, *, step: int = 0
 ) -> Iterator[Decided]:
     """Bring partitions of one topic to their right state, given the online brokers."""
     cluster = context.cluster
@@ -35,8 +35,8 @@ def repair_topic(
         return
     duties = cluster.duties
     # an online broker serves all replicas that it hosts, and was there all the time
-    is_plain = not presence.returning and not duties.failed_dirs and not duties.departed
-    serving = None if duties.failed_dirs else presence.online
+    is_plain = not live_brokers.returning and not duties.failed_dirs and not duties.departed
+    serving = None if duties.failed_dirs else live_brokers.online
     avoided = cluster.avoided_ids
     allow_unclean = duties.is_unclean_allowed(topic, default=cluster.unclean_default)
     unled: list[int] = []
@@ -46,10 +46,10 @@ def repair_topic(
             continue
         partition = known.partitions[number]
         state = partition.state
-        if is_plain and state is not None and is_undisturbed(partition.replicas, state, presence.online):
+        if is_plain and state is not None and is_undisturbed(partition.replicas, state, live_brokers.online):
             continue
         change = repair_partition(
-            context, topic, number, partition, presence, why,
+            context, topic, number, partition, live_brokers, why,
             allow_unclean=allow_unclean, serving=serving, avoided=avoided,
         )  # fmt: skip
         if change is not None:
@@ -58,7 +58,7 @@ def repair_topic(
                 unled.append(number)
         elif state is None:
             unborn.append(number)
-        elif state.leader not in presence.online:
+        elif state.leader not in live_brokers.online:
             unled.append(number)
     if unborn:
         yield step, ElectionsFailed(topic, Failure.NO_REPLICA_ALIVE, bits_of(unborn), why.cause)
@@ -78,7 +78,7 @@ def led_first(
     is_new: bool = True,
 ) -> Iterator[Decided]:
     """A partition that was never led; one of which no assigned replica is alive waits, which is said when it is new."""
-    change = repair_partition(context, topic, number, new, Presence(live_ids), why)
+    change = repair_partition(context, topic, number, new, LiveBrokers(live_ids), why)
     if change is not None:
         yield step, change
     elif is_new:
@@ -90,7 +90,7 @@ def repair_partition(
     topic: str,
     number: int,
     partition: Partition,
-    presence: Presence,
+    live_brokers: LiveBrokers,
     why: Why,
     *,
     allow_unclean: bool | None = None,
@@ -101,7 +101,7 @@ def repair_partition(
     brokers as believed, unless the caller says otherwise."""
     cluster = context.cluster
     avoided = cluster.avoided_ids if avoided is None else avoided
-    online = cluster.serving_ids(topic, number, presence.online) if serving is None else serving
+    online = cluster.serving_ids(topic, number, live_brokers.online) if serving is None else serving
     state: Leadership | None
     if partition.state is None:
         leaving = cluster.leaving_ids
@@ -114,7 +114,7 @@ def repair_partition(
             adding=partition.adding,
         )
     else:
-        returning, departed = presence.returning, cluster.duties.departed
+        returning, departed = live_brokers.returning, cluster.duties.departed
         if departed:
             returning |= departed.get((topic, number), frozenset())
         state = repaired(
@@ -129,7 +129,7 @@ def repair_partition(
         )
     if state is None:
         return None
-    return state_decided(context, topic, number, partition.state, state, why, live_ids=presence.online)
+    return state_decided(context, topic, number, partition.state, state, why, live_ids=live_brokers.online)
 
 
 def state_decided(

@@ -21,13 +21,13 @@ from controller.core.changes.cluster import (
 from controller.core.changes.duties import (
     DirsNoted,
     DrainEnded,
-    Held,
+    StateMembers,
     TermFound,
     broker_subject,
     topic_subject,
 )
 from controller.core.decide import deletion, topic_ids
-from controller.core.decide.repair import Presence, repair_topic
+from controller.core.decide.repair import LiveBrokers, repair_topic
 from controller.core.decide.topics import made_whole
 from controller.core.decide.work import Context, Decided, Work, work_of
 from controller.core.elections import status_of
@@ -82,7 +82,7 @@ def on_term_started(context: Context, event: TermStarted) -> Iterator[Work]:
 def _found(cluster: Cluster) -> TermFound:
     replicas = sum(one.bits.bit_count() for hosted in cluster.hosted.values() for one in hosted.values())
     partitions = sum(len(topic.partitions) for topic in cluster.topics.values())
-    return TermFound(partitions, replicas, tuple(Held(*one) for one in cluster.states.held()))
+    return TermFound(partitions, replicas, tuple(StateMembers(*one) for one in cluster.states.held()))
 
 
 def _start_topic(
@@ -98,7 +98,7 @@ def _start_topic(
         yield from made_whole(context, topic, online)
     if not is_leaving:
         numbers = topic_ids.told(topic, topic.partitions)
-        yield from repair_topic(context, name, numbers, Presence(online), _STARTED, step=1)
+        yield from repair_topic(context, name, numbers, LiveBrokers(online), _STARTED, step=1)
 
 
 def _forget_life(broker_id: int) -> Iterator[Decided]:

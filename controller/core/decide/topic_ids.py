@@ -39,7 +39,7 @@ from controller.core.changes.duties import (
     topic_subject,
 )
 from controller.core.decide.misplaced import misplaced_in
-from controller.core.decide.repair import Presence, led_first
+from controller.core.decide.repair import LiveBrokers, led_first
 from controller.core.decide.work import Context, Decided, Work, work_of
 from controller.core.events import KnownId, TopicFact, TopicsDescribed
 from controller.core.model import Assignment, Partition, Topic, assignment_of
@@ -96,13 +96,13 @@ def on_topics_described(context: Context, event: TopicsDescribed) -> Iterator[Wo
             yield Work(topic_subject(name), partial(_hear_late, context, name, event.broker_id, ids))
 
 
-def on_presence(context: Context, presence: Presence) -> Iterator[Work]:
+def on_live_brokers(context: Context, live_brokers: LiveBrokers) -> Iterator[Work]:
     """Brokers went, came or bounced: a broker that comes is asked in the same step, before it is told anything; one
     that goes is not waited for."""
     cluster, duties = context.cluster, context.cluster.duties
-    come_ids = (presence.online - cluster.live_ids) | presence.returning
+    come_ids = (live_brokers.online - cluster.live_ids) | live_brokers.returning
     for name in sorted(duties.ids.open):
-        yield Work(topic_subject(name), partial(_go_on_with, context, name, presence.online, come_ids))
+        yield Work(topic_subject(name), partial(_go_on_with, context, name, live_brokers.online, come_ids))
     for name, in_doubt in sorted(duties.ids.in_doubt.items() if come_ids else ()):
         if asked := in_doubt & come_ids:
             yield work_of(0, TopicAsked(name, asked))

@@ -27,7 +27,7 @@ class ReplicaView(msgspec.Struct, frozen=True):
     why: str
 
 
-class Happening(msgspec.Struct, frozen=True):
+class PastDecision(msgspec.Struct, frozen=True):
     """One decision about the partition, as logged."""
 
     at_ms: int
@@ -43,7 +43,7 @@ class Happening(msgspec.Struct, frozen=True):
     version: int | None
 
     @classmethod
-    def of(cls, line: Line) -> Happening:
+    def of(cls, line: Line) -> PastDecision:
         return cls(
             line.at_ms,
             line.controller_epoch,
@@ -79,7 +79,7 @@ class Explanation(msgspec.Struct, frozen=True):
     preferred_election: str
     unclean_election: str
     #: past leaders with times and reasons, as far back as this term remembers; the oldest first
-    story: list[Happening] = []
+    story: list[PastDecision] = []
 
 
 def explain(cluster: Cluster, topic: str, number: int, lines: Iterable[Line] = ()) -> Explanation:
@@ -106,7 +106,7 @@ def explain(cluster: Cluster, topic: str, number: int, lines: Iterable[Line] = (
         else _offline(cluster, known, online, allow_unclean=cluster.is_unclean_allowed(topic)),
         preferred_election=LEAVING if is_leaving else _preferred(cluster, known, online),
         unclean_election=LEAVING if is_leaving else _offline(cluster, known, online, allow_unclean=True),
-        story=[Happening.of(line) for line in lines],
+        story=[PastDecision.of(line) for line in lines],
     )
 
 
