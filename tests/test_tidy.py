@@ -16,8 +16,8 @@ ROOT = Path(__file__).parents[1]
 IGNORED = {".git", ".venv", "var", "build", "dist", "__pycache__"}
 IGNORED |= {".hypothesis", ".mypy_cache", ".pytest_cache", ".ruff_cache"}
 
-#: the rooms of the house: a module imports only from rooms that stand before its own, and from its own
-#: a tuple is one layer of several rooms: a change says its effect on belief, and its writes, tellings and log lines
+#: the packages: a module imports only from packages that stand before its own, and from its own
+#: a tuple is one layer of several packages: a change says its effect on belief, and its writes, tellings and log lines
 LAYERS = (
     "controller.base",
     "controller.core",
@@ -191,10 +191,12 @@ def importers_of(library: str, *packages: str) -> set[str]:
 
 def layer_of(name: str) -> int:
     """The most specific layer that a dotted name belongs to."""
-    rooms = (
-        (room, index) for index, layer in enumerate(LAYERS) for room in ((layer,) if isinstance(layer, str) else layer)
+    packages = (
+        (package, index)
+        for index, layer in enumerate(LAYERS)
+        for package in ((layer,) if isinstance(layer, str) else layer)
     )
-    return max((len(room), index) for room, index in rooms if is_within(name, room))[1]
+    return max((len(package), index) for package, index in packages if is_within(name, package))[1]
 
 
 def calls_in(tree: ast.Module) -> Iterator[tuple[str, ast.Call]]:
