@@ -34,8 +34,9 @@ kafka-down: $(INSTALLED) ## end it, from another terminal
 kafka-test: $(INSTALLED) java ## the tests with what Maven fetches: real Kafka brokers, Kafka's tools, TLC; ten minutes
 	@$(PYTEST) -m maven tests
 
-kafka-soak: $(INSTALLED) java ## real brokers under random faults, nothing lost: MINUTES=10 SEED=
-	@$(BIN)/python -m tests.real_brokers.soak --minutes $${MINUTES:-10} $${SEED:+--seed $$SEED}
+kafka-soak: $(INSTALLED) java ## real brokers under random faults, nothing lost: MINUTES=10 SEED= PROTOCOL=2.6
+	@$(BIN)/python -m tests.real_brokers.soak --minutes $${MINUTES:-10} $${SEED:+--seed $$SEED} \
+		$${PROTOCOL:+--protocol $$PROTOCOL}
 
 .PHONY: kafka-up kafka-down kafka-test kafka-soak
 

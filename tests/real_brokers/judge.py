@@ -89,7 +89,13 @@ class Produced(NamedTuple):
 
 
 async def judge(
-    cluster: Cluster, order: Order, dead: Sequence[Dead], stuck: Sequence[Dead], times_ms: tuple[int, int]
+    cluster: Cluster,
+    order: Order,
+    dead: Sequence[Dead],
+    stuck: Sequence[Dead],
+    times_ms: tuple[int, int],
+    *,
+    leaders_write: bool = False,
 ) -> list[str]:
     """Returns the violations; none if all is well. `stuck`: while a bug of Kafka's kept its controller from deciding;
     `times_ms`: when the producer began, and when it was asked to end."""
@@ -97,7 +103,7 @@ async def judge(
     failed = said_by(cluster, "VerifiableProducer", "producer_send_error")
     produced = Produced(*times_ms, [one["timestamp"] for one in sent], len(failed))
     wrong = [*produced.faults(), *await _of_records(cluster, sent)]
-    claims, past = order.claims(), Past.of(order.operations(), dead, stuck)
+    claims, past = order.claims(), Past.of(order.operations(), dead, stuck, leaders_write=leaders_write)
     epochs = [claim.controller_epoch for claim in claims]
     if epochs != list(range(epochs[0], epochs[0] + len(epochs))):
         wrong.append(f"controller epochs are {epochs}")

@@ -57,11 +57,14 @@ class Past:
     dead: Sequence[Dead] = ()
     #: alive, and yet as a controller of no use: a bug of Kafka's
     stuck: Sequence[Dead] = ()
+    #: whether leaders write their ISRs themselves, as they do below protocol level 2.7
+    leaders_write: bool = False
     wrong: list[str] = field(default_factory=list)
     #: those that are over, with the partition
     waits: list[tuple[str, Wait]] = field(default_factory=list)
     seat: Seat | None = None
     _registered: set[int] = field(default_factory=set)
+    _sessions: dict[int, int] = field(default_factory=dict)
     _topics: dict[str, set[int]] = field(default_factory=dict)
     _leaving: set[str] = field(default_factory=set)
     _states: dict[tuple[str, int], dict[str, Any]] = field(default_factory=dict)
@@ -69,9 +72,16 @@ class Past:
     _at_ms: int = 0
 
     @classmethod
-    def of(cls, operations: Iterable[Operation], dead: Sequence[Dead] = (), stuck: Sequence[Dead] = ()) -> Past:
+    def of(
+        cls,
+        operations: Iterable[Operation],
+        dead: Sequence[Dead] = (),
+        stuck: Sequence[Dead] = (),
+        *,
+        leaders_write: bool = False,
+    ) -> Past:
         """A partition that waits at the end waited until then."""
-        past, done = cls(dead, stuck), list(operations)
+        past, done = cls(dead, stuck, leaders_write), list(operations)
         edges = sorted({edge for one in (*dead, *stuck) for edge in (one.from_ms, one.to_ms) if edge is not None})
         index = 0
         while index < len(done):
@@ -125,6 +135,8 @@ class Past:
                 continue
             if found := BROKER.fullmatch(one.path):
                 (self._registered.discard if one.kind == "delete" else self._registered.add)(int(found[1]))
+                if one.kind == "create":
+                    self._sessions[int(found[1])] = one.session
             elif found := MARKER.fullmatch(one.path):
                 (self._leaving.discard if one.kind == "delete" else self._leaving.add)(found[1])
                 for number in self._topics.get(found[1], ()):
@@ -148,8 +160,16 @@ class Past:
         state = self._states[key] = json.loads(one.data or b"{}")
         self.wrong += [f"{key[0]}-{key[1]} at zxid {one.zxid:#x}: {said}" for said in self._faults(before, state, one)]
 
+    def _is_own_isr(self, before: dict[str, Any], state: dict[str, Any], one: Operation) -> bool:
+        """Whether a leader wrote its ISR and nothing else; it knows a controller's epoch from who told it to lead."""
+        same = ("leader", "leader_epoch")
+        is_leaders = self._sessions.get(before["leader"]) == one.session and state["leader"] in state["isr"]
+        return is_leaders and all(state[name] == before[name] for name in same) and state["isr"] != before["isr"]
+
     def _faults(self, before: dict[str, Any] | None, state: dict[str, Any], one: Operation) -> Iterable[str]:
         seat = self.seat
+        if self.leaders_write and before is not None and self._is_own_isr(before, state, one):
+            return
         if seat is None or (seat.session, seat.epoch) != (one.session, state["controller_epoch"]):
             epoch = state["controller_epoch"]
             yield f"written with controller epoch {epoch} by session {one.session:#x}, not by {seat}"

@@ -1,4 +1,4 @@
-"""`make kafka-soak MINUTES= SEED=`: nothing lost, while brokers and controllers are killed and the seat goes round.
+"""`make kafka-soak MINUTES= SEED= PROTOCOL=`: nothing lost, while brokers and controllers die and the seat goes round.
 
 An idempotent producer with acks=all and a consumer run through random faults; in each minute the seat is handed back
 and taken over, and our controller is killed in the middle of an operation. Then the judgement: every acknowledged
@@ -54,6 +54,8 @@ STUCK_AFTER_S: Final = 20.0
 STEP_MAX_MS: Final = 90_000
 AFTER_THE_FIRST_LINE_S: Final = (0, 0, 0.005, 0.02, 0.1, 0.4)
 AFTER_THE_TAKEOVER_S: Final = (0, 0.02, 0.05, 0.1, 0.2, 0.4)
+#: since this protocol level leaders ask the controller for their ISRs
+ALTER_PARTITION: Final = (2, 7)
 SILENCE_MAX_MS: Final = 120_000
 #: in a stream of events: not a term's lines about its own beginning
 DECIDED: Final = re.compile(rb"event: (partition|replica|broker|topic|reassignment)\n")
@@ -205,9 +207,9 @@ async def client_of(cluster: Cluster, name: str, *arguments: str) -> Child:
     )
 
 
-async def soak(minutes: float, seed: int, directory: Path, kind: str | None) -> list[str]:
+async def soak(minutes: float, seed: int, directory: Path, kind: str | None, protocol: str | None) -> list[str]:
     secured = None if kind is None else KINDS[kind](directory)
-    async with a_cluster(directory, secured=secured) as cluster:
+    async with a_cluster(directory, secured=secured, protocol=protocol) as cluster:
         await cluster.controller.take_over()
         await cluster.create(TOPIC, "--partitions", str(PARTITIONS), "--replication-factor", "3", "--config",
                              "min.insync.replicas=2")  # fmt: skip
@@ -233,8 +235,10 @@ async def soak(minutes: float, seed: int, directory: Path, kind: str | None) -> 
         consumer = await client_of(cluster, "VerifiableConsumer", "--topic", TOPIC, *consumer_group)
         run = Soak(cluster, seed)
         try:
-            # made by a broker: in the moment of a handback it would be placed on us, until our next term
-            await until(lambda: cluster.read("/brokers/topics/__consumer_offsets"), "the consumer's group is kept")
+            # made by a broker, which may place it on us: until ours has placed it anew, there is no handback
+            await until(
+                lambda: cluster.read("/brokers/topics/__consumer_offsets") and run.is_whole(), "the group is kept"
+            )
             await run.run(minutes)
             ended_ms = wall_ms()
             producer.signal(Signals.SIGTERM)
@@ -245,9 +249,11 @@ async def soak(minutes: float, seed: int, directory: Path, kind: str | None) -> 
                 client.signal(Signals.SIGTERM)
                 await client.wait()
         log.info("soak.over", **run.done, killed_in=dict(run.hit))
+        order, times_ms = Order([cluster.server], "/kafka"), (begun_ms, ended_ms)
+        leaders_write = protocol is not None and tuple(map(int, protocol.split("."))) < ALTER_PARTITION
         return [
             *run.omissions(minutes),
-            *await judge(cluster, Order([cluster.server], "/kafka"), run.dead, run.stuck, (begun_ms, ended_ms)),
+            *await judge(cluster, order, run.dead, run.stuck, times_ms, leaders_write=leaders_write),
         ]
 
 
@@ -256,11 +262,12 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--secured", choices=KINDS, help="listeners that ask who speaks")
+    parser.add_argument("--protocol", help="of brokers and controllers; below 2.7 leaders write their ISRs themselves")
     arguments = parser.parse_args()
     seed = arguments.seed if arguments.seed is not None else random.SystemRandom().randrange(1 << 32)
     directory = Path(tempfile.mkdtemp(prefix="klamm-soak-"))
-    log.info("soak.begun", minutes=arguments.minutes, seed=seed, directory=str(directory))
-    wrong = asyncio.run(soak(arguments.minutes, seed, directory, arguments.secured))
+    log.info("soak.begun", minutes=arguments.minutes, seed=seed, protocol=arguments.protocol, directory=str(directory))
+    wrong = asyncio.run(soak(arguments.minutes, seed, directory, arguments.secured, arguments.protocol))
     for one in wrong:
         log.error("soak.failed", reason=one, seed=seed)
     if not wrong:

@@ -100,6 +100,16 @@ def test_a_broker_that_stood_still_is_alive_again_when_it_goes_on() -> None:
     assert longest(Past.of(told.operations, [Dead(2, 1_000, 2_500)])) == (1_500, {})
 
 
+def test_below_2_7_a_leader_writes_its_isr_and_nothing_else() -> None:
+    """Whatever the epoch of the controller that told it to lead."""
+    told = a_history().claim(30, THEIRS, 2, ("delete", "/controller", None)).decide(40, 2, [2, 1], 0, by=2)
+    assert Past.of(told.operations, leaders_write=True).wrong == []
+    assert len(Past.of(told.operations).wrong) == 1
+    for leader, epoch, by in ((1, 0, 2), (2, 1, 2), (2, 0, 3)):
+        other = a_history().decide(40, leader, [2, 1], epoch, by=by)
+        assert Past.of(other.operations, leaders_write=True).wrong
+
+
 def test_a_topic_that_is_to_be_deleted_waits_for_no_leader() -> None:
     told = a_history().do(100, 1, ("create", "/admin/delete_topics/orders", None)).decide(200, -1, [2], 1)
     assert longest(Past.of(told.do(9_000, 1, ("create", "/else", None)).operations))[0] == 10
