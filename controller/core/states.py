@@ -74,7 +74,7 @@ class Receivers(Enum):
     REPLICAS = "replicas"
     OTHERS = "the other replicas"
     OWN = "its broker"
-    COMING = "who comes"
+    COMING = "the broker that comes"
 
 
 class Tells(msgspec.Struct, frozen=True):
@@ -97,9 +97,9 @@ class Without(Enum):
 
     ISR_ASKED = "an ISR that its leader asked for"
     LED_ON = "a leadership that goes on: a smaller ISR, a higher leader epoch"
-    FOUND = "a state that somebody else wrote, or the term before"
-    BROKER_COMES = "a broker that comes, or goes"
-    TOLD_AGAIN = "what a broker refused, or is asked about"
+    FOUND = "a state of another writer, or of the term before"
+    BROKER_COMES = "a broker that comes or goes"
+    TOLD_AGAIN = "a state that a broker refused, or is asked about"
     TOLD_ANEW = "a topic that has its id at last"
     REASSIGNED = "an assignment in another order"
     FORGOTTEN = "a topic that is deleted already, or had another id"
