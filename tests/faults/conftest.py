@@ -1,4 +1,4 @@
-"""What the tests of the primitives fall on: a cluster of real processes, whole before each of them."""
+"""The ground of the tests of primitives: a cluster of real processes, whole before each of them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def ground(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fiel
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def field(ground: Field) -> Field:
-    """The same for each test: what another one left, when it failed, is not this one's."""
+    """The same for each test: repaired after a test that failed."""
     field = ground
     await field.restore()
     for broker in field.cluster.running:

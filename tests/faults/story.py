@@ -1,4 +1,4 @@
-"""Plays that are not drawn: what the museum and the checker's own tests let happen to a simulated cluster, in order.
+"""Plays that are not drawn: the events of a simulated cluster, in order, for the museum and the checker's own tests.
 
 A `Stage` says things in words of the domain and waits for conditions in virtual time; it never judges.
 """
@@ -23,7 +23,7 @@ POLL_S = 0.01
 
 
 class Stage:
-    """What a scenario does to its cluster."""
+    """The scenario of a simulated cluster."""
 
     def __init__(self, cluster: SimCluster, seed: str) -> None:
         self.cluster = cluster
@@ -83,7 +83,7 @@ class Stage:
 
     @property
     def controller(self) -> Member:
-        """Who sits in the seat."""
+        """Returns the member that holds the seat."""
         seat_id = self.cluster.seat_id
         assert seat_id is not None, "the seat is vacant"
         return self.cluster.members[seat_id]
@@ -97,7 +97,7 @@ class Stage:
         self.cluster.zookeeper.expire(self._client_of(broker_id).session_id)
 
     def slow(self, broker_id: int, least_s: float, most_s: float) -> None:
-        """ZooKeeper takes so long for what this broker asks, until `no_longer_slow`."""
+        """ZooKeeper takes so long for this broker's requests, until `no_longer_slow`."""
         self.cluster.fault("slow ZooKeeper", broker_id, lasts_s=DEADLINE_S)
         self._client_of(broker_id).latency_s = (least_s, most_s)
 

@@ -172,7 +172,7 @@ def test_a_secret_is_found_wherever_it_stands_and_a_grant_without_its_line_too(t
     assert list(unaudited(calls, [line, refused])) == ["DELETE /v1/topics/t was granted 2 times, and 1 lines say so"]
 
 
-def test_what_was_late_is_read_off_the_metrics() -> None:
+def test_lateness_is_read_off_the_metrics() -> None:
     page = b""
     for name, count in ((b"klamm_event_loop_lag_seconds", b"11.0"), (b"klamm_turn_wait_seconds", b"10.0")):
         for le, fewer in ((b"0.5", b"8.0"), (b"1.0", b"9.0")):

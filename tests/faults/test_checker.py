@@ -49,7 +49,7 @@ def test_a_run_without_harm_is_not_found_fault_with() -> None:
 
 
 @pytest.mark.parametrize(("rule", "violate"), CASES)
-def test_every_rule_finds_what_breaks_it(rule: str, violate: Violation) -> None:
+def test_every_rule_finds_its_violation(rule: str, violate: Violation) -> None:
     history = a_good_history()
     violate(history)
     assert rule in {one.rule for one in judge(history)}
@@ -81,7 +81,7 @@ def test_a_value_may_go_with_its_topic_though_its_removal_was_refused() -> None:
     assert judge(history) == []
 
 
-def test_who_was_held_up_may_be_late() -> None:
+def test_a_process_that_was_held_up_may_be_late() -> None:
     history = a_good_history()
     end_ms = history.commits[-1].at_ms
     late = Lag(end_ms, 1, 1, what="inbox", since_ms=end_ms - 1_500)
@@ -91,7 +91,7 @@ def test_who_was_held_up_may_be_late() -> None:
 
 
 @pytest.mark.parametrize("violate", HARMLESS)
-def test_what_makes_no_sense_announces_nothing(violate: Violation) -> None:
+def test_a_malformed_notification_announces_nothing(violate: Violation) -> None:
     history = a_good_history()
     violate(history)
     assert not any(one.rule.startswith("s31") for one in judge(history))
@@ -175,7 +175,7 @@ STRANGE = {
 
 
 @pytest.mark.parametrize("violate", STRANGE.values(), ids=STRANGE)
-def test_what_a_tool_writes_that_makes_no_sense_is_judged_and_is_nobodys_mistake(violate: Violation) -> None:
+def test_a_tools_nonsense_is_judged_and_blamed_on_no_controller(violate: Violation) -> None:
     history = a_good_history()
     history.end = None
     violate(history)
@@ -243,7 +243,7 @@ def test_a_cluster_without_topics_or_sense_has_not_come_to_rest_and_says_why() -
         "no requests of a term",
     ],
 )
-def test_what_is_truncated_or_unordered_is_refused(violate: Violation) -> None:
+def test_a_truncated_or_unordered_history_is_refused(violate: Violation) -> None:
     history = a_good_history()
     violate(history)
     with pytest.raises(HistoryError):

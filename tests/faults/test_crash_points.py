@@ -7,7 +7,7 @@ import pytest
 from tests.faults.crash.awaits import Await, awaits
 from tests.faults.crash.deaths import OPERATIONS, Place, die
 
-#: whoever sits in the seat as it begins, or any of the others
+#: the holder of the seat as it begins, or any of the others
 VICTIMS = ("controller", "other")
 #: where a death would hurt most, by module and function: each of them is among those died at
 FEARED = {
@@ -39,7 +39,7 @@ def test_all_awaits_of_the_shell_are_numbered_in_their_order() -> None:
 @pytest.mark.long
 @pytest.mark.parametrize("victim", VICTIMS)
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_whoever_dies_wherever_it_dies_the_others_finish_what_was_begun(name: str, victim: str) -> None:
+def test_after_a_death_at_any_point_the_others_finish_the_work(name: str, victim: str) -> None:
     alive = die(name, None, victim=victim)
     assert alive.wrong == []
     places = [Place(at, time) for at, times in alive.passed.items() for time in range(1, times + 1)]

@@ -1,5 +1,5 @@
-"""What somebody does to the nodes that everything hangs on, while brokers run: no epoch is used twice, no process ends,
-and all converges. The checker's rules judge it, S1 above all."""
+"""A tool harms the nodes that all others hang on, while brokers run: no epoch is used twice, no process ends, and all
+converges. The checker's rules judge it, S1 above all."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def test_the_list_of_brokers_is_made_again_and_everybody_registers(stage: 
 @pytest.mark.parametrize(
     "roots", [("/admin", "/config"), ("/isr_change_notification", "/klamm", "/cluster", "/feature")]
 )
-def test_what_brokers_and_controllers_leave_their_requests_in_is_made_again(roots: tuple[str, ...]) -> None:
+def test_parents_of_request_nodes_are_made_again(roots: tuple[str, ...]) -> None:
     async def play(stage: Stage) -> None:
         await stage.create("before", {0: (1, 2, 3)})
         await stage.rest()
@@ -135,7 +135,7 @@ def test_what_brokers_and_controllers_leave_their_requests_in_is_made_again(root
 
 
 @scene
-async def test_where_everything_was_removed_everybody_begins_anew_above_what_was(stage: Stage) -> None:
+async def test_where_everything_was_removed_all_begin_anew_above_the_earlier_epochs(stage: Stage) -> None:
     await stage.create("before", {0: (1, 2, 3)})
     for _ in range(2):
         stage.delete_seat()

@@ -1,4 +1,4 @@
-"""Of several servers' logs the one is read that says what happened."""
+"""Of several servers' logs the most complete one is read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ERROR = -1
 
 
 def a_log(folder: Path, zxids: Iterable[int]) -> Path:
-    """Of a server whose clients asked for nothing that could be done."""
+    """Of a server without transactions that could be carried out."""
     (folder / "version-2").mkdir(parents=True)
     records = (struct.pack(">qiqqii", 1, 0, zxid, 0, _ERROR, -101) for zxid in zxids)
     packed = (struct.pack(">qi", zlib.adler32(one), len(one)) + one + b"B" for one in records)
@@ -25,7 +25,7 @@ def epoch(number: int, first: int, last: int) -> list[int]:
     return [(number << 32) + counter for counter in range(first, last + 1)]
 
 
-def test_what_a_leader_wrote_alone_before_it_lost_the_lead_never_happened(tmp_path: Path) -> None:
+def test_a_leaders_lone_writes_before_it_lost_the_lead_never_happened(tmp_path: Path) -> None:
     stood = [*epoch(1, 1, 5), *epoch(2, 1, 3), *epoch(3, 1, 4)]
     # it was given a snapshot afterwards, and goes on behind it
     alone = [*epoch(1, 1, 5), *epoch(2, 1, 8), *epoch(3, 3, 4)]
@@ -33,7 +33,7 @@ def test_what_a_leader_wrote_alone_before_it_lost_the_lead_never_happened(tmp_pa
     assert [one.zxid for one in longest_history(logs)] == stood
 
 
-def test_who_was_given_a_snapshot_lacks_what_another_has(tmp_path: Path) -> None:
+def test_a_server_that_got_a_snapshot_lacks_transactions_of_another(tmp_path: Path) -> None:
     stood = [*epoch(1, 1, 5), *epoch(2, 1, 3)]
     logs = [a_log(tmp_path / "behind", stood[:3]), a_log(tmp_path / "a", stood)]
     assert [one.zxid for one in longest_history(logs)] == stood

@@ -1,4 +1,4 @@
-"""How soon a cluster recovers, in virtual time: what real processes take is the machine's affair, and the bench's."""
+"""The time that a cluster takes to recover, in virtual time: the bench measures real processes."""
 
 from __future__ import annotations
 

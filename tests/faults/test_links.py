@@ -1,4 +1,4 @@
-"""Every primitive does what it says to the ways between real processes, and is gone when it is healed."""
+"""Every primitive has its effect on the ways between real processes, and is gone when it is healed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the museum and the mutants rest on: every patch applies, every exhibit names a test that there is."""
+"""The museum and the mutants: every patch applies, every exhibit names an existing test."""
 
 from __future__ import annotations
 

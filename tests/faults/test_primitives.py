@@ -1,4 +1,4 @@
-"""Every primitive does what it says to real processes and servers: seen from outside, and gone when it is healed."""
+"""Every primitive has its effect on real processes and servers: seen from outside, and gone when it is healed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.integration.cluster import SESSION_TIMEOUT_MS, TICK_MS, Broker, a_clu
 from tests.waiting import until
 
 HOUR_MS = 3_600_000
-SILENT_S = 2.0  # how long nobody must answer
+SILENT_S = 2.0  # how long no answer must come
 CROWD_MAX = 20
 
 pytestmark = [pytest.mark.java, pytest.mark.long, pytest.mark.asyncio(loop_scope="module")]
@@ -91,7 +91,7 @@ async def test_without_files_it_takes_no_connection_and_lives_on(field: Field) -
     pid, injury = broker.row.pid, await primitives.exhaust_files(field, broker)
     crowd = [await a_visitor(broker)]
     while await is_answered(crowd[-1]) or not broker.log("connections.refused"):
-        assert len(crowd) < CROWD_MAX  # some are let in: what it had open when that was counted may be closed by now
+        assert len(crowd) < CROWD_MAX  # some are let in: counted connections may be closed by now
         crowd.append(await a_visitor(broker))
     await injury.heal()
     assert await crowd[-1][0].read(1) == b"H"

@@ -1,4 +1,4 @@
-"""Changes and announcements at the worst moments: each change is read again (S32), and what is announced before the
+"""Changes and announcements at the worst moments: each change is read again (S32), and an announced change before the
 announcement goes (S31). The checker's rules judge."""
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def shrink(stage: Stage) -> None:
 
 
 async def until_a_successor_has_read(stage: Stage, path: str) -> None:
-    """And what it asks for next is under way for a while."""
+    """And its next request is under way for a while."""
     zookeeper = stage.cluster.zookeeper
     for broker_id in stage.others:
         stage.slow(broker_id, 0.05, 0.05)
@@ -54,7 +54,7 @@ async def until_a_successor_has_read(stage: Stage, path: str) -> None:
 
 
 @scene
-async def test_what_changes_between_its_reading_and_its_watch_is_read_again(stage: Stage) -> None:
+async def test_a_change_between_a_reading_and_its_watch_is_read_again(stage: Stage) -> None:
     await stage.create("orders", {0: (1, 2, 3)})
     await stage.rest()
     await until_a_successor_has_read(stage, TOPIC)
@@ -83,7 +83,7 @@ async def test_what_could_not_be_read_as_the_connection_broke_is_read_as_soon_as
 
 
 @scene
-async def test_what_is_announced_just_after_a_term_has_read_it_is_read_again(stage: Stage) -> None:
+async def test_an_announcement_just_after_a_reading_is_read_again(stage: Stage) -> None:
     await stage.create("orders", {0: (1, 2, 3)})
     await stage.rest()
     await until_a_successor_has_read(stage, STATE)
@@ -106,7 +106,7 @@ async def test_an_announcement_outlives_the_controller_that_was_to_read_it(stage
 
 
 @scene
-async def test_who_announces_a_log_directory_is_asked_about_all_its_replicas(stage: Stage) -> None:
+async def test_a_broker_that_announces_a_log_directory_is_asked_about_all_its_replicas(stage: Stage) -> None:
     await stage.create("orders", {0: (1, 2, 3), 1: (2, 3, 1)})
     await stage.rest()
     for broker_id in stage.cluster.broker_ids:  # who controls, too; and one that nobody knows

@@ -1,4 +1,4 @@
-"""Records in simulated clusters: what clients say is Kafka's, and a run has something to judge."""
+"""Records in simulated clusters: the clients' answers are Kafka's, and a run has something to judge."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_batch_of_a_simulated_producer_is_read_by_another_codec(count: int) ->
     assert (once.producer_id, once.producer_epoch, once.base_sequence) == (-1, -1, -1)
 
 
-def test_what_is_torn_or_damaged_is_in_no_log() -> None:
+def test_a_torn_or_damaged_batch_is_in_no_log() -> None:
     first, second = (batch_of(name, 2, START, Producer()) for name in ("alpha-0 o 1", "alpha-0 o 12"))
     log = first + second
     assert list(batches_in(log)) == [Kept(0, 2, -1, "alpha-0 o 1"), Kept(0, 2, -1, "alpha-0 o 12")]

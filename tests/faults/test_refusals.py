@@ -1,4 +1,4 @@
-"""Brokers that refuse what they are told: in virtual time, by stub brokers, until all agree again."""
+"""Brokers that refuse requests: in virtual time, by stub brokers, until all agree again."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def _with_leader_epochs(stage: Stage) -> None:
 
 
 def _all_agree(stage: Stage) -> None:
-    """What stands in ZooKeeper is what each replica acts by."""
+    """ZooKeeper's states are those that the replicas act by."""
     state = stage.state("orders")
     assert state is not None
     for member in stage.cluster.members.values():
@@ -73,7 +73,7 @@ def _all_agree(stage: Stage) -> None:
 
 @scene
 async def test_a_topic_without_states_that_was_moving_is_deleted_and_not_led_by_the_empty_replica(stage: Stage) -> None:
-    """Its deletion was begun and its states erased by somebody else while nobody controlled."""
+    """Its deletion was begun and its states erased by a tool while there was no controller."""
     controller, _, empty = await _moving(stage)
     stage.kill(controller)
     erased = [Delete(path, -1) for path in (STATE, STATE.removesuffix("/state"), "/brokers/topics/orders/partitions")]
@@ -87,8 +87,8 @@ async def test_a_topic_without_states_that_was_moving_is_deleted_and_not_led_by_
 
 
 @scene
-async def test_a_moving_partition_that_lost_its_state_is_led_by_who_may_hold_data(stage: Stage) -> None:
-    """First in the assignment is the replica that is being added, and live; whoever may hold data is not yet."""
+async def test_a_moving_partition_that_lost_its_state_is_led_by_a_replica_that_may_hold_data(stage: Stage) -> None:
+    """First in the assignment is the replica that is being added, and live; those that may hold data are not yet."""
     controller, near, empty = await _moving(stage)
     stage.kill(near)
     await stage.until(stage.gone(near), "it is gone")

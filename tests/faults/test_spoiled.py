@@ -1,4 +1,4 @@
-"""Nonsense in what a controller believes in (F17), and its repair: other topics go on (S33), and all converges."""
+"""Nonsense in nodes that a controller believes (F17), and its repair: other topics go on (S33), and all converges."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_topic_that_makes_no_sense_for_a_while_disturbs_no_other_and_comes_bac
         assert outcome.findings == [], f"{seed}: {outcome.findings[0]}"
 
 
-def test_who_wrote_something_else_meanwhile_is_not_overruled() -> None:
+def test_another_write_in_between_is_not_overruled() -> None:
     async def scene(stage: Stage) -> None:
         await stage.create("alpha", {0: (1, 2, 3)})
         await stage.rest()

@@ -1,4 +1,4 @@
-"""Topics whose id an old tool drops while nobody is the controller: real controllers and brokers in virtual time."""
+"""Topics whose id an old tool drops without an active controller: real controllers and brokers in virtual time."""
 
 from __future__ import annotations
 

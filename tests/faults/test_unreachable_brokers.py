@@ -62,5 +62,5 @@ def test_nothing_waits_in_the_inbox_for_a_broker_to_answer() -> None:
     assert outcome.history.end.lags == []
 
 
-def test_what_holds_a_process_up_is_a_fault_that_falls() -> None:
+def test_a_fault_that_holds_a_process_up_falls() -> None:
     assert HARMS.keys() | FAULTS.keys() | {HIT} >= HOLDING

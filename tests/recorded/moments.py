@@ -1,8 +1,8 @@
-"""The recorded histories cut into moments: what happened, and what Kafka's controller wrote because of it.
+"""The recorded histories cut into moments: an event, and the writes of Kafka's controller because of it.
 
 A moment lasts until the next one begins, so every write belongs to exactly one. Most causes are writes themselves: a
 registration, a claim, a topic, a marker, a state that a leader asked for. Elections, controlled shutdowns and a
-reassignment to what is there already leave no trace of their own; they are known by what they write, and by the
+reassignment to the present replicas leave no trace of their own; they are known by their writes, and by the
 timeline beside the recording. Nothing here may know our controller's decisions.
 """
 
@@ -59,8 +59,8 @@ ASKED = {Kind.REASSIGNED, Kind.LEADER_ASKED, Kind.SHUTDOWN_ASKED, Kind.ELECTION_
 
 
 class Moment(msgspec.Struct):
-    """`topic`, `partition` and `target` are what a reassignment asks for, `wishes` what leaders do, `broker_id` who
-    shuts down."""
+    """`topic`, `partition` and `target` are a reassignment's request, `wishes` those of leaders, `broker_id` the broker
+    that shuts down."""
 
     kind: Kind
     zxid: int
@@ -86,7 +86,7 @@ class Command(msgspec.Struct):
 
 
 def moments_of(recording: Recording) -> list[Moment]:
-    """Without what came before the first claim."""
+    """Without the history before the first claim."""
     timeline = (DATA / recording.name / "timeline.jsonl").read_bytes().splitlines()
     cutter = Cutter([msgspec.json.decode(line, type=Command) for line in timeline])
     for group in recording.transactions:
@@ -100,7 +100,7 @@ def moments_of(recording: Recording) -> list[Moment]:
 
 
 def balances_of(recording: Recording) -> list[tuple[int, int]]:
-    """When automatic elections were held and by whom, those that moved nothing too: only Kafka's logs say that."""
+    """Automatic elections, with moments and brokers, also those that moved nothing: only Kafka's logs say that."""
     found = []
     for log in (DATA / recording.name).glob("broker*/controller.log*.gz"):
         for line in gzip.decompress(log.read_bytes()).decode().splitlines():
@@ -112,13 +112,13 @@ def balances_of(recording: Recording) -> list[tuple[int, int]]:
 
 
 def partition_of(path: str) -> tuple[str, int]:
-    """Whose state znode this is."""
+    """Returns the partition of a state znode."""
     parts = path.split("/")
     return parts[3], int(parts[5])
 
 
 class Cutter:
-    """Follows the history only as far as it must to know what a write means."""
+    """Follows the history only as far as the meaning of a write needs it."""
 
     def __init__(self, timeline: Sequence[Command]) -> None:
         self.moments: list[Moment] = []
@@ -186,7 +186,7 @@ class Cutter:
         now.is_answered, now.last_ms = True, write.at_ms
 
     def _is_answer(self, now: Moment, write: Write, key: tuple[str, int]) -> bool:
-        """Whether a state written again goes on with what is being answered."""
+        """Returns whether a state written again belongs to the answer under way."""
         if write.at_ms > now.last_ms + PAUSE_MS:
             return False
         match now.kind:
@@ -201,7 +201,7 @@ class Cutter:
                 return True
 
     def _begin_unannounced(self, write: Write, key: tuple[str, int], before: Leadership, after: Leadership) -> Moment:
-        if (before.leader, before.isr) == (after.leader, after.isr):  # so Kafka takes in what is there already
+        if (before.leader, before.isr) == (after.leader, after.isr):  # so Kafka takes in the present state
             return self._begin_reassignment(write, *key)
         commands = [one for one in self.timeline if write.at_ms - COMMAND_MS <= one.at_ms <= write.at_ms]
         last = commands[-1] if commands else Command(0, "")

@@ -1,5 +1,5 @@
 """Our controller in the place of Kafka's, for one moment of a recording: belief from the tree before it, its cause as
-an event, and what then stands on a model ZooKeeper.
+an event, and the state after it on a model ZooKeeper.
 
 Events are followed up as the loop follows them up; nothing here may be cleverer than that.
 """
@@ -50,7 +50,7 @@ class Seen(msgspec.Struct, frozen=True):
 
 
 class Picture(msgspec.Struct, frozen=True):
-    """What ZooKeeper says of topics. `nodes`: topics, markers of deletion, configurations."""
+    """ZooKeeper's state of topics. `nodes`: topics, markers of deletion, configurations."""
 
     partitions: Mapping[str, Seen]
     nodes: frozenset[str]
@@ -73,7 +73,7 @@ def picture_of(zookeeper: ModelZooKeeper) -> Picture:
 
 
 def played(moment: Moment, before: Tree, at: Tree) -> ModelZooKeeper:
-    """What stands when our controller has decided, given the trees before a moment and at its first write."""
+    """Returns the state after our controller's decision, given the trees before a moment and at its first write."""
     zookeeper = zookeeper_of(before if moment.kind in ASKED else at, moment.zxid)
     if moment.kind is Kind.CONTROLLER_CHANGED:
         cluster, started = taken_over(zookeeper)
@@ -129,7 +129,7 @@ def events_of(moment: Moment, cluster: Cluster, zookeeper: ModelZooKeeper) -> It
 
 
 def answers_of_all(cluster: Cluster) -> Iterator[StopReplicaAnswered]:
-    """Every broker has deleted what it was told to."""
+    """Every broker has deleted the replicas that it was told to."""
     told: dict[int, set[tuple[str, int]]] = {}
     for topic, deletion in cluster.duties.deletions.items():
         for (number, broker_id), status in deletion.replicas.items():
@@ -140,7 +140,7 @@ def answers_of_all(cluster: Cluster) -> Iterator[StopReplicaAnswered]:
 
 
 def wish_of(cluster: Cluster, write: Write) -> AlterPartitionAsked:
-    """What the leader must have asked for, given what was written for it."""
+    """Returns the leader's request behind a write of its state."""
     topic, number = partition_of(write.path)
     wanted = decode_state((write.data or "").encode())
     known = cluster.topics[topic]

@@ -1,8 +1,8 @@
 """Our decisions against those of two real Kafka 3.9.1 clusters, at every moment of their histories.
 
-Belief is loaded from ZooKeeper as it stood just before, the event is fed, and what then stands is compared with what
-Kafka had written when the next thing happened: leader, ISR with its order, recovery state and assignment of every
-partition, and which topics, markers and configurations there are. What differs must be listed below, with its reason.
+Belief is loaded from ZooKeeper as it stood just before, the event is fed, and the state after it is compared with
+Kafka's when the next event happened: leader, ISR with its order, recovery state and assignment of every partition, and
+the topics, markers and configurations. Each difference must be listed below, with its reason.
 
 Where Kafka raises a leader epoch so must we, by at least one and by no more than Kafka; `STEPS` says where by less.
 """
@@ -25,7 +25,7 @@ from tests.recordings import RECORDINGS, Recording
 
 SAME_TARGET = "a reassignment to what is there already: Kafka raises the leader epoch and moves nothing, we do nothing"
 
-#: recording -> what differs -> at how many partitions
+#: recording -> difference -> at how many partitions
 DIFFERENCES = {
     "kafka-3.9.1": {SAME_TARGET: 4},
     "kafka-3.9.1-info": {},
@@ -51,7 +51,7 @@ everywhere = pytest.mark.parametrize("recording", RECORDINGS, ids=repr)
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """One moment: what was there before, what Kafka made of it, and what we do."""
+    """One moment: the state before, Kafka's after it, and ours."""
 
     moment: Moment
     before: Picture
@@ -76,7 +76,7 @@ def comparisons(recording: Recording) -> list[Comparison]:
 
 
 def differences(one: Comparison) -> Iterator[str]:
-    """In words; what is expected in those of the table."""
+    """In words; expected differences in those of the table."""
     where = f"{one.moment.kind}, zxid {one.moment.zxid}:"
     for path in sorted(one.ours.nodes ^ one.kafka.nodes):
         if path in one.ours.nodes or not path.startswith(CONFIG_TOPICS):  # Kafka's tools write it before the topic
@@ -141,7 +141,7 @@ def test_an_automatic_election_that_moved_nothing_moves_nothing(recording: Recor
         zxid = max(group[0].zxid for group in recording.transactions if group[0].at_ms <= at_ms)
         ((_, tree),) = recording.trees([zxid])
         if decode(tree[CONTROLLER].data, ControllerZnode).brokerid != controller_id:
-            continue  # deposed while it was frozen: what it wrote was refused
+            continue  # deposed while it was frozen: its writes were refused
         assert picture_of(played(Moment(Kind.BALANCED, zxid), tree, tree)) == picture_of(zookeeper_of(tree, zxid)), zxid
         quiet += 1
     assert quiet >= 7
@@ -164,7 +164,7 @@ AFTER = Leadership(2, 5, (2, 3), 7)
         (None, False),
     ],
 )
-def test_the_comparison_sees_what_differs(ours: Leadership | None, is_equal: bool) -> None:
+def test_the_comparison_sees_a_difference(ours: Leadership | None, is_equal: bool) -> None:
     before, kafka, played_ours = (
         Picture({"orders-0": Seen(Assignment((1, 2, 3)), state)}, frozenset()) for state in (BEFORE, AFTER, ours)
     )

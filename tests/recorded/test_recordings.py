@@ -1,7 +1,7 @@
 """Terms started in the middle of real clusters: at any zxid of the recordings, our controller takes over from Kafka's.
 
 The fake ZooKeeper is seeded with the tree at that zxid. Kafka's controller then loses its seat in one of two ways: the
-seat alone is taken from it, or its whole session ends and its broker with it. What the term writes is judged by the
+seat alone is taken from it, or its whole session ends and its broker with it. The term's writes are judged by the
 invariants of Kafka's data: leader epochs (S8), conditional writes (S10), the leader in the ISR (S11), which is never
 empty (S12) and stays inside the assignment (S13).
 """
@@ -51,7 +51,7 @@ everywhere = pytest.mark.parametrize(
 
 
 class Takeover(msgspec.Struct):
-    """What came of two terms, one after the other, that began at one zxid."""
+    """The results of two terms, one after the other, that began at one zxid."""
 
     zxid: int
     before: Tree
@@ -188,7 +188,7 @@ def test_a_second_term_writes_no_state(recording: Recording, seat: str) -> None:
 
 
 @everywhere
-def test_who_is_live_leads_whatever_it_can(recording: Recording, seat: str) -> None:
+def test_live_replicas_lead_every_partition_that_they_can(recording: Recording, seat: str) -> None:
     for one in takeovers(recording, seat):
         registered = {path for path in one.before if path.startswith(f"{BROKER_IDS}/")}
         assert len(registered) - len(one.live_ids) in ((0,) if seat == "taken" else (0, 1))
@@ -222,7 +222,7 @@ def test_a_decision_carries_the_epoch_of_its_term(recording: Recording, seat: st
         ("", 1, Leadership(NO_LEADER, 4, (1, 2), 9)),
     ],
 )
-def test_the_judge_sees_what_is_broken(broken: str, version: int, state: Leadership) -> None:
+def test_the_judge_sees_a_broken_invariant(broken: str, version: int, state: Leadership) -> None:
     path = state_path("orders", 0)
     topic = formats.encode_topic("x" * 22, {0: Assignment((1, 2, 3))})
     before = {

@@ -134,7 +134,7 @@ def test_both_tables_are_those_of_the_controller() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", AT_TRACE)
-def test_what_kafkas_logs_tell_is_what_our_tables_allow(name: str) -> None:
+def test_our_tables_allow_the_moves_of_kafkas_logs(name: str) -> None:
     cluster = recorded(name)
     table = cluster.answers["state_transitions"]
     assert sum(row.times for row in table) == len(cluster.moves) == cluster.lines_about_moves() > 300  # type: ignore[attr-defined]
@@ -177,7 +177,7 @@ def _lasted(answers: Answers) -> dict[str, tuple[int, int]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("without", ["TRACE", "first third", "last third", "broker 1", "broker 2", "broker 3"])
-def test_what_is_missing_makes_no_finding_and_no_time_that_is_false(without: str) -> None:
+def test_a_missing_line_makes_no_finding_and_no_false_time(without: str) -> None:
     """What is known for certain of a part is no longer than it can be by the whole."""
     whole = recorded(TODAY)
     times = sorted(event.ts_utc for event in whole.events)

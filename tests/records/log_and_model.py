@@ -44,7 +44,7 @@ class Twin:
         #: all since the log was begun, removed ones too
         self.batches: list[Batch] = []
         self.origin = self.start = 0
-        #: what the death of the machine must leave ends here at least
+        #: the end of the records that survive the machine's death at least
         self.durable = 0
         self.epoch = 0
         self.begun: int | None = None
@@ -56,7 +56,7 @@ class Twin:
     def end(self) -> int:
         return self.batches[-1].end if self.batches else self.origin
 
-    # what is done to both
+    # operations on both
 
     def append(self, count: int, producer_id: int = -1) -> None:
         sequence = self._sequences.get(producer_id, 0)
@@ -205,7 +205,7 @@ class Twin:
         self._follow()
         self.check()
 
-    # what must hold
+    # the invariants
 
     def check(self) -> None:
         assert (self.log.start_offset, self.log.end_offset) == (self.start, self.end)
@@ -271,7 +271,7 @@ class Twin:
         return [b"%d/%d" % (self._count, index) for index in range(count)]
 
     def _follow(self) -> None:
-        """Go on as a leader would, and producers whose last batches are the last in the log."""
+        """Go on as a leader would, with the producers whose last batches are the last in the log."""
         self.epoch = max([self.epoch, *(one.epoch for one in self.batches)])
         self._sequences = {}
         for one in self.batches:

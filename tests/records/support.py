@@ -1,4 +1,4 @@
-"""Batches made by kio, which is somebody else's code, and the recorded ones of real clients."""
+"""Batches made by kio, an independent codec, and the recorded ones of real clients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Record batches: those of librdkafka and of kio are understood, whatever is wrong with one is said."""
+"""Record batches: those of librdkafka and of kio are understood, and a damaged one is named."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_batches_of_real_clients_are_understood(client: str) -> None:
 
 
 @given(st.lists(st.binary(max_size=50), min_size=1, max_size=5), st.integers(0, 1 << 40), st.integers(0, 1 << 30))
-def test_what_was_stamped_is_the_same_batch_at_its_place(values: list[bytes], offset: int, epoch: int) -> None:
+def test_a_stamped_batch_is_the_same_at_its_place(values: list[bytes], offset: int, epoch: int) -> None:
     data = stamped(a_batch(values), offset, epoch)
     (batch,) = read_by_kio(bytes(data))  # checks the checksum, too
     assert (batch.base_offset, batch.partition_leader_epoch) == (offset, epoch)

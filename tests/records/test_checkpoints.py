@@ -18,13 +18,13 @@ def test_the_file_is_kafkas() -> None:
 
 
 @given(st.dictionaries(st.tuples(TOPICS, st.integers(0, 1 << 30)), st.integers(0, (1 << 63) - 1)))
-def test_what_was_written_is_read(offsets: dict[tuple[str, int], int]) -> None:
+def test_written_offsets_are_read(offsets: dict[tuple[str, int], int]) -> None:
     assert decode_offsets(encode_offsets(offsets)) == offsets
 
 
 @pytest.mark.parametrize(
     "data", [b"", b"0\n", b"1\n0\n", b"0\n2\na 0 1\n", b"0\n1\na 0\n", b"0\n1\na 0 -1\n", b"\xff\n0\n"]
 )
-def test_a_damaged_file_is_refused_with_what_to_do(data: bytes) -> None:
+def test_a_damaged_file_is_refused_with_a_remedy(data: bytes) -> None:
     with pytest.raises(DamagedCheckpointError, match="remove the file"):
         decode_offsets(data)

@@ -30,7 +30,7 @@ STEPS = st.one_of(
 
 
 def done(disk: Disk, step: tuple[object, ...]) -> object:
-    """What it returns, or whether it is refused."""
+    """Returns the result of a step, or whether it is refused."""
     name, *arguments = step
     try:
         found = getattr(disk, str(name))(*arguments)
@@ -40,7 +40,7 @@ def done(disk: Disk, step: tuple[object, ...]) -> object:
 
 
 @given(st.lists(STEPS, max_size=40), st.integers(1, 3))
-def test_the_simulated_disk_does_what_a_folder_does(steps: list[tuple[object, ...]], files_open_max: int) -> None:
+def test_the_simulated_disk_behaves_as_a_folder(steps: list[tuple[object, ...]], files_open_max: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         real, simulated = FolderDisk(Path(folder), files_open_max), SimulatedDisk()
         for step in [("make_folder", "a"), ("make_folder", "b"), *steps]:
@@ -48,7 +48,7 @@ def test_the_simulated_disk_does_what_a_folder_does(steps: list[tuple[object, ..
         real.close()
 
 
-def test_the_death_of_the_machine_takes_at_most_what_was_not_synced() -> None:
+def test_the_death_of_the_machine_takes_at_most_unsynced_bytes() -> None:
     kept, names = set(), set()
     for seed in range(200):
         disk = SimulatedDisk()

@@ -47,6 +47,6 @@ def test_truncated_epochs_are_forgotten_and_removed_ones_begin_later() -> None:
     assert epochs.entries == [(1, 5), (3, 10)]
     epochs.forget_before(10)
     assert epochs.entries == [(3, 10)]
-    assert epochs.end_of(1, 20) == EpochEnd(1, 10), "of what is gone all that can be said is where it ended"
+    assert epochs.end_of(1, 20) == EpochEnd(1, 10), "of removed records only the end is known"
     epochs.forget_before(12)
     assert epochs.entries == [(3, 12)]

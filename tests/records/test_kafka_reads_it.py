@@ -16,7 +16,7 @@ from tests.records.test_batches import CLIENTS
 
 pytestmark = [pytest.mark.java, pytest.mark.maven]
 FOLDER = "orders-0"
-#: what it says of an index
+#: its output about an index
 WRONG = re.compile("mismatch|out of order|not found", re.IGNORECASE)
 CONFIG = LogConfig(segment_bytes=4_000, index_interval_bytes=200)
 

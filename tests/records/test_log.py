@@ -42,7 +42,7 @@ def filled(folder: Path, batches: int, config: LogConfig = SMALL, *, epoch: int 
 
 
 def everything(log: Log, offset: int = 0) -> bytes:
-    """All of it, as somebody reads who comes again for more."""
+    """All of it, as a reader gets it that comes again for more."""
     found = b""
     while piece := log.read(offset, 700):
         found += piece
@@ -55,7 +55,7 @@ def files(folder: Path, suffix: str) -> list[int]:
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_what_real_clients_sent_is_read_again_bit_by_bit(tmp_path: Path, client: str) -> None:
+def test_batches_of_real_clients_are_read_again_bit_by_bit(tmp_path: Path, client: str) -> None:
     sent = recorded(f"{client}.bin")
     log = a_log(tmp_path, LogConfig(segment_bytes=1_000))
     for batch in sent:
@@ -95,7 +95,7 @@ def test_the_broker_may_set_the_time(tmp_path: Path) -> None:
     assert log.offset_since(START + 5) == (0, START + 5)
 
 
-def test_what_is_refused_changes_nothing(tmp_path: Path) -> None:
+def test_a_refused_append_changes_nothing(tmp_path: Path) -> None:
     log = filled(tmp_path, 2, epoch=5)
     before = log.read(0, 1_000)
     large = msgspec.structs.replace(SMALL, max_message_bytes=200)
@@ -140,7 +140,7 @@ def test_segments_end_by_size_and_by_time(tmp_path: Path) -> None:
     assert offsets_in(log.read(0, 10_000))[-1] == (6, 8), "one segment a read"
 
 
-def test_a_segment_takes_no_more_than_fits_into_it_of_what_is_fetched(tmp_path: Path) -> None:
+def test_a_segment_takes_no_more_fetched_batches_than_fit_into_it(tmp_path: Path) -> None:
     leader = filled(tmp_path / "leader", 9, LogConfig())
     follower = a_log(tmp_path / "follower")
     follower.append_fetched(leader.read(0, 10_000), START)
@@ -269,7 +269,7 @@ def test_a_flipped_bit_cuts_the_log_before_its_batch(tmp_path: Path) -> None:
         shutil.rmtree(folder)
 
 
-def test_what_is_behind_damage_in_an_unsettled_segment_goes_with_it(tmp_path: Path) -> None:
+def test_batches_behind_damage_in_an_unsettled_segment_go_with_it(tmp_path: Path) -> None:
     filled(tmp_path, 12)
     path = tmp_path / FOLDER / f"{6:020}.log"
     path.write_bytes(path.read_bytes()[:-1])
@@ -344,7 +344,7 @@ def test_whatever_is_beside_the_batches_is_made_anew(tmp_path: Path, suffix: str
 
 
 class SyncingDisk(SimulatedDisk):
-    """What was synced, in order."""
+    """The synced files, in order."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A log is the list of its batches, whatever is done to it and wherever it dies."""
+"""A log is the list of its batches, under any operations and after any death."""
 
 from __future__ import annotations
 

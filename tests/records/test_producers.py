@@ -71,7 +71,7 @@ def test_batches_without_a_producer_are_never_known() -> None:
     assert producers.all() == []
 
 
-def test_who_is_silent_is_forgotten_and_so_are_too_many() -> None:
+def test_a_silent_producer_is_forgotten_and_so_are_too_many() -> None:
     producers = Producers(producers_max=2)
     for producer_id in (1, 2, 1, 3):
         producers.take(header_of(0, producer_id=producer_id))

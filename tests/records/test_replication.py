@@ -63,7 +63,7 @@ def test_a_record_is_seen_when_all_of_the_isr_have_it() -> None:
     assert leader.ends() == {1: 1, 2: 1, 3: 1}
 
 
-def test_who_is_not_in_the_isr_is_not_waited_for() -> None:
+def test_a_follower_out_of_the_isr_is_not_waited_for() -> None:
     leader, two = leading(a_log(), isr=(1, 2)), following(a_log())
     leader.append(a_batch(), START)
     exchange(leader, two)
@@ -72,7 +72,7 @@ def test_who_is_not_in_the_isr_is_not_waited_for() -> None:
     assert leader.ends() == {1: 1, 2: 1, 3: -1}
 
 
-def test_who_was_asked_for_is_waited_for_at_once() -> None:
+def test_a_requested_isr_member_is_waited_for_at_once() -> None:
     """The controller may have granted it already, and it may be elected."""
     leader, two = leading(a_log(), isr=(1,)), following(a_log())
     exchange(leader, two)
@@ -105,7 +105,7 @@ def test_too_few_in_the_isr() -> None:
     assert leader.is_replicated(appended, 1)
 
 
-def test_who_lags_for_too_long_leaves_and_returns_with_what_the_leader_had() -> None:
+def test_a_lagging_follower_leaves_and_returns_with_the_leaders_records() -> None:
     leader, two, three = leading(a_log()), following(a_log()), following(a_log(), 3)
     leader.append(a_batch(), START)
     for _ in range(2):
@@ -126,8 +126,8 @@ def test_who_lags_for_too_long_leaves_and_returns_with_what_the_leader_had() -> 
     assert leader.wish(at, lambda broker_id, epoch: (broker_id, epoch) != (3, 7)) == (1, 2)
 
 
-def test_who_keeps_up_with_a_busy_leader_stays() -> None:
-    """It never has everything; it has what there was when it asked before."""
+def test_a_follower_that_keeps_up_with_a_busy_leader_stays() -> None:
+    """It never has everything; it has the records that existed when it asked before."""
     leader, two = leading(a_log(), isr=(1, 2)), following(a_log())
     for step in range(10):
         now_ms = START + step * LAG_MS // 2
@@ -136,7 +136,7 @@ def test_who_keeps_up_with_a_busy_leader_stays() -> None:
         assert in_the_isr(leader, now_ms) == (1, 2)
 
 
-def test_who_is_stuck_leaves_though_it_fetches() -> None:
+def test_a_stuck_follower_leaves_though_it_fetches() -> None:
     leader, two = leading(a_log(), isr=(1, 2)), following(a_log())
     leader.append(a_batch(), START)
     stuck = two.fetch()
@@ -147,14 +147,14 @@ def test_who_is_stuck_leaves_though_it_fetches() -> None:
     assert in_the_isr(leader, START + 10_001) == (1,)
 
 
-def test_who_has_less_than_the_leader_began_with_may_not_join() -> None:
+def test_a_follower_with_less_than_the_leaders_start_may_not_join() -> None:
     """Its predecessor may have acknowledged it, and this leader does not know yet that it was."""
     leader, two = leading(a_log(0, 0), isr=(1, 3)), following(a_log(0))
     exchange(leader, two)
     assert leader.high_watermark == 0
     assert in_the_isr(leader) == (1, 3)
     exchange(leader, two)
-    assert in_the_isr(leader) == (1, 3, 2), "who stays, and then who is back"
+    assert in_the_isr(leader) == (1, 3, 2), "staying members first, then the returning one"
 
 
 def test_an_earlier_incarnation_counts_for_nothing() -> None:

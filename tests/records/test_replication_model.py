@@ -1,9 +1,10 @@
 """A partition of three replicas under any sequence of elections, deaths and late messages.
 
-What must hold: a record that was acknowledged (to `acks=all`) is in the log of every leader that is elected cleanly,
-where it was; what an unclean election loses is what the new leader did not have; what a consumer has read stays, but
-for that; replicas that follow agree below the high watermark. The controller here is a few lines: one leader, leader
-epochs, an ISR that changes only as it was asked for by the leader of that epoch, about incarnations that are alive.
+The invariants: a record that was acknowledged (to `acks=all`) is in the log of every leader that is elected cleanly, at
+its offset; an unclean election loses the records that the new leader did not have; a record that a consumer has read
+stays, except for that; replicas that follow agree below the high watermark. The controller here is a few lines: one
+leader, leader epochs, an ISR that changes only as it was asked for by the leader of that epoch, about incarnations that
+are alive.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class PartitionMachine(RuleBasedStateMachine):
         self.fetches: list[Fetch] = []
         self.answers: list[tuple[Fetch, Fetched]] = []
         self.questions: list[Question] = []
-        #: what the leader knows of the ISR, and what it asked
+        #: the leader's knowledge of the ISR, and its request
         self.known_version = 0
         self.open_question: Question | None = None
         self.count = 0
@@ -113,7 +114,7 @@ class PartitionMachine(RuleBasedStateMachine):
         broker.start(self.epochs_given)
 
     def leader(self) -> Leader | None:
-        """Whoever the controller means, if it is alive."""
+        """Returns the controller's choice, if it is alive."""
         if self.leader_id and self.brokers[self.leader_id].is_alive:
             role = self.brokers[self.leader_id].role
             assert isinstance(role, Leader)
@@ -128,7 +129,7 @@ class PartitionMachine(RuleBasedStateMachine):
 
     @rule(broker_id=BROKERS)
     def elect_uncleanly(self, broker_id: int) -> None:
-        """Nobody of the ISR is alive. What is lost is what the new leader does not have."""
+        """No member of the ISR is alive. The records that the new leader does not have are lost."""
         if not self.brokers[broker_id].is_alive or any(self.brokers[one].is_alive for one in self.isr):
             return
         self.elect(broker_id)
@@ -145,7 +146,7 @@ class PartitionMachine(RuleBasedStateMachine):
         if not broker.is_alive:
             return
         if not self.leader_id:
-            others = []  # while nobody leads, the ISR stands as it is
+            others = []  # without a leader, the ISR stands as it is
         broker.checkpoint = broker.high_watermark if self.count % 2 else broker.checkpoint
         broker.is_alive, broker.role = False, None
         if power is not None and (others or broker_id not in self.isr):
@@ -178,7 +179,7 @@ class PartitionMachine(RuleBasedStateMachine):
 
     @rule()
     def hear_the_isr(self) -> None:
-        """The leader learns what stands, or that its question was refused; either may have been so for long."""
+        """The leader learns the standing ISR, or that its request was refused; either may be long ago."""
         if leader := self.leader():
             is_refused = self.open_question is not None and self.open_question not in self.questions
             if self.version > self.known_version or is_refused:
@@ -288,10 +289,10 @@ class PartitionMachine(RuleBasedStateMachine):
             if self.answers:
                 self.take_answer(len(self.answers) - 1, is_kept=False)
 
-    # what must hold
+    # the invariants
 
     @invariant()
-    def consumers_see_what_stays(self) -> None:
+    def consumers_see_lasting_records(self) -> None:
         leader = self.leader()
         if leader is None:
             return
@@ -305,7 +306,7 @@ class PartitionMachine(RuleBasedStateMachine):
             assert self.seen.setdefault(header.base_offset, batch) == batch
 
     @invariant()
-    def who_agrees_has_the_leaders_records(self) -> None:
+    def an_agreeing_replica_has_the_leaders_records(self) -> None:
         leader = self.leader()
         if leader is None:
             return
@@ -315,7 +316,7 @@ class PartitionMachine(RuleBasedStateMachine):
                 assert contents(broker.log).items() <= theirs.items()
 
     def judge(self) -> None:
-        """Whoever may lead has all that was acknowledged and all that was seen."""
+        """A replica that may lead has all acknowledged and all consumed records."""
         for one in self.isr:
             if self.brokers[one].is_alive:
                 kept = contents(self.brokers[one].log)
@@ -330,7 +331,7 @@ class PartitionMachine(RuleBasedStateMachine):
 
 
 def contents(log: Log) -> dict[int, bytes]:
-    """Offset -> the records of a batch, without what a broker sets."""
+    """Offset -> the records of a batch, without the fields that a broker sets."""
     found, at = {}, log.start_offset
     while piece := log.read(at, 10_000):
         for position, header in batches_in(piece):

@@ -73,11 +73,11 @@ def balance(story: Story) -> None:
 
 @command(r"(drain|shut down) (\d+)( of an earlier life)?")
 def drain(story: Story, how: str, broker_id: str, is_earlier: str | None) -> None:
-    who = int(broker_id)
-    epoch = story.cluster.brokers[who].epoch - (is_earlier is not None)
-    settled = story.happens(DrainAsked(who, epoch, is_shutdown=how == "shut down"))
+    number = int(broker_id)
+    epoch = story.cluster.brokers[number].epoch - (is_earlier is not None)
+    settled = story.happens(DrainAsked(number, epoch, is_shutdown=how == "shut down"))
     if not settled.refusals:
-        left = [str(one) for one in remaining(story.cluster, who)]
+        left = [str(one) for one in remaining(story.cluster, number)]
         story.transcript.append(f"  answer remaining: {' '.join(left) or 'nothing'}")
 
 
@@ -95,7 +95,7 @@ def grant(story: Story, broker_id: str) -> None:
 
 @command(r"new term, drains go on")
 def begin_term(story: Story) -> None:
-    """As a term does it: what was granted before is asked for again."""
+    """As a term does it: granted drains are asked for again."""
     story.tell("new term")
     for broker_id, granted in sorted(story.cluster.duties.drains.items()):
         story.happens(DrainAsked(broker_id, granted.epoch, granted.is_shutdown))
@@ -128,13 +128,13 @@ def announce(story: Story, broker_id: str) -> None:
 
 @command(r"broker (\d+) answers(?:: failed ((?:\S+-\d+ ?)+?))?(?:[:,] served ((?:\S+-\d+ ?)+))?")
 def answer(story: Story, broker_id: str, failed: str | None, served: str | None) -> None:
-    """What it says of the replicas that a LeaderAndIsr named."""
-    who, topics = int(broker_id), story.cluster.topics
+    """Its answer about the replicas that a LeaderAndIsr named."""
+    number, topics = int(broker_id), story.cluster.topics
     said = [
         frozenset((topics[topic].topic_id or "", number) for topic, number in partitions(names or ""))
         for names in (served, failed)
     ]
-    story.happens(LeaderAndIsrAnswered(who, story.cluster.brokers[who].epoch, *said))
+    story.happens(LeaderAndIsrAnswered(number, story.cluster.brokers[number].epoch, *said))
 
 
 # ---------------------------------------------------------------------- terms and forecasts

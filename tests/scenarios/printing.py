@@ -1,4 +1,4 @@
-"""How a story prints what happened: writes, what brokers are told, log lines. For people: compact, in fixed order."""
+"""The printing of a story: writes, requests to brokers, log lines. For people: compact, in fixed order."""
 
 from __future__ import annotations
 

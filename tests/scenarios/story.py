@@ -1,7 +1,7 @@
-"""The language of the stories: one command per line, and how what follows from it is printed.
+"""The language of the stories: one command per line, and the printing of its effects.
 
 A story acts on the model ZooKeeper as brokers, people and other tools would, and lets the controller see it. It must
-never decide or explain anything itself: what it prints is what was committed, told and logged.
+never decide or explain anything itself: it prints commits, requests and log lines.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ COMMANDS: list[tuple[re.Pattern[str], Callable[..., None]]] = []
 
 
 def command(pattern: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Mark a method of `Story` as what a line of this form does; its groups are the arguments."""
+    """Mark a method of `Story` as the command of a line of this form; its groups are the arguments."""
 
     def mark(method: Callable[..., None]) -> Callable[..., None]:
         COMMANDS.append((re.compile(pattern), method))
@@ -58,7 +58,7 @@ def numbers(text: str) -> Replicas:
 
 
 class Story:
-    """A cluster told line by line; `transcript` is what came of each."""
+    """A cluster told line by line; `transcript` holds the effects of each."""
 
     def __init__(self) -> None:
         self.zookeeper = ModelZooKeeper()
@@ -70,7 +70,7 @@ class Story:
         self.transcript: list[str] = []
 
     def tell(self, line: str) -> None:
-        """Do what a line of the story says."""
+        """Carry out a line of the story."""
         self.transcript += ["", f"> {line}"]
         before = len(self.transcript)
         for pattern, method in COMMANDS:

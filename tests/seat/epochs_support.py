@@ -24,7 +24,7 @@ def rows(*leaderships: tuple[int, int, int]) -> dict[tuple[str, str], dict[int, 
 
 
 class Kafka:
-    """A broker, by what its replicas act by: leader epoch, and whether it leads."""
+    """A broker, by the state that its replicas act by: leader epoch, and whether it leads."""
 
     def __init__(self, *replicas: tuple[int, bool]) -> None:
         self.replicas = replicas

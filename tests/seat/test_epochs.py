@@ -72,7 +72,7 @@ async def test_a_term_that_sees_its_epoch_changed_ends_at_once(data: bytes) -> N
         assert node.heard.guards[0].reason == "/controller_epoch was changed"
 
 
-async def test_a_node_made_anew_with_the_same_number_and_version_fools_nobody() -> None:
+async def test_a_node_made_anew_with_the_same_number_and_version_fools_no_term() -> None:
     server = await a_server()
     async with a_controller(server, 1) as node:
         await acting(node, 1)
@@ -103,7 +103,7 @@ async def test_a_write_under_way_meets_another_version_though_the_seat_and_the_e
 
 
 async def test_the_first_write_of_a_term_meets_another_version_though_nothing_told_of_its_claim_but_the_note() -> None:
-    """Both nodes are removed before it, and the next process to claim knows of nobody."""
+    """Both nodes are removed before it, and the next process to claim knows of no epoch."""
     server = await a_server()
     zk, other = await server.connect(), await server.connect()
     await zk.create("/brokers/topics/orders", topic_json([1, 2]))
@@ -117,8 +117,8 @@ async def test_the_first_write_of_a_term_meets_another_version_though_nothing_to
     assert state_of(server, "orders", 0) is None
 
 
-async def test_a_claim_that_only_noted_its_epoch_does_not_hide_what_was_decided_before_it() -> None:
-    """It found nothing: what the term before it had decided is for the next to record."""
+async def test_a_claim_that_only_noted_its_epoch_does_not_hide_the_decisions_before_it() -> None:
+    """It found nothing: the next term has to record the decisions of the term before it."""
     server = await a_server()
     await with_a_state(server, 4)
     loaded, noted = (encode(TermZnode(2, 9, phases=phases)) for phases in ({"loaded": 1.0}, {}))
@@ -128,7 +128,7 @@ async def test_a_claim_that_only_noted_its_epoch_does_not_hide_what_was_decided_
         assert "found" in [line.reason for line in node.held.recent_lines.about("orders", 0)]
 
 
-async def test_terms_that_are_written_down_are_known_to_who_never_saw_them() -> None:
+async def test_noted_terms_are_known_to_a_process_that_never_saw_them() -> None:
     server = await a_server()
     tool = await server.connect()
     async with a_controller(server, 1) as node:
@@ -182,7 +182,7 @@ async def test_states_that_know_of_a_higher_epoch_end_the_term_before_it_writes(
         }  # fmt: skip
 
 
-async def test_a_state_of_an_epoch_that_nobody_drew_ends_no_term() -> None:
+async def test_a_state_of_an_epoch_never_drawn_ends_no_term() -> None:
     """Believed, it would leave no room for those to come: one node would stop everything."""
     server = await a_server()
     await with_a_state(server, WITNESSED_MAX + 1)
@@ -230,7 +230,7 @@ async def test_a_broker_that_obeys_a_later_controller_and_does_not_say_which_is_
     await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_who_has_heard_of_an_epoch_claims_above_it() -> None:
+async def test_a_process_that_heard_of_an_epoch_claims_above_it() -> None:
     server = await a_server()
     told = KnownEpochs(lambda: 12)
     async with a_controller(server, 1, epochs=told) as node:
@@ -238,7 +238,7 @@ async def test_who_has_heard_of_an_epoch_claims_above_it() -> None:
     assert told.highest == 13
 
 
-async def test_what_no_epoch_can_be_is_not_noted() -> None:
+async def test_a_number_that_is_no_epoch_is_not_noted() -> None:
     known = KnownEpochs(lambda: WITNESSED_MAX + 1)
     known.note(2**31 - 1)
     assert known.highest == 0
@@ -271,8 +271,8 @@ async def test_a_node_that_is_made_again_by_a_release_is_never_below_a_claim_tha
     assert server.read(EPOCH) == b"7"
 
 
-async def test_who_releases_late_meets_who_made_the_node_again() -> None:
-    """Between its readings somebody else claims: the node is there by then, so nothing is deleted."""
+async def test_a_late_release_meets_the_next_claim() -> None:
+    """Between its readings another process claims: the node is there by then, so nothing is deleted."""
     server = await a_server()
     zk, other = await server.connect(), await server.connect()
     assert await claim(zk, 1, 0) is not None
@@ -291,7 +291,7 @@ async def test_who_releases_late_meets_who_made_the_node_again() -> None:
     assert seat.owner == other.session_id
 
 
-async def test_a_claim_is_one_transaction_that_checks_what_it_rests_on() -> None:
+async def test_a_claim_is_one_transaction_that_checks_the_nodes_it_read() -> None:
     server = await a_server()
     zk = await server.connect()
     await claim(zk, 1, 0)

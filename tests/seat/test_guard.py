@@ -1,4 +1,4 @@
-"""The guard of a term: it compares, latches, and wakes who waits for the end."""
+"""The guard of a term: it compares, latches, and wakes the waiters for the end."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ async def test_a_term_can_be_ended_at_once_and_the_first_reason_stays() -> None:
         guard.check()
 
 
-async def test_nobody_who_waits_is_left_behind_when_he_stops_waiting() -> None:
+async def test_no_waiter_is_left_behind_when_it_stops_waiting() -> None:
     guard = TermGuard(lambda: asyncio.get_running_loop().time() + 100)
     waiter = asyncio.create_task(guard.tripped())
     await settle()

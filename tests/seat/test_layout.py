@@ -1,4 +1,4 @@
-"""Parents that vanish while everybody runs are made again, and what is below them is served again."""
+"""Parents that vanish while all brokers run are made again, and the nodes below them are served again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPERATOR = "digest:operator:secret"
 
 
 def uproot(server: FakeZooKeeper, root: str, *spared: str) -> None:
-    """A node and all below it, in one transaction of somebody."""
+    """Delete a node and all below it, in one foreign transaction."""
     below = [path for path in server.tree.nodes if path == root or path.startswith(f"{root.rstrip('/')}/")]
     paths = sorted((path for path in below if path not in ("/", *spared)), reverse=True)
     assert server.commit(0, [Delete(path, -1) for path in paths]).refused is None
@@ -46,7 +46,7 @@ async def test_a_term_makes_again_whatever_parent_vanishes(path: str) -> None:
         assert node.handle.controller_epoch == 1, "no reason to leave"
 
 
-async def test_what_was_below_is_served_again() -> None:
+async def test_nodes_below_a_remade_parent_are_served_again() -> None:
     server = await a_server()
     sessions = [await a_broker(server, broker_id) for broker_id in (2, 3)]
     async with a_controller(server, 1) as node:
@@ -90,7 +90,7 @@ async def test_one_that_may_not_be_made_is_said_and_stops_no_other() -> None:
         assert "/admin/delete_topics" in server.tree.nodes
 
 
-async def test_a_chroot_is_made_again_by_whoever_claims() -> None:
+async def test_a_chroot_is_made_again_by_the_claiming_process() -> None:
     server = FakeZooKeeper()
     await ensure_chroot(await server.connect(), "/a")
     tool = await server.connect(chroot="/a")
@@ -100,12 +100,12 @@ async def test_a_chroot_is_made_again_by_whoever_claims() -> None:
         await until(lambda: node.handle.is_active)
         uproot(server, "/a")
         await until(lambda: node.handle.is_active and node.handle.controller_epoch == 2)
-        assert server.read("/a/controller_epoch") == b"2", "whatever became of the node that kept the first one"
+        assert server.read("/a/controller_epoch") == b"2", "whatever became of the first node"
         await until(lambda: all(f"/a{path}" in server.tree.nodes for path in (*TOP_LEVEL_PATHS, CLUSTER_ID)))
 
 
 async def test_where_the_chroot_is_below_nothing_the_session_is_given_up() -> None:
-    """Below its chroot no session can make what that is below; who connects anew does."""
+    """Below its chroot no session can make the chroot's parent; a new session does."""
     server = FakeZooKeeper()
     await ensure_chroot(await server.connect(), "/a/b")
     zk = await server.connect(chroot="/a/b")

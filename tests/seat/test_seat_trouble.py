@@ -34,7 +34,7 @@ LOOKS_MAX = 200
 
 
 async def seconds(server: FakeZooKeeper, count: float) -> None:
-    """Let virtual time pass in small steps, so that whatever wakes up runs."""
+    """Let virtual time pass in small steps, so that due tasks run."""
     for _ in range(round(count * 10)):
         server.clock.advance(0.1)
         await settled(20)
@@ -110,7 +110,7 @@ async def test_nonsense_in_the_epoch_is_said_and_waited_out(data: bytes, shown: 
         before = asked(*made)
         await seconds(server, 60)
         assert asked(*made) - before < LOOKS_MAX
-        assert server.read(EPOCH) == data, "it is for a person to say what was the last"
+        assert server.read(EPOCH) == data, "an operator must say which was the last"
         if mending is None:
             await tool.delete(EPOCH, -1)
         else:
@@ -121,7 +121,7 @@ async def test_nonsense_in_the_epoch_is_said_and_waited_out(data: bytes, shown: 
         assert [one.daemon.seat_trouble for one in made] == [None, None]
 
 
-async def test_what_is_wrong_is_said_once_for_each_change() -> None:
+async def test_a_trouble_is_logged_once_for_each_change() -> None:
     server = await a_server()
     tool = await server.connect()
     await tool.create(EPOCH, b"abc")
@@ -136,7 +136,7 @@ async def test_what_is_wrong_is_said_once_for_each_change() -> None:
 
 
 async def test_a_term_that_finds_nonsense_in_the_epoch_ends_at_once_and_puts_it_right() -> None:
-    """Who holds the seat knows the last epoch: it was its own."""
+    """The holder of the seat knows the last epoch: it was its own."""
     server = await a_server()
     tool = await server.connect()
     async with processes(server, 1) as made:
@@ -149,7 +149,7 @@ async def test_a_term_that_finds_nonsense_in_the_epoch_ends_at_once_and_puts_it_
 
 
 def remove(server: FakeZooKeeper, *paths: str) -> None:
-    """By nobody in particular, who may do all."""
+    """By the test itself, which may do all."""
     assert server.commit(0, [Delete(path, -1) for path in paths]).refused is None
 
 
@@ -190,7 +190,7 @@ TROUBLES = {
 
 
 @pytest.mark.parametrize("spoil", TROUBLES, ids=lambda spoil: spoil.__name__)
-async def test_what_forbids_a_claim_is_said_and_waited_out(
+async def test_a_trouble_that_forbids_a_claim_is_reported_and_waited_out(
     spoil: Callable[[FakeZooKeeper], Callable[[], None]],
 ) -> None:
     server = await a_server()
@@ -214,7 +214,7 @@ async def test_what_forbids_a_claim_is_said_and_waited_out(
     ("path", "perms"), [(EPOCH, WRITE), (SEAT, WRITE), ("/", READ | CREATE | WRITE)], ids=["epoch", "seat", "parent"]
 )
 async def test_a_seat_that_cannot_be_released_goes_with_its_session(path: str, perms: int) -> None:
-    """Who is no controller must not sit there: nobody else could be."""
+    """A process that is no controller must not hold the seat: no other could."""
     server = await a_server()
     for broker_id in (2, 3):
         await a_broker(server, broker_id)
@@ -238,7 +238,7 @@ async def test_a_seat_that_cannot_be_released_goes_with_its_session(path: str, p
         assert state_of(server, "more", 0) is not None
 
 
-async def test_a_seat_that_somebody_writes_into_is_given_up_and_won_anew() -> None:
+async def test_a_seat_that_another_client_writes_into_is_given_up_and_won_anew() -> None:
     server = await a_server()
     tool = await server.connect()
     async with a_controller(server, 1) as node:
@@ -248,7 +248,7 @@ async def test_a_seat_that_somebody_writes_into_is_given_up_and_won_anew() -> No
         assert node.heard.guards[0].reason == "/controller was changed"
 
 
-async def test_who_asks_for_the_seat_is_told_what_keeps_it() -> None:
+async def test_a_takeover_is_told_the_trouble_that_keeps_the_seat() -> None:
     server = await a_server()
     tool = await server.connect()
     await tool.create(EPOCH, b"abc")

@@ -1,1 +1,1 @@
-"""That nobody gets in: secrets, signatures, roles, limits, hostile input."""
+"""Protection from strangers: secrets, signatures, roles, limits, hostile input."""

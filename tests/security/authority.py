@@ -18,7 +18,7 @@ class Authority:
         _openssl("req", "-x509", *_NEW_KEY, "-keyout", key, "-out", self.trust, "-days", "2", "-subj", f"/CN={name}")
 
     def keystore(self, name: str, address: str = "IP:127.0.0.1", *, days: int = 2) -> str:
-        """Key and certificate of somebody at this address, in one file; for -1 days it expired yesterday."""
+        """Key and certificate of a peer at this address, in one file; for -1 days it expired yesterday."""
         key, asked, path = (self._folder / f"{name}.{kind}" for kind in ("key", "csr", "keystore.pem"))
         _openssl("req", *_NEW_KEY, "-keyout", str(key), "-out", str(asked), "-subj", f"/CN={name}")
         names = self._folder / f"{name}.ext"

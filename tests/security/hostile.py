@@ -1,10 +1,10 @@
 """`python -m tests.security.hostile [--inputs 1000000] [--seed 1]`: hostile input to everything that parses.
 
 It goes to all the parsers of `parsers.py`, and in requests over a socket to a served broker with its controller in it.
-What is right: a value, or the parser's own refusal; over HTTP an answer below 500 (503 and 504 have meanings of their
-own) and, where it is a refusal, no change. What is logged meanwhile is searched for the secrets. A term is given
-spoiled znodes and answers, too (`spoiled.py`). It prints a table, and ends with 1 when anything else came. Inputs are
-drawn from the seed alone, so a finding can be seen again.
+Right are: a value, or the parser's own refusal; over HTTP an answer below 500 (503 and 504 have meanings of their own)
+and, where it is a refusal, no change. The log is searched for the secrets meanwhile. A term is given spoiled znodes and
+answers, too (`spoiled.py`). It prints a table, and ends with 1 when anything else came. Inputs are drawn from the seed
+alone, so a finding can be seen again.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def parse(tally: Tally, random: Random, parser: Parser, count: int) -> None:
 
 
 async def ask(tally: Tally, random: Random, process: Process, row: str, count: int, right: Mapping[str, str]) -> None:
-    """Requests over sockets. What is refused changes nothing, whoever says it."""
+    """Requests over sockets. A refused request changes nothing, whatever its sender."""
     is_broker = row == SIGNED
     paths = [key for key in TABLE if not is_broker or key[1].startswith("/rpc/")]
     before = process.state
@@ -166,7 +166,7 @@ async def _run(tally: Tally, random: Random, inputs: int) -> None:
             await ask(tally, random, process, "HTTP, without a token", third, {})
             await ask(tally, random, process, SIGNED, third, {})
             await ask(tally, random, process, "HTTP, as administrator", left - 2 * third, admin)
-            for topic in process.node.broker.metadata.topics():  # what it was told can still be shown
+            for topic in process.node.broker.metadata.topics():  # its metadata can still be shown
                 tally.count("topics it was told", "rows" if topic.partitions else "no rows")
             status, _ = await process.ask("GET", "/livez", "none")
             if status != 200:

@@ -1,4 +1,4 @@
-"""A lab without processes, served by the supervisor's own HTTP side: it only remembers what it was told."""
+"""A lab without processes, served by the supervisor's own HTTP side: it only remembers its orders."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Lab:
 
     @staticmethod
     def order_for(path: str) -> bytes:
-        """What is accepted there."""
+        """Returns a body that is accepted there."""
         if path.endswith("trouble"):
             return b"{}"
         of_partition = {"topic": "orders", "partition": 0} if path.endswith(("hold", "release")) else {}
@@ -42,7 +42,7 @@ class Lab:
 
 
 class Obedient:
-    """A broker that does nothing, whatever it is told."""
+    """A broker that ignores every order."""
 
     row = ProcessRow("broker 1", None, "running", "127.0.0.1:1")
 

@@ -72,7 +72,7 @@ TRANSACTION_LOGS: Final = (
 #: nothing but the root; the checksum that ends it
 _TREE: Final = b"ZKSN\0\0\0\x02" + bytes(8 + 8) + bytes(4) + b"\xff\xff\xff\xff" + bytes(8 + 60) + b"\0\0\0\x01/"
 ZOOKEEPER_SNAPSHOTS: Final = (_TREE + struct.pack(">q", zlib.adler32(_TREE)) + b"\0\0\0\x01/",)
-#: a topic and a partition, and who leads the quorum
+#: a topic and a partition, and the leader of the quorum
 METADATA_RECORDS: Final = (
     b"\x01\x02\x00\x02a" + bytes(16) + b"\x00",
     b"\x01\x05\x00" + bytes(4 + 16) + b"\x02\x00\x05\x02" + b"\0\0\0\x01" + b"\x01\x04" + b"\0\0\0\x01",

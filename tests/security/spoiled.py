@@ -1,8 +1,8 @@
-"""A term whose ZooKeeper and whose broker 3 talk nonsense: it goes on and decides about what nobody spoiled.
+"""A term whose ZooKeeper and whose broker 3 talk nonsense: it goes on and decides about the subjects left alone.
 
 A real daemon on the fake ZooKeeper, with real outboxes that speak HTTP to brokers in memory. Everything that the
-controller reads is spoiled again and again while it runs, and so is what broker 3 answers it. What is named `steady`
-nobody touches; after each few inputs another of that kind is created, led and told.
+controller reads is spoiled again and again while it runs, and so are broker 3's answers. Subjects named `steady` are
+left alone; after each few inputs another of that kind is created, led and told.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ ZNODES: Final = "znodes under a term"
 ANSWERS: Final = "answers to an outbox"
 VICTIM: Final = "/brokers/topics/orders"
 VICTIM_ID: Final = "AAAAAAAAAAAAAAAAAAAAAg"
-#: whatever a controller reads that is not about `steady`; a name that ends with _ gets a number
+#: the nodes that a controller reads and that are not about `steady`; a name that ends with _ gets a number
 SPOILED: Final = (
     VICTIM,
     f"{VICTIM}/partitions/0/state",
@@ -78,7 +78,7 @@ SPOILED: Final = (
     "/isr_change_notification/isr_change_",
 )
 _STATE: Final = b'{"controller_epoch":1,"leader":3,"version":1,"leader_epoch":0,"isr":[3,1]}'
-#: what would be understood there: spoiled a little it may still be, and then it is believed
+#: content that would be understood there: spoiled a little it may still be, and then it is believed
 UNDERSTOOD: Final = {
     VICTIM: topic_json([3, 1], [1, 3]),
     f"{VICTIM}/partitions/0/state": _STATE,
@@ -90,10 +90,10 @@ REFUSALS: Final = tuple(
     for topic_id in (b"id", VICTIM_ID.encode())
     for code, refused in ((0, 6), (0, 56), (-1, 3))
 )
-#: rightly believed: they end what a term tells, to this broker or to all
+#: rightly believed: they end a term's requests, to this broker or to all
 FINAL: Final = {Code.STALE_CONTROLLER_EPOCH, Code.STALE_BROKER_EPOCH}
 BATCH: Final = 20
-#: an outbox tries again soon, and nobody keeps its nonsense up for ever
+#: an outbox tries again soon, and no nonsense lasts for ever
 HURRIED: Final = Limits(rpc_retry_min_ms=1, rpc_retry_max_ms=1)
 PATIENCE_S: Final = 30
 
@@ -152,7 +152,7 @@ class Brokers:
 
 
 class Bilingual(HttpDialect):
-    """Says all that it is given in Kafka's protocol, too: what is believed has to fit into either."""
+    """Encodes all requests in Kafka's protocol, too: belief has to fit into either."""
 
     _kafka = KafkaDialect(level_for("3.9"), OwnAddress(9, {PLAINTEXT: ("h", 1)}), check=lambda: None)
 
@@ -162,7 +162,7 @@ class Bilingual(HttpDialect):
 
 
 async def spoil(tally: Tally, random: Random, znodes: int) -> None:
-    """So many znodes, and the answers to what they lead to."""
+    """So many znodes, and the answers to the resulting requests."""
     site, brokers = await a_site(), Brokers(random, tally)
     for path in ("/klamm", "/klamm/draining", "/klamm/failed_dirs", "/klamm/brokers", "/klamm/terms"):
         await site.write(path, b"")
@@ -181,7 +181,7 @@ async def spoil(tally: Tally, random: Random, znodes: int) -> None:
 
 
 async def renew(site: Site) -> None:
-    """What the last inputs have ruined is there again, as it should be."""
+    """Repair the nodes that the last inputs have ruined."""
     site.die(3)
     await site.come(3)
     if site.server.read(VICTIM) is None:
@@ -195,16 +195,16 @@ async def write_spoiled(tally: Tally, random: Random, site: Site, path: str) -> 
     try:
         await site.write(path, data, sequential=path.endswith("_"))
         tally.count(ZNODES, "written")
-    except NoNodeError:  # what is above it is gone: something was understood, and deleted it
+    except NoNodeError:  # its parent is gone: an input was understood, and deleted it
         tally.count(ZNODES, "not written")
 
 
 async def trouble_of(node: Node, site: Site, brokers: Brokers, name: str) -> str | None:
-    """Why the term is not what it should be: the same one, deciding and telling about a new topic."""
+    """Returns why the term is not as it should be: the same one, deciding and telling about a new topic."""
     try:
         async with asyncio.timeout(PATIENCE_S):
             reply = await node.ask(CreateTopicAsked(name, assignment={0: (1, 2)}))
-            while name not in brokers.told:  # noqa: ASYNC110 - nobody sets an event for it
+            while name not in brokers.told:  # noqa: ASYNC110 - no event is set for it
                 await asyncio.sleep(0)
     except NotControllerError:
         return f"the term ended: {node.held.history()}"
@@ -223,7 +223,7 @@ async def end(tally: Tally, node: Node, site: Site) -> None:
     site.die(1)
     try:
         async with asyncio.timeout(PATIENCE_S):
-            while any(site.leader(name) != 2 for name in steady):  # noqa: ASYNC110 - nobody sets an event for it
+            while any(site.leader(name) != 2 for name in steady):  # noqa: ASYNC110 - no event is set for it
                 await asyncio.sleep(0)
     except TimeoutError:
         tally.find(ZNODES, "a broker's death moved no leadership")

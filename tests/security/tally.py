@@ -1,4 +1,4 @@
-"""Hostile input is good input, spoiled at random; a tally of what was tried and what came of it."""
+"""Hostile input is good input, spoiled at random; a tally of the inputs and their results."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from random import Random
 from typing import Final
 
-#: what a mutation puts in
+#: the bytes that a mutation puts in
 MORSELS: Final = (
     *(b"null", b"true", b"-1", b"-0.0", b"1e999", b"NaN", b'""', b"[]", b"{}", b"[[[[", b"}}", b'"\\ud800"', b"\x00"),
     *(b"9" * 400, b"9223372036854775808", b"-9223372036854775809", b"2147483648", b"\xff\xfe", b"\xed\xa0\x80", b","),
@@ -23,7 +23,7 @@ MORSELS: Final = (
 
 
 class Tally:
-    """What was tried, what came of it, and what should not have."""
+    """The inputs, their results, and the findings."""
 
     def __init__(self) -> None:
         self.rows: dict[str, Counter[str]] = {}

@@ -1,4 +1,4 @@
-"""Attacks that no other file here tries: what was tried, and what came of it. The table is in SECURITY.md."""
+"""Attacks that no other file here tries: the attempt, and its result. The table is in SECURITY.md."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.security.test_tls import a_config, served, status_of
 from tests.waiting import DEADLINE_S
 
 JSON: Final = {"Content-Type": "application/json"}
-#: as part of a name: it sets a terminal's title, turns what follows red, and starts a line of its own
+#: as part of a name: it sets a terminal's title, turns the rest red, and starts a line of its own
 ESCAPES: Final = "orders\x1b]0;owned\x07\x1b[31m\rred\x9b2J"
 
 # ---------------------------------------------------------------------- tokens
@@ -87,7 +87,7 @@ HEAD: Final = b"POST /v1/what-if HTTP/1.1\r\nHost: @\r\nContent-Type: applicatio
     ids=range(10),
 )
 async def test_a_request_whose_end_can_be_read_in_two_ways_is_refused_and_ends_its_connection(raw: bytes) -> None:
-    """Otherwise a second one could hide in its body from whatever stands before us."""
+    """Otherwise a second one could hide in its body from a proxy before us."""
     async with the_api(PATIENT) as (host, port):
         reader, writer = await asyncio.open_connection(host, port)
         writer.write(raw.replace(b"@", f"{host}:{port}".encode()))
@@ -129,15 +129,15 @@ async def test_a_topic_s_name_leads_nowhere_else_and_into_no_header(tmp_path: Pa
         for method, path in (("DELETE", ""), ("PATCH", "/config"), ("POST", "/partitions")):
             url = aiohttp.client.URL(f"{process.url}/v1/topics/{name}{path}", encoded=True)
             async with process.client.request(method, url, headers=headers, data=b"{}") as response:
-                # what is not there is deleted already
+                # a missing one is deleted already
                 assert 400 <= response.status < 500 or (method, response.status) == ("DELETE", 200)
                 assert "X-Evil" not in response.headers
 
 
-# ---------------------------------------------------------------------- what people are shown
+# ---------------------------------------------------------------------- output for people
 
 
-def test_what_came_from_elsewhere_cannot_steer_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_foreign_text_cannot_steer_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     @click.command()
     def fail() -> None:
         raise RefusedError(400, "INVALID", ESCAPES)
@@ -169,7 +169,7 @@ async def test_a_certificate_that_has_expired_is_not_believed(tmp_path: Path) ->
         assert await status_of(f"https://{address}/livez", a_config(ssl_truststore_location=ours.trust)) is None
 
 
-async def test_who_speaks_no_tls_or_an_old_one_is_not_served_and_the_next_one_is(tmp_path: Path) -> None:
+async def test_a_client_without_tls_or_with_an_old_one_is_not_served_and_the_next_one_is(tmp_path: Path) -> None:
     ours = Authority(tmp_path, "ours")
     async with served(server_context_for(a_config(ssl_keystore_location=ours.keystore("one")))) as address:
         host, _, port = address.partition(":")

@@ -76,7 +76,7 @@ async def test_signed_brokers_fail_over_and_strangers_change_nothing(cluster: Cl
     await survivors[0].stop()  # a controlled shutdown, signed
     assert survivors[0].log("shutdown.granted")
 
-    with pytest.raises(NoAuthError):  # kazoo has not said who it is
+    with pytest.raises(NoAuthError):  # kazoo has sent no identity
         await cluster.zookeeper("set", "/controller_epoch", b"99")
     with pytest.raises(NoAuthError):
         await cluster.zookeeper("get", "/config/brokers")
@@ -101,7 +101,7 @@ async def test_signed_brokers_fail_over_and_strangers_change_nothing(cluster: Cl
 
 
 async def _refusals(cluster: Cluster, orders: dict[str, object], token: dict[str, str]) -> list[str]:
-    """What strangers are told who want to write, or to speak for a broker."""
+    """Returns the answers to strangers that want to write, or to speak for a broker."""
     said = []
     for broker in cluster.running:
         for headers in ({}, {"Authorization": f"Bearer {READER}"}, {"Authorization": f"Bearer {RPC}"}):
@@ -128,7 +128,7 @@ def _orders_of(*ids: int) -> list[tuple[int, ...]]:
 
 
 async def _acls(cluster: Cluster, path: str) -> dict[str, tuple[tuple[int, str], ...]]:
-    """Rights and whose, of this znode and of all below it."""
+    """Returns rights and their owners, of this znode and of all below it."""
     acls, _ = await cluster.zookeeper("get_acls", path.rstrip("/"))
     found = {path: tuple((one.perms, one.id.scheme) for one in acls)}
     for name in await cluster.zookeeper("get_children", path.rstrip("/")):

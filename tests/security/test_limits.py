@@ -1,4 +1,4 @@
-"""Nobody takes more than a share: connections, slow heads and bodies, headers, readers that do not read, changes."""
+"""No client takes more than a share: connections, slow heads and bodies, headers, slow readers, changes."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ async def the_api(limits: Limits, tls: ssl.SSLContext | None = None) -> AsyncIte
 
 
 async def answer_of(reader: asyncio.StreamReader) -> tuple[int, Any]:
-    """The status and the problem of what comes before the end."""
+    """Returns the status and the problem before the end."""
     raw = await asyncio.wait_for(reader.read(), DEADLINE_S)
     head, _, body = raw.partition(b"\r\n\r\n")
     assert b"application/problem+json" in head, raw
@@ -95,7 +95,7 @@ async def test_a_head_that_does_not_end_is_408_after_a_good_request_too() -> Non
         await close(writer)
 
 
-async def test_who_says_nothing_is_closed_without_a_word() -> None:
+async def test_a_silent_connection_is_closed_without_a_word() -> None:
     async with the_api(Limits(head_timeout_ms=50)) as address:
         reader, writer = await asyncio.open_connection(*address)
         assert await asyncio.wait_for(reader.read(), DEADLINE_S) == b""
@@ -143,7 +143,7 @@ async def status_of(reader: asyncio.StreamReader) -> int:
 
 
 @pytest.mark.parametrize("limits", [limits for limits, _ in SMALL], ids=["in all", "of one peer"])
-async def test_who_is_silent_keeps_nobody_out(limits: Limits) -> None:
+async def test_a_silent_connection_keeps_no_other_out(limits: Limits) -> None:
     """A hundred connections that ask for nothing, or are kept alive after a read: each new one is served."""
     async with the_api(limits) as address:
         kept = []
@@ -189,7 +189,7 @@ async def test_a_stream_gives_way_to_a_command(limits: Limits) -> None:
         with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
             await asyncio.wait_for(opened[0][0].readexactly(1), DEADLINE_S)
         opened[1][1].write(change_for(address) + b"{}")
-        assert await status_of(opened[1][0]) == 201, "who waits to change something again is the last to go"
+        assert await status_of(opened[1][0]) == 201, "a connection that waits to change something is the last to go"
         over.set()
         await asyncio.gather(close(writer), *(close(one) for _, one in opened))
 
@@ -222,7 +222,7 @@ async def test_where_all_work_for_a_change_a_new_connection_is_told_so_and_one_t
 
         await until(is_served, "the one that has ended makes room")
         working[1][1].write(b"{}")
-        assert await status_of(working[1][0]) == 400, "nobody took the place of the other"
+        assert await status_of(working[1][0]) == 400, "no other took its place"
         await asyncio.gather(*(close(writer) for _, writer in working))
 
 
@@ -248,7 +248,7 @@ async def is_served_by_tls(address: tuple[str, int], authority: Authority) -> bo
     "limits",
     [Limits(connections=2, head_timeout_ms=HOUR_MS), Limits(connections_per_peer=2, head_timeout_ms=HOUR_MS)],
 )
-async def test_on_a_tls_listener_who_has_not_shaken_hands_counts_too(tmp_path: Path, limits: Limits) -> None:
+async def test_on_a_tls_listener_a_connection_before_its_handshake_counts_too(tmp_path: Path, limits: Limits) -> None:
     authority = Authority(tmp_path, "ours")
     async with the_api(limits, tls_of(authority)) as address:
         silent = [await asyncio.open_connection(*address) for _ in range(20)]
@@ -273,7 +273,7 @@ async def test_a_handshake_that_does_not_end_is_closed_and_makes_room(tmp_path: 
         assert await is_served_by_tls(address, authority)
 
 
-async def test_who_does_not_read_what_it_asked_for_is_cut_off() -> None:
+async def test_a_client_that_does_not_read_its_answer_is_cut_off() -> None:
     gone = asyncio.Event()
 
     async def endless(request: web.Request) -> web.StreamResponse:
@@ -329,7 +329,7 @@ async def test_large_headers_are_431(head: bytes) -> None:
 
 
 @pytest.mark.parametrize("raw", [b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n", b"\r\nA\x00B / HTTP/1.1\r\n\r\n"])
-async def test_what_is_no_http_is_a_problem_that_repeats_nothing(raw: bytes) -> None:
+async def test_bytes_that_are_no_http_get_a_problem_that_repeats_nothing(raw: bytes) -> None:
     async with the_api(PATIENT) as address:
         reader, writer = await asyncio.open_connection(*address)
         writer.write(raw)

@@ -1,4 +1,4 @@
-"""Lists and maps in bodies have a length: what is longer is refused before anybody decides about it."""
+"""Lists and maps in bodies have a length: a longer one is refused before any decision about it."""
 
 from __future__ import annotations
 

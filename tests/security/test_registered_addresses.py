@@ -1,4 +1,4 @@
-"""Who can write znodes registers what he likes: where nothing is sent to, and what nobody is told who registered so."""
+"""A client that can write znodes registers any address: those that nothing is sent to, and secrets that stay here."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ SECRET_PLACES = (
 
 
 @pytest.mark.parametrize("address", [*FOREIGN, *SECRET_PLACES])
-def test_what_is_no_host_and_port_of_a_broker_is_asked_by_nobody(address: str) -> None:
+def test_an_address_that_is_no_host_and_port_is_sent_nothing(address: str) -> None:
     assert address_of((f"HTTP://{address}",)) is None
     assert listeners_of(a_broker(f"PLAINTEXT://{address}")) == []
 
@@ -85,7 +85,7 @@ def test_a_host_and_a_port_is_where_a_broker_is(address: str, host: str, port: i
 
 
 async def test_a_name_that_resolves_to_where_clouds_keep_secrets_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a name server of somebody's answers."""
+    """The answers of a hostile name server."""
     found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("169.254.169.254", 80))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
     url = address_of(("HTTP://broker-7.example:80",))  # no telling before it is resolved
@@ -102,7 +102,7 @@ async def test_a_name_that_resolves_to_where_clouds_keep_secrets_is_not_asked(mo
         await client.close()
 
 
-def test_where_tls_is_set_up_nobody_is_told_a_password_in_plain_text() -> None:
+def test_where_tls_is_set_up_no_password_travels_in_plain_text() -> None:
     tls = ssl.create_default_context()
     broker = a_broker("SASL_PLAINTEXT://127.0.0.1:9092")
     told = Access(tls=tls, sasl=Sasl("PLAIN", "us", "secret"))
@@ -110,7 +110,7 @@ def test_where_tls_is_set_up_nobody_is_told_a_password_in_plain_text() -> None:
     assert "use SASL_SSL" in told.trouble_with(broker)
     assert told.listener_of(a_broker("SASL_SSL://127.0.0.1:9092")) is not None
     assert Access(tls=tls, sasl=Sasl(SCRAM, "us", "secret")).listener_of(broker) is not None  # tells no password
-    assert Access(sasl=Sasl("PLAIN", "us", "secret")).listener_of(broker) is not None  # somebody chose that
+    assert Access(sasl=Sasl("PLAIN", "us", "secret")).listener_of(broker) is not None  # the operator chose that
 
 
 @pytest.mark.parametrize("iterations", [1, 4_095, 65_537, 10_000_000, 2**63])
@@ -156,7 +156,7 @@ async def test_a_peer_guesses_no_faster_over_many_connections() -> None:
         assert now_s() - started >= 8 * LIMITS.kafka_refusal_ms / 1000
         before = now_s()
         assert await said_by(Access(sasl=a_sasl("PLAIN")), port, "SASL_PLAINTEXT") is not None
-        assert now_s() - before < LIMITS.kafka_refusal_ms / 1000  # who knows the password waits for nobody
+        assert now_s() - before < LIMITS.kafka_refusal_ms / 1000  # a client with the password does not wait
 
 
 @in_virtual_time

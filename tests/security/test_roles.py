@@ -26,7 +26,7 @@ from tests.security.roles import GIVES, LAB_TABLE, REFUSALS, ROLES, TABLE, Asker
 from tests.security.test_secrets import ADMIN, ALL
 
 
-async def test_every_path_has_a_row_and_needs_what_it_says(tmp_path: Path) -> None:
+async def test_every_path_has_a_row_and_needs_its_role(tmp_path: Path) -> None:
     async with a_process(tmp_path, ALL) as process:
         assert routes_of(process.app) == TABLE.keys()
     assert routes_of(build_lab(Lab(ALL), 1)) == LAB_TABLE.keys()
@@ -34,7 +34,7 @@ async def test_every_path_has_a_row_and_needs_what_it_says(tmp_path: Path) -> No
     assert {key: access_for(*key) for key in every} == every
 
 
-def test_a_path_that_nobody_thought_of_needs_the_highest_right() -> None:
+def test_an_unlisted_path_needs_the_highest_right() -> None:
     assert access_for("POST", "/v1/nothing") is Access.ADMIN
     assert access_for("POST", "/") is Access.ADMIN
     assert access_for("OPTIONS", "/v1/topics") is Access.ADMIN
@@ -43,7 +43,7 @@ def test_a_path_that_nobody_thought_of_needs_the_highest_right() -> None:
 
 
 @pytest.mark.parametrize("role", ROLES)
-async def test_each_role_may_do_what_the_table_says_and_a_refusal_changes_nothing(tmp_path: Path, role: str) -> None:
+async def test_each_role_has_the_rights_of_the_table_and_a_refusal_changes_nothing(tmp_path: Path, role: str) -> None:
     async with a_process(tmp_path, ALL) as process:
         for (method, path), access in TABLE.items():
             expected = GIVES[access][role]
@@ -125,7 +125,7 @@ async def test_nothing_but_the_token_is_the_token(tmp_path: Path, header: str) -
         (Role.BROKER, "/v1/elections", NOT_ALLOWED),
     ],
 )
-async def test_what_a_broker_passes_on_may_do_what_its_caller_may(
+async def test_a_forwarded_request_has_the_rights_of_its_caller(
     tmp_path: Path, role: Role, path: str, code: str | None
 ) -> None:
     async with a_process(tmp_path, ALL) as process:

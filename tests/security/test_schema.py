@@ -1,5 +1,5 @@
-"""The API against its own description, drawn by Schemathesis: what the description allows is answered as it says, and
-what it does not allow is refused as it says. No answer is a 500, and none is missing in the description.
+"""The API against its own description, drawn by Schemathesis: an allowed request is answered as described, and another
+one is refused as described. No answer is a 500, and none is missing in the description.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PLAN: Final = {"max_examples": 150 if IS_FULL else 30, "derandomize": not IS_FUL
 CHECKS: Final = [status_code_conformance, content_type_conformance, response_schema_conformance]
 #: parts of a path that cannot be any text
 NARROW: Final = re.compile(r"{(broker|id|partition|verb)}")
-#: what there is, to be asked for as often as what there is not
+#: existing names, to be asked for as often as missing ones
 THERE: Final = {"topic": "orders", "partition": 0, "broker": 1, "id": 1, "verb": "kill"}
 
 
@@ -65,7 +65,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def said(url: str) -> BaseSchema:
-    """Without the answer for whatever is not foreseen: nothing is to be that."""
+    """Without the answer for unforeseen results: there is to be none."""
     whole: Any = msgspec.json.decode(msgspec.json.encode(document()))
     for item in whole["paths"].values():
         for one in item.values():
@@ -92,7 +92,7 @@ def keep_small(body: Any) -> None:
 
 
 def keep_short(query: dict[str, Any]) -> None:
-    """A stream that follows does not end; what else is asked of it stays as it was drawn."""
+    """A stream that follows does not end; its other parameters stay as drawn."""
     if str(query.get("follow", True)).lower() in ("true", "1"):
         query["follow"] = "false"
 

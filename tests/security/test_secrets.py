@@ -74,7 +74,7 @@ def test_a_file_that_others_may_use_is_refused(tmp_path: Path, mode: int) -> Non
         ({"KLAMM_ZOOKEEPER_AUTH": "digest:klamm"}, "digest:user:password"),
     ],
 )
-def test_what_cannot_be_used_is_named_and_not_shown(environment: dict[str, str], words: str) -> None:
+def test_a_secret_that_cannot_be_used_is_named_and_not_shown(environment: dict[str, str], words: str) -> None:
     with pytest.raises(ConfigError, match=words) as refused:
         secrets_from(environment)
     secret_ones = [value for name, value in environment.items() if not name.endswith("_FILE") and value]
@@ -93,7 +93,7 @@ def test_loopback_needs_nothing(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "broker-1", "127.0.0.1.evil.example", ""])
-def test_elsewhere_nobody_listens_unguarded_unless_told_to(host: str) -> None:
+def test_elsewhere_no_process_listens_unguarded_unless_told_to(host: str) -> None:
     for secrets in (NO_SECRETS, Secrets(api_tokens=(ADMIN,)), Secrets(rpc_secrets=(RPC,))):
         with pytest.raises(ConfigError, match="refusing to listen"):
             check_exposure(["127.0.0.1", host], secrets)
@@ -101,6 +101,6 @@ def test_elsewhere_nobody_listens_unguarded_unless_told_to(host: str) -> None:
     check_exposure([host], Secrets(api_tokens=(ADMIN,), rpc_secrets=(RPC,)))
 
 
-def test_who_may_not_read_may_not_write_either() -> None:
+def test_a_caller_that_may_not_read_may_not_write_either() -> None:
     with pytest.raises(ConfigError, match="could still write"):
         check_exposure(["127.0.0.1"], Secrets(read_tokens=(READER,)))

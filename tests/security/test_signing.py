@@ -41,13 +41,13 @@ def take(verifier: Verifier, headers: dict[str, str], path: str = bodies.FETCH, 
     verifier.admit(verifier.judge("POST", path, headers.items()), body)
 
 
-def test_what_was_signed_is_taken() -> None:
+def test_a_signed_request_is_taken() -> None:
     verifier, signer = a_verifier(), Signer([SECRET])
     take(verifier, signed(signer))
     take(verifier, signed(signer))
 
 
-def test_what_was_taken_is_not_taken_again_and_a_retry_signed_anew_is() -> None:
+def test_a_request_is_not_taken_twice_and_a_retry_signed_anew_is() -> None:
     verifier, signer = a_verifier(), Signer([SECRET])
     first = signed(signer)
     take(verifier, first)
@@ -56,7 +56,7 @@ def test_what_was_taken_is_not_taken_again_and_a_retry_signed_anew_is() -> None:
     take(verifier, signed(signer))
 
 
-def test_what_comes_later_than_its_successor_is_refused() -> None:
+def test_a_request_later_than_its_successor_is_refused() -> None:
     verifier, signer = a_verifier(), Signer([SECRET])
     given_up, newer = signed(signer), signed(signer)
     take(verifier, newer)
@@ -107,7 +107,7 @@ def test_another_secret_is_refused_and_an_older_one_accepted_while_it_is_listed(
     take(a_verifier(OWN, SECRET, OTHER), headers)
 
 
-def test_what_was_said_to_another_broker_or_to_an_earlier_process_is_refused() -> None:
+def test_a_request_to_another_broker_or_to_an_earlier_process_is_refused() -> None:
     signer = Signer([SECRET])
     for receiver in (Incarnation(3, 100), Incarnation(1, 99), Incarnation(1, 101)):
         with pytest.raises(SignatureError, match="this was said to"):
@@ -146,7 +146,7 @@ def test_senders_and_kinds_of_requests_do_not_overtake_each_other() -> None:
     take(verifier, signed(Signer([SECRET]), sender=Incarnation(3, 300)))
 
 
-def test_what_is_passed_on_may_overtake_within_a_window_and_is_taken_once() -> None:
+def test_a_forwarded_request_may_overtake_within_a_window_and_is_taken_once() -> None:
     verifier, signer = a_verifier(), Signer([SECRET])
     url = "http://h:1/v1/topics?x=%7e"
     passed = [signed(signer, url, Klamm_Role="admin") for _ in range(FORWARDS_WINDOW + 1)]

@@ -1,4 +1,4 @@
-"""TLS by files: a client asks only whom it trusts, a server that wants certificates serves only who shows one."""
+"""TLS by files: a client asks only servers it trusts, a server that wants certificates serves only clients with one."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ async def test_a_server_is_believed_by_its_authority_and_its_name(tmp_path: Path
         assert await status_of(f"https://{address}/livez", trusting) is None
 
 
-async def test_where_certificates_are_required_only_who_shows_one_is_served(tmp_path: Path) -> None:
+async def test_where_certificates_are_required_only_clients_with_one_are_served(tmp_path: Path) -> None:
     ours, theirs = Authority(tmp_path, "ours"), Authority(tmp_path, "theirs")
     server = a_config(
         ssl_keystore_location=ours.keystore("one"), ssl_truststore_location=ours.trust, ssl_client_auth="required"
@@ -86,7 +86,7 @@ async def test_where_certificates_are_required_only_who_shows_one_is_served(tmp_
         assert await status_of(url, foreign) is None
 
 
-def test_what_cannot_be_used_is_named(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
     keystore = Authority(tmp_path, "ours").keystore("one")
     with pytest.raises(ConfigError, match=r"ssl\.keystore\.location"):
         server_context_for(a_config())

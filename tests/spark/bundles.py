@@ -1,7 +1,7 @@
 """Puts the lines of a simulated cluster on disk, in a layout and behind a wrapper, and as bad as real logs are.
 
 Bad is: lines out of order, copies of lines and of files, junk, lines cut short or with bytes that no text has, a torn
-end, a file for each hour, compressed or not. What is damaged is always a copy, so that nothing is said that is lost.
+end, a file for each hour, compressed or not. Only copies are damaged, so that no line is lost.
 """
 
 from __future__ import annotations

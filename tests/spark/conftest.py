@@ -31,7 +31,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(autouse=True)
 def _forgetting(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What one test kept in memory is not carried through the others."""
+    """The memory of one test is not carried through the others."""
     yield
     if "spark" in request.fixturenames:
         request.getfixturevalue("spark").catalog.clearCache()

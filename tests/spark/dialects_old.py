@@ -8,7 +8,7 @@ from tests.spark.dialects import CONTROLLER, STATE, Kafka28, Partition, Said, id
 
 
 class Kafka11(Kafka28):
-    """1.1 to 2.3: all of it at TRACE, and a controller that takes over says of a lost leader only whom it elects."""
+    """1.1 to 2.3: all of it at TRACE, and a new controller names of a lost leader only the elected one."""
 
     def asked(self, one: Partition, epoch: int) -> str:
         return (
@@ -139,7 +139,7 @@ class Kafka08(Kafka11):
 
 
 class Kafka010(Kafka08):
-    """0.10: what is sent has no number, and neither has its answer; requests have the version of a state."""
+    """0.10: requests have no number, and neither have answers; requests have the version of a state."""
 
     def __init__(self) -> None:
         self.asked_of: dict[int, Partition] = {}

@@ -1,4 +1,4 @@
-"""Lines of many versions of Kafka, and what each says: the columns that tests hold every reading to."""
+"""Lines of many versions of Kafka, and the meaning of each: the columns that tests hold every reading to."""
 
 from __future__ import annotations
 

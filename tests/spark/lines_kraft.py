@@ -1,4 +1,4 @@
-"""As in `lines`: what the nodes of a KRaft cluster say, of 3.9.1 and 4.3.1. Written by Kafka, and shortened."""
+"""As in `lines`: lines of the nodes of a KRaft cluster, of 3.9.1 and 4.3.1. Written by Kafka, and shortened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines of Kafka 0.8.0 to 2.5 that no later one writes, and what each says, as in `lines`."""
+"""Lines of Kafka 0.8.0 to 2.5 that no later one writes, and the meaning of each, as in `lines`."""
 
 from __future__ import annotations
 

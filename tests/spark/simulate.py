@@ -1,4 +1,4 @@
-"""A cluster that never was, with known truth: the logs that a version of Kafka would have written, and what happened.
+"""A cluster that never was, with known truth: the logs that a version of Kafka would have written, and the events.
 
 Brokers are killed and started at random; the controller does what Kafka's does, a line for each thing, in the words of
 a dialect and by each broker's own clock. `tests.spark.bundles` puts the lines on disk, as bad as real ones.
@@ -22,7 +22,7 @@ WAY_MS: Final = (5, 25)
 
 @dataclass(frozen=True)
 class Line:
-    """What stands in a log, by the clock of who wrote it."""
+    """A line of a log, by the clock of its writer."""
 
     shown_ms: int
     said: Said
@@ -30,7 +30,7 @@ class Line:
 
 @dataclass
 class Failover:
-    """What came of one death."""
+    """The results of one death."""
 
     broker: int
     detected_ms: int
@@ -42,14 +42,14 @@ class Failover:
 
 @dataclass
 class Truth:
-    """What really happened, in true time."""
+    """The events, in true time."""
 
     outages: list[tuple[str, int, int | None]] = field(default_factory=list)  # partition, from, to
     tenures: list[tuple[int, int, int]] = field(default_factory=list)  # epoch, broker, from
     ends: dict[int, int] = field(default_factory=dict)  # epoch: when its controller died
     failovers: list[Failover] = field(default_factory=list)
     losses: list[tuple[int, int]] = field(default_factory=list)  # broker, when it died
-    unclean: list[tuple[str, int, int]] = field(default_factory=list)  # partition, when, who was elected
+    unclean: list[tuple[str, int, int]] = field(default_factory=list)  # partition, when, the elected broker
 
 
 class Simulation:
@@ -74,7 +74,7 @@ class Simulation:
         self.words = dialect or Kafka39()
         self.way_ms = way_ms
         self.quiet_ms = quiet_ms  # between two faults
-        self.is_unclean = is_unclean  # who is alive may lead, in sync or not
+        self.is_unclean = is_unclean  # a live replica may lead, in sync or not
         self.now = BEGIN_MS
         self.epoch = 0
         self.controller = 0

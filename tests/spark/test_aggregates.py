@@ -58,7 +58,7 @@ def test_of_no_line_it_says_nothing() -> None:
     assert (found.from_ms, found.to_ms, found.outages, found.latest, found.moves) == (None, None, 0, [], [])
 
 
-def test_what_is_not_over_stands_first_and_only_the_latest_are_named(tmp_path: Path) -> None:
+def test_trouble_that_lasts_stands_first_and_only_the_latest_is_named(tmp_path: Path) -> None:
     write(Simulation(3, dialect=OursWithMoves()).run(faults=6), tmp_path, "TRACE")
     watching = Watching("c")
     watching.see(events_in(tmp_path))

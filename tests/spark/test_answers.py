@@ -6,7 +6,7 @@ from sparkjobs.report.verdict import summary_for
 from tests.spark.written import Log, shown, with_a_led_partition
 
 
-def test_at_trace_an_outage_is_what_the_controller_says_and_names_who_began_it() -> None:
+def test_at_trace_an_outage_is_the_controllers_line_and_names_its_first_broker() -> None:
     log = with_a_led_partition()
     log.say(12_000, "brokers_changed", removed=(2,), replicas=(1,))
     log.partition(12_002, "Online", "Offline")
@@ -43,7 +43,7 @@ def test_a_topic_on_its_way_to_deletion_is_no_outage() -> None:
     assert log.answers()["partition_outages"] == []
 
 
-def test_what_only_a_deposed_controller_saw_is_no_outage() -> None:
+def test_an_outage_that_only_a_deposed_controller_saw_is_none() -> None:
     log = with_a_led_partition()
     log.say(20_000, "controller_elected", broker=3, controller_epoch=2)
     log.say(20_100, "controller_ready", broker=3, controller_epoch=2)
@@ -52,7 +52,7 @@ def test_what_only_a_deposed_controller_saw_is_no_outage() -> None:
     assert log.answers()["partition_outages"] == []
 
 
-def test_a_leader_change_names_who_followed_and_when() -> None:
+def test_a_leader_change_names_the_followers_and_their_times() -> None:
     log = with_a_led_partition()
     log.partition(8_000, "Online", "Online", leader=1, leader_epoch=1, version=1, isr=(2, 1))
     log.say(8_020, "leader_started", broker=1, role="broker", topic="orders", partition=0, leader_epoch=1)

@@ -95,10 +95,10 @@ def test_zombies_are_refused_or_obeyed_by_a_brokers_own_clock() -> None:
     ]
 
 
-def test_who_led_on_a_stale_epoch_or_version_and_who_went_on_as_controller_are_zombies() -> None:
+def test_leaders_with_a_stale_epoch_or_version_and_deposed_controllers_that_go_on_are_zombies() -> None:
     log = with_a_led_partition()
     stale = {"role": "broker", "api": "LeaderAndIsr", "controller_epoch": 1, "error": "stale_leader_epoch"}
-    for at in (10_000, 10_400):  # of the controller in office: it tells again what is known, which is ordinary
+    for at in (10_000, 10_400):  # of the controller in office: it tells a known state again, which is ordinary
         log.say(at, "request_ignored", broker=2, topic="orders", partition=0, **stale)
     for at in (23_000, 23_400):
         log.say(at, "request_ignored", broker=3, topic="orders", partition=0, **stale)
@@ -135,7 +135,7 @@ def test_the_controllers_side_is_from_the_last_sending_to_the_acknowledgement() 
         )  # its clock is off
         known = {"controller": 1, "controller_epoch": 3, "peer_broker": 2}
         log.say(start + 530, "response_received", api=api, correlation_id=7, **known)
-        log.say(start + 600, "response_received", api=api, correlation_id=8, **known)  # nobody says of what
+        log.say(start + 600, "response_received", api=api, correlation_id=8, **known)  # without its subject
     names = ("broker", "api", "side", "requests", "p50_ms", "max_ms")
     assert shown(log.answers()["rpc_latency"], *names) == [
         (2, "LeaderAndIsr", "controller", 1, 30.0, 30.0),
@@ -175,7 +175,7 @@ def test_outages_that_overlap_cost_each_moment_once_and_nothing_outside_the_logs
     ]
 
 
-def test_what_the_logs_cannot_answer_is_said() -> None:
+def test_questions_that_the_logs_cannot_answer_are_named() -> None:
     log = Log()
     log.partition(0, "Offline", "Online", leader=1, leader_epoch=1, version=1, isr=(1,))
     log.partition(5, "Online", "Online", controller_epoch=4, leader=1, leader_epoch=2, version=2, isr=(1,))
@@ -221,7 +221,7 @@ def test_a_takeover_of_ours_has_its_own_phases_from_when_the_seat_was_seen_vacan
     assert tenures[-1] == (2, 30_012, "exact", 30_120, 30_200)
 
 
-def test_churn_counts_an_hours_changes_by_topic_and_names_who_changed_most() -> None:
+def test_churn_counts_an_hours_changes_by_topic_and_names_the_partition_that_changed_most() -> None:
     log = with_a_led_partition(isr=(2, 1, 3))
     for at, leader, epoch in ((100_000, 1, 1), (200_000, 3, 2)):
         log.partition(at, "Online", "Online", leader=leader, leader_epoch=epoch, version=epoch, isr=(1, 3))
@@ -244,8 +244,8 @@ def test_a_broker_lives_from_its_start_to_its_last_word_and_again() -> None:
     ]
 
 
-def test_of_our_logs_a_broker_acknowledges_what_the_cause_of_an_election_asked_of_it() -> None:
-    """Whoever has no part in the partition, whoever refused, and whatever is of another cause says nothing of it."""
+def test_of_our_logs_a_broker_acknowledges_the_requests_of_an_elections_event() -> None:
+    """A broker without a replica, a refusal, or an answer of another cause says nothing of it."""
     log = with_a_led_partition(isr=(2, 1, 3))
     log.say(12_000, "broker_changed", peer_broker=2, from_state="live", to_state="gone", controller_epoch=1)
     known = {"leader_epoch": 1, "version": 1, "isr": (1, 3), "zxid": 8, "cause": "broker_gone", "cause_id": "1-2"}

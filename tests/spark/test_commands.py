@@ -1,4 +1,4 @@
-"""`klamm logs`: what a person types, and what they read."""
+"""`klamm logs`: the commands of a person, and their output."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_merge_cuts_no_line_and_keeps_whole_traces(tmp_path: Path) -> None:
     assert said == [f"broker1/state-change.log:{number}: {line}" for number, line in enumerate(lines[1:], start=2)]
 
 
-def test_doctor_accounts_for_every_file_and_says_what_is_missing() -> None:
+def test_doctor_accounts_for_every_file_and_names_missing_ones() -> None:
     done = run("doctor", RECORDED)
     assert done.exit_code == 0, done.output
     assert "broker3/state-change.log.gz" in done.stdout
@@ -104,7 +104,7 @@ def test_explain_tells_a_partitions_story_with_the_lines_quoted() -> None:
 @pytest.mark.java
 @pytest.mark.slow
 @pytest.mark.parametrize("words", [("merge", "--where"), ("doctor",), ("explain", "a-0")])
-def test_what_only_spark_reads_is_read_as_if_it_were_here(
+def test_a_file_that_only_spark_reads_is_read_like_a_local_one(
     spark: SparkSession, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     moved = "[Controller id=1 epoch=3] Changed partition a-0 state from OnlinePartition to OfflinePartition"
@@ -134,7 +134,7 @@ def test_what_only_spark_reads_is_read_as_if_it_were_here(
         (("merge", RECORDED, "--partitions", "1"), "--partitions needs --topic"),
     ],
 )
-def test_wrong_usage_is_one_line_that_says_what_to_do(words: tuple[str, ...], said: str) -> None:
+def test_wrong_usage_is_one_line_with_a_remedy(words: tuple[str, ...], said: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "sparkjobs", "logs", *words], capture_output=True, text=True, check=False, timeout=110
     )
@@ -158,7 +158,7 @@ def test_klamm_hands_its_words_on_as_they_are() -> None:
     assert "Usage: klamm logs merge" in done.stdout
 
 
-def test_report_says_the_verdict_and_who_concluded_it(tmp_path: Path) -> None:
+def test_report_prints_the_verdict_and_its_engine(tmp_path: Path) -> None:
     done = CliRunner().invoke(top, ["report", RECORDED, "--engine", "local", "--out", str(tmp_path / "out")])
     assert done.exit_code == 0, done.output
     known, told, *_ = done.stdout.splitlines()
@@ -235,7 +235,7 @@ def test_analyze_gives_the_same_bytes_for_the_same_content_in_another_order(tmp_
         assert path.read_bytes() == (tmp_path / "other" / path.name).read_bytes(), path.name
 
 
-def test_without_the_extra_the_command_names_what_to_install(tmp_path: Path) -> None:
+def test_without_the_extra_the_command_names_the_package_to_install(tmp_path: Path) -> None:
     """As in a base install, and in one that has numpy for reasons of its own."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])}
 

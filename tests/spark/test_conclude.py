@@ -113,7 +113,7 @@ def test_of_a_cluster_of_any_version_it_concludes_the_same(
     assert_equal(surveyed(tmp_path))
 
 
-def test_only_what_is_asked_for_is_concluded_and_it_is_the_same(tmp_path: Path) -> None:
+def test_only_requested_tables_are_concluded_and_they_are_the_same(tmp_path: Path) -> None:
     write(Simulation(3, skew_ms={2: 90_000}).run(faults=8), tmp_path, "TRACE")
     files = surveyed(tmp_path)
     answers, _ = slowly(files)
@@ -125,7 +125,7 @@ def test_only_what_is_asked_for_is_concluded_and_it_is_the_same(tmp_path: Path) 
         assert conclude.conclude(files, only=only).answers == {name: answers[name] for name in GOLD if name in only}
 
 
-def test_a_form_says_of_each_of_its_lines_what_reading_it_says(tmp_path: Path) -> None:
+def test_a_form_gives_each_of_its_lines_the_same_row_as_reading_it(tmp_path: Path) -> None:
     write_logs(tmp_path / "bench", 2_400)
     write_anything(tmp_path, random.Random(5))
     by_form = 0

@@ -1,4 +1,4 @@
-"""What coverage claims of logs, their answers hold: nothing is called exact whose table is empty."""
+"""The claims of coverage about logs hold in their answers: no table called exact is empty."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GRADES = {
 
 
 @pytest.mark.parametrize("version", GRADES)
-def test_what_is_called_exact_has_rows_and_what_is_called_none_has_not(tmp_path: Path, version: str) -> None:
+def test_a_table_called_exact_has_rows_and_one_called_none_has_not(tmp_path: Path, version: str) -> None:
     case = a_case(tmp_path, Simulation(1, dialect=DIALECTS[version]()).run(faults=8), "TRACE")
     grades = {one.question: one.grade for one in case.rows("coverage")}
     acks, isrs, latency = GRADES[version]

@@ -77,7 +77,7 @@ def test_all_digits_are_made_alike_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("zone", ["UTC", "Europe/Berlin"])
-def test_numbers_moments_and_marks_are_what_each_line_says_by_itself(zone: str, tmp_path: Path) -> None:
+def test_numbers_moments_and_marks_equal_those_of_each_line_by_itself(zone: str, tmp_path: Path) -> None:
     draw = random.Random(3)
     lines = [line for line in drawn(draw) if line.startswith(b"[")]
     forms = Forms(LineReader(file_of(tmp_path)))

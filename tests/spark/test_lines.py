@@ -73,7 +73,7 @@ AROUND = (
 
 @pytest.mark.parametrize(("wrapper", "around"), AROUND)
 @pytest.mark.parametrize("layout", [STOCK, LAYOUTS[1]])
-def test_what_stands_around_a_line_is_taken_off(layout: str, wrapper: str, around: str) -> None:
+def test_a_wrapper_around_a_line_is_taken_off(layout: str, wrapper: str, around: str) -> None:
     line = around.format(rendered(layout, OFFLINE))
     found = sniff([line] * 5)
     assert (found.layout, found.wrapper) == (layout, wrapper)
@@ -103,7 +103,7 @@ def test_what_stands_around_a_line_is_taken_off(layout: str, wrapper: str, aroun
         ("x" * (LINE_LIMIT + 1), "too_long"),
     ],
 )
-def test_what_is_no_event_says_why(line: str, reason: str) -> None:
+def test_a_line_that_is_no_event_gets_its_reason(line: str, reason: str) -> None:
     assert read(line, a_file(is_text=False)) == reason
 
 
@@ -178,7 +178,7 @@ def test_a_year_that_no_cluster_can_have_seen_is_no_moment(year: str) -> None:
 
 
 @pytest.mark.parametrize(("wrapper", "around"), AROUND)
-def test_what_stands_around_a_line_of_ours_is_taken_off_too(wrapper: str, around: str) -> None:
+def test_a_wrapper_around_a_line_of_ours_is_taken_off_too(wrapper: str, around: str) -> None:
     ours = f'{{"at_ms":{TS_MS},"kind":"partition","controller_id":2,"topic":"a","partition":7}}'
     line = around.format(ours.replace('"', '\\"') if wrapper == "json" else ours)
     found = sniff([line] * 5)

@@ -150,7 +150,7 @@ def test_a_zone_is_given_for_all_or_for_one_broker(tmp_path: Path) -> None:
     assert times[2] - times[1] == 3_600_000  # type: ignore[index]
 
 
-def test_in_a_log_of_several_brokers_each_line_is_read_in_the_zone_of_who_speaks(tmp_path: Path) -> None:
+def test_in_a_log_of_several_brokers_each_line_is_read_in_the_zone_of_its_writer(tmp_path: Path) -> None:
     """Whoever has none, and is not the broker whose log it is, has that of all."""
     lines = [LINE.replace("id=1", f"id={broker}").replace("a-7", f"a-{n}") for n in range(20) for broker in (1, 2, 3)]
     (tmp_path / "all.log").write_text("".join(lines))
@@ -170,7 +170,7 @@ def test_in_a_log_of_several_brokers_each_line_is_read_in_the_zone_of_who_speaks
     assert {file.last_ts for file in files} == {TS_MS - 3_600_000}
 
 
-def test_what_is_not_there_is_said(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(NoLogsError, match="there is no"):
         find_logs([str(tmp_path / "nowhere")])
     with pytest.raises(NoLogsError, match=r"no \*.log file"):
@@ -218,7 +218,7 @@ def test_a_file_that_became_a_link_since_it_was_found_is_not_followed(tmp_path: 
     assert [file.status for file in survey(found, "test", Zones())] == ["unreadable"]
 
 
-def test_a_pipe_holds_nobody_up(tmp_path: Path) -> None:
+def test_a_pipe_holds_no_reader_up(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "server.log")
     with pytest.raises(NoLogsError):
         find_logs([str(tmp_path)])

@@ -1,4 +1,4 @@
-"""Which brokers went, where nobody says so outright: whom the next controller met, and how the one before it ended."""
+"""Brokers that went without a line that says so: those that the next controller missed, and how the last one ended."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_whom_a_new_controller_meets_has_not_gone(met: tuple[int, ...], lost: li
     assert shown(a_takeover(*met).answers()["failovers"], "broker", "was_controller") == lost
 
 
-def test_what_ended_a_term_is_what_its_holder_said_first() -> None:
+def test_a_terms_end_is_the_first_reason_that_its_holder_logged() -> None:
     """A session that expires later is no controller's any more."""
     log = a_takeover(1, 2, 3)
     log.say(29_990, "controller_resigned")
@@ -41,7 +41,7 @@ def test_what_ended_a_term_is_what_its_holder_said_first() -> None:
     assert [row[1] for row in shown(log.answers()["controller_tenures"], "broker", "why_ended")] == ["deposed", None]
 
 
-def test_who_resigned_speaks_for_no_controller() -> None:
+def test_a_broker_that_resigned_speaks_for_no_controller() -> None:
     log = a_takeover(1, 2, 3)
     log.say(31_000, "request_sent", controller_epoch=0)
     assert shown(log.answers()["controller_tenures"], "controller_epoch", "broker") == [(1, 1), (2, 2)]

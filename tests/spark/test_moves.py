@@ -97,7 +97,7 @@ def test_a_replica_that_is_made_anew_has_another_life() -> None:
     assert (jump.stood_in, jump.source, jump.line_no) == ("NewReplica", "ReplicaDeletionSuccessful", 2)  # type: ignore[attr-defined]
 
 
-def test_what_stood_before_the_first_line_is_unknown() -> None:
+def test_the_state_before_the_first_line_is_unknown() -> None:
     log = Log()
     replica(log, 4_000, "Online", "Offline")
     replica(log, 5_000, "Offline", "Online")
@@ -108,7 +108,7 @@ def test_what_stood_before_the_first_line_is_unknown() -> None:
     ]
 
 
-def test_a_new_controller_finds_what_it_finds_and_its_predecessors_states_end_with_it() -> None:
+def test_a_new_controllers_found_states_count_and_its_predecessors_states_end() -> None:
     log = Log()
     log.say(0, "controller_elected", controller_epoch=1)
     replica(log, 1_000, "NonExistent", "New")
@@ -151,7 +151,7 @@ def test_at_kafkas_default_level_a_move_that_has_no_line_is_no_finding() -> None
     ]
 
 
-def test_at_kafkas_default_level_nobody_knows_what_was_between_two_lines_that_agree() -> None:
+def test_at_kafkas_default_level_the_state_between_two_lines_that_agree_is_unknown() -> None:
     log = Log()
     log.partition(1_000, "NonExistent", "New")
     log.partition(1_100, "New", "Online", leader=2, leader_epoch=0, version=0, isr=(2,))
@@ -339,7 +339,7 @@ def bare(answers: Answers, table: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_moves_of_many_come_to_what_each_of_them_comes_to(seed: int) -> None:
+def test_moves_of_many_partitions_sum_to_the_moves_of_each(seed: int) -> None:
     world = World(seed, partitions=9)
     world.run(steps=240, terms=1 + seed % 3)
     one_by_one, of_many = world.one_by_one.answers(), world.of_many.answers()
@@ -370,7 +370,7 @@ def test_the_same_moment_is_the_same_for_all() -> None:
     assert {row.since_ms for row in log.answers()["replica_lives"]} == {(T0 + 1_000, T0 + 1_000)}  # type: ignore[attr-defined]
 
 
-def test_what_cannot_be_known_of_moves_is_said() -> None:
+def test_unknowable_facts_about_moves_are_named() -> None:
     def said(log: Log) -> tuple[Any, ...]:
         rows = shown(log.answers()["coverage"], "question", "grade", "why")
         return next(row[1:] for row in rows if row[0] == "moves of both machines")

@@ -33,7 +33,7 @@ def test_every_field_that_is_read_is_written_with_the_same_type() -> None:
     assert set(written) - set(OurLine.__struct_fields__) == {"cluster_id"}  # --cluster names it
 
 
-def test_a_partitions_line_says_what_kafkas_does_and_more() -> None:
+def test_a_partitions_line_has_kafkas_columns_and_more() -> None:
     event = read(
         Line(
             at_ms=TS_MS,

@@ -1,4 +1,4 @@
-"""Events that no cluster would write: whatever their order, and every table finds something in them."""
+"""Events that no cluster would write: in any order, and every table finds something in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What brokers of before 2.6 did, and how long it took, by the numbers of requests: the rows, written out."""
+"""Requests carried out by brokers before 2.6, and their times, by the numbers of requests: the rows, written out."""
 
 from __future__ import annotations
 

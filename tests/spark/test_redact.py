@@ -61,7 +61,7 @@ WORDINGS = (
 
 
 @pytest.mark.parametrize("line", WORDINGS)
-def test_each_wording_by_itself_keeps_nobody_named(line: str) -> None:
+def test_each_wording_by_itself_leaves_no_name(line: str) -> None:
     assert MARK.search(line)
     hide = Redactor()
     hide.learn([line])
@@ -142,7 +142,7 @@ def test_a_host_has_one_name_everywhere_and_the_rest_stays_as_it_was() -> None:
         "2026-11-18T07:49:10,504 at kafka.server.KafkaApis.handle(KafkaApis.scala:250)",
     ],
 )
-def test_what_is_no_host_is_left_alone(text: str) -> None:
+def test_a_word_that_is_no_host_is_left_alone(text: str) -> None:
     hide = Redactor()
     hide.learn([text])
     assert hide(text) == text

@@ -133,7 +133,7 @@ def test_a_leaders_silence_before_it_was_missed_is_not_drawn_as_an_outage(simula
     assert len(drawn) == 1
 
 
-def test_what_a_page_has_no_room_for_is_what_was_less_bad(simulated: tuple[Ingested, Answers]) -> None:
+def test_a_page_without_room_drops_the_smaller_findings(simulated: tuple[Ingested, Answers]) -> None:
     _, answers = simulated
     [one] = answers["controller_tenures"][:1]
     terms = [msgspec.structs.replace(one, controller_epoch=epoch, gap_before_ms=5) for epoch in range(1_000)]
@@ -232,7 +232,7 @@ def test_every_finding_about_a_broker_quotes_the_line_that_says_so(simulated: tu
         assert Path(said.path).read_text().splitlines()[said.line_no - 1] == said.text
 
 
-def test_the_verdict_says_first_what_is_not_over() -> None:
+def test_the_verdict_names_lasting_trouble_first() -> None:
     nothing: Answers = {name: [] for name in GOLD}
     assert verdict_for(nothing).sentence.startswith("Nothing is known: no line of these logs was understood")
     log = with_a_led_partition()
@@ -246,7 +246,7 @@ def test_the_verdict_says_first_what_is_not_over() -> None:
     assert dict(summary_for(log.answers()))["Is it over?"].endswith("orders-0")
 
 
-def test_where_no_line_says_who_leads_the_verdict_is_that_nothing_is_known() -> None:
+def test_where_no_line_names_a_leader_the_verdict_is_that_nothing_is_known() -> None:
     log = Log()
     log.say(0, "controller_elected", controller_epoch=1)
     verdict = verdict_for(log.answers())
@@ -283,7 +283,7 @@ def test_the_summary_answers_each_question_of_an_outage() -> None:
     }
 
 
-def test_the_story_of_a_partition_tells_what_stood_and_what_came_of_it(simulated: tuple[Ingested, Answers]) -> None:
+def test_the_story_of_a_partition_tells_its_states_and_their_effects(simulated: tuple[Ingested, Answers]) -> None:
     read, answers = simulated
     outage = max(answers["partition_outages"], key=lambda o: (o.end_ms or o.start_ms) - o.start_ms)  # type: ignore[attr-defined]
     quote = quoting_all(read.files, read.events, answers)
@@ -295,7 +295,7 @@ def test_the_story_of_a_partition_tells_what_stood_and_what_came_of_it(simulated
     assert list(story_for(answers, "nowhere", 0, 0, quote))[-1] == "  These logs do not name it."
 
 
-def test_nothing_in_a_log_steers_who_reads_the_page(tmp_path: Path) -> None:
+def test_nothing_in_a_log_steers_a_reader_of_the_page(tmp_path: Path) -> None:
     path = tmp_path / "logs" / "own\x1b[31med.log"
     path.parent.mkdir()
     path.write_bytes(b"junk \x1b]0;owned\x07 \0 \x9b2J \xe2\x80\xae<script>alert(1)</script>\n")

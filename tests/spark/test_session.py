@@ -1,11 +1,11 @@
-"""What Spark is told: what the jobs rest on always, what suits them where nobody said otherwise."""
+"""The settings of Spark: those that the jobs always need, and those that suit them unless the user chose others."""
 
 from __future__ import annotations
 
 from sparkjobs.engine.spark.session import REQUIRED, settings_for
 
 
-def test_what_spark_submit_was_told_stands_unless_the_jobs_rest_on_it() -> None:
+def test_settings_of_spark_submit_stand_unless_the_jobs_rest_on_others() -> None:
     told = {"spark.master": "spark://a:7077", "spark.driver.memory": "8g", "spark.sql.files.maxPartitionBytes": "1g"}
     settings = settings_for(None, told)
     assert settings["spark.driver.memory"] == "8g"

@@ -26,7 +26,7 @@ def claimed(log: Log, at: int, broker: int, epoch: int) -> None:
 
 
 def stopped_one_by_one(*, last_is_killed: bool = False) -> Log:
-    """Broker 1 leaves, then broker 2, the controller, and nobody misses it."""
+    """Broker 1 leaves, then broker 2, the controller, and no broker misses it."""
     log = Log()
     claimed(log, 0, 2, 1)
     said_live(log, 10, {1: 5, 2: 6}, by=2, epoch=1)
@@ -56,7 +56,7 @@ def test_a_cluster_that_was_stopped_broker_by_broker_was_off_until_one_claimed_t
     ]
 
 
-def test_who_is_missed_by_nobody_as_it_takes_the_seat_again_was_stopped_all_the_same() -> None:
+def test_a_broker_not_missed_as_it_takes_the_seat_again_was_stopped_all_the_same() -> None:
     log = stopped_one_by_one()
     claimed(log, 60_000, 2, 2)
     said_live(log, 60_050, {2: 20}, by=2, epoch=2)

@@ -116,7 +116,7 @@ def test_clocks_are_followed_from_one_controller_to_the_next() -> None:
     assert abs(found[3].offset_ms - 30_000) <= 10
 
 
-def test_what_is_within_its_own_error_is_left_alone() -> None:
+def test_a_skew_within_its_own_error_is_left_alone() -> None:
     events = trips(1, {2: 0}, 50)
     assert all(event.ts_adj == event.ts_utc for event in corrected(events, skew_of(events)))
 
@@ -189,7 +189,7 @@ def one_way(
     return events
 
 
-def test_at_info_a_clock_is_bound_by_what_must_have_come_first() -> None:
+def test_at_info_a_clock_is_bound_by_the_events_that_must_have_come_first() -> None:
     ahead = {1: 0, 2: 300_000, 3: -299_000}
     found = {row.broker: row for row in skew_of(one_way(ahead))}
     assert {broker: row.method for broker, row in found.items()} == {1: "reference", 2: "one_way", 3: "one_way"}
@@ -199,7 +199,7 @@ def test_at_info_a_clock_is_bound_by_what_must_have_come_first() -> None:
         assert abs(row.offset_ms - ahead[broker]) <= row.err_ms <= 50
 
 
-def test_at_info_nobody_is_believed_but_who_binds_the_others_most() -> None:
+def test_at_info_only_the_broker_that_binds_the_others_most_is_believed() -> None:
     """Broker 1 was heard, and binds nothing."""
     events = [an_event(1, START_MS), *one_way({2: 0, 3: 60_000}, controller=2)]
     found = {row.broker: (row.method, row.err_ms) for row in skew_of(events)}
@@ -234,7 +234,7 @@ def test_clocks_that_contradict_each_other_are_not_corrected() -> None:
     assert {row.broker: row.method for row in skew_of(moved)} == {1: "reference", 2: "assumed"}
 
 
-def test_what_is_not_corrected_stays_in_the_error() -> None:
+def test_an_uncorrected_skew_stays_in_the_error() -> None:
     row = SilverSkew(cluster="c", broker=2, hour=0, offset_ms=-40, err_ms=50, method="one_way", samples=9)
     assert (applied_ms(row), left_ms(row)) == (0, 90)
     certain = replace(row, err_ms=10)
@@ -256,7 +256,7 @@ def a_term(ahead: dict[int, int], gone: tuple[int, ...] = ()) -> list[SilverEven
     return [*events, known]
 
 
-def test_our_own_lines_bind_the_clock_of_who_was_told_and_answered() -> None:
+def test_our_own_lines_bind_the_clock_of_a_broker_that_was_told_and_answered() -> None:
     ahead = {1: 0, 2: 300_000, 3: -299_000}
     found = {row.broker: row for row in skew_of(a_term(ahead))}
     assert {broker: row.method for broker, row in found.items()} == {1: "reference", 2: "one_way", 3: "one_way"}
@@ -266,7 +266,7 @@ def test_our_own_lines_bind_the_clock_of_who_was_told_and_answered() -> None:
         assert abs(row.offset_ms - ahead[broker]) <= row.err_ms <= 40
 
 
-def test_who_was_gone_before_all_had_answered_may_have_done_it_later() -> None:
+def test_a_broker_gone_before_all_had_answered_may_have_done_it_later() -> None:
     found = {row.broker: row for row in skew_of(a_term({1: 0, 2: 0, 3: 90_000}, gone=(3,)))}
     assert {broker: row.method for broker, row in found.items()} == {1: "reference", 2: "one_way", 3: "assumed"}
 

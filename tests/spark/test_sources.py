@@ -52,7 +52,7 @@ def test_events_are_those_of_an_ingest(notebook: SparkSession) -> None:
             assert row[name] == getattr(event, name), (name, event)
 
 
-def test_a_zone_that_nobody_knows_is_refused_before_anything_is_read(notebook: SparkSession) -> None:
+def test_an_unknown_zone_is_refused_before_anything_is_read(notebook: SparkSession) -> None:
     with pytest.raises(Exception, match="there is no time zone"):
         notebook.read.format("klamm_events").option("timezone", "Europe/Nowhere").load(str(DATA)).count()
 
@@ -146,7 +146,7 @@ def _as_they_grow(notebook: SparkSession, format_: str, here: Path, columns: tup
     return Counter(map(tuple, notebook.read.parquet(str(out)).select(*columns).collect()))
 
 
-def test_what_holds_passwords_is_named_and_has_no_fields(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_node_with_passwords_is_named_and_has_no_fields(monkeypatch: pytest.MonkeyPatch) -> None:
     from sparkjobs.records import kraft_files
     from sparkjobs.sources.records import KRAFT
 

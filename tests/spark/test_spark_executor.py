@@ -54,7 +54,7 @@ def assert_equal(found: Concluded, expected: Concluded) -> None:
 
 
 @pytest.mark.long
-def test_of_a_real_cluster_it_concludes_what_processes_of_this_machine_do(executor: SparkExecutor) -> None:
+def test_of_a_real_cluster_it_concludes_the_same_as_processes_of_this_machine(executor: SparkExecutor) -> None:
     files = surveyed(DATA / "kafka-3.9.1")
     assert_equal(concluded_by(executor, files), conclude(files))
 
@@ -87,7 +87,7 @@ class _Number(msgspec.Struct, frozen=True):
     stretch: Stretch
 
 
-def test_tasks_that_are_divided_anew_take_the_place_of_what_they_came_to_before(executor: SparkExecutor) -> None:
+def test_tasks_that_are_divided_anew_replace_their_earlier_results(executor: SparkExecutor) -> None:
     nowhere = Stretch(surveyed(DATA / "kafka-3.9.1-info")[0], 0, None, {}, "/nowhere")
     tasks = [_Number(number, nowhere) for number in range(6)]
     shares = executor.divide(divided, tasks, {"odd": 2, "even": 2})
@@ -169,7 +169,7 @@ def _of_request(number: int) -> str:
     )
 
 
-def test_the_workers_find_out_what_files_are_as_a_look_from_here_does(
+def test_the_workers_find_the_kinds_of_files_as_a_local_look_does(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from sparkjobs.engine.spark import file_access
@@ -198,7 +198,7 @@ def test_the_workers_find_out_what_files_are_as_a_look_from_here_does(
 
 
 @pytest.mark.long
-def test_what_only_hadoop_opens_is_read_in_blocks_and_its_lines_know_their_numbers(
+def test_a_file_that_only_hadoop_opens_is_read_in_blocks_and_its_lines_know_their_numbers(
     spark: SparkSession, executor: SparkExecutor, tmp_path: Path
 ) -> None:
     """A line begins just where a block does, one reaches over the end of a block, and a line is half."""

@@ -64,7 +64,7 @@ def test_two_real_clusters_are_read_equally(spark: SparkSession, tmp_path: Path)
         assert len(expected.events) > 20_000
 
 
-def test_a_cluster_whose_workers_write_elsewhere_is_told_what_to_share(tmp_path: Path) -> None:
+def test_a_cluster_whose_workers_write_elsewhere_is_told_which_folder_to_share(tmp_path: Path) -> None:
     """Each machine has such a folder for itself: of what they wrote, nothing is here."""
     from sparkjobs.engine.spark.ingest import require_here
     from sparkjobs.engine.spark.session import NoSparkError
@@ -163,9 +163,7 @@ NAMES = (
 )
 
 
-def test_no_name_and_no_mark_of_utf_8_keeps_spark_from_reading_what_is_there(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_no_name_and_no_mark_of_utf_8_keeps_spark_from_reading_a_file(spark: SparkSession, tmp_path: Path) -> None:
     folder = tmp_path / "[my] logs {1}: ü"
     folder.mkdir()
     message = MESSAGES[1][0]
@@ -205,7 +203,7 @@ def test_a_file_that_vanishes_after_it_was_found_is_named_by_both(spark: SparkSe
     assert both_agree(spark, files, tmp_path / "again").events == []
 
 
-def test_what_was_ingested_once_is_not_read_again(spark: SparkSession, tmp_path: Path) -> None:
+def test_an_ingested_file_is_not_read_again(spark: SparkSession, tmp_path: Path) -> None:
     from sparkjobs.engine.spark.tables import ingest_into, read_table
 
     logs, out = tmp_path / "logs", tmp_path / "out"
@@ -247,7 +245,7 @@ def test_tables_hold_the_clocks_of_all_runs_and_events_by_them(spark: SparkSessi
     assert rows == {row.event_id: row.ts_adj for row in corrected(events, skew)}
 
 
-def test_what_lies_on_another_file_system_is_read_equally(spark: SparkSession, tmp_path: Path) -> None:
+def test_files_on_another_file_system_are_read_equally(spark: SparkSession, tmp_path: Path) -> None:
     from sparkjobs.engine.spark.file_access import RemoteFiles
     from sparkjobs.engine.spark.frames import rows_of
     from sparkjobs.engine.spark.ingest import ingest
@@ -269,7 +267,7 @@ def test_what_lies_on_another_file_system_is_read_equally(spark: SparkSession, t
     assert survey([f"file:{tmp_path}/gone.log"], "test", Zones(), open_file=remote.open)[0].status == "vanished"
 
 
-def test_what_is_kept_for_a_while_is_released(spark: SparkSession) -> None:
+def test_a_cached_table_is_released_after_a_while(spark: SparkSession) -> None:
     from sparkjobs.engine.spark.frames import released
 
     with released() as keep:

@@ -100,7 +100,7 @@ def submit(master: str, wheel: Path, environment: dict[str, str], out: Path) -> 
     return [one for one in properties if one]
 
 
-def test_a_master_and_a_worker_without_this_package_report_for_a_submitted_wheel_and_for_who_names_them(
+def test_a_master_and_a_worker_without_this_package_report_for_a_submitted_wheel_and_for_a_driver_that_names_them(
     tmp_path: Path, wheel: Path, environment: dict[str, str]
 ) -> None:
     ports = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")

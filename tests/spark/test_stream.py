@@ -36,7 +36,7 @@ def line(broker: int, second: int, text: str) -> str:
     return f"[2026-11-18 07:49:{second:02},000] TRACE [Controller id={broker} epoch=3] {text} (state.change.logger)\n"
 
 
-def test_late_lines_revise_what_was_told_and_the_end_is_that_of_a_batch(spark: SparkSession, tmp_path: Path) -> None:
+def test_late_lines_revise_alerts_and_the_end_is_that_of_a_batch(spark: SparkSession, tmp_path: Path) -> None:
     from sparkjobs.engine.spark.stream import Stream
 
     logs = tmp_path / "logs"
@@ -80,7 +80,7 @@ def test_late_lines_revise_what_was_told_and_the_end_is_that_of_a_batch(spark: S
     assert standing(tmp_path / "out" / "alerts.jsonl") == by_start(expected["partition_outages"])
 
 
-def test_logs_that_are_truncated_replaced_and_packed_meanwhile_end_as_a_batch_of_what_they_are(
+def test_logs_that_are_truncated_replaced_and_packed_meanwhile_end_as_a_batch_of_their_last_content(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     """Each look is another process, as if the one before had been killed."""
@@ -120,7 +120,7 @@ def test_logs_that_are_truncated_replaced_and_packed_meanwhile_end_as_a_batch_of
     assert standing(out / "alerts.jsonl") == by_start(expected["partition_outages"])
 
 
-def test_clocks_are_corrected_at_the_end_and_what_that_changes_is_revised(spark: SparkSession, tmp_path: Path) -> None:
+def test_clocks_are_corrected_at_the_end_and_changed_alerts_are_revised(spark: SparkSession, tmp_path: Path) -> None:
     from sparkjobs.engine.spark.stream import Stream
 
     zones = Zones(by_broker={3: "Asia/Tokyo"})  # nine hours off, as if its clock were

@@ -190,7 +190,7 @@ def outages_begin_after_the_election_before(answers: Answers, truth: Truth, end_
     return verdict
 
 
-def who_was_controller(answers: Answers, truth: Truth, end_ms: int) -> str:
+def controllers_are_right(answers: Answers, truth: Truth, end_ms: int) -> str:
     """Each tenure is a stay of /controller, within its bounds."""
     seats = {seat.controller_epoch: seat for seat in truth.seats}
     rows: list[Any] = list(answers["controller_tenures"])
@@ -250,7 +250,7 @@ def the_logs_end_with_their_last_line(answers: Answers, truth: Truth, end_ms: in
     return RIGHT if abs(max(row.to_ms for row in rows) - end_ms) <= 50 else WRONG
 
 
-def who_lives_at_the_end(answers: Answers, truth: Truth, end_ms: int) -> str:
+def live_brokers_at_the_end_are_right(answers: Answers, truth: Truth, end_ms: int) -> str:
     """A broker that is drawn as gone for good where the logs end has gone."""
     last: dict[int, Any] = {}
     for row in answers["broker_lives"]:
@@ -293,11 +293,11 @@ QUESTIONS: Final = (
     elections_that_ended_outages,
     outages_lie_in_bounds,
     outages_begin_after_the_election_before,
-    who_was_controller,
+    controllers_are_right,
     how_brokers_went,
     went_between,
     the_logs_end_with_their_last_line,
-    who_lives_at_the_end,
+    live_brokers_at_the_end_are_right,
     unclean_elections,
     sentences_agree,
 )

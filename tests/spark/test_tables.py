@@ -1,4 +1,4 @@
-"""Every table between the jobs and after them, column by column: what a reader of the tables may rely on."""
+"""Every table between the jobs and after them, column by column, as readers of the tables may rely on them."""
 
 from __future__ import annotations
 

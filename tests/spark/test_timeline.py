@@ -1,4 +1,4 @@
-"""Two real clusters under faults: every entry of what was done to them is found in their logs, and has its name."""
+"""Two real clusters under faults: every fault of their timelines is found in their logs, and has its name."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_every_entry_of_the_timeline_is_found_and_named(cluster: Known) -> None:
     assert len(done) > 60
 
 
-def test_nothing_is_named_that_nobody_did(cluster: Known) -> None:
+def test_no_fault_is_named_that_was_not_made(cluster: Known) -> None:
     def times(*whats: str) -> int:
         return sum(entry["what"] in whats for entry in cluster.timeline)
 

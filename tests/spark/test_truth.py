@@ -16,7 +16,7 @@ def test_a_broker_without_a_line_of_its_start_lives_again_from_its_first_sign() 
     assert [one for one in lives if one[0] == 2] == [(2, 5_000, 5_000, "lost"), (2, 20_000, 31_000, "running")]
 
 
-def test_what_a_broker_writes_as_it_boots_does_not_bridge_its_death() -> None:
+def test_a_brokers_lines_as_it_boots_do_not_bridge_its_death() -> None:
     log = with_a_led_partition()
     log.say(12_000, "brokers_changed", removed=(2,))
     log.say(18_000, "other", broker=2, role="server")
@@ -25,7 +25,7 @@ def test_what_a_broker_writes_as_it_boots_does_not_bridge_its_death() -> None:
     assert [one for one in lives if one[0] == 2] == [(2, 5_000, 5_000, False), (2, 18_400, 18_400, True)]
 
 
-def test_where_no_controller_says_so_what_a_broker_does_for_it_is_its_first_sign() -> None:
+def test_without_the_controllers_own_line_a_brokers_obedience_is_its_first_sign() -> None:
     log = with_a_led_partition()
     log.say(12_000, "broker_changed", peer_broker=2, to_state="gone")
     log.say(13_000, "request_done", broker=2, role="broker", controller_epoch=1)  # so soon, by clocks that may differ
@@ -38,7 +38,7 @@ def test_where_no_controller_says_so_what_a_broker_does_for_it_is_its_first_sign
     ]
 
 
-def test_the_logs_end_with_their_last_line_whoever_wrote_it() -> None:
+def test_the_logs_end_with_their_last_line_of_any_broker() -> None:
     log = with_a_led_partition()
     log.say(12_000, "brokers_changed", removed=(2,))
     log.partition(12_005, "Offline", "Online", leader=1, leader_epoch=1, version=1, isr=(1,))
@@ -60,7 +60,7 @@ def test_a_session_tells_about_when_a_broker_went_and_silence_does_not() -> None
     assert "missed 08:00:42.000; by its session's time-out it went about 08:00:38.000" in words
 
 
-def test_who_begins_anew_without_a_goodbye_had_crashed() -> None:
+def test_a_broker_that_begins_anew_without_a_goodbye_had_crashed() -> None:
     log = with_a_led_partition()
     for at in (0, 60_000):
         log.say(at, "server_starting", broker=2, role="server")
@@ -80,7 +80,7 @@ def test_a_controller_that_was_away_itself_tells_nothing_by_when_it_missed_a_bro
     assert shown(log.answers()["failovers"], "went_about_ms") == [(None,)]
 
 
-def test_who_asked_its_controller_to_shut_down_was_stopped_and_not_again_after_it_came_back() -> None:
+def test_a_broker_that_asked_to_shut_down_was_stopped_and_not_again_after_it_came_back() -> None:
     log = with_a_led_partition()
     log.say(10_000, "broker_shutdown_requested", peer_broker=2)
     log.say(12_000, "brokers_changed", removed=(2,))
@@ -91,7 +91,7 @@ def test_who_asked_its_controller_to_shut_down_was_stopped_and_not_again_after_i
     assert went == [(12_000, "stopped"), (30_000, "lost")]
 
 
-def test_what_a_controller_says_of_a_partition_that_is_gone_is_of_its_deletion() -> None:
+def test_a_controllers_line_about_a_partition_that_is_gone_is_of_its_deletion() -> None:
     log = with_a_led_partition()
     log.partition(12_000, "Online", "Offline")
     log.partition(12_000, "Offline", "NonExistent")
@@ -99,7 +99,7 @@ def test_what_a_controller_says_of_a_partition_that_is_gone_is_of_its_deletion()
     assert log.answers()["partition_outages"] == []
 
 
-def test_without_controller_log_what_has_no_leader_may_have_been_deleted() -> None:
+def test_without_controller_log_a_partition_without_a_leader_may_have_been_deleted() -> None:
     log = with_a_led_partition()
     log.events = [event for event in log.events if event.event not in ("controller_elected", "controller_ready")]
     log.say(12_000, "isr_changed", topic="orders", partition=0, controller_epoch=1, leader=-1, isr=(2,), leader_epoch=1)

@@ -50,7 +50,7 @@ class Watching:
             self.revisions += self.told.tell(partition, its)
 
     def standing(self) -> list[Outage]:
-        """What somebody believes who read every revision."""
+        """The outages that a reader of every revision believes."""
         last = {one.outage_id: one for one in self.revisions}
         return local.sorted_rows([one.outage for one in last.values() if not one.retracted])  # type: ignore[return-value]
 
@@ -98,7 +98,7 @@ def test_file_after_file_of_a_real_cluster_ends_as_a_batch(recording: str) -> No
     assert without_places(watching.standing()) == without_places(local.answers_for(events)["partition_outages"])
 
 
-def test_only_what_is_touched_is_gone_through_again(tmp_path: Path) -> None:
+def test_only_touched_partitions_are_concluded_again(tmp_path: Path) -> None:
     simulation = Simulation(3, partitions=40).run(faults=4)
     write(simulation, tmp_path, "TRACE")
     events = sorted(events_in(tmp_path), key=lambda event: event.ts_utc)
@@ -126,7 +126,7 @@ def test_of_partitions_that_were_never_in_trouble_no_line_is_kept(tmp_path: Path
     assert watching.watch.kept == sum((e.topic, e.partition) in troubled for e in about) < len(about)
 
 
-def test_what_turns_out_to_be_none_is_retracted_and_may_come_back() -> None:
+def test_an_outage_that_turns_out_to_be_none_is_retracted_and_may_come_back() -> None:
     one = outage_of(1_000)
     told = Told()
     assert [(r.rev, r.retracted) for r in told.tell(("t", 0), [one])] == [(1, False)]

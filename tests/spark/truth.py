@@ -1,4 +1,4 @@
-"""What ZooKeeper itself recorded of a cluster, in the terms of the answers: the history of each state znode and of
+"""ZooKeeper's own record of a cluster, in the terms of the answers: the history of each state znode and of
 `/controller`."""
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _parts(state: dict[str, Any]) -> tuple[int, int, tuple[int, ...], int]:
 
 
 def seats_of(recording: Recording) -> list[Seat]:
-    """Who held the seat from when to when; a session that closes takes its `/controller` with it."""
+    """The holders of the seat, from when to when; a session that closes takes its `/controller` with it."""
     epoch, open_seat, owner = 0, None, ""
     seats: list[Seat] = []
     for group in recording.transactions:
@@ -82,7 +82,7 @@ def _ends(op: str, path: str, session: str, owner: str) -> bool:
 
 
 def leaderless(states: Iterable[Stood]) -> list[tuple[str, int, int, int | None]]:
-    """Topic, partition, from, to: when ZooKeeper itself said that nobody leads."""
+    """Topic, partition, from, to: times without a leader by ZooKeeper's own record."""
     since: dict[tuple[str, int], int] = {}
     found: list[tuple[str, int, int, int | None]] = []
     for state in states:
@@ -95,8 +95,8 @@ def leaderless(states: Iterable[Stood]) -> list[tuple[str, int, int, int | None]
 
 
 def at_moments(rows: Iterable[Any], states: Iterable[Stood], lag_ms: int) -> Iterator[tuple[Any, Stood]]:
-    """What the answer `isr_timeline` says of each partition and what stood in ZooKeeper, ten times a second; not while
-    a write may have no line yet."""
+    """The answer `isr_timeline` about each partition and ZooKeeper's state, ten times a second; not while a write may
+    have no line yet."""
     truth: dict[tuple[str, int], list[Stood]] = defaultdict(list)
     for state in states:
         truth[state.topic, state.partition].append(state)

@@ -29,7 +29,7 @@ def numbers(path: Path) -> list[int]:
     return [json.loads(line)["at_ms"] for line in path.read_bytes().splitlines()]
 
 
-async def test_lines_are_json_in_the_order_accepted_and_what_does_not_apply_is_left_out(tmp_path: Path) -> None:
+async def test_lines_are_json_in_the_order_accepted_without_fields_that_do_not_apply(tmp_path: Path) -> None:
     path = tmp_path / "state-change.log"
     journal = Journal(path)
     for first in range(0, 12_000, 6_000):
@@ -144,7 +144,7 @@ def _own_logging() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_own_logging")
-def test_both_kinds_of_logger_write_json_where_nobody_watches() -> None:
+def test_both_kinds_of_logger_write_json_without_a_terminal() -> None:
     stream = io.StringIO()
     log.configure(stream, level="warning")
     structlog.get_logger().warning("session.lost", broker_id=1)

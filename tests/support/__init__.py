@@ -1,1 +1,1 @@
-"""What tests of several packages share."""
+"""Shared by the tests of several packages."""

@@ -30,14 +30,14 @@ from tests.builders import Settled, settle, zookeeper_of
 
 
 class DecidingHandle(FakeHandle):
-    """Active, with a belief; what it is asked is decided, and what becomes due by that is decided too."""
+    """Active, with a belief; it decides requests, and the work that becomes due by them, too."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(self.decide)
         self.believed = self.cluster = cluster
         self.controller_epoch = cluster.controller_epoch
         self.zookeeper = zookeeper_of(cluster)
-        #: whether brokers delete at once what they are told to
+        #: whether brokers delete replicas at once
         self.has_deleting_brokers = False
 
     def decide(self, event: Event) -> Reply:
@@ -68,7 +68,7 @@ def _answers(cluster: Cluster, settled: Settled) -> Iterator[StopReplicaAnswered
 
 
 class BelievedView(View):
-    """What a broker shows that was told everything that is believed."""
+    """The view of a broker that was told all of the belief."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__()

@@ -36,7 +36,7 @@ TOP_PATHS = (*TOP_LEVEL_PATHS, CLUSTER_ID)
 
 
 class Heard:
-    """What a controller told and wrote down: stands where the outboxes and the journal stand."""
+    """The tellings and lines of a controller: stands where the outboxes and the journal stand."""
 
     def __init__(self) -> None:
         self.tellings: list[tuple[str, Telling]] = []
@@ -56,7 +56,7 @@ class Heard:
         return self
 
     async def settled(self) -> None:
-        """Nobody has to be waited for here: what is told is heard."""
+        """No broker has to be waited for here: each telling is heard."""
 
     def status(self) -> dict[int, OutboxStatus]:
         return {}
@@ -69,7 +69,7 @@ class Heard:
 
 
 class Node:
-    """One controller process: its session, its daemon, and what was heard of it."""
+    """One controller process: its session, its daemon, and its tellings."""
 
     def __init__(self, server: FakeZooKeeper, zk: FakeClient, broker_id: int, limits: Limits, **given: Any) -> None:
         self.server = server
@@ -107,7 +107,7 @@ class Node:
         self.daemon = self.daemon_on(self.zk)
 
     def daemon_on(self, zk: FakeClient) -> Daemon:
-        """As each session of a process has its own; what the process remembers is the same."""
+        """As each session of a process has its own; the process's memory is the same."""
         daemon = Daemon(zk, self.broker_id, self._parts)
         self.handle.open_to(daemon)
         return daemon

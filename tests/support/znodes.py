@@ -1,4 +1,4 @@
-"""Kafka's znodes by their paths: which family each is of, and what it holds, for tests of what was recorded."""
+"""Kafka's znodes by their paths: the family and content of each, for tests of recordings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from controller.core import formats
 
 
 class Kind(msgspec.Struct, frozen=True):
-    """A family of znodes: what it is called, and the type of what it holds (None: nothing)."""
+    """A family of znodes: its name, and the type of its content (None: nothing)."""
 
     name: str
     holds: type | None
@@ -39,7 +39,7 @@ _KINDS: tuple[tuple[re.Pattern[str], Kind], ...] = tuple(
         (r"/latest_producer_id_block", "producer ids", formats.ProducerIdsZnode),
         (r"/(brokers|admin|config|cluster|consumers|isr_change_notification|log_dir_event_notification)", "top", None),
         (r"/brokers/(ids|topics|seqid)|/admin/delete_topics|/config/users/[^/]+/clients", "top", None),
-        # what brokers keep for themselves: known, and none of the controller's business
+        # nodes that brokers keep for themselves: known, and none of the controller's business
         (r"/(migration|delegation_token|kafka-acl|kafka-acl-changes|kafka-acl-extended.*)(/.*)?", "broker data", None),
         (r"/config/(changes|topics|brokers|clients|users|ips)", "top", None),
     )
@@ -47,7 +47,7 @@ _KINDS: tuple[tuple[re.Pattern[str], Kind], ...] = tuple(
 
 
 def kind_of(path: str) -> Kind | None:
-    """What a path is, by Kafka's layout; None for a path Kafka does not know."""
+    """Returns the kind of a path, by Kafka's layout; None for a path Kafka does not know."""
     return next((kind for pattern, kind in _KINDS if pattern.fullmatch(path)), None)
 
 
@@ -59,5 +59,5 @@ def decode_as(kind: Kind, data: bytes) -> object:
 
 
 def generic(data: bytes) -> Any:
-    """Returns the JSON as plain values, to compare what is equal whatever the order of keys."""
+    """Returns the JSON as plain values, to compare equal ones with keys in any order."""
     return formats.decode(data, object)

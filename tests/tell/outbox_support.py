@@ -48,7 +48,7 @@ class MemoryDialect:
         self.encoded: dict[bytes, Request] = {}
         self.arrived: list[tuple[Broker, Request, Envelope]] = []
         self.in_flight: dict[int, int] = defaultdict(int)
-        #: what becomes of a request; None: a good answer at once
+        #: the fate of a request; None: a good answer at once
         self.behave: Callable[[Broker, Request], Answer | Exception | asyncio.Future[Answer] | None] = lambda *_: None
 
     def encode(self, request: Request) -> bytes:
@@ -130,7 +130,7 @@ class Fixture:
         self.outboxes.accept(telling, f"7-{self.events}")
 
     async def join(self, *brokers: Broker, everything: Rows | None = None) -> None:
-        """Let them join and forget what they were told."""
+        """Let them join and forget earlier requests to them."""
         self.tell(joined=brokers, everything=everything or {})
         await self.settled()
         self.dialect.arrived.clear()

@@ -55,7 +55,7 @@ async def test_a_row_says_all_of_a_partition_and_which_replicas_are_offline() ->
     assert message.topics == [bodies.TopicRows("orders", "orders-id", rows)]
 
 
-async def test_what_is_kept_of_a_row_serves_the_same_state_only_and_never_a_new_replica() -> None:
+async def test_a_cached_row_serves_the_same_state_only_and_never_a_new_replica() -> None:
     before, after = (Partition((1, 2), state=Leadership(leader, 5, (1, 2), 6), version=9) for leader in (1, 2))
     row_cache: RowCache = {}
     plain = await encoded(rows={ORDERS: {0: before, 1: before}}, row_cache=row_cache)
@@ -68,7 +68,7 @@ async def test_what_is_kept_of_a_row_serves_the_same_state_only_and_never_a_new_
     assert await encoded(rows={ORDERS: {1: before}}, row_cache=row_cache) == await encoded(rows={ORDERS: {1: before}})
 
 
-async def test_a_part_of_what_was_told_whole_is_told_as_it_is_now() -> None:
+async def test_a_part_of_a_topic_told_whole_is_told_in_its_present_state() -> None:
     before, after = (Partition((1, 2), state=Leadership(leader, 5, (1, 2), 6), version=9) for leader in (1, 2))
     row_cache: RowCache = {}
     whole = {0: before, 1: before, 2: None}
@@ -165,7 +165,7 @@ async def a_serving_broker(
         await runner.cleanup()
 
 
-async def test_what_differs_per_broker_travels_in_headers_and_the_answer_comes_back() -> None:
+async def test_the_part_per_broker_travels_in_headers_and_the_answer_comes_back() -> None:
     seen: list[web.Request] = []
     answer = bodies.Answer(0, [bodies.Refusal("orders-id", 3, 56)])
     async with a_serving_broker(200, bodies.encode(answer), seen) as broker, a_dialect() as dialect:
@@ -184,7 +184,7 @@ async def test_what_differs_per_broker_travels_in_headers_and_the_answer_comes_b
 @pytest.mark.parametrize(
     ("status", "answer"), [(503, b'{"error_code":0}'), (401, b""), (200, b"<html>"), (200, b'{"error_code":"x"}')]
 )
-async def test_an_answer_that_does_not_say_what_became_of_it_is_no_acknowledgement(status: int, answer: bytes) -> None:
+async def test_an_answer_without_a_result_is_no_acknowledgement(status: int, answer: bytes) -> None:
     async with a_serving_broker(status, answer, []) as broker, a_dialect() as dialect:
         with pytest.raises(NotAcknowledgedError, match="answer"):
             await dialect.send(broker, TOLD, b"bytes", ENVELOPE)

@@ -1,4 +1,4 @@
-"""The Kafka dialect on a socket: one connection, one request in flight, and what counts as an answer."""
+"""The Kafka dialect on a socket: one connection, one request in flight, and the answers that count."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ METADATA_ANSWER = (
 
 
 class Peer:
-    """A broker's socket: says to every request what it is told to say."""
+    """A broker's socket: gives every request the answer of the test."""
 
     def __init__(self) -> None:
         self.connections = 0
@@ -66,7 +66,7 @@ class Peer:
 
 @asynccontextmanager
 async def listening(peer: Peer, port: int = 0) -> AsyncIterator[Broker]:
-    """To be left when the dialect is closed: what serves a connection ends with it."""
+    """To be left when the dialect is closed: the server of a connection ends with it."""
     server = await asyncio.start_server(peer.serve, HOST, port)
     async with server:
         yield a_broker(server.sockets[0].getsockname()[1])
@@ -148,7 +148,7 @@ async def test_of_leader_epochs_that_are_no_news_only_those_too_low_are_refused(
     assert peer.connections == 1
 
 
-async def test_what_a_broker_says_of_topics_comes_back_as_it_is() -> None:
+async def test_a_brokers_answer_about_topics_comes_back_as_it_is() -> None:
     peer = Peer()
     peer.say = lambda correlation_id: struct.pack(">iB", correlation_id, 0) + METADATA_ANSWER
     request = Request(path=bodies.DESCRIBE_TOPICS, brokers=[], live_ids=frozenset(), names=["a"])
@@ -163,7 +163,7 @@ async def test_a_connection_refused_is_tried_again_at_once() -> None:
     """A broker is registered up to a second before it listens."""
     peer = Peer()
     async with listening(peer) as broker:
-        pass  # nobody listens there now
+        pass  # no server listens there now
     dialect = KafkaDialect(level_for("3.9"), OWN, check=lambda: None)
     async with asyncio.TaskGroup() as group:
         telling = group.create_task(dialect.send(broker, UPDATE, dialect.encode(UPDATE), ENVELOPE))
@@ -249,7 +249,7 @@ async def test_nothing_leaves_once_the_terms_time_is_over() -> None:
     assert peer.frames == []
 
 
-async def test_a_listener_that_cannot_be_spoken_to_is_refused_with_what_it_takes() -> None:
+async def test_an_unsupported_listener_is_refused_with_its_requirements() -> None:
     async with a_dialect() as dialect:
         with pytest.raises(
             NotAcknowledgedError, match=r"broker 1 has a listener of SASL_SSL, which takes ssl\.truststore"

@@ -1,4 +1,4 @@
-"""Outboxes: who hears what, in which order, once and again."""
+"""Outboxes: the requests to each broker, in order, once and again."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from tests.tell.outbox_support import (
 )
 
 
-async def test_who_joins_hears_all_metadata_then_all_its_replicas_then_what_changed() -> None:
+async def test_a_joining_broker_hears_all_metadata_then_all_its_replicas_then_changes() -> None:
     everything = {A: {0: a_state(1), 1: a_state(1, (2, 3))}, B: {0: a_state(4, (3, 1)), 1: Partition((1,))}}
     async with outboxes() as o:
         o.tell(joined=[a_broker(1)], everything=everything, new_replicas=frozenset({("b-id", 0, 1), ("a-id", 1, 2)}))
-        await o.until(lambda: bool(o.dialect.arrived))  # under way: what follows is no part of it
+        await o.until(lambda: bool(o.dialect.arrived))  # under way: later changes are no part of it
         o.tell(metadata={A: {0: a_state(2)}}, leaderships={1: {A: {0: a_state(2)}}})
         await o.settled()
         assert o.dialect.told(1) == [
@@ -90,7 +90,7 @@ async def test_lists_are_cut_at_the_limit_and_full_ones_are_numbered() -> None:
         ]  # fmt: skip
 
 
-async def test_metadata_is_encoded_once_for_all_who_keep_up() -> None:
+async def test_metadata_is_encoded_once_for_all_brokers_that_keep_up() -> None:
     async with outboxes() as o:
         o.tell(joined=[a_broker(n) for n in range(1, 11)], everything={A: {0: a_state(1, (99,))}})
         await o.settled()
@@ -102,7 +102,7 @@ async def test_metadata_is_encoded_once_for_all_who_keep_up() -> None:
         assert len(o.dialect.arrived) == 30
 
 
-async def test_a_broker_that_hangs_delays_nobody_and_costs_one_state_per_partition() -> None:
+async def test_a_broker_that_hangs_delays_no_other_and_costs_one_state_per_partition() -> None:
     async with outboxes() as o:
         await o.join(a_broker(1), a_broker(2))
         held: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -134,7 +134,7 @@ async def test_metadata_that_changes_while_it_is_told_is_told_again_and_nothing_
         assert o.dialect.told(1) == [("UM", "a-0@1", "a-1@1"), ("UM", "a-1@2")]
 
 
-async def test_what_was_not_acknowledged_is_told_again_in_its_latest_state() -> None:
+async def test_an_unacknowledged_state_is_told_again_in_its_latest_version() -> None:
     async with outboxes() as o:
         await o.join(a_broker(1))
         o.dialect.behave = lambda *_: NotAcknowledgedError("no answer")
@@ -188,7 +188,7 @@ async def test_a_state_found_to_be_new_while_it_is_told_is_told_again_as_new() -
         assert o.dialect.told(1) == [("LISR", "a-0@1"), ("LISR", "a-0@1+")]
 
 
-async def test_what_is_asked_again_while_it_is_told_is_told_again() -> None:
+async def test_a_state_queued_again_while_it_is_told_is_told_again() -> None:
     """A broker may have lost a directory since it took the request in: a probe rests on the answer alone."""
     rows = {A: {0: a_state(1)}}
     async with outboxes() as o:
@@ -294,7 +294,7 @@ async def test_long_lists_leave_the_event_loop_a_turn_after_each_request() -> No
 
 
 async def test_no_older_list_of_brokers_follows_a_newer_one() -> None:
-    """Real brokers take the list from every UpdateMetadata, with whatever partitions it comes."""
+    """Real brokers take the list from every UpdateMetadata, with any partitions."""
     async with outboxes() as fixture:
         await fixture.join(a_broker(1), a_broker(2))
         held: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()

@@ -1,4 +1,4 @@
-"""What telling brokers costs, in steps: a row of a large topic, or of many topics, costs what a row of a few costs."""
+"""The cost of telling brokers, in steps: a row of a large topic, or of many topics, costs as much as a row of a few."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.tell.outbox_support import (
 )
 
 BROKERS = range(1, 7)
-#: the second one ends soon what is quadratic
+#: the second one soon shows quadratic cost
 SIZES = (1_000, 4_000, 10_000, 40_000)
 REMOVED_AT_ONCE = 250
 #: of the steps for a partition in a small cluster, at most so many times in a large one

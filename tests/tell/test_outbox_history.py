@@ -45,7 +45,7 @@ Replica = tuple[int, int, TopicKey, int]
 
 
 class History:
-    """What was decided, and what each incarnation heard of it."""
+    """The decisions, and the requests that each incarnation heard of them."""
 
     def __init__(self, fates: list[str]) -> None:
         self.fates = fates

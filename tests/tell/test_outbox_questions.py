@@ -1,4 +1,4 @@
-"""Outboxes: what brokers are asked, before anything that they are told, and what their answers become."""
+"""Outboxes: questions to brokers, before any other request, and the events of their answers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def asked(o: Fixture, broker_id: int = 1) -> list[tuple[str, ...]]:
 
 
 async def test_a_broker_that_joins_is_asked_before_its_full_lists() -> None:
-    """A full list changes what it knows."""
+    """A full list changes its knowledge."""
     async with outboxes() as o:
         o.tell(joined=[a_broker(1), a_broker(2)], everything=ROWS, questions={1: {"orders": 3}})
         await o.settled()
@@ -38,7 +38,7 @@ async def test_a_broker_that_joins_is_asked_before_its_full_lists() -> None:
         assert o.dialect.told(2) == [("UM*B", "a-0@1"), ("LISR*", "a-0@1")]
 
 
-async def test_what_a_broker_knows_is_an_event_that_has_every_topic_it_was_asked_about() -> None:
+async def test_a_brokers_answer_is_an_event_with_every_topic_it_was_asked_about() -> None:
     known = DescribedId("id-1", told=True, held=False, leader_epochs=[KnownEpoch(0, 4), KnownEpoch(2, 7)])
     answer = DescribeTopicsAnswer(topics=[DescribedTopic("orders", [known]), DescribedTopic("never asked", [known])])
     async with outboxes() as o:
@@ -50,7 +50,7 @@ async def test_what_a_broker_knows_is_an_event_that_has_every_topic_it_was_asked
         assert o.answers == [TopicsDescribed(1, 5, {"orders": (described,), "new": ()})]
 
 
-async def test_who_does_not_answer_is_asked_again_and_what_is_asked_meanwhile_once_more() -> None:
+async def test_a_broker_without_an_answer_is_asked_again_and_topics_added_meanwhile_once_more() -> None:
     async with outboxes() as o:
         await o.join(a_broker(1), a_broker(2))
         held: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -73,7 +73,7 @@ async def test_questions_are_cut_by_the_partitions_that_answers_may_have() -> No
         assert asked(o) == [("a", "b"), ("c",), ("d", "e")]
 
 
-async def test_nobody_is_asked_in_a_request_that_tells() -> None:
+async def test_no_broker_is_asked_in_a_request_that_tells() -> None:
     async with outboxes() as o:
         await o.join(a_broker(1))
         o.tell(questions={1: {"a": 1}}, metadata=ROWS, leaderships={1: ROWS})

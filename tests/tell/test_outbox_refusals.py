@@ -1,4 +1,4 @@
-"""Outboxes: what brokers refuse, and take at last, becomes an event; what they always took does not."""
+"""Outboxes: a state that a broker refuses, and takes at last, becomes an event; one that it always took does not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def stale(told: int, known: int) -> ToldRefused:
     return ToldRefused("LeaderAndIsr", Code.STALE_CONTROLLER_EPOCH, told, known)
 
 
-async def test_a_refusal_says_what_was_told_and_what_the_broker_knows_and_ends_when_it_is_taken() -> None:
+async def test_a_refusal_has_the_refused_state_and_the_brokers_epoch_and_ends_when_it_is_taken() -> None:
     async with outboxes() as o:
         await o.join(a_broker(1))
         o.dialect.behave = lambda _, r: Answer(0, [Refusal(*A0, 11, 9)]) if r.path == LEADER_AND_ISR else None
@@ -68,7 +68,7 @@ async def test_metadata_refused_is_taken_with_the_whole_list_that_is_told_again(
         assert o.answers[1:] == [RefusalsAnswered(1, 1, {}, frozenset({METADATA}))]
 
 
-async def test_what_one_part_of_a_full_list_refuses_is_not_taken_by_the_last_one() -> None:
+async def test_a_refusal_of_one_part_of_a_full_list_is_not_ended_by_the_last_one() -> None:
     async with outboxes(partitions_per_rpc=1) as o:
         o.dialect.behave = lambda _, r: (
             Answer(0, [Refusal(*A0, 11, 9)]) if r.path == LEADER_AND_ISR and r.part == 1 else None

@@ -1,4 +1,4 @@
-"""Outboxes: replicas to be stopped, and what brokers' answers say of replicas."""
+"""Outboxes: replicas to be stopped, and brokers' answers about replicas."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_stops_come_last_and_only_to_their_broker() -> None:
         assert o.dialect.told(2) == [("LISR", "a-0@5"), ("UM", "a-0@5")]
 
 
-async def test_who_joins_is_stopped_after_its_full_lists() -> None:
+async def test_a_joining_broker_gets_its_stops_after_its_full_lists() -> None:
     async with outboxes() as o:
         o.tell(joined=[a_broker(1)], everything={A: {0: a_state(1)}}, stops={1: {B: {0: DELETE_TOPIC}}})
         await o.settled()
@@ -119,7 +119,7 @@ async def test_the_same_stop_after_a_leadership_is_another_one() -> None:
             assert (told[0], told[-2:]) == ("SR", ["LISR", "SR"])
 
 
-async def test_a_full_list_leaves_out_what_is_deleted_before_it_is_wanted_again() -> None:
+async def test_a_full_list_leaves_out_a_replica_deleted_before_it_is_wanted_again() -> None:
     async with outboxes() as o:
         o.tell(joined=[a_broker(1)], everything={A: {0: a_state(1), 1: a_state(1)}})
         await until_told(o)
@@ -153,7 +153,7 @@ def storage_errors(*numbers: int) -> Answer:
     return Answer(0, [Refusal("a-id", number, 56) for number in numbers])
 
 
-async def test_failed_directories_are_reported_with_what_is_served_and_so_is_their_return() -> None:
+async def test_failed_directories_are_reported_with_the_served_replicas_and_so_is_their_return() -> None:
     with capture_logs() as logs:
         async with outboxes() as o:
             await o.join(a_broker(1))
@@ -171,7 +171,7 @@ async def test_failed_directories_are_reported_with_what_is_served_and_so_is_the
     assert logs == []
 
 
-async def test_what_a_sound_broker_serves_is_no_event_but_a_suspect_has_to_say() -> None:
+async def test_a_sound_brokers_replicas_are_no_event_but_a_suspects_are() -> None:
     async with outboxes() as o:
         await o.join(a_broker(1), a_broker(2))
         rows = {A: {0: a_state(1), 1: a_state(1)}}

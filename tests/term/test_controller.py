@@ -67,7 +67,7 @@ async def on_a_session(controller: Controller, parts: TermParts, zk: FakeClient)
             await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_each_session_gets_a_daemon_and_what_the_process_knows_of_epochs_outlasts_it(tmp_path: Path) -> None:
+async def test_each_session_gets_a_daemon_and_the_processs_known_epochs_outlast_it(tmp_path: Path) -> None:
     server, silence = await a_server(), Silence()
     controller = built(tmp_path, silence)
     parts = parts_on(server, controller)
@@ -78,7 +78,7 @@ async def test_each_session_gets_a_daemon_and_what_the_process_knows_of_epochs_o
             assert controller.handle.controller_epoch == epoch
         assert not controller.handle.is_active
         assert not controller.handle.is_registered
-        assert silence.is_closed, "what a term opened ends with it"
+        assert silence.is_closed, "the outbox that a term opened ends with it"
         await zk.close()
     await controller.close()
 

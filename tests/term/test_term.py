@@ -48,7 +48,7 @@ async def test_one_of_three_wins_and_the_others_stand_by() -> None:
         assert server.read("/controller_epoch") == b"1"
 
 
-async def test_who_claims_too_late_says_who_won(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_claim_that_comes_too_late_logs_the_winner(monkeypatch: pytest.MonkeyPatch) -> None:
     server = await a_server()
     other = await server.connect()
     claim = daemon.claim
@@ -166,7 +166,7 @@ def collects_only_when_told() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("collects_only_when_told")
-async def test_what_a_term_believed_is_gone_with_it() -> None:
+async def test_a_terms_belief_is_gone_with_it() -> None:
     server = await a_server()
     tool = await server.connect()
     async with a_controller(server, 1, limits=Limits(frozen_partitions_min=0)) as node:

@@ -1,4 +1,4 @@
-"""The HTTP client against real sockets on loopback: what is sent, when, how often, and what comes of it."""
+"""The HTTP client against real sockets on loopback: its requests, their times and number, and their results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]
 
 
 class TooLateError(Exception):
-    """What a guard raises."""
+    """The error of a guard."""
 
 
 @asynccontextmanager
@@ -101,7 +101,7 @@ async def test_a_routed_address_is_reached_another_way_and_the_request_still_nam
     assert heads[0].startswith(b"GET /livez?all=1 HTTP/1.1\r\nHost: 127.0.0.1:1\r\n")
 
 
-async def test_who_refuses_is_connected_to_anew_since_another_may_have_the_address_now() -> None:
+async def test_a_peer_that_refuses_is_connected_to_anew_since_another_may_have_the_address_now() -> None:
     connections: list[object] = []
 
     async def refuse(request: web.Request) -> web.Response:
@@ -113,7 +113,7 @@ async def test_who_refuses_is_connected_to_anew_since_another_may_have_the_addre
     assert said == [403, 403, 200, 200, 200, 200]
     first, second, third, *others = connections
     assert first is second is not third
-    assert len({*others}) == 1, "who is well is kept"
+    assert len({*others}) == 1, "a sound peer is kept"
 
 
 async def test_requests_to_one_host_share_a_connection() -> None:
