@@ -272,7 +272,7 @@ def test_zookeeper_is_written_by_the_listed_modules_only() -> None:
     assert writers - set(ZOOKEEPER_ADAPTER) == ZOOKEEPER_WRITERS
 
 
-def test_every_module_says_what_it_is_for() -> None:
+def test_every_module_says_its_purpose() -> None:
     assert {name for name, tree in modules().items() if tree.body and ast.get_docstring(tree) is None} == set()
 
 

@@ -55,7 +55,7 @@ async def test_however_many_ask_the_brokers_are_asked_once() -> None:
     assert logs.asked == [("orders", 0)]
 
 
-async def test_where_nobody_keeps_records_it_is_said() -> None:
+async def test_without_records_the_answer_says_so() -> None:
     async with asking(View(), FakeHandle()) as client, client.get(PATH) as response:
         assert (response.status, (await response.json())["kept"]) == (200, False)
 

@@ -54,7 +54,7 @@ async def test_of_a_broker_that_does_not_answer_its_leader_knows_the_end(world: 
     assert found.replicas[2] == ReplicaLog(3, False, True, None, 2, None, 0, "its broker does not answer")
 
 
-async def test_a_partition_that_nobody_was_told_of_has_no_logs(world: World) -> None:
+async def test_a_partition_that_no_broker_was_told_of_has_no_logs(world: World) -> None:
     assert await world.log_ends(1).logs_of("orders", 1) is None
     assert await world.log_ends(1).logs_of("unheard-of", 0) is None
 

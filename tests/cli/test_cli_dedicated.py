@@ -130,7 +130,7 @@ def test_a_line_of_jaas_is_read_as_kafka_reads_it() -> None:
     assert sasl == Sasl("PLAIN", "a b", 'q"\\;', Admission(("PLAIN",), {"x": "y", "z": "1"}))
 
 
-def test_a_stub_broker_is_told_whom_to_let_in_and_not_who_it_is(tmp_path: Path) -> None:
+def test_a_stub_broker_is_given_users_and_no_identity(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     base = "zookeeper.connect=h:1\nlog.dirs=d\n"
 

@@ -217,7 +217,7 @@ def go(cluster: Cluster, zookeeper: ModelZooKeeper, live: Sequence[int]) -> None
 
 
 @pytest.mark.parametrize("deaths", list(permutations((1, 2, 3))))
-def test_the_isr_never_becomes_empty_in_whatever_order_all_die_and_return(deaths: tuple[int, ...]) -> None:
+def test_the_isr_never_becomes_empty_in_any_order_of_deaths_and_returns(deaths: tuple[int, ...]) -> None:
     """M55: with unclean off, leadership returns only with the last ISR member."""
     for returns in permutations((1, 2, 3)):
         cluster = a_cluster(orders=[[1, 2, 3]], live=(1, 2, 3, 4))

@@ -34,7 +34,7 @@ def test_a_deletion_is_durable_first_then_believed_then_started() -> None:
     ]
 
 
-def test_everybody_forgets_the_topic_and_its_brokers_delete_it_whatever_the_epoch() -> None:
+def test_all_brokers_forget_the_topic_and_its_hosts_delete_it_whatever_the_epoch() -> None:
     world = the_topic(1, 2, 3, 4)
     topic_id = world.cluster.topics["orders"].topic_id
     _, forget, start = world.ask("orders").tellings

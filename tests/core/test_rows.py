@@ -13,7 +13,7 @@ from tests.faults.mutants.rows import complaint, mutants
 P, R = PartitionStatus, ReplicaStatus
 
 
-def test_the_stories_make_every_row_write_and_tell_what_it_says_and_nothing_else_happens() -> None:
+def test_the_stories_show_every_write_and_request_of_every_row_and_no_other() -> None:
     assert complaint() is None
 
 

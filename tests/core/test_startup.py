@@ -62,7 +62,7 @@ def test_a_healthy_cluster_costs_no_write() -> None:
     ]
 
 
-def test_a_term_says_in_which_state_it_finds_everything_and_names_what_is_not_online() -> None:
+def test_a_term_logs_the_found_states_and_names_those_not_online() -> None:
     states = {"orders-0": a_leadership(NO_LEADER, [1]), "orders-1": None, "orders-2": a_leadership(2, [2, 3])}
     first = a_cluster(live=(2, 3), orders=[[1, 2], [2, 3], [2, 3]], states=states)
     zookeeper = zookeeper_of(first)

@@ -70,7 +70,7 @@ def test_a_topic_that_is_made_moves_from_nothing_to_online() -> None:
     }
 
 
-def test_a_broker_that_dies_takes_offline_what_it_led_until_somebody_else_leads_it() -> None:
+def test_a_broker_that_dies_takes_its_partitions_offline_until_another_leads_them() -> None:
     watched = Watched(a_cluster(orders=[[1, 2], [2, 3], [3]]))
     assert watched.happens(brokers_seen(1, 3)) == {
         (R.ONLINE, R.OFFLINE): 2,
@@ -80,7 +80,7 @@ def test_a_broker_that_dies_takes_offline_what_it_led_until_somebody_else_leads_
     assert watched.happens(brokers_seen(1, 2, 3)) == {(R.OFFLINE, R.ONLINE): 2}
 
 
-def test_what_nobody_else_can_lead_stays_offline_until_its_broker_returns() -> None:
+def test_a_partition_without_another_candidate_stays_offline_until_its_broker_returns() -> None:
     watched = Watched(a_cluster(orders=[[3]]))
     gone = watched.happens(brokers_seen(1, 2))
     assert gone == {(R.ONLINE, R.OFFLINE): 1, (P.ONLINE, P.OFFLINE): 1, (P.OFFLINE, P.OFFLINE): 1}

@@ -103,7 +103,7 @@ def test_what_is_too_long_ago_is_not_closed_any_more() -> None:
     assert sorted(map(int, zookeeper.children(TERMS))) == list(range(251 - TERMS_KEPT + 1, 252))
 
 
-def test_a_term_makes_no_line_and_tells_nobody() -> None:
+def test_a_term_makes_no_line_and_tells_no_broker() -> None:
     cluster, zookeeper = knowing(e6=TermZnode(2, 1_000))
     settled = settle(cluster, TOLD, zookeeper)
     assert settled.lines == []

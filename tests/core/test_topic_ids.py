@@ -110,7 +110,7 @@ def names_told(settled: Settled) -> set[tuple[str, str]]:
 # ---------------------------------------------------------------------- who is asked, and what is then written
 
 
-def test_a_new_term_asks_who_hosts_the_topic_before_it_tells_them_anything() -> None:
+def test_a_new_term_asks_the_topics_hosts_before_it_tells_them_anything() -> None:
     field = Field(1, 2, 3, 4, orders=[[1, 2], [2, 3]])
     telling = field.settled.tellings[-1]
     assert telling.questions == {1: {"orders": 2}, 2: {"orders": 2}, 3: {"orders": 2}}
@@ -148,7 +148,7 @@ def test_what_is_left_on_a_disk_is_not_of_a_topic_that_was_never_led() -> None:
     assert field.disputes == {}
 
 
-def test_an_id_that_nobody_knows_is_drawn() -> None:
+def test_an_id_that_no_broker_knows_is_drawn() -> None:
     field = Field(1, 2, orders=[[1, 2]])
     field.answer(1, orders="")
     settled = field.answer(2, orders="")
@@ -179,7 +179,7 @@ def test_who_goes_meanwhile_is_not_waited_for() -> None:
     assert [one.topic_id for one in field.go(2).of(TopicWritten)] == [X]
 
 
-def test_what_somebody_knew_who_went_since_counts() -> None:
+def test_an_answer_of_a_broker_that_went_since_counts() -> None:
     field = Field(1, 2, orders=[[1, 2]])
     field.answer(1, orders=X)
     field.go(1)
@@ -195,7 +195,7 @@ def test_who_comes_meanwhile_is_asked_before_it_is_told_anything() -> None:
     assert [one.topic_id for one in field.answer(2, orders=X).of(TopicWritten)] == [X]
 
 
-def test_who_bounces_is_asked_again_and_what_its_other_life_did_not_know_does_not_count() -> None:
+def test_a_bounced_broker_is_asked_again_and_its_earlier_answer_does_not_count() -> None:
     field = Field(1, 2, orders=[[1, 2]])
     before = field.cluster.brokers[1]
     assert asked_of(field.come(1)) == {1: ["orders"]}
@@ -204,14 +204,14 @@ def test_who_bounces_is_asked_again_and_what_its_other_life_did_not_know_does_no
     assert [one.topic_id for one in field.answer(1, orders=X).of(TopicWritten)] == [X]
 
 
-def test_where_no_broker_with_replicas_lives_the_others_are_asked_who_were_told_of_it() -> None:
+def test_where_no_broker_with_replicas_lives_others_that_were_told_of_it_are_asked() -> None:
     field = Field(2, 3, orders=[[1]])
     assert asked_of(field.settled) == {2: ["orders"], 3: ["orders"]}
     field.answer(2, orders=X)
     assert [one.topic_id for one in field.answer(3, orders="").of(TopicWritten)] == [X]
 
 
-def test_an_id_is_not_drawn_for_a_topic_of_which_nobody_could_be_told() -> None:
+def test_an_id_is_not_drawn_for_a_topic_that_no_broker_could_be_told_of() -> None:
     """Brokers come up after their controller: whoever is first with replicas is asked."""
     field = Field(2, orders=[[1, 3]])
     field.answer(2, orders="")
@@ -227,7 +227,7 @@ def aside_on(field: Field, broker_id: int, **leader_epochs: int) -> Settled:
     return field.happens(TopicsDescribed(broker_id, field.cluster.brokers[broker_id].epoch, {"orders": [aside]}))
 
 
-def test_what_a_member_of_the_isr_set_aside_tells_the_id_that_nobody_knows_any_more() -> None:
+def test_a_replica_set_aside_by_an_isr_member_tells_an_id_that_no_broker_knows_any_more() -> None:
     """A term before told all brokers everything, and did not live to write the id that they had known."""
     field = Field(1, 2, orders=[[1, 2]])
     assert aside_on(field, 2, p0=0).of(TopicWritten) == []
@@ -398,7 +398,7 @@ def test_who_deletes_the_topic_decides_too() -> None:
     assert field.cluster.topics["orders"].topic_id == X, "the one that most brokers know"
 
 
-def test_a_late_answer_that_knows_another_id_is_a_dispute_and_what_was_told_is_taken_back() -> None:
+def test_a_late_answer_with_another_id_is_a_dispute_and_earlier_requests_are_taken_back() -> None:
     field = Field(1, 2, orders=[[1, 2]])
     field.answer(1, orders="")
     field.wait(ASKING_MS)

@@ -133,7 +133,7 @@ def test_an_explicit_assignment_that_no_znode_can_hold_is_refused() -> None:
     assert isinstance(refused, Refused)
 
 
-def test_creating_what_is_there_already_the_same_way_is_no_mistake() -> None:
+def test_creating_an_equal_topic_again_is_no_mistake() -> None:
     cluster = a_cluster(orders=[[1, 2], [2, 3]])
     for asked in (ask(assignment={0: (1, 2), 1: (2, 3)}), ask(partitions=2, replication_factor=2)):
         assert [one.code for one in settle(cluster, asked).refusals] == [Code.NONE]

@@ -36,7 +36,7 @@ def test_a_leader_that_asks_about_a_state_of_nonsense_is_refused_and_nothing_is_
     assert not any(isinstance(change, StateDecided) for change in settled.changes)
 
 
-def test_a_state_that_a_term_reads_late_carries_the_epoch_of_who_decided_it() -> None:
+def test_a_state_that_a_term_reads_late_carries_the_epoch_of_its_decider() -> None:
     """Its line said that the reader had decided it."""
     cluster = a_cluster(orders=[[1]], live=(1,), states={"orders-0": None})
     [line] = settle(cluster, StatesSeen([a_state_fact("orders", 0, EARLIER, 3)])).lines
@@ -55,7 +55,7 @@ def test_a_state_that_a_term_reads_late_is_told_to_its_replicas() -> None:
     assert telling.metadata[key][0].version == 3
 
 
-def test_what_somebody_else_writes_in_this_term_is_no_find() -> None:
+def test_a_state_of_another_writer_in_this_term_is_not_found() -> None:
     cluster = a_cluster(orders=[[1]], live=(1,), states={"orders-0": None})
     state = a_leadership(1, [1], 5, controller_epoch=EPOCH)
     [line] = settle(cluster, StatesSeen([a_state_fact("orders", 0, state, 3)])).lines
@@ -75,7 +75,7 @@ def test_a_topic_that_makes_sense_too_late_is_deleted_and_not_led_first() -> Non
     assert sorted(telling.stops) == [1, 2]
 
 
-def test_a_state_that_may_be_read_again_and_is_what_it_was_was_written_by_nobody_else() -> None:
+def test_an_unchanged_state_that_may_be_read_again_was_written_by_no_other() -> None:
     """Its line said so, and gave it the epoch of the term that read it."""
     cluster = a_cluster(orders=[[1, 2]], live=(1, 2), states={"orders-0": EARLIER})
     known = cluster.topics["orders"].partitions[0]

@@ -31,7 +31,7 @@ def requests_in(settled: Settled) -> int:
     return total
 
 
-def test_who_would_lead_what_goes_offline_and_what_hangs_by_a_thread() -> None:
+def test_the_new_leaders_the_offline_and_the_endangered_partitions() -> None:
     cluster = a_cluster(orders=[[1, 2, 3], [2, 3, 1], [1], [3, 1]])
     assert kill(cluster, 1, 2) == WhatIf(
         kill=[1, 2],
@@ -57,14 +57,14 @@ def test_unclean_elections_are_counted_where_they_are_allowed() -> None:
     assert kill(a_cluster(orders=[[1, 2]], states=states, unclean=True), 1).unclean_elections == 1
 
 
-def test_killing_nobody_who_lives_costs_nothing() -> None:
+def test_killing_no_live_broker_costs_nothing() -> None:
     cluster = a_cluster(orders=[[1, 2]])
     nothing = WhatIf([], [], [], [], 0, 0, 0, 0)
     assert kill(cluster) == nothing
     assert kill(cluster, 9) == WhatIf([9], [], [], [], 0, 0, 0, 0)
 
 
-def test_killing_everybody_leaves_nobody_to_tell() -> None:
+def test_killing_all_brokers_leaves_none_to_tell() -> None:
     found = kill(a_cluster(orders=[[1, 2], [2, 3]]), 1, 2, 3)
     assert (found.offline, found.requests) == (["orders-0", "orders-1"], 0)
 

@@ -270,7 +270,7 @@ def test_nonsense_anywhere_is_a_format_error(path: str) -> None:
             decode_as(kind, data)
 
 
-def test_a_state_with_nobody_in_sync_makes_no_sense() -> None:
+def test_a_state_without_an_isr_is_malformed() -> None:
     with pytest.raises(FormatError):
         formats.decode_state(b'{"controller_epoch":7,"leader":1,"version":1,"leader_epoch":3,"isr":[]}')
 

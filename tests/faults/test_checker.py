@@ -128,7 +128,7 @@ def test_a_term_goes_by_the_drain_that_it_noted_where_a_tool_took_the_note_away(
     gone_ms = history.commits[-1].at_ms
     history.faults.append(Fault(gone_ms, REMOVE, removed))
     history.calls.append(Call("drain", "1", gone_ms + 20_000, gone_ms + 20_001, "ok", DrainAsked(1)))
-    assert ("s30_what_was_granted_was_done" in {one.rule for one in judge(history)}) == is_found
+    assert ("s30_granted_requests_were_carried_out" in {one.rule for one in judge(history)}) == is_found
 
 
 def without_the_tree(path: str) -> Violation:

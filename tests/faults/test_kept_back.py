@@ -84,7 +84,7 @@ def test_a_seat_that_was_vacated_while_it_was_hidden_is_claimed() -> None:
     assert staged(scene).findings == []
 
 
-def test_a_seat_that_was_hidden_and_kept_is_nobody_elses() -> None:
+def test_a_seat_that_was_hidden_and_kept_is_still_ours() -> None:
     async def scene(stage: Stage) -> None:
         await stage.rest()
         await stage.pause(3.0)  # a write would show that its own fence may not be read

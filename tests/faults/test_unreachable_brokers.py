@@ -32,7 +32,7 @@ def deposed(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("lose", [expired, deposed])
-def test_a_term_ends_at_once_whatever_it_still_has_to_tell(lose: Callable[[Stage], None]) -> None:
+def test_a_term_ends_at_once_with_any_backlog(lose: Callable[[Stage], None]) -> None:
     ended_after_ms: list[int] = []
 
     async def scene(stage: Stage) -> None:

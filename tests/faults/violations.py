@@ -254,8 +254,8 @@ BAD: dict[str, Violation] = {
     "s11_the_leader_is_in_the_isr": with_state(-1, leader=9),
     "s12_the_isr_is_never_empty": with_state(-1, isr=[]),
     "s13_the_isr_is_within_the_assignment": with_state(-1, isr=[1, 2, 3, 4]),
-    "s14_clean_elections_add_nobody": with_election(leader=3, isr=[3, 4]),
-    "s15_who_is_elected_lives": with_a_dead_leader,
+    "s14_clean_elections_add_no_member": with_election(leader=3, isr=[3, 4]),
+    "s15_an_elected_leader_lives": with_a_dead_leader,
     "s16_isrs_grow_by_the_living_only": with_a_dead_member,
     "s17_unclean_choices_are_marked": with_election(leader=4, isr=[4]),
     "s20_assignments_have_a_shape": with_topic("orders", partitions={"0": [1, 1]}),
@@ -266,21 +266,21 @@ BAD: dict[str, Violation] = {
     "s25_a_topics_id_never_changes": with_topic("orders", topic_id="another"),
     "s02_one_claimant_per_epoch": with_rpc(is_about_rows, controller_id=77),
     "s05_nothing_leaves_after_the_deadline": with_rpc(is_about_rows, sent_late_s=0.1),
-    "s05_nothing_is_heard_of_who_lost_its_session_long_ago": with_rpc(
+    "s05_nothing_is_heard_of_a_controller_that_lost_its_session_long_ago": with_rpc(
         lambda one: one.controller_epoch == 1, at_ms=1 << 50
     ),
     "s06_no_broker_obeys_an_older_controller": with_rpc(is_about_rows, controller_epoch=1),
-    "s07_no_incarnation_obeys_what_was_meant_for_another": with_rpc(is_about_rows, broker_epoch=1),
-    "s24_what_is_deleted_is_not_led_again": with_a_topic_told_again,
+    "s07_no_incarnation_obeys_a_request_to_another": with_rpc(is_about_rows, broker_epoch=1),
+    "s24_a_deleted_topic_is_not_led_again": with_a_topic_told_again,
     "s25_topic_ids_are_not_used_again": with_an_id_used_twice,
     "s28_the_first_things_told_are_everything": with_rpc(lambda one: one.is_full, is_full=False),
     "s28_no_older_state_follows_a_newer_one": with_no_order_kept,
-    "s29_what_is_told_stood_in_zookeeper": with_row(leader=9),
-    "s34_lines_say_what_was_written": with_two_lines_that_differ,
+    "s29_told_states_stood_in_zookeeper": with_row(leader=9),
+    "s34_lines_agree_with_writes": with_two_lines_that_differ,
 }
 MORE: list[tuple[str, Violation]] = [
     ("s23_a_deletions_marker_goes_last", with_a_marker_dropped),
-    ("s34_lines_say_what_was_written", without_a_line),
+    ("s34_lines_agree_with_writes", without_a_line),
     (
         "s21_s22_a_reassignment_ends_in_sync_or_goes_back",
         with_topic("orders", partitions={"0": [1, 2, 3, 4], "1": [2, 3, 1]}, adding_replicas={}, removing_replicas={}),

@@ -29,8 +29,8 @@ def with_nobody_asking(history: History) -> None:
 
 BAD_BROKER_REQUESTS: dict[str, Violation] = {
     "s08_without_a_new_leader_epoch_isrs_change_as_leaders_asked": with_nobody_asking,
-    "s16_who_joins_an_isr_is_who_its_leader_saw": with_members_of_another_life,
-    "s27_who_may_stop_leads_nothing_that_others_could": with_leave_to_stop,
+    "s16_the_incarnation_that_joins_an_isr_is_the_one_its_leader_saw": with_members_of_another_life,
+    "s27_a_broker_that_may_stop_leads_no_partition_that_others_could": with_leave_to_stop,
 }
 MORE_BROKER_REQUESTS: list[tuple[str, Violation]] = [
     ("s08_without_a_new_leader_epoch_isrs_change_as_leaders_asked", with_cause("broker_gone")),

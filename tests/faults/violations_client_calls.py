@@ -78,20 +78,22 @@ AS_ASKED = "unclean_election"
 BAD_CLIENT_CALLS: dict[str, Violation] = {
     "s14_unclean_choices_were_allowed": with_election(leader=4, isr=[4]),
     "s17_unclean_choices_are_logged_as_such": with_an_unclean_choice(cause="broker_gone", unclean=False),
-    "s21_what_was_asked_for_last_stands": with_call("reassign", detail=ReassignAsked({("moving", 0): (1, 3)})),
-    "s21_the_target_is_what_was_asked_for_last": with_call("reassign", detail=ReassignAsked({("moving", 0): (3, 2)})),
-    "s30_what_was_granted_was_done": granted(CreateTopicAsked("never", 1, 1)),
-    "s30_what_was_refused_was_not_done": with_call("create-topic", outcome="refused"),
+    "s21_the_last_requested_assignment_stands": with_call("reassign", detail=ReassignAsked({("moving", 0): (1, 3)})),
+    "s21_the_target_is_the_last_requested_assignment": with_call(
+        "reassign", detail=ReassignAsked({("moving", 0): (3, 2)})
+    ),
+    "s30_granted_requests_were_carried_out": granted(CreateTopicAsked("never", 1, 1)),
+    "s30_refused_requests_were_not_carried_out": with_call("create-topic", outcome="refused"),
 }
 MORE_CLIENT_CALLS: list[tuple[str, Violation]] = [
     ("s14_unclean_choices_were_allowed", with_an_unclean_choice()),  # asked for, and the line says otherwise
     ("s14_unclean_choices_were_allowed", with_an_unclean_choice(cause=AS_ASKED, outcome="refused")),
     ("s14_unclean_choices_were_allowed", with_an_unclean_choice(cause=AS_ASKED, earlier_ms=LONG_MS)),
     ("s14_unclean_choices_were_allowed", with_an_unclean_choice(cause=AS_ASKED, topic="moving")),
-    ("s30_what_was_granted_was_done", granted(CreateTopicAsked("orders", 2, 3), begun_ms=0, ended_ms=1)),
-    ("s30_what_was_granted_was_done", granted(DeleteTopicAsked("orders"))),
-    ("s30_what_was_granted_was_done", granted(GrowTopicAsked("orders", 9))),
-    ("s30_what_was_granted_was_done", granted(ConfigAsked("topics", "orders", {"cleanup.policy": "compact"}))),
-    ("s30_what_was_granted_was_done", granted(DrainAsked(1))),
-    ("s30_what_was_refused_was_not_done", with_call("delete-topic", outcome="refused")),
+    ("s30_granted_requests_were_carried_out", granted(CreateTopicAsked("orders", 2, 3), begun_ms=0, ended_ms=1)),
+    ("s30_granted_requests_were_carried_out", granted(DeleteTopicAsked("orders"))),
+    ("s30_granted_requests_were_carried_out", granted(GrowTopicAsked("orders", 9))),
+    ("s30_granted_requests_were_carried_out", granted(ConfigAsked("topics", "orders", {"cleanup.policy": "compact"}))),
+    ("s30_granted_requests_were_carried_out", granted(DrainAsked(1))),
+    ("s30_refused_requests_were_not_carried_out", with_call("delete-topic", outcome="refused")),
 ]

@@ -82,17 +82,17 @@ def _led_by(broker_id: int, write: Write) -> Write:
 
 
 BAD_END: dict[str, Violation] = {
-    "l01_at_rest_somebody_controls_and_does_what_is_asked": with_call("probe", outcome="unknown"),
+    "l01_at_rest_a_controller_carries_out_requests": with_call("probe", outcome="unknown"),
     "l11_nothing_waits_long_in_the_inbox": with_end(lags=[Lag(0, 1, 1, waited_ms=20, what="inbox")]),
     "l11_the_end_of_a_term_waits_for_nothing": with_the_first_term_going_on,
     "l11_a_term_whose_epoch_is_gone_ends": with_a_harmed_epoch,
     "l12_no_loop_stands_still": with_end(lags=[Lag(0, 1, 1, was_held=False, waited_ms=20)]),
     "l13_every_call_is_answered": lambda history: history.calls.append(Call("elect", "all", 0, None, None)),
     "l14_it_converges": with_end(converged_after_ms=None),
-    "l14_no_broker_refuses_what_stands": with_a_refusal,
+    "l14_no_broker_refuses_a_standing_state": with_a_refusal,
     "l06_l08_no_intent_is_left": added(Write("create", "/admin/delete_topics/orders")),
     "l15_the_seat_moves_only_for_a_reason": lambda history: history.faults.clear(),
-    "s33_what_a_dead_broker_led_is_led_by_another": with_a_dead_leader_left,
+    "s33_a_dead_brokers_partitions_are_led_by_others": with_a_dead_leader_left,
     "no_process_met_a_bug": lambda history: history.bugs.append("term.failed"),
 }
 MORE_END: list[tuple[str, Violation]] = [

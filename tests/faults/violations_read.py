@@ -71,7 +71,7 @@ def removed_at_once(path: str, data: bytes) -> Violation:
 
 
 RELIES = "s32_controllers_read_every_change_that_they_rely_on"
-EFFECT = "s31_notifications_go_after_what_they_announce_was_read"
+EFFECT = "s31_notifications_go_after_the_announced_node_was_read"
 ISR_CHANGE = "/isr_change_notification/isr_change_0000000077"
 CONFIG_CHANGE = "/config/changes/config_change_0000000077"
 ELSEWHERE = Reading(0, "stat", ("/elsewhere",), 1, 0.0, is_watched=True)
@@ -80,8 +80,8 @@ BAD_READ: dict[str, Violation] = {
     "s32_nothing_is_read_older_than_before": with_an_older_reading,
     RELIES: unread("list", "/brokers/topics"),
     EFFECT: with_states_read_late,
-    "s31_configuration_changes_are_kept_for_all_who_read_them": removed_at_once(CONFIG_CHANGE, b"{}"),
-    "s31_who_announced_a_log_directory_is_asked": with_nobody_told_to_serve,
+    "s31_configuration_changes_are_kept_for_all_readers": removed_at_once(CONFIG_CHANGE, b"{}"),
+    "s31_a_broker_that_announced_a_log_directory_is_asked": with_nobody_told_to_serve,
 }
 MORE_READ: list[tuple[str, Violation]] = [
     # nothing is known to have been read

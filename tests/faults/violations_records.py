@@ -124,12 +124,12 @@ def with_a_loss_that_nobody_says(history: History) -> None:
 
 
 BAD_RECORDS: dict[str, Violation] = {
-    "s18_what_is_acknowledged_the_whole_isr_has": with_relied("acknowledged", held_by=frozenset()),
-    "s18_what_is_read_the_whole_isr_has": with_relied("read", held_by=frozenset()),
+    "s18_the_whole_isr_has_acknowledged_records": with_relied("acknowledged", held_by=frozenset()),
+    "s18_the_whole_isr_has_consumed_records": with_relied("read", held_by=frozenset()),
     "s18_readers_of_an_offset_see_the_same": with_two_at_one_offset,
     "s19_clean_elections_lose_nothing": with_copy(without_all),
-    "s19_what_is_lost_is_announced": with_a_loss_that_nobody_says,
-    "s19_what_is_announced_was_lost": with_a_truncation,
+    "s19_lost_records_are_announced": with_a_loss_that_nobody_says,
+    "s19_announced_losses_are_true": with_a_truncation,
     "s19_nothing_is_doubled": with_copy(with_last_again, of_follower=True),
     "s19_nothing_is_reordered": with_the_newest_first,
     "s19_logs_agree_below_the_high_watermark": with_copy(without_first, of_follower=True),

@@ -80,7 +80,7 @@ def with_an_epoch_that_somebody_set(history: History) -> None:
 
 BAD_SEAT: dict[str, Violation] = {
     "s01_the_epoch_rises_by_one_with_each_claim": with_epochs_skipped,
-    "s03_s04_only_who_holds_the_seat_writes": with_the_first_controllers_write,
+    "s03_s04_only_the_seats_holder_writes": with_the_first_controllers_write,
     "s03_every_write_of_a_controller_is_fenced": without_checks,
     "s04_only_its_owner_vacates_the_seat": added(Write("delete", "/controller"), session=DEPOSED),
 }
@@ -89,8 +89,8 @@ MORE_SEAT: list[tuple[str, Violation]] = [
     ("s01_the_epoch_rises_by_one_with_each_claim", with_an_epoch_that_somebody_set),
     ("s01_the_epoch_rises_by_one_with_each_claim", with_claims_that_are_not_noted),
     ("s01_the_epoch_rises_by_one_with_each_claim", added(Write("set", "/controller_epoch", b"9"), session=DEPOSED)),
-    ("s03_s04_only_who_holds_the_seat_writes", with_a_request_node_deleted),
-    ("s03_s04_only_who_holds_the_seat_writes", with_a_topic_beside_direct_leaders),
-    ("s03_s04_only_who_holds_the_seat_writes", with_a_foreign_isr_beside_direct_leaders),
+    ("s03_s04_only_the_seats_holder_writes", with_a_request_node_deleted),
+    ("s03_s04_only_the_seats_holder_writes", with_a_topic_beside_direct_leaders),
+    ("s03_s04_only_the_seats_holder_writes", with_a_foreign_isr_beside_direct_leaders),
     ("s04_only_its_owner_vacates_the_seat", by_tool(Write("delete", "/controller"))),
 ]

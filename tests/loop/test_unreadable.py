@@ -313,7 +313,7 @@ def test_an_unread_znode_is_read_again_after_twice_the_time() -> None:
     assert not unread
 
 
-def test_a_path_is_shown_whatever_it_is_made_of() -> None:
+def test_a_path_is_shown_with_any_characters() -> None:
     assert shown("/brokers/ids/3") == "/brokers/ids/3"
     assert shown("/a\u202eb\n") == "/a\\u202eb\\n"
     assert len(shown("/" + "9" * 5_000)) < 160

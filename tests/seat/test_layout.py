@@ -33,7 +33,7 @@ def uproot(server: FakeZooKeeper, root: str, *spared: str) -> None:
 
 
 @pytest.mark.parametrize("path", [*TOP_LEVEL_PATHS, CLUSTER_ID])
-async def test_a_term_makes_again_whatever_parent_vanishes(path: str) -> None:
+async def test_a_term_makes_again_each_parent_that_vanishes(path: str) -> None:
     server = await a_server()
     async with a_controller(server, 1) as node:
         await until(lambda: node.handle.is_active)

@@ -178,7 +178,7 @@ def test_a_reassignment_at_info_begins_with_its_first_written_assignment() -> No
     assert shown(log.answers()["stuck_ops"], *names) == [("reassignment", "orders", 0, 1_000, "assignment written")]
 
 
-def test_what_was_asked_has_its_end_and_what_came_of_it() -> None:
+def test_requested_changes_have_their_ends_and_results() -> None:
     log = with_a_led_partition()
     move = {"topic": "orders", "partition": 0}
     log.say(1_000, "reassignment_started", added=(3,), **move)

@@ -97,7 +97,7 @@ def test_of_a_real_cluster_it_concludes_the_same(recording: str) -> None:
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 12))])
-def test_of_whatever_a_folder_holds_it_concludes_the_same(seed: int, tmp_path: Path, in_small_stretches: None) -> None:
+def test_of_any_folder_it_concludes_the_same(seed: int, tmp_path: Path, in_small_stretches: None) -> None:
     write_anything(tmp_path, random.Random(seed))
     assert_equal(surveyed(tmp_path))
 

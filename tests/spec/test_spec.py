@@ -27,7 +27,7 @@ def test_every_clause_and_every_invariant_has_a_broken_specification() -> None:
         assert {one.fails for one in broken} == judged
 
 
-def test_the_actions_are_what_happens_next() -> None:
+def test_the_actions_are_the_next_events() -> None:
     assert {"Claim", "SomeDraw", "Expire"} < actions("Seat")
     assert {"Elect", "Grant", "SomeHeard"} < actions("Partitions")
     assert {"Produce", "Cut", "HearSome"} < actions("Records")
@@ -60,7 +60,7 @@ def test_a_search_that_was_ended_says_what_it_left() -> None:
     assert report_of(said, may_stop=True).left == 3
 
 
-def test_a_report_names_what_failed() -> None:
+def test_a_report_names_the_failures() -> None:
     said = "Error: Invariant A is violated.\n10 states generated, 5 distinct states found, 3 states left on queue.\n"
     assert report_of(said).violated == "A"
 

@@ -17,7 +17,7 @@ from tests.faults.checker.writers import Wrong
 _AS_ASKED: Final = "isr_asked"
 
 
-def s16_who_joins_an_isr_is_who_its_leader_saw(history: History, known: Known) -> Iterator[Wrong]:
+def s16_the_incarnation_that_joins_an_isr_is_the_one_its_leader_saw(history: History, known: Known) -> Iterator[Wrong]:
     """A member is granted by the broker epoch that its leader heard from, and that is its registration."""
     granted = {(one.topic_id, one.key[1], one.state.version): one for one in known.written if one.by_controller}
     for asking in history.askings:
@@ -73,7 +73,7 @@ def _was_registered(known: Known, broker_id: int, epoch: int, from_ms: int, unti
     )
 
 
-def s27_who_may_stop_leads_nothing_that_others_could(history: History, known: Known) -> Iterator[Wrong]:
+def s27_a_broker_that_may_stop_leads_no_partition_that_others_could(history: History, known: Known) -> Iterator[Wrong]:
     """Nothing that has another replica, that is, except what is being deleted, and what was malformed in that term,
     topic or state: what a controller cannot read it cannot hand over, and that it was put right it may hear later."""
     done = [

@@ -78,7 +78,7 @@ def _drained_by(data: bytes | None) -> str | None:
     return None if data is None else object_of(data).get("by")
 
 
-def s30_what_was_granted_was_done(history: History, known: Known) -> Iterator[Wrong]:
+def s30_granted_requests_were_carried_out(history: History, known: Known) -> Iterator[Wrong]:
     """While it was asked for, or it stood already. Of what a tool wrote over it lately a controller cannot know that
     is cut off from ZooKeeper, for as long as its session lives; and of what a tool takes out of `/klamm` a term does
     not hear: it goes by what it wrote there."""
@@ -108,7 +108,7 @@ def _is_taken_out(history: History, path: str, by_ms: int) -> bool:
     return path.startswith(KLAMM) and any(path.startswith(f"{one.target}/") for one in removals)
 
 
-def s30_what_was_refused_was_not_done(history: History, known: Known) -> Iterator[Wrong]:
+def s30_refused_requests_were_not_carried_out(history: History, known: Known) -> Iterator[Wrong]:
     """What a controller did meanwhile, another call has to explain. Whoever's answer was lost, and finds what somebody
     else wrote over it, cannot know that it did it."""
     for call in history.calls:
@@ -141,7 +141,7 @@ def _asked_to_stop(history: History, broker_id: int, by_ms: int) -> bool:
     return any(fault.broker_id == broker_id and fault.kind == STOP and fault.at_ms <= by_ms for fault in history.faults)
 
 
-def s21_what_was_asked_for_last_stands(history: History, known: Known) -> Iterator[Wrong]:
+def s21_the_last_requested_assignment_stands(history: History, known: Known) -> Iterator[Wrong]:
     """A reassignment that was granted, and that nobody took back, has happened when all has come to rest."""
     if history.end is None or history.end.converged_after_ms is None:
         return
@@ -157,7 +157,7 @@ def s21_what_was_asked_for_last_stands(history: History, known: Known) -> Iterat
                 yield key, f"replicas {target} were granted and never taken back, and in the end they are {place}"
 
 
-def s21_the_target_is_what_was_asked_for_last(history: History, known: Known) -> Iterator[Wrong]:
+def s21_the_target_is_the_last_requested_assignment(history: History, known: Known) -> Iterator[Wrong]:
     """From the answer on, over failovers, until somebody else may have asked for something else."""
     for call in history.calls:
         if not isinstance(call.detail, ReassignAsked) or call.outcome != "ok" or call.ended_ms is None:

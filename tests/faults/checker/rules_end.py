@@ -23,7 +23,7 @@ FOREVER_MS: Final = 1 << 62
 STARVED_MS: Final = 300
 
 
-def l01_at_rest_somebody_controls_and_does_what_is_asked(history: History, known: Known) -> Iterator[Wrong]:
+def l01_at_rest_a_controller_carries_out_requests(history: History, known: Known) -> Iterator[Wrong]:
     for one in history.calls:
         if one.what == "probe" and one.outcome != "ok":
             yield None, f"at rest, making topic {one.subject} ended as {one.outcome}"
@@ -114,7 +114,7 @@ def l14_it_converges(history: History, known: Known) -> Iterator[Wrong]:
             yield key, f"nobody leads it though {sorted(set(state.isr) & world.registered.keys())} could"
 
 
-def l14_no_broker_refuses_what_stands(history: History, known: Known) -> Iterator[Wrong]:
+def l14_no_broker_refuses_a_standing_state(history: History, known: Known) -> Iterator[Wrong]:
     """At rest, whoever lives has taken what it was told last of each replica, as far as that still stands."""
     if history.end is None:
         return

@@ -22,7 +22,7 @@ TOPIC: Final = "/brokers/topics/"
 LED_WITHIN_MS: Final = 10_000
 
 
-def s33_what_a_dead_broker_led_is_led_by_another(history: History, known: Known) -> Iterator[Wrong]:
+def s33_a_dead_brokers_partitions_are_led_by_others(history: History, known: Known) -> Iterator[Wrong]:
     """By a controller that had loaded, was there all the time and held up by nothing, where a member of the ISR was.
     Judged beside hostile tools, in virtual time: on a busy machine ten seconds prove nothing."""
     if history.end is None or history.sees != "all" or not any(one.kind in HOSTILE for one in history.faults):

@@ -42,7 +42,7 @@ class Removal(NamedTuple):
         return [one.zxid for one in heard if one.at_ms <= self.asked_ms]
 
 
-def s31_notifications_go_after_what_they_announce_was_read(history: History, known: Known) -> Iterator[Wrong]:
+def s31_notifications_go_after_the_announced_node_was_read(history: History, known: Known) -> Iterator[Wrong]:
     """By who removes them, in an answer that it had before it asked for their removal. What is not there has not to be
     read, and what is malformed announces nothing."""
     if history.readings is None:
@@ -56,14 +56,14 @@ def s31_notifications_go_after_what_they_announce_was_read(history: History, kno
                 yield None, f"{text}, and {path}, which it announced at {one.made.zxid:#x}, was not read before"
 
 
-def s31_configuration_changes_are_kept_for_all_who_read_them(history: History, known: Known) -> Iterator[Wrong]:
+def s31_configuration_changes_are_kept_for_all_readers(history: History, known: Known) -> Iterator[Wrong]:
     """By ZooKeeper's own stamps, which no clock of ours is compared with."""
     for one in _removals(history, known, CONFIG_CHANGES):
         if one.at_ms - one.made.at_ms < CONFIG_CHANGES_KEPT_MS:
             yield None, f"{one.path} was removed after {one.at_ms - one.made.at_ms} ms"
 
 
-def s31_who_announced_a_log_directory_is_asked(history: History, known: Known) -> Iterator[Wrong]:
+def s31_a_broker_that_announced_a_log_directory_is_asked(history: History, known: Known) -> Iterator[Wrong]:
     """About each replica that it had and keeps, after the announcement, by who removed that or by a successor: its
     answers say which are bad. Whoever registers anew is told everything, and so is asked anyway."""
     if history.end is None or history.end.converged_after_ms is None:

@@ -18,11 +18,11 @@ from tests.faults.checker.standing import Partition, Standing
 from tests.faults.checker.writers import Wrong
 
 
-def s18_what_is_acknowledged_the_whole_isr_has(history: History, known: Known) -> Iterator[Wrong]:
+def s18_the_whole_isr_has_acknowledged_records(history: History, known: Known) -> Iterator[Wrong]:
     yield from _not_everywhere(history, known, "acknowledged")
 
 
-def s18_what_is_read_the_whole_isr_has(history: History, known: Known) -> Iterator[Wrong]:
+def s18_the_whole_isr_has_consumed_records(history: History, known: Known) -> Iterator[Wrong]:
     """Nobody reads above the high watermark."""
     yield from _not_everywhere(history, known, "read")
 
@@ -51,7 +51,7 @@ def s19_clean_elections_lose_nothing(history: History, known: Known) -> Iterator
             )
 
 
-def s19_what_is_lost_is_announced(history: History, known: Known) -> Iterator[Wrong]:
+def s19_lost_records_are_announced(history: History, known: Known) -> Iterator[Wrong]:
     """By each replica that had it, and was to keep it. Of a run where it is not known who had it: by somebody, unless a
     machine died or a disk was lost."""
     if history.lost_lines:
@@ -70,7 +70,7 @@ def s19_what_is_lost_is_announced(history: History, known: Known) -> Iterator[Wr
             yield partition.name, f"{one.name!r} at offset {one.offset} is lost, and {silent or 'nobody'} said nothing"
 
 
-def s19_what_is_announced_was_lost(history: History, known: Known) -> Iterator[Wrong]:
+def s19_announced_losses_are_true(history: History, known: Known) -> Iterator[Wrong]:
     """Committed records go by an election that could lose something, and are not there any more. What an unclean leader
     wrote in between may have stood at the same offsets."""
     standing = Standing(history, known)

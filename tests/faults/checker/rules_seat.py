@@ -49,7 +49,7 @@ def s01_the_epoch_rises_by_one_with_each_claim(history: History, step: Step, wor
         yield None, f"somebody made {after} of /controller_epoch {before}, and no fault says so"
 
 
-def s03_s04_only_who_holds_the_seat_writes(history: History, step: Step, world: World) -> Iterator[Wrong]:
+def s03_s04_only_the_seats_holder_writes(history: History, step: Step, world: World) -> Iterator[Wrong]:
     """By the seat's own session: whoever was deposed, S3, does not hold it any more."""
     written = controller_writes(step.commit)
     if not written or not is_by_process(step, world) or is_by_controller(step) or is_direct(history, step, world):

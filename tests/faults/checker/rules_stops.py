@@ -49,7 +49,7 @@ def s22_only_replicas_that_were_dropped_are_deleted(history: History, known: Kno
                 )
 
 
-def s22_only_who_leaves_is_stopped(history: History, known: Known) -> Iterator[Wrong]:
+def s22_only_leaving_replicas_are_stopped(history: History, known: Known) -> Iterator[Wrong]:
     """Stopped and not deleted are replicas of a broker that shuts down, and those of a topic whose deletion begins."""
     for rpc in history.rpcs:
         until = known.zxid_known_to(rpc)
@@ -70,7 +70,7 @@ def s22_only_who_leaves_is_stopped(history: History, known: Known) -> Iterator[W
                 yield (name, stop.partition), f"broker {rpc.broker_id} was told to stop {stop}, {text}"
 
 
-def s22_what_was_stopped_is_followed_no_more(history: History, known: Known) -> Iterator[Wrong]:
+def s22_a_stopped_replica_follows_no_more(history: History, known: Known) -> Iterator[Wrong]:
     """Of what a broker that shuts down was told to stop it is told only that it leads it, or all that it has. To one
     incarnation, by one controller: it has one request on its way at a time."""
     stopped: set[_Place] = set()
@@ -86,7 +86,7 @@ def s22_what_was_stopped_is_followed_no_more(history: History, known: Known) -> 
                 stopped.add((who_of(rpc), stop.topic_id, stop.partition))
 
 
-def s22_who_is_wanted_again_is_deleted_first(history: History, known: Known) -> Iterator[Wrong]:
+def s22_a_replica_wanted_again_is_deleted_first(history: History, known: Known) -> Iterator[Wrong]:
     """What a decision took from a broker is deleted before the broker is told of a later one that it takes part in, and
     not any more after that. To one incarnation, by one controller: it has one request on its way at a time."""
     led: defaultdict[_Place, list[tuple[int, int]]] = defaultdict(list)
@@ -115,7 +115,7 @@ def s22_who_is_wanted_again_is_deleted_first(history: History, known: Known) -> 
                     )
 
 
-def s22_s28_who_was_dropped_is_told_to_delete(history: History, known: Known) -> Iterator[Wrong]:
+def s22_s28_a_dropped_replicas_broker_is_told_to_delete_it(history: History, known: Known) -> Iterator[Wrong]:
     """If it lived on, and so did the controller that dropped it: who follows that one sends a list of all instead."""
     if history.end is None or history.end.converged_after_ms is None or not known.claims:
         return
@@ -137,7 +137,7 @@ def s22_s28_who_was_dropped_is_told_to_delete(history: History, known: Known) ->
             yield one.key, f"broker {one.broker_id} lost it at {one.zxid:#x}, and was never told to delete it"
 
 
-def s23_a_topic_goes_when_nobody_has_it(history: History, known: Known) -> Iterator[Wrong]:
+def s23_a_topic_goes_when_no_broker_has_it(history: History, known: Known) -> Iterator[Wrong]:
     """Each replica's broker has said that it deleted it, to the controller that erases the topic; or the marker says
     that the dead are not waited for, and it was one of them. What it holds then, it sets aside as it returns."""
     confirmed = {

@@ -50,7 +50,9 @@ def s05_nothing_leaves_after_the_deadline(history: History, known: Known) -> Ite
             yield None, f"broker {one.controller_id} sent {one.kind} to {one.broker_id} {late}"
 
 
-def s05_nothing_is_heard_of_who_lost_its_session_long_ago(history: History, known: Known) -> Iterator[Wrong]:
+def s05_nothing_is_heard_of_a_controller_that_lost_its_session_long_ago(
+    history: History, known: Known
+) -> Iterator[Wrong]:
     """What it sent in time arrives within the time-out of a request, unless clocks or links were tampered with."""
     if not history.has_true_clocks or any(one.kind in TAMPERED for one in history.faults):
         return
@@ -70,7 +72,7 @@ def s06_no_broker_obeys_an_older_controller(history: History, known: Known) -> I
             highest = max(highest, one.controller_epoch)
 
 
-def s07_no_incarnation_obeys_what_was_meant_for_another(history: History, known: Known) -> Iterator[Wrong]:
+def s07_no_incarnation_obeys_a_request_to_another(history: History, known: Known) -> Iterator[Wrong]:
     epochs = {(one.broker_id, one.epoch) for one in known.registrations}
     for broker_id, taken in _taken(history).items():
         newest = -1
@@ -82,7 +84,7 @@ def s07_no_incarnation_obeys_what_was_meant_for_another(history: History, known:
             newest = max(newest, one.broker_epoch)
 
 
-def s24_what_is_deleted_is_not_led_again(history: History, known: Known) -> Iterator[Wrong]:
+def s24_a_deleted_topic_is_not_led_again(history: History, known: Known) -> Iterator[Wrong]:
     """A later controller never knew of it. Who deleted it had the word of all who held it before: to them it sends
     nothing of it since, though to others a request may still have been on its way."""
     # whether a request was sent about when it was seen
@@ -155,7 +157,7 @@ def s28_no_older_state_follows_a_newer_one(history: History, known: Known) -> It
                 newest[place] = max(row.version, newest.get(place, -1))
 
 
-def s29_what_is_told_stood_in_zookeeper(history: History, known: Known) -> Iterator[Wrong]:
+def s29_told_states_stood_in_zookeeper(history: History, known: Known) -> Iterator[Wrong]:
     stood: dict[tuple[Any, ...], int] = {}
     for one in known.written:
         state = one.state
@@ -174,7 +176,7 @@ def s29_what_is_told_stood_in_zookeeper(history: History, known: Known) -> Itera
                 yield key, f"broker {rpc.broker_id} was told {row}, which did not stand in ZooKeeper then"
 
 
-def s34_lines_say_what_was_written(history: History, known: Known) -> Iterator[Wrong]:
+def s34_lines_agree_with_writes(history: History, known: Known) -> Iterator[Wrong]:
     """One line for each state that a controller wrote, once the next term has loaded; never two that differ."""
     lines: defaultdict[tuple[str, int, int], set[tuple[Any, ...]]] = defaultdict(set)
     for line in history.lines:

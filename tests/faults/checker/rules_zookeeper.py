@@ -75,7 +75,7 @@ def s13_the_isr_is_within_the_assignment(history: History, step: Step, world: Wo
             yield key, f"ISR {state.isr} has members outside of replicas {assigned.replicas}"
 
 
-def s14_clean_elections_add_nobody(history: History, step: Step, world: World) -> Iterator[Wrong]:
+def s14_clean_elections_add_no_member(history: History, step: Step, world: World) -> Iterator[Wrong]:
     """Whether another one was allowed, `rules_admin_requests.py` finds out."""
     for one in _elections(step):
         before, after = one.before, one.after
@@ -85,7 +85,7 @@ def s14_clean_elections_add_nobody(history: History, step: Step, world: World) -
             yield one.key, f"an election added {sorted(added)} to the ISR"
 
 
-def s15_who_is_elected_lives(history: History, step: Step, world: World) -> Iterator[Wrong]:
+def s15_an_elected_leader_lives(history: History, step: Step, world: World) -> Iterator[Wrong]:
     at_ms, slack_ms = step.commit.at_ms, slack_of(history)
     for one in step.states:
         after = one.after
@@ -170,7 +170,7 @@ def s23_a_deletions_marker_goes_last(history: History, step: Step, world: World)
                 yield (one.name, 0), "the topic went before its partitions"
 
 
-def s24_states_are_made_of_what_is_assigned(history: History, step: Step, world: World) -> Iterator[Wrong]:
+def s24_states_are_made_of_assigned_replicas(history: History, step: Step, world: World) -> Iterator[Wrong]:
     """Not of a topic that is gone, and not of one of the same name that does not have that partition."""
     for one in step.states:
         topic = world.topics.get(one.key[0])

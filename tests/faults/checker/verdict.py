@@ -43,7 +43,7 @@ ORDERED: Final = (
     "s08_leader_epochs_rise_by_one_decision",
     "s28_no_older_state_follows_a_newer_one",
     "s28_full_lists_are_no_older_than_their_sender",
-    "s34_lines_say_what_was_written",
+    "s34_lines_agree_with_writes",
 )
 #: of one rule so many findings are kept: the first ones say it
 FINDINGS_PER_RULE = 5

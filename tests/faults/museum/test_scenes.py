@@ -28,7 +28,7 @@ async def test_m03_an_older_controllers_request_comes_late(stage: Stage) -> None
 
 
 @scene
-async def test_m37_a_bounce_that_nobody_saw(stage: Stage) -> None:
+async def test_m37_a_bounce_between_two_readings(stage: Stage) -> None:
     """A broker restarts while the controller stands still; its session ends at once, so the ids look as before."""
     await stage.create("orders", {0: (1, 2, 3), 1: (2, 3, 1)})
     await stage.rest()
@@ -97,7 +97,7 @@ async def test_m66_a_deletion_is_taken_up_by_the_next_controller(stage: Stage) -
 
 
 @scene
-async def test_m73_what_was_deleted_is_gone(stage: Stage) -> None:
+async def test_m73_a_deleted_replica_is_gone(stage: Stage) -> None:
     """A topic is deleted; no broker keeps a replica of it."""
     await stage.create("doomed", {0: (1, 2, 3)})
     await stage.rest()
@@ -147,7 +147,7 @@ async def test_m78_a_request_node_stays_until_all_that_it_lists_is_done(stage: S
 
 
 @scene
-async def test_m46_who_the_controller_cannot_reach_gets_the_latest_when_it_can(stage: Stage) -> None:
+async def test_m46_an_unreachable_broker_gets_the_latest_state_when_it_is_back(stage: Stage) -> None:
     """For half a minute a broker hears nothing, while one partition changes again and again; its session lives."""
     await stage.create("orders", {0: (1, 2, 3)})
     await stage.rest()

@@ -33,7 +33,7 @@ def refuse() -> None:
     raise EOFError
 
 
-async def test_m22_after_many_expiries_who_has_the_seat_controls() -> None:
+async def test_m22_after_many_expiries_the_seats_holder_controls() -> None:
     """Five sessions expire, and each of them has found that it has the seat, of a term that never was."""
     server = await a_server()
     await a_broker(server, 2)

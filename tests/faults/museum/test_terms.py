@@ -25,7 +25,7 @@ async def test_m01_an_old_controller_still_writes(stage: Stage) -> None:
 
 
 @scene
-async def test_m05_who_was_deposed_does_nothing_with_what_was_queued(stage: Stage) -> None:
+async def test_m05_a_deposed_controller_does_nothing_with_its_queue(stage: Stage) -> None:
     """A topic changes again and again while the seat moves; the former controller reads none of it afterwards."""
     await stage.create("orders", {0: (1, 2, 3)})
     await stage.rest()
@@ -95,7 +95,7 @@ async def test_m07_a_process_controls_again_after_it_was_fenced(stage: Stage) ->
 
 
 @scene
-async def test_m10_after_many_terms_nobody_listens_twice(stage: Stage) -> None:
+async def test_m10_after_many_terms_no_watch_is_armed_twice(stage: Stage) -> None:
     """The seat moves fifty times; each process has as many handlers as after its first term."""
     await stage.create("orders", {0: (1, 2, 3)})
     await stage.rest()
@@ -135,7 +135,7 @@ async def test_m16_topics_are_made_while_a_controller_loads(stage: Stage) -> Non
     assert all(stage.state(f"late-{number}") for number in range(made))
 
 
-def test_m30_who_lost_its_session_resigns_though_a_rebalance_runs() -> None:
+def test_m30_a_controller_without_its_session_resigns_though_a_rebalance_runs() -> None:
     outcome = staged(_expired_while_it_rebalances, balances=True)
     assert not outcome.findings, "; ".join(dict.fromkeys(one.rule for one in outcome.findings))
 
@@ -185,7 +185,7 @@ async def test_m34_a_controller_stops_while_a_deletion_waits(stage: Stage) -> No
 
 
 @scene
-async def test_m36_who_waits_for_a_lost_controller_is_answered(stage: Stage) -> None:
+async def test_m36_a_caller_that_waits_for_a_lost_controller_is_answered(stage: Stage) -> None:
     """Calls are queued when the seat goes."""
     await stage.rest()
     old = stage.controller
