@@ -1,1 +1,1 @@
-"""The history checker: what a cluster did, judged by the invariants (S) and liveness rules (L) it has to keep."""
+"""The history checker: a cluster's history, judged by the invariants (S) and liveness rules (L) it has to keep."""

@@ -1,4 +1,4 @@
-"""Commits, out of what recorded them: ZooKeeper's transaction log, or the fake in its place. It judges nothing."""
+"""Commits, from their record: ZooKeeper's transaction log, or the fake in its place. It judges nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.faults.checker.history import Commit, Write
 
 
 def from_operations(operations: Iterable[Operation], chroot: str = "") -> list[Commit]:
-    """ZooKeeper's transaction log below a chroot as commits; what was refused, and sessions' beginnings, are none."""
+    """ZooKeeper's transaction log below a chroot as commits, without refused requests and sessions' beginnings."""
     commits = []
     for zxid, group in groupby(operations, key=lambda one: one.zxid):
         writes: list[Write] = []

@@ -1,7 +1,7 @@
 """A run of real processes as a history: ZooKeeper's transaction log, and the state-change logs of the brokers.
 
-It reads files of servers and brokers that may be running, and asks nobody. A line torn by a kill is left out, as the
-contract of the log says; whether something is missing for another reason, the rules find out.
+It reads files of servers and brokers that may be running, and asks no process. A line torn by a kill is left out, as
+the contract of the log says; the rules find lines that are missing for another reason.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tests.faults.checker.commits import from_operations
 from tests.faults.checker.history import Fault, History, Rpc, json_of
 
 LOG = "state-change.log"
-#: lines of a broker about what it was told; all others are a controller's
+#: lines of a broker about requests to it; all others are a controller's
 BROKERS_KINDS = ("rpc", "transition")
-#: what a process logs when a term of its own is over
+#: the log lines of a process when a term of its own is over
 TERM_OVER = ("term.ended", "term.failed")
 
 
@@ -31,7 +31,7 @@ def history_of(
     faults: Iterable[Fault] = (),
     **known: Any,
 ) -> History:
-    """What a cluster below a chroot has done so far."""
+    """Returns the history of a cluster below a chroot so far."""
     lines = [line for folder in broker_folders for line in lines_of(folder)]
     return History(
         commits=from_operations(longest_history([server.data_dir for server in servers]), chroot),

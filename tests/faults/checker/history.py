@@ -1,7 +1,7 @@
-"""One run's evidence as one history: ZooKeeper's commits in zxid order, what brokers were told, calls, lines, faults.
+"""One run's evidence as one history: ZooKeeper's commits in zxid order, requests to brokers, calls, lines, faults.
 
-It owns the vocabulary of the rules and refuses what cannot be judged: commits out of order, and commits that do not
-fit onto each other because something between them is missing. It judges nothing.
+It owns the vocabulary of the rules and refuses a history that cannot be judged: commits out of order, and commits that
+do not fit onto each other because others between them are missing. It judges nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class HistoryError(Exception):
 
 
 class Write(NamedTuple):
-    """One operation of a commit. `version` is the znode's after it, if it is known; `expected` what was asked for."""
+    """One operation of a commit. `version` is the znode's after it, if known; `expected` the one in the request."""
 
     kind: Literal["create", "set", "delete", "check"]
     path: str
@@ -73,7 +73,7 @@ class Stop(NamedTuple):
 
 class Rpc(NamedTuple):
     """A controller's request that a broker answered, in the order of its answers. `rows`, `stops` and `sent_ms` are
-    known of what was seen on its way (`History.sees`), the other moments of sending in the simulation only."""
+    known of requests seen on their way (`History.sees`), the other moments of sending in the simulation only."""
 
     at_ms: int
     broker_id: int
@@ -93,7 +93,7 @@ class Rpc(NamedTuple):
     #: it left its sender then or before
     sent_ms: int | None = None
     sent_zxid: int | None = None
-    #: seconds after the sender's own deadline; what is above 0 was too late
+    #: seconds after the sender's own deadline; above 0 was too late
     sent_late_s: float | None = None
 
 
@@ -105,14 +105,14 @@ class Wish(NamedTuple):
     partition: int
     isr: tuple[tuple[int, int], ...]
     version: int | None
-    #: what its leader knew as it asked
+    #: its leader's knowledge as it asked
     known_version: int = -1
     leader_epoch: int = -1
     recovery: int = 0
 
 
 class Asking(NamedTuple):
-    """What a broker asked of a controller, as it arrived (`error_code` None) and once more as it was answered."""
+    """A broker's request to a controller, as it arrived (`error_code` None) and once more as it was answered."""
 
     at_ms: int
     kind: str  # alter-partition, controlled-shutdown
@@ -120,12 +120,12 @@ class Asking(NamedTuple):
     sender_epoch: int
     error_code: int | None
     wishes: tuple[Wish, ...] = ()
-    #: what it still leads, of a shutdown
+    #: the partitions that it still leads, of a shutdown
     remaining: tuple[tuple[str, int], ...] = ()
 
 
 class Call(NamedTuple):
-    """An operation that somebody asked for. `outcome` None: never answered."""
+    """An operation that a client asked for. `outcome` None: never answered."""
 
     what: str
     subject: str
@@ -139,14 +139,14 @@ class Call(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """What was done to the cluster. Healing is one, too."""
+    """A fault of the cluster. Healing is one, too."""
 
     at_ms: int
     kind: str
     target: str = ""
-    #: whether the seat may move because of it, if it fell on who holds it
+    #: whether the seat may move because of it, if it fell on the seat's holder
     can_move_seat: bool = False
-    #: whom it fell on; None: on no broker alone
+    #: the broker that it fell on; None: on no broker alone
     broker_id: int | None = None
     lasts_ms: int = 0
 
@@ -155,22 +155,22 @@ LateWhat = Literal["loop", "inbox"]
 
 
 class Lag(NamedTuple):
-    """That a process was late by more than a second, by its own measure, within a time that ended at `at_ms`: its event
-    loop to wake a sleeper, or a turn to take what had come to its inbox."""
+    """A process was late by more than a second, by its own measure, within a time that ended at `at_ms`: its event loop
+    to wake a sleeper, or a turn to take an event from its inbox."""
 
     at_ms: int
     broker_id: int
     late_count: int
     #: whether it was made to stand still, or to run hardly ever, about then
     was_held: bool = False
-    #: how long it waited for a processor then, or somebody else did
+    #: how long it waited for a processor then, or another process did
     waited_ms: int = 0
     what: LateWhat = "loop"
     since_ms: int = 0
 
 
 class End(msgspec.Struct):
-    """How the run ended, after healing: what each broker that lives was told, and what is left to do."""
+    """The end of the run, after healing: the requests to each live broker, and the work that is left."""
 
     #: broker id -> {(topic, partition): (leader, leader_epoch, isr, version)}
     views: dict[int, dict[tuple[str, int], tuple[int, int, tuple[int, ...], int]]]
@@ -192,17 +192,17 @@ class History(msgspec.Struct):
     #: the same, of those that were seen on their way, whether their lines were lost or not
     heard: list[Rpc] = []
     askings: list[Asking] = []
-    #: what sessions read, in the order in which they heard it; None: that is not known
+    #: the readings of sessions, in the order in which they heard them; None: not known
     readings: list[Reading] | None = None
-    #: what brokers and controllers said to each other: only their own lines, all of it, or all but what a broker said
-    #: to itself and what went by ways that could not be followed: (sender, receiver)
+    #: messages between brokers and controllers: only their own lines, all of them, or all but a broker's messages to
+    #: itself and those by ways that could not be followed: (sender, receiver)
     sees: Literal["lines", "ways", "all"] = "lines"
     unfollowed: frozenset[tuple[int, int]] = frozenset()
     #: state-change lines, as they stand in the brokers' logs
     lines: list[dict[str, Any]] = []
     calls: list[Call] = []
     faults: list[Fault] = []
-    #: what processes said of themselves: bugs, parked subjects
+    #: reports of processes about themselves: bugs, parked subjects
     bugs: list[str] = []
     session_timeout_ms: int = 4_000
     #: when each term was over, as its process says, by epoch; and how long it may take for that after it lost the seat
@@ -227,7 +227,7 @@ class History(msgspec.Struct):
         return self.sees == "all" or (self.sees == "ways" and sender_id != receiver_id and way not in self.unfollowed)
 
     def check_order(self) -> None:
-        """Refuse what is not in order, and what ends too early."""
+        """Refuse a history that is not in order, or that ends too early."""
         for earlier, later in zip(self.commits, self.commits[1:], strict=False):
             if later.zxid <= earlier.zxid:
                 raise HistoryError(f"commit {later.zxid:#x} follows {earlier.zxid:#x}: the log is not in order")
@@ -242,7 +242,7 @@ class History(msgspec.Struct):
             self._check_told()
 
     def _check_told(self) -> None:
-        """What a term told was acknowledged: then somebody answered it, and it is to be seen."""
+        """A term's requests were acknowledged: then there is an answer, and it is to be seen."""
         heard = {one.controller_epoch for one in self.rpcs}
         for line in self.lines:
             is_heard = (line["kind"], line.get("target")) == ("controller", "acknowledged")

@@ -1,4 +1,4 @@
-"""Which faults make a process, or ZooKeeper for it, slow or deaf, and so excuse what it does late or cannot know."""
+"""Faults that make a process, or ZooKeeper for it, slow or deaf, and so excuse its being late or not knowing."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ HOLDING: Final = frozenset({
 
 
 def is_held(history: History, broker_id: int, since_ms: int, until_ms: int) -> bool:
-    """Whether a fault explains that a process, or ZooKeeper for it, was slow then. What was lost on the way may be
-    missed for a session time-out."""
+    """Returns whether a fault explains that a process, or ZooKeeper for it, was slow then. A message lost on the way
+    may be missed for a session time-out."""
     return any(
         one.kind in HOLDING
         and one.broker_id in (None, broker_id)
@@ -29,7 +29,7 @@ def is_held(history: History, broker_id: int, since_ms: int, until_ms: int) -> b
 
 
 def is_forbidden(history: History, paths: Collection[str], at_ms: int) -> bool:
-    """Whether somebody had taken away the right to read or to write one of these then."""
+    """Returns whether a tool had taken away the right to read or to write one of these then."""
     return any(
         one.kind in FORBIDDING
         and one.target.partition(" ")[0] in paths

@@ -1,4 +1,4 @@
-"""What the replay finds out on its way, for rules about the whole run. It judges nothing."""
+"""The replay's findings on its way, for rules about the whole run. It judges nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.faults.checker.replay import Key, Registration, State, Step, TopicCha
 from tests.faults.checker.rules_zookeeper import assigned_of
 from tests.faults.checker.writers import EPOCH, Wrong, is_by_controller
 
-#: what operations show in, and tools ask by: everything that ever stood there is kept
+#: nodes that operations show in, and tools ask by: all their contents are kept
 _KEPT: Final = re.compile(
     r"/(brokers/topics|admin/delete_topics|config/(topics|brokers|changes)|klamm/draining)/[^/]+"
     r"|/(isr_change|log_dir_event)_notification/[^/]+|/admin/reassign_partitions"
@@ -22,7 +22,7 @@ _KEPT: Final = re.compile(
 
 
 class Value(NamedTuple):
-    """What a znode said from this moment on; None: it is not there."""
+    """The content of a znode from this moment on; None: it is missing."""
 
     at_ms: int
     data: bytes | None
@@ -43,7 +43,7 @@ class Tenure(msgspec.Struct):
 
 
 class Written(msgspec.Struct, frozen=True):
-    """A state znode's version, by whom and when."""
+    """A state znode's version, with its writer and moment."""
 
     key: Key
     topic_id: str | None
@@ -55,7 +55,7 @@ class Written(msgspec.Struct, frozen=True):
     replicas: tuple[int, ...] = ()
     #: whether its topic could be led uncleanly by configuration
     unclean_allowed: bool = False
-    #: whose session it was; None: a tool's
+    #: the broker of the session; None: a tool's
     by_id: int | None = None
 
 
@@ -82,18 +82,18 @@ class Deleted(NamedTuple):
 
 
 class Known(msgspec.Struct):
-    """What the replay found out, for rules about the whole run."""
+    """The replay's findings, for rules about the whole run."""
 
     world: World
     unclean_default: bool = False
     written: list[Written] = []
     tenures: list[Tenure] = []
-    deleted: dict[str, Deleted] = {}  # by topic id; what can no longer be is not among them
+    deleted: dict[str, Deleted] = {}  # by topic id; topics that can no longer be are not among them
     registrations: list[Registration] = []
     #: when a partition's state went, each time
     gone: dict[Key, list[int]] = {}
-    #: partitions whose state znode somebody else deleted while their topic stayed: its versions begin anew, and its
-    #: leader epochs do until brokers refuse them; rules that order by these say nothing of such a partition
+    #: partitions whose state znode a tool deleted while their topic stayed: its versions begin anew, and its leader
+    #: epochs do until brokers refuse them; rules that order by these say nothing of such a partition
     robbed: set[Key] = set()
     #: topic id -> name
     names: dict[str, str] = {}
@@ -102,7 +102,7 @@ class Known(msgspec.Struct):
     values: dict[str, list[Value]] = {}
     added: list[Moved] = []
     dropped: list[Moved] = []
-    #: when somebody else wrote or deleted the epoch's node
+    #: when a tool wrote or deleted the epoch's node
     epoch_harmed_ms: list[int] = []
     #: when which commit was made, in order
     moments: list[tuple[int, int]] = []
@@ -114,11 +114,11 @@ class Known(msgspec.Struct):
 
     @property
     def vacated(self) -> list[tuple[int, int]]:
-        """How each tenure ended: who held the seat, and when it was lost."""
+        """How each tenure ended: the holder of the seat, and when it was lost."""
         return [(one.broker_id, one.until_ms) for one in self.tenures if one.until_ms is not None]
 
     def tenure_at(self, zxid: int) -> Tenure | None:
-        """Whose the seat was when this was committed, or was lost by it."""
+        """Returns the tenure of the seat when this was committed, or that was lost by it."""
         held = (one for one in reversed(self.tenures) if one.zxid <= zxid)
         return next((one for one in held if one.until_zxid is None or zxid <= one.until_zxid), None)
 
@@ -196,12 +196,12 @@ class Known(msgspec.Struct):
             return rpc.sent_zxid
         if rpc.sent_ms is None:
             return None
-        # ZooKeeper stamps a transaction when it is asked for: whoever knows of it knows of it later
+        # ZooKeeper stamps a transaction when it is asked for: every session knows of it later
         until_ms = rpc.sent_ms + SLACK_MS
         return next((zxid for at_ms, zxid in reversed(self.moments) if at_ms <= until_ms), 0)
 
     def standing(self, path: str, since: int, until: int) -> Iterator[Value]:
-        """Whatever a znode said at some moment of a time, by zxid."""
+        """Yields all contents of a znode in a stretch of zxids."""
         values = self.values.get(path, [Value(0, None)])
         for number, one in enumerate(values):
             is_over = number + 1 < len(values) and values[number + 1].zxid <= since
@@ -213,7 +213,7 @@ class Known(msgspec.Struct):
         return pairwise(self.values.get(path, ()))
 
     def stood(self, path: str, from_ms: int, until_ms: int) -> Iterator[Value]:
-        """Whatever a znode said at some moment of a window."""
+        """Yields all contents of a znode in a window of time."""
         values = self.values.get(path, [Value(0, None)])
         for number, one in enumerate(values):
             is_over = number + 1 < len(values) and values[number + 1].at_ms < from_ms

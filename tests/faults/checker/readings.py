@@ -1,4 +1,4 @@
-"""What sessions read of ZooKeeper, each by itself, and the question which reading followed what.
+"""The readings that sessions made of ZooKeeper, each by itself, and which reading followed which commit.
 
 Only a simulation knows: there every answer passes a client of ours. It judges nothing.
 """
@@ -9,13 +9,13 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
-#: a znode's content; its children; whether it is there; or nothing but a watch, as of what was read before
+#: a znode's content; its children; whether it exists; or only a watch, relative to an earlier reading
 Kind = Literal["data", "list", "stat", "watch"]
 
 
 class Reading(NamedTuple):
     """One answer that reached its asker, about some znodes. `zxid`: the server knew of no later commit as it answered;
-    of a watch: what changed after it fires."""
+    of a watch: it fires for later changes."""
 
     session: int
     kind: Kind
@@ -39,7 +39,7 @@ class Readings:
 
     def __init__(self, readings: Iterable[Reading]) -> None:
         self._of: dict[tuple[int, Kind, str], list[Heard]] = {}
-        #: on what each session armed a watch
+        #: the znodes on which each session armed a watch
         self.watched: set[tuple[int, Kind, str]] = set()
         for one in readings:
             heard = Heard(one.zxid, one.at_ms)
@@ -50,6 +50,6 @@ class Readings:
                     self.watched.add(place)
 
     def since(self, session: int, kind: Kind, path: str, zxid: int) -> Sequence[Heard]:
-        """What a session read of a znode as of this commit or a later one."""
+        """Returns the readings of a session about a znode as of this commit or a later one."""
         heard = self._of.get((session, kind, path), [])
         return heard[bisect_left(heard, (zxid,)) :]

@@ -1,4 +1,4 @@
-"""What became of records: batches as they were sent, what brokers let clients rely on, and the logs in the end.
+"""The fate of records: batches as they were sent, those that clients relied on, and the logs in the end.
 
 A batch is told by its name, which no other has; the names of a producer's batches are numbered as it sent them. It
 judges nothing.
@@ -33,16 +33,16 @@ class Sent(NamedTuple):
     name: str
     producer: str
     number: int
-    #: whoever sends it again means the same batch
+    #: a producer that sends it again means the same batch
     is_idempotent: bool
     #: -1: all
     acks: int
 
 
 class Relied(NamedTuple):
-    """A broker acknowledged a batch to `acks=all`, or gave it to a consumer. `held_by`: on whose disks it was at that
-    offset then; None: that is not known. The same of `zxid`, up to which ZooKeeper had come, and of the leader epoch
-    in which the broker led."""
+    """A broker acknowledged a batch to `acks=all`, or gave it to a consumer. `held_by`: the brokers that had it on disk
+    at that offset then; None: not known. `zxid`: ZooKeeper's latest one then; and the leader epoch in which the broker
+    led."""
 
     how: Literal["acknowledged", "read"]
     key: LogKey
@@ -73,8 +73,8 @@ class Copy(NamedTuple):
 
 
 class Damage(NamedTuple):
-    """A broker's machine died, or its disk was lost: what it had not synced, or all, may be gone. `zxid`: ZooKeeper had
-    come so far."""
+    """A broker's machine died, or its disk was lost: unsynced bytes, or all, may be gone. `zxid`: ZooKeeper's latest
+    one then."""
 
     broker_id: int
     zxid: int
@@ -106,8 +106,8 @@ def batch_at(log: bytes, at: int) -> tuple[Kept, int] | None:
 
 
 def records_in(log: bytes) -> Iterator[Kept]:
-    """Of clients that nobody here wrote, record by record: the value of each is its name. Up to the first batch that is
-    torn or damaged."""
+    """Of foreign clients, record by record: the value of each is its name. Up to the first batch that is torn or
+    damaged."""
     at = 0
     while (size := _size_at(log, at)) is not None:
         batch = _kept_at(log, at, "")

@@ -1,7 +1,7 @@
-"""ZooKeeper's history replayed: the tree at each zxid, and for each commit what it meant for the controller's world.
+"""ZooKeeper's history replayed: the tree at each zxid, and the meaning of each commit for the controller's world.
 
-A commit becomes a `Step`: who wrote, who held the seat before and after, and which states, topics, registrations and
-markers changed. Whatever does not fit onto the tree is refused (`HistoryError`). It judges nothing.
+A commit becomes a `Step`: its writer, the seat's holder before and after, and the states, topics, registrations and
+markers that changed. A commit that does not fit onto the tree is refused (`HistoryError`). It judges nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 
 from tests.faults.checker.history import Commit, History, HistoryError, Write, config_of, json_of, object_of
 
-#: as Kafka writes one; what is no such number names no broker and no partition
+#: a number as Kafka writes it; another name is of no broker and no partition
 _NUMBER = r"(0|[1-9][0-9]{0,9})"
 _NUMBER_MAX = 2**31 - 1
 STATE = re.compile(rf"/brokers/topics/([^/]+)/partitions/{_NUMBER}/state")
@@ -47,7 +47,7 @@ class Assigned(NamedTuple):
 
 
 def target_of(place: Assigned) -> tuple[int, ...]:
-    """Who is to have it in the end."""
+    """Returns the brokers that are to have it in the end."""
     return tuple(one for one in place.replicas if one not in place.removing)
 
 
@@ -60,7 +60,7 @@ class Topic(NamedTuple):
 
 
 class StateChange(NamedTuple):
-    """A state znode before and after; `last` is what stood there in this topic's life, also if it is gone since."""
+    """A state znode before and after; `last` is its last content in this topic's life, also if it is gone since."""
 
     key: Key
     topic_id: str | None
@@ -93,7 +93,7 @@ class _Node(msgspec.Struct):
 
 
 class Step(msgspec.Struct):
-    """One commit and what it meant."""
+    """One commit and its meaning."""
 
     commit: Commit
     seat_before: int | None
@@ -233,7 +233,7 @@ def _note_topic(world: World, step: Step, name: str, node: _Node | None) -> None
     after = None if node is None else topic_of(node.data, node.czxid)
     known = world.topics.get(name)
     if after is None and node is not None and known is not None and known.incarnation == node.czxid:
-        return  # spoiled by an operator: it is still what it was, to all who believe in it
+        return  # spoiled by an operator: all that believe in it keep the last content
     was_led = any(key[0] == name for key in world.last_states)
     is_same = after is not None and known is not None and known.incarnation == after.incarnation
     if after is not None and known is not None and is_same and was_led and not after.topic_id:
@@ -264,12 +264,12 @@ def _id_of(world: World, step: Step, name: str) -> str | None:
 
 
 def epoch_in(data: bytes) -> int | None:
-    """None for what is no epoch."""
+    """Returns None for a content that is no epoch."""
     return int(data) if data.isdigit() and len(data) < EPOCH_DIGITS_MAX else None
 
 
 def state_of(data: bytes, version: int) -> State | None:
-    """None for what is no state."""
+    """Returns None for a content that is no state."""
     said: Any = json_of(data)
     try:
         recovery = said.get("leader_recovery_state", 0)
@@ -281,7 +281,7 @@ def state_of(data: bytes, version: int) -> State | None:
 
 
 def topic_of(data: bytes, czxid: int) -> Topic | None:
-    """None for what is no topic."""
+    """Returns None for a content that is no topic."""
     said: Any = json_of(data)
     try:
         adding, removing = said.get("adding_replicas") or {}, said.get("removing_replicas") or {}

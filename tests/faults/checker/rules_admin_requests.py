@@ -19,20 +19,20 @@ from tests.faults.checker.writers import Wrong
 
 _PREFERRED: Final = ("preferred_election", "leader_imbalance")
 _UNCLEAN_ASKED: Final = "unclean_election"
-#: why a controller reads, not why somebody wrote
+#: a controller's reasons for reading, not a writer's for writing
 _READ: Final = ("found", "state_written")
 _DRAIN: Final = ("drain", "controlled_shutdown")
 
 
 class Said(NamedTuple):
-    """What a state's own line says of why it was written."""
+    """The reason of a write, from a state's own line."""
 
     cause: str
     is_unclean: bool
 
 
 def _recorded(history: History, known: Known) -> Iterator[tuple[Written, Said]]:
-    """States that a controller wrote, with what its own line says."""
+    """Yields states that a controller wrote, with the content of their lines."""
     written = {(one.topic_id, one.key[1], one.state.version): one for one in known.written if one.by_controller}
     for line in history.lines:
         place: Any = (line.get("topic_id"), line.get("partition"), line.get("version"))
@@ -56,8 +56,8 @@ def s27_no_drain_takes_a_partition_offline(history: History, known: Known) -> It
 
 
 def s14_unclean_choices_were_allowed(history: History, known: Known) -> Iterator[Wrong]:
-    """By configuration as of that commit (belief may be a moment behind), or because somebody asked for it just then,
-    and the line says so, if whoever decided it had the time to write one."""
+    """By configuration as of that commit (belief may be a moment behind), or because a client asked for it just then,
+    and the line says so, if the deciding controller had the time to write one."""
     recorded = said_of(history, known)
     for one in _unclean(known):
         said = recorded.get((one.key, one.zxid))
@@ -75,7 +75,7 @@ def s17_unclean_choices_are_logged_as_such(history: History, known: Known) -> It
 
 
 def _unclean(known: Known) -> Iterator[Written]:
-    """Elections of whom the ISR before did not have."""
+    """Elections of replicas that the ISR before did not have."""
     for one in known.written:
         before, after = one.before, one.state
         if before is None or not one.by_controller or after.leader_epoch == before.leader_epoch:
@@ -85,7 +85,7 @@ def _unclean(known: Known) -> Iterator[Written]:
 
 
 def said_of(history: History, known: Known) -> dict[tuple[Key, int], Said]:
-    """By partition and zxid; what a successor found tells no cause."""
+    """By partition and zxid; a state found by a successor tells no cause."""
     return {(one.key, one.zxid): said for one, said in _recorded(history, known) if said.cause not in _READ}
 
 

@@ -31,8 +31,8 @@ def s16_the_incarnation_that_joins_an_isr_is_the_one_its_leader_saw(history: His
 
 
 def s08_without_a_new_leader_epoch_isrs_change_as_leaders_asked(history: History, known: Known) -> Iterator[Wrong]:
-    """Whatever else a controller decides has a new leader epoch. What a leader asks of the controller beside it is not
-    seen everywhere; then the state's line says why it was written."""
+    """Every other decision of a controller has a new leader epoch. A leader's request to the controller beside it is
+    not seen everywhere; then the state's line says why it was written."""
     recorded = said_of(history, known)
     asked = {
         (asking.sender_id, wish.topic_id, wish.partition, wish.known_version, wish.leader_epoch, wish.recovery,
@@ -74,8 +74,8 @@ def _was_registered(known: Known, broker_id: int, epoch: int, from_ms: int, unti
 
 
 def s27_a_broker_that_may_stop_leads_no_partition_that_others_could(history: History, known: Known) -> Iterator[Wrong]:
-    """Nothing that has another replica, that is, except what is being deleted, and what was malformed in that term,
-    topic or state: what a controller cannot read it cannot hand over, and that it was put right it may hear later."""
+    """Nothing that has another replica, that is, except topics being deleted, and topics or states that were malformed
+    in that term: a controller cannot hand over a partition that it cannot read, and it may hear late of its repair."""
     done = [
         one
         for one in history.askings
@@ -100,7 +100,7 @@ def _state_path(topic: str, partition: int) -> str:
 
 
 def _led_by(asking: Asking, known: Known) -> Iterator[Written]:
-    """What its sender led for a moment already when it was answered."""
+    """Returns the partitions that its sender led for a moment already when it was answered."""
     newest = {one.key: one for one in known.written if one.at_ms <= asking.at_ms}
     for one in newest.values():
         is_old = one.at_ms < asking.at_ms - SLACK_MS

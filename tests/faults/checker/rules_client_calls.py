@@ -34,7 +34,7 @@ _REASSIGN: Final = REQUEST_NODES[0]
 
 
 def could_act_at(call: Call, at_ms: int) -> bool:
-    """Whether what happened then can be the work of this call."""
+    """Returns whether an event at that time can be the work of this call."""
     if call.outcome == "refused":
         return False
     return call.begun_ms - SLACK_MS <= at_ms <= _until_ms(call) + SLACK_MS
@@ -47,7 +47,7 @@ def _until_ms(call: Call) -> int:
 
 
 def _wish_of(event: Event) -> tuple[str, Callable[[bytes | None], bool]] | None:
-    """Where an operation shows, and whether what stands there is what it asks for."""
+    """The node in which an operation shows, and whether its content is the requested one."""
     match event:
         case CreateTopicAsked(name=name):
             return f"/brokers/topics/{name}", lambda data: data is not None
@@ -79,9 +79,9 @@ def _drained_by(data: bytes | None) -> str | None:
 
 
 def s30_granted_requests_were_carried_out(history: History, known: Known) -> Iterator[Wrong]:
-    """While it was asked for, or it stood already. Of what a tool wrote over it lately a controller cannot know that
-    is cut off from ZooKeeper, for as long as its session lives; and of what a tool takes out of `/klamm` a term does
-    not hear: it goes by what it wrote there."""
+    """While it was asked for, or it stood already. A controller that is cut off from ZooKeeper cannot know that a tool
+    wrote over it lately, for as long as its session lives; and a term does not hear of notes that a tool takes out of
+    `/klamm`: it goes by its own writes there."""
     for call in history.calls:
         wish = _wish_of(call.detail)
         if call.outcome != "ok" or wish is None:
@@ -94,7 +94,7 @@ def s30_granted_requests_were_carried_out(history: History, known: Known) -> Ite
         if holder is not None and _is_taken_out(history, path, call.begun_ms):
             since_ms = min(since_ms, holder.at_ms)
         window = since_ms, (call.ended_ms or FOREVER_MS) + SLACK_MS
-        if isinstance(call.detail, DeleteTopicAsked):  # that there is none is what was wanted
+        if isinstance(call.detail, DeleteTopicAsked):  # that there is none was wanted
             topic = known.stood(f"/brokers/topics/{call.detail.name}", *window)
             if any(one.data is None for one in topic):
                 continue
@@ -103,14 +103,14 @@ def s30_granted_requests_were_carried_out(history: History, known: Known) -> Ite
 
 
 def _is_taken_out(history: History, path: str, by_ms: int) -> bool:
-    """Whether a tool removed what this note stands below."""
+    """Returns whether a tool removed a parent of this note."""
     removals = (one for one in history.faults if one.kind == REMOVE and one.at_ms <= by_ms)
     return path.startswith(KLAMM) and any(path.startswith(f"{one.target}/") for one in removals)
 
 
 def s30_refused_requests_were_not_carried_out(history: History, known: Known) -> Iterator[Wrong]:
-    """What a controller did meanwhile, another call has to explain. Whoever's answer was lost, and finds what somebody
-    else wrote over it, cannot know that it did it."""
+    """Another call has to explain a controller's decision in between. A caller whose answer was lost, and whose write
+    another one replaced, cannot know that it was carried out."""
     for call in history.calls:
         wish = _wish_of(call.detail)
         if call.outcome != "refused" or wish is None or isinstance(call.detail, UndrainAsked):
@@ -142,7 +142,7 @@ def _asked_to_stop(history: History, broker_id: int, by_ms: int) -> bool:
 
 
 def s21_the_last_requested_assignment_stands(history: History, known: Known) -> Iterator[Wrong]:
-    """A reassignment that was granted, and that nobody took back, has happened when all has come to rest."""
+    """A granted reassignment that was not taken back has happened when all has come to rest."""
     if history.end is None or history.end.converged_after_ms is None:
         return
     for call in history.calls:
@@ -158,7 +158,7 @@ def s21_the_last_requested_assignment_stands(history: History, known: Known) -> 
 
 
 def s21_the_target_is_the_last_requested_assignment(history: History, known: Known) -> Iterator[Wrong]:
-    """From the answer on, over failovers, until somebody else may have asked for something else."""
+    """From the answer on, over failovers, until another request may have been made."""
     for call in history.calls:
         if not isinstance(call.detail, ReassignAsked) or call.outcome != "ok" or call.ended_ms is None:
             continue
@@ -174,8 +174,7 @@ def s21_the_target_is_the_last_requested_assignment(history: History, known: Kno
 
 
 def _overriding(history: History, known: Known, key: Key, call: Call) -> Iterator[int]:
-    """When somebody may have begun to ask for something else, at the same time or later: by a call, a tool, a
-    deletion."""
+    """When another request may have begun, at the same time or later: by a call, a tool, a deletion."""
     for other in history.calls:
         if other is not call and other.outcome != "refused" and _until_ms(other) >= call.begun_ms - SLACK_MS:
             match other.detail:

@@ -19,7 +19,7 @@ from tests.faults.checker.writers import EPOCH, SEAT, Wrong
 #: a fault that is over and a session time-out that has passed: so much longer may the seat be lost because of it
 FELT_FOR_MS: Final = 3_000
 FOREVER_MS: Final = 1 << 62
-#: who waited so long for a processor, within a few seconds, may be late by the machine
+#: a process that waited so long for a processor, within a few seconds, may be late by the machine
 STARVED_MS: Final = 300
 
 
@@ -30,14 +30,14 @@ def l01_at_rest_a_controller_carries_out_requests(history: History, known: Known
 
 
 def l11_nothing_waits_long_in_the_inbox(history: History, known: Known) -> Iterator[Wrong]:
-    """For more than a second, whatever others do: a turn asks nobody but ZooKeeper."""
+    """For more than a second, under any load: a turn asks only ZooKeeper."""
     for lag in _lags(history, "inbox"):
         if not is_held(history, lag.broker_id, lag.since_ms, lag.at_ms):
             yield None, f"broker {lag.broker_id}: something waited in its inbox for over a second before {lag.at_ms}"
 
 
 def l11_the_end_of_a_term_waits_for_nothing(history: History, known: Known) -> Iterator[Wrong]:
-    """However much waits: whose session is lost, or whose seat, acts no more, and sends nothing."""
+    """With any backlog: a process that lost its session or its seat acts no more, and sends nothing."""
     for (epoch, *_), (holder_id, lost_ms) in zip(known.claims, known.vacated, strict=False):
         late_ms = lost_ms + _noticed_within_ms(history, SEAT, lost_ms)
         sent = [one.sent_ms or 0 for one in history.rpcs if one.controller_epoch == epoch and history.sees == "all"]
@@ -47,7 +47,7 @@ def l11_the_end_of_a_term_waits_for_nothing(history: History, known: Known) -> I
 
 
 def l11_a_term_whose_epoch_is_gone_ends(history: History, known: Known) -> Iterator[Wrong]:
-    """At once, as soon as somebody else writes or deletes the node that keeps it: another term could draw the same.
+    """At once, as soon as another client writes or deletes the node that keeps it: another term could draw the same.
     Judged in virtual time."""
     end_ms = max(history.commits[-1].at_ms, 0 if history.end is None else history.end.at_ms)
     for at_ms in known.epoch_harmed_ms if history.sees == "all" else ():
@@ -61,7 +61,7 @@ def l11_a_term_whose_epoch_is_gone_ends(history: History, known: Known) -> Itera
 
 
 def _noticed_within_ms(history: History, path: str, at_ms: int) -> int:
-    """Of a change in a node that may not be read no watch tells anything; whoever relies on it looks now and then."""
+    """No watch tells of a change in a node that may not be read; a process that relies on it looks now and then."""
     is_told = not is_forbidden(history, (path,), at_ms)
     return history.ends_within_ms + (0 if is_told else round(LOOK_EVERY_S * 1_000))
 
@@ -95,7 +95,7 @@ def l13_every_call_is_answered(history: History, known: Known) -> Iterator[Wrong
 
 
 def l14_it_converges(history: History, known: Known) -> Iterator[Wrong]:
-    """Within its time after healing: one controller, every view ZooKeeper's, everybody led who can be, nothing left."""
+    """Within its time after healing: one controller, every view ZooKeeper's, leaders wherever possible, no work left."""
     end = history.end
     if end is None:
         return
@@ -115,7 +115,7 @@ def l14_it_converges(history: History, known: Known) -> Iterator[Wrong]:
 
 
 def l14_no_broker_refuses_a_standing_state(history: History, known: Known) -> Iterator[Wrong]:
-    """At rest, whoever lives has taken what it was told last of each replica, as far as that still stands."""
+    """At rest, every live broker has taken the last request about each replica, as far as its state still stands."""
     if history.end is None:
         return
     last: dict[tuple[int, str, int], tuple[Row, bool]] = {}
@@ -152,12 +152,12 @@ def l06_l08_no_intent_is_left(history: History, known: Known) -> Iterator[Wrong]
 
 
 def l15_the_seat_moves_only_for_a_reason(history: History, known: Known) -> Iterator[Wrong]:
-    """Each tenure that another one followed was ended by a fault of its own: one that fell on who held the seat, or on
+    """Each tenure that another one followed was ended by a fault of its own: one that fell on the seat's holder, or on
     no broker alone, and did so lately enough."""
     if history.end is None:
         return
     causes = [one for one in history.faults if one.can_move_seat]
-    causes.sort(key=lambda one: (one.broker_id is None, _felt_until_ms(one)))  # what explains least is used up first
+    causes.sort(key=lambda one: (one.broker_id is None, _felt_until_ms(one)))  # weak explanations are used up first
     for (holder_id, lost_ms), (epoch, *_) in zip(known.vacated, known.claims[1:], strict=False):
         cause = next((one for one in causes if _explains(one, holder_id, lost_ms, history)), None)
         if cause is None:
@@ -167,7 +167,7 @@ def l15_the_seat_moves_only_for_a_reason(history: History, known: Known) -> Iter
 
 
 def _felt_until_ms(fault: Fault) -> int:
-    """Who is asked to stop holds the seat until nothing is led by it any more, or it has asked often enough."""
+    """A process that is asked to stop holds the seat until it leads nothing any more, or it has asked often enough."""
     return fault.at_ms + fault.lasts_ms + (STOPS_WITHIN_MS if fault.kind == STOP else 0)
 
 

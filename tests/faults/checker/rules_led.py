@@ -1,7 +1,7 @@
-"""Rules about isolation: whatever a tool does to one topic, broker or node, all others go on being led.
+"""Rules about isolation: when a tool harms one topic, broker or node, all others go on being led.
 
-A death is the occasion on which it shows: what the dead broker led has to be led by somebody else soon, unless a fault
-fell on that topic itself, on who could lead it, or on the controller and its way to ZooKeeper.
+A death is the occasion on which it shows: the dead broker's partitions have to be led by others soon, unless a fault
+fell on that topic itself, on its possible leaders, or on the controller and its way to ZooKeeper.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def s33_a_dead_brokers_partitions_are_led_by_others(history: History, known: Kno
 
 
 def _left(history: History, known: Known, gone: Registration, since_ms: int, due_ms: int) -> Iterator[Written]:
-    """What it led then, leads still, and another could lead."""
+    """Returns the partitions that it led then, leads still, and that another could lead."""
     now: dict[Key, Written] = {}
     for one in known.written:
         if one.at_ms <= due_ms:

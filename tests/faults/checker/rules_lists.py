@@ -1,4 +1,4 @@
-"""Rules about what a broker incarnation is told first: full lists, and that a replica is new on it.
+"""Rules about the first requests to a broker incarnation: full lists, and that a replica is new on it.
 
 Of the whole run, as in `rules_tellings.py`, and of requests whose rows were seen.
 """
@@ -42,7 +42,7 @@ class _List(NamedTuple):
 
 
 def s28_full_lists_are_full(history: History, known: Known) -> Iterator[Wrong]:
-    """Whatever was led, and hosted, from the claim and the registration on until the list was sent, is in it."""
+    """A partition that was led, and hosted, from claim and registration on until the list was sent, is in it."""
     claimed = {epoch: zxid for epoch, _, zxid, _ in known.claims}
     lives = list(_lives(known))
     for one in _lists(history, known):
@@ -60,8 +60,8 @@ def s28_full_lists_are_full(history: History, known: Known) -> Iterator[Wrong]:
 
 
 def s28_full_lists_are_no_older_than_their_sender(history: History, known: Known) -> Iterator[Wrong]:
-    """What was superseded before the claim, or by the controller before the broker registered, is not in them. Of what
-    somebody else wrote, a tool or a leader, the controller may hear later than of the broker."""
+    """A state superseded before the claim, or by the controller before the broker registered, is not in them. The
+    controller may hear of another writer's state, a tool's or a leader's, later than of the broker."""
     claimed = {epoch: zxid for epoch, _, zxid, _ in known.claims}
     lives = {(one.topic_id, one.key[1]): one for one in _lives(known)}
     for one in _lists(history, known):
@@ -78,8 +78,8 @@ def s28_full_lists_are_no_older_than_their_sender(history: History, known: Known
 
 
 def s28_new_replicas_are_told_to_be_new(history: History, known: Known) -> Iterator[Wrong]:
-    """By the controller that led the partition first, or assigned it: its first word of it to a broker that lived. What
-    one sends to another is seen in order: there is one request at a time."""
+    """By the controller that led the partition first, or assigned it: its first request about it to a live broker. The
+    requests of one to another are seen in order: there is one at a time."""
     told: defaultdict[tuple[Who, str, int], list[tuple[int, bool, Row]]] = defaultdict(list)
     for rpc in history.heard:
         for row in rpc.rows or () if rpc.kind == LEAD else ():
@@ -95,8 +95,8 @@ def s28_new_replicas_are_told_to_be_new(history: History, known: Known) -> Itera
 
 
 def believed_in(history: History, known: Known) -> Callable[[int, Moved | Written], Iterator[Who]]:
-    """Says as which incarnation a broker was believed to live when something was decided, if everything that it was
-    told by who decided is known: it had registered before the claim, or had been told something already."""
+    """Yields the incarnation that a broker was believed to have at a decision, if all requests of the deciding
+    controller to it are known: it had registered before the claim, or had been told something already."""
     begun: dict[Who, int] = {}
     for rpc in history.heard:
         begun[who_of(rpc)] = min(rpc.sent_ms or 0, begun.get(who_of(rpc), rpc.sent_ms or 0))
@@ -162,7 +162,7 @@ def _lives(known: Known) -> Iterator[_Life]:
 
 
 def _has_lived(known: Known, life: _Life, since: int, until: int) -> bool:
-    """All that time, in a topic that nobody wanted to delete."""
+    """All that time, in a topic without a request to delete it."""
     if life.states[0].zxid > since or (life.ends is not None and life.ends <= until):
         return False
     markers = known.standing(f"/admin/delete_topics/{life.key[0]}", since, until)

@@ -26,8 +26,8 @@ CONFIG_CHANGES_KEPT_MS: Final = 15 * 60_000
 
 
 class Removal(NamedTuple):
-    """A notification that a controller removed: as it was made, whose tenure that was, and when the removal was asked
-    for."""
+    """A notification that a controller removed: as it was made, the tenure of the controller, and when the removal was
+    asked for."""
 
     path: str
     made: Value
@@ -43,8 +43,8 @@ class Removal(NamedTuple):
 
 
 def s31_notifications_go_after_the_announced_node_was_read(history: History, known: Known) -> Iterator[Wrong]:
-    """By who removes them, in an answer that it had before it asked for their removal. What is not there has not to be
-    read, and what is malformed announces nothing."""
+    """By the removing controller, in an answer that it had before it asked for their removal. A missing node has not to
+    be read, and a malformed notification announces nothing."""
     if history.readings is None:
         return
     removals = [*_removals(history, known, ISR_CHANGES), *_removals(history, known, CONFIG_CHANGES)]
@@ -64,8 +64,9 @@ def s31_configuration_changes_are_kept_for_all_readers(history: History, known: 
 
 
 def s31_a_broker_that_announced_a_log_directory_is_asked(history: History, known: Known) -> Iterator[Wrong]:
-    """About each replica that it had and keeps, after the announcement, by who removed that or by a successor: its
-    answers say which are bad. Whoever registers anew is told everything, and so is asked anyway."""
+    """About each replica that it had and keeps, after the announcement, by the controller that removed it or by a
+    successor: its answers say which are bad. A broker that registers anew is told everything, and so is asked
+    anyway."""
     if history.end is None or history.end.converged_after_ms is None:
         return
     for one in _removals(history, known, LOG_DIR_EVENTS):
@@ -104,8 +105,8 @@ def _announced_by(one: Removal) -> list[str]:
 
 
 def _is_seen_missing(readings: Readings, known: Known, one: Removal, path: str) -> bool:
-    """Whether who removed it had seen that this is not there. Of a state: that its topic has no such partition, or
-    is malformed, in which case all of its states are read as it is put right."""
+    """Returns whether the removing controller had seen that this is missing. Of a state: that its topic has no such
+    partition, or is malformed, in which case all of its states are read as it is put right."""
     if not path.startswith(TOPICS):
         listed = one.read(readings, "list", path.rpartition("/")[0])
         return any(value.data is None for zxid in listed for value in known.standing(path, zxid, zxid))
@@ -128,7 +129,7 @@ def _asked_of(history: History, known: Known, here: Registration, one: Removal) 
 
 
 def _kept_by(known: Known, broker_id: int, zxid: int) -> Iterator[tuple[Key, tuple[str, int]]]:
-    """What is assigned to a broker in the end, and was then: by name, and by topic id."""
+    """Yields the replicas assigned to a broker in the end, and then: by name, and by topic id."""
     for name, topic in sorted(known.world.topics.items()):
         for number, place in topic.partitions.items():
             replica = topic.topic_id or "", number

@@ -1,7 +1,7 @@
 """Rules about what controllers read: nothing older than before, and every change that they rely on hearing of.
 
-What was read only a simulation knows (`History.readings`); of other runs these rules say nothing. Where it is known, a
-controller of which no reading is known has missed everything, and is found.
+Only a simulation knows the readings (`History.readings`); of other runs these rules say nothing. Where they are known,
+a controller without a known reading has missed everything, and is found.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.faults.checker.readings import Kind, Readings
 from tests.faults.checker.writers import SEAT, Wrong
 from tests.faults.hostile import HIDE, HIDE_SEAT
 
-#: what every controller relies upon hearing of, watched or not: Kafka's watches, one for one
+#: changes that every controller relies upon hearing of, watched or not: Kafka's watches, one for one
 _LISTS: Final = (
     "/brokers/ids", "/brokers/topics", "/admin/delete_topics", "/config/changes", "/isr_change_notification",
     "/log_dir_event_notification",
@@ -24,7 +24,7 @@ _LISTS: Final = (
 HEAL: Final = "heal"
 HIDING: Final = (HIDE, HIDE_SEAT)
 _NODES: Final = (SEAT, "/admin/reassign_partitions", "/admin/preferred_replica_election")
-#: what brokers with records watch by the same session, of the topics that they have; controllers hear of changes
+#: nodes that brokers with records watch by the same session, of the topics that they have; controllers hear of changes
 _OF_BROKERS: Final = re.compile(r"/config/topics/[^/]+")
 _BELOW: Final = re.compile(r"/brokers/(ids|topics)/[^/]+")
 #: of watches that fire with the znode itself
@@ -35,7 +35,7 @@ _SHOWN_BY: Final[dict[Kind, tuple[Kind, ...]]] = {
     "list": ("list",),
     "stat": ("stat", "data", "list"),
 }
-#: a silence that a session survives, and what waits meanwhile: 5.7 s was the longest of 100,000
+#: a silence that a session survives, and the wait in it: 5.7 s was the longest of 100,000
 READ_WITHIN_MS: Final = 10_000
 #: where nothing was in the way; sooner than any look
 READ_AT_ONCE_MS: Final = 2_000
@@ -44,8 +44,8 @@ READ_AT_REST_MS: Final = 200
 
 
 class Change(NamedTuple):
-    """What a reading of this kind shows otherwise since a commit. `gone_zxid`: when the znode next went, which whoever
-    lists its parent since then sees, too."""
+    """The change that a reading of this kind shows since a commit. `gone_zxid`: when the znode next went, which a later
+    list of its parent shows, too."""
 
     kind: Kind
     path: str
@@ -97,8 +97,8 @@ def s32_controllers_read_every_change_that_they_rely_on(history: History, known:
 
 
 def _is_kept_back(history: History, tenure: Tenure, change: Change, since_ms: int) -> bool:
-    """Whether a watch could not tell of it, or tell in time: its node could not be read once, or any fault was in the
-    way. Then a look does, or whoever comes back."""
+    """Returns whether a watch could not tell of it, or tell in time: its node could not be read once, or any fault was
+    in the way. Then a look does, or a process that comes back."""
     until_ms = since_ms + READ_AT_ONCE_MS
     return any(
         (one.kind in HIDING and one.target.partition(" ")[0] == change.path)
@@ -140,7 +140,7 @@ def _changes(history: History, tenure: Tenure, readings: Readings) -> Iterator[C
 
 
 def _seen_by(session: int, commit: Commit, write: Write, gone_zxid: int | None, readings: Readings) -> Iterator[Change]:
-    """What this session watches of it, or should."""
+    """Returns the nodes of it that this session watches, or should."""
     path, parent = write.path, write.path.rpartition("/")[0]
     moment, is_gone = (commit.zxid, commit.at_ms), write.kind == "delete"
     kinds = () if _OF_BROKERS.fullmatch(path) else _KINDS

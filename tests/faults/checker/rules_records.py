@@ -1,8 +1,8 @@
-"""Rules about records: what clients relied on the whole ISR had, clean elections lose none of it, and what others lose
-is said.
+"""Rules about records: the whole ISR had all records that clients relied on, clean elections lose none of them, and
+losses by others are announced.
 
-Clients rely on what was acknowledged to `acks=all`, and on what they read. Of runs without records these rules say
-nothing; of partitions that are gone in the end, or whose state somebody else deleted, only what was seen meanwhile.
+Clients rely on records acknowledged to `acks=all`, and on consumed ones. Of runs without records these rules say
+nothing; of partitions that are gone in the end, or whose state a tool deleted, they judge only observations in between.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def s18_the_whole_isr_has_acknowledged_records(history: History, known: Known) -
 
 
 def s18_the_whole_isr_has_consumed_records(history: History, known: Known) -> Iterator[Wrong]:
-    """Nobody reads above the high watermark."""
+    """No client reads above the high watermark."""
     yield from _not_everywhere(history, known, "read")
 
 
@@ -52,8 +52,8 @@ def s19_clean_elections_lose_nothing(history: History, known: Known) -> Iterator
 
 
 def s19_lost_records_are_announced(history: History, known: Known) -> Iterator[Wrong]:
-    """By each replica that had it, and was to keep it. Of a run where it is not known who had it: by somebody, unless a
-    machine died or a disk was lost."""
+    """By each replica that had it, and was to keep it. Of a run where the replicas that had it are not known: by any,
+    unless a machine died or a disk was lost."""
     if history.lost_lines:
         return
     standing = Standing(history, known)
@@ -71,8 +71,8 @@ def s19_lost_records_are_announced(history: History, known: Known) -> Iterator[W
 
 
 def s19_announced_losses_are_true(history: History, known: Known) -> Iterator[Wrong]:
-    """Committed records go by an election that could lose something, and are not there any more. What an unclean leader
-    wrote in between may have stood at the same offsets."""
+    """Committed records go by an election that could lose records, and are not there any more. An unclean leader's
+    records in between may have stood at the same offsets."""
     standing = Standing(history, known)
     for one in standing.truncated:
         partition = standing.partitions.get(one.key)
@@ -92,7 +92,7 @@ def s19_announced_losses_are_true(history: History, known: Known) -> Iterator[Wr
 
 
 def s19_nothing_is_doubled(history: History, known: Known) -> Iterator[Wrong]:
-    """However often it was sent, by whoever may send a batch again."""
+    """However often it was sent, by every producer that may send a batch again."""
     for name, copy_of, batches in _logs(history, known):
         seen: dict[str, int] = {}
         for one in batches:
@@ -115,7 +115,7 @@ def s19_nothing_is_reordered(history: History, known: Known) -> Iterator[Wrong]:
 
 
 def s19_logs_agree_below_the_high_watermark(history: History, known: Known) -> Iterator[Wrong]:
-    """In the end: each replica's own, and that of the leader for who is in sync."""
+    """In the end: each replica's own, and the leader's for each in-sync replica."""
     standing = Standing(history, known)
     for key, partition in standing.partitions.items():
         copies = standing.copies(key)
@@ -158,7 +158,7 @@ def _not_everywhere(history: History, known: Known, how: str) -> Iterator[Wrong]
 
 
 def _lost(standing: Standing) -> Iterator[tuple[Partition, Relied]]:
-    """What clients relied on and cannot read in the end."""
+    """Returns records that clients relied on and cannot read in the end."""
     logs: dict[LogKey, tuple[int, set[tuple[int, str]]]] = {}
     for key in {one.key: None for one in standing.records.relied}:
         if (copies := standing.copies(key)) is not None:

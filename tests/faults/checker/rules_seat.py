@@ -1,6 +1,6 @@
-"""Rules about the seat: how it is won and lost, and that nobody writes without it. One commit at a time.
+"""Rules about the seat: how it is won and lost, and that no process writes without it. One commit at a time.
 
-Each looks at one commit and the world as of after it, and yields what is wrong as `(partition or None, text)`.
+Each looks at one commit and the world as of after it, and yields violations as `(partition or None, text)`.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ DELETED_WITHIN_MS: Final = 60_000
 
 
 def s01_the_epoch_rises_by_one_with_each_claim(history: History, step: Step, world: World) -> Iterator[Wrong]:
-    """By more only where it was not any more what the last claim had made of it: by no claim twice, whatever happened
-    to the node. A claim notes its epoch itself: it counts though both nodes are removed before its term writes."""
+    """By more only where the node had changed since the last claim: no claim draws an epoch twice, whatever happened to
+    the node. A claim notes its epoch itself: it counts though both nodes are removed before its term writes."""
     before, after, claimed = step.epoch_before, step.epoch_after, step.claimed_before
     if step.is_claim and is_by_process(step, world):
         if after is None or after <= claimed:
@@ -50,7 +50,7 @@ def s01_the_epoch_rises_by_one_with_each_claim(history: History, step: Step, wor
 
 
 def s03_s04_only_the_seats_holder_writes(history: History, step: Step, world: World) -> Iterator[Wrong]:
-    """By the seat's own session: whoever was deposed, S3, does not hold it any more."""
+    """By the seat's own session: a deposed controller, S3, does not hold it any more."""
     written = controller_writes(step.commit)
     if not written or not is_by_process(step, world) or is_by_controller(step) or is_direct(history, step, world):
         return

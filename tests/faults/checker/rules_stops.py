@@ -22,7 +22,7 @@ from tests.faults.checker.rules_zookeeper import slack_of
 from tests.faults.checker.writers import Wrong
 
 _STOP: Final = "stop-replica"
-#: whom a controller told, of which partition
+#: the receiver of a controller's request, and the partition
 _Place = tuple[Who, str, int]
 
 
@@ -71,8 +71,8 @@ def s22_only_leaving_replicas_are_stopped(history: History, known: Known) -> Ite
 
 
 def s22_a_stopped_replica_follows_no_more(history: History, known: Known) -> Iterator[Wrong]:
-    """Of what a broker that shuts down was told to stop it is told only that it leads it, or all that it has. To one
-    incarnation, by one controller: it has one request on its way at a time."""
+    """About replicas that a broker was told to stop as it shuts down, it is told only of their new leaders, or all that
+    it has. To one incarnation, by one controller: it has one request on its way at a time."""
     stopped: set[_Place] = set()
     for rpc in sorted(history.heard, key=lambda one: one.sent_ms or 0):
         for row in rpc.rows or () if rpc.kind == LEAD else ():
@@ -87,8 +87,8 @@ def s22_a_stopped_replica_follows_no_more(history: History, known: Known) -> Ite
 
 
 def s22_a_replica_wanted_again_is_deleted_first(history: History, known: Known) -> Iterator[Wrong]:
-    """What a decision took from a broker is deleted before the broker is told of a later one that it takes part in, and
-    not any more after that. To one incarnation, by one controller: it has one request on its way at a time."""
+    """A replica that a decision took from a broker is deleted before the broker is told of a later one with it, and not
+    any more after that. To one incarnation, by one controller: it has one request on its way at a time."""
     led: defaultdict[_Place, list[tuple[int, int]]] = defaultdict(list)
     stopped: defaultdict[_Place, list[tuple[int, int]]] = defaultdict(list)
     for rpc in history.heard:
@@ -116,7 +116,7 @@ def s22_a_replica_wanted_again_is_deleted_first(history: History, known: Known) 
 
 
 def s22_s28_a_dropped_replicas_broker_is_told_to_delete_it(history: History, known: Known) -> Iterator[Wrong]:
-    """If it lived on, and so did the controller that dropped it: who follows that one sends a list of all instead."""
+    """If it lived on, and so did the controller that dropped it: a successor sends a list of all instead."""
     if history.end is None or history.end.converged_after_ms is None or not known.claims:
         return
     epoch, controller_id, claimed_zxid, _ = known.claims[-1]
@@ -139,7 +139,7 @@ def s22_s28_a_dropped_replicas_broker_is_told_to_delete_it(history: History, kno
 
 def s23_a_topic_goes_when_no_broker_has_it(history: History, known: Known) -> Iterator[Wrong]:
     """Each replica's broker has said that it deleted it, to the controller that erases the topic; or the marker says
-    that the dead are not waited for, and it was one of them. What it holds then, it sets aside as it returns."""
+    that the dead are not waited for, and it was one of them. It sets such replicas aside as it returns."""
     confirmed = {
         (one.controller_epoch, stop.topic_id, stop.partition, one.broker_id): one.at_ms
         for one in reversed(history.heard)
@@ -164,7 +164,7 @@ def _is_confirmed(rpc: Rpc, stop: Stop) -> bool:
 
 
 def _is_abandoned(known: Known, gone: Deleted, broker_id: int, history: History) -> bool:
-    """Whether it was away at some moment after somebody said that the dead are not waited for."""
+    """Returns whether it was away at some moment after a marker said that the dead are not waited for."""
     said = [one for one in known.values.get(f"/admin/delete_topics/{gone.name}", ()) if one.zxid < gone.zxid]
     marker = takewhile(lambda one: one.data is not None, reversed(said))
     told_ms = [one.at_ms for one in marker if decode_marker(one.data or b"")]

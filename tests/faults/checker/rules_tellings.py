@@ -1,6 +1,6 @@
 """Rules about requests to brokers, and about the lines of the state-change log.
 
-Each looks at the whole run, and yields what is wrong as `(partition or None, text)`. Where rows and the moment of
+Each looks at the whole run, and yields violations as `(partition or None, text)`. Where rows and the moment of
 sending are not known, a rule says nothing about them. Of full lists and of stops: `rules_lists.py`, `rules_stops.py`.
 """
 
@@ -53,7 +53,7 @@ def s05_nothing_leaves_after_the_deadline(history: History, known: Known) -> Ite
 def s05_nothing_is_heard_of_a_controller_that_lost_its_session_long_ago(
     history: History, known: Known
 ) -> Iterator[Wrong]:
-    """What it sent in time arrives within the time-out of a request, unless clocks or links were tampered with."""
+    """A request sent in time arrives within the time-out of a request, unless clocks or links were tampered with."""
     if not history.has_true_clocks or any(one.kind in TAMPERED for one in history.faults):
         return
     ended_ms = {epoch: lost_ms for (epoch, *_), (_, lost_ms) in zip(known.claims, known.vacated, strict=False)}
@@ -85,8 +85,8 @@ def s07_no_incarnation_obeys_a_request_to_another(history: History, known: Known
 
 
 def s24_a_deleted_topic_is_not_led_again(history: History, known: Known) -> Iterator[Wrong]:
-    """A later controller never knew of it. Who deleted it had the word of all who held it before: to them it sends
-    nothing of it since, though to others a request may still have been on its way."""
+    """A later controller never knew of it. The deleting controller had the word of all brokers that held it before: it
+    sends them nothing of it since, though to others a request may still have been on its way."""
     # whether a request was sent about when it was seen
     are_true = history.sees == "all" or not any(one.kind in HELD_BACK for one in history.faults)
     for one in history.rpcs:
@@ -199,8 +199,8 @@ def s34_lines_agree_with_writes(history: History, known: Known) -> Iterator[Wron
 
 
 def _must_be_recorded(one: Written, known: Known, last_epoch: int, seen: set[int]) -> bool:
-    """Not what its writer had no time to write down, if it was gone before a successor could find it, or was malformed
-    to that one."""
+    """Not a state that its writer had no time to record, if it was gone before a successor could find it, or was
+    malformed to that one."""
     epoch = one.state.controller_epoch
     later = [claim for claim in known.claims if claim[0] > epoch]
     if not later:

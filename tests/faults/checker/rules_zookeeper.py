@@ -1,7 +1,7 @@
-"""Rules about what is written to ZooKeeper, one function each, named after the hazard's number.
+"""Rules about writes to ZooKeeper, one function each, named after the hazard's number.
 
-Each looks at one commit and the world as of after it, and yields what is wrong as `(partition or None, text)`. None of
-them keeps anything from one commit to the next; what a rule has to remember is in the replayed world.
+Each looks at one commit and the world as of after it, and yields violations as `(partition or None, text)`. None of
+them keeps anything from one commit to the next; the replayed world has all that a rule has to remember.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def s20_assignments_have_a_shape(history: History, step: Step, world: World) -> 
 
 
 def s21_s22_a_reassignment_ends_in_sync_or_goes_back(history: History, step: Step, world: World) -> Iterator[Wrong]:
-    """Until its target is in sync, an assignment keeps what it had, and says what it gets."""
+    """Until its target is in sync, an assignment keeps its replicas, and names those that it gets."""
     for one in step.topics:
         if one.before is None or one.after is None or not is_by_controller(step):
             continue
@@ -180,7 +180,7 @@ def s24_states_are_made_of_assigned_replicas(history: History, step: Step, world
 
 
 def s25_a_topics_id_never_changes(history: History, step: Step, world: World) -> Iterator[Wrong]:
-    """But where somebody dropped the id of a topic that all brokers have deleted: nobody knows it any more."""
+    """But where a tool dropped the id of a topic that all brokers have deleted: no broker knows it any more."""
     for one in step.topics:
         if one.before is None or one.after is None or not is_by_controller(step):
             continue

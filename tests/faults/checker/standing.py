@@ -1,8 +1,8 @@
-"""Who was in sync with what, for rules about records: each partition's states with the lives by which brokers were
-members, which elections could lose something, and what brokers said they truncated. It judges nothing.
+"""In-sync replicas over time, for rules about records: each partition's states with the incarnations of its members,
+elections that could lose records, and the truncations that brokers logged. It judges nothing.
 
-Who died with its machine, or lost its disk, may have less than what it is in sync with. As long as it stays in the ISR
-by a life that began before, electing it is no cleaner than an unclean election.
+A broker that died with its machine, or lost its disk, may have less than its ISR. As long as it stays in the ISR by an
+incarnation that began before, electing it is no cleaner than an unclean election.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Loss(NamedTuple):
 
 
 class Truncated(NamedTuple):
-    """What a follower said of itself: from `start` up to `end`, and so many of it, from `start` on, were committed."""
+    """A follower's own report: from `start` up to `end`, and so many of it, from `start` on, were committed."""
 
     broker_id: int
     key: LogKey
@@ -81,7 +81,7 @@ class Partition:
 
 
 class Standing:
-    """Of a whole run. Partitions whose states somebody else deleted are not among them: theirs began anew."""
+    """Of a whole run. Partitions whose states a tool deleted are not among them: theirs began anew."""
 
     def __init__(self, history: History, known: Known) -> None:
         self.records = history.records or Records()
@@ -101,7 +101,7 @@ class Standing:
         self.truncated = list(_truncated_in(history)) if self.records.relied else []
 
     def copies(self, key: LogKey) -> tuple[Copy, list[Copy]] | None:
-        """The leader's in the end, and those of all others that are assigned; None: nobody leads, or it is gone."""
+        """The leader's in the end, and those of all other replicas; None: it has no leader, or is gone."""
         partition = self.partitions.get(key)
         topic = None if partition is None else self._known.world.topics.get(partition.name[0])
         state = None if partition is None else self._known.world.states.get(partition.name)
@@ -145,7 +145,7 @@ def _truncated_in(history: History) -> Iterator[Truncated]:
 
 
 def truncated_by(line: dict[str, Any]) -> Truncated | None:
-    """What a line says was truncated."""
+    """Returns the truncation of a line."""
     if line["kind"] != "truncation":
         return None
     found = _OFFSETS.match(line["reason"])

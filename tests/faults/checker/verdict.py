@@ -38,7 +38,7 @@ RUN_RULES: Final = (
     *rules_client_calls.RULES,
     *rules_end.RULES,
 )
-#: what they order by begins anew where somebody else deleted a state: versions, and leader epochs until brokers refuse
+#: their order begins anew where a tool deleted a state: versions, and leader epochs until brokers refuse
 ORDERED: Final = (
     "s08_leader_epochs_rise_by_one_decision",
     "s28_no_older_state_follows_a_newer_one",
@@ -52,7 +52,7 @@ STORY_LINES = 40
 
 
 class Finding(NamedTuple):
-    """A rule that was broken, by what."""
+    """A rule that was broken, and its evidence."""
 
     rule: str
     key: Key | None
@@ -91,7 +91,7 @@ def _few_of_each(findings: list[Finding]) -> list[Finding]:
 
 
 def story_of(history: History, key: Key) -> list[str]:
-    """What happened to one partition, in order: its states, its assignment, what its brokers were told, the faults."""
+    """The story of one partition, in order: its states, its assignment, the requests to its brokers, the faults."""
     topic, number = key
     told: list[tuple[int, str]] = []
     topic_id = None
@@ -119,7 +119,7 @@ def story_of(history: History, key: Key) -> list[str]:
 
 
 def report(history: History, findings: list[Finding]) -> Iterator[str]:
-    """For people: what was broken, and how it came to it."""
+    """For people: the broken rules, and the way there."""
     shown: set[Key] = set()
     for one in findings:
         yield str(one)

@@ -1,4 +1,4 @@
-"""Who wrote a commit, and which writes only the holder of the seat may make. It judges nothing."""
+"""The writer of a commit, and the writes that only the seat's holder may make. It judges nothing."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Rule = Callable[[History, Step, World], Iterator[Wrong]]
 
 SEAT, EPOCH, TERMS = "/controller", "/controller_epoch", "/klamm/terms"
 REQUEST_NODES: Final = ("/admin/reassign_partitions", "/admin/preferred_replica_election")
-#: what a process of ours writes without holding the seat: its registration, and the ids that are drawn
+#: writes of a process of ours without the seat: its registration, and the ids that are drawn
 _OWN: Final = re.compile(r"/brokers/ids/[0-9]+|/brokers/seqid")
-#: and what it only makes: what every cluster has, and announcements
+#: and nodes that it only makes: those of every cluster, and announcements
 _OWN_MADE: Final = re.compile(
     r"/cluster/id|/(isr_change_notification|log_dir_event_notification)/.*|/[a-z_]+|/(brokers|config|admin)/[a-z_]+"
 )
-#: what a claim writes beside the seat and the epoch: it notes its own, and drops old ones
+#: writes of a claim beside the seat and the epoch: it notes its own, and drops old ones
 _NOTE: Final = re.compile(rf"{TERMS}(/[0-9]+)?")
 
 
@@ -32,7 +32,7 @@ def is_own(one: Write) -> bool:
 
 
 def controller_writes(commit: Commit) -> list[Write]:
-    """What only controllers may write."""
+    """Returns the writes that only controllers may make."""
     written = [one for one in commit.writes if one.kind != "check" and not is_own(one)]
     if any((one.kind, one.path) == ("create", SEAT) for one in commit.writes):
         return [one for one in written if one.kind == "set" or not _NOTE.fullmatch(one.path)]
