@@ -1,7 +1,7 @@
-"""What a hostile tool does to a cluster beside writing nonsense (`nonsense.py`): it forbids, removes, rewrites nodes.
+"""The harm of a hostile tool beside nonsense (`nonsense.py`): it forbids, removes, rewrites nodes.
 
 Pure: simulated and real clusters suffer the same, each from hands of its own. Half of these fall on nodes that only one
-topic or one broker hangs on, and none of them may move the seat; what falls on the seat's own nodes may.
+topic or one broker hangs on, and none of them may move the seat; those on the seat's own nodes may.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from controller.core.project.znodes import (
 from tests.faults.checker.history import Fault
 from tests.faults.operations import Asked, Player
 
-#: a node's ACL lets nobody read it, or nobody write it and make or remove what is below it
+#: a node's ACL lets no client read it, or none write it and make or remove its children
 HIDE, LOCK = "hide a node", "lock a node"
 HIDE_SEAT, LOCK_SEAT = "hide the seat's nodes", "lock the seat's nodes"
 #: ZooKeeper answers every write at a topic's nodes with a code that no ACL explains
@@ -35,17 +35,17 @@ REMOVE: Final = "remove a parent"
 SPOIL_EPOCH, DELETE_EPOCH = f"spoil {CONTROLLER_EPOCH}", f"delete {CONTROLLER_EPOCH}"
 DROP_ID: Final = "drop an id"
 ERASE_STATES: Final = "erase states"
-#: a broker answers what it is told of one topic with a code, and does not do it
+#: a broker answers requests about one topic with a code, and does not carry them out
 DISOBEY: Final = "disobey"
 
 #: all that have a name of their own: no other fault is called so
 HOSTILE: Final = (HIDE, LOCK, HIDE_SEAT, LOCK_SEAT, REFUSE, REMOVE, DROP_ID, ERASE_STATES, DISOBEY)
 #: the seat may move because of them
 ON_THE_SEAT: Final = (HIDE_SEAT, LOCK_SEAT, SPOIL_EPOCH)
-#: somebody may not read, or write, what they fall on
+#: a client may not read, or write, the harmed nodes
 FORBIDDING: Final = (HIDE, LOCK, HIDE_SEAT, LOCK_SEAT)
 
-#: everybody needs these, and nobody makes them beside brokers and controllers
+#: all processes need these, and only brokers and controllers make them
 _SHARED: Final = (
     ISR_NOTIFICATIONS, "/log_dir_event_notification", CONFIG_CHANGES, CONFIG_TOPICS, "/config", "/config/brokers",
     "/admin/delete_topics", "/admin", KLAMM, TERMS, f"{KLAMM}/draining", f"{KLAMM}/brokers",
@@ -71,7 +71,7 @@ def forbidden_node(assignments: Mapping[str, Sequence[int]], broker_ids: Sequenc
 
 
 def hidden_topics(faults: Iterable[Fault]) -> frozenset[str]:
-    """Whose nodes could not be read for a while."""
+    """Returns the topics whose nodes could not be read for a while."""
     paths = (one.target.partition(" ")[0] for one in faults if one.kind == HIDE)
     return frozenset(path.split("/")[3] for path in paths if path.startswith("/brokers/topics/"))
 

@@ -1,7 +1,7 @@
-"""Nonsense for znodes that controllers believe in: what is written there, and what an operator announces when it is put
-right. Pure: simulated and real clusters spoil the same ones, each with hands of its own.
+"""Nonsense for znodes that controllers believe in: its content, and an operator's announcement when it is put right.
+Pure: simulated and real clusters spoil the same ones, each with hands of its own.
 
-What is put back is what stood there, if the nonsense still does: whoever wrote something else meanwhile knew better.
+The repair puts back the earlier content, if the nonsense still stands: a write in between is kept.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from controller.core.project.znodes import (
     topic_path,
 )
 
-#: nobody can read any of these, whatever they are in the place of; so can the rules of `checker`
+#: no reader can parse any of these, in the place of any node; nor can the rules of `checker`
 _TEXTS: Final = (b"", b"\xff{", b"{", b"[]", b"null")
 TOPIC, STATE, CONFIG = "spoil a topic", "spoil a state", "spoil a configuration"
 SPOILED: Final = (TOPIC, STATE, CONFIG)
 
 
 class Target(NamedTuple):
-    """A znode, and how those hear of a change who do not watch it: a sequential znode below `parent`, or none."""
+    """A znode, and how processes without a watch hear of its change: a sequential znode below `parent`, or none."""
 
     path: str
     parent: str = ""
@@ -50,11 +50,11 @@ def target_for(kind: str, assignments: Mapping[str, Sequence[int]], draw: Random
 
 
 def nonsense_for(data: bytes, draw: Random) -> bytes:
-    """What stands there now, cut off; or nothing that it could ever be."""
+    """Returns the present content, cut off; or one that it could never have."""
     return draw.choice((*_TEXTS, data[: len(data) // 2]))
 
 
 def can_be_spoiled(kind: str, data: bytes) -> bool:
-    """A topic that may be led uncleanly is left alone: nobody could say when its controller had heard that it may not
-    any more."""
+    """A topic that may be led uncleanly is left alone: it is unknown when its controller had heard that it may not any
+    more."""
     return kind != CONFIG or b"true" not in data

@@ -1,6 +1,6 @@
 """Operations that random schedules draw: through the API, and by the request nodes of Kafka's tools.
 
-Simulated and real clusters are asked for the same ones, each by a player of its own. It asks nobody itself.
+Simulated and real clusters are asked for the same ones, each by a player of its own. This module asks none itself.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PROBE: Final = ("probe", "probe", CreateTopicAsked("probe", 1, 1))
 
 
 class Player(Protocol):
-    """Who asks: what it knows of the cluster, and how it writes a request node."""
+    """A client: its knowledge of the cluster, and how it writes a request node."""
 
     @property
     def broker_ids(self) -> Sequence[int]: ...

@@ -10,14 +10,14 @@ SHUTDOWN = "controlled-shutdown"
 
 
 def with_members_of_another_life(history: History) -> None:
-    """Every ISR is granted to broker epochs that nobody has."""
+    """Every ISR is granted to broker epochs that no broker has."""
     for index, one in enumerate(history.askings):
         wishes = (wish._replace(isr=tuple((who, 77) for who, _ in wish.isr)) for wish in one.wishes)
         history.askings[index] = one._replace(wishes=tuple(wishes))
 
 
 def with_leave_to_stop(history: History) -> None:
-    """In the end, to each of them: somebody leads."""
+    """In the end, to each of them: one of them leads."""
     at_ms = history.commits[-1].at_ms + 1_000
     history.askings.extend(Asking(at_ms, SHUTDOWN, broker_id, 0, 0) for broker_id in (1, 2, 3))
 
@@ -34,6 +34,6 @@ BAD_BROKER_REQUESTS: dict[str, Violation] = {
 }
 MORE_BROKER_REQUESTS: list[tuple[str, Violation]] = [
     ("s08_without_a_new_leader_epoch_isrs_change_as_leaders_asked", with_cause("broker_gone")),
-    # what the leader asked for is granted with a new leader epoch
+    # a leader's request is granted with a new leader epoch
     ("s08_without_a_new_leader_epoch_isrs_change_as_leaders_asked", with_state(-1, leader_epoch=2)),
 ]

@@ -25,7 +25,7 @@ LATE_MS = 1 << 50
 
 
 def granted(event: Event, *, begun_ms: int = LATE_MS, ended_ms: int = LATE_MS) -> Violation:
-    """Somebody asked for it, and was told that it is done."""
+    """A client asked for it, and was told that it is done."""
     return lambda history: history.calls.append(Call("asked", "", begun_ms, ended_ms, "ok", event))
 
 
@@ -42,7 +42,7 @@ def with_call(what: str, **said: Any) -> Violation:
 def with_an_unclean_choice(
     *, cause: str | None = None, unclean: bool = True, earlier_ms: int = 0, outcome: Any = "ok", topic: str = "orders"
 ) -> Violation:
-    """Broker 4 is elected, whom no ISR had, as somebody asks for it; `cause`, `unclean`: what the lines say."""
+    """Broker 4 is elected, which no ISR had, as a client asks for it; `cause`, `unclean`: the content of the lines."""
 
     def violate(history: History) -> None:
         with_election(leader=4, isr=[4], leader_recovery_state=1)(history)

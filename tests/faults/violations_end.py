@@ -53,14 +53,14 @@ def with_a_refusal(history: History) -> None:
 
 
 def with_a_harmed_epoch(history: History) -> None:
-    """Somebody writes it anew, and the last controller goes on for long."""
+    """A tool writes it anew, and the last controller goes on for long."""
     by_tool(Write("set", "/controller_epoch", b"7"))(history)
     history.faults.append(Fault(history.commits[-1].at_ms, "spoil /controller_epoch"))
     with_end(at_ms=history.commits[-1].at_ms + 60_000)(history)
 
 
 def with_a_dead_leader_left(history: History) -> None:
-    """What the first controller's broker led it leads on, and it does not come back. A tool harmed another topic."""
+    """The first controller's broker still leads its partitions, and does not come back. A tool harmed another topic."""
     history.faults.append(Fault(history.commits[0].at_ms, HIDE, "/brokers/topics/nowhere"))
     seat = next(one for commit in history.commits for one in commit.writes if one.path == "/controller")
     victim = json.loads(seat.data)["brokerid"]

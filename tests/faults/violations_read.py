@@ -44,7 +44,7 @@ def with_states_read_late(history: History) -> None:
 
 
 def with_a_change_at_the_end(*writes: Write, before: Reading | None = None) -> Violation:
-    """And then it rests for a minute, in which nobody reads it."""
+    """And then it rests for a minute, in which no session reads it."""
 
     def violate(history: History) -> None:
         assert history.end is not None
@@ -91,7 +91,7 @@ MORE_READ: list[tuple[str, Violation]] = [
     (RELIES, with_a_change_at_the_end(Write("set", "/brokers/topics/orders", b"{}"))),
     (RELIES, with_a_change_at_the_end(Write("delete", "/brokers/ids/3"))),
     (RELIES, with_a_change_at_the_end(Write("create", "/admin/delete_topics/orders"))),
-    # of what is in no list: it watched it, so it relies on it
+    # of a node in no list: the session watched it, so it relies on it
     (RELIES, with_a_change_at_the_end(Write("create", "/elsewhere"), before=ELSEWHERE)),
     (RELIES, with_a_change_at_the_end(Write("create", "/elsewhere"), before=ELSEWHERE._replace(kind="watch"))),
     (EFFECT, unread("data", "/brokers/topics/orders/partitions/0/state")),

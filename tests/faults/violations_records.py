@@ -32,7 +32,7 @@ def leaders_copy(history: History) -> int:
 
 
 def with_copy(change: Callable[[Copy], Copy], *, of_follower: bool = False) -> Violation:
-    """The log of a leader, or of who follows it, is another one in the end."""
+    """The log of a leader, or of a follower, is another one in the end."""
 
     def violate(history: History) -> None:
         copies = records_of(history).copies
@@ -76,7 +76,7 @@ def with_another_leader_epoch(copy: Copy) -> Copy:
 
 
 def with_the_newest_first(history: History) -> None:
-    """Of a producer that sends again what it is not told of."""
+    """Of a producer that sends unacknowledged batches again."""
     records = records_of(history)
     again = {one.name: one.producer for one in records.sent if one.is_idempotent}
 
@@ -106,7 +106,7 @@ def with_two_at_one_offset(history: History) -> None:
 
 
 def with_a_truncation(history: History) -> None:
-    """Of what is there."""
+    """Of existing records."""
     copy = records_of(history).copies[leaders_copy(history)]
     line = next(one for one in history.lines if one.get("topic_id") == copy.key[0])
     said = {"kind": "truncation", "topic_id": copy.key[0], "partition": copy.key[1], "leader_epoch": 99}

@@ -40,19 +40,19 @@ def with_a_topic_beside_direct_leaders(history: History) -> None:
 
 
 def with_a_foreign_isr_beside_direct_leaders(history: History) -> None:
-    """It is the leader that writes it, and nobody else."""
+    """The leader writes it, and no other."""
     history.has_direct_leaders = True
     with_the_first_controllers_write(history)
 
 
 def with_an_operator(history: History) -> None:
-    """Who deletes `/controller`, and is known to have done so."""
+    """An operator deletes `/controller`, and is known to have done so."""
     by_tool(Write("delete", "/controller"))(history)
     history.faults.append(Fault(history.commits[-1].at_ms, "delete /controller", can_move_seat=True))
 
 
 def with_an_epoch_claimed_again(history: History) -> None:
-    """Somebody deletes the node that keeps it, and the last controller claims from 1 on."""
+    """A tool deletes the node that keeps it, and the last controller claims from 1 on."""
     for path in ("/controller_epoch", "/controller"):
         by_tool(Write("delete", path))(history)
     seat = Write("create", "/controller", b'{"version":2,"brokerid":1}', 0, is_ephemeral=True)
@@ -62,7 +62,7 @@ def with_an_epoch_claimed_again(history: History) -> None:
 
 
 def with_claims_that_are_not_noted(history: History) -> None:
-    """Somebody else does it, in the commit before."""
+    """Another session does it, in the commit before."""
     for number, commit in enumerate(history.commits):
         if any((one.kind, one.path) == ("create", "/controller") for one in commit.writes):
             notes = tuple(one for one in commit.writes if one.path.startswith("/klamm/terms"))
@@ -73,7 +73,7 @@ def with_claims_that_are_not_noted(history: History) -> None:
 
 
 def with_an_epoch_that_somebody_set(history: History) -> None:
-    """And the timeline of faults, which says who did what, knows nothing of it."""
+    """And the timeline of faults, with the author of each, knows nothing of it."""
     history.faults.append(Fault(history.commits[0].at_ms, "heal"))
     by_tool(Write("set", "/controller_epoch", b"9"))(history)
 

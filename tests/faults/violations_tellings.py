@@ -57,7 +57,7 @@ def _stops(leader_epoch: int) -> Callable[[Rpc], bool]:
 
 
 def _is_dropped(rpc: Rpc) -> bool:
-    """Broker 1 is told to delete what a reassignment took from it."""
+    """Broker 1 is told to delete the replica that a reassignment took from it."""
     return any(stop.is_delete and stop.leader_epoch >= 0 for stop in rpc.stops)
 
 
@@ -70,7 +70,7 @@ def _refused(rpc: Rpc) -> Rpc:
 
 
 def told_to_delete(name: str, leader_epoch: int) -> Violation:
-    """Broker 2 is to delete what it has."""
+    """Broker 2 is told to delete its replica."""
 
     def violate(history: History) -> None:
         stop = Stop(topic_id_of(history, name), 0, leader_epoch, is_delete=True)
@@ -80,13 +80,13 @@ def told_to_delete(name: str, leader_epoch: int) -> Violation:
 
 
 def told_to_stop(history: History) -> None:
-    """Broker 2, which does not shut down, is to stop what it has."""
+    """Broker 2, which does not shut down, is told to stop its replica."""
     stop = Stop(topic_id_of(history, "orders"), 0, 1, is_delete=False)
     history.rpcs.append(history.rpcs[-1]._replace(kind="stop-replica", broker_id=2, rows=(), stops=(stop,)))
 
 
 def told_to_follow_what_it_stopped(history: History) -> None:
-    """As if each broker had been told to stop, before, what it is told to follow."""
+    """As if each broker had been told to stop, before, the replica that it is told to follow."""
     followed = next(
         one
         for one in history.heard
@@ -99,14 +99,14 @@ def told_to_follow_what_it_stopped(history: History) -> None:
 
 
 def deleted_after_it_was_wanted(history: History) -> None:
-    """Broker 1 gets back what it lost, and is told to delete it once more."""
+    """Broker 1 gets back its lost replica, and is told to delete it once more."""
     stopped = next(one for one in history.heard if _is_dropped(one))
     _give_back(history, stopped)
     history.heard.append(stopped._replace(sent_ms=(stopped.sent_ms or 0) + 2 * LATER_MS))
 
 
 def led_again_without_a_word(history: History) -> None:
-    """Broker 1 gets back what it lost, and was never told to delete it."""
+    """Broker 1 gets back its lost replica, and was never told to delete it."""
     stopped = next(one for one in history.heard if _is_dropped(one))
     history.heard.remove(stopped)
     _give_back(history, stopped)
@@ -120,7 +120,7 @@ def _give_back(history: History, stopped: Rpc) -> None:
 
 
 def led_after_its_deletion(**said: Any) -> Violation:
-    """Who deleted it tells a broker that had it to lead it, when it is gone."""
+    """The deleting controller tells a broker that had it to lead it, when it is gone."""
 
     def violate(history: History) -> None:
         topic_id = topic_id_of(history, "doomed")

@@ -95,7 +95,7 @@ def l13_every_call_is_answered(history: History, known: Known) -> Iterator[Wrong
 
 
 def l14_it_converges(history: History, known: Known) -> Iterator[Wrong]:
-    """Within its time after healing: one controller, every view ZooKeeper's, leaders wherever possible, no work left."""
+    """Within its time after healing: one controller, every view ZooKeeper's, all led that can be, no work left."""
     end = history.end
     if end is None:
         return

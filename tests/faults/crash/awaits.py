@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[3]
 SHELL = ("controller", "brokerstub")
-#: beside the shell: the API, the command, the lab, and what speaks Kafka's protocol
+#: beside the shell: the API, the command, the lab, and the code for Kafka's protocol
 BESIDE = ("controller/api/", "controller/cli/", "controller/core/", "controller/kafka/", "brokerstub/lab/")
 
 

@@ -1,6 +1,6 @@
 """Four operations in the simulator, and a process that dies in the middle of them at an await that was chosen.
 
-What has to be true in the end is said by each operation; everything else the checker's rules say. The same seed is the
+Each operation says its own condition of the end; the checker's rules say the rest. The same seed is the
 same run up to the death, so that the places that a run without one passed are those where one can die.
 """
 
@@ -25,7 +25,7 @@ REPLICAS: Final = {0: (1, 2, 3), 1: (2, 3, 1), 2: (3, 1, 2)}
 
 
 class Operation(NamedTuple):
-    """What happens beforehand, what a process dies of, and what must have become of it."""
+    """The events beforehand, the work that a process dies in, and the state that must be there after it."""
 
     prepare: Callable[[Stage], Awaitable[None]]
     begin: Callable[[Stage], Awaitable[None]]
@@ -58,7 +58,7 @@ def _is_reassigned(stage: Stage) -> None:
 
 
 async def _drain(stage: Stage) -> None:
-    """By hand; whoever controls answers, or it is asked again."""
+    """By hand; the controller answers, or it is asked again."""
     drained = stage.others[0]
     while "ok" not in {one.outcome for one in stage.cluster.calls if one.what == "drain"}:
         await stage.ask(DrainAsked(drained), what="drain", subject=str(drained))
@@ -126,12 +126,12 @@ class _Observer:
             cluster, broker_id = self._stage.cluster, member.broker_id
             cluster.fault(f"kill at {place}", broker_id, can_move_seat=True)
             cluster.kill(broker_id)
-            # in nobody's context: a timer of the dead never fires
+            # in no process's context: a timer of the dead never fires
             cluster.loop.call_later(BACK_AFTER_S, cluster.start, broker_id, context=nobody())
 
 
 class Death(NamedTuple):
-    """What a run passed, directly and within which others, whether somebody died, and what was wrong with it."""
+    """The awaits that a run passed, directly and within which others, whether a process died, and its findings."""
 
     passed: Counter[Await]
     within: set[Await]
@@ -140,7 +140,7 @@ class Death(NamedTuple):
 
 
 def die(name: str, place: Place | None, *, victim: str = "controller") -> Death:
-    """Play an operation; whoever plays the victim's role as it begins dies at the place. None: nobody dies."""
+    """Play an operation; the process in the victim's role as it begins dies at the place. None: no death."""
     operation, observers = OPERATIONS[name], list[_Observer]()
 
     async def play(cluster: SimCluster, seed: str) -> None:

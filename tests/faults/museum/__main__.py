@@ -14,12 +14,12 @@ from typing import NamedTuple
 from tests.faults.museum.exhibits import Exhibit, exhibits
 from tests.faults.mutants.__main__ import PYTEST_FAILED, ROOT, apply, copy_tree, environment_of
 
-#: of what a test said when it failed
+#: of a test's output when it failed
 SAID_CHARS = 110
 
 
 class Verdict(NamedTuple):
-    """How an exhibit fared: what its test said on our code (None: it passed), and on the mutant."""
+    """How an exhibit fared: the output of its test on our code (None: it passed), and on the mutant."""
 
     trouble: str | None
     caught_by: str | None
@@ -30,7 +30,7 @@ class Verdict(NamedTuple):
 
 
 def caught_by(exhibit: Exhibit) -> str | None:
-    """What the test says of the mutant; None when it says nothing."""
+    """Returns the test's output on the mutant; None when it passes."""
     with tempfile.TemporaryDirectory(prefix=f"museum-{exhibit.patch.stem}-") as folder:
         copy = Path(folder)
         copy_tree(copy)
@@ -39,7 +39,7 @@ def caught_by(exhibit: Exhibit) -> str | None:
 
 
 def failures(tests: Sequence[str], tree: Path) -> dict[str, str]:
-    """The tests that fail in this tree, with what they say."""
+    """Returns the tests that fail in this tree, with their output."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--tb=no", "-rf", *tests]
     environment = {**environment_of(tree), "COLUMNS": "400"}
     done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)

@@ -8,12 +8,12 @@ from typing import Final, NamedTuple
 HERE: Final = Path(__file__).parent
 MUTANTS: Final = HERE.parent / "mutants"
 WORDS: Final = ("entry", "klamm", "test")
-#: whose bug it was: that of Kafka or of a system like it, or our own, which somebody showed us
+#: the owner of the bug: Kafka or a system like it, or ourselves, shown by others
 WHOSE: Final = {"kafka": "in Kafka", "once": "once in Klamm"}
 
 
 class Exhibit(NamedTuple):
-    """One entry: what went wrong and where, how we hold, the test that plays it, and the patch that fails it."""
+    """One entry: the bug and its place, how we hold, the test that plays it, and the patch that fails it."""
 
     entry: str
     wrong: str

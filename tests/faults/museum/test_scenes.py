@@ -48,7 +48,7 @@ async def test_m37_a_bounce_between_two_readings(stage: Stage) -> None:
 
 @scene
 async def test_m38_a_request_for_the_previous_life(stage: Stage) -> None:
-    """What was sent to an incarnation reaches the next one."""
+    """A request to an incarnation reaches the next one."""
     await stage.create("orders", {0: (1, 2, 3)})
     await stage.rest()
     bouncing = stage.others[0]
@@ -128,7 +128,7 @@ async def test_m78_a_request_node_stays_until_all_that_it_lists_is_done(stage: S
     controller, near, far = stage.controller.broker_id, *stage.others
     await stage.create("orders", {0: (controller, near), 1: (controller, near)})
     await stage.rest()
-    for other in stage.cluster.broker_ids:  # it fetches from nobody, so it does not come into sync
+    for other in stage.cluster.broker_ids:  # it fetches from no leader, so it does not come into sync
         stage.cluster.network.link(f"b{far}:80", f"b{other}:80").is_cut = True
     targets = {0: [near, controller], 1: [near, far]}
     listed = [{"topic": "orders", "partition": number, "replicas": one} for number, one in targets.items()]
@@ -177,7 +177,7 @@ async def test_m86_no_election_that_cannot_help(stage: Stage) -> None:
     await stage.rest()
     first = stage.others[0]
     number = first - 1
-    for other in stage.cluster.broker_ids:  # it fetches from nobody, so it is not taken back
+    for other in stage.cluster.broker_ids:  # it fetches from no leader, so it is not taken back
         stage.cluster.network.link(f"b{first}:80", f"b{other}:80").is_cut = True
     stage.kill(first)
     await stage.until(stage.gone(first), "it is gone")

@@ -1,4 +1,4 @@
-"""Scenes of the museum about sessions, on the fake ZooKeeper and against a server that says what a scene wants."""
+"""Scenes of the museum about sessions, on the fake ZooKeeper and against a server that answers as a scene wants."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ async def test_m05_a_deposed_controller_does_nothing_with_its_queue(stage: Stage
 
 @scene
 async def test_m06_an_error_ends_the_acting_before_the_seat_is_released(stage: Stage) -> None:
-    """A bug shows itself with requests queued: when the seat is vacant, nobody acts as the controller any more."""
+    """A bug shows itself with requests queued: when the seat is vacant, no process acts as the controller any more."""
     await stage.rest()
     old = stage.controller
     stage.slow(old.broker_id, 0.3, 0.4)
@@ -109,7 +109,7 @@ async def test_m10_after_many_terms_no_watch_is_armed_twice(stage: Stage) -> Non
     clients = [member.zk for member in stage.cluster.members.values() if member.zk is not None]
     counts = {client.session_id: len(client._watch_handlers) for client in clients}
     fewest = min(counts.values())
-    # the controller's term listens, too: for what it has to read, and for its seat and epoch
+    # the controller's term listens, too: for its nodes, and for its seat and epoch
     assert all(count <= fewest + 2 for count in counts.values()), counts
 
 
@@ -141,8 +141,7 @@ def test_m30_a_controller_without_its_session_resigns_though_a_rebalance_runs() 
 
 
 async def _expired_while_it_rebalances(stage: Stage) -> None:
-    """ZooKeeper is slow: it has done what the rebalance asked for, whose answer is still on its way. Then the session
-    expires."""
+    """ZooKeeper has carried out the rebalance, and its answer is still on its way. Then the session expires."""
     controller, (first, other) = stage.controller, stage.others
     await stage.create("orders", dict.fromkeys(range(6), (first, other, controller.broker_id)))
     await stage.rest()

@@ -1,7 +1,7 @@
-"""`make mutants`: every patch applied to a copy of the tree, simulated until a rule is broken; a table of what broke.
+"""`make mutants`: every patch applied to a copy of the tree, simulated until a rule is broken; a table of broken rules.
 
-A patch that no longer applies fails, and so does one that nothing shows. What is run is the copy. The first line of a
-patch says what is wrong with the mutant, `test:` on the second names a test to run instead of the simulation. Mutants
+A patch that no longer applies fails, and so does one that nothing shows. The copy is run. The first line of a patch
+names its bug, `test:` on the second names a test to run instead of the simulation. Mutants
 of the tables of states are made, not written: `rows.py`.
 """
 
@@ -23,14 +23,14 @@ from tests.stages import FAILED_FILE
 
 ROOT = Path(__file__).parents[3]
 HERE = Path(__file__).parent
-#: what a copy consists of
+#: the files of a copy
 PARTS = ("controller", "brokerstub", "sparkjobs", "tests", "pyproject.toml")
 SEEDS = 150
 PYTEST_FAILED = 1
 
 
 class Verdict(NamedTuple):
-    """What became of one mutant."""
+    """The result of one mutant."""
 
     name: str
     why: str
@@ -85,20 +85,20 @@ def verdict_on(patch: Path) -> Verdict:
 
 
 def test_named_in(patch: Path) -> str | None:
-    """For what random schedules meet too seldom: the test that shows it."""
+    """Returns the test for a bug that random schedules meet too seldom."""
     second = patch.read_text(encoding="utf-8").splitlines()[1]
     return second.removeprefix("test: ") if second.startswith("test: ") else None
 
 
 def environment_of(copy: Path) -> dict[str, str]:
-    """So that what is imported is the copy, and what fails there is nobody else's failure."""
+    """So that imports come from the copy, and its failures stay its own."""
     environment = {**os.environ, "PYTHONPATH": str(copy)}
     environment.pop(FAILED_FILE, None)
     return environment
 
 
 def copy_tree(copy: Path) -> None:
-    """With what was compiled already: times are copied, so only what is patched is compiled anew."""
+    """With compiled files: times are copied, so only patched files are compiled anew."""
     for part in PARTS:
         source = ROOT / part
         if source.is_dir():

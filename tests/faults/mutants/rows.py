@@ -1,5 +1,5 @@
-"""Mutants of the tables in `controller/core/states.py`: each row removed, each thing that it says left out, and one
-more thing said. What kills them are the stories under `tests/scenarios`, judged by `tests/core/rows.py`.
+"""Mutants of the tables in `controller/core/states.py`: each row removed, each of its things left out, and one more
+thing in it. The stories under `tests/scenarios` kill them, judged by `tests/core/rows.py`.
 
 They are tables and no patches: each is in force while all stories are told once more, in this process.
 """
@@ -18,7 +18,7 @@ from tests.core.rows import Row, judging, name_of
 from tests.core.test_states import PARTITION_SOURCES, REPLICA_SOURCES
 from tests.scenarios.test_scenarios import DASHES, STORIES, transcript_of
 
-#: what is done to a row, the row, and what stands there then (None: nothing)
+#: the kind of the mutation, the row, and its new content (None: nothing)
 Mutant = tuple[str, Row, Cost | None]
 
 _TABLES: Final[tuple[dict[Any, Cost], ...]] = (states.PARTITION_MOVES, states.REPLICA_MOVES, states.WITHOUT_A_MOVE)
@@ -73,7 +73,7 @@ def complaint() -> str | None:
             script, _, expected = path.read_text(encoding="utf-8").partition(DASHES)
             try:
                 happened = transcript_of(script)
-            except (AssertionError, LookupError) as trouble:  # a command finds what it is about no more
+            except (AssertionError, LookupError) as trouble:  # a command does not find its subject any more
                 return f"{path.stem} does not go on: {type(trouble).__name__}"
             if happened.splitlines() != expected.strip().splitlines():
                 return f"{path.stem} goes otherwise"
