@@ -9,6 +9,7 @@ import pytest
 from controller.core.belief.cluster import Cluster
 from controller.core.causes import Cause
 from controller.core.changes.cluster import (
+    Committed,
     NotificationRead,
     Refused,
     StateDecided,
@@ -19,7 +20,7 @@ from controller.core.changes.cluster import (
 from controller.core.codes import Code
 from controller.core.decide.isr import verdicts_for
 from controller.core.events import AlterPartitionAsked, IsrWish, StatesSeen
-from controller.core.model import NO_LEADER, RECOVERED, RECOVERING
+from controller.core.model import NO_LEADER, NO_VERSION, RECOVERED, RECOVERING
 from controller.core.states import PartitionStatus
 from tests.builders import (
     EPOCH,
@@ -298,3 +299,20 @@ def test_a_state_of_nonsense_that_is_gone_no_longer_blocks_its_partition() -> No
 
 def _state(leader: int, isr: list[int], leader_epoch: int) -> bytes:
     return f'{{"controller_epoch":1,"leader":{leader},"version":1,"leader_epoch":{leader_epoch},"isr":{isr}}}'.encode()
+
+
+@pytest.mark.parametrize("online", [(1, 2, 3), (2, 3)])
+def test_a_state_that_could_not_be_made_again_is_made_from_the_last_one_later(online: tuple[int, ...]) -> None:
+    """ZooKeeper refused the write: it was led as if it never had been, by whoever was first, with leader epoch 0."""
+    cluster = the_cluster()
+    before = state_of(cluster, "orders")
+    zookeeper = zookeeper_of(cluster)
+    zookeeper.remove("/brokers/topics/orders/partitions/0")
+    fact = a_state_fact("orders", 0, None, NO_VERSION)
+    cluster.apply([Committed(StateLost("orders", 0, LOADED + 1))])
+    settle(cluster, brokers_seen(*online), zookeeper)
+    settle(cluster, StatesSeen([fact]), zookeeper)
+    after = state_of(cluster, "orders")
+    assert after.leader_epoch > before.leader_epoch
+    assert set(after.isr) <= set(before.isr)
+    assert cluster.duties.lost_states == {}

@@ -24,7 +24,16 @@ from controller.core.changes.aspects import BelievesNothing
 from controller.core.changes.cluster import Committed, StateDecided, WriteRefused
 from controller.core.events import StateFact, TopicFact
 from controller.core.formats import known_broker_for, known_broker_in
-from controller.core.model import Assignment, Broker, Leadership, Partition, Replicas, Topic, TopicPartition
+from controller.core.model import (
+    NO_VERSION,
+    Assignment,
+    Broker,
+    Leadership,
+    Partition,
+    Replicas,
+    Topic,
+    TopicPartition,
+)
 from controller.core.states import PartitionStatus, ReplicaStatus
 
 PARTITIONS_PER_PIECE = 5_000
@@ -380,6 +389,23 @@ class Cluster:
         partitions[number] = Partition(old.replicas, old.adding, old.removing, state, version, zxid)
         if self.unreadable:
             self.unreadable.pop((topic, number), None)
+        if state is not None and self.duties.lost_states:
+            self.duties.lost_states.pop((topic, number), None)
+
+    def lose_state(self, topic: str, number: int, zxid: int) -> None:
+        """Its znode vanished: who may lead it next is still told by the state that it had."""
+        known = self.topics[topic]
+        last = known.partitions[number].state or self.lost_state(topic, number)
+        self.set_state(topic, number, None, NO_VERSION, zxid)
+        if last is not None:
+            self.duties.lost_states[topic, number] = (known.czxid, last)
+
+    def lost_state(self, topic: str, number: int) -> Leadership | None:
+        """The last state of a partition whose znode vanished, until another one stands."""
+        if not self.duties.lost_states or (lost := self.duties.lost_states.get((topic, number))) is None:
+            return None
+        known = self.topics.get(topic)
+        return lost[1] if known is not None and known.czxid == lost[0] else None
 
 
 def _likeness_of(name: str) -> str:

@@ -14,7 +14,7 @@ from controller.core.belief.id_searches import IdSearches
 from controller.core.belief.kept_states import topic_of
 from controller.core.codes import Code
 from controller.core.formats import KnownBrokerZnode, TermZnode
-from controller.core.model import BrokerRefusal, Replicas
+from controller.core.model import BrokerRefusal, Leadership, Replicas
 from controller.core.states import ReplicaStatus
 
 _K = TypeVar("_K")
@@ -83,6 +83,8 @@ class Duties:
         self.ids = IdSearches()
         #: (topic, partition) -> in-sync replicas whose broker went or bounced, until a decision that knows it stands
         self.departed: dict[tuple[str, int], frozenset[int]] = {}
+        #: (topic, partition) -> czxid of the topic, and the last state before its znode vanished: no other stands yet
+        self.lost_states: dict[tuple[str, int], tuple[int, Leadership]] = {}
         #: registrations as they are written down, the last one of each broker ever seen
         self.noted: dict[int, KnownBrokerZnode] = {}
         #: terms of the past and the present, by controller epoch

@@ -28,7 +28,6 @@ from controller.core.events import TopicFact
 from controller.core.model import (
     FIRST_LEADER_EPOCH,
     NO_LEADER,
-    NO_VERSION,
     Assignment,
     Broker,
     Leadership,
@@ -570,7 +569,7 @@ class StateLost(WritesNothing, TellsNobody, msgspec.Struct, frozen=True, gc=Fals
             mover.partition_move(self.topic, bit, _P.NON_EXISTENT, _P.NEW, Cause.STATE_LOST)
 
     def believe(self, cluster: Cluster, one: Committed) -> None:
-        cluster.set_state(self.topic, self.partition, None, NO_VERSION, self.zxid)
+        cluster.lose_state(self.topic, self.partition, self.zxid)
 
     def lines(self, cluster: Cluster, one: Committed, stamp: Stamp, stamped: Stamped) -> Iterator[Line]:
         yield stamped(

@@ -25,9 +25,9 @@ from controller.core.changes.cluster import (
 )
 from controller.core.changes.duties import broker_subject, topic_subject
 from controller.core.codes import Code
-from controller.core.decide.repair import LiveBrokers, repair_partition
+from controller.core.decide.repair import LiveBrokers, made_again, repair_partition
 from controller.core.decide.work import Context, Decided, Work, work_of
-from controller.core.elections import first_leadership, repaired, status_of, with_isr
+from controller.core.elections import status_of, with_isr
 from controller.core.events import AlterPartitionAsked, IsrWish, StateFact, StatesSeen
 from controller.core.model import NO_VERSION, RECOVERED, RECOVERING, Leadership, Partition
 
@@ -173,7 +173,7 @@ def _adopt(context: Context, fact: StateFact, known: Partition) -> Iterator[Deci
     elif known.state is not None:
         # Made again from belief with a higher leader epoch: brokers would refuse to start over from 0.
         yield 0, StateLost(fact.topic, fact.partition, fact.zxid)
-        change = _made_again(context, fact, known, known.state)
+        change = made_again(context, fact.topic, fact.partition, known, known.state, context.cluster.live_ids)
         if change is not None:
             yield 1, change
         return
@@ -185,19 +185,3 @@ def _adopt(context: Context, fact: StateFact, known: Partition) -> Iterator[Deci
     change = repair_partition(context, fact.topic, fact.partition, seen, live_brokers, Why(Cause.REPAIRED, "repaired"))
     if change is not None:
         yield 1, change
-
-
-def _made_again(context: Context, fact: StateFact, known: Partition, last: Leadership) -> StateDecided | None:
-    cluster, replicas, adding = context.cluster, known.replicas, known.adding
-    live_ids, avoided = cluster.live_ids, cluster.avoided_ids
-    online = cluster.serving_ids(fact.topic, fact.partition, live_ids)
-    if set(last.isr) & set(replicas):
-        # its leader may have died while the znode was malformed and was left alone
-        state = repaired(replicas, last, online, context.epoch, draining=avoided) or last
-    elif (anew := first_leadership(replicas, online, context.epoch, draining=avoided, adding=adding)) is not None:
-        state = anew  # no assigned replica was in sync
-    else:
-        return None
-    state = Leadership(state.leader, last.leader_epoch + 1, state.isr, context.epoch, state.recovery)
-    source, target = status_of(None, live_ids), status_of(state, live_ids)
-    return StateDecided(fact.topic, fact.partition, state, source, target, "state znode had vanished", Cause.STATE_LOST)

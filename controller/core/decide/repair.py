@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from controller.core.belief.kept_states import bits_of
-from controller.core.causes import Failure, Why
+from controller.core.causes import Cause, Failure, Why
 from controller.core.changes.cluster import StateDecided
 from controller.core.changes.duties import ElectionsFailed
 from controller.core.decide.work import Context, Decided
@@ -76,9 +76,11 @@ def led_first(
     *,
     step: int,
     is_new: bool = True,
+    is_anew: bool = False,
 ) -> Iterator[Decided]:
-    """A partition that was never led; one of which no assigned replica is alive waits, which is said when it is new."""
-    change = repair_partition(context, topic, number, new, LiveBrokers(live_ids), why)
+    """A partition that was never led; one of which no assigned replica is alive waits, which is said when it is new.
+    `is_anew`: what is known of its name is about an earlier topic."""
+    change = repair_partition(context, topic, number, new, LiveBrokers(live_ids), why, is_anew=is_anew)
     if change is not None:
         yield step, change
     elif is_new:
@@ -96,6 +98,7 @@ def repair_partition(
     allow_unclean: bool | None = None,
     serving: frozenset[int] | None = None,
     avoided: frozenset[int] | None = None,
+    is_anew: bool = False,
 ) -> StateDecided | None:
     """Returns the one write that a partition needs now, or None. Unclean elections as configured, served and avoided
     brokers as believed, unless the caller says otherwise."""
@@ -103,6 +106,8 @@ def repair_partition(
     avoided = cluster.avoided_ids if avoided is None else avoided
     online = cluster.serving_ids(topic, number, live_brokers.online) if serving is None else serving
     state: Leadership | None
+    if partition.state is None and not is_anew and (last := cluster.lost_state(topic, number)) is not None:
+        return made_again(context, topic, number, partition, last, live_brokers.online)
     if partition.state is None:
         leaving = cluster.leaving_ids
         state = first_leadership(
@@ -130,6 +135,25 @@ def repair_partition(
     if state is None:
         return None
     return state_decided(context, topic, number, partition.state, state, why, live_ids=live_brokers.online)
+
+
+def made_again(
+    context: Context, topic: str, number: int, partition: Partition, last: Leadership, live_ids: frozenset[int]
+) -> StateDecided | None:
+    """The write of a state whose znode vanished, from the last one, with a higher leader epoch: brokers would refuse to
+    start over from 0, and who was in sync is known from it alone."""
+    cluster, replicas, adding = context.cluster, partition.replicas, partition.adding
+    avoided, online = cluster.avoided_ids, cluster.serving_ids(topic, number, live_ids)
+    if set(last.isr) & set(replicas):
+        # its leader may have died while the znode was malformed and was left alone
+        state = repaired(replicas, last, online, context.epoch, draining=avoided) or last
+    elif (anew := first_leadership(replicas, online, context.epoch, draining=avoided, adding=adding)) is not None:
+        state = anew  # no assigned replica was in sync
+    else:
+        return None
+    state = Leadership(state.leader, last.leader_epoch + 1, state.isr, context.epoch, state.recovery)
+    source, target = status_of(None, live_ids), status_of(state, live_ids)
+    return StateDecided(topic, number, state, source, target, "state znode had vanished", Cause.STATE_LOST)
 
 
 def state_decided(

@@ -187,7 +187,8 @@ def _lead_first(
     context: Context, topic: str, number: int, wanted: Assignment, cause: Cause, *, is_new: bool = True
 ) -> Iterator[Decided]:
     new, why = Partition(wanted.replicas, wanted.adding, wanted.removing), Why(cause, "partition created")
-    yield from led_first(context, topic, number, new, context.cluster.live_ids, why, step=2, is_new=is_new)
+    live_ids = context.cluster.live_ids
+    yield from led_first(context, topic, number, new, live_ids, why, step=2, is_new=is_new, is_anew=is_new)
 
 
 def _lose_topic(context: Context, topic: Topic) -> Iterator[Decided]:
