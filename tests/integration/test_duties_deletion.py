@@ -56,6 +56,16 @@ async def until_waiting(cluster: Cluster, topic: str, reason: str) -> None:
     await until(is_waiting, f"the deletion of {topic} waits: {reason}")
 
 
+async def is_in_no_list(cluster: Cluster, topic: str) -> bool:
+    """What is being deleted is told to clients as gone, and shown among deletions alone."""
+    for broker in cluster.running:
+        partitions = (await broker.get(f"/v1/partitions?topic={topic}") or {"items": [""]})["items"]
+        topics = {one["topic"] for one in (await broker.get("/v1/topics") or {"items": [{"topic": topic}]})["items"]}
+        if partitions or topic in topics:
+            return False
+    return True
+
+
 def a_follower(cluster: Cluster) -> Broker:
     return next(one for one in cluster.running if one is not cluster.controller)
 
@@ -94,6 +104,14 @@ async def test_a_deletion_waits_visibly_for_a_broker_that_is_down_and_ends_by_it
     await until_waiting(cluster, "orders", f"broker {down.broker_id} is gone")
     (shown,) = await klamm(cluster, "topics", "deletions")
     assert (shown["replicas"], shown["replicas_deleted"]) == (9, 6)
+    await until(partial(is_in_no_list, cluster, "orders"), "no broker lists it")
+    claim = cluster.order.claims()[-1]
+    await cluster.zookeeper("delete", "/controller")
+    await cluster.claim_after(claim)
+    await until_waiting(cluster, "orders", f"broker {down.broker_id} is gone")
+    await until(partial(is_in_no_list, cluster, "orders"), "nor does one after a failover")
+    explained = await klamm(cluster, "explain", "orders-0")
+    assert explained["state"] == "OfflinePartition"
     status, refused = await ask(cluster, "POST", "/v1/topics", {"name": "orders", "assignment": {"0": [1]}})
     assert (status, refused["code"]) == (409, "TOPIC_ALREADY_EXISTS")
     assert "is being deleted" in await klamm(cluster, "topics", "grow", "orders", "--partitions", "4", code=1)
