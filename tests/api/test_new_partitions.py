@@ -12,6 +12,7 @@ import pytest
 from controller.api.counts import state_of
 from controller.api.ports import TopicView
 from controller.core.belief.cluster import Cluster
+from controller.core.belief.duties import Deletion
 from controller.core.causes import Cause
 from controller.core.changes.cluster import Committed, StateDecided, TopicGone
 from controller.core.states import PartitionStatus
@@ -134,6 +135,18 @@ async def test_a_dedicated_controller_shows_its_own() -> None:
     assert view.topics_with_new == ["orders", "parcels"]
     states = [(one.topic, state_of(row, {1, 2})) for one in view.topics() for row in one.partitions]
     assert states == [("orders", "online"), ("orders", "new"), ("parcels", "new")]
+
+
+async def test_a_dedicated_controller_does_not_show_what_is_being_deleted() -> None:
+    """As brokers are told that it is gone; it is among the deletions, and `explain` says so."""
+    handle = FakeHandle()
+    handle.cluster = a_belief()
+    view = BeliefView(handle, ForeignCluster(handle, lambda: None), "a-cluster", 9)
+    handle.cluster.duties.deletions["orders"] = Deletion(is_queued=True, waits_for="broker 2 is gone")
+    assert (view.topic_names, view.topics_with_new) == (["parcels"], ["parcels"])
+    assert (view.topic("orders"), [one.topic for one in view.topics()]) == (None, ["parcels"])
+    handle.cluster.duties.deletions["orders"] = Deletion(is_queued=False, waits_for="its topic id is not written yet")
+    assert view.topic_names == ["orders", "parcels"]
 
 
 async def test_a_broker_that_was_told_of_a_partition_knows_better_than_the_controller_said() -> None:

@@ -1,11 +1,12 @@
 """The cluster as the controller of this process believes it, for the API: it is told nothing by anybody.
 
 A standby believes nothing. While one of Kafka's own brokers decides it shows what ZooKeeper says (`ForeignCluster`).
+A topic whose deletion began is not shown, as brokers are told that it is gone: it is among the deletions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from controller.api.counts import row_never_led
 from controller.api.ports import ControllerHandle, TopicView
@@ -96,17 +97,19 @@ class BeliefView:
     @property
     def topic_names(self) -> Sequence[str]:
         cluster = self._cluster
-        return () if cluster is None else sorted(cluster.topics)
+        return () if cluster is None else sorted(_shown(cluster, cluster.topics))
 
     @property
     def topics_with_new(self) -> Sequence[str]:
         cluster = self._cluster
-        return () if cluster is None else sorted(cluster.states.partitions.get(PartitionStatus.NEW, ()))
+        return (
+            () if cluster is None else sorted(_shown(cluster, cluster.states.partitions.get(PartitionStatus.NEW, ())))
+        )
 
     def topic(self, name: str) -> TopicView | None:
         cluster = self._cluster
         known = None if cluster is None else cluster.topics.get(name)
-        if known is None or cluster is None:
+        if known is None or cluster is None or cluster.duties.is_leaving(name):
             return None
         rows = [_row(number, one, cluster.live_ids) for number, one in known.partitions.items()]
         return TopicView(name, known.topic_id or "", rows)
@@ -116,6 +119,10 @@ class BeliefView:
             view = self.topic(name)
             if view is not None:
                 yield view
+
+
+def _shown(cluster: Cluster, names: Iterable[str]) -> Iterable[str]:
+    return (name for name in names if not cluster.duties.is_leaving(name))
 
 
 def _row(number: int, partition: Partition, live_ids: frozenset[int]) -> PartitionRow:
