@@ -87,7 +87,7 @@ def seats(processes: int, faults: int, brokers: int, *, liveness: bool = False) 
         "Brokers": f"{{{', '.join(map(str, range(1, brokers + 1)))}}}",
         "MaxFaults": str(faults),
     }
-    about = f"{processes} processes, {faults} failures{', in the end' if liveness else ''}"
+    about = f"{processes} processes, {_said(faults, 'failure')}{', in the end' if liveness else ''}"
     return Model(about, "Seat", constants, () if liveness else names, liveness)
 
 
@@ -149,21 +149,35 @@ def _set(count: int) -> str:
 
 def models(depth: int = 0) -> list[Model]:
     """Those of `make spec`; with a depth, so many failures, wishes and changes more."""
-    more = depth
+    one, two = 1 + depth, 2 + depth
     return [
-        seats(3, 2 + more, 1),
-        seats(2, 1 + more, 1, liveness=True),
-        partitions("two partitions: 2 failures", count=2, faults=2 + more),
-        partitions("in-sync replicas: 2 failures, 1 change", faults=2 + more, changes=1 + more, unclean=True),
-        partitions("a topic is made, moved, deleted: 1 wish", made=0, asked=1 + more, changes=1 + more),
-        partitions("a move is taken back: 2 wishes", asked=2 + more),
-        partitions("operators: 1 failure, 1 wish", faults=1 + more, asked=1, changes=more),
-        partitions("in the end: 1 failure", made=0, faults=1 + more, liveness=True),
-        partitions("in the end: 1 failure, 1 wish", faults=1, asked=1 + more, liveness=True),
-        records("3 replicas: 1 election, 1 change", elections=1 + more, changes=1),
-        records("2 replicas: 2 failures", brokers=2, writes=1, elections=1, changes=1, faults=2 + more, unclean=True),
-        records("2 replicas, in the end: 1 failure", brokers=2, elections=1, faults=1 + more, liveness=True),
+        seats(3, two, 1),
+        seats(2, one, 1, liveness=True),
+        partitions(f"two partitions: {_said(two, 'failure')}", count=2, faults=two),
+        partitions(
+            f"in-sync replicas: {_said(two, 'failure')}, {_said(one, 'change')}", faults=two, changes=one, unclean=True
+        ),
+        partitions(f"a topic is made, moved, deleted: {_said(one, 'wish')}", made=0, asked=one, changes=one),
+        partitions(f"a move is taken back: {_said(two, 'wish')}", asked=two),
+        partitions(f"operators: {_said(one, 'failure')}, 1 wish", faults=one, asked=1, changes=depth),
+        partitions(f"in the end: {_said(one, 'failure')}", made=0, faults=one, liveness=True),
+        partitions(f"in the end: 1 failure, {_said(one, 'wish')}", faults=1, asked=one, liveness=True),
+        records(f"3 replicas: {_said(one, 'election')}, 1 change", elections=one, changes=1),
+        records(
+            f"2 replicas: {_said(two, 'failure')}",
+            brokers=2,
+            writes=1,
+            elections=1,
+            changes=1,
+            faults=two,
+            unclean=True,
+        ),
+        records(f"2 replicas, in the end: {_said(one, 'failure')}", brokers=2, elections=1, faults=one, liveness=True),
     ]
+
+
+def _said(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what.replace('wish', 'wishe')}s"
 
 
 def _small(**bounds: int) -> Model:
