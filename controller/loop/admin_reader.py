@@ -315,7 +315,7 @@ class AdminReader:
         names = await self._names(parent, watch=False) or []
         numbers = numbers_in(names)
         for name in set(names).difference(map(str, numbers)):
-            self._unread.put(f"{parent}/{name}", "it is none of this controller's: remove it, if nobody needs it")
+            self._unread.put(f"{parent}/{name}", "it is none of this controller's: remove it, unless a tool needs it")
         paths = [f"{parent}/{number}" for number in numbers]
         found: dict[int, _Z] = {}
         for number, path, node in zip(numbers, paths, await self._zk.get_many(paths), strict=True):
@@ -350,5 +350,5 @@ def _entity_in(path: str, node: Node) -> tuple[str, str]:
     named = f"{znode.entity_type or ''}/{znode.entity_name or ''}" if znode.entity_path is None else znode.entity_path
     kind, _, entity = named.partition("/")
     if not kind or not entity:
-        log.warning("notification.unreadable", path=path, trouble="it names nobody")
+        log.warning("notification.unreadable", path=path, trouble="it names no entity")
     return kind, entity

@@ -344,7 +344,7 @@ class Loop:
         elif request.attempts <= self._limits.resends_after_conflict:
             self._inbox.put_back(request)
         else:
-            detail = "others kept changing the same znodes; read the topic to see what stands"
+            detail = "others kept changing the same znodes; read the topic to see its state"
             request.answer(Reply(detail=detail, is_unknown=True))
         await self._follow_up(settled.stood)  # answered first: the answer is about the request alone
 

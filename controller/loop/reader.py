@@ -280,7 +280,7 @@ class Reader:
         names, _ = await self._children(BROKER_IDS)
         broker_ids = sorted(self._broker_ids) if names is None else numbers_in(names)
         for name in set(names or ()).difference(map(str, broker_ids)):
-            self.unread.put(f"{BROKER_IDS}/{name}", "no broker can have such an id: remove it, if nobody needs it")
+            self.unread.put(f"{BROKER_IDS}/{name}", "no broker can have such an id: remove it, unless a tool needs it")
         self._broker_ids.update(broker_ids)
         position, nodes = await self._get_many([broker_path(broker_id) for broker_id in broker_ids])
         brokers: dict[int, Broker] = {}

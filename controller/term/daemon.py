@@ -222,8 +222,8 @@ class Daemon:
             self._overtaken += 1  # others are faster, which ends by itself, as a rule
             if self._overtaken > OVERTAKEN_MAX:
                 raise SeatTroubleError(
-                    "no controller can be elected: the seat is vacant, and each claim is overtaken; find out who keeps "
-                    "changing /controller and /controller_epoch"
+                    "no controller can be elected: the seat is vacant, and each claim is overtaken; find out "
+                    "which client keeps changing /controller and /controller_epoch"
                 )
         return won
 
@@ -232,7 +232,7 @@ class Daemon:
         if await release(self._zk, at_least=self._parts.epochs.highest):
             self._overtaken = 0
         elif self._overtaken >= OVERTAKEN_MAX:
-            raise StuckSeatError("others keep changing what is needed to release the seat")
+            raise StuckSeatError("other clients keep changing the nodes that a release needs")
         else:
             self._overtaken += 1
 

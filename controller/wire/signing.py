@@ -159,7 +159,7 @@ class Verifier:
         if stream.epoch > epoch:
             raise SignatureError(f"broker {signed.sender.broker_id} has a newer incarnation")
         if not stream.takes(signed.sequence):
-            raise SignatureError("this was said before, or later than what came after it")
+            raise SignatureError("this request was seen before, or came later than its successor")
 
 
 def _signed(path: str, said: Mapping[str, str]) -> Signed:

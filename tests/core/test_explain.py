@@ -100,7 +100,7 @@ def test_each_replica_has_its_reason() -> None:
     assert whys(explanation) == {
         1: "not in sync",
         2: "online and in sync",
-        3: "its broker drains: only if nobody else can",
+        3: "its broker drains: only if no other can",
         4: "its log directory has failed",
         5: "its broker is gone",
     }

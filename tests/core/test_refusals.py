@@ -47,7 +47,7 @@ def a_refusal(code: int, *, verb: str = "write", path: str = STATE, change: Chan
         (a_refusal(-111, verb="delete", below=("a", "b", "c", "d")), "NotEmpty", f"{STATE}/c and 1 more"),
         (a_refusal(-111, verb="delete"), "NotEmpty", f"see ls {STATE}"),
         (a_refusal(-101), "NoNode", "whether /brokers/topics/orders/partitions/0 is there"),
-        (a_refusal(-103), "BadVersion", "Somebody else keeps changing it"),
+        (a_refusal(-103), "BadVersion", "Another client keeps changing it"),
         (a_refusal(-114), "InvalidACL", "KLAMM_ZOOKEEPER_AUTH"),
         (a_refusal(-108), "NoChildrenForEphemerals", "remove /brokers/topics/orders/partitions/0"),
         (a_refusal(-125), "QuotaExceeded", "setquota"),
@@ -63,7 +63,7 @@ def test_each_code_has_its_name_and_a_remedy(refused: WriteRefused, name: str, r
 
 
 def test_a_refused_request_names_who_tries_again() -> None:
-    assert sentence_for(a_refusal(-102, is_asked=True)).endswith("whoever asked was told, and may ask again")
+    assert sentence_for(a_refusal(-102, is_asked=True)).endswith("the caller was told, and may ask again")
 
 
 def test_it_has_a_line_when_it_begins_and_one_when_it_ends() -> None:

@@ -123,9 +123,9 @@ async def test_a_foreign_child_below_one_topic_keeps_no_other_deletion_from_its_
         _, reasons = await reasons_of(node)
         assert [reason.partition(" So since")[0] for reason in reasons[:2]] == [
             "topic topic07: ZooKeeper refuses to delete /brokers/topics/topic07: NotEmpty. "
-            "Remove what is below it and not Kafka's: /brokers/topics/topic07/notes.",
+            "Remove its children that are not Kafka's: /brokers/topics/topic07/notes.",
             "topic topic08: ZooKeeper refuses to delete /brokers/topics/topic08/partitions: NotEmpty. "
-            "Remove what is below it and not Kafka's: /brokers/topics/topic08/partitions/backup.",
+            "Remove its children that are not Kafka's: /brokers/topics/topic08/partitions/backup.",
         ]
         assert site.server.read("/brokers/topics/topic08/partitions/backup") == b"by hand", "not ours to delete"
         await site.tool.delete("/brokers/topics/topic07/notes", -1)
@@ -423,7 +423,7 @@ async def test_an_endless_conflict_waits_and_is_not_given_up_for_the_term() -> N
         assert site.leader("users") == 1
         assert site.leader("orders") == 2
         assert belief(node).parked == {}
-        assert "Somebody else keeps changing it" in sentence_for(next(iter(belief(node).refused.values())))
+        assert "Another client keeps changing it" in sentence_for(next(iter(belief(node).refused.values())))
         is_busy = False
         await pass_time(site, 20)
         assert site.leader("orders") == 1

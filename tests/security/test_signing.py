@@ -51,7 +51,7 @@ def test_a_request_is_not_taken_twice_and_a_retry_signed_anew_is() -> None:
     verifier, signer = a_verifier(), Signer([SECRET])
     first = signed(signer)
     take(verifier, first)
-    with pytest.raises(SignatureError, match="said before"):
+    with pytest.raises(SignatureError, match="seen before"):
         take(verifier, first)
     take(verifier, signed(signer))
 
@@ -153,7 +153,7 @@ def test_a_forwarded_request_may_overtake_within_a_window_and_is_taken_once() ->
     for headers in reversed(passed[1:]):
         take(verifier, headers, "/v1/topics?x=~")
     for headers in (passed[0], passed[5]):
-        with pytest.raises(SignatureError, match="said before"):
+        with pytest.raises(SignatureError, match="seen before"):
             take(verifier, headers, "/v1/topics?x=~")
 
 

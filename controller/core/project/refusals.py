@@ -70,17 +70,17 @@ def remedy_for(refused: WriteRefused) -> str:
             more = len(refused.below) - CHILDREN_NAMED
             named = [f"{path}/{name}" for name in refused.below[:CHILDREN_NAMED]]
             rest = f" and {more} more" if more > 0 else ""
-            return f"Remove what is below it and not Kafka's: {', '.join(named) or f'see ls {path}'}{rest}."
+            return f"Remove its children that are not Kafka's: {', '.join(named) or f'see ls {path}'}{rest}."
         case -101:
             return f"Something that it needs is missing: see whether {parent} is there."
         case -103 | -110:
-            return "Somebody else keeps changing it: find out who, and stop that."
+            return "Another client keeps changing it: find out which, and stop it."
         case -114:
             return "The controller has no user whose ACL it could set: set KLAMM_ZOOKEEPER_AUTH."
         case -108:
             return f"Nothing can be below an ephemeral znode: remove {parent}."
         case -125:
-            return "Raise the quota (setquota), or remove what is not needed."
+            return "Raise the quota (setquota), or remove nodes that are not needed."
         case -127:
             return "Nothing has to be done if it passes: ZooKeeper has more to do than it can."
         case 0:
@@ -92,7 +92,7 @@ def remedy_for(refused: WriteRefused) -> str:
 def sentence_for(refused: WriteRefused) -> str:
     """Returns all of it, for health: the write, since when, the remedy, and when it is tried again."""
     pause_s = max(1, round(refused.retry_ms / 1_000))
-    when = "whoever asked was told, and may ask again" if refused.is_asked else f"it is tried again every {pause_s} s"
+    when = "the caller was told, and may ask again" if refused.is_asked else f"it is tried again every {pause_s} s"
     return f"{trouble_of(refused)}. {remedy_for(refused)} So since {_clock(refused.since_ms)} UTC; {when}"
 
 

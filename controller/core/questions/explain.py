@@ -130,9 +130,11 @@ def _replica(
         reasons.append("its topic is being deleted")
     is_eligible = not reasons
     if broker_id in cluster.draining_ids:
-        reasons.append("its broker drains: only if nobody else can")
+        reasons.append("its broker drains: only if no other can")
     elif broker_id in cluster.avoided_ids:
-        reasons.append("its broker has a bad directory and did not say yet what is on it: only if nobody else can")
+        reasons.append(
+            "its broker has a bad directory and did not say yet which replicas are on it: only if no other can"
+        )
     refusal = cluster.duties.refusal_of(broker_id, topic, number)
     if refusal is not None:
         reasons.append(f"its broker refuses {refusal.request}: {name_of(refusal.code)}")
