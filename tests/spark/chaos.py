@@ -1,5 +1,5 @@
-"""Events as no sane cluster writes them: all kinds, few names, few moments, contradicting each other. What is concluded
-from them must not depend on who counts, or in which order."""
+"""Events as no sane cluster writes them: all kinds, few names, few moments, contradicting each other. Conclusions from
+them must not depend on the number of workers, or on the order."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _CHOICES: Final[dict[str, tuple[Any, ...]]] = {
     "offset": (0, 5, 9, None),
     "trace": ("java.lang.IllegalStateException: no", None),
 }
-#: partition events are what most rules are about
+#: partition events are the subject of most rules
 _NAMES: Final = (
     *EVENTS,
     *("partition_changed", "isr_changed", "partition_change_failed", "leader_started") * 10,
@@ -70,7 +70,7 @@ _NAMES: Final = (
 )
 _CAUSES: Final = ("1-1", "1-2", None)
 _EPOCHS: Final = (None, 7, 8, 9)
-#: what would have to be drawn many times over in the right order
+#: events that would have to be drawn many times over in the right order
 _TURNS: Final = 12
 _RESTLESS: Final[dict[str, Any]] = {
     **{"event": "partition_changed", "role": "controller", "broker": 1, "controller": 1, "controller_epoch": 4},

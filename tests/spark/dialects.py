@@ -1,8 +1,8 @@
-"""How versions of Kafka, and our controller, word what happens: the lines of a simulated cluster.
+"""The words of versions of Kafka, and of our controller: the lines of a simulated cluster.
 
-A dialect is asked for what a broker or a controller says at one moment and answers with lines: which log, level, words
-and logger. It knows nothing of time. Versions differ in identity, in how partitions and states are printed, and in
-what is said at all; each class says only what it does otherwise than the next newer one.
+A dialect is asked for the lines of a broker or a controller at one moment: which log, level, words and logger. It knows
+nothing of time. Versions differ in identity, in how partitions and states are printed, and in the events that are
+logged at all; each class has only its differences from the next newer one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Partition:
     leader_epoch: int = 0
     version: int = 0
     offline_ms: int | None = None
-    led_by: int = -1  # whoever leads or led last
+    led_by: int = -1  # the present or last leader
 
     @property
     def name(self) -> str:
@@ -51,7 +51,7 @@ def ids(brokers: Iterable[object], between: str = ",") -> str:
 class Kafka39:
     """3.9, and all since 1.1 as far as no class below says otherwise."""
 
-    #: who says that an ISR grew
+    #: the writer of the line that an ISR grew
     isr_said_by = "leader"
     #: when a partition without anybody to elect is offline: at the move, which is said, or when its state is written
     is_offline_when = "moved"
@@ -77,7 +77,7 @@ class Kafka39:
             "removingReplicas=[], isNew=false, leaderRecoveryState=0)"
         )
 
-    # what controllers say of themselves and of brokers
+    # lines of controllers about themselves and brokers
 
     def elected(self, who: int, epoch: int, alive: dict[int, int]) -> Sequence[Said]:
         words = f"{who} successfully elected as the controller. Epoch incremented to {epoch} and epoch zk version is "
@@ -133,7 +133,7 @@ class Kafka39:
         return [Said("state-change", "INFO", f"{self.by(who, epoch)}{words}", STATE)]
 
     def unclean(self, who: int, one: Partition, leader: int, alive: Iterable[int]) -> Sequence[Said]:
-        """Before somebody is elected who was not in sync: since 1.1 only the state tells."""
+        """Before a replica out of sync is elected: since 1.1 only the state tells."""
         return []
 
     def failed(self, who: int, epoch: int, one: Partition) -> Sequence[Said]:

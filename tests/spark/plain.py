@@ -1,5 +1,5 @@
-"""A plain reading: all answers out of a list of events, one after the other. It is what the engine is held against, and
-is no part of it: nothing here is fast, and nothing is read in stretches or by shares."""
+"""A plain reading: all answers out of a list of events, one after the other. The engine is held against it, and it is
+no part of the engine: nothing here is fast, and nothing is read in stretches or by shares."""
 
 from __future__ import annotations
 

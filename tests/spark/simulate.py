@@ -1,6 +1,6 @@
 """A cluster that never was, with known truth: the logs that a version of Kafka would have written, and the events.
 
-Brokers are killed and started at random; the controller does what Kafka's does, a line for each thing, in the words of
+Brokers are killed and started at random; the controller acts as Kafka's, a line for each event, in the words of
 a dialect and by each broker's own clock. `tests.spark.bundles` puts the lines on disk, as bad as real ones.
 """
 
@@ -212,7 +212,7 @@ class Simulation:
                 self._by_controller(at_ms, self.words.failed(self.controller, self.epoch, one))
 
     def _failover_of(self, one: Partition) -> Failover | None:
-        """What its new leader is elected for: the death of the one before, which is still away, and still this
+        """Returns the failover behind a new leader: the death of the one before, which is still away, and still this
         controller's to repair."""
         for failover in self.truth.failovers:
             is_its = (failover.broker, failover.epoch, failover.is_back) == (one.led_by, self.epoch, False)

@@ -1,4 +1,4 @@
-"""What a stream came to, in one small page: the sums of the tables that a batch over the same lines has."""
+"""The results of a stream, in one small page: the sums of the tables that a batch over the same lines has."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def test_a_leader_and_an_isr_that_will_not_stay_are_flapping_and_a_quiet_one_is_
 
 
 def test_a_broker_that_goes_back_to_a_leader_epoch_below_its_last_obeyed_a_stale_one() -> None:
-    """Not one that is behind another, nor one of a topic that was made anew; and its own clock says what was last."""
+    """Not a broker that is behind another, nor one of a topic that was made anew; its own clock orders its lines."""
     log = with_a_led_partition()
     one = {"role": "broker", "topic": "orders", "partition": 0, "controller": None}
     log.say(5_000, "follower_started", broker=3, leader=2, leader_epoch=7, **one)

@@ -1,4 +1,4 @@
-"""Spark's classes kept for the next start: taken by Java where they are there, and missed by nobody where not."""
+"""Spark's classes kept for the next start: taken by Java where they are there, and not missed where they are not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ session_for("local[1]", {JAVA_OPTIONS: f"{options} -Xlog:class+load:file={sys.ar
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Of somebody whose folders have spaces."""
+    """Of a user whose folders have spaces."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder := tmp_path / "my cache"))
     return folder
 

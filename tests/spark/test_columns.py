@@ -1,4 +1,4 @@
-"""What a worker writes of its lines: a row for each event, typed as silver, as each line gives it by itself."""
+"""A worker's rows of its lines: a row for each event, typed as silver, equal to the row of each line by itself."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 
 def one_by_one(file: BronzeFile) -> tuple[list[SilverEvent], dict[int, str]]:
-    """Events in order, with exceptions; why other lines are none, without what belongs to an event."""
+    """Events in order, with exceptions; reasons of other lines, without those that belong to an event."""
     reader, events, others = LineReader(file), dict[int, SilverEvent](), dict[int, str]()
     with open_content(file.paths[0]) as content:
         for line_no, line in enumerate(lines_of(content), start=1):

@@ -1,4 +1,4 @@
-"""Reading by forms, in stretches, on several processes concludes what reading line by line does; lines are accounted
+"""Reading by forms, in stretches, on several processes concludes the same as reading line by line; lines are accounted
 for alike. `sparkjobs.rules.rules` over `sparkjobs.engine.local.ingest` is the oracle."""
 
 from __future__ import annotations
@@ -294,7 +294,7 @@ def test_whether_a_request_was_known_already_is_asked_of_each_line(tmp_path: Pat
         f"leader epoch {2 + second % 2} (state.change.logger)\n"
         for second in range(40)
     ]
-    lines.insert(0, _LATER)  # what the controller in office tells again is ordinary
+    lines.insert(0, _LATER)  # a repetition by the controller in office is ordinary
     (tmp_path / "state-change.log").write_text("".join(lines))
     files = surveyed(tmp_path)
     assert_equal(files)

@@ -58,7 +58,7 @@ def by_local(folder: Path, zones: Zones) -> Answers:
 
 
 def by_spark(spark: SparkSession, named: Path | str, zones: Zones, folder: Path) -> Concluded:
-    """What is named with a scheme only Hadoop opens."""
+    """A path with a scheme only Hadoop opens."""
     from sparkjobs.engine.local.conclude import concluded_by
     from sparkjobs.engine.spark.executor import SparkExecutor
     from sparkjobs.engine.spark.file_access import RemoteFiles

@@ -1,4 +1,4 @@
-"""Lines put together by their forms are exactly those of the form; their digits are what each says by itself."""
+"""Lines put together by their forms are exactly those of the form; their digits are those of each line by itself."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def file_of(folder: Path) -> BronzeFile:
 
 
 def drawn(draw: random.Random) -> list[bytes]:
-    """Of few and many forms: some differ in a letter that nobody looks at first, some are damaged, short or empty."""
+    """Of few and many forms: some differ in a late letter, some are damaged, short or empty."""
     lines = []
     for _ in range(draw.randrange(200, 900)):
         line = (
@@ -53,7 +53,7 @@ def test_each_line_is_put_to_its_own_form_and_to_no_other(seed: int, tmp_path: P
     lines = drawn(random.Random(seed))
     forms, seen = Forms(LineReader(file_of(tmp_path))), list[int]()
     times = Counter(line.translate(ALIKE) for line in lines)
-    for _ in range(2):  # by what was learned as well
+    for _ in range(2):  # by learned forms as well
         seen.clear()
         for code, places, rows in forms.sort(Lines(b"\n".join(lines) + b"\n")):
             seen += places.tolist()

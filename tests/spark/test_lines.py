@@ -1,4 +1,4 @@
-"""What one line says, for the versions and layouts that Kafka was ever run with."""
+"""The meaning of one line, for the versions and layouts that Kafka was ever run with."""
 
 from __future__ import annotations
 

@@ -151,10 +151,10 @@ def test_a_zone_is_given_for_all_or_for_one_broker(tmp_path: Path) -> None:
 
 
 def test_in_a_log_of_several_brokers_each_line_is_read_in_the_zone_of_its_writer(tmp_path: Path) -> None:
-    """Whoever has none, and is not the broker whose log it is, has that of all."""
+    """A line of a broker without a zone, and not of the log's own broker, has the zone of all."""
     lines = [LINE.replace("id=1", f"id={broker}").replace("a-7", f"a-{n}") for n in range(20) for broker in (1, 2, 3)]
     (tmp_path / "all.log").write_text("".join(lines))
-    first = [LINE.replace("a-7", f"b-{n}") for n in range(250)]  # more than anybody looks at to know whose it is
+    first = [LINE.replace("a-7", f"b-{n}") for n in range(250)]  # more lines than are read to find the log's broker
     (tmp_path / "broker1.log").write_text("".join([*first, *(line.replace("a-", "c-") for line in lines)]))
     zones = Zones("Europe/Berlin", {1: "UTC", 2: "Asia/Tokyo"})
     files = survey(find_logs([str(tmp_path)]), "test", zones)

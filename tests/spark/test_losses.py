@@ -8,7 +8,7 @@ from tests.spark.written import Log, shown
 
 
 def a_takeover(*met: int) -> Log:
-    """Of broker 2 from broker 1, whose last word was long ago; 3 lived under it, too."""
+    """Of broker 2 from broker 1, whose last line was long ago; 3 lived under it, too."""
     log = Log()
     log.say(0, "controller_elected", controller_epoch=1)
     log.say(1_000, "brokers_changed", added=(3,), replicas=(1, 2, 3))
@@ -22,7 +22,7 @@ def a_takeover(*met: int) -> Log:
 @pytest.mark.parametrize(
     ("met", "lost"),
     [
-        ((), [(1, True)]),  # nothing is said of it: who lost the seat without a word is taken for lost
+        ((), [(1, True)]),  # no line about it: a broker that lost the seat silently is taken for lost
         ((2, 3), [(1, True)]),
         ((1, 2, 3), []),  # the seat was taken from it
         ((1, 2), [(3, False)]),

@@ -1,4 +1,4 @@
-"""Moves of both state machines: counted, measured, and told of each replica; what cannot be is a finding."""
+"""Moves of both state machines: counted, measured, and told of each replica; an impossible one is a finding."""
 
 from __future__ import annotations
 

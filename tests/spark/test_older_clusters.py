@@ -1,5 +1,5 @@
-"""Answers about real clusters of older Kafka, 0.8 to 3.3, from their logs alone, against what ZooKeeper recorded and
-what was done to them (`tests/data/kafka-older/README.md`)."""
+"""Answers about real clusters of older Kafka, 0.8 to 3.3, from their logs alone, against ZooKeeper's record and the
+faults of their timelines (`tests/data/kafka-older/README.md`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 DATA: Final = Path(__file__).parents[1] / "data" / "kafka-older"
 #: the line follows the write by no more than this
 LAG_MS: Final = 250
-#: a session ends after 4 s, and who takes over has to look first
+#: a session ends after 4 s, and a new controller has to look first
 NOTICED_MS: Final = 8_000
 HOW: Final = {"kill": "crashed", "freeze": "expired", "stop": "stopped"}
 #: controllers before do not print the versions of the states that they write
@@ -32,7 +32,7 @@ BEFORE_VERSIONS: Final = ("0.8.", "0.9.", "0.10.", "0.11.")
 
 
 class Known:
-    """One recording: what the logs answer, what ZooKeeper says, what was done to it."""
+    """One recording: the answers of its logs, ZooKeeper's record, and its faults."""
 
     def __init__(self, folder: Path) -> None:
         silver = silver_of(LogInputs(survey(find_logs([str(folder)]), folder.name, Zones())))

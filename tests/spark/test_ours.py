@@ -135,7 +135,7 @@ def test_causes_of_old_words_are_causes_that_the_controller_knows() -> None:
 
 
 def test_no_rule_and_no_page_looks_into_the_words_of_a_reason() -> None:
-    """It is handed on, or compared as a whole with what a shape of the catalogue puts there itself."""
+    """It is handed on, or compared as a whole with a constant that a shape of the catalogue puts there itself."""
     constants = {shape.constants["reason"] for shape in SHAPES if "reason" in shape.constants}
     read, compared = 0, 0
     for path in sorted(path for room in ("rules", "report") for path in (SOURCES / room).glob("*.py")):
@@ -169,6 +169,6 @@ def test_no_rule_and_no_page_looks_into_the_words_of_a_reason() -> None:
     "ranges", ["", "x", "4-2", "0-", "1,,2", "0-9999999", "-1", "0-1999999", "0-999999,0-999999,1"]
 )
 def test_a_line_that_names_partitions_as_none_can_be_named_is_no_line_of_ours(ranges: str) -> None:
-    """What reads them makes a bit of each, and a row."""
+    """Readers make a bit of each, and a row."""
     line = {"at_ms": TS_MS, "kind": "move", "partitions": {"orders": ranges}}
     assert LineReader(a_file("klamm", kind="json")).read(msgspec.json.encode(line).decode(), 1) == "torn"

@@ -1,4 +1,4 @@
-"""Answers about two real Kafka clusters, from their logs alone, against what ZooKeeper itself recorded of them."""
+"""Answers about two real Kafka clusters, from their logs alone, against ZooKeeper's own record of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ CLUSTERS = ("kafka-3.9.1", "kafka-3.9.1-info")
 
 
 class Known(NamedTuple):
-    """One recording: what the logs answer, what ZooKeeper says, what was done to it."""
+    """One recording: the answers of its logs, ZooKeeper's record, and its faults."""
 
     events: list[SilverEvent]
     answers: Answers

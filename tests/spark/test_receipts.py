@@ -8,8 +8,8 @@ from tests.spark.written import Log, shown, with_a_led_partition
 
 
 def test_before_2_6_a_broker_acknowledges_by_the_number_of_the_request_that_it_received() -> None:
-    """Numbers begin anew with a connection; up to 1.0 an election's line does not say what was decided, the request
-    that follows it does. Whoever leads may say so itself, and then that counts."""
+    """Numbers begin anew with a connection; up to 1.0 an election's line does not have the decision, the request that
+    follows it does. The leader may say so itself, and then that counts."""
     log = with_a_led_partition(isr=(2, 1, 3))
     asked: dict[str, Any] = {"role": "broker", "api": "LeaderAndIsr", "controller_epoch": 1, "correlation_id": 7}
     place: dict[str, Any] = {"topic": "orders", "partition": 0}
@@ -24,7 +24,7 @@ def test_before_2_6_a_broker_acknowledges_by_the_number_of_the_request_that_it_r
         log.say(done, "request_done", broker=broker, **asked, **place)
         log.say(done + 15, "request_done", broker=broker, **asked, topic="orders", partition=5)
     log.say(12_028, "leader_started", broker=1, role="server", leader_epoch=1, **place)
-    log.say(12_100, "request_done", broker=3, **{**asked, "correlation_id": 8}, **place)  # nobody says of what
+    log.say(12_100, "request_done", broker=3, **{**asked, "correlation_id": 8}, **place)  # without its subject
     answers = log.answers()
     names = ("leader_epoch", "version", "isr", "acked", "acked_ms")
     assert shown(answers["leader_changes"], *names) == [

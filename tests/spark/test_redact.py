@@ -1,4 +1,4 @@
-"""Whoever gets a redacted report learns no host and no address, wherever they stood."""
+"""A reader of a redacted report learns no host and no address, wherever they stood."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparkjobs.report.write import write_report
 from tests.spark.plain import answers_for, quoting_all
 
 TS = "2026-11-18 07:49:10,504"
-#: what must not be seen in a redacted report, in any case
+#: words that must not be seen in a redacted report, in any case
 SECRETS = (
     *("kafka-9", "kafka9", "example.com", "acme", "db3", "10.0.0.7", "10.1.2.3", "2001:db8", "fe80", "srv-intern"),
     *("kk-3", "prod-kafka-1", "zk-secret"),
@@ -35,9 +35,9 @@ LINES = (
     "srv-intern.acme.corp said so, db3 too",
 )
 DATA = Path(__file__).parents[1] / "data" / "redact" / "lines.txt"
-#: what replaced whoever was named
+#: the names in place of those redacted
 MARK = re.compile(r"(?i)mark(?:host|rack|client|user)|10\.66\.77|zoë|straße|bänk|Geheim")
-#: of clusters that nobody here recorded: names beside addresses, certificates, logins, properties, beyond ASCII
+#: of clusters that were not recorded here: names beside addresses, certificates, logins, properties, beyond ASCII
 WORDINGS = (
     *DATA.read_text(encoding="utf-8").splitlines(),
     f"[{TS}] INFO Opening socket connection to server markhost7.prod.acme.de/10.66.77.5:2181. (org.apache.zookeeper)",

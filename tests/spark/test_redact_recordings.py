@@ -1,5 +1,5 @@
-"""Every recorded cluster, with whoever its logs name replaced by a marker: a redacted report has none of them left, and
-neither has what the command prints.
+"""Every recorded cluster, with all names in its logs replaced by a marker: a redacted report has none of them left, nor
+has the command's output.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.long
 DATA = Path(__file__).parents[1] / "data"
 RECORDINGS = (*sorted((DATA / "kafka-older").glob("[0-9]*")), DATA / "kafka-3.9.1", DATA / "kafka-3.9.1-info",
               DATA / "kraft" / "3.9.1-migration", DATA / "kraft" / "4.3.1")  # fmt: skip
-#: whoever these logs name: by name before a port and where no address can be, by address elsewhere
+#: the names in these logs: by name before a port and where no address can be, by address elsewhere
 NAMED = (
     (re.compile(r"(?<![/\d.])127\.0\.0\.1(?=:\d)"), "markhost7"),
     (re.compile(r"(?<![\d.])127\.0\.0\.1(?![\d.]*\d)"), "10.66.77.88"),
@@ -33,7 +33,7 @@ MARK = re.compile(r"mark(?:host|rack|client|user)|10\.66\.77", re.IGNORECASE)
 
 
 def with_markers(recording: Path, copy: Path) -> int:
-    """How many lines of the copy name somebody. What is no log is copied as it is."""
+    """Returns how many lines of the copy hold a name. A file that is no log is copied as it is."""
     named = 0
     for path in sorted(one for one in recording.rglob("*") if one.is_file() and "dump" not in one.parts):
         target = copy / path.relative_to(recording)

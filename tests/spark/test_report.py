@@ -1,4 +1,4 @@
-"""The report says what the answers say, alone in one file, and a story is told of one partition."""
+"""The report agrees with the answers, alone in one file, and a story is told of one partition."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tests.spark.plain import answers_for, quoting_all
 from tests.spark.simulate import Simulation
 from tests.spark.written import T0, Log, with_a_led_partition
 
-#: what a page could be made to fetch
+#: addresses that a page could be made to fetch
 REFERENCES = re.compile(r"""(?:src|href|action|url\()\s*=?\s*["'(]?(?!#|data:)[\w/.:-]+|@import|https?://|//cdn""")
 
 
@@ -87,7 +87,7 @@ def test_a_page_about_sixty_thousand_outages_is_still_small_and_shows_the_longes
     assert f"{longest.topic}-4001: " in course
 
 
-#: what a column must say for a page to have words for it
+#: values that a column must have for a page to have words for it
 WORDS: Final = {
     **{"proof": "said", "how": "crashed", "kind": "controller_obeyed", "grade": "none", "ended": "crashed"},
     **{"what": "broker", "why_ended": "deposed", "dt": "2026-11-18", "cause": "broker_lost", "evidence": "inferred"},

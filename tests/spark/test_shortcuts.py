@@ -53,5 +53,5 @@ def test_how_long_an_outage_is_on_each_day_is_the_same_day_by_day(seed: int) -> 
     extent = slo.Extent(1, draw.randrange(DAY_MS), 6 * DAY_MS)
     covered = {ms for begin, end in slo._union(sorted(stretches), extent) for ms in (begin, end)}
     assert min(covered) >= extent.first_ms
-    never: list[Stretch] = [Stretch(9 * DAY_MS, 9 * DAY_MS + 1)]  # what touches nothing takes the long way
+    never: list[Stretch] = [Stretch(9 * DAY_MS, 9 * DAY_MS + 1)]  # a stretch that touches nothing takes the long way
     assert slo._lengths(sorted(stretches), extent, []) == slo._lengths(sorted(stretches), extent, never)

@@ -39,7 +39,7 @@ SEEDS = (0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 8)
 
 
 class Case(NamedTuple):
-    """One simulated cluster and what was made of its logs."""
+    """One simulated cluster and the answers from its logs."""
 
     simulation: Simulation
     silver: Silver
@@ -110,7 +110,8 @@ def assert_all_but_starts(case: Case) -> None:
 
 
 def assert_failovers_are_exact(case: Case) -> None:
-    """To the millisecond: when each was detected, what moved, who was told and had done it, and who was last."""
+    """To the millisecond: when each was detected, the partitions that moved, the brokers that acknowledged, and the
+    last."""
     truth = case.simulation.truth
     assert sum(len(one.elected_ms) for one in truth.failovers) > 0
     for told, true in zip(

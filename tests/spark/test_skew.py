@@ -1,4 +1,4 @@
-"""Clocks that are wrong are found from round trips, and only what is proven is corrected."""
+"""Clocks that are wrong are found from round trips, and only proven skew is corrected."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def an_event(broker: int, at_ms: int, **more: Any) -> SilverEvent:
 
 
 def in_words_of_08(events: list[SilverEvent]) -> list[SilverEvent]:
-    """What is sent has its number; an answer only that, which those to other requests of its batch share."""
+    """A request has its number; an answer only that, which answers to other requests of its batch share."""
     number_of = {event.line_no: event.leader_epoch for event in events if event.event == "request_sent"}
     found = []
     for event in events:
@@ -54,8 +54,8 @@ def in_words_of_08(events: list[SilverEvent]) -> list[SilverEvent]:
 
 
 def in_words_of_010(events: list[SilverEvent]) -> list[SilverEvent]:
-    """What is sent has no number, nor has an answer, but the first partition that it is about. So has one to a
-    StopReplica, which nobody awaits; and one answer is missing."""
+    """A request has no number, nor has an answer, but the first partition that it is about. So has one to a
+    StopReplica, which no line awaits; and one answer is missing."""
     found = []
     for event in events:
         if event.event == "response_received":
@@ -164,7 +164,7 @@ def test_spark_finds_the_same_offsets_also_where_lines_repeat_and_requests_are_a
 def one_way(
     ahead: dict[int, int], count: int = 20, seed: int = 1, controller: int = 1, hour: int = 0
 ) -> list[SilverEvent]:
-    """What INFO says: elections by the controller, followed by the others, and registrations that it learns of."""
+    """The lines at INFO: elections by the controller, followed by the others, and registrations that it learns of."""
     draw, events, start_ms = random.Random(seed), [], START_MS + hour * HOUR_MS
     for broker, ahead_ms in ahead.items():
         for number in range(count):
@@ -242,7 +242,7 @@ def test_an_uncorrected_skew_stays_in_the_error() -> None:
 
 
 def a_term(ahead: dict[int, int], gone: tuple[int, ...] = ()) -> list[SilverEvent]:
-    """What our log says of a term of broker 1: who lives, what each did that was told so, that all of them have."""
+    """Our log's lines about a term of broker 1: live brokers, the work of each on request, that all of them have."""
     same = {"controller": 1, "controller_epoch": 5, "cause_id": "5-1"}
     events = [
         an_event(1, START_MS + ahead[1], event="broker_changed", peer_broker=b, to_state="live", **same) for b in ahead

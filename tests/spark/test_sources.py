@@ -166,7 +166,7 @@ def test_the_example_of_the_documentation_runs(notebook: SparkSession, tmp_path:
     shutil.copytree(recorded, tmp_path / "logs", ignore=shutil.ignore_patterns("zookeeper"))
     shutil.copytree(recorded / "zookeeper", tmp_path / "zookeeper")
     shutil.copytree(DATA / "kraft" / "4.3.1", tmp_path / "kraft")
-    # whoever plans works where Spark was started, which is not here
+    # a planner works where Spark was started, which is not here
     example, placed = re.subn(r'"(logs|zookeeper|kraft|events|checkpoint)"\)', rf'"{tmp_path}/\1")', example)
     assert placed == 7
     said: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Spark carries out what the local workers do: equal digests, small answers, and nothing of a line in the driver."""
+"""Spark does the work of the local workers: equal digests, small answers, and nothing of a line in the driver."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_tasks_that_are_divided_anew_replace_their_earlier_results(executor: Spa
 
 
 class _Deadly(msgspec.Struct, frozen=True):
-    """A task that kills who does it, the first time."""
+    """A task that kills its process, the first time."""
 
     marker: str
     stretch: Stretch
@@ -156,7 +156,7 @@ def test_however_many_lines_there_are_no_more_of_them_comes_to_the_driver(
 
 
 def _of_request(number: int) -> str:
-    """What a broker and its controller write of a partition, of requests that nobody answers."""
+    """The lines of a broker and its controller about a partition, of requests without an answer."""
     at = f"[2026-11-18 07:{number // 600 % 60:02}:{number // 10 % 60:02},{number % 10}00] TRACE"
     of = f"request correlationId {number} from controller 1 epoch 3"
     return (

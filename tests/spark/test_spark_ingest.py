@@ -1,4 +1,4 @@
-"""Spark reads what the local engine reads: equal rows, line by line, and equal accounts."""
+"""Spark reads as the local engine does: equal rows, line by line, and equal accounts."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_two_real_clusters_are_read_equally(spark: SparkSession, tmp_path: Path)
 
 
 def test_a_cluster_whose_workers_write_elsewhere_is_told_which_folder_to_share(tmp_path: Path) -> None:
-    """Each machine has such a folder for itself: of what they wrote, nothing is here."""
+    """Each machine has such a folder for itself: none of its files is here."""
     from sparkjobs.engine.spark.ingest import require_here
     from sparkjobs.engine.spark.session import NoSparkError
 
@@ -155,7 +155,7 @@ def test_our_own_logs_and_bad_files_are_read_equally(spark: SparkSession, tmp_pa
     assert {row.reason for row in expected.quarantine} >= {"torn", "no_header", "bad_timestamp", "encoding", "too_long"}
 
 
-#: in Spark's eyes: patterns, escapes, files that are not to be seen, schemes, partitions, what is compressed
+#: in Spark's eyes: patterns, escapes, hidden files, schemes, partitions, compressed files
 NAMES = (
     *("a b.log", "a%20b.log", "br[1].log", "{a,b}.log", "what?.log", "st*r.log", "back\\slash.log", "Größe.log"),
     *("_kept.log", ".kept.log", "x.log._COPYING_", "at 12:30.log", "k=v.log", "x#1.log", "plus+&;'.log"),

@@ -1,5 +1,5 @@
-"""A Spark cluster of a master and a worker, processes of their own, that has nothing of ours but what it is sent: it
-reports what the local engine does."""
+"""A Spark cluster of a master and a worker, processes of their own, that has nothing of ours but the sent package: it
+reports the same as the local engine."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def script(name: str) -> str:
 
 
 def said(log: Path, pattern: str) -> re.Match[str]:
-    """What the process wrote, once it has."""
+    """Returns the output of the process, once it has come."""
     found: re.Match[str] = waited_for(
         lambda: re.search(pattern, log.read_text()), f"{pattern} in {log}", within_s=DEADLINE_S
     )

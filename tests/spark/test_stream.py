@@ -138,7 +138,7 @@ def test_clocks_are_corrected_at_the_end_and_changed_alerts_are_revised(spark: S
 
 
 def standing(alerts: Path) -> list[tuple[object, ...]]:
-    """What somebody believes who read every revision."""
+    """The outages that a reader of every revision believes."""
     last = {one["outage_id"]: one for one in map(json.loads, alerts.read_text().splitlines())}
     told = [msgspec.convert(one, Outage) for one in last.values() if not one["retracted"]]
     return by_start(told)
@@ -170,7 +170,7 @@ def test_a_stream_that_is_killed_goes_on_from_its_checkpoint_and_ends_as_a_batch
                 file.write(text[(third - 1) * len(text) // 3 : third * len(text) // 3])
         with started([*KLAMM, str(logs), "--out", str(out), "--every", "0.1"]) as one:
             waited_for(partial(has_staged, out, third), f"batch {third} is staged", within_s=200)
-            one.kill()  # in the middle of its work: what it staged is not told or not committed yet
+            one.kill()  # in the middle of its work: staged rows are not told or not committed yet
     for name, text in texts.items():
         (logs / name / "state-change.log").write_bytes(text)
     subprocess.run([*KLAMM, str(logs), "--out", str(out), "--end"], check=True, capture_output=True, timeout=400)

@@ -1,6 +1,6 @@
 """True on every part of the input: recorded clusters with some of their logs taken away, question by question, against
-what ZooKeeper recorded and what was done to them. A cell is right, bounded (the truth lies within what is said),
-unknown (and said to be so) or wrong; none may be wrong.
+ZooKeeper's record and the faults of the timeline. A cell is right, bounded (the truth lies within the answer), unknown
+(and marked so) or wrong; none may be wrong.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ _MOMENT: Final = re.compile(rb"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d,\d{3}")
 
 
 class Truth(NamedTuple):
-    """What happened."""
+    """The events."""
 
     states: list[Stood]
     seats: list[Seat]
     timeline: list[dict[str, Any]]
 
     def fault_before(self, broker: int, at_ms: int) -> dict[str, Any] | None:
-        """What was last done to it up to then that could take it away."""
+        """Returns the last fault up to then that could take it away."""
         done = [one for one in self.timeline if one.get("broker") == broker and one["what"] in _FAULTS]
         return next((one for one in reversed(done) if one["at_ms"] <= at_ms + LAG_MS), None)
 
 
-#: what was done to a broker, and how it then went
+#: the fault of a broker, and how it then went
 _FAULTS: Final = {
     "kill": {"crashed"},
     "sigterm": {"stopped"},
@@ -132,14 +132,14 @@ RIGHT, BOUNDED, UNKNOWN, WRONG = "right", "bounded", "unknown", "wrong"
 
 
 def is_over(answers: Answers, truth: Truth, end_ms: int) -> str:
-    """What is said to be without a leader at the end is; and if all is said to be over, it is."""
+    """A partition named as without a leader at the end is; and if all outages are named as over, they are."""
     deleted = {one.get("topic") or one.get("name") for one in truth.timeline if one["what"] == "delete"}
     stood = [state for state in truth.states if state.at_ms <= end_ms]
     open_then = {(topic, number) for topic, number, _, to_ms in leaderless(stood) if to_ms is None}
     open_then = {key for key in open_then if key[0] not in deleted}
     rows: list[Any] = list(answers["partition_outages"])
     said = {(row.topic, row.partition) for row in rows if row.open and row.unseen is None}
-    # the leader of what has none may have gone without a word of ZooKeeper's
+    # the leader of a partition without one may have gone without a line of ZooKeeper's
     dead = {(s.topic, s.partition) for s in stood if s.leader >= 0 and truth.fault_before(s.leader, end_ms) is not None}
     if said - open_then - dead:
         return WRONG
@@ -159,7 +159,7 @@ def elections_that_ended_outages(answers: Answers, truth: Truth, end_ms: int) ->
 
 
 def outages_lie_in_bounds(answers: Answers, truth: Truth, end_ms: int) -> str:
-    """When ZooKeeper says that nobody leads, and a row covers its end, it began before that."""
+    """When ZooKeeper has no leader, and a row covers its end, it began before that."""
     rows: list[Any] = list(answers["partition_outages"])
     if any(not row.start_lo_ms <= row.start_ms <= row.start_hi_ms for row in rows):
         return WRONG
@@ -171,7 +171,7 @@ def outages_lie_in_bounds(answers: Answers, truth: Truth, end_ms: int) -> str:
 
 
 def outages_begin_after_the_election_before(answers: Answers, truth: Truth, end_ms: int) -> str:
-    """Whatever is inferred: who was elected before was elected."""
+    """Whatever is inferred: the leader elected before was elected."""
     written: dict[tuple[str, int], list[Stood]] = defaultdict(list)
     for state in truth.states:
         written[state.topic, state.partition].append(state)
@@ -206,7 +206,7 @@ def controllers_are_right(answers: Answers, truth: Truth, end_ms: int) -> str:
 
 
 def how_brokers_went(answers: Answers, truth: Truth, end_ms: int) -> str:
-    """What is said outright is what was done."""
+    """An outright answer is the fault of the timeline."""
     found = set()
     for row in answers["failovers"]:
         fault = truth.fault_before(row.broker, row.detected_ms)  # type: ignore[attr-defined]
@@ -221,7 +221,7 @@ def how_brokers_went(answers: Answers, truth: Truth, end_ms: int) -> str:
 
 
 def _is_at_end(truth: Truth, row: Any) -> bool:
-    """As the recording ended, everything was stopped; and what ZooKeeper's own faults did is nobody's in particular."""
+    """As the recording ended, everything was stopped; and ZooKeeper's own faults are no broker's in particular."""
     whats = ("end", "zk_kill", "zk_stop", "zk_start", "depose")
     ends = [one["at_ms"] for one in truth.timeline if one["what"] in whats]
     return any(at_ms - LAG_MS <= row.detected_ms <= at_ms + 30_000 for at_ms in ends)

@@ -81,7 +81,7 @@ def a_topic_was_deleted(cluster: Known, entry: Entry) -> bool:
 
 
 def partitions_moved(cluster: Known, entry: Entry) -> bool:
-    """Also where only the order of replicas changed: the last write of an assignment adds and removes nobody."""
+    """Also where only the order of replicas changed: the last write of an assignment adds and removes none."""
     return any(
         event.reason == "assignment written" and not event.added and not event.removed
         for event in cluster.events

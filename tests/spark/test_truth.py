@@ -1,4 +1,5 @@
-"""What was once said falsely of clusters whose logs were not complete, or were ours: a few events each, written out."""
+"""Answers that were once false, of incomplete logs or of our own: a few events each, written
+out."""
 
 from __future__ import annotations
 

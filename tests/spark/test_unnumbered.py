@@ -1,4 +1,4 @@
-"""Round trips whose answers have no number, put together by what they are about."""
+"""Round trips whose answers have no number, put together by their subject."""
 
 from __future__ import annotations
 
