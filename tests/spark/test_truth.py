@@ -1,5 +1,4 @@
-"""Answers that were once false, of incomplete logs or of our own: a few events each, written
-out."""
+"""Answers that were once false, of incomplete logs or of our own: a few events each, written out."""
 
 from __future__ import annotations
 
