@@ -137,6 +137,8 @@ class Scribe:
 
     def asks(self, keeper: IsrKeeper, question: Question | None, _now_ms: int) -> None:
         """One question is asked until it is answered."""
+        if self._records is None:
+            return
         leader_id = keeper._replicas.broker_id
         before, self._asked[leader_id] = self._asked.get(leader_id), question
         if question is None or question is before:

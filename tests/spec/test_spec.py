@@ -114,6 +114,13 @@ def test_watching_records_changes_nothing_of_a_schedule() -> None:
     assert {"Row", "Hear", "Produce", "Ask", "Fetch", "Rely", "Rest"} <= {step[3:].partition('"')[0] for step in steps}
 
 
+def test_a_schedule_without_records_has_no_traces_of_them() -> None:
+    with watching() as scribe:
+        outcome = run("1", records=False)
+    assert outcome.history.askings
+    assert scribe.traces("seed 1", outcome.history) == []
+
+
 @pytest.mark.java
 @pytest.mark.maven
 @pytest.mark.slow
