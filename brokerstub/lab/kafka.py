@@ -189,11 +189,13 @@ def java_command(found: Path, log4j: Path, heap: str) -> list[str]:
     return [find_java(), f"-Xmx{heap}", *_JVM, f"-Dlog4j.configuration=file:{log4j}", "-cp", f"{found}/*"]
 
 
-async def tool(found: Path, directory: Path, main_class: str, *arguments: str) -> tuple[int, str]:
+async def tool(
+    found: Path, directory: Path, main_class: str, *arguments: str, within_s: float = TOOL_TIMEOUT_S
+) -> tuple[int, str]:
     """One of Kafka's own tools, unchanged: its exit code and what it printed."""
     log4j = directory / "tools-log4j.properties"
     log4j.write_text(_LOG4J.format(stream="err").replace("=INFO,", "=WARN,"))
-    return await _run([*java_command(found, log4j, "128m"), main_class, *arguments], TOOL_TIMEOUT_S)
+    return await _run([*java_command(found, log4j, "128m"), main_class, *arguments], within_s)
 
 
 async def _run(command: Iterable[str], timeout_s: float) -> tuple[int, str]:

@@ -20,7 +20,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from brokerstub.lab.child import Child, launched
-from brokerstub.lab.kafka import HOST, VERSION, KafkaBroker, jars, tool
+from brokerstub.lab.kafka import HOST, TOOL_TIMEOUT_S, VERSION, KafkaBroker, jars, tool
 from brokerstub.lab.ports import free_port
 from brokerstub.lab.zookeeper import ZooKeeperServer
 from controller.wire.client import ExchangeError, HttpClient
@@ -148,12 +148,12 @@ class Cluster:
     def bootstrap(self) -> str:
         return ",".join(broker.address for broker in self.brokers.values() if broker.pid is not None)
 
-    async def tool(self, name: str, *arguments: str) -> str:
+    async def tool(self, name: str, *arguments: str, within_s: float = TOOL_TIMEOUT_S) -> str:
         """Returns the output of one of Kafka's own tools; it has to succeed."""
         to = ["--bootstrap-server", self.bootstrap]
         if self.client_config is not None:
             to += [CONFIG_OPTION.get(name, "--command-config"), str(self.client_config)]
-        code, output = await tool(self.jars, self.directory, f"{TOOLS}.{name}", *to, *arguments)
+        code, output = await tool(self.jars, self.directory, f"{TOOLS}.{name}", *to, *arguments, within_s=within_s)
         assert code == 0, output
         return output
 

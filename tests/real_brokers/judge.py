@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
+from brokerstub.lab.kafka import TOOL_TIMEOUT_S
 from tests.integration.order import Order
 from tests.real_brokers.cluster import Cluster, events_in
 from tests.real_brokers.past import Dead, Past, Wait
@@ -40,6 +41,7 @@ async def _read(cluster: Cluster, number: int, patience_ms: int) -> list[tuple[i
     printed = await cluster.tool(
         *("consumer.ConsoleConsumer", "--topic", TOPIC, "--partition", str(number), "--offset", "0"),
         *("--property", "print.offset=true", "--timeout-ms", str(patience_ms)),
+        within_s=TOOL_TIMEOUT_S + patience_ms / 1_000,
     )
     lines = [line.split("\t") for line in printed.splitlines() if line.startswith("Offset:")]
     return [(int(offset.partition(":")[2]), int(value)) for offset, value in lines]
