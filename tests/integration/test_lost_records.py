@@ -1,0 +1,79 @@
+"""Brokers name what an unclean election lost, and sign what they tell each other of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from brokerstub.lab.pytest_plugin import KlammCluster
+from controller.wire.client import HttpClient
+from tests.waiting import DEADLINE_S, until
+
+pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.long]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KlammCluster]:
+    monkeypatch.setenv("KLAMM_RPC_SECRET", "a-secret-of-all-brokers-of-the-lab")
+    cluster = KlammCluster(tmp_path / "var", brokers=3)
+    cluster.start()
+    try:
+        yield cluster
+    finally:
+        cluster.end()
+
+
+async def log_of(url: str, topic: str) -> dict[str, Any] | None:
+    """None: the broker that is asked was not told of the topic yet."""
+    client = HttpClient()
+    try:
+        status, body = await client.get(f"{url}/v1/partitions/{topic}/0/log", {}, int(DEADLINE_S * 1_000))
+    finally:
+        await client.close()
+    return dict(json.loads(body)) if status == 200 else None
+
+
+async def answered(url: str, topic: str) -> dict[str, Any]:
+    """When each broker answers for itself."""
+
+    async def asked() -> dict[str, Any] | None:
+        logs = await log_of(url, topic)
+        return None if logs is None or any(one["why"] for one in logs["replicas"]) else logs
+
+    return dict(await until(asked, "each broker says how far its log is"))
+
+
+def test_what_an_unclean_election_lost_is_told_by_the_brokers(cluster: KlammCluster) -> None:
+    topic, is_over = cluster.topic(), threading.Event()
+    producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "log_level": 2})
+
+    def write() -> None:
+        while not is_over.is_set():
+            producer.produce(topic, b"value")
+            producer.poll(0.05)
+        producer.flush(DEADLINE_S)
+
+    writing = threading.Thread(target=write)
+    writing.start()
+    try:
+        trouble = cluster.trouble("unclean-election", topic, 0, for_ms=6_000)
+    finally:
+        is_over.set()
+        writing.join()
+    lost = re.search(r"\((\d+) committed records are lost\)", trouble.told)
+    gone = [(int(one), int(other)) for one, other in re.findall(r"offsets (\d+) to (\d+)", trouble.told)]
+    logs = asyncio.run(answered(cluster.url, topic))
+    assert logs["kept"]
+    assert logs["records_lost"] >= (int(lost[1]) if lost else 0), trouble.told
+    its = [(one["start"], one["end"] - 1) for one in logs["truncations"] if one["broker_id"] == trouble.broker]
+    # a machine that is busy enough has no record written to the leader that is alone
+    assert its[: len(gone)] == gone, trouble.told
+    assert all(0 <= one["high_watermark"] <= one["log_end"] for one in logs["replicas"])
