@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Container
+from contextlib import suppress
 from typing import TypedDict
 
 import structlog
@@ -15,9 +16,11 @@ import structlog
 from brokerstub.identity import DataDirectory
 from controller.base.config import BrokerConfig, ConfigError
 from controller.core.project.znodes import broker_path
+from controller.loop.watched import LOOK_EVERY_S
 from controller.zookeeper.client import ZooKeeperClient, connect, parse_connect
 from controller.zookeeper.layout import ensure_chroot
 from controller.zookeeper.port import (
+    NoAuthError,
     NotSentError,
     OutcomeUnknownError,
     SessionLostError,
@@ -116,7 +119,8 @@ class Sessions:
 
 
 async def end_when_unregistered(zk: ZooKeeperClient, broker_id: int) -> None:
-    """Look at our own node whenever it changes and after each reconnect."""
+    """Look at our own node whenever it changes, after each reconnect, and now and then: who may not read it is told of
+    nothing, and is registered all the same."""
     path, changed = broker_path(broker_id), asyncio.Event()
 
     def on_watch(event: WatchEvent) -> None:
@@ -137,9 +141,14 @@ async def end_when_unregistered(zk: ZooKeeperClient, broker_id: int) -> None:
             except (NotSentError, OutcomeUnknownError):
                 await connected(zk)
                 continue
-            if stat is None or stat.ephemeral_owner != zk.session_id:
-                raise RegistrationLostError(f"{path} is gone or not ours")
-            await changed.wait()
+            except NoAuthError:
+                pass  # of what is not there ZooKeeper says so
+            else:
+                if stat is None or stat.ephemeral_owner != zk.session_id:
+                    raise RegistrationLostError(f"{path} is gone or not ours")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY_S):
+                    await changed.wait()
     finally:
         zk.remove_handler(on_watch)
         zk.remove_handler(on_state)

@@ -200,6 +200,8 @@ class DrainAsked(msgspec.Struct, frozen=True):
     broker_id: int
     broker_epoch: int | None = None
     is_shutdown: bool = False
+    #: read late from the znode of a drain that an earlier term granted
+    is_found: bool = False
 
 
 class UndrainAsked(msgspec.Struct, frozen=True):

@@ -227,7 +227,7 @@ class AdminReader:
                 for number, znode in (await self._by_number(parent, kind)).items():
                     is_meant = parent in paths or f"{parent}/{number}" in paths
                     if is_meant and isinstance(znode, formats.DrainZnode):
-                        asked.append(DrainAsked(number, znode.broker_epoch, znode.by == "shutdown"))
+                        asked.append(DrainAsked(number, znode.broker_epoch, znode.by == "shutdown", is_found=True))
         return asked
 
     async def see_log_dirs(self) -> LogDirsSeen | None:

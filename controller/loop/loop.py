@@ -38,11 +38,19 @@ from controller.core.decide.broker_refusals import read_first
 from controller.core.decide.dispatch import decide
 from controller.core.decide.reassignment import due_after
 from controller.core.decide.refused_writes import answers_for
-from controller.core.events import AlterPartitionAsked, Event, ReassignAsked, RequestEvent, TimePassed
+from controller.core.events import (
+    AlterPartitionAsked,
+    Event,
+    ReassignAsked,
+    RequestEvent,
+    TimePassed,
+    UndrainAsked,
+)
 from controller.core.model import PartitionKey
 from controller.core.project.lines import Line, Stamp, grouped_lines, lines_for, move_lines
 from controller.core.project.refusals import BAD_VERSION, trouble_of
 from controller.core.project.requests import Telling, requests_for
+from controller.core.project.znodes import DRAINING
 from controller.loop.inbox import Inbox, Reply, Request
 from controller.loop.planned_writes import RefusedWrite
 from controller.loop.reader import Reader
@@ -130,6 +138,8 @@ class Loop:
             # with the clock, by which all that is not decided by reading is decided again, too
             due = self._retries.due() if any(isinstance(fact, TimePassed) for fact in turn.facts) else []
             dirty = {*turn.dirty, *read_first(self.cluster, turn.facts, self._clock_ms), *self._paths_of(due)}
+            if turn.request is not None and isinstance(turn.request.event, UndrainAsked):
+                dirty.update(self._reader.unread.below(DRAINING))  # a drain that is not known cannot be ended
             for event in (*await self._reader.see_surely(dirty), *turn.facts):
                 await self.settle_whole(event)
             overdue, self._overdue = self._overdue, frozenset()

@@ -56,6 +56,10 @@ class Unread:
     def __bool__(self) -> bool:
         return bool(self._entries)
 
+    def below(self, parent: str) -> list[str]:
+        """Return `parent` and what is below it, as far as it is left out."""
+        return [path for path in self._entries if path == parent or path.startswith(f"{parent}/")]
+
     @property
     def troubles(self) -> Mapping[str, str]:
         """Returns the troubles that are reported nowhere else, by path."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from controller.core.events import DrainAsked, UndrainAsked
 from controller.core.operations import Create, Delete
-from controller.core.project.znodes import BROKER_IDS, CONTROLLER, DELETE_TOPICS, TOPICS, topic_path
+from controller.core.project.znodes import BROKER_IDS, CONTROLLER, DELETE_TOPICS, DRAINING, TOPICS, topic_path
 from controller.loop.watched import LOOK_EVERY_S
 from tests.fakes.acls import ALL, OPEN, READ, grant_to_all
 from tests.faults.hostile import HIDE, HIDE_SEAT
@@ -95,5 +96,45 @@ def test_a_seat_that_was_hidden_and_kept_is_still_ours() -> None:
         stage.cluster.zookeeper.set_acl(CONTROLLER, *OPEN)
         await stage.rest()
         assert stage.controller is before
+
+    assert staged(scene).findings == []
+
+
+def test_a_broker_whose_registration_is_hidden_lives_on_and_notices_that_it_is_gone() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.rest()
+        one = stage.others[0]
+        path, member = f"{BROKER_IDS}/{one}", stage.cluster.members[one]
+        zookeeper, session = stage.cluster.zookeeper, member.zk
+        zookeeper.set_acl(path, grant_to_all(ALL & ~READ))
+        stage.cluster.fault(HIDE, f"{path} for 9.0 s", lasts_s=9.0)
+        assert session is not None
+        session.disconnect()  # it looks after each reconnect
+        await stage.pause(3 * LOOK_EVERY_S)
+        assert member.zk is session
+        stage.cluster.fault("delete a registration", one, can_move_seat=True)
+        zookeeper.commit(0, [Delete(path, -1)])
+        await stage.until(lambda: stage.has(path), "it registers anew")
+        await stage.rest()
+
+    assert staged(scene).findings == []
+
+
+def test_a_drain_that_a_term_could_not_read_is_ended_when_that_is_asked() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.create("orders", {0: (1, 2, 3)})
+        drained = stage.others[0]
+        assert await stage.ask(DrainAsked(drained), what="drain", subject=str(drained)) == "ok"
+        zookeeper = stage.cluster.zookeeper
+        zookeeper.set_acl(DRAINING, grant_to_all(ALL & ~READ))
+        stage.cluster.fault(HIDE, f"{DRAINING} for 9.0 s", lasts_s=9.0)
+        epoch = zookeeper.read("/controller_epoch")
+        stage.delete_seat()
+        await stage.until(lambda: zookeeper.read("/controller_epoch") != epoch, "another term begins")
+        await stage.pause(2.0)
+        zookeeper.set_acl(DRAINING, *OPEN)
+        assert await stage.ask(UndrainAsked(drained), what="undrain", subject=str(drained)) == "ok"
+        assert not stage.has(f"{DRAINING}/{drained}")
+        await stage.rest()
 
     assert staged(scene).findings == []

@@ -35,6 +35,8 @@ def on_drain_asked(context: Context, event: DrainAsked) -> Iterator[Work]:
     refusal = _refusal(cluster, event)
     if refusal is not None:
         yield work_of(0, refusal)
+        if event.is_found and event.broker_id not in cluster.duties.drains:
+            yield work_of(0, DrainEnded(event.broker_id, "registration over"))
         return
     yield Work(broker_subject(event.broker_id), partial(_grant, context, event))
     yield from _moves(context, event)
