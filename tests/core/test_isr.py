@@ -19,7 +19,7 @@ from controller.core.changes.cluster import (
 )
 from controller.core.codes import Code
 from controller.core.decide.isr import verdicts_for
-from controller.core.events import AlterPartitionAsked, IsrWish, StatesSeen
+from controller.core.events import AlterPartitionAsked, IsrWish, ReassignAsked, StatesSeen
 from controller.core.model import NO_LEADER, NO_VERSION, RECOVERED, RECOVERING
 from controller.core.states import PartitionStatus
 from tests.builders import (
@@ -316,3 +316,14 @@ def test_a_state_that_could_not_be_made_again_is_made_from_the_last_one_later(on
     assert after.leader_epoch > before.leader_epoch
     assert set(after.isr) <= set(before.isr)
     assert cluster.duties.lost_states == {}
+
+
+def test_a_partition_whose_state_vanished_is_not_moved_before_another_one_stands() -> None:
+    """It was taken for one that no broker holds: its replicas were deleted, and new ones began empty."""
+    cluster = the_cluster()
+    zookeeper = zookeeper_of(cluster)
+    zookeeper.remove("/brokers/topics/orders/partitions/0")
+    cluster.apply([Committed(StateLost("orders", 0, LOADED + 1))])
+    settled = settle(cluster, ReassignAsked({("orders", 0): (4,)}), zookeeper)
+    assert [one.code for one in settled.refusals] == [Code.UNKNOWN_TOPIC_OR_PARTITION]
+    assert cluster.topics["orders"].partitions[0].replicas == (1, 2, 3)

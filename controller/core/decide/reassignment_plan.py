@@ -105,6 +105,8 @@ def end_of(cluster: Cluster, key: PartitionKey, partition: Partition, target: Re
 def is_free(cluster: Cluster, key: PartitionKey) -> bool:
     """Whether a partition's znodes may be written: its topic stays, and they make sense."""
     topic = key[0]
+    if cluster.lost_state(*key) is not None:
+        return False  # brokers hold it, though no state stands
     return not ((topic, None) in cluster.unreadable or key in cluster.unreadable or cluster.duties.is_leaving(topic))
 
 
