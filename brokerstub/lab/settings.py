@@ -119,7 +119,7 @@ class LabFile(msgspec.Struct, frozen=True):
         return f"http://{HOST}:{self.port_base}"
 
     @property
-    def front_door(self) -> str:
+    def dashboard_url(self) -> str:
         """Every broker serves the dashboard."""
         return f"{next(iter(self.brokers.values()))}/"
 

@@ -146,7 +146,7 @@ class Term(Protocol):
         """The terms that are known, the oldest first; empty while it loads."""
 
     def outbox_status(self) -> Mapping[int, OutboxStatus]:
-        """What brokers are owed, by broker id."""
+        """Returns the backlogs of brokers, by broker id."""
 
     async def ask(self, request: Event) -> Reply:
         """Put a request before the loop and wait for its outcome. Raises NotControllerError when the term ends before

@@ -108,7 +108,7 @@ def up(
         if (pid := owner_pid(var)) is not None:
             click.echo(f"A lab runs in {var} already (process {pid}); nothing was changed.")
             if (found := read_lab_file(var)) is not None:
-                click.echo(f"The dashboard: {found.front_door}")
+                click.echo(f"The dashboard: {found.dashboard_url}")
                 if found.bootstrap_servers is not None:
                     click.echo(f"Bootstrap servers: {found.bootstrap_servers}")
             return
@@ -121,7 +121,7 @@ def up(
         lab = LabSettings(var=var.resolve(), properties=properties_for(properties), **settings)
         remote.start(lab, timeout_ms, tell)
         tell(f"healthy: {lab.brokers} brokers on a ZooKeeper at {lab.connect_string}")
-        click.echo(f"\nThe dashboard: {remote.found(var).front_door}")
+        click.echo(f"\nThe dashboard: {remote.found(var).dashboard_url}")
         if lab.bootstrap_servers is not None:
             click.echo(f"Bootstrap servers, for Kafka's clients: {lab.bootstrap_servers}")
         click.echo("\nTry next:")

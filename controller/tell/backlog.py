@@ -121,7 +121,7 @@ class Backlog:
         self, broker_id: int, everything: Wanted, own: Wanted, full: Bundle, new: set[TopicIdPartition]
     ) -> None:
         self._broker_id = broker_id
-        #: full lists are owed: of metadata while there is `_full`, then of replicas
+        #: full lists still to be sent: of metadata while there is `_full`, then of replicas
         self._everything: Wanted | None = everything
         #: of these, the partitions that this broker hosts; None: to be found
         self._own: Wanted | None = own

@@ -85,22 +85,22 @@ class _Outbox:
         self.acknowledged_event_id: str | None = None
         self.has_failed_dirs: bool = before is not None and before.has_failed_dirs
         self.ledger: Ledger = Ledger(None if before is None else before.ledger)
-        self.owing_since = now
+        self.waiting_since = now
         self.waits = Timings()
-        self.owing = asyncio.Event()
-        self.owing.set()
+        self.has_backlog = asyncio.Event()
+        self.has_backlog.set()
         self.settled = asyncio.Event()
 
-    def owe(self, event_id: str, now: float) -> None:
+    def queue(self, event_id: str, now: float) -> None:
         self.event_id = event_id
-        if not self.owing.is_set():
-            self.owing_since = now
-            self.owing.set()
+        if not self.has_backlog.is_set():
+            self.waiting_since = now
+            self.has_backlog.set()
             self.settled.clear()
 
     def settle(self) -> None:
         self.acknowledged_event_id = self.event_id
-        self.owing.clear()
+        self.has_backlog.clear()
         self.settled.set()
 
 
@@ -157,7 +157,7 @@ class Outboxes:
         metadata = self._metadata_of(telling)
         for broker_id, outbox in self._outboxes.items():
             if outbox.backlog.add(telling, brokers, metadata, new[broker_id]):
-                outbox.owe(event_id, self._clock())
+                outbox.queue(event_id, self._clock())
         if telling.joined:
             self._welcome(telling, event_id, new)
 
@@ -178,7 +178,7 @@ class Outboxes:
             broker_id: OutboxStatus(
                 broker_epoch=outbox.broker.epoch,
                 depth=outbox.backlog.depth,
-                age_ms=round((now - outbox.owing_since) * 1000) if outbox.owing.is_set() else 0,
+                age_ms=round((now - outbox.waiting_since) * 1000) if outbox.has_backlog.is_set() else 0,
                 acknowledged_event_id=outbox.acknowledged_event_id,
                 waits=outbox.waits,
             )
@@ -270,7 +270,7 @@ class Outboxes:
         """Nothing is given up while the incarnation lives."""
         failures = 0
         while True:
-            await outbox.owing.wait()
+            await outbox.has_backlog.wait()
             if outbox.backlog.is_nothing:
                 outbox.settle()
                 if self.is_settled:
@@ -291,7 +291,7 @@ class Outboxes:
     async def _tell_next(self, outbox: _Outbox, event_id: str) -> None:
         limit = self._limits.partitions_per_rpc
         bundle, indexes = await self._work_on(partial(outbox.backlog.next, self._bundle, limit))
-        outbox.waits.add((self._clock() - outbox.owing_since) * 1_000)
+        outbox.waits.add((self._clock() - outbox.waiting_since) * 1_000)
         for index in indexes:
             body = bundle.body(index)
             if body is None:

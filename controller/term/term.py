@@ -162,7 +162,7 @@ class Term:
         return [TermRecord.of(epoch, record) for epoch, record in sorted(self.cluster.duties.terms.items())]
 
     def outbox_status(self) -> dict[int, OutboxStatus]:
-        """What brokers are owed, by broker id."""
+        """Returns the backlogs of brokers, by broker id."""
         return {} if self.outboxes is None else self.outboxes.status()
 
     @property

@@ -33,7 +33,7 @@ class Watcher:
     def _on_watch(self, event: WatchEvent) -> None:
         self.told.append((event.kind, event.path))
 
-    async def news(self) -> list[tuple[EventKind, str]]:
+    async def events(self) -> list[tuple[EventKind, str]]:
         """Returns the events since the last call; a watch that fired by now was told before the answer to this."""
         await self.client.sync()
         await self.client.exists("/")
@@ -60,21 +60,21 @@ async def test_a_data_watch_tells_of_one_change_only(watcher: Watcher) -> None:
     assert await watcher.client.get("/a", watch=True) is not None
     await watcher.writer.set("/a", b"1", 0)
     await watcher.writer.set("/a", b"2", 1)
-    assert await watcher.news() == [(CHANGED, "/a")]
+    assert await watcher.events() == [(CHANGED, "/a")]
     await watcher.client.get("/a", watch=True)
     await watcher.writer.create("/a/b", b"")
-    assert await watcher.news() == []
+    assert await watcher.events() == []
     await watcher.writer.transact([Delete("/a/b", 0), Delete("/a", 2)])
-    assert await watcher.news() == [(DELETED, "/a")]
+    assert await watcher.events() == [(DELETED, "/a")]
 
 
 async def test_reading_a_missing_znode_with_a_watch_tells_of_its_creation(watcher: Watcher) -> None:
     assert await watcher.client.get("/a", watch=True) is None
     assert (await watcher.client.exists("/b", watch=True)).stat is None
     await watcher.writer.transact([Create("/a", b""), Create("/b", b"")])
-    assert await watcher.news() == [(CREATED, "/a"), (CREATED, "/b")]
+    assert await watcher.events() == [(CREATED, "/a"), (CREATED, "/b")]
     await watcher.writer.transact([Delete("/a", 0), Delete("/b", 0)])
-    assert await watcher.news() == []
+    assert await watcher.events() == []
 
 
 async def test_an_exist_watch_on_an_existing_node_tells_of_its_change(watcher: Watcher) -> None:
@@ -82,7 +82,7 @@ async def test_an_exist_watch_on_an_existing_node_tells_of_its_change(watcher: W
     await watcher.client.sync()
     assert (await watcher.client.exists("/a", watch=True)).stat is not None
     await watcher.writer.set("/a", b"1", 0)
-    assert await watcher.news() == [(CHANGED, "/a")]
+    assert await watcher.events() == [(CHANGED, "/a")]
 
 
 async def test_a_child_watch_tells_of_children_and_not_of_data(watcher: Watcher) -> None:
@@ -90,16 +90,16 @@ async def test_a_child_watch_tells_of_children_and_not_of_data(watcher: Watcher)
     await watcher.client.sync()
     assert await watcher.client.children("/p", watch=True) is not None
     await watcher.writer.set("/p", b"1", 0)
-    assert await watcher.news() == []
+    assert await watcher.events() == []
     await watcher.writer.create("/p/a", b"")
     await watcher.writer.create("/p/b", b"")
-    assert await watcher.news() == [(CHILDREN, "/p")]
+    assert await watcher.events() == [(CHILDREN, "/p")]
     await watcher.client.children("/p", watch=True)
     await watcher.writer.delete("/p/a", 0)
-    assert await watcher.news() == [(CHILDREN, "/p")]
+    assert await watcher.events() == [(CHILDREN, "/p")]
     await watcher.client.children("/p", watch=True)
     await watcher.writer.transact([Delete("/p/b", 0), Delete("/p", 1)])
-    assert {path for _, path in await watcher.news()} == {"/p"}
+    assert {path for _, path in await watcher.events()} == {"/p"}
 
 
 async def test_a_deletion_is_told_once_to_a_client_that_watches_data_and_children(watcher: Watcher) -> None:
@@ -108,10 +108,10 @@ async def test_a_deletion_is_told_once_to_a_client_that_watches_data_and_childre
     await watcher.client.get("/p", watch=True)
     await watcher.client.children("/p", watch=True)
     await watcher.writer.delete("/p", 0)
-    assert await watcher.news() == [(DELETED, "/p")]
+    assert await watcher.events() == [(DELETED, "/p")]
     await watcher.missing()
     await watcher.back()
-    assert await watcher.news() == []
+    assert await watcher.events() == []
 
 
 async def test_a_client_hears_of_its_own_writes_before_their_answer(watcher: Watcher) -> None:
@@ -123,7 +123,7 @@ async def test_a_client_hears_of_its_own_writes_before_their_answer(watcher: Wat
 async def test_a_refused_transaction_tells_nothing(watcher: Watcher) -> None:
     assert await watcher.client.get("/a", watch=True) is None
     await watcher.writer.transact([Create("/a", b""), Delete("/none", 0)])
-    assert await watcher.news() == []
+    assert await watcher.events() == []
 
 
 async def test_a_read_whose_answer_was_lost_has_armed_nothing(watcher: Watcher) -> None:
@@ -142,14 +142,14 @@ async def test_a_read_whose_answer_was_lost_has_armed_nothing(watcher: Watcher) 
         await back(watcher.client)
     ops: list[Op] = [Set("/a", b"1", 0), Create("/none", b""), Create("/p/q", b""), Set("/kept", b"1", 0)]
     await watcher.writer.transact(ops)
-    assert await watcher.news() == [(CHANGED, "/kept")]
+    assert await watcher.events() == [(CHANGED, "/kept")]
 
 
 async def test_a_handler_that_was_removed_is_told_nothing(watcher: Watcher) -> None:
     assert await watcher.client.get("/a", watch=True) is None
     watcher.client.remove_handler(watcher._on_watch)
     await watcher.writer.create("/a", b"")
-    assert await watcher.news() == []
+    assert await watcher.events() == []
 
 
 async def test_watches_armed_by_the_thousand_fire_at_once_for_changes_made_meanwhile(watcher: Watcher) -> None:
@@ -161,13 +161,13 @@ async def test_watches_armed_by_the_thousand_fire_at_once_for_changes_made_meanw
     await watcher.writer.transact([Set(paths[0], b"", 0), Delete(paths[899], 0), Create("/m1", b"")])
     await watcher.client.sync()
     await watcher.client.watch_many(paths, missing, zxid)
-    assert await watcher.news() == [(CREATED, "/m1"), (CHANGED, paths[0]), (DELETED, paths[899])]
+    assert await watcher.events() == [(CREATED, "/m1"), (CHANGED, paths[0]), (DELETED, paths[899])]
     await watcher.writer.transact([Set(paths[0], b"", 1), Set(paths[450], b"", 0), Create("/m2", b"")])
-    assert await watcher.news() == [(CREATED, "/m2"), (CHANGED, paths[450])]
+    assert await watcher.events() == [(CREATED, "/m2"), (CHANGED, paths[450])]
     await watcher.missing()
     await watcher.writer.transact([Set(paths[450], b"", 1), Set(paths[451], b"", 0), Create("/m0", b"")])
     await watcher.back()
-    assert await watcher.news() == [(CREATED, "/m0"), (CHANGED, paths[451])]
+    assert await watcher.events() == [(CREATED, "/m0"), (CHANGED, paths[451])]
 
 
 async def test_a_reconnect_tells_exactly_the_missed_changes(watcher: Watcher) -> None:
@@ -181,18 +181,18 @@ async def test_a_reconnect_tells_exactly_the_missed_changes(watcher: Watcher) ->
     await watcher.client.children("/parent", watch=True)
     await watcher.client.children("/quiet", watch=True)
     await watcher.writer.set("/fired", b"", 0)
-    assert await watcher.news() == [(CHANGED, "/fired")]
+    assert await watcher.events() == [(CHANGED, "/fired")]
     await watcher.missing()
     ops: list[Op] = [Set("/changed", b"", 0), Delete("/deleted", 0), Create("/parent/a", b""), Create("/created", b"")]
     await watcher.writer.transact([*ops, Set("/fired", b"", 1), Delete("/again", 0), Create("/again", b"")])
     await watcher.back()
     expected = [(CHANGED, "/again"), (CHANGED, "/changed"), (CREATED, "/created"), (DELETED, "/deleted")]
-    assert await watcher.news() == [*expected, (CHILDREN, "/parent")]
+    assert await watcher.events() == [*expected, (CHILDREN, "/parent")]
     # a watch that did not fire is still armed, one that fired is not
     ops = [Set("/quiet", b"", 0), Create("/quiet/a", b""), Create("/still-missing", b""), Set("/parent", b"", 0)]
     await watcher.writer.transact([*ops, Set("/changed", b"", 1), Delete("/created", 0), Create("/parent/b", b"")])
     expected = [(CHANGED, "/parent"), (CHANGED, "/quiet"), (CHILDREN, "/quiet"), (CREATED, "/still-missing")]
-    assert await watcher.news() == expected
+    assert await watcher.events() == expected
 
 
 async def test_reconnects_without_a_change_tell_nothing_however_many(watcher: Watcher) -> None:
@@ -204,9 +204,9 @@ async def test_reconnects_without_a_change_tell_nothing_however_many(watcher: Wa
     for _ in range(3):
         await watcher.missing()
         await watcher.back()
-    assert await watcher.news() == []
+    assert await watcher.events() == []
     await watcher.writer.set("/a", b"", 0)
-    assert await watcher.news() == [(CHANGED, "/a")]
+    assert await watcher.events() == [(CHANGED, "/a")]
 
 
 async def test_missed_changes_are_told_before_the_client_says_connected(watcher: Watcher) -> None:

@@ -34,14 +34,14 @@ ORDERS = [[1, 2], [2, 3]]
 
 
 class Deleting:
-    """Topics, belief, and the deletions that each broker has not answered (`owing`: topic id and partition)."""
+    """Topics, belief, and the deletions that each broker has not answered (`awaited`: topic id and partition)."""
 
     def __init__(self, *live: int, delete_enabled: bool = True, **topics: Sequence[Sequence[int]]) -> None:
         self.zookeeper = ModelZooKeeper()
         self.epoch = 0
         self.now_ms = 0
         self.delete_enabled = delete_enabled
-        self.owing: dict[int, set[tuple[str, int]]] = {}
+        self.awaited: dict[int, set[tuple[str, int]]] = {}
         #: deletions that brokers acknowledged in this term: with the broker id first
         self.deleted: set[tuple[int, str, int]] = set()
         #: topics of which this term was once allowed to abandon the dead
@@ -60,7 +60,7 @@ class Deleting:
         self.epoch += 1
         self.cluster, event = self.zookeeper.new_term(self.epoch)
         self.cluster.delete_enabled = self.delete_enabled
-        self.owing.clear()
+        self.awaited.clear()
         self.deleted.clear()
         self.abandoning.clear()
         return self.happens(event)
@@ -96,7 +96,7 @@ class Deleting:
     def answer(self, broker_id: int, *, refused: Iterable[int] = ()) -> Settled:
         """To all it was told; `refused` are numbers of partitions."""
         numbers = frozenset(refused)
-        owed = frozenset(self.owing.pop(broker_id, set()))
+        owed = frozenset(self.awaited.pop(broker_id, set()))
         failed = frozenset(one for one in owed if one[1] in numbers)
         self.deleted |= {(broker_id, *one) for one in owed - failed}
         return self.happens(StopReplicaAnswered(broker_id, self.cluster.brokers[broker_id].epoch, owed, failed))
@@ -111,7 +111,7 @@ class Deleting:
         self.come(*(one for one in broker_ids if one not in self.cluster.brokers))
         for _ in range(2):
             self.wait(LONGEST_PAUSE_MS)
-            for broker_id in sorted(self.owing):
+            for broker_id in sorted(self.awaited):
                 self.answer(broker_id)
 
     def happens(self, event: Event) -> Settled:
@@ -143,7 +143,7 @@ class Deleting:
 
     def _hear(self, telling: Telling) -> None:
         for broker_id, _ in telling.gone:
-            self.owing.pop(broker_id, None)
+            self.awaited.pop(broker_id, None)
         everywhere = [telling.everything or {}, telling.metadata, *telling.leaderships.values()]
         for topic, topic_id in (key for rows in everywhere for key in rows):
             assert topic_id not in self.erased_ids, f"S24: {topic}"
@@ -152,12 +152,12 @@ class Deleting:
             assert broker_id in self.cluster.live_ids
             for (_, topic_id), numbers in stops.items():
                 for number, stop in numbers.items():
-                    owing = self.owing.setdefault(broker_id, set())
+                    awaited = self.awaited.setdefault(broker_id, set())
                     assert stop.leader_epoch == EPOCH_DURING_DELETE
                     if stop.delete:
-                        owing.add((topic_id, number))
+                        awaited.add((topic_id, number))
                     else:  # only as the deletion begins
-                        assert (topic_id, number) not in owing
+                        assert (topic_id, number) not in awaited
                         assert (broker_id, topic_id, number) not in self.deleted
 
     def _judge_erased(self, topic: Topic) -> None:

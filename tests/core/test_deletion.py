@@ -42,7 +42,7 @@ def test_all_brokers_forget_the_topic_and_its_hosts_delete_it_whatever_the_epoch
     assert forget.live_ids == {1, 2, 3, 4}
     assert set(forget.stops) == {1, 2, 3}, "it is stopped first"
     assert set(start.stops) == {1, 2, 3}
-    assert world.owing == {1: {(topic_id, 0)}, 2: {(topic_id, 0), (topic_id, 1)}, 3: {(topic_id, 1)}}
+    assert world.awaited == {1: {(topic_id, 0)}, 2: {(topic_id, 0), (topic_id, 1)}, 3: {(topic_id, 1)}}
 
 
 @pytest.mark.parametrize("order", list(permutations((1, 2, 3))))
@@ -152,7 +152,7 @@ def test_a_marker_for_a_topic_that_does_not_exist_is_removed_and_the_others_go_o
     settled = world.mark("orders", "users")
     assert settled.of(MarkerDropped) == [MarkerDropped("users", "there is no such topic")]
     assert world.zookeeper.markers() == {"orders": False}
-    assert world.owing.keys() == {1, 2, 3}
+    assert world.awaited.keys() == {1, 2, 3}
 
 
 def test_with_deletion_disabled_markers_go_and_topics_stay_as_they_were() -> None:

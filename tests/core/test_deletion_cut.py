@@ -36,7 +36,7 @@ def test_a_new_term_replays_the_deletion_and_leads_nothing_of_it() -> None:
     found = ["TermFound", "StateFound", "DeletionQueued", "BrokerMissing"]
     assert shape(settled) == [found, ["BrokerLive"], ["ReplicasMoved"]]
     assert moved(settled) == [("Started", [(0, 1), (0, 2), (1, 2)]), ("Successful", [(1, 3)])]
-    assert world.owing.keys() == {1, 2}
+    assert world.awaited.keys() == {1, 2}
 
 
 def test_a_new_term_waits_for_the_dead_again() -> None:
@@ -94,7 +94,7 @@ def test_an_erasure_that_met_a_conflict_is_done_when_time_passes() -> None:
     world.ask("orders")
     world.answer(1)
     world.answer(2)
-    copies = frozenset(world.owing.pop(3))
+    copies = frozenset(world.awaited.pop(3))
     answered = StopReplicaAnswered(3, world.cluster.brokers[3].epoch, copies)
     believed, *dropped = steps_of(world.cluster, answered)
     assert len(dropped) == 2

@@ -30,7 +30,7 @@ def test_a_replica_whose_broker_is_gone_makes_the_topic_wait_until_it_returns() 
     settled = world.come(3)
     assert moved(settled) == [("Started", [(1, 3)])]
     assert settled.of(DeletionWaits) == [DeletionWaits("orders", None)]
-    assert world.owing.keys() == {3}
+    assert world.awaited.keys() == {3}
     world.answer(3)
     assert world.left_of("orders") == []
 
@@ -62,7 +62,7 @@ def test_a_broker_that_bounces_is_asked_again_by_its_new_incarnation_only() -> N
     world = the_topic()
     world.ask("orders")
     old = world.cluster.brokers[2].epoch
-    copies = frozenset(world.owing[2])
+    copies = frozenset(world.awaited[2])
     settled = world.come(2)
     assert moved(settled) == [("Started", [(0, 2), (1, 2)])]
     assert [bool(telling.stops) for telling in settled.tellings] == [False, True], "told once it is live"
@@ -197,7 +197,7 @@ def test_without_the_dead_a_deletion_completes_and_a_returning_broker_is_told_no
     world.answer(2)
     assert world.left_of("orders") == []
     world.come(3)
-    assert world.owing == {}
+    assert world.awaited == {}
 
 
 def test_a_broker_that_dies_in_the_middle_is_abandoned_like_the_others() -> None:

@@ -221,7 +221,7 @@ class FakeClient:
                 for handler in self._watch_handlers:
                     handler(told)
 
-    def take_news(self, told: Sequence[Told]) -> None:
+    def take_changes(self, told: Sequence[Told]) -> None:
         """Take a transaction's events. A client that may not read a znode is not told, and its watch on it is gone."""
         events = []
         for one in told:

@@ -235,7 +235,7 @@ class FakeZooKeeper:
     def _tell(self, told: Sequence[Told]) -> None:
         for client in list(self.clients):
             if client.is_connected:
-                client.take_news(told)
+                client.take_changes(told)
 
     def _on_time(self) -> None:
         """Connected clients have pinged meanwhile; a session that has not been heard of for its time-out is gone."""

@@ -14,7 +14,7 @@ from tests.faults.simulate.late import ENDS_WITHIN_MS
 from tests.faults.story import Stage, staged
 
 
-async def owing(stage: Stage) -> None:
+async def with_a_backlog(stage: Stage) -> None:
     """Something is to be told to a broker that the controller cannot reach."""
     controller, deaf = stage.controller, stage.others[0]
     stage.cluster.fault("cut link", controller.broker_id)
@@ -36,7 +36,7 @@ def test_a_term_ends_at_once_with_any_backlog(lose: Callable[[Stage], None]) -> 
     ended_after_ms: list[int] = []
 
     async def scene(stage: Stage) -> None:
-        await owing(stage)
+        await with_a_backlog(stage)
         lost_ms, epoch = stage.cluster.zookeeper.now_ms, stage.controller.handle.controller_epoch
         assert epoch is not None
         lose(stage)
@@ -50,7 +50,7 @@ def test_a_term_ends_at_once_with_any_backlog(lose: Callable[[Stage], None]) -> 
 
 def test_nothing_waits_in_the_inbox_for_a_broker_to_answer() -> None:
     async def scene(stage: Stage) -> None:
-        await owing(stage)
+        await with_a_backlog(stage)
         for number in range(3):
             await stage.pause(1.0)
             await stage.create(f"more-{number}", {0: (1, 2, 3)})

@@ -34,7 +34,7 @@ class Batch(NamedTuple):
     timestamp: int
 
 
-class Twin:
+class LogAndModel:
     """On a simulated disk."""
 
     def __init__(self, config: LogConfig = SMALL) -> None:

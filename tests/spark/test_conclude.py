@@ -275,7 +275,7 @@ def _die(state: WorkerState, given: int) -> int:
     raise SystemExit(3)
 
 
-def test_a_member_of_the_crew_that_dies_is_told_of() -> None:
+def test_a_worker_that_dies_is_reported() -> None:
     with workers_of(2) as workers, pytest.raises(WorkerError):
         workers.each(_die, [1, 2])
 

@@ -123,21 +123,21 @@ def timing_family(name: str, text: str, timings: Mapping[Labels, Timings]) -> Me
 
 
 def _outbox_families(handle: ControllerHandle) -> Iterator[Metric]:
-    size = GaugeMetricFamily(_CHANNELS + "queuesize", "States owed to a broker", labels=["broker_id"])
+    size = GaugeMetricFamily(_CHANNELS + "queuesize", "States that wait for a broker", labels=["broker_id"])
     age = GaugeMetricFamily(
         "klamm_outbox_age_seconds",
-        "For how long the first of the states owed to a broker has waited",
+        "For how long the first of the states that wait for a broker has waited",
         labels=["broker_id"],
     )
-    owed = {} if handle.term is None else handle.term.outbox_status()
-    for broker_id, status in sorted(owed.items()):
+    statuses = {} if handle.term is None else handle.term.outbox_status()
+    for broker_id, status in sorted(statuses.items()):
         size.add_metric([str(broker_id)], status.depth)
         age.add_metric([str(broker_id)], status.age_ms / 1_000)
-    total = sum(status.depth for status in owed.values())
-    yield _gauge(_CHANNELS + "totalqueuesize", "States owed to all brokers", total)
+    total = sum(status.depth for status in statuses.values())
+    yield _gauge(_CHANNELS + "totalqueuesize", "States that wait for brokers", total)
     yield from (size, age)
     waits: Mapping[Labels, Timings] = {
-        (("broker_id", str(broker_id)),): status.waits for broker_id, status in sorted(owed.items())
+        (("broker_id", str(broker_id)),): status.waits for broker_id, status in sorted(statuses.items())
     }
     yield timing_family(_CHANNELS + "requestrateandqueuetimems", "Until a request to a broker left", waits)
 

@@ -54,7 +54,7 @@ class Sample(Totals, frozen=True, gc=False, kw_only=True):
     controller_epoch: int
     offline: int
     under_replicated: int
-    #: what waits for the loop, and states owed to brokers
+    #: events that wait for the loop, and states that wait for brokers
     queue_length: int
     outbox_depth: int
 

@@ -47,7 +47,7 @@ class KnownBroker(msgspec.Struct, frozen=True):
 
 
 class Telling(msgspec.Struct):
-    """The news of one step for brokers. Shared by all outboxes, which must not change it."""
+    """The changes of one step that brokers are told. Shared by all outboxes, which must not change it."""
 
     #: every known broker, and the live ones among them, after the step
     brokers: Sequence[KnownBroker]

@@ -83,7 +83,7 @@ def calls_by_number(
     mark = np.concatenate((_marks(by_themselves[1:]), *marks))
     done = np.concatenate((by_themselves[0] != 0, *is_done))
     whole = np.intersect1d(mark[done], mark[~done])
-    chosen = [its[np.isin(of_gist, whole)] for its, of_gist in zip(own, marks, strict=True)]
+    chosen = [its[np.isin(of_digest, whole)] for its, of_digest in zip(own, marks, strict=True)]
     few = [(calls.only(its), above) for (calls, above), its in zip(called, chosen, strict=True) if len(its)]
     return _together(few).events(cluster)
 
