@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from itertools import chain
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from controller.core.events import DrainAsked
 from controller.core.operations import Set
 from tests.faults.checker.history import Call, Commit, Fault, History, HistoryError, Lag, Write
+from tests.faults.checker.known import Written
+from tests.faults.checker.replay import State
+from tests.faults.checker.rules_admin_requests import s26_preferred_elections_name_the_first_replica
 from tests.faults.checker.verdict import RUN_RULES, STEP_RULES, judge, report
 from tests.faults.hostile import REMOVE
 from tests.faults.simulate.rest import unrest
@@ -105,6 +110,21 @@ def test_a_finding_tells_the_story_of_its_partition() -> None:
     assert "epoch 2 claimed" in said
     assert "fault: kill" in said
     assert "answered 0 to leader-and-isr of epoch 2" in said
+
+
+@pytest.mark.parametrize(("zxid", "is_found"), [(7, False), (9, True), (None, False)])
+def test_a_line_is_about_its_own_commit_where_versions_begin_anew(zxid: int | None, is_found: bool) -> None:
+    """Somebody erased the state between the two."""
+    led = State(leader=1, leader_epoch=1, isr=(1, 2), controller_epoch=1, recovery=0, version=1)
+    other = led._replace(leader=2, isr=(2,))
+    written = [
+        Written(("orders", 0), "T", state, at, at, by_controller=True, before=state, replicas=(1, 2))
+        for at, state in ((7, led), (9, other))
+    ]
+    line = {"kind": "partition", "topic_id": "T", "partition": 0, "version": 1, "cause": "preferred_election"}
+    history = History([], lines=[line if zxid is None else {**line, "zxid": zxid}])
+    known: Any = SimpleNamespace(written=written)
+    assert bool(list(s26_preferred_elections_name_the_first_replica(history, known))) == is_found
 
 
 def by_a_tool(*writes: Write) -> Violation:

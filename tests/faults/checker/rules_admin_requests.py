@@ -6,6 +6,7 @@ Why a state was written, its line in the state-change log says; the rules here h
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
@@ -32,12 +33,18 @@ class Said(NamedTuple):
 
 
 def _recorded(history: History, known: Known) -> Iterator[tuple[Written, Said]]:
-    """Yields states that a controller wrote, with the content of their lines."""
-    written = {(one.topic_id, one.key[1], one.state.version): one for one in known.written if one.by_controller}
+    """Yields states that a controller wrote, with the content of their lines. Versions begin anew where somebody erased
+    the state: then the commit tells which of them a line is about."""
+    written: defaultdict[Any, list[Written]] = defaultdict(list)
+    for one in known.written:
+        if one.by_controller:
+            written[one.topic_id, one.key[1], one.state.version].append(one)
     for line in history.lines:
-        place: Any = (line.get("topic_id"), line.get("partition"), line.get("version"))
-        if line["kind"] == "partition" and place in written:
-            yield written[place], Said(line.get("cause") or "", line.get("unclean") is True)
+        place = (line.get("topic_id"), line.get("partition"), line.get("version"))
+        found = written.get(place, []) if line["kind"] == "partition" else []
+        exact = [one for one in found if one.zxid == line.get("zxid")]
+        if exact or len(found) == 1:
+            yield (exact or found)[0], Said(line.get("cause") or "", line.get("unclean") is True)
 
 
 def s26_preferred_elections_name_the_first_replica(history: History, known: Known) -> Iterator[Wrong]:
