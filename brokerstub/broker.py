@@ -1,4 +1,9 @@
-"""One stub broker: takes in what the active controller tells it, and keeps its followers, leaders and ISRs going.
+"""What this broker knows of topics by itself: of each name the ids that it was told and those of replicas on its disks.
+
+It reads metadata and replicas and changes nothing. A replica that was set aside tells an id that counts for nothing,
+and leader epochs that do.
+
+One stub broker: takes in what the active controller tells it, and keeps its followers, leaders and ISRs going.
 
 It owns the fencing by epochs and the order of requests: one of the controller's is applied at a time. What only
 concerns metadata, replicas, sessions or ISRs is decided in their modules. It never writes to ZooKeeper.
@@ -8,7 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -23,19 +29,16 @@ from brokerstub.faults import NO_FAULTS, ClientFaults, Faults, watch_faults
 from brokerstub.feeds import Feeds
 from brokerstub.fetch import Fetcher, Poster
 from brokerstub.isr import IsrKeeper
-from brokerstub.isr_written_directly import DirectIsrWriter, writes_directly
-from brokerstub.knowledge import described
 from brokerstub.listeners import keeps_records
 from brokerstub.log_dirs import LogDirs
 from brokerstub.log_ends import LogEnds
 from brokerstub.logs import Logs, Lost
 from brokerstub.metadata import MetadataCache, rows_in
 from brokerstub.multipart_lists import MultipartList, OutOfOrderError, pieces
-from brokerstub.notifications import Notifications
+from brokerstub.notifications import DirectIsrWriter, Notifications, writes_directly
 from brokerstub.records.disks import Disk, FolderDisk
-from brokerstub.replicas import Change, Replicas, Taken
+from brokerstub.replicas import Change, Replica, Replicas, Taken, Transitions
 from brokerstub.sessions import Sessions
-from brokerstub.transitions import Transitions
 from controller.base.clock import jump
 from controller.base.config import LIMITS, BrokerConfig, Limits
 from controller.core.codes import Code
@@ -43,12 +46,15 @@ from controller.core.decide.topic_ids import draw_topic_id
 from controller.core.model import TopicIdPartition
 from controller.wire.bodies import (
     Answer,
+    DescribedId,
+    DescribedTopic,
     DescribeLogAnswer,
     DescribeLogRequest,
     DescribeTopicsAnswer,
     DescribeTopicsRequest,
     FetchAnswer,
     FetchRequest,
+    KnownEpoch,
     Refusal,
     StatesRequest,
     StopReplicaRequest,
@@ -57,6 +63,39 @@ from controller.wire.bodies import (
 )
 from controller.wire.signing import Incarnation, Signer
 from controller.zookeeper.port import ZooKeeper
+
+
+def described(names: Collection[str], metadata: MetadataCache, replicas: Replicas) -> Iterator[DescribedTopic]:
+    """Returns what this broker knows of each topic by itself, in the order asked: the ids that it was told, and those
+    of replicas on its disks. The id of a replica that was set aside counts for nothing, its leader epochs do."""
+    wanted = dict.fromkeys(names)
+    on_disk: defaultdict[str, list[Replica]] = defaultdict(list)
+    for replica in chain(replicas.held.values(), replicas.strays.values()):
+        if replica.topic in wanted:
+            on_disk[replica.topic].append(replica)
+    for name in wanted:
+        told = metadata.topic(name)
+        rows = () if told is None else told.partitions
+        ids: dict[str, dict[int, int]] = {}
+        if told is not None:
+            ids[told.topic_id] = {row.partition: row.leader_epoch for row in rows}
+        held_ids = set()
+        for replica in on_disk[name]:
+            epochs = ids.setdefault(replica.topic_id, {})
+            epochs[replica.partition] = max(epochs.get(replica.partition, -1), *replica.leader_epochs, -1)
+            if replica.stray is None:
+                held_ids.add(replica.topic_id)
+        told_id = None if told is None else told.topic_id
+        yield DescribedTopic(
+            name,
+            [
+                DescribedId(
+                    one, one == told_id, one in held_ids, [KnownEpoch(*pair) for pair in sorted(epochs.items())]
+                )
+                for one, epochs in sorted(ids.items())
+            ],
+        )
+
 
 _EVENT_ID: Final = re.compile(r"([0-9]{1,19})-([0-9]{1,19})")
 

@@ -15,9 +15,9 @@ from typing import Final
 import msgspec
 
 from brokerstub.logs import Logs
-from brokerstub.records.epochs import NO_EPOCH
 from brokerstub.records.errors import RecordsError
 from brokerstub.records.replication import Fetch, Fetched, Leader
+from brokerstub.records.state import NO_EPOCH
 from brokerstub.sessions import Sessions
 from controller.core.model import TopicIdPartition
 from controller.wire.bodies import FetchAnswer, FetchedRow, FetchRequest

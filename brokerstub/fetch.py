@@ -17,9 +17,9 @@ import structlog
 
 from brokerstub.logs import Logs
 from brokerstub.metadata import MetadataCache
-from brokerstub.records.epochs import EpochEnd
 from brokerstub.records.errors import RecordsError
 from brokerstub.records.replication import Fetch, Fetched
+from brokerstub.records.state import EpochEnd
 from brokerstub.replicas import Change
 from controller.base.config import LIMITS
 from controller.core.codes import Code

@@ -1,14 +1,19 @@
-"""The log directories of one broker: each with its file of replicas, as long as it has not failed.
+"""The log directories of one broker: each with its file of replicas, as long as it has not failed, and its checkpoints.
 
-It owns the files and says which directory failed while it was written; what that means for replicas is theirs. A
-directory that is broken is neither read nor written. A file holds JSON lines, and the newest line about a replica
-counts. It is appended to before a request is answered, and rewritten when it is opened and when it has grown too long.
-A line torn by a crash was never answered for, so it is left out.
+The module owns the files and says which directory failed while it was written; `replicas.py` decides what that means
+for replicas. A broken directory is neither read nor written. The file of replicas holds JSON lines, and the newest line
+about a replica counts. It is appended to before a request is answered, and rewritten when it is opened and when it has
+grown too long. A line torn by a crash was never answered for, so it is left out.
+
+A checkpoint holds the offsets of many partitions, in Kafka's format of version 0: high watermarks or log starts. It is
+written now and then, as a whole, so it may be old: a high watermark that is too low is learned again from the leader, a
+log start from the segments.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -162,3 +167,36 @@ class LogDirs:
     def close(self) -> None:
         for one in self._logs.values():
             one.close()
+
+
+#: Kafka's names of these files, in each log directory
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+LOG_STARTS: Final = "log-start-offset-checkpoint"
+_VERSION: Final = "0"
+_LINE: Final = re.compile(r"(\S+) ([0-9]{1,10}) ([0-9]{1,19})")
+
+#: by topic and number
+Offsets = Mapping[tuple[str, int], int]
+
+
+class DamagedCheckpointError(OSError):
+    """Not what is written here: as bad as a disk that cannot be read."""
+
+
+def encode_offsets(offsets: Offsets) -> bytes:
+    lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())]
+    return "\n".join([_VERSION, str(len(lines)), *lines, ""]).encode()
+
+
+def decode_offsets(data: bytes) -> dict[tuple[str, int], int]:
+    try:
+        version, count, *lines = data.decode("ascii").splitlines()
+    except ValueError:
+        raise DamagedCheckpointError("no version and count: remove the file, and offsets are learned again") from None
+    found = [match for line in lines if (match := _LINE.fullmatch(line))]
+    if version != _VERSION or count != str(len(lines)) or len(found) != len(lines):
+        raise DamagedCheckpointError(
+            f"version {version!r}, {count!r} lines said and {len(found)} of {len(lines)} understood: remove the file,"
+            " and offsets are learned again"
+        )
+    return {(match[1], int(match[2])): int(match[3]) for match in found}

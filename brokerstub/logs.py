@@ -19,13 +19,8 @@ from typing import Final
 import msgspec
 import structlog
 
+from brokerstub.log_dirs import HIGH_WATERMARKS, DamagedCheckpointError, decode_offsets, encode_offsets
 from brokerstub.records.batches import Bytes
-from brokerstub.records.checkpoints import (
-    HIGH_WATERMARKS,
-    DamagedCheckpointError,
-    decode_offsets,
-    encode_offsets,
-)
 from brokerstub.records.disks import Disk, FolderDisk
 from brokerstub.records.errors import (
     LogFailedError,

@@ -1,7 +1,11 @@
-"""What one broker is made of, and its life: from its first session with ZooKeeper until it is cancelled.
+"""What one broker is made of, and its life: from its first session with ZooKeeper to its controlled shutdown.
 
 For each session: save it, register under it, run the controller's daemon and the broker on it. A lost session ends all
 of that and a new one starts it again; the process, its HTTP server and its replicas on disk go on.
+
+In a controlled shutdown the broker asks the active controller to move its leaderships away. It asks until nothing
+remains that could move, a few times, and then stops anyway: a shutdown is never prevented. Before each attempt it looks
+the controller up anew.
 """
 
 from __future__ import annotations
@@ -11,34 +15,24 @@ import time
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import structlog
 
 from brokerstub.broker import Broker
 from brokerstub.clients.apis import ClientListeners
-from brokerstub.clients.producer_ids import ProducerIdBlocks
+from brokerstub.clients.writing import ProducerIdBlocks
 from brokerstub.faults import NO_FAULTS, read_faults
-from brokerstub.identity import DataDirectory
-from brokerstub.meta_properties import (
-    broker_id_of,
-    check_cluster,
-    read_meta_properties,
-    write_meta_properties,
-)
-from brokerstub.registration import (
-    cluster_id,
-    ensure_feature,
-    generated_broker_id,
-    register,
-    registration_for,
-)
+from brokerstub.fetch import Poster
+from brokerstub.identity import DataDirectory, broker_id_of, check_cluster, read_meta_properties, write_meta_properties
+from brokerstub.registration import cluster_id, ensure_feature, generated_broker_id, register, registration_for
 from brokerstub.server import BrokerServer, serve
-from brokerstub.shutdown import Seat, hand_over
 from brokerstub.zookeeper import RegistrationLostError, Sessions, end_when_unregistered
 from controller.base.clock import wall_ms
 from controller.base.config import BrokerConfig, ConfigError
 from controller.base.tasks import run_apart
+from controller.core.codes import Code
 from controller.kafka.cluster.users import ScramUsers
 from controller.kafka.protocol.sasl import Admission
 from controller.kafka.server.login import Login
@@ -49,13 +43,68 @@ from controller.tell.dialects.http import HttpDialect
 from controller.term.controller import Controller
 from controller.term.term import first_cause
 from controller.wire import bodies
-from controller.wire.client import HttpClient
-from controller.wire.signing import Signer
+from controller.wire.bodies import ControlledShutdownAnswer
+from controller.wire.client import ExchangeError, HttpClient
+from controller.wire.signing import Incarnation, Signer
 from controller.zookeeper.client import ZooKeeperClient
 from controller.zookeeper.layout import ensure_cluster_id, ensure_paths
 from controller.zookeeper.port import SessionLostError
 
 log = structlog.get_logger()
+
+
+class Seat(NamedTuple):
+    """Who is the active controller, as far as is known."""
+
+    incarnation: Incarnation
+    controller_epoch: int
+    address: str
+
+
+async def hand_over(
+    http: Poster,
+    own: Incarnation,
+    config: BrokerConfig,
+    controller_now: Callable[[], Seat | None],
+    signer: Signer,
+) -> bool:
+    """Whether the controller said that nothing remains."""
+    timeout_ms = config.controller_socket_timeout_ms
+    reason = ""
+    for attempt in range(config.controlled_shutdown_max_retries):
+        if attempt:
+            log.info("shutdown.delayed", broker_id=own.broker_id, reason=reason)
+            await asyncio.sleep(config.controlled_shutdown_retry_backoff_ms / 1_000)
+        controller = controller_now()
+        if controller is None:
+            reason = "no controller is known"
+            continue
+        address, url = controller.address, controller.address + bodies.CONTROLLED_SHUTDOWN
+        epoch = {bodies.CONTROLLER_EPOCH: str(controller.controller_epoch)}
+        headers = signer.headers_for("POST", url, b"{}", sender=own, receiver=controller.incarnation, more=epoch)
+        try:
+            status, body = await http.post(url, b"{}", headers, timeout_ms)
+            reason = _obstacle_in(status, body)
+        except (ExchangeError, msgspec.MsgspecError) as error:
+            reason = f"{address}: {error}"
+        if not reason:
+            log.info("shutdown.granted", broker_id=own.broker_id, attempts=attempt + 1)
+            return True
+    log.warning("shutdown.uncontrolled", broker_id=own.broker_id, reason=reason)
+    return False
+
+
+def _obstacle_in(status: int, body: bytes) -> str:
+    """Why the broker should not stop yet; empty when it may."""
+    if status != 200:
+        return f"the controller answered {status}"
+    answer = bodies.decode(body, ControlledShutdownAnswer)
+    if answer.error_code != Code.NONE:
+        return f"the controller answered with code {answer.error_code}"
+    if answer.remaining:
+        first = answer.remaining[0]
+        return f"{len(answer.remaining)} partitions are still led here, {first.topic}-{first.partition} among them"
+    return ""
 
 
 class Runtime:

@@ -16,7 +16,7 @@ from aiohttp import hdrs, web
 from brokerstub.broker import Broker, ControllerHeaders, NotReadyError
 from brokerstub.listeners import advertised, listeners_in
 from brokerstub.logs import Lost
-from brokerstub.transitions import Transitions
+from brokerstub.replicas import Transitions
 from controller.api.bodies import read_body
 from controller.api.middleware.connections import Connections, Site
 from controller.api.ports import ControllerHandle

@@ -105,8 +105,7 @@ ZOOKEEPER_WRITERS = {
     "controller.zookeeper.layout",  # top-level paths, the chroot and the cluster's id, where they are missing
     "controller.kafka.cluster.presence",  # where a controller is that is no broker
     "brokerstub.registration",
-    "brokerstub.notifications",  # of failed directories, and of ISRs that were written directly
-    "brokerstub.isr_written_directly",  # below level 2.7
+    "brokerstub.notifications",  # of failed directories and ISRs; below level 2.7 the states themselves
 }
 #: where a term that ended by a bug is met, whatever the bug was
 CATCHES_EVERYTHING = {"controller.term.daemon"}

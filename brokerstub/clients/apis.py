@@ -1,26 +1,72 @@
-"""All that a broker's listener for clients serves, in one table, and the server that serves it."""
+"""All that a broker's listener for clients serves, in one table; the server that serves it; and the trouble it
+inflicts.
+
+For authors of clients, answers can be late, not come at all, or be lost after the work was done. A fault of the lab
+(`faults.py`) says which, and until when. Nothing is decided by chance. ApiVersions is always answered: a client that
+connects finds a Kafka broker, and then hears nothing from it.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 
 from brokerstub.broker import Broker
 from brokerstub.clients.cluster import ClusterApis
-from brokerstub.clients.offsets import OffsetApis
-from brokerstub.clients.producer_ids import ProducerIdApis, ProducerIdBlocks
-from brokerstub.clients.reading import ReadingApis
-from brokerstub.clients.trouble import ClientTrouble
-from brokerstub.clients.writing import WritingApis
+from brokerstub.clients.reading import OffsetApis, ReadingApis
+from brokerstub.clients.writing import PRODUCE, ProducerIdApis, ProducerIdBlocks, WritingApis
+from brokerstub.faults import ClientFaults
 from brokerstub.listeners import listeners_in
 from brokerstub.logs import Logs
 from controller.api.ports import ControllerHandle
+from controller.base.bell import Bell
 from controller.base.config import LIMITS, BrokerConfig
-from controller.kafka.protocol.codec import WireError
+from controller.kafka.protocol.codec import Reader, WireError, Writer
 from controller.kafka.server.admin_apis import AdminApis
 from controller.kafka.server.hosted import HOSTED
-from controller.kafka.server.listener import API_VERSIONS, Api, KafkaServer, Login
+from controller.kafka.server.listener import API_VERSIONS, Api, Handler, KafkaServer, Login
 from controller.kafka.server.topic_apis import TopicApis
 from controller.security.tls import server_context_for
+
+
+class AnswerLostError(ConnectionError):
+    """The work was done; nobody hears of it."""
+
+
+class ClientTrouble:
+    """Of one broker."""
+
+    def __init__(self) -> None:
+        self._faults = ClientFaults()
+        self._answers_left = 0
+        self._changed = Bell()
+
+    def suffer(self, faults: ClientFaults) -> None:
+        """From now on."""
+        if faults != self._faults:
+            self._faults, self._answers_left = faults, faults.lost_answers
+            self._changed.ring()
+
+    def table(self, apis: Mapping[int, Api]) -> dict[int, Api]:
+        """The same APIs, each with its trouble."""
+        return {key: self._troubled(key, api) for key, api in apis.items()}
+
+    def _troubled(self, key: int, api: Api) -> Api:
+        handler = api.handler
+        return api if handler is None else Api(api.first, api.last, api.flexible_since, self._handler(key, handler))
+
+    def _handler(self, key: int, handler: Handler) -> Handler:
+        async def troubled(version: int, reader: Reader, writer: Writer) -> None:
+            if self._faults.slow_ms:
+                await asyncio.sleep(self._faults.slow_ms / 1_000)
+            while self._faults.is_silent:
+                await self._changed.wait()
+            await handler(version, reader, writer)
+            if key == PRODUCE and self._answers_left:
+                self._answers_left -= 1
+                raise AnswerLostError("the answer to Produce is lost")
+
+        return troubled
 
 
 def table(

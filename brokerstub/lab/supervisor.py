@@ -1,36 +1,82 @@
-"""The lab's supervisor: starts ZooKeeper and the brokers, serves what one may do to them, and ends them all.
+"""The lab's supervisor: starts ZooKeeper and the brokers, serves orders about the brokers, and ends all processes.
 
-Owns the order in which things start and end, and `lab.json`. It must never let a child outlive it, nor start one
-again on its own: a broker that ended is a fact to look at.
+It owns the order in which things start and end, `lab.json`, and the streaming job: `klamm logs stream` over the
+brokers' logs, whose sums the brokers serve. It must never let a child outlive it, nor start one again on its own: a
+broker or a job that ended is a fact to look at. Nothing of the cluster waits for the job or depends on it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import glob
 import os
 import signal
+import sys
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import structlog
 
-from brokerstub.lab.aggregates import Aggregating
-from brokerstub.lab.bodies import ProcessRow, Trouble, TroubleOrder
+from brokerstub.lab.bodies import AGGREGATES, ProcessRow, State, Trouble, TroubleOrder
 from brokerstub.lab.brokers import LabBroker, servers_for
-from brokerstub.lab.child import last_lines
+from brokerstub.lab.child import Child, last_lines, launched
 from brokerstub.lab.peers import Peers
 from brokerstub.lab.server import serve
-from brokerstub.lab.settings import (
-    HOST,
-    LabError,
-    LabFile,
-    LabSettings,
-    lab_secrets,
-    sole_owner,
-    write_lab_file,
-)
+from brokerstub.lab.settings import HOST, LabError, LabFile, LabSettings, lab_secrets, sole_owner, write_lab_file
 from brokerstub.lab.troubles import Troubles
 from brokerstub.lab.zookeeper import ZooKeeperServer
 from controller.base.open_files import allow_files
+
+#: it may be killed at any moment: what it had not kept yet it reads again
+STOP_TIMEOUT_MS = 5_000
+
+
+class Aggregating:
+    """One process, started once."""
+
+    def __init__(self, var: Path) -> None:
+        self._logs = f"{glob.escape(str(var))}/broker-*/state-change.log*"
+        self._folder = var / "aggregates"
+        self._child: Child | None = None
+        self._is_ending = False
+
+    @property
+    def row(self) -> ProcessRow:
+        child, state = self._child, self._state
+        pid = child.pid if child is not None and state in ("running", "stopping") else None
+        last_lines = child.last_lines() if child is not None and state == "exited" else []
+        exit_code = None if child is None else child.exit_code
+        return ProcessRow(AGGREGATES, pid, state, "-", exit_code, log=str(self._log), last_lines=last_lines)
+
+    async def start(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "sparkjobs", "logs", "stream", self._logs, "--out", str(self._folder)]
+        self._child = await launched(command, self._log)
+
+    async def stop(self) -> None:
+        if self._child is None:
+            return
+        self._is_ending = True
+        self._child.signal(signal.SIGTERM)
+        try:
+            async with asyncio.timeout(STOP_TIMEOUT_MS / 1000):
+                await self._child.wait()
+        except TimeoutError:
+            self._child.signal(signal.SIGKILL)
+            await self._child.wait()
+
+    @property
+    def _log(self) -> Path:
+        return self._folder / "aggregates.log"
+
+    @property
+    def _state(self) -> State:
+        if self._child is None:
+            return "stopped"
+        if self._child.exit_code is None:
+            return "stopping" if self._is_ending else "running"
+        return "stopped" if self._is_ending else "exited"
+
 
 REACH_TIMEOUT_MS = 3_000
 TICK_TIME_MS = 500

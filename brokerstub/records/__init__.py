@@ -7,14 +7,10 @@ A stub broker's replicas are opened and used by `logs.py` of the package above.
 | `errors` | why something is refused, each with Kafka's error code |
 | `batches` | record batches of format 2: the header and its checksum. Records stay opaque bytes |
 | `disks` | what a log needs of a disk, and a real folder as one |
-| `epochs` | the leader epochs of a log, each with its first offset |
-| `producers` | idempotent producers: the last five batches of each |
-| `state` | both of these at one offset: what a log has to know beside its batches |
-| `index` | where in a segment an offset or a time is |
-| `segment` | one file of batches with its index |
+| `state` | what a log has to know beside its batches: leader epochs and idempotent producers |
+| `segment` | one file of batches with its index: where an offset or a time is |
 | `log` | the log: append, read, truncate, recover, retain |
 | `replication` | what a leader knows of followers (high watermark, who is in sync, `acks`), and what a follower does |
-| `checkpoints` | Kafka's files of high watermarks and log starts |
 
 **Files** are Kafka's: `BASE.log`, `BASE.index`, `BASE.timeindex`, so that Kafka's `DumpLogSegments` reads them. Two are
 ours: `BASE.snapshot`, the state at that offset, and `BASE.settled`. Only `.log` files are the log; all others are made

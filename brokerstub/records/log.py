@@ -27,7 +27,6 @@ from brokerstub.records.batches import (
     stamped,
 )
 from brokerstub.records.disks import Disk
-from brokerstub.records.epochs import EpochEnd
 from brokerstub.records.errors import (
     CorruptBatchError,
     FencedError,
@@ -36,9 +35,8 @@ from brokerstub.records.errors import (
     RecordsError,
     SegmentTooSmallError,
 )
-from brokerstub.records.index import RELATIVE_MAX
-from brokerstub.records.segment import LOG, MADE_ANEW, Segment
-from brokerstub.records.state import State, decode_state, encode_state
+from brokerstub.records.segment import LOG, MADE_ANEW, RELATIVE_MAX, Segment
+from brokerstub.records.state import EpochEnd, State, decode_state, encode_state
 
 NEVER: Final = (1 << 63) - 1
 UNLIMITED: Final = -1

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Sequence
 import msgspec
 
 from brokerstub.records.batches import Bytes
-from brokerstub.records.epochs import NO_EPOCH, EpochEnd
 from brokerstub.records.errors import (
     FencedError,
     NotEnoughReplicasAfterAppendError,
@@ -21,6 +20,7 @@ from brokerstub.records.errors import (
     UnknownEpochError,
 )
 from brokerstub.records.log import Appended, Log
+from brokerstub.records.state import NO_EPOCH, EpochEnd
 
 #: nothing was heard of where a follower's log ends
 UNKNOWN_END = -1

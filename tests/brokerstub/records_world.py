@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from brokerstub.clients.apis import table
-from brokerstub.clients.producer_ids import ProducerIdBlocks
+from brokerstub.clients.writing import ProducerIdBlocks
 from brokerstub.log_ends import LogEnds
 from brokerstub.logs import Logs
 from controller.base.config import LIMITS, BrokerConfig

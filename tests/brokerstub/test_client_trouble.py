@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from brokerstub.clients.trouble import AnswerLostError, ClientTrouble
+from brokerstub.clients.apis import AnswerLostError, ClientTrouble
 from brokerstub.clients.writing import PRODUCE
 from brokerstub.faults import ClientFaults
 from controller.base.config import LIMITS

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from brokerstub.clients.apis import table
-from brokerstub.clients.producer_ids import ProducerIdBlocks
+from brokerstub.clients.writing import ProducerIdBlocks
 from controller.base.config import BrokerConfig
 from controller.core.codes import Code
 from controller.kafka.protocol.codec import uuid_of

@@ -11,9 +11,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from brokerstub.asker import Aim
-from brokerstub.isr_written_directly import DirectIsrWriter, writes_directly
 from brokerstub.metadata import MetadataCache
-from brokerstub.notifications import Notifications
+from brokerstub.notifications import DirectIsrWriter, Notifications, writes_directly
 from controller.base.config import LIMITS, BrokerConfig, ConfigError
 from controller.core.codes import Code
 from controller.core.operations import Delete, Set

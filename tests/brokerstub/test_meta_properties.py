@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from brokerstub.meta_properties import (
+from brokerstub.identity import (
     MetaPropertiesError,
     broker_id_of,
     check_cluster,

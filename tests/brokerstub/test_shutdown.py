@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from brokerstub.shutdown import Seat, hand_over
+from brokerstub.runtime import Seat, hand_over
 from controller.base.config import BrokerConfig
 from controller.core.codes import Code
 from controller.wire import bodies

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from brokerstub.isr_written_directly import writes_directly
+from brokerstub.notifications import writes_directly
 from tests.faults.checker.evidence import history_of
 from tests.faults.checker.verdict import judge, report
 

@@ -12,10 +12,9 @@ from typing import NamedTuple
 import pytest
 
 from brokerstub.records.batches import batches_in, produced
-from brokerstub.records.epochs import EpochEnd
 from brokerstub.records.errors import OffsetOutOfRangeError, OutOfOrderSequenceError
 from brokerstub.records.log import Log, LogConfig
-from brokerstub.records.producers import Producers
+from brokerstub.records.state import EpochEnd, Producers
 from tests.fakes.disk import DeadError, SimulatedDisk
 from tests.records.support import START, a_batch
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from brokerstub.records.checkpoints import DamagedCheckpointError, decode_offsets, encode_offsets
+from brokerstub.log_dirs import DamagedCheckpointError, decode_offsets, encode_offsets
 
 TOPICS = st.text("abc._-", min_size=1, max_size=8)
 

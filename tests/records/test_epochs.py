@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from brokerstub.records.epochs import EpochEnd, Epochs
+from brokerstub.records.state import EpochEnd, Epochs
 
 UNKNOWN = EpochEnd(-1, -1)
 

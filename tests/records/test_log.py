@@ -11,7 +11,6 @@ import pytest
 
 from brokerstub.records.batches import header_at
 from brokerstub.records.disks import FolderDisk
-from brokerstub.records.epochs import EpochEnd
 from brokerstub.records.errors import (
     BatchTooLargeError,
     CorruptBatchError,
@@ -21,6 +20,7 @@ from brokerstub.records.errors import (
     SegmentTooSmallError,
 )
 from brokerstub.records.log import Appended, Log, LogConfig
+from brokerstub.records.state import EpochEnd
 from tests.fakes.disk import SimulatedDisk
 from tests.records.support import START, a_batch, offsets_in, read_by_kio, recorded
 from tests.records.test_batches import CLIENTS

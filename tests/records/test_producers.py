@@ -6,7 +6,7 @@ import pytest
 
 from brokerstub.records.batches import Header, produced, stamped
 from brokerstub.records.errors import OutOfOrderSequenceError, StaleProducerError
-from brokerstub.records.producers import Producers
+from brokerstub.records.state import Producers
 from tests.records.support import START, a_batch
 
 SEQUENCE_MAX = (1 << 31) - 1

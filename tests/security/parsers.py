@@ -21,18 +21,17 @@ import msgspec
 from aiozk import protocol
 
 from brokerstub import log_dirs
-from brokerstub.clients import cluster, offsets, reading, writing
+from brokerstub.clients import cluster, reading, writing
 from brokerstub.faults import Faults
-from brokerstub.identity import SavedSession
+from brokerstub.identity import SavedSession, read_meta_properties
 from brokerstub.lab.bodies import Order
 from brokerstub.lab.settings import LabError, read_lab_file
 from brokerstub.lab.zk_proxy import FrameScanner
-from brokerstub.meta_properties import read_meta_properties
+from brokerstub.log_dirs import DamagedCheckpointError, decode_offsets
 from brokerstub.metadata import MetadataCache
 from brokerstub.multipart_lists import OutOfOrderError
 from brokerstub.records.batches import batches_in as batches_of_a_log
 from brokerstub.records.batches import check_sum, first_record_since, produced
-from brokerstub.records.checkpoints import DamagedCheckpointError, decode_offsets
 from brokerstub.records.errors import RecordsError
 from brokerstub.records.log import Log, LogConfig
 from brokerstub.records.state import decode_state
@@ -194,8 +193,8 @@ LAB: Final = (b'{"pid":1,"port_base":1,"brokers":{"1":"http://h:1"},"zookeeper":
 CLIENTS: Final = (
     ("produced", writing._topic),
     ("wanted", partial(reading._topic, 12)),
-    ("offset", lambda reader: offsets._topic(reader, lambda name: offsets._offset_asked(7, name, reader))),
-    ("epoch", lambda reader: offsets._topic(reader, lambda name: offsets._epoch_asked(name, reader))),
+    ("offset", lambda reader: reading._offsets_topic(reader, lambda name: reading._offset_asked(7, name, reader))),
+    ("epoch", lambda reader: reading._offsets_topic(reader, lambda name: reading._epoch_asked(name, reader))),
     ("topic", partial(cluster._asked, 12)),
     ("resource", cluster._resource),
 )

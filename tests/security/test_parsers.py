@@ -30,7 +30,6 @@ DECODED_IN: Final = {
     "brokerstub.clients.apis._not_served": "a head, which the listener has read: kafka/test_kafka_limits.py",
     "brokerstub.topic_settings": "topic configurations",
     "brokerstub.records.batches": "record batches",
-    "brokerstub.records.index": "files of a log",
     "brokerstub.records.segment": "files of a log",
     "brokerstub.records.state": "files of a log",
     "controller.api.bodies.decode_body": "API bodies",

@@ -19,8 +19,8 @@ from brokerstub.broker import Broker, ControllerHeaders, NotReadyError
 from brokerstub.logs import Lost
 from brokerstub.registration import cluster_id, ensure_feature, register, registration_for
 from brokerstub.replicas import TOPIC_DELETED
+from brokerstub.runtime import Seat, hand_over
 from brokerstub.server import truncation_line
-from brokerstub.shutdown import Seat, hand_over
 from brokerstub.zookeeper import RegistrationLostError, end_when_unregistered
 from controller.api.ports import term_of
 from controller.api.v1.rpc import wishes_of
