@@ -1,4 +1,4 @@
-"""The group `klamm`: which commands there are, and how wrong usage is said."""
+"""The group `klamm`: its commands, how wrong usage is reported, and the shell's completion."""
 
 from __future__ import annotations
 
@@ -10,26 +10,23 @@ from typing import Any, Final
 
 import click
 
-from controller.cli.errors import WrongUsageError
+from controller.cli.options import example
+from controller.cli.output import WrongUsageError
 
 #: each has `register(group)`; none imports at its top what only running a command needs
 MODULES: Final = (
     "lab",
-    "trouble",
     "run",
-    "dedicated",
     "status",
     "topics",
     "partitions",
     "brokers",
     "configs",
     "reassign",
-    "elect",
     "drains",
     "insights",
     "events",
     "logs",
-    "completion",
 )
 
 
@@ -73,6 +70,19 @@ def klamm() -> None:
     """
 
 
+@click.command(epilog=example("klamm completion bash"))
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print completion code: `source <(klamm completion bash)`."""
+    from click.shell_completion import get_completion_class  # noqa: PLC0415
+
+    kind = get_completion_class(shell)
+    assert kind is not None  # click knows all three
+    click.echo(kind(ctx.find_root().command, {}, "klamm", "_KLAMM_COMPLETE").source())
+
+
 for _module in MODULES:
     if find_spec(f"controller.cli.{_module}") is not None:
         import_module(f"controller.cli.{_module}").register(klamm)
+klamm.add_command(completion)

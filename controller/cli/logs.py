@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from controller.cli.errors import CliError
+from controller.cli.output import CliError
 
 _AS_TYPED = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
 

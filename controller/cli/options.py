@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from controller.cli.errors import CliError
+from controller.cli.output import CliError
 
 WATCH_INTERVAL_S: Final = 1.0
 FORMATS: Final = ("table", "wide", "json", "yaml", "name")

@@ -9,8 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from controller.cli.errors import CliError, WrongUsageError
-from controller.cli.output import Item
+from controller.cli.output import CliError, Item, WrongUsageError
 from controller.core.decide.placement import Place, place_at_random, placement_trouble
 
 

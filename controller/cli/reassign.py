@@ -1,16 +1,18 @@
-"""`klamm reassign`: move replicas, with Kafka's JSON files."""
+"""`klamm reassign` and `klamm elect`: move replicas with Kafka's JSON files, and elect leaders by hand.
+
+Both select partitions by the same options, in Kafka's words, and print the outcome of each partition.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
-from controller.cli.errors import CliError, UnreachableClusterError
 from controller.cli.options import (
     FORMATS,
     example,
@@ -21,14 +23,64 @@ from controller.cli.options import (
     url_option,
     watch_option,
 )
-from controller.cli.output import Column, Item, emit, emit_items, print_table
+from controller.cli.output import CliError, Column, Item, UnreachableClusterError, emit, emit_items, print_table
 from controller.cli.partitions import ids_text, name_of
-from controller.cli.selection import PARTITIONS_PER_REQUEST, emit_outcomes, selected, selection_options
 from controller.cli.topics import path_of
 
 if TYPE_CHECKING:
     from controller.cli.plans import Plan
     from controller.cli.remote import Remote
+
+#: a body of the API has at most 1 MiB
+PARTITIONS_PER_REQUEST: Final = 2_000
+#: not done, and nothing is wrong
+NEEDLESS: Final = ("NONE", "ELECTION_NOT_NEEDED", "NO_REASSIGNMENT_IN_PROGRESS")
+
+OUTCOME_COLUMNS = (
+    Column("PARTITION", name_of),
+    Column("RESULT", lambda outcome: "done" if outcome["code"] == "NONE" else outcome["code"]),
+    Column("DETAIL", lambda outcome: outcome["detail"].removeprefix(f"{name_of(outcome)}: ") or "-"),
+)
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def selection_options(function: _F) -> _F:
+    """--topic and --partition, --file, or --all."""
+    for option in (
+        click.option("--all", "everything", is_flag=True, help="All partitions that need it."),
+        click.option("--file", type=click.File("rb"), help="Those that Kafka's JSON file names; - is standard input."),
+        click.option("--partition", type=click.IntRange(0), help="Its number."),
+        click.option("--topic", help="One partition: its topic."),
+    ):
+        function = option(function)
+    return function
+
+
+def selected(
+    topic: str | None, partition: int | None, file: IO[bytes] | None, everything: bool
+) -> list[dict[str, Any]] | None:
+    """The partitions by topic and number; None: all."""
+    from controller.cli.plans import names_in  # noqa: PLC0415
+
+    if (topic is None) != (partition is None):
+        raise click.UsageError("--topic and --partition go together")
+    if (topic is not None) + (file is not None) + everything != 1:
+        raise click.UsageError("give one of: --topic with --partition, --file, or --all")
+    if file is not None:
+        return names_in(file.read(), file.name)
+    return None if everything else [{"topic": topic, "partition": partition}]
+
+
+def emit_outcomes(output: str, outcomes: Sequence[Item]) -> int:
+    """Print what became of each partition; the exit code: 1 when one was refused."""
+    items = sorted(outcomes, key=lambda one: (one["topic"], one["partition"]))
+    document = {"partitions": items}
+    emit(output, document, lambda is_wide: print_table(OUTCOME_COLUMNS, items, is_wide=is_wide), map(name_of, items))
+    if not items and output in ("table", "wide"):
+        click.echo("nothing to do", err=True)
+    return 0 if all(one["code"] in NEEDLESS for one in items) else 1
+
 
 PATH: Final = "/v1/reassignments"
 POLL_INTERVAL_MS: Final = 500
@@ -59,6 +111,7 @@ VERIFY_COLUMNS = (
 
 def register(group: click.Group) -> None:
     group.add_command(reassign)
+    group.add_command(elect)
 
 
 @click.group()
@@ -274,3 +327,39 @@ def _watch_to_the_end(url: str | None, plan: Plan, file_name: str) -> int:
             time.sleep(POLL_INTERVAL_MS / 1_000)
     except KeyboardInterrupt:
         raise CliError(f"the reassignment goes on; `klamm reassign verify {file_name}` shows how far it is") from None
+
+
+@click.command(short_help="Elect leaders by hand.", epilog=example("klamm elect --type preferred --all"))
+@click.option("--type", "kind", type=click.Choice(["preferred", "unclean"]), required=True)
+@selection_options
+@timeout_option
+@url_option
+@output_option
+def elect(
+    kind: str,
+    topic: str | None,
+    partition: int | None,
+    file: IO[bytes] | None,
+    everything: bool,
+    timeout_ms: int,
+    url: str | None,
+    output: str,
+) -> None:
+    """Elect the first replica (preferred) or, where nobody in sync is left, any that is online (unclean: data is lost).
+
+    What needs no election is left as it is, which is no failure.
+    """
+    from controller.cli.remote import ask_cluster  # noqa: PLC0415
+
+    names = selected(topic, partition, file, everything)
+    starts = range(0, 1 if names is None else len(names), PARTITIONS_PER_REQUEST)
+    pieces = [None if names is None else names[start : start + PARTITIONS_PER_REQUEST] for start in starts]
+
+    async def question(remote: Remote) -> list[Item]:
+        outcomes: list[Item] = []
+        for piece in pieces:
+            body = {"type": kind, "partitions": piece}
+            outcomes += (await remote.write("/v1/elections", body, timeout_ms))[1]["partitions"]
+        return outcomes
+
+    sys.exit(emit_outcomes(output, ask_cluster(url, question)))

@@ -18,7 +18,7 @@ from urllib.parse import urlencode, urlsplit
 import msgspec
 
 from controller.base.config import ConfigError
-from controller.cli.errors import RefusedError, UnreachableClusterError, WrongUsageError
+from controller.cli.output import RefusedError, UnreachableClusterError, WrongUsageError
 from controller.security.exposure import is_loopback_url
 from controller.security.secrets import NO_SECRETS, Secrets, secrets_from, trusted_bytes
 from controller.security.tls import OWN, TRUST, client_context_from

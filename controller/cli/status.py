@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from controller.cli.brokers import BROKER_COLUMNS, with_roles
-from controller.cli.errors import CliError, UnreachableClusterError
 from controller.cli.options import example, output_option, show_repeatedly, timeout_option, url_option, watch_option
-from controller.cli.output import Item, Progress, emit, print_facts, print_table
+from controller.cli.output import CliError, Item, Progress, UnreachableClusterError, emit, print_facts, print_table
 
 if TYPE_CHECKING:
     from controller.cli.remote import Remote

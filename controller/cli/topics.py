@@ -252,7 +252,7 @@ def delete(name: str, abandon_offline: bool, wait: bool, timeout_ms: int, url: s
 
 async def _progress(before: Item, remote: Remote) -> Item:
     """Of this deletion; a cluster that is changing its controller is asked again."""
-    from controller.cli.errors import RefusedError  # noqa: PLC0415
+    from controller.cli.output import RefusedError  # noqa: PLC0415
 
     try:
         listed = await remote.items("/v1/deletions")

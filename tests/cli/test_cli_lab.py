@@ -18,7 +18,7 @@ from brokerstub.lab.bodies import TroubleKind
 from brokerstub.lab.remote import is_alive
 from brokerstub.lab.settings import LabFile, owner_pid, read_lab_file
 from brokerstub.lab.troubles import LENGTHS_MS
-from controller.cli.trouble import KINDS
+from controller.cli.lab import KINDS
 from tests.lab_support import STANDIN, address_of, free_port_base, listening
 from tests.processes import started
 from tests.waiting import DEADLINE_S, waited_for

@@ -11,8 +11,8 @@ from aiohttp import web
 from click.testing import CliRunner, Result
 
 from controller.api.ports import BusyError, Reply
-from controller.cli.errors import UnreachableClusterError
 from controller.cli.group import klamm
+from controller.cli.output import UnreachableClusterError
 from controller.cli.remote import Remote
 from controller.core.codes import Code
 from controller.core.events import CreateTopicAsked, Event

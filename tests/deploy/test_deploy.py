@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from controller.base.config import broker_config_for, parse_properties
-from controller.cli.dedicated import controller
+from controller.cli.run import controller
 from controller.kafka.cluster.settings import addresses_in
 
 DEPLOY = Path(__file__).parents[2] / "deploy"

@@ -49,7 +49,7 @@ from controller.base.config import (
     read_properties,
 )
 from controller.cli import plans
-from controller.cli.errors import UnreachableClusterError, WrongUsageError
+from controller.cli.output import UnreachableClusterError, WrongUsageError
 from controller.cli.remote import frame_of
 from controller.core import formats
 from controller.core.formats import FormatError

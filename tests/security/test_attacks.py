@@ -20,8 +20,7 @@ from click.testing import CliRunner
 
 from controller.base import log
 from controller.base.config import Limits
-from controller.cli.errors import RefusedError
-from controller.cli.output import Column, print_facts, print_table
+from controller.cli.output import Column, RefusedError, print_facts, print_table
 from controller.security.tls import server_context_for
 from tests.security.authority import Authority
 from tests.security.roles import a_process

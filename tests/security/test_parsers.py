@@ -36,7 +36,7 @@ DECODED_IN: Final = {
     "controller.api.bodies.query_of": "any query of any path: test_schema.py and hostile.py, over sockets",
     "controller.api.listing": "cursors",
     "controller.cli.plans": "files of Kafka's tools",
-    "controller.cli.trouble.trouble": "only options of the command line",
+    "controller.cli.lab.trouble": "only options of the command line",
     "controller.base.config": "server.properties",
     "controller.core.belief.kept_states.bits_of": "only numbers that the topic's znode was checked for",
     "controller.core.formats": "znodes",
