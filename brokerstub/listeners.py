@@ -6,9 +6,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from controller.base.config import BrokerConfig, ConfigError
-from controller.kafka.protocol.access import SASL, TLS
-from controller.kafka.protocol.nodes import PROTOCOLS
-from controller.kafka.protocol.sasl import Admission
+from controller.kafka.protocol.access import PROTOCOLS, SASL, TLS, Admission
 from controller.security.exposure import is_loopback
 
 

@@ -21,7 +21,7 @@ from brokerstub.registration import DuplicateBrokerError
 from brokerstub.runtime import Runtime
 from controller.base import log as process_log
 from controller.base.config import BrokerConfig, ConfigError
-from controller.kafka.protocol.sasl import Admission
+from controller.kafka.protocol.access import Admission
 from controller.security.exposure import check_exposure
 from controller.security.secrets import Secrets, secrets_from
 from controller.term.term import first_cause

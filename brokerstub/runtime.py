@@ -33,9 +33,8 @@ from controller.base.clock import wall_ms
 from controller.base.config import BrokerConfig, ConfigError
 from controller.base.tasks import run_apart
 from controller.core.codes import Code
-from controller.kafka.cluster.users import ScramUsers
-from controller.kafka.protocol.sasl import Admission
-from controller.kafka.server.login import Login
+from controller.kafka.protocol.access import Admission
+from controller.kafka.server.login import Login, ScramUsers
 from controller.security.secrets import NO_SECRETS, Secrets
 from controller.security.tls import client_context_for
 from controller.tell.dialects import Dialect

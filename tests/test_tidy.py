@@ -130,7 +130,7 @@ CITED_ELSEWHERE = {"kafka-run-class.sh", "digest.txt"}
 WALL_CLOCK_READERS = {
     "controller.api.routing.health",
     "controller.api.stream.pulse",
-    "controller.api.v1.aggregates",
+    "controller.api.v1.reports",
     "controller.api.v1.writes",
     "controller.base.clock",
     "controller.cli.status",
@@ -139,7 +139,7 @@ WALL_CLOCK_READERS = {
     "brokerstub.runtime",
 }
 #: the time of day at a moment of the monotonic clock; the age, for people, of another process's record
-MEASURE_BY_THE_WALL_CLOCK = {"controller.api.v1.aggregates", "controller.base.clock", "controller.cli.status"}
+MEASURE_BY_THE_WALL_CLOCK = {"controller.api.v1.reports", "controller.base.clock", "controller.cli.status"}
 
 
 def project_files() -> Iterator[Path]:

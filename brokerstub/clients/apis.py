@@ -22,10 +22,8 @@ from controller.api.ports import ControllerHandle
 from controller.base.bell import Bell
 from controller.base.config import LIMITS, BrokerConfig
 from controller.kafka.protocol.codec import Reader, WireError, Writer
-from controller.kafka.server.admin_apis import AdminApis
-from controller.kafka.server.hosted import HOSTED
+from controller.kafka.server.admin_apis import HOSTED, AdminApis, TopicApis
 from controller.kafka.server.listener import API_VERSIONS, Api, Handler, KafkaServer, Login
-from controller.kafka.server.topic_apis import TopicApis
 from controller.security.tls import server_context_for
 
 

@@ -15,8 +15,7 @@ from controller.api.ports import ControllerHandle, TopicView
 from controller.base.config import BrokerConfig, ConfigError
 from controller.core.codes import Code
 from controller.core.model import NO_LEADER
-from controller.kafka.protocol.codec import NO_UUID, Reader, Writer, topic_id_of, uuid_of
-from controller.kafka.server.answering import tagged
+from controller.kafka.protocol.codec import NO_UUID, Reader, Writer, tagged, topic_id_of, uuid_of
 from controller.kafka.server.listener import Api
 from controller.wire.bodies import PartitionRow
 

@@ -15,8 +15,7 @@ from brokerstub.logs import Logs, PartitionLog
 from brokerstub.records.errors import RecordsError
 from brokerstub.records.replication import Leader
 from controller.core.codes import Code
-from controller.kafka.protocol.codec import Reader, WireError, Writer
-from controller.kafka.server.answering import tagged
+from controller.kafka.protocol.codec import Reader, WireError, Writer, tagged
 from controller.kafka.server.listener import Api
 
 FETCH: Final = 1

@@ -18,8 +18,7 @@ from brokerstub.records.errors import InvalidBatchError, NotLeaderError, Records
 from brokerstub.records.log import Appended
 from controller.base.config import LIMITS
 from controller.core.codes import Code
-from controller.kafka.protocol.codec import Reader, Writer
-from controller.kafka.server.answering import tagged
+from controller.kafka.protocol.codec import Reader, Writer, tagged
 from controller.kafka.server.listener import Api, NoAnswerWanted
 from controller.wire import bodies
 from controller.wire.client import ExchangeError

@@ -18,10 +18,8 @@ from aiohttp.typedefs import Handler
 from brokerstub.lab.bodies import Done, Order, Processes, ProcessRow, Trouble, TroubleOrder
 from brokerstub.lab.settings import HOST, LabError
 from controller.api.bodies import read_body
-from controller.api.middleware.access import Gate, nobody
-from controller.api.middleware.audit import audit_for
+from controller.api.middleware.access import Gate, audit_for, guard_for, nobody
 from controller.api.middleware.connections import Connections, Site
-from controller.api.middleware.origin import guard_for
 from controller.api.problems import ProblemError, invalid, problems, refusal_for
 from controller.base.config import LIMITS, Limits
 from controller.core.codes import Code

@@ -19,8 +19,7 @@ from controller.api.bodies import PageQuery, PartitionBody, PartitionsQuery, Top
 from controller.api.counts import PartitionState, Summary, has_state, live_ids_of
 from controller.api.ports import ClusterView, TopicView
 from controller.api.problems import invalid
-from controller.api.shared import Shared
-from controller.api.turns import Turns
+from controller.api.turns import Shared, Turns
 from controller.wire import bodies
 from controller.wire.bodies import PartitionRow
 

@@ -59,7 +59,7 @@ async def _status_of(remote: Remote) -> dict[str, Any]:
 def bootstrap_servers_of(brokers: Iterable[Item]) -> str | None:
     """What Kafka's clients are configured with: the live brokers' addresses of one listener, the first of them all that
     speaks Kafka. None: no broker keeps records."""
-    from controller.kafka.protocol.nodes import PROTOCOLS  # noqa: PLC0415
+    from controller.kafka.protocol.access import PROTOCOLS  # noqa: PLC0415
 
     endpoints = [each.partition("://") for one in brokers if one["state"] != "gone" for each in one["endpoints"]]
     found = [(name, address) for name, _, address in endpoints if name in PROTOCOLS]

@@ -23,23 +23,17 @@ from controller.base.config import LIMITS, ConfigError
 from controller.base.open_files import allow_files, limits_within
 from controller.core import formats
 from controller.core.project.znodes import CLUSTER_ID
-from controller.kafka.cluster.foreign_cluster import ForeignCluster
-from controller.kafka.cluster.ports import BeliefView
+from controller.kafka.cluster.foreign_cluster import BeliefView, ForeignCluster
 from controller.kafka.cluster.presence import Presence
 from controller.kafka.cluster.settings import DedicatedConfig
-from controller.kafka.cluster.users import ScramUsers
 from controller.kafka.protocol.access import SASL, TLS
-from controller.kafka.server.admin_apis import AdminApis
+from controller.kafka.server.admin_apis import HOSTED, AdminApis, TopicApis
 from controller.kafka.server.broker_apis import BrokerApis
-from controller.kafka.server.hosted import HOSTED
 from controller.kafka.server.listener import API_VERSIONS, Api, KafkaServer
-from controller.kafka.server.login import Login
+from controller.kafka.server.login import Login, ScramUsers
 from controller.kafka.server.own_configs import own_log_dirs, with_own_configs
 from controller.kafka.server.relay import Relay
-from controller.kafka.server.topic_apis import TopicApis
-from controller.kafka.takeover.api import TakeoverApi
-from controller.kafka.takeover.preflight import Preflight, preflight
-from controller.kafka.takeover.vetoes import vetoes_against
+from controller.kafka.takeover import Preflight, TakeoverApi, preflight, vetoes_against
 from controller.seat.claim import read_seat
 from controller.tell.dialects import Dialect
 from controller.tell.dialects.kafka import KafkaDialect, OwnAddress

@@ -2,7 +2,7 @@
 
 There is one `Meters` for each process: it outlives terms and sessions, so counters never fall back. No decision ever
 reads one, and counting never fails. A number that can be read off the present state is no counter:
-`api/metrics/families.py`.
+`api/metrics.py`.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from controller.api.serve.page import policy_for
+from controller.api.serve.app import policy_for
 from controller.dashboard import CONTENT_TYPES
 from tests.api.api_support import (
     CONFIG,

@@ -17,13 +17,11 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 
 from controller.api.listing import Piece
-from controller.api.metrics.exposition import Exposition
-from controller.api.metrics.families import PARTITION_GAUGES, PartitionSeries
+from controller.api.metrics import PARTITION_GAUGES, Exposition, PartitionSeries
 from controller.api.middleware.quota import Room
 from controller.api.ports import TopicView
 from controller.api.problems import ProblemError
-from controller.api.shared import Shared
-from controller.api.turns import Turns
+from controller.api.turns import Shared, Turns
 from controller.base.config import LIMITS, Limits
 from controller.statelog.recent_lines import RecentLines
 from controller.wire.bodies import PartitionRow

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from controller.api.middleware.origin import allowed_hosts_for
+from controller.api.middleware.access import allowed_hosts_for
 from controller.api.serve.app import build_app
 from controller.base.config import Limits
 from tests.api.api_support import (

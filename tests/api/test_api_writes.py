@@ -14,8 +14,7 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from controller.api.middleware.access import nobody
 from controller.api.ports import BusyError, Reply, TopicView
-from controller.api.routing.active import ActiveController
-from controller.api.routing.forwarding import Forwarding
+from controller.api.routing.active import ActiveController, Forwarding
 from controller.api.v1.writes import Writes
 from controller.base.config import LIMITS
 from controller.core.codes import Code

@@ -16,8 +16,7 @@ from controller.core.belief.duties import Deletion
 from controller.core.causes import Cause
 from controller.core.changes.cluster import Committed, StateDecided, TopicGone
 from controller.core.states import PartitionStatus
-from controller.kafka.cluster.foreign_cluster import ForeignCluster
-from controller.kafka.cluster.ports import BeliefView
+from controller.kafka.cluster.foreign_cluster import BeliefView, ForeignCluster
 from tests.api.api_support import FakeHandle, View, a_broker, a_row, a_topic, address_of, reserved, served
 from tests.builders import a_cluster, a_leadership, topic_id_of
 

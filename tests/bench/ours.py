@@ -22,9 +22,8 @@ import structlog
 from controller.base.config import LIMITS
 from controller.core.codes import Code
 from controller.core.events import DrainAsked
-from controller.kafka.protocol.access import Access
+from controller.kafka.protocol.access import PLAINTEXT, Access
 from controller.kafka.protocol.levels import level_for
-from controller.kafka.protocol.nodes import PLAINTEXT
 from controller.seat.claim import Claim
 from controller.seat.guard import TermGuard
 from controller.statelog.journal import Journal

@@ -22,7 +22,7 @@ from brokerstub.registration import (
 from controller.base.config import BrokerConfig, ConfigError, broker_config_for
 from controller.core.formats import decode_broker
 from controller.core.operations import Delete
-from controller.kafka.protocol.sasl import Admission
+from controller.kafka.protocol.access import Admission
 from controller.wire.bodies import speaks_http
 from controller.zookeeper.layout import TOP_LEVEL_PATHS, ensure_paths
 from controller.zookeeper.port import SessionLostError

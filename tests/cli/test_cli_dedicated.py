@@ -11,7 +11,7 @@ import pytest
 from brokerstub.lab.settings import LabError, read_lab_file
 from controller.base.config import ConfigError
 from controller.kafka.cluster.settings import broker_settings, sasl_for
-from controller.kafka.protocol.sasl import Admission, Sasl
+from controller.kafka.protocol.access import Admission, Sasl
 from tests.support.deciding_support import run
 
 TO = ("controller", "--zookeeper", "127.0.0.1:1")

@@ -14,9 +14,9 @@ from kio.serial import entity_reader, entity_writer
 
 from controller.core.model import Partition
 from controller.core.project.requests import KnownBroker
+from controller.kafka.protocol.access import KnownNode
 from controller.kafka.protocol.codec import uuid_of
 from controller.kafka.protocol.levels import Level
-from controller.kafka.protocol.nodes import KnownNode
 from controller.tell.dialects import Request
 
 

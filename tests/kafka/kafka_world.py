@@ -13,11 +13,9 @@ import msgspec
 
 from controller.base.config import LIMITS
 from controller.kafka.protocol.codec import WireError, Writer
-from controller.kafka.server.admin_apis import AdminApis
+from controller.kafka.server.admin_apis import HOSTED, AdminApis, TopicApis
 from controller.kafka.server.broker_apis import BrokerApis
-from controller.kafka.server.hosted import HOSTED
 from controller.kafka.server.listener import API_VERSIONS, Api, KafkaServer
-from controller.kafka.server.topic_apis import TopicApis
 from tests.kafka import kafka_support as kio
 from tests.loop.admin_site import Site, a_site, leading
 from tests.support.harness import Node

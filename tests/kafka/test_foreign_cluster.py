@@ -7,10 +7,9 @@ import json
 import pytest
 
 from controller.api.counts import Summary
-from controller.api.metrics.families import klamm_families
+from controller.api.metrics import klamm_families
 from controller.core.project.znodes import controller_path
-from controller.kafka.cluster.foreign_cluster import ForeignCluster
-from controller.kafka.cluster.ports import BeliefView
+from controller.kafka.cluster.foreign_cluster import BeliefView, ForeignCluster
 from controller.kafka.cluster.presence import ControllerZnode
 from tests.api.api_support import FakeHandle
 from tests.fakes.client import FakeClient

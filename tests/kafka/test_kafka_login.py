@@ -18,10 +18,8 @@ from scramp import ScramMechanism
 
 from controller.base.config import LIMITS, BrokerConfig
 from controller.core.model import Broker
-from controller.kafka.protocol.access import Access
+from controller.kafka.protocol.access import Access, Admission, Listener, NotAuthenticatedError, Sasl
 from controller.kafka.protocol.codec import Reader, Writer
-from controller.kafka.protocol.nodes import Listener
-from controller.kafka.protocol.sasl import Admission, NotAuthenticatedError, Sasl
 from controller.kafka.server.listener import API_VERSIONS, Api, KafkaServer
 from controller.kafka.server.login import Login
 from controller.security.tls import client_context_for, server_context_for

@@ -15,6 +15,7 @@ from controller.core.codes import Code
 from controller.core.decide.topic_ids import draw_topic_id
 from controller.core.model import Broker, Leadership, Partition
 from controller.core.project.requests import KnownBroker, Stop
+from controller.kafka.protocol.access import PLAINTEXT, KnownNode, Listener, broker_node
 from controller.kafka.protocol.codec import WireError, uuid_of
 from controller.kafka.protocol.levels import (
     LEADER_AND_ISR,
@@ -22,12 +23,6 @@ from controller.kafka.protocol.levels import (
     STOP_REPLICA,
     UPDATE_METADATA,
     level_for,
-)
-from controller.kafka.protocol.nodes import (
-    PLAINTEXT,
-    KnownNode,
-    Listener,
-    broker_node,
 )
 from controller.tell.dialects import Request
 from controller.tell.dialects.kafka import KafkaDialect, OwnAddress

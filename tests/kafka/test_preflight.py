@@ -15,10 +15,8 @@ import pytest
 
 from controller.base.config import Limits
 from controller.kafka.cluster.settings import DedicatedConfig, config_for
-from controller.kafka.protocol.access import Access, Opened
-from controller.kafka.protocol.nodes import Listener
-from controller.kafka.takeover.preflight import Preflight, preflight
-from controller.kafka.takeover.vetoes import vetoes_against
+from controller.kafka.protocol.access import Access, Listener, Opened
+from controller.kafka.takeover import Preflight, preflight, vetoes_against
 from controller.seat.claim import read_seat
 from controller.security.secrets import NO_SECRETS
 from controller.term.parts import TermParts

@@ -15,9 +15,8 @@ from controller.api.ports import ControllerHandle
 from controller.base.config import LIMITS
 from controller.core.belief.cluster import Cluster
 from controller.core.model import Broker
-from controller.kafka.protocol.access import PLAIN_ACCESS, Access, Opened
+from controller.kafka.protocol.access import PLAIN_ACCESS, Access, Listener, Opened
 from controller.kafka.protocol.codec import Reader, Writer
-from controller.kafka.protocol.nodes import Listener
 from controller.kafka.server.listener import API_VERSIONS, Api, KafkaServer
 from controller.kafka.server.relay import EVERYWHERE, Relay
 from tests.kafka import kafka_support as kio

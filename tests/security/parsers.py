@@ -39,8 +39,8 @@ from brokerstub.topic_settings import settings_for
 from controller.api import bodies
 from controller.api.listing import cursor_of
 from controller.api.problems import ProblemError
-from controller.api.routing.forwarding import is_api_answer
-from controller.api.v1 import aggregates
+from controller.api.routing.active import is_api_answer
+from controller.api.v1 import reports
 from controller.base.config import (
     BrokerConfig,
     ConfigError,
@@ -54,9 +54,9 @@ from controller.cli.remote import frame_of
 from controller.core import formats
 from controller.core.formats import FormatError
 from controller.kafka.cluster.settings import addresses_in, sasl_for
+from controller.kafka.protocol.access import PLAIN, SCRAM, Admission
 from controller.kafka.protocol.codec import Reader, WireError, Writer
-from controller.kafka.protocol.sasl import PLAIN, SCRAM, Admission
-from controller.kafka.server import admin_apis, own_configs, topic_apis
+from controller.kafka.server import admin_apis, own_configs
 from controller.kafka.server.login import Login
 from controller.security.secrets import secrets_from
 from controller.tell.dialects import kafka_epochs, kafka_requests
@@ -240,7 +240,7 @@ PARSERS: Final[Sequence[Parser]] = (
     *rows("files of a broker", (msgspec.DecodeError,), (b'{"session_id":7,"password":"YWE="}', samples.BODIES[-1]),
           _kinds(wire_bodies.decode, SavedSession, Faults)),
     *rows("files of a broker", (msgspec.MsgspecError, ValueError), samples.AGGREGATES, [
-        ("aggregates.json", _file("aggregates.json", aggregates._read))]),
+        ("aggregates.json", _file("aggregates.json", reports._read))]),
     *rows("files of a log", (), samples.LOG_FILES, [
         ("all of them", _reopened), ("state", lambda data: decode_state(data, 2))]),
     *rows("files of a log", (DamagedCheckpointError,), (b"0\n1\norders 0 17\n",), [("offsets", decode_offsets)]),
@@ -297,7 +297,7 @@ PARSERS: Final[Sequence[Parser]] = (
           for key, version in ((4, 5), (4, 4), (5, 3), (6, 7))),
         ("leader epochs", partial(kafka_epochs.codes_in, correlation_id=7)),
         *((f"{parse.__name__} {is_flexible}", partial(_of_kafka, parse, is_flexible)) for is_flexible in (True, False)
-          for parse in (topic_apis._creation, topic_apis._growth, topic_apis._named, admin_apis._numbers,
+          for parse in (admin_apis._creation, admin_apis._growth, admin_apis._named, admin_apis._numbers,
                         admin_apis._targets)),
         *((f"{parse.__name__} {is_flexible}", partial(own_configs._resources_in, read=parse, is_flexible=is_flexible))
           for is_flexible in (True, False) for parse in (own_configs._altered, own_configs._described)),

@@ -24,8 +24,7 @@ from controller.api.ports import NotControllerError
 from controller.api.serve.app import build_app
 from controller.base.config import Limits
 from controller.core.belief.cluster import Cluster
-from controller.kafka.takeover.api import TakeoverApi
-from controller.kafka.takeover.preflight import Preflight
+from controller.kafka.takeover import Preflight, TakeoverApi
 from controller.security.secrets import Secrets
 from controller.statelog.recent_lines import RecentLines
 from controller.term.handle import Handle

@@ -17,8 +17,8 @@ import msgspec
 from controller.base.config import Limits
 from controller.core.codes import Code
 from controller.core.events import CreateTopicAsked
+from controller.kafka.protocol.access import PLAINTEXT
 from controller.kafka.protocol.levels import level_for
-from controller.kafka.protocol.nodes import PLAINTEXT
 from controller.loop.inbox import NotControllerError
 from controller.seat.claim import Claim
 from controller.seat.guard import TermGuard

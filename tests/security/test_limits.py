@@ -15,9 +15,8 @@ from aiohttp import web
 
 from brokerstub.lab.ports import free_port
 from controller.api.bodies import read_body
-from controller.api.middleware.access import Gate, nobody
+from controller.api.middleware.access import Gate, guard_for, nobody
 from controller.api.middleware.connections import Connections, Site
-from controller.api.middleware.origin import guard_for
 from controller.api.middleware.quota import CALLERS_MAX, Bucket, Quotas
 from controller.api.problems import ProblemError, problems
 from controller.api.serve.app import build_app

@@ -12,9 +12,7 @@ import pytest
 
 from controller.base.config import LIMITS
 from controller.core.model import Broker
-from controller.kafka.protocol.access import Access
-from controller.kafka.protocol.nodes import PROTOCOLS, Listener, listeners_of
-from controller.kafka.protocol.sasl import NotAuthenticatedError, Sasl
+from controller.kafka.protocol.access import PROTOCOLS, Access, Listener, NotAuthenticatedError, Sasl, listeners_of
 from controller.kafka.server.listener import Refusals
 from controller.kafka.server.login import Login
 from controller.wire.addresses import split_address

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from controller.api.v1.aggregates import Aggregates as Served
+from controller.api.v1.reports import Aggregates as Served
 from sparkjobs.rules.rules import Answers
 from sparkjobs.rules.watch import NAMED, Aggregates, aggregates_of
 from tests.spark import plain

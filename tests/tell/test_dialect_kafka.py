@@ -14,9 +14,8 @@ from controller.base.config import LIMITS
 from controller.core.codes import Code
 from controller.core.model import Broker
 from controller.core.project.requests import KnownBroker, Stop
-from controller.kafka.protocol.access import PLAIN_ACCESS, Access
+from controller.kafka.protocol.access import PLAIN_ACCESS, PLAINTEXT, Access
 from controller.kafka.protocol.levels import level_for
-from controller.kafka.protocol.nodes import PLAINTEXT
 from controller.tell.dialects import Envelope, NotAcknowledgedError, Request
 from controller.tell.dialects.kafka import KafkaDialect, OwnAddress
 from controller.tell.dialects.kafka_epochs import KEY as EPOCHS

@@ -1,21 +1,32 @@
-"""Who may do what: which right each path needs, and which right a request brings.
+"""Who may do what: checks of the origin, the right that a path needs, the right that a request brings, and the audit
+line.
 
-What has no entry needs the highest right, so that a path that somebody adds is guarded before anybody thinks of it.
-Where no secret is set for a right, everybody has it. It never looks at what is asked beyond method, path and headers,
-except to see that a signed body is the one that was signed.
+A path without an entry needs the highest right, so that a new path is guarded before anybody thinks of it. If no secret
+is set for a right, everybody has it. The checks of the origin keep a web page, open in the same browser, from driving a
+cluster on loopback. All of this looks at method, path and headers only, before any handler runs; of a body it checks
+only that it is the one that was signed.
+
+The audit has a line for each request that changes something, or that was refused because of its caller: the caller, the
+request, and its end. The line goes to the process's log, and has no header and no body in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from enum import StrEnum
-from typing import Final, NamedTuple
+from itertools import count
+from secrets import token_hex
+from typing import Any, Final, NamedTuple
 
+import structlog
 from aiohttp import hdrs, web
+from aiohttp.typedefs import Handler, Middleware
 
 from controller.api.bodies import read_body
-from controller.api.problems import ProblemError
-from controller.base.config import Limits
+from controller.api.middleware.connections import let_in
+from controller.api.problems import CODE, ProblemError
+from controller.base.config import LIMITS, Limits
 from controller.security.secrets import Secrets, is_one_of
 from controller.wire import bodies
 from controller.wire.signing import Incarnation, SignatureError, Verifier
@@ -164,3 +175,91 @@ def _role_named(name: str) -> Role:
     if name not in (Role.NONE, Role.READER, Role.ADMIN):
         raise ProblemError(403, NOT_ALLOWED, "nobody has such a role")
     return Role(name)
+
+
+_SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+def allowed_hosts_for(listeners: Iterable[str]) -> frozenset[str]:
+    """The values of Host that mean this process; on loopback also `localhost`, which no other site can claim."""
+    hosts = {listener.lower() for listener in listeners}
+    return frozenset(hosts | {f"localhost:{host.partition(':')[2]}" for host in hosts if host.startswith("127.0.0.1:")})
+
+
+def guard_for(listeners: Iterable[str], gate: Gate) -> Middleware:
+    """The middleware that refuses foreign hosts, foreign origins, writes that are not declared as JSON, and whom the
+    gate does not let in."""
+    hosts = allowed_hosts_for(listeners)
+    origins = {scheme: frozenset(f"{scheme}://{host}" for host in hosts) for scheme in ("http", "https")}
+
+    @web.middleware
+    async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if sum(len(name) + len(value) for name, value in request.raw_headers) > LIMITS.head_max_bytes:
+            raise ProblemError(431, "HEADERS_TOO_LARGE", f"all headers together may have {LIMITS.head_max_bytes} bytes")
+        if not _are_all_in(request, hdrs.HOST, hosts) or hdrs.HOST not in request.headers:
+            raise ProblemError(403, "FOREIGN_HOST", f"the Host header must be one of: {', '.join(sorted(hosts))}")
+        if not _are_all_in(request, hdrs.ORIGIN, origins[request.scheme]):
+            raise ProblemError(403, "FOREIGN_ORIGIN", "a page of another origin may not ask here")
+        if request.method not in _SAFE_METHODS and request.content_type != "application/json":
+            raise ProblemError(415, "UNSUPPORTED_MEDIA_TYPE", "a write needs the header Content-Type: application/json")
+        access = access_for(request.method, route_of(request))
+        request[CALLER] = await gate.admit(request, access)
+        let_in(request, is_reading=access in (Access.OPEN, Access.READ))
+        return await handler(request)
+
+    return guard
+
+
+def route_of(request: web.Request) -> str:
+    """The path as the route has it; as it was asked where there is no route."""
+    resource = request.match_info.route.resource
+    return request.path if resource is None else resource.canonical
+
+
+def _are_all_in(request: web.Request, header: str, allowed: frozenset[str]) -> bool:
+    values: Any = request.headers.getall(header, ())
+    return all(value.lower() in allowed for value in values)
+
+
+#: what a caller may name its request
+_ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+PATH_CHARACTERS_MAX: Final = 300
+#: kept from one request to the next: under which name it was asked
+REQUEST_ID: Final = web.RequestKey("request id", str)
+
+log = structlog.get_logger()
+
+
+def audit_for() -> Middleware:
+    """The middleware; request ids begin with what no other process drew."""
+    numbers, prefix = count(1), token_hex(4)
+
+    @web.middleware
+    async def audit(request: web.Request, handler: Handler) -> web.StreamResponse:
+        given = request.headers.get(bodies.REQUEST_ID, "")
+        request[REQUEST_ID] = given if _ID.fullmatch(given) else f"{prefix}-{next(numbers)}"
+        response = await handler(request)
+        if not response.prepared:
+            response.headers[bodies.REQUEST_ID] = request[REQUEST_ID]
+        access = access_for(request.method, route_of(request))
+        if access is Access.ADMIN:
+            _say("mutation.audited", request, response)
+        elif response.status in (401, 403):
+            _say("request.refused", request, response)
+        return response
+
+    return audit
+
+
+def _say(event: str, request: web.Request, response: web.StreamResponse) -> None:
+    log.info(
+        event,
+        principal=str(request[CALLER]) if CALLER in request else Role.NONE.value,
+        peer=request.remote,
+        request_id=request[REQUEST_ID],
+        method=request.method,
+        path=request.rel_url.raw_path[:PATH_CHARACTERS_MAX],
+        status=response.status,
+        code=response.get(CODE),
+        event_id=response.headers.get(bodies.EVENT_ID),
+    )

@@ -1,8 +1,13 @@
-"""How much of this process one caller may have: changes and costly questions per second, costly questions and streams
-at the same time.
+"""How much of this process one caller may use: requests per second, costly questions and streams, and slow answers.
 
-What is over it is answered 429 at once, with Kafka's name for it, and changes nothing. It knows who asks from the gate.
-Probes and what brokers ask have no quota, and wait for no reader.
+A request over its quota (changes and costly questions per second, costly questions and streams at the same time) is
+answered 429 at once, with Kafka's name for it, and changes nothing. The gate says who the caller is. Probes and
+brokers' requests have no quota, and wait for no reader.
+
+A reader's large answer leaves in pieces, each in a turn of its own, and only when the one before was taken. So a slow
+reader makes this process hold no more than a piece and its buffer, and a hundred fast readers leave room between two
+pieces for more important work. A reader that takes too long is cut off. Small answers, and answers to brokers and
+administrators, leave at once.
 """
 
 from __future__ import annotations
@@ -11,13 +16,13 @@ import asyncio
 from collections import Counter
 from typing import Final
 
+import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
-from controller.api.middleware.access import CALLER, Access, access_for
-from controller.api.middleware.origin import route_of
+from controller.api.middleware.access import CALLER, Access, access_for, route_of
 from controller.api.problems import ProblemError
-from controller.api.turns import Turns
+from controller.api.turns import FOR_ALL, Turns
 from controller.base.config import Limits
 
 THROTTLED: Final = "THROTTLING_QUOTA_EXCEEDED"
@@ -154,3 +159,54 @@ def caller_of(request: web.Request) -> str:
 
 def throttled(detail: str) -> ProblemError:
     return ProblemError(429, THROTTLED, detail, headers={"Retry-After": "1"})
+
+
+#: a body of so much costs less than its turn would
+SMALL_BYTES: Final = 1_024
+
+log = structlog.get_logger()
+
+
+def delivery_for(turns: Turns) -> Middleware:
+    """The outermost middleware: what it hands on has left."""
+
+    @web.middleware
+    async def delivery(request: web.Request, handler: Handler) -> web.StreamResponse:
+        try:
+            response = await handler(request)
+            body = response.body if isinstance(response, web.Response) else None
+            if isinstance(body, bytes) and len(body) > SMALL_BYTES and _is_for_a_reader(request):
+                return await _delivered(request, response, body)
+            return response
+        finally:
+            if PLACE in request:
+                request[PLACE].leave()
+
+    async def _delivered(request: web.Request, response: web.StreamResponse, body: bytes) -> web.StreamResponse:
+        caller = caller_of(request) if CALLER in request else FOR_ALL
+        whole, step = memoryview(body), turns.limits.bytes_per_turn
+        stream = web.StreamResponse(status=response.status, headers=response.headers)
+        stream.content_length = len(body)
+        try:
+            async with asyncio.timeout(turns.limits.answer_timeout_ms / 1_000):
+                await turns.next(caller)
+                await stream.prepare(request)
+                for start in range(0, len(body), step):
+                    if start:
+                        await turns.next(caller)
+                    await stream.write(whole[start : start + step])
+                await stream.write_eof()
+        except ConnectionError as error:
+            log.debug("reader.left", peer=request.remote, path=request.path, reason=str(error))
+        except TimeoutError:
+            log.warning("reader.dropped", peer=request.remote, path=request.path, bytes=len(body))
+            if request.transport is not None:
+                request.transport.abort()
+        return stream
+
+    return delivery
+
+
+def _is_for_a_reader(request: web.Request) -> bool:
+    """Who asked for a body, and has no right to more than reading by that."""
+    return request.method != "HEAD" and access_for(request.method, route_of(request)) in (Access.READ, Access.OPEN)

@@ -1,44 +1,110 @@
-"""The way to the active controller: in this process, or in another one by a redirect or one hop on the caller's behalf.
+"""The way to the active controller: in this process, by a redirect, or by one hop on the caller's behalf.
 
-Everything that only the active controller can say or do goes through here; it decides nothing.
+Everything that only the active controller can say or do goes through here; nothing is decided here. Where brokers sign,
+a forwarded request is signed: the signature says what the caller may do, and no token leaves this process. Where they
+do not sign, the caller's own token goes along.
+
+A dedicated standby, which nobody tells of the cluster, forwards the reads that brokers answer by themselves, too. Where
+the active controller is one of Kafka's own brokers nobody can be asked, and ZooKeeper is read before the answer.
 """
 
 from __future__ import annotations
 
+import ssl
 import time
-from collections.abc import Awaitable, Callable, Collection, MutableMapping, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Mapping, MutableMapping, Sequence
+from typing import Final, Protocol, TypeVar
 
+import msgspec
 import structlog
-from aiohttp import web
+from aiohttp import hdrs, web
+from aiohttp.typedefs import Handler, Middleware
 from structlog.contextvars import bind_contextvars, bound_contextvars, get_contextvars
 
 from controller.api.bodies import listener_asked, read_body
-from controller.api.middleware.audit import REQUEST_ID
-from controller.api.ports import (
-    ClusterView,
-    ControllerHandle,
-    NotControllerError,
-    Reply,
-    TermView,
-    term_of,
-)
+from controller.api.middleware.access import CALLER, REQUEST_ID
+from controller.api.ports import ClusterView, ControllerHandle, NotControllerError, Reply, TermView, term_of
 from controller.api.problems import ProblemError, moved_to, refusal_for, unavailable, unknown_outcome
-from controller.api.routing.forwarding import Forwarding, is_api_answer, passed_on
 from controller.base.config import Limits
 from controller.core.belief.cluster import Cluster
 from controller.core.codes import Code
 from controller.core.events import Event
 from controller.core.project.lines import Line
-from controller.wire.bodies import (
-    CONTROLLER_EPOCH,
-    EVENT_ID,
-    FORWARD,
-    BrokerEntry,
-    address_of,
-)
-from controller.wire.client import HttpClient, NoAnswerError, UnreachableError
-from controller.wire.signing import Incarnation
+from controller.wire import bodies
+from controller.wire.bodies import CONTROLLER_EPOCH, EVENT_ID, FORWARD, BrokerEntry, address_of
+from controller.wire.client import Answer, HttpClient, NoAnswerError, UnreachableError
+from controller.wire.signing import Incarnation, Signer
+
+JSON: Final = "application/json"
+PROBLEM_JSON: Final = "application/problem+json"
+
+
+class Forwarding:
+    """One per process."""
+
+    def __init__(
+        self,
+        signer: Signer,
+        own: Callable[[], Incarnation],
+        routes: Mapping[str, str] | None = None,
+        listener: str = bodies.HTTP_LISTENER,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        #: by which brokers reach each other
+        self.listener = listener
+        self._signer = signer
+        self._own = own
+        self._routes = routes
+        self._tls = tls
+
+    @property
+    def signs(self) -> bool:
+        return self._signer.signs
+
+    def client(self) -> HttpClient:
+        """For one request; who asked for it closes it."""
+        return HttpClient(routes=self._routes, tls=self._tls)
+
+    def headers_for(
+        self,
+        request: web.Request,
+        url: str,
+        body: bytes,
+        receiver: Incarnation,
+        controller_epoch: int,
+        method: str | None = None,
+    ) -> dict[str, str]:
+        """`method`: where it is not the caller's."""
+        headers = {bodies.REQUEST_ID: request[REQUEST_ID], bodies.FORWARD: "0"}  # one hop and no more
+        if not self._signer.signs:
+            given = request.headers.get(hdrs.AUTHORIZATION)
+            token = {} if given is None else {"Authorization": given}
+            return {"Content-Type": JSON, **headers, **token}
+        own = self._own()
+        if own.epoch is None:
+            raise unavailable(Code.BROKER_NOT_AVAILABLE.name, "this broker is not registered now; nothing was changed")
+        headers |= {bodies.ROLE: request[CALLER].role.value, bodies.CONTROLLER_EPOCH: str(max(controller_epoch, 0))}
+        return self._signer.headers_for(
+            method or request.method, url, body, sender=own, receiver=receiver, more=headers
+        )
+
+
+def is_api_answer(method: str, said: Answer) -> bool:
+    """Whether a controller said it: what stands between may answer in its place, with an error page or cut short."""
+    if said.headers.get("Content-Type", "").partition(";")[0] not in (JSON, PROBLEM_JSON):
+        return False
+    try:
+        return method == "HEAD" or bodies.decode(said.body, msgspec.Raw) is not None
+    except msgspec.DecodeError:
+        return False
+
+
+def passed_on(said: Answer, *names: str) -> web.Response:
+    """Another process's answer as ours, with these of its headers."""
+    kind = PROBLEM_JSON if said.status >= 400 else JSON
+    kept = {name: said.headers[name] for name in names if name in said.headers}
+    return web.Response(body=said.body, status=said.status, content_type=kind, headers=kept)
+
 
 log = structlog.get_logger()
 
@@ -222,3 +288,38 @@ class ActiveController:
         if said.status == 307 or (said.status == 401 and self._forwarding.signs):  # who it was, this process has judged
             raise unavailable(Code.NOT_CONTROLLER.name, "the controller has just moved; nothing was changed, try again")
         return passed_on(said, EVENT_ID, CONTROLLER_EPOCH, "Retry-After")
+
+
+#: as the routes have them; of health each process asks for itself
+TOLD: Final = frozenset(
+    {
+        "/v1/cluster",
+        "/v1/brokers",
+        "/v1/brokers/{id}",
+        "/v1/topics",
+        "/v1/topics/{topic}",
+        "/v1/topics/{topic}/partitions",
+        "/v1/partitions",
+        "/v1/matrix",
+    }
+)
+
+METRICS: Final = "/metrics"
+
+
+def standby_for(active: ActiveController, handle: ControllerHandle, peers: Peers) -> Middleware:
+    @web.middleware
+    async def standby(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if handle.is_active:
+            return await handler(request)
+        await peers.learn()
+        resource = request.match_info.route.resource
+        path = "" if resource is None or request.method not in ("GET", "HEAD") else resource.canonical
+        if peers.is_led_by_kafka:
+            if path in TOLD or path == METRICS:
+                await peers.look()
+        elif path in TOLD:
+            return await active.pass_on(request, b"")
+        return await handler(request)
+
+    return standby

@@ -19,7 +19,7 @@ from controller.api.counts import CUT_OFF, RED, UNKNOWN, YELLOW, Summary, Verdic
 from controller.api.ports import ClusterView, ControllerHandle
 from controller.api.problems import ProblemError
 from controller.api.routing.active import ActiveController
-from controller.api.shared import Shared
+from controller.api.turns import Shared
 from controller.base.clock import wall_ms
 from controller.wire import bodies
 from controller.wire.client import ExchangeError

@@ -20,9 +20,8 @@ from controller.api.bodies import PartitionBody
 from controller.api.counts import PartitionState, row_never_led
 from controller.api.ports import ClusterView, ControllerHandle, TopicView
 from controller.api.problems import ProblemError
-from controller.api.routing.active import ActiveController
-from controller.api.routing.standby import METRICS, TOLD
-from controller.api.shared import Shared
+from controller.api.routing.active import METRICS, TOLD, ActiveController
+from controller.api.turns import Shared
 from controller.base.bell import Bell
 from controller.core.belief.cluster import Cluster
 from controller.core.bitset import Bitset

@@ -1,50 +1,86 @@
-"""The application that every broker process serves. The broker stub adds the RPCs that it takes to the same one."""
+"""The application that every broker process serves: its routes, and the dashboard's files.
+
+The broker stub adds the RPCs that it takes. The dashboard's files, at `/` and `/dashboard/…`, come under a policy that
+lets the page ask nobody but the brokers. It asks other brokers only whether they live, to go to one of them when the
+broker that served it falls silent.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+import re
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final
 
 from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from controller.api.listing import Summaries
-from controller.api.metrics.exposition import Metrics, lag_meter
-from controller.api.middleware.access import Gate, nobody
-from controller.api.middleware.audit import audit_for
-from controller.api.middleware.delivery import delivery_for
-from controller.api.middleware.origin import guard_for
-from controller.api.middleware.quota import Quotas
+from controller.api.metrics import Metrics, lag_meter
+from controller.api.middleware.access import Gate, audit_for, guard_for, nobody
+from controller.api.middleware.quota import Quotas, delivery_for
 from controller.api.ports import ClusterView, ControllerHandle
 from controller.api.problems import problems
-from controller.api.routing.active import ActiveController, Peers
-from controller.api.routing.forwarding import Forwarding
+from controller.api.routing.active import ActiveController, Forwarding, Peers, standby_for
 from controller.api.routing.health import Health
 from controller.api.routing.new_partitions import NewPartitions, WholeView
-from controller.api.routing.standby import standby_for
 from controller.api.serve.openapi import Docs
-from controller.api.serve.page import Page
-from controller.api.shared import Answers
 from controller.api.stream.events import Events
 from controller.api.stream.pulse import Pulse
-from controller.api.turns import Turns, is_working
-from controller.api.v1.aggregates import Aggregated
+from controller.api.turns import Answers, Turns, is_working
+from controller.api.v1.brokers import Drains, Membership
 from controller.api.v1.configs import Configs
-from controller.api.v1.drains import Drains
 from controller.api.v1.insights import Insights
 from controller.api.v1.lab import Lab
 from controller.api.v1.matrix import Matrix
-from controller.api.v1.membership import Membership
 from controller.api.v1.partition_requests import PartitionRequests
 from controller.api.v1.reads import Reads
 from controller.api.v1.records import LogsView, Records
-from controller.api.v1.reports import Reports
+from controller.api.v1.reports import Aggregated, Reports
 from controller.api.v1.rpc import Rpcs
 from controller.api.v1.writes import Writes
 from controller.base.config import LIMITS, BrokerConfig, Limits
+from controller.dashboard import asset
 from controller.security.secrets import NO_SECRETS, Secrets
 from controller.security.tls import client_context_for
-from controller.wire.bodies import CONTROLLER_EPOCH
+from controller.wire.bodies import CONTROLLER_EPOCH, address_of
 from controller.wire.signing import Incarnation, Signer
+
+HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-cache"}
+POLICY: Final = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; connect-src 'self'"
+#: what others registered goes into a header only if it is plainly an address
+ADDRESS: Final = re.compile(r"https?://[A-Za-z0-9.-]{1,253}:[0-9]{1,5}")
+ADDRESSES_MAX: Final = 100
+
+
+class Page:
+    """Handlers of files only."""
+
+    def __init__(self, view: ClusterView) -> None:
+        self._view = view
+
+    def routes(self) -> Sequence[web.RouteDef]:
+        return [web.get("/", self.index), web.get("/dashboard/{name}", self.file)]
+
+    async def index(self, request: web.Request) -> web.Response:
+        return self._file("index.html")
+
+    async def file(self, request: web.Request) -> web.Response:
+        return self._file(request.match_info["name"])
+
+    def _file(self, name: str) -> web.Response:
+        found = asset(name)
+        if found is None:
+            raise web.HTTPNotFound
+        body, content_type = found
+        policy = policy_for(address_of(broker.endpoints) or "" for broker in self._view.brokers)
+        headers = {**HEADERS, "Content-Security-Policy": policy}
+        return web.Response(body=body, content_type=content_type, charset="utf-8", headers=headers)
+
+
+def policy_for(addresses: Iterable[str]) -> str:
+    """The Content-Security-Policy: everything from here, and these may be asked."""
+    plain = [address for address in addresses if ADDRESS.fullmatch(address)]
+    return " ".join([POLICY, *plain[:ADDRESSES_MAX]])
 
 
 def build_app(

@@ -13,17 +13,7 @@ import msgspec
 from controller.api import bodies
 from controller.api.counts import Verdict
 from controller.api.stream import events
-from controller.api.v1 import (
-    aggregates,
-    configs,
-    drains,
-    insights,
-    matrix,
-    membership,
-    partition_requests,
-    records,
-    writes,
-)
+from controller.api.v1 import brokers, configs, insights, matrix, partition_requests, records, reports, writes
 from controller.core.questions.explain import Explanation
 from controller.core.questions.whatif import WhatIf
 from controller.wire import bodies as wire_bodies
@@ -111,7 +101,7 @@ _TOLD: Final = (
         records.PartitionLogs,
     ),
     _read("/v1/reports/latest", "The page that `klamm report` wrote last", media=HTML, refusals=(404,)),
-    _read("/v1/aggregates", "What a stream of the logs came to so far, if one is kept", aggregates.AggregatesBody),
+    _read("/v1/aggregates", "What a stream of the logs came to so far, if one is kept", reports.AggregatesBody),
     _read("/v1/lab", "The processes of the local lab, if there is one"),
     Operation("POST", "/v1/lab/{verb}", "An order to the local lab: kill, stop, start, freeze, …", refusals=(409, 504)),
 )
@@ -126,7 +116,7 @@ _LED_READS: Final = (
         is_page=True,
         query=bodies.PageQuery,
     ),
-    _led("GET", "/v1/brokers/{broker}/drain", "How far a drain is", drains.DrainBody),
+    _led("GET", "/v1/brokers/{broker}/drain", "How far a drain is", brokers.DrainBody),
     _led("GET", "/v1/partitions/{topic}/{partition}/story", "Who led when and why, who was eligible", Explanation),
     _led("POST", "/v1/what-if", "What would happen if brokers died; nothing is written", WhatIf, insights.WhatIfBody),
     _led(
@@ -176,9 +166,11 @@ _WRITES: Final = (
         partition_requests.OutcomesBody,
         partition_requests.ElectBody,
     ),
-    _led("DELETE", "/v1/brokers/{id}", "Forget a broker that is gone and hosts nothing", membership.ForgottenBody),
-    _led("POST", "/v1/brokers/{broker}/drain", "Move leaderships away from a broker", drains.DrainBody, bodies.Nothing),
-    _led("DELETE", "/v1/brokers/{broker}/drain", "Let it lead again", drains.DrainBody),
+    _led("DELETE", "/v1/brokers/{id}", "Forget a broker that is gone and hosts nothing", brokers.ForgottenBody),
+    _led(
+        "POST", "/v1/brokers/{broker}/drain", "Move leaderships away from a broker", brokers.DrainBody, bodies.Nothing
+    ),
+    _led("DELETE", "/v1/brokers/{broker}/drain", "Let it lead again", brokers.DrainBody),
 )
 _CONFIGS: Final = tuple(
     operation

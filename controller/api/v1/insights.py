@@ -17,8 +17,7 @@ from controller.api.bodies import LISTED, Page, answer, decode_body, number_in_p
 from controller.api.ports import BusyError, TermView
 from controller.api.problems import invalid, refusal_for
 from controller.api.routing.active import ActiveController
-from controller.api.shared import Answers
-from controller.api.turns import Turns
+from controller.api.turns import Answers, Turns
 from controller.base.clock import monotonic_ms
 from controller.core.codes import Code
 from controller.core.model import Int32

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from controller.api.bodies import answer, read_body
 from controller.api.problems import ProblemError, unavailable, unknown_outcome
-from controller.api.routing.forwarding import passed_on
+from controller.api.routing.active import passed_on
 from controller.base.config import BrokerConfig, Limits
 from controller.security.secrets import Secrets
 from controller.wire.client import HttpClient, NoAnswerError, UnreachableError

@@ -19,8 +19,7 @@ from controller.api.bodies import PageQuery, query_of
 from controller.api.counts import PartitionState, live_ids_of, state_of
 from controller.api.listing import Cursor, PageBytes, cursor_of, pieces_of
 from controller.api.ports import ClusterView
-from controller.api.shared import Answers
-from controller.api.turns import Turns
+from controller.api.turns import Answers, Turns
 from controller.core.model import Replicas
 from controller.wire.bodies import PartitionRow
 

@@ -29,8 +29,7 @@ from controller.api.listing import Summaries, partitions_page, topic_bodies, top
 from controller.api.ports import ClusterView, ControllerHandle
 from controller.api.problems import ProblemError, refusal_for
 from controller.api.routing.health import Health
-from controller.api.shared import Answers
-from controller.api.turns import Turns
+from controller.api.turns import Answers, Turns
 from controller.core.belief.cluster import Cluster
 from controller.core.codes import Code
 

@@ -22,10 +22,8 @@ from controller.base.config import (
     parse_properties,
     read_properties,
 )
-from controller.kafka.protocol.access import SASL, TLS, Access
+from controller.kafka.protocol.access import PLAIN, PLAINTEXT, PROTOCOLS, SASL, SCRAM, TLS, Access, Admission, Sasl
 from controller.kafka.protocol.levels import Level, level_for
-from controller.kafka.protocol.nodes import PLAINTEXT, PROTOCOLS
-from controller.kafka.protocol.sasl import PLAIN, SCRAM, Admission, Sasl
 from controller.security.exposure import check_exposure, is_loopback
 from controller.security.secrets import Secrets, owned_text
 from controller.security.tls import client_context_for, server_context_for

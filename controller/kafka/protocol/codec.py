@@ -201,3 +201,9 @@ class Reader:
     def end(self) -> None:
         if self.left:
             raise WireError(f"{self.left} bytes too many")
+
+
+def tagged(reader: Reader, value: T) -> T:
+    """Returns the value, when its tags were read, too."""
+    reader.tags()
+    return value

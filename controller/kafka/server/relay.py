@@ -1,7 +1,8 @@
-"""What any broker can answer and we cannot: passed on, as bytes, to a live broker, and its answer back.
+"""Questions that any broker can answer and we cannot: passed on, as bytes, to a live broker, and its answer back.
 
 Clients see the controller among the brokers and may ask it for anything that any broker could tell: metadata, the
-coordinator of a group, a producer id. It understands nothing of what it passes on, and keeps no connection.
+coordinator of a group, a producer id. The relay understands nothing of what it passes on, and keeps no connection. It
+asks a broker for the versions that it serves each time.
 """
 
 from __future__ import annotations
@@ -17,11 +18,35 @@ from controller.api.ports import ControllerHandle
 from controller.base.bell import Bell
 from controller.base.config import Limits
 from controller.core.model import Broker
-from controller.kafka.protocol.access import PLAIN_ACCESS, Access
-from controller.kafka.protocol.codec import WireError
-from controller.kafka.protocol.nodes import Listener
-from controller.kafka.server.listener import Api
-from controller.kafka.server.versions import exchange, versions_at
+from controller.kafka.protocol.access import PLAIN_ACCESS, Access, Listener, Opened
+from controller.kafka.protocol.codec import Reader, WireError, Writer
+from controller.kafka.server.listener import API_VERSIONS, Api
+
+_LENGTH = struct.Struct(">i")
+
+
+async def exchange(opened: Opened, frame: bytes, answer_max_bytes: int) -> bytes:
+    """The answer to one request; the connection is closed then. Raises what connections raise, or WireError."""
+    reader, writer, _ = opened
+    try:
+        writer.write(_LENGTH.pack(len(frame)) + frame)
+        await writer.drain()
+        size = _LENGTH.unpack(await reader.readexactly(4))[0]
+        if not 0 <= size <= answer_max_bytes:
+            raise WireError(f"an answer of {size} bytes")
+        return await reader.readexactly(size)
+    finally:
+        writer.close()
+
+
+async def versions_at(opened: Opened, answer_max_bytes: int) -> dict[int, tuple[int, int]]:
+    """The first and the last version that is served there, by API."""
+    request = Writer(flexible=False).i16(API_VERSIONS).i16(0).i32(0).string(None).message()
+    reader = Reader(await exchange(opened, request, answer_max_bytes), 4, flexible=False)
+    if (code := reader.i16()) != 0:
+        raise WireError(f"it does not say what it serves: code {code}")
+    return {key: (first, last) for key, first, last in reader.array(lambda: (reader.i16(), reader.i16(), reader.i16()))}
+
 
 #: asked of any broker: Metadata, FindCoordinator, InitProducerId, DescribeAcls, configurations, quotas,
 #: SCRAM users, DescribeCluster; no change of ACLs, which nobody here would be held to

@@ -19,10 +19,9 @@ import msgspec
 from controller.base.config import LIMITS, Limits
 from controller.core.codes import Code
 from controller.core.model import Broker
-from controller.kafka.protocol.access import PLAIN_ACCESS, Access, Opened
+from controller.kafka.protocol.access import PLAIN_ACCESS, Access, KnownNode, Listener, Opened, broker_node
 from controller.kafka.protocol.codec import WireError
 from controller.kafka.protocol.levels import Level
-from controller.kafka.protocol.nodes import KnownNode, Listener, broker_node
 from controller.tell.dialects import Envelope, NotAcknowledgedError, Request
 from controller.tell.dialects.kafka_epochs import KEY as EPOCHS
 from controller.tell.dialects.kafka_epochs import Search

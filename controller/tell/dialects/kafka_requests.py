@@ -14,6 +14,7 @@ from typing import Final
 
 from controller.core.model import LEADER_REMOVED, NO_VERSION, Leadership, Partition, Replicas
 from controller.core.project.requests import TopicKey
+from controller.kafka.protocol.access import KnownNode
 from controller.kafka.protocol.codec import (
     Reader,
     WireError,
@@ -29,9 +30,9 @@ from controller.kafka.protocol.levels import (
     STOP_REPLICA,
     UPDATE_METADATA,
     Level,
+    described_in,
+    metadata_body,
 )
-from controller.kafka.protocol.metadata import described_in, metadata_body
-from controller.kafka.protocol.nodes import KnownNode
 from controller.tell.dialects import Request, Unwanted
 from controller.tell.dialects.row_cache import rows_for, whole_and_numbers
 from controller.wire import bodies

@@ -1,4 +1,8 @@
-"""Drains: leaderships moved away from a broker, by hand. What is shown is computed from belief."""
+"""Requests about brokers: drains, which move leaderships away from a broker, and forgetting a broker that is gone for
+good.
+
+Drains are shown from belief. The core decides whether a broker can be forgotten.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from controller.api.routing.active import ActiveController
 from controller.core.belief.cluster import Cluster
 from controller.core.codes import Code
 from controller.core.decide.drains import remaining
-from controller.core.events import DrainAsked, UndrainAsked
+from controller.core.events import DrainAsked, ForgetBrokerAsked, UndrainAsked
 
 PATH: Final = "/v1/brokers/{broker}/drain"
 #: so many are named, however many there are
@@ -85,3 +89,24 @@ def drain_body(cluster: Cluster, broker_id: int) -> DrainBody:
         remaining_count=len(left),
         remaining=[PartitionName(*one) for one in left[:REMAINING_SHOWN_MAX]],
     )
+
+
+class ForgottenBody(msgspec.Struct, frozen=True):
+    """The broker that is known no more."""
+
+    broker_id: int
+
+
+class Membership:
+    """The handler of `DELETE /v1/brokers/{id}`."""
+
+    def __init__(self, active: ActiveController) -> None:
+        self._active = active
+
+    def routes(self) -> Sequence[web.RouteDef]:
+        return [self._active.route("DELETE", "/v1/brokers/{id}", self.forget)]
+
+    async def forget(self, request: web.Request, raw: bytes) -> web.Response:
+        broker_id = number_in_path(request, "id")
+        await self._active.ask(ForgetBrokerAsked(broker_id), request.path)
+        return answer(ForgottenBody(broker_id))

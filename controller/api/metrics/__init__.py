@@ -1,1 +1,0 @@
-"""`/metrics`: the families, and their exposition."""
