@@ -24,7 +24,7 @@ from controller.api.problems import ProblemError, invalid, unavailable
 from controller.api.serve.app import build_app
 from controller.api.v1.rpc import sender_of
 from controller.base.config import LIMITS, BrokerConfig
-from controller.base.open_files import allow_files, limits_within
+from controller.base.places import allow_files, limits_within
 from controller.core.codes import Code
 from controller.core.project.lines import Line
 from controller.security.secrets import Secrets

@@ -88,16 +88,14 @@ CORE_MAY_IMPORT = {
 }
 #: modules that reach out of the process, or differ from one process to the next
 CORE_MAY_NOT_CALL = {"open", "print", "input", "eval", "exec", "compile", "__import__", "hash", "id"}
-AIOZK_USERS = {f"controller.zookeeper.{name}" for name in ("client", "session", "transaction")}
+AIOZK_USERS = {f"controller.zookeeper.{name}" for name in ("client", "session")}
 HTTP_CLIENTS = {"controller.wire.client"}
 HTTP_SERVERS = ("controller.api", "brokerstub.server", "brokerstub.lab")
 AIOHTTP_SERVER_SIDE = ("aiohttp.web", "aiohttp.typedefs", "aiohttp.hdrs", "aiohttp.http_exceptions")
 ZOOKEEPER_ADAPTER = (
     "controller.zookeeper.client",
     "controller.zookeeper.session",
-    "controller.zookeeper.bulk",
     "controller.zookeeper.codec",
-    "controller.zookeeper.transaction",
 )
 ZOOKEEPER_WRITERS = {
     "controller.loop.store",  # all that a term decides, fenced

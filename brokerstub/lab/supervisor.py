@@ -25,7 +25,7 @@ from brokerstub.lab.server import serve
 from brokerstub.lab.settings import HOST, LabError, LabFile, LabSettings, lab_secrets, sole_owner, write_lab_file
 from brokerstub.lab.troubles import Troubles
 from brokerstub.lab.zookeeper import ZooKeeperServer
-from controller.base.open_files import allow_files
+from controller.base.places import allow_files
 
 #: it may be killed at any moment: what it had not kept yet it reads again
 STOP_TIMEOUT_MS = 5_000

@@ -34,10 +34,9 @@ from controller.api.listing import Piece, Summaries, pieces_of
 from controller.api.ports import ClusterView, ControllerHandle
 from controller.api.turns import Answers, Shared, Turns
 from controller.base.config import Limits
-from controller.base.timings import Timings
 from controller.core.belief.cluster import Cluster
 from controller.core.states import ReplicaStatus
-from controller.statelog.metrics import TIMERS, Meters
+from controller.statelog.metrics import TIMERS, Meters, Timings
 from controller.wire.bodies import address_of
 
 Labels = tuple[tuple[str, str], ...]

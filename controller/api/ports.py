@@ -1,6 +1,6 @@
 """What the API needs from the process it runs in: what the broker was told, and a way to ask the active controller.
 
-The broker stub implements `ClusterView` from its metadata cache, `controller.term.handle` implements
+The broker stub implements `ClusterView` from its metadata cache, `controller.term.controller` implements
 `ControllerHandle`.
 """
 
@@ -16,8 +16,8 @@ from controller.core.belief.cluster import Cluster
 from controller.core.events import Event
 from controller.core.model import Broker
 from controller.loop.inbox import BusyError, NotControllerError, Reply
+from controller.statelog.journal import RecentLines
 from controller.statelog.metrics import Meters
-from controller.statelog.recent_lines import RecentLines
 from controller.tell.outbox import OutboxStatus
 from controller.wire.bodies import BrokerEntry, PartitionRow
 

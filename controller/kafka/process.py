@@ -20,7 +20,7 @@ from controller.api.ports import NotControllerError
 from controller.api.serve.app import build_app
 from controller.base import log as process_log
 from controller.base.config import LIMITS, ConfigError
-from controller.base.open_files import allow_files, limits_within
+from controller.base.places import allow_files, limits_within
 from controller.core import formats
 from controller.core.project.znodes import CLUSTER_ID
 from controller.kafka.cluster.foreign_cluster import BeliefView, ForeignCluster

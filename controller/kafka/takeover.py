@@ -41,7 +41,7 @@ from controller.kafka.protocol.levels import LEADER_AND_ISR, STOP_REPLICA, UPDAT
 from controller.kafka.server.relay import versions_at
 from controller.loop.reader import Reader
 from controller.seat.claim import Seat, SeatTroubleError, read_epoch
-from controller.term.handle import Handle
+from controller.term.controller import Handle
 from controller.term.parts import TermParts
 from controller.term.term import holding, started_for
 from controller.wire import bodies

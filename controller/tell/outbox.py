@@ -20,11 +20,11 @@ import structlog
 from msgspec.structs import replace
 
 from controller.base.config import LIMITS, Limits
-from controller.base.timings import Timings
 from controller.core.codes import Code
 from controller.core.events import LeaderAndIsrAnswered
 from controller.core.model import Broker, TopicIdPartition
 from controller.core.project.requests import Telling
+from controller.statelog.metrics import Timings
 from controller.tell.acknowledgements import (
     BrokerAnswered,
     Ledger,

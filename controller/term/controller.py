@@ -1,7 +1,12 @@
-"""The controller of one process, be it a broker or a dedicated controller: both are built here, by the same builder.
+"""The controller of one process, be it a broker or a dedicated controller: one builder for both, and their handle on
+it.
 
-It lives as long as the process. The state-change log, the meters, the handle and the known controller epochs outlast
-sessions; each session gets a daemon, and each term its outboxes. A process says only in which ways it differs.
+The controller lives as long as the process. The state-change log, the meters, the handle and the known controller
+epochs outlast sessions; each session gets a daemon, and each term its outboxes. A process says only in which ways it
+differs.
+
+The handle is the present daemon and the term that it holds, if any. Between two sessions there is no daemon, and on a
+standby there is no term. Questions about a term go to the term.
 """
 
 from __future__ import annotations
@@ -15,9 +20,12 @@ from typing import Final
 
 import structlog
 
+from controller.base.bell import Bell
 from controller.base.clock import wall_ms
 from controller.base.config import LIMITS, BrokerConfig
+from controller.core.belief.cluster import Cluster
 from controller.core.model import Broker
+from controller.loop.inbox import NotControllerError
 from controller.seat.claim import Claim, KnownEpochs, release
 from controller.seat.guard import TermGuard
 from controller.statelog.journal import Journal
@@ -25,10 +33,87 @@ from controller.statelog.metrics import Meters
 from controller.tell.dialects import Dialect
 from controller.tell.outbox import Outboxes
 from controller.term.daemon import Daemon
-from controller.term.handle import Handle
 from controller.term.parts import OnAnswer, TermParts, close_at_end
+from controller.term.term import Term
 from controller.zookeeper.client import ZooKeeperClient
 from controller.zookeeper.port import ZooKeeper, ZooKeeperError
+
+
+class Handle:
+    """Keeps the interface `controller.api.ports.ControllerHandle`."""
+
+    def __init__(self, journal: Journal, meters: Meters) -> None:
+        self.meters = meters
+        self._journal = journal
+        self._daemon: Daemon | None = None
+        #: for the parts of every term, and for waiters for a controller
+        self.seat_changes = Bell()
+
+    def open_to(self, daemon: Daemon | None) -> None:
+        self._daemon = daemon
+        self.seat_changes.ring()
+
+    @property
+    def term(self) -> Term | None:
+        return None if self._daemon is None else self._daemon.term
+
+    @property
+    def cluster(self) -> Cluster | None:
+        term = self.term
+        return term.cluster if term is not None and term.is_loaded else None
+
+    @property
+    def is_active(self) -> bool:
+        return self.cluster is not None
+
+    @property
+    def phase(self) -> str:
+        if self.term is None:
+            return "standby"
+        return "active" if self.is_active else "loading"
+
+    @property
+    def controller_epoch(self) -> int | None:
+        term = self.term
+        return None if term is None else term.controller_epoch
+
+    @property
+    def is_registered(self) -> bool:
+        return self._daemon is not None and self._daemon.is_registered
+
+    @property
+    def seat(self) -> tuple[int, int] | None:
+        return None if self._daemon is None else self._daemon.seat
+
+    @property
+    def seat_trouble(self) -> str | None:
+        return None if self._daemon is None else self._daemon.seat_trouble
+
+    @property
+    def lines_lost(self) -> int:
+        return self._journal.lines_lost
+
+    @property
+    def lines_lost_lately(self) -> int:
+        return self._journal.lines_lost_lately
+
+    async def take_over(self) -> int:
+        return await self._running().take_over()
+
+    async def hand_back(self) -> None:
+        await self._running().hand_back()
+
+    async def resign(self, why: str) -> None:
+        """Before this process ends a term by its own will: its record says so."""
+        term = self.term
+        if term is not None:
+            await term.resign(why)
+
+    def _running(self) -> Daemon:
+        if self._daemon is None:
+            raise NotControllerError("no session with ZooKeeper now")
+        return self._daemon
+
 
 #: for each of the two things that a process does about its seat before it ends
 FAREWELL_S: Final = 2.5

@@ -38,7 +38,7 @@ from controller.loop.watched import LOOK_EVERY_S
 from controller.loop.watches import Watches
 from controller.seat.claim import WITNESSED_MAX, Claim, SeatTroubleError, read_seat
 from controller.seat.guard import TermGuard
-from controller.statelog.recent_lines import RecentLines
+from controller.statelog.journal import RecentLines
 from controller.tell.outbox import OutboxStatus
 from controller.term.parts import OnAnswer, Outboxes, TermParts
 from controller.zookeeper.layout import keep_paths

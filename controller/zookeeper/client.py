@@ -1,22 +1,31 @@
 """The real ZooKeeper client: `port.ZooKeeper` over a session of ours, with aiozk's messages.
 
-Owns the chroot, the turning of codes into answers and errors, and the pipelining of big reads. It never retries,
-keeps no copy of a node, and decides nothing.
+It owns the chroot, the translation of codes into answers and errors, and the pipelining of big reads: pieces in flight,
+bounded by count and by bytes, answered in order, the event loop fed between. It never retries, keeps no copy of a node,
+and decides nothing.
+
+The seat, which is claimed and released rarely, uses aiozk's own `Transaction`. The store sends thousands of
+transactions a second, and packs its own (`codec.py`). Both leave by the same session, so nothing is sent twice; the
+bytes are equal.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeVar
 
 from aiozk import protocol  # type: ignore[import-untyped]
+from aiozk.features import Features  # type: ignore[import-untyped]
+from aiozk.protocol import acl  # type: ignore[import-untyped]
+from aiozk.transaction import Transaction  # type: ignore[import-untyped]
 
-from controller.core.operations import Op
+from controller.core.operations import Create, Delete, Op, Set
 from controller.zookeeper import codec
-from controller.zookeeper.bulk import MultiReadMissingError, multi_read, single_reads
 from controller.zookeeper.connection import BODY_OFFSET, Reply
 from controller.zookeeper.port import (
     THROTTLED,
@@ -36,12 +45,146 @@ from controller.zookeeper.port import (
     refusal_for,
 )
 from controller.zookeeper.session import Session
-from controller.zookeeper.transaction import answer_in, transact_by_aiozk
 from controller.zookeeper.watches import set_watches_for
 
-DEFAULT_PORT = 2181
+MULTI_READ_PATHS: Final = 1000
+FIRST_MULTI_READ_PATHS: Final = 100  # as long as nothing is known of the sizes
+MULTI_READ_BYTES: Final = 8 * 1024 * 1024  # the server does not limit its answers
+MULTI_READS_IN_FLIGHT: Final = 3
+READS_IN_FLIGHT: Final = 100
+
+_UNIMPLEMENTED = -6
 
 T = TypeVar("T")
+Send = Callable[[bytes], Awaitable[asyncio.Future[Reply]]]
+
+
+class MultiReadMissingError(Exception):
+    """The server is older than 3.6. It closes the connection after saying so."""
+
+
+async def multi_read(
+    send: Send,
+    paths: Sequence[str],
+    request_for: Callable[[Sequence[str]], bytes],
+    parse: Callable[[Reply, Sequence[str]], list[T]],
+) -> list[T]:
+    """By operation 22. The first piece goes alone, to learn how big answers are."""
+    found: list[T] = []
+    window: deque[tuple[Sequence[str], asyncio.Future[Reply]]] = deque()
+    at, piece_paths, in_flight = 0, FIRST_MULTI_READ_PATHS, 1
+    try:
+        while window or at < len(paths):
+            while at < len(paths) and len(window) < in_flight:
+                piece = paths[at : at + piece_paths]
+                at += len(piece)
+                window.append((piece, await send(request_for(piece))))
+            piece, answer = window.popleft()
+            reply = await answer
+            if reply.code == _UNIMPLEMENTED:
+                raise MultiReadMissingError
+            if reply.code != 0:
+                raise refusal_for(piece[0], reply.code)
+            found += parse(reply, piece)
+            piece_paths = min(max(MULTI_READ_BYTES * len(piece) // len(reply.frame), 1), MULTI_READ_PATHS)
+            in_flight = MULTI_READS_IN_FLIGHT
+            await asyncio.sleep(0)
+    finally:
+        for _, answer in window:
+            answer.cancel()
+    return found
+
+
+async def single_reads(
+    send: Send,
+    paths: Sequence[str],
+    request_for: Callable[[str], bytes],
+    parse: Callable[[Reply, str], T],
+) -> list[T]:
+    """One request for each path, pipelined."""
+    found: list[T] = []
+    window: deque[asyncio.Future[Reply]] = deque()
+    try:
+        for path in paths:
+            if len(window) == READS_IN_FLIGHT:
+                found.append(parse(await window.popleft(), paths[len(found)]))
+            window.append(await send(request_for(path)))
+        while window:
+            found.append(parse(await window.popleft(), paths[len(found)]))
+    finally:
+        for answer in window:
+            answer.cancel()
+    return found
+
+
+#: of no server: a create is answered with the path alone
+_NO_FEATURES: Final = Features((0, 0, 0))
+_ACL: Final = [acl.UNRESTRICTED_ACCESS]
+_OWNED: Final = [acl.AUTHED_UNRESTRICTED, acl.WORLD_READABLE]
+_PRIVATE: Final = [acl.AUTHED_UNRESTRICTED]
+
+
+async def transact_by_aiozk(session: Session, ops: Sequence[Op], chroot: str, *, is_owned: bool) -> TransactionAnswer:
+    """Commit one of aiozk's transactions; returns how each operation fared, which aiozk itself does not say."""
+    client = _Client(session, chroot)
+    transaction = Transaction(client)
+    for op in ops:
+        if isinstance(op, Create):
+            transaction.create(op.path, op.data, _acl_for(op.path, is_owned), op.ephemeral, op.sequential)
+        elif isinstance(op, Set):
+            transaction.set_data(op.path, op.data, op.version)
+        elif isinstance(op, Delete):
+            transaction.delete(op.path, op.version)
+        else:
+            transaction.check_version(op.path, op.version)
+    await transaction.commit()
+    return client.answers[0]
+
+
+def answer_in(reply: Reply, chroot: str) -> TransactionAnswer:
+    """How a transaction fared."""
+    if reply.code != 0 and len(reply.frame) == BODY_OFFSET:
+        raise refusal_for("the transaction", reply.code)
+    results = codec.parse_transaction(reply.frame, BODY_OFFSET, chroot)
+    return TransactionAnswer(reply.zxid, results, codec.refused_in(results))
+
+
+class _Client:
+    """The calls of a client that aiozk's `Transaction` needs: paths, and one sending that is never repeated."""
+
+    features = _NO_FEATURES
+
+    def __init__(self, session: Session, chroot: str) -> None:
+        self._session = session
+        self._chroot = chroot
+        self.answers: list[TransactionAnswer] = []
+
+    def normalize_path(self, path: str) -> str:
+        return codec.server_path_for(path, self._chroot)
+
+    def denormalize_path(self, path: str) -> str:
+        return codec.client_path_for(path, self._chroot)
+
+    async def send(self, request: Any) -> Any:
+        reply = await (await self._session.send(request.serialize()))
+        answer = answer_in(reply, self._chroot)
+        self.answers.append(answer)
+        # Of a refusal aiozk would print each code that it does not know
+        is_done = answer.refused is None
+        return protocol.TransactionResponse.deserialize(reply.frame[BODY_OFFSET:]) if is_done else _REFUSED
+
+
+_REFUSED: Final = protocol.TransactionResponse()
+
+
+def _acl_for(path: str, is_owned: bool) -> list[Any]:
+    """As `codec.acl_for`, in aiozk's words."""
+    if not is_owned:
+        return _ACL
+    return _PRIVATE if path.startswith(codec.SENSITIVE) else _OWNED
+
+
+DEFAULT_PORT = 2181
 
 
 async def connect(

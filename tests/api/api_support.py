@@ -36,8 +36,8 @@ from controller.core.events import CreateTopicAsked, Event
 from controller.core.model import Broker
 from controller.core.project.lines import Line
 from controller.loop.inbox import REPLY_TO, TopicReply
+from controller.statelog.journal import RecentLines
 from controller.statelog.metrics import Meters
-from controller.statelog.recent_lines import RecentLines
 from controller.tell.outbox import OutboxStatus
 from controller.wire.bodies import BrokerEntry, PartitionRow
 

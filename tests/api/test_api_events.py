@@ -15,7 +15,7 @@ import pytest
 
 from controller.base.config import LIMITS, Limits
 from controller.core.project.lines import Line
-from controller.statelog.recent_lines import RecentLines
+from controller.statelog.journal import RecentLines
 from tests.api.api_support import (
     FakeHandle,
     View,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 
-from controller.statelog.recent_lines import RecentLines
+from controller.statelog.journal import RecentLines
 from tests.api.api_support import (
     FakeHandle,
     View,

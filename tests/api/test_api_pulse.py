@@ -13,11 +13,10 @@ import aiohttp
 from controller.api.listing import Summaries
 from controller.api.stream.pulse import Pulse
 from controller.api.turns import Turns
-from controller.base.timings import KEPT, Timings
 from controller.core.events import CreateTopicAsked
 from controller.core.states import PARTITION_MOVES, REPLICA_MOVES, PartitionStatus
-from controller.statelog.metrics import Meters
-from controller.statelog.recent_lines import RecentLines
+from controller.statelog.journal import RecentLines
+from controller.statelog.metrics import KEPT, Meters, Timings
 from controller.tell.outbox import OutboxStatus
 from controller.term.term import TermRecord
 from tests.api.api_support import (

@@ -23,7 +23,7 @@ from controller.api.ports import TopicView
 from controller.api.problems import ProblemError
 from controller.api.turns import Shared, Turns
 from controller.base.config import LIMITS, Limits
-from controller.statelog.recent_lines import RecentLines
+from controller.statelog.journal import RecentLines
 from controller.wire.bodies import PartitionRow
 from tests.api.api_support import (
     FakeHandle,

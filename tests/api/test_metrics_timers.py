@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.base.timings import Timings
+from controller.statelog.metrics import Timings
 from controller.tell.outbox import OutboxStatus
 from tests.api.test_metrics import (
     CHANNELS,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.base.config import LIMITS
-from controller.base.open_files import allow_files, limits_within
-from controller.base.places import FullError, Places
+from controller.base.places import FullError, Places, allow_files, limits_within
 
 
 def nothing() -> None:

@@ -27,7 +27,7 @@ from controller.base.config import Limits
 from controller.core.events import CreateTopicAsked, DeleteTopicAsked
 from controller.statelog.journal import Journal
 from controller.statelog.metrics import Meters
-from controller.term.handle import Handle
+from controller.term.controller import Handle
 from tests.api.api_support import CONFIG, View, reserved
 from tests.bench.inside import Inside, a_controller
 from tests.bench.world import BROKERS, a_world

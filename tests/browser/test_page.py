@@ -17,7 +17,7 @@ from controller.api.v1.records import LogsView
 from controller.base.config import BrokerConfig
 from controller.core.model import Assignment
 from controller.core.project.lines import Line
-from controller.statelog.recent_lines import RecentLines
+from controller.statelog.journal import RecentLines
 from controller.term.term import TermRecord
 from controller.wire.bodies import BrokerEntry
 from tests.api.api_support import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.statelog.recent_lines import RecentLines
+from controller.statelog.journal import RecentLines
 from controller.term.term import TermRecord
 from tests.api.api_support import (
     FakeHandle,

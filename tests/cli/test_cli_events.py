@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from controller.core.project.lines import Line
-from controller.statelog.recent_lines import RecentLines
+from controller.statelog.journal import RecentLines
 from tests.api.api_support import FakeHandle, View, served
 from tests.builders import a_cluster
 from tests.support.deciding_support import DecidingHandle, a_cluster_to_command

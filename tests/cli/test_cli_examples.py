@@ -17,7 +17,7 @@ from _pytest.mark import ParameterSet
 
 from controller.cli.group import klamm
 from controller.core.project.lines import Line
-from controller.statelog.recent_lines import RecentLines
+from controller.statelog.journal import RecentLines
 from controller.term.term import TermRecord
 from sparkjobs.commands.cli import top
 from tests.builders import a_cluster

@@ -17,7 +17,7 @@ import yaml
 from controller.core.belief.duties import Deletion
 from controller.core.events import ReassignAsked
 from controller.core.project.lines import Stamp, phase_line
-from controller.statelog.recent_lines import RecentLines
+from controller.statelog.journal import RecentLines
 from controller.term.term import TermRecord
 from tests.builders import a_broker, a_cluster, a_leadership
 from tests.cli.test_cli_examples import commands

@@ -20,6 +20,7 @@ from controller.core.operations import (
     Set,
 )
 from controller.zookeeper import codec
+from controller.zookeeper.client import transact_by_aiozk
 from controller.zookeeper.connection import BODY_OFFSET, Reply
 from controller.zookeeper.port import (
     Children,
@@ -29,7 +30,6 @@ from controller.zookeeper.port import (
     Stat,
 )
 from controller.zookeeper.session import Session
-from controller.zookeeper.transaction import transact_by_aiozk
 from controller.zookeeper.watches import set_watches_for
 from tests.fakes.tree import brief_of
 

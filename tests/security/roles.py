@@ -26,8 +26,8 @@ from controller.base.config import Limits
 from controller.core.belief.cluster import Cluster
 from controller.kafka.takeover import Preflight, TakeoverApi
 from controller.security.secrets import Secrets
-from controller.statelog.recent_lines import RecentLines
-from controller.term.handle import Handle
+from controller.statelog.journal import RecentLines
+from controller.term.controller import Handle
 from controller.wire import bodies
 from controller.wire.client import HttpClient
 from controller.wire.signing import Incarnation, Signer

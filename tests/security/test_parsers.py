@@ -55,7 +55,7 @@ DECODED_IN: Final = {
     "controller.zookeeper.codec": "ZooKeeper's replies",
     "controller.zookeeper.connection": "a length and a head: contract/test_protocol.py",
     "controller.zookeeper.session": "ZooKeeper's replies",
-    "controller.zookeeper.transaction": "only a reply that the codec has read",
+    "controller.zookeeper.client": "only a reply that the codec has read",
     "sparkjobs.records.zookeeper_files": "ZooKeeper's files",
     "sparkjobs.records.kraft_files": "KRaft's files",
     "sparkjobs.records.kraft_files._table": "only our own table",

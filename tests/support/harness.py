@@ -21,8 +21,8 @@ from controller.seat.claim import Claim
 from controller.seat.guard import TermGuard
 from controller.statelog.journal import Journal
 from controller.tell.outbox import OutboxStatus
+from controller.term.controller import Handle
 from controller.term.daemon import Daemon
-from controller.term.handle import Handle
 from controller.term.parts import OnAnswer, TermParts
 from controller.term.term import Term
 from controller.zookeeper.layout import TOP_LEVEL_PATHS

@@ -28,7 +28,7 @@ from controller.api.stream.pulse import Pulse
 from controller.api.turns import is_working
 from controller.base.config import Limits
 from controller.core.codes import Code
-from controller.statelog.recent_lines import LINES_KEPT, Entry, RecentLines
+from controller.statelog.journal import LINES_KEPT, Entry, RecentLines
 from controller.wire.bodies import CONTROLLER_EPOCH, FORWARD, number_in
 from controller.wire.client import ExchangeError
 

@@ -34,8 +34,8 @@ from controller.seat.claim import Claim, KnownEpochs, release
 from controller.seat.guard import TermGuard
 from controller.tell.dialects.http import HttpDialect
 from controller.tell.outbox import Outboxes
+from controller.term.controller import Handle
 from controller.term.daemon import Daemon
-from controller.term.handle import Handle
 from controller.term.parts import OnAnswer, TermParts
 from controller.term.term import first_cause
 from controller.wire import bodies
