@@ -5,9 +5,8 @@ for replicas. A broken directory is neither read nor written. The file of replic
 about a replica counts. It is appended to before a request is answered, and rewritten when it is opened and when it has
 grown too long. A line torn by a crash was never answered for, so it is left out.
 
-A checkpoint holds the offsets of many partitions, in Kafka's format of version 0: high watermarks or log starts. It is
-written now and then, as a whole, so it may be old: a high watermark that is too low is learned again from the leader, a
-log start from the segments.
+A checkpoint holds the high watermarks of many partitions, in Kafka's format of version 0. It is written now and then,
+as a whole, so it may be old: a high watermark that is too low is learned again from the leader.
 """
 
 from __future__ import annotations
@@ -169,9 +168,8 @@ class LogDirs:
             one.close()
 
 
-#: Kafka's names of these files, in each log directory
+#: Kafka's name of this file, in each log directory
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
-LOG_STARTS: Final = "log-start-offset-checkpoint"
 _VERSION: Final = "0"
 _LINE: Final = re.compile(r"(\S+) ([0-9]{1,10}) ([0-9]{1,19})")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
 
@@ -25,7 +25,6 @@ from sparkjobs.history.cluster import (
     Step,
     TopicStep,
 )
-from sparkjobs.records import RecordError
 from sparkjobs.records.zookeeper_files import Operation
 from sparkjobs.records.zookeeper_history import Bridge, ZooKeeperHistory
 
@@ -274,18 +273,6 @@ def chroots_in(history: ZooKeeperHistory) -> list[str]:
             if path is not None and "/brokers/" in path and (place := _ROOTS.match(path)):
                 found.add(place["chroot"])
     return sorted(found)
-
-
-def the_chroot(chroots: Sequence[str]) -> str:
-    """Raises RecordError unless there is one cluster."""
-    if len(chroots) != 1:
-        where = ", ".join(one or "/" for one in chroots)
-        raise RecordError(
-            f"the ensemble holds {len(chroots)} clusters ({where}): name one with --chroot"
-            if chroots
-            else "nothing of Kafka is in these ZooKeeper files"
-        )
-    return chroots[0]
 
 
 def _number(value: object, default: int) -> int:

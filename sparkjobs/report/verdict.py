@@ -29,7 +29,6 @@ UNSEEN: Final = {
     "deletion": "these logs would not say that a topic was deleted; the controller.log of every broker would",
     "controller": "the last lines of the last controller are missing; its state-change.log would say",
 }
-_BRING: Final = " They are of KRaft: bring `__cluster_metadata-0` of any node, which does."
 #: tables that the verdict rests on
 OF_VERDICT: Final = (
     "partition_outages",

@@ -32,7 +32,6 @@ from sparkjobs.tables.silver import BronzeFile, Row
 #: from here on a process of its own is worth its start
 _MANY_ROWS: Final = 20_000
 _FENCINGS_QUOTED: Final = 1_000
-_NO_RECORDS: Final[Records] = MappingProxyType({})
 
 
 def places_of_findings(answers: Answers) -> set[Place]:

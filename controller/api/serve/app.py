@@ -35,7 +35,7 @@ from controller.api.v1.matrix import Matrix
 from controller.api.v1.partition_requests import PartitionRequests
 from controller.api.v1.reads import Reads
 from controller.api.v1.records import LogsView, Records
-from controller.api.v1.reports import Aggregated, Reports
+from controller.api.v1.reports import Reports
 from controller.api.v1.rpc import Rpcs
 from controller.api.v1.writes import Writes
 from controller.base.config import LIMITS, BrokerConfig, Limits
@@ -129,7 +129,6 @@ def build_app(
         Matrix(view, answers, turns),
         Lab(config, secrets, limits),
         Reports(config),
-        Aggregated(config),
         Reads(view, handle, health, summaries, answers, turns),
         Records(logs, answers),
         metrics,

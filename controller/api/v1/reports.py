@@ -30,26 +30,6 @@ POLICY: Final = (
 HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-cache"}
 
 
-class Reports:
-    """Handlers of one file."""
-
-    def __init__(self, config: BrokerConfig) -> None:
-        self._path = None if config.klamm_report_file is None else Path(config.klamm_report_file)
-
-    def routes(self) -> Sequence[web.RouteDef]:
-        return [web.get("/v1/reports/latest", self.latest)]
-
-    async def latest(self, request: web.Request) -> web.Response:
-        try:
-            page = b"" if self._path is None else await asyncio.to_thread(self._path.read_bytes)
-        except OSError:
-            page = b""
-        if not page:
-            raise ProblemError(404, "NO_REPORT", "there is no report yet; `klamm report` makes one")
-        headers = {**HEADERS, "Content-Security-Policy": POLICY}
-        return web.Response(body=page, content_type="text/html", charset="utf-8", headers=headers)
-
-
 #: no more is read of a file that something else wrote
 BYTES_MAX: Final = 1 << 20
 
@@ -111,26 +91,37 @@ class AggregatesBody(msgspec.Struct, frozen=True):
     detail: str | None = None
 
 
-class Aggregated:
-    """Handlers of one file."""
+class Reports:
+    """Handlers of the two files."""
 
     def __init__(self, config: BrokerConfig) -> None:
-        self._path = None if config.klamm_aggregates_file is None else Path(config.klamm_aggregates_file)
+        self._report = None if config.klamm_report_file is None else Path(config.klamm_report_file)
+        self._aggregates = None if config.klamm_aggregates_file is None else Path(config.klamm_aggregates_file)
 
     def routes(self) -> Sequence[web.RouteDef]:
-        return [web.get("/v1/aggregates", self.read)]
+        return [web.get("/v1/reports/latest", self.latest), web.get("/v1/aggregates", self.aggregates)]
 
-    async def read(self, request: web.Request) -> web.Response:
-        if self._path is None:
+    async def latest(self, request: web.Request) -> web.Response:
+        try:
+            page = b"" if self._report is None else await asyncio.to_thread(self._report.read_bytes)
+        except OSError:
+            page = b""
+        if not page:
+            raise ProblemError(404, "NO_REPORT", "there is no report yet; `klamm report` makes one")
+        headers = {**HEADERS, "Content-Security-Policy": POLICY}
+        return web.Response(body=page, content_type="text/html", charset="utf-8", headers=headers)
+
+    async def aggregates(self, request: web.Request) -> web.Response:
+        if self._aggregates is None:
             return answer(
                 AggregatesBody(False, None, detail="nobody keeps aggregates here; `klamm up --aggregate` does")
             )
         try:
-            found = await asyncio.to_thread(_read, self._path)
+            found = await asyncio.to_thread(_read, self._aggregates)
         except FileNotFoundError:
             return answer(AggregatesBody(True, None, detail="none yet: who is to keep them has written none"))
         except (OSError, msgspec.MsgspecError, ValueError) as error:
-            log.warning("aggregates.unreadable", path=str(self._path), error=str(error))
+            log.warning("aggregates.unreadable", path=str(self._aggregates), error=str(error))
             return answer(AggregatesBody(True, None, detail="what was kept cannot be read; this broker's log says why"))
         return answer(AggregatesBody(True, found, age_ms=max(0, wall_ms() - found.looked_ms)))
 

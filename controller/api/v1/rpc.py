@@ -11,13 +11,13 @@ from controller.api.ports import ControllerHandle, NotControllerError, term_of
 from controller.api.problems import invalid, unknown_outcome
 from controller.base.config import Limits
 from controller.core.codes import Code
-from controller.core.events import AlterPartitionAsked, DrainAsked, IsrWish, ProducerIdsAsked
-from controller.loop.inbox import IsrReply, ProducerIdsReply, ShutdownReply
+from controller.core.events import AlterPartitionAsked, DrainAsked, Event, IsrWish, ProducerIdsAsked
+from controller.loop.inbox import IsrReply, ProducerIdsReply, Reply, ShutdownReply
 from controller.wire import bodies
 
 
 class Rpcs:
-    """Handlers for what brokers ask."""
+    """Handlers of the RPCs."""
 
     def __init__(self, handle: ControllerHandle, limits: Limits) -> None:
         self._handle = handle
@@ -36,44 +36,42 @@ class Rpcs:
         wishes = wishes_of(decode_body(raw, bodies.AlterPartitionRequest))
         if len(wishes) > self._limits.partitions_per_rpc:
             raise invalid(f"{len(wishes)} partitions in one request; at most {self._limits.partitions_per_rpc}")
-        try:
-            reply = await term_of(self._handle).ask(AlterPartitionAsked(broker_id, broker_epoch, wishes))
-        except NotControllerError:
-            return _answer(bodies.AlterPartitionAnswer(Code.NOT_CONTROLLER))
-        if reply.is_unknown:
-            raise unknown_outcome("what became of it is not known; ask again, the answer says what stands")
+        event = AlterPartitionAsked(broker_id, broker_epoch, wishes)
+        reply = await self._asked(event, "what became of it is not known; ask again, the answer says what stands")
         topics = reply.topics if isinstance(reply, IsrReply) else ()
         return _answer(bodies.AlterPartitionAnswer(reply.code, topics))
 
     async def controlled_shutdown(self, request: web.Request) -> web.Response:
-        """A broker that stops: move its leaderships away, and say what remains."""
+        """Moves leaderships off a broker that stops, and says which remain."""
         broker_id, broker_epoch = sender_of(request)
         decode_body(await read_body(request, self._limits.rpc_body_max_bytes), dict[str, object])
-        try:
-            reply = await term_of(self._handle).ask(DrainAsked(broker_id, broker_epoch, is_shutdown=True))
-        except NotControllerError:
-            return _answer(bodies.ControlledShutdownAnswer(Code.NOT_CONTROLLER))
-        if reply.is_unknown:
-            raise unknown_outcome("whether its leaderships were moved is not known; ask again")
+        event = DrainAsked(broker_id, broker_epoch, is_shutdown=True)
+        reply = await self._asked(event, "whether its leaderships were moved is not known; ask again")
         remaining = reply.remaining if isinstance(reply, ShutdownReply) else ()
         return _answer(bodies.ControlledShutdownAnswer(reply.code, remaining))
 
     async def producer_ids(self, request: web.Request) -> web.Response:
-        """A broker needs ids for idempotent producers."""
+        """Grants a broker a block of ids for idempotent producers."""
         broker_id, broker_epoch = sender_of(request)
         decode_body(await read_body(request, self._limits.rpc_body_max_bytes), dict[str, object])
-        try:
-            reply = await term_of(self._handle).ask(ProducerIdsAsked(broker_id, broker_epoch))
-        except NotControllerError:
-            return _answer(bodies.ProducerIdsAnswer(Code.NOT_CONTROLLER))
-        if reply.is_unknown:
-            raise unknown_outcome("whether a block was given is not known; ask again, it costs a block at most")
+        event = ProducerIdsAsked(broker_id, broker_epoch)
+        reply = await self._asked(event, "whether a block was given is not known; ask again, it costs a block at most")
         start, size = (reply.start, reply.size) if isinstance(reply, ProducerIdsReply) else (0, 0)
         return _answer(bodies.ProducerIdsAnswer(reply.code, start, size))
 
+    async def _asked(self, event: Event, unknown: str) -> Reply:
+        """Returns the reply: NOT_CONTROLLER if the term is over. Refuses with `unknown` if the outcome is not known."""
+        try:
+            reply = await term_of(self._handle).ask(event)
+        except NotControllerError:
+            return Reply(Code.NOT_CONTROLLER)
+        if reply.is_unknown:
+            raise unknown_outcome(unknown)
+        return reply
+
 
 def sender_of(request: web.Request) -> tuple[int, int]:
-    """Broker id and broker epoch of who asks."""
+    """Returns id and broker epoch of the broker that asks."""
     sender = bodies.sender_in(request.headers.get(bodies.SENDER, ""))
     if sender is None:
         raise invalid(f"the header {bodies.SENDER} must be '<broker id> <broker epoch>'")
