@@ -7,6 +7,9 @@ are one `_Group`, and are parted where a line is about some of them only. What f
 A new controller looks at what is there and says nothing of most of it. So the first line of a term about a subject is
 believed, whatever it stood in before; within a term a line that begins elsewhere is out of turn, if all moves of that
 term have lines. What may have happened unseen is bounded, not guessed. Pure.
+
+An illegal move is one that Kafka's state machines do not have: one that a line says was done, or that a controller
+refused. A bug of a controller, or a log put together from two clusters, shows here first.
 """
 
 from __future__ import annotations
@@ -22,8 +25,8 @@ import msgspec
 from sparkjobs.parse.moments import HOUR_MS
 from sparkjobs.rules.facts import Facts, Term
 from sparkjobs.rules.partitions import epoch_held
-from sparkjobs.rules.state_machines import MACHINE_OF, MISPRINTED, NON_EXISTENT, known_as
-from sparkjobs.tables.gold import MoveOutOfTurn, ReplicaLife, StateTransition, TimeInState
+from sparkjobs.rules.state_machines import LEGAL, MACHINE_OF, MISPRINTED, NON_EXISTENT, OLDER, UNKNOWN, known_as
+from sparkjobs.tables.gold import IllegalTransition, MoveOutOfTurn, ReplicaLife, StateTransition, TimeInState
 from sparkjobs.tables.silver import Row, SilverEvent
 
 #: lines about one partition
@@ -487,3 +490,66 @@ _ADDED: Final[Mapping[str, tuple[Callable[[Any], tuple[object, ...]], _Together]
     "time_in_state": (attrgetter("cluster", "state"), _times_together),
     "moves_out_of_turn": (attrgetter("cluster", "controller_epoch", "stood_in", "source", "target"), _jumps_together),
 }
+
+
+ILLEGAL_EVENTS: Final = frozenset(
+    {"partition_changed", "partition_change_failed", "replica_changed", "replica_change_failed"}
+)
+
+#: pairs that are no finding
+NO_FINDING: Final = LEGAL | OLDER.keys()
+_REFUSAL: Final = "IllegalStateException"
+
+
+def is_illegal(event: SilverEvent) -> bool:
+    """A line that does not say where it came from cannot be judged."""
+    if event.event in ("partition_change_failed", "replica_change_failed"):
+        return _REFUSAL in (event.trace or "")
+    if event.event not in ILLEGAL_EVENTS or event.from_state is None or event.to_state is None:
+        return False
+    return known_as(event.from_state, event.to_state) == UNKNOWN
+
+
+def illegal_transitions_of(events: Iterable[SilverEvent]) -> Iterator[IllegalTransition]:
+    """Of events of any partition, in any order."""
+    for event in events:
+        if is_illegal(event):
+            yield IllegalTransition(
+                cluster=event.cluster,
+                topic=str(event.topic),
+                partition=-1 if event.partition is None else event.partition,
+                at_ms=event.ts_adj,
+                machine="replica" if event.event.startswith("replica") else "partition",
+                replica=event.peer_broker,
+                controller_epoch=event.controller_epoch,
+                from_state=event.from_state,
+                to_state=event.to_state,
+                how="refused" if event.event.endswith("failed") else "done",
+                file_id=event.file_id,
+                line_no=event.line_no,
+            )
+
+
+def illegal_moves_of_many(lines: Iterable[SilverEvent]) -> Iterator[IllegalTransition]:
+    """Of our lines about moves: a row for each topic that such a line names."""
+    for event in lines:
+        if event.event != OF_MANY or known_as(event.from_state, str(event.to_state)) != UNKNOWN:
+            continue
+        for text in event.partitions or ():
+            topic, _, ranges = text.rpartition(" ")
+            bits = bits_of(ranges)
+            yield IllegalTransition(
+                cluster=event.cluster,
+                topic=topic,
+                partition=next(numbers_in(bits)),
+                at_ms=event.ts_adj,
+                machine=event.machine or "partition",
+                replica=event.peer_broker,
+                controller_epoch=event.controller_epoch,
+                from_state=event.from_state,
+                to_state=event.to_state,
+                how="done",
+                partitions=bits.bit_count(),
+                file_id=event.file_id,
+                line_no=event.line_no,
+            )

@@ -18,7 +18,6 @@ import msgspec
 
 from sparkjobs.rules import (
     failovers,
-    illegal,
     isr_timeline,
     kraft,
     leader_changes,
@@ -31,8 +30,8 @@ from sparkjobs.rules import (
 )
 from sparkjobs.rules.coverage import coverage_of
 from sparkjobs.rules.facts import Facts, Tally, in_order
-from sparkjobs.rules.illegal import illegal_transitions_of
 from sparkjobs.rules.leader_changes import flapping_brokers, flapping_of
+from sparkjobs.rules.moves import illegal_transitions_of
 from sparkjobs.rules.rpc_latency import rpc_latency_of
 from sparkjobs.rules.slo import Extent, slo_of
 from sparkjobs.rules.tenures import lives_of_brokers, phases_of, silences_of, tenures_of
@@ -64,7 +63,7 @@ OF_TOPIC: Final[Mapping[str, Rule]] = {
     "stuck_ops": Rule(operations.EVENTS, operations.stuck_ops_of),
 }
 TOPIC_EVENTS: Final = frozenset[str]().union(*(rule.events for rule in OF_TOPIC.values()))
-SINGLE_EVENTS: Final = illegal.EVENTS | rpc_latency.EVENTS
+SINGLE_EVENTS: Final = moves.ILLEGAL_EVENTS | rpc_latency.EVENTS
 
 
 def of_cluster(
@@ -108,7 +107,7 @@ def of_cluster(
         "quorum_tenures": lambda: kraft.quorum_tenures_of(facts),
         "log_spans": lambda: [LogSpan(cluster=facts.cluster, from_ms=facts.first_ms, to_ms=facts.last_ms)],
         "coverage": lambda: coverage_of(tallies, facts),
-        "illegal_transitions": lambda: illegal.illegal_moves_of_many(facts.moved),
+        "illegal_transitions": lambda: moves.illegal_moves_of_many(facts.moved),
         "replica_lives": lambda: of_ours["replica_lives"],
         **{name: partial(moves.added_up, name, [*moved.get(name, ()), *of_ours[name]]) for name in moves.ADDED_UP},
     }

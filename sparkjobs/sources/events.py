@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 from sparkjobs.commands.inputs import zones_of
 from sparkjobs.engine.local.digest import read_portions
 from sparkjobs.engine.local.stretches import PIECE_BYTES, Stretch
-from sparkjobs.engine.spark.ingest import STAGED, EventColumns
+from sparkjobs.engine.spark.tables import STAGED, EventColumns
 from sparkjobs.input.files import HEAD_BYTES, NoLogsError, find_logs, open_content, survey
 from sparkjobs.input.spool import log_id_of
 from sparkjobs.tables.silver import BronzeFile

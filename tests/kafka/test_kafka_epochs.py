@@ -6,7 +6,7 @@ import pytest
 
 from controller.core.model import LEADER_EPOCH_MAX, Partition
 from controller.kafka.protocol.codec import WireError
-from controller.tell.dialects.kafka_epochs import ASKED_MAX, Search, codes_in
+from controller.tell.dialects.kafka import ASKED_MAX, Search, codes_in
 from tests.seat.epochs_support import ORDERS, Kafka, rows
 
 

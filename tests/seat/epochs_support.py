@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from controller.core.model import Leadership, Partition
-from controller.tell.dialects.kafka_epochs import KEY, VERSION, Search
+from controller.tell.dialects.kafka import OFFSET_FOR_LEADER_EPOCH, OFFSETS_VERSION, Search
 from tests.kafka.kafka_support import (
     error,
     no_throttle,
@@ -31,11 +31,11 @@ class Kafka:
         self.questions: list[int] = []
 
     def answer(self, question: bytes, correlation_id: int) -> bytes:
-        head = request_header(KEY, VERSION, correlation_id, "klamm", header_version=1)
+        head = request_header(OFFSET_FOR_LEADER_EPOCH, OFFSETS_VERSION, correlation_id, "klamm", header_version=1)
         assert question.startswith(head)
-        m = schema("offset_for_leader_epoch", VERSION, "request")
+        m = schema("offset_for_leader_epoch", OFFSETS_VERSION, "request")
         asked = read(m.OffsetForLeaderEpochRequest, question[len(head) :])
-        r = schema("offset_for_leader_epoch", VERSION, "response")
+        r = schema("offset_for_leader_epoch", OFFSETS_VERSION, "response")
         topics = tuple(
             r.OffsetForLeaderTopicResult(
                 topic=topic.topic,

@@ -59,7 +59,7 @@ from controller.kafka.protocol.codec import Reader, WireError, Writer
 from controller.kafka.server import admin_apis, own_configs
 from controller.kafka.server.login import Login
 from controller.security.secrets import secrets_from
-from controller.tell.dialects import kafka_epochs, kafka_requests
+from controller.tell.dialects import kafka, kafka_requests
 from controller.wire import bodies as wire_bodies
 from controller.wire.client import Answer
 from controller.zookeeper import codec as zk_codec
@@ -295,7 +295,7 @@ PARSERS: Final[Sequence[Parser]] = (
         *((f"answer {key} v{version}",
            partial(kafka_requests.answer_in, key, version, correlation_id=7, names={"a": "id"}))
           for key, version in ((4, 5), (4, 4), (5, 3), (6, 7))),
-        ("leader epochs", partial(kafka_epochs.codes_in, correlation_id=7)),
+        ("leader epochs", partial(kafka.codes_in, correlation_id=7)),
         *((f"{parse.__name__} {is_flexible}", partial(_of_kafka, parse, is_flexible)) for is_flexible in (True, False)
           for parse in (admin_apis._creation, admin_apis._growth, admin_apis._named, admin_apis._numbers,
                         admin_apis._targets)),

@@ -42,7 +42,7 @@ DECODED_IN: Final = {
     "controller.core.formats": "znodes",
     "controller.tell.dialects.kafka._Connection.exchange": "a length, bounded in the next line",
     "controller.kafka.protocol.codec": "Kafka's protocol",
-    "controller.tell.dialects.kafka_epochs": "Kafka's protocol",
+    "controller.tell.dialects.kafka": "Kafka's protocol",
     "controller.tell.dialects.kafka_requests._refused_in": "Kafka's protocol",
     "controller.tell.dialects.kafka_requests.stop_bodies": "only our own body",
     "controller.kafka.protocol.access": "a length, bounded in the next line",

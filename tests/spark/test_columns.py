@@ -44,7 +44,7 @@ def test_lines_by_their_forms_give_the_columns_that_each_gives_by_itself(
 
     from sparkjobs.engine.local.conclude import ClusterLogs
     from sparkjobs.engine.local.executor import Alone
-    from sparkjobs.engine.spark.ingest import SCHEMA, STAGED, Writing, written
+    from sparkjobs.engine.spark.tables import SCHEMA, STAGED, Writing, written
 
     monkeypatch.setattr(stretches, "STRETCH_BYTES", 9_000)
     monkeypatch.setattr(stretches, "PIECE_BYTES", 2_000)

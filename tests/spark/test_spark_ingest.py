@@ -45,7 +45,7 @@ def in_order(rows: Iterable[Row]) -> list[Row]:
 
 def both_agree(spark: SparkSession, files: Sequence[BronzeFile], staging: Path) -> local.Ingested:
     from sparkjobs.engine.spark.frames import rows_of
-    from sparkjobs.engine.spark.ingest import ingest
+    from sparkjobs.engine.spark.tables import ingest
 
     expected, found = local.ingest(files), ingest(spark, files, staging)
     for mine, theirs in zip(in_order(rows_of(found.events, SilverEvent)), in_order(expected.events), strict=True):
@@ -66,8 +66,8 @@ def test_two_real_clusters_are_read_equally(spark: SparkSession, tmp_path: Path)
 
 def test_a_cluster_whose_workers_write_elsewhere_is_told_which_folder_to_share(tmp_path: Path) -> None:
     """Each machine has such a folder for itself: none of its files is here."""
-    from sparkjobs.engine.spark.ingest import require_here
     from sparkjobs.engine.spark.session import NoSparkError
+    from sparkjobs.engine.spark.tables import require_here
 
     (tmp_path / "part-1").touch()
     require_here(tmp_path, ["part-1"])
@@ -95,7 +95,7 @@ def test_of_a_log_that_grows_while_it_is_read_lines_keep_their_numbers(spark: Sp
     with log.open("ab") as file:
         file.write(line * (BLOCK_BYTES // 8_192))
     from sparkjobs.engine.spark.frames import rows_of
-    from sparkjobs.engine.spark.ingest import ingest
+    from sparkjobs.engine.spark.tables import ingest
 
     rows = rows_of(ingest(spark, files, tmp_path / "staging").quarantine, SilverQuarantine)
     numbers = sorted(row.line_no for row in rows)
@@ -248,7 +248,7 @@ def test_tables_hold_the_clocks_of_all_runs_and_events_by_them(spark: SparkSessi
 def test_files_on_another_file_system_are_read_equally(spark: SparkSession, tmp_path: Path) -> None:
     from sparkjobs.engine.spark.file_access import RemoteFiles
     from sparkjobs.engine.spark.frames import rows_of
-    from sparkjobs.engine.spark.ingest import ingest
+    from sparkjobs.engine.spark.tables import ingest
     from sparkjobs.input.files import NoLogsError
 
     remote, folder = RemoteFiles(spark), DATA / "kafka-3.9.1-info" / "broker3"

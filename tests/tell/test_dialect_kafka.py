@@ -17,8 +17,8 @@ from controller.core.project.requests import KnownBroker, Stop
 from controller.kafka.protocol.access import PLAIN_ACCESS, PLAINTEXT, Access
 from controller.kafka.protocol.levels import level_for
 from controller.tell.dialects import Envelope, NotAcknowledgedError, Request
+from controller.tell.dialects.kafka import OFFSET_FOR_LEADER_EPOCH as EPOCHS
 from controller.tell.dialects.kafka import KafkaDialect, OwnAddress
-from controller.tell.dialects.kafka_epochs import KEY as EPOCHS
 from controller.wire import bodies
 from controller.zookeeper.port import DeadlinePassedError
 from tests.kafka import kafka_support as kio

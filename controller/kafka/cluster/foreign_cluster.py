@@ -2,14 +2,15 @@
 
 Nobody tells this process of the cluster. As the active controller it shows what it believes. A standby believes
 nothing; while one of Kafka's own brokers decides, it reads ZooKeeper when somebody asks, for at most a twentieth of the
-time. It only reads, and arms no watch.
+time. It only reads, and arms no watch. A topic whose deletion began is not shown, because brokers are told that it is
+gone: it is listed among the deletions.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec

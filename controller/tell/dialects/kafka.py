@@ -2,6 +2,10 @@
 
 It owns connections and their traffic. It never tries a request again, except when a connection is refused: a broker is
 registered up to a second before it listens. `Access` says which listener to use, and how.
+
+A broker answers 11 to a LeaderAndIsr whether the leader epoch is the one that it has, which is normal, or lower, which
+is a refusal. `Search` finds out which, by Kafka's OffsetForLeaderEpoch: the leader epoch that the broker acts by, and
+not the one in its metadata, shows in how it fences a question of a given leader epoch.
 """
 
 from __future__ import annotations
@@ -9,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import struct
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final, TypeVar
@@ -18,23 +22,91 @@ import msgspec
 
 from controller.base.config import LIMITS, Limits
 from controller.core.codes import Code
-from controller.core.model import Broker
+from controller.core.model import LEADER_EPOCH_MAX, Broker, TopicIdPartition
 from controller.kafka.protocol.access import PLAIN_ACCESS, Access, KnownNode, Listener, Opened, broker_node
-from controller.kafka.protocol.codec import WireError
+from controller.kafka.protocol.codec import Reader, WireError, Writer
 from controller.kafka.protocol.levels import Level
-from controller.tell.dialects import Envelope, NotAcknowledgedError, Request
-from controller.tell.dialects.kafka_epochs import KEY as EPOCHS
-from controller.tell.dialects.kafka_epochs import Search
-from controller.tell.dialects.kafka_requests import (
-    CLIENT_ID,
-    KEYS,
-    answer_in,
-    body_for,
-    opened,
-    stop_bodies,
-)
+from controller.tell.dialects import Envelope, NotAcknowledgedError, Request, Wanted
+from controller.tell.dialects.kafka_requests import CLIENT_ID, KEYS, answer_in, body_for, opened, stop_bodies
 from controller.wire import bodies
 from controller.wire.client import NO_ADDRESS
+
+OFFSET_FOR_LEADER_EPOCH: Final = 23
+#: every broker since 2.3 serves it
+OFFSETS_VERSION: Final = 3
+#: of an answer so many are asked about, those written last first: a takeover that changes nothing tells all of them
+ASKED_MAX: Final = 1_000
+_A_CLIENT: Final = -1
+
+
+class Search:
+    """Over several questions: each replica's leader epoch is doubled upwards until the broker fences it no more."""
+
+    def __init__(self, rows: Wanted, replicas: Iterable[TopicIdPartition], broker_id: int) -> None:
+        self._names = {topic_id: topic for topic, topic_id in rows}
+        told = {}
+        for topic_id, number in replicas:
+            partition = rows[self._names[topic_id], topic_id].get(number)
+            if partition is not None and partition.state is not None:
+                told[topic_id, number] = partition.state
+        newest = sorted(told, key=lambda one: told[one].controller_epoch, reverse=True)[:ASKED_MAX]
+        self._told = {replica: told[replica] for replica in newest}
+        self._broker_id = broker_id
+        self._asked = {replica: state.leader_epoch for replica, state in self._told.items()}
+        #: a leader epoch at least as high as the broker's, where it refused the one it was told
+        self.found: dict[TopicIdPartition, int] = {}
+
+    @property
+    def is_over(self) -> bool:
+        return not self._asked
+
+    def question(self, client: str, correlation_id: int) -> bytes:
+        """Header v1 and body."""
+        topics: dict[str, list[tuple[int, int]]] = {}
+        for (topic_id, number), epoch in self._asked.items():
+            topics.setdefault(self._names[topic_id], []).append((number, epoch))
+        writer = Writer(flexible=False)
+        writer.i16(OFFSET_FOR_LEADER_EPOCH).i16(OFFSETS_VERSION).i32(correlation_id).string(client).i32(_A_CLIENT)
+
+        def topic(name: str) -> None:
+            writer.string(name).array(topics[name], lambda row: writer.i32(row[0]).i32(row[1]).i32(row[1]))
+
+        return writer.array(list(topics), topic).message()
+
+    def take(self, frame: bytes, correlation_id: int) -> None:
+        """Take an answer: questions that are left go out with the next one."""
+        codes = codes_in(frame, correlation_id)
+        asked, self._asked = self._asked, {}
+        for replica, epoch in asked.items():
+            code = codes.get((self._names[replica[0]], replica[1]))
+            told = self._told[replica]
+            is_leader = told.leader == self._broker_id
+            if code == Code.FENCED_LEADER_EPOCH:
+                above = epoch + max(1, epoch - told.leader_epoch)
+                if epoch < LEADER_EPOCH_MAX:
+                    self._asked[replica] = min(above, LEADER_EPOCH_MAX)
+            elif epoch > told.leader_epoch:
+                self.found[replica] = epoch
+            elif code == (Code.NOT_LEADER_OR_FOLLOWER if is_leader else Code.NONE):
+                self.found[replica] = epoch  # it has another leader in this very epoch
+
+
+def codes_in(frame: bytes, correlation_id: int) -> Mapping[tuple[str, int], int]:
+    """By topic name and partition."""
+    reader = Reader(frame, flexible=False)
+    if (found := reader.i32()) != correlation_id:
+        raise WireError(f"the answer to request {found}, not {correlation_id}")
+    reader.i32()  # throttled for so long
+    codes: dict[tuple[str, int], int] = {}
+
+    def topic() -> None:
+        name = reader.string()
+        for code, number, _, _ in (struct.unpack(">hiiq", reader.take(18)) for _ in range(reader.i32())):
+            codes[name, number] = code
+
+    reader.array(topic)
+    return codes
+
 
 _T = TypeVar("_T")
 
@@ -122,7 +194,7 @@ class KafkaDialect:
         left = [one for one in refused if one.error_code != Code.STALE_CONTROLLER_EPOCH]
         search = Search(request.rows, stale, broker.broker_id)
         while not search.is_over:
-            await self._converse(broker, EPOCHS, partial(search.question, CLIENT_ID), search.take)
+            await self._converse(broker, OFFSET_FOR_LEADER_EPOCH, partial(search.question, CLIENT_ID), search.take)
         found = search.found.items()
         return [*left, *(bodies.Refusal(*replica, Code.FENCED_LEADER_EPOCH, epoch) for replica, epoch in found)]
 

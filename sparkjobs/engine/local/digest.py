@@ -40,7 +40,7 @@ from sparkjobs.engine.local.stretches import STRETCH_BYTES, Stretch, pieces_of
 from sparkjobs.parse.lines import LineReader
 from sparkjobs.parse.moments import HOUR_MS
 from sparkjobs.parse.templates import Template
-from sparkjobs.rules import illegal, receipts, rpc_latency, rules
+from sparkjobs.rules import moves, receipts, rpc_latency, rules
 from sparkjobs.rules.facts import CLUSTER_EVENTS, DONE, tally_key
 from sparkjobs.rules.state_machines import MACHINE_OF
 from sparkjobs.tables.silver import BronzeFile, SilverEvent
@@ -148,7 +148,7 @@ def is_counted(template: Template) -> bool:
     event = template.same["event"]
     if event == "replica_changed":
         move = (template.same.get("from_state"), template.same.get("to_state"))
-        return None in move or move in illegal.KNOWN
+        return None in move or move in moves.NO_FINDING
     return event not in WALKED
 
 

@@ -27,7 +27,7 @@ from sparkjobs.engine.spark import silver
 from sparkjobs.engine.spark.executor import SparkExecutor
 from sparkjobs.engine.spark.file_access import literal, whole
 from sparkjobs.engine.spark.frames import frame_of
-from sparkjobs.engine.spark.ingest import Writing, as_said, events_in, stage
+from sparkjobs.engine.spark.tables import Writing, as_said, events_in, stage
 from sparkjobs.input.files import Zones, survey
 from sparkjobs.input.spool import Piece, Spool, piece_of
 from sparkjobs.rules import outages

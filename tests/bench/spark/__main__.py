@@ -102,8 +102,8 @@ class Bench:
 
     def parse(self) -> Iterator[Row]:
         """Every column of every line, typed, in a table."""
-        from sparkjobs.engine.spark.ingest import ingest
         from sparkjobs.engine.spark.session import session_for
+        from sparkjobs.engine.spark.tables import ingest
 
         files = survey(find_logs([str(self.folder)]), "bench", Zones())
         spark = session_for("local[2]")
