@@ -10,27 +10,41 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Sequence
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from brokerstub.lab.java import find_java
 from tests.bench.acks import within
 
 HERE = Path(__file__).parent
 ORDER_TIMEOUT_S = 300
+#: of a process's clocks the one that runs while it is run; `clock_getcpuclockid`(3) makes the same of a pid
+CPU_CLOCK_OF_PROCESS = 2
 OURS = "klamm"
 #: Klamm again, telling the endpoints in Kafka's own protocol, as Kafka's controller does
 OURS_AS_KAFKA = "klamm, kafka's protocol"
+#: ours of another commit
+EARLIER = "earlier"
 KAFKA = "kafka"
 #: the heap that kafka-run-class.sh gives a broker, twice
 KAFKA_OPTIONS = ["-server", "-Xmx2G", "-Xms2G", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20"]
 KAFKA_OPTIONS += ["-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"]
 
 
-#: of ZooKeeper's port and the folder for logs: a contender's name, command and log
-Maker = Callable[[int, Path], tuple[str, list[str], Path]]
+class Made(NamedTuple):
+    """How a contender is started; `root` has the code that it runs."""
+
+    name: str
+    command: list[str]
+    log: Path
+    root: Path | None = None
+
+
+#: of ZooKeeper's port and the folder for logs
+Maker = Callable[[int, Path], Made]
 
 
 class ContenderEndedError(Exception):
@@ -66,11 +80,10 @@ class Contender:
         return line.decode().rstrip("\n")
 
     def cpu_s(self) -> float:
-        """User and system time of the process so far (Linux)."""
+        """User and system time of the process so far, of all its threads (Linux)."""
         if self.process.returncode is not None:
             raise ContenderEndedError(f"{self.name} has ended; {self.log} says why")
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return time.clock_gettime(~self.process.pid << 3 | CPU_CLOCK_OF_PROCESS)
 
     def resident_bytes(self) -> int:
         return int(Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -92,12 +105,13 @@ class Contender:
 
 
 @asynccontextmanager
-async def launched(name: str, command: Sequence[str], log: Path) -> AsyncIterator[Contender]:
-    with log.open("ab") as errors:
+async def launched(made: Made) -> AsyncIterator[Contender]:
+    name, pipe = made.name, asyncio.subprocess.PIPE
+    with made.log.open("ab") as errors:
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, stderr=errors, limit=1 << 20
+            *made.command, stdin=pipe, stdout=pipe, stderr=errors, limit=1 << 20, cwd=made.root
         )
-    contender = Contender(name, process, log)
+    contender = Contender(name, process, made.log)
     try:
         async with within(ORDER_TIMEOUT_S, lambda: f"{name} to be ready"):
             while await contender.answer() != "ready":
@@ -115,12 +129,19 @@ async def launched(name: str, command: Sequence[str], log: Path) -> AsyncIterato
             await process.wait()
 
 
-def ours(zookeeper_port: int, folder: Path) -> tuple[str, list[str], Path]:
-    return OURS, _command_of_ours(zookeeper_port, folder, "http"), folder / "ours.log"
+def ours(zookeeper_port: int, folder: Path) -> Made:
+    return Made(OURS, _command_of_ours(zookeeper_port, folder, "http"), folder / "ours.log")
 
 
-def ours_as_kafka(zookeeper_port: int, folder: Path) -> tuple[str, list[str], Path]:
-    return OURS_AS_KAFKA, _command_of_ours(zookeeper_port, folder, "kafka"), folder / "ours-as-kafka.log"
+def ours_as_kafka(zookeeper_port: int, folder: Path) -> Made:
+    return Made(OURS_AS_KAFKA, _command_of_ours(zookeeper_port, folder, "kafka"), folder / "ours-as-kafka.log")
+
+
+def earlier(zookeeper_port: int, folder: Path, *, root: Path) -> Made:
+    """Of a commit that is checked out at `root`."""
+    (folder / EARLIER).mkdir()
+    command = _command_of_ours(zookeeper_port, folder / EARLIER, "http")
+    return Made(EARLIER, command, folder / EARLIER / "ours.log", root)
 
 
 def _command_of_ours(zookeeper_port: int, folder: Path, dialect: str) -> list[str]:
@@ -128,8 +149,8 @@ def _command_of_ours(zookeeper_port: int, folder: Path, dialect: str) -> list[st
     return [sys.executable, "-m", "tests.bench.ours", str(zookeeper_port), str(journal), dialect]
 
 
-def kafka(zookeeper_port: int, folder: Path, *, jars: Path) -> tuple[str, list[str], Path]:
+def kafka(zookeeper_port: int, folder: Path, *, jars: Path) -> Made:
     log = folder / "kafka.log"
     command = [find_java(), *KAFKA_OPTIONS, f"-Dlog4j.configuration=file:{HERE / 'kafka' / 'log4j.properties'}"]
     command += [f"-Dpeer.log={log}", "-cp", f"{jars}/*", str(HERE / "kafka" / "KafkaPeer.java")]
-    return KAFKA, [*command, f"127.0.0.1:{zookeeper_port}", str(folder)], log
+    return Made(KAFKA, [*command, f"127.0.0.1:{zookeeper_port}", str(folder)], log)

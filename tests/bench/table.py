@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from tests.bench.contender import KAFKA, OURS, OURS_AS_KAFKA
+from tests.bench.contender import EARLIER, KAFKA, OURS, OURS_AS_KAFKA
 from tests.bench.rows import (
     BACK,
     CREATION,
@@ -132,6 +132,29 @@ def table_of(result: dict[str, Any]) -> Table:
         table.add_column(head, justify="left" if head == "row" else "right")
     for row in rows:
         table.add_row(*row)
+    return table
+
+
+def to_earlier(
+    cpu_s: Mapping[str, Mapping[str, list[float]]], values: Mapping[str, Mapping[str, list[float]]]
+) -> dict[str, float]:
+    """How many times the CPU time, and the memory, that the same rows took in an earlier commit."""
+    rows = dict(cpu_s)
+    if MEMORY in values:
+        rows[MEMORY] = values[MEMORY]
+    return {row: _median(by[OURS]) / _median(by[EARLIER]) for row, by in rows.items() if EARLIER in by and OURS in by}
+
+
+def earlier_table(result: dict[str, Any]) -> Table:
+    """Ours beside ours of an earlier commit: seconds of CPU, and memory."""
+    table = Table(title="CPU time, and memory, beside the earlier commit's")
+    for head in ("row", EARLIER, OURS, "times"):
+        table.add_column(head, justify="left" if head == "row" else "right")
+    for row, times in result["to_earlier"].items():
+        by = result["values" if row == MEMORY else "cpu_s"][row]
+        table.add_row(
+            f"{row}: {UNITS[row]}" if row in UNITS else row, _spread(by[EARLIER]), _spread(by[OURS]), f"{times:.3f}"
+        )
     return table
 
 

@@ -96,7 +96,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 @pytest.fixture
 async def first(world: World, tmp_path: Path) -> AsyncIterator[Contender]:
     """Active, and every broker has acknowledged its requests."""
-    async with contender.launched(*contender.ours(world.server.client_port, tmp_path)) as one:
+    async with contender.launched(contender.ours(world.server.client_port, tmp_path)) as one:
         started = asyncio.get_running_loop().time()
         await one.order("start")
         await told(world, ALL, started)
@@ -108,7 +108,7 @@ async def succeed(world: World, killed: Contender, tmp_path: Path, live_ids: fro
     killed.process.send_signal(signal.SIGKILL)
     await killed.process.wait()
     await vacate(world)
-    async with contender.launched(*contender.ours(world.server.client_port, tmp_path)) as successor:
+    async with contender.launched(contender.ours(world.server.client_port, tmp_path)) as successor:
         started = asyncio.get_running_loop().time()
         await successor.order("start")
         await told(world, live_ids, started)
