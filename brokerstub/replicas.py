@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from controller.core.belief.kept_states import bits_of
+from controller.core.bitset import bits_of
 from controller.core.codes import Code
 from controller.core.model import LEADER_EPOCH_MAX, LEADER_REMOVED, TopicIdPartition
 from controller.core.project.lines import pieces_of

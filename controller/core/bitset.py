@@ -4,11 +4,34 @@ bytes before its first member.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, MutableSet
+from collections.abc import Iterable, Iterator, MutableSet, Sequence
+from itertools import compress
 from typing import Final
 
 #: more partitions do not fit into a topic's znode; a larger number would be a bit of its own terabyte
 PARTITION_MAX: Final = 999_999
+
+
+_DIGITS: Final = bytes.maketrans(b"01", b"\0\1")
+_ONE: Final = ord("1")
+
+
+def numbers_of(bits: int) -> Sequence[int]:
+    """Which bits are set, in order. All digits are read and picked at once: one by one takes twice as long."""
+    if not bits & (bits - 1):
+        return (bits.bit_length() - 1,) if bits else ()
+    return list(compress(range(bits.bit_length()), bin(bits)[:1:-1].encode().translate(_DIGITS)))
+
+
+def bits_of(numbers: Iterable[int]) -> int:
+    """Made at once, of digits: bit by bit would be quadratic."""
+    listed = list(numbers)
+    if len(listed) <= 1:
+        return 1 << listed[0] if listed else 0
+    digits = bytearray(b"0") * (max(listed) + 1)
+    for number in listed:
+        digits[~number] = _ONE
+    return int(digits, 2)
 
 
 class Bitset(MutableSet[int]):
@@ -25,7 +48,7 @@ class Bitset(MutableSet[int]):
         return isinstance(number, int) and number >= 0 and bool(self.bits >> number & 1)
 
     def __iter__(self) -> Iterator[int]:
-        return (number for number, bit in enumerate(bin(self.bits)[:1:-1]) if bit == "1")
+        return iter(numbers_of(self.bits))
 
     def __len__(self) -> int:
         return self.bits.bit_count()

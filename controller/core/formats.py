@@ -7,6 +7,7 @@ order, and take missing fields as empty. Fields are in the order in which Kafka 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Annotated, Final, TypeVar
 
 import msgspec
@@ -219,7 +220,9 @@ def decode_state(data: bytes, placed: Mapping[Replicas, Assignment] | None = Non
     return Leadership(znode.leader, znode.leader_epoch, isr, znode.controller_epoch, recovery)
 
 
+@lru_cache(maxsize=1_024)
 def encode_state(state: Leadership) -> bytes:
+    """What a broker's death writes is often alike, and then encoded once."""
     znode = StateZnode(
         controller_epoch=state.controller_epoch, leader=state.leader, leader_epoch=state.leader_epoch, isr=state.isr,
         leader_recovery_state=msgspec.UNSET if state.recovery == RECOVERED else state.recovery,

@@ -83,6 +83,9 @@ def ops_for(batch: Sequence[PlannedWrite]) -> tuple[list[Op], list[int]]:
     ensured: set[str] = set()
     for planned in batch:
         for write in planned.writes:
+            if type(write) is Set:  # nearly all writes of a broker death
+                ops.append(write)
+                continue
             match write:
                 case Ensure(path=path):
                     if path not in ensured:

@@ -233,6 +233,7 @@ class Reader:
         first, *found = await self._zk.brief_many(paths)
         position = 0 if first is None else first.zxid
         facts = []
+        has_unread = bool(self.unread)  # asked once: entries that are added here are of other znodes
         decode = cache(partial(formats.decode_state, placed=placed))
         for index, ((topic, number), brief) in enumerate(zip(wanted, found, strict=True), start=1):
             if isinstance(brief, Denied):
@@ -243,7 +244,7 @@ class Reader:
                 fact = _state_fact(topic, number, brief, position, decode)
                 if fact.trouble is not None:
                     self.unread.put(paths[index], fact.trouble, is_believed=True)  # no watch tells of a state
-                elif self.unread:
+                elif has_unread:
                     self.unread.good(paths[index])
                 facts.append(fact)
             if index % STATES_PER_PAUSE == 0:

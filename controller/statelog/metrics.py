@@ -205,7 +205,7 @@ class Meters:
         elected = unclean = shrunk = expanded = 0
         for one in committed:
             change = one.change
-            if not isinstance(change, StateDecided):
+            if type(change) is not StateDecided:
                 continue
             before, after = cluster.topics[change.topic].partitions[change.partition].state, change.state
             if before is None:

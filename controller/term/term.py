@@ -16,7 +16,7 @@ import structlog
 
 from controller.base.bell import Bell
 from controller.core.belief.cluster import Cluster
-from controller.core.decide.startup import found_states
+from controller.core.decide.startup import epochs_in, found_states
 from controller.core.events import (
     DrainAsked,
     Event,
@@ -364,8 +364,7 @@ class Term:
 
     def _check_epoch(self, loaded: Loaded) -> None:
         """States know epochs, too. One that was drawn below them would be used twice: nothing is written then."""
-        stamped = (fact.state.controller_epoch for fact in loaded.states if fact.state is not None)
-        newest = max((epoch for epoch in stamped if epoch <= WITNESSED_MAX), default=0)
+        newest = max((epoch for epoch in epochs_in(loaded.states) if epoch <= WITNESSED_MAX), default=0)
         if newest > self.claim.controller_epoch:
             self._parts.epochs.note(newest)
             raise FencedError(f"/controller_epoch was behind: states were written by controller epoch {newest}")

@@ -20,7 +20,8 @@ import msgspec
 
 from controller.core import states
 from controller.core.belief.cluster import Cluster
-from controller.core.belief.kept_states import Move, numbers_of
+from controller.core.belief.kept_states import Move
+from controller.core.bitset import numbers_of
 from controller.core.changes.cluster import (
     BrokerGone,
     BrokerLive,

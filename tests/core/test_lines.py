@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from controller.core.belief.kept_states import Move, Moves, bits_of
+from controller.core.belief.kept_states import Move, Moves
+from controller.core.bitset import bits_of
 from controller.core.causes import Cause
 from controller.core.changes.cluster import Committed, SubjectParked
 from controller.core.events import (

@@ -201,7 +201,7 @@ class World:
                 continue
             if (name, None) in cluster.unreadable or (name, number) in cluster.unreadable:
                 continue
-            if (name, number) in self.unseen or (name, number) in cluster.duties.departed:
+            if (name, number) in self.unseen or cluster.duties.departed_of(name, number):
                 continue  # what was decided about it did not stand yet
             kept = cluster.states.of_partition(name, number)
             if one.state is None or set(one.state.isr) & set(one.replicas):

@@ -8,20 +8,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Mapping
+from typing import cast
 
 from controller.core.belief.duties import Dropped, Duties
-from controller.core.belief.kept_states import (
-    KeptStates,
-    Move,
-    Mover,
-    Moves,
-    TriedStates,
-    bits_of,
-    numbers_of,
-)
-from controller.core.bitset import Bitset
+from controller.core.belief.kept_states import KeptStates, Move, Mover, Moves, TriedStates
+from controller.core.bitset import Bitset, bits_of, numbers_of
 from controller.core.changes.aspects import BelievesNothing
-from controller.core.changes.cluster import Committed, StateDecided, WriteRefused
+from controller.core.changes.cluster import Committed, StateDecided, WriteRefused, believe_together, move_together
 from controller.core.events import StateFact, TopicFact
 from controller.core.formats import known_broker_for, known_broker_in
 from controller.core.model import (
@@ -111,15 +104,25 @@ class Cluster:
         led: dict[str, int] = {}
         for topic, hosted in self.hosted.get(broker_id, {}).items():
             known = self.topics[topic].partitions.get
-            bits = hosted.bits
-            numbers = [
+            some = [
                 number
-                for number in (numbers_of(bits) if bits & (bits - 1) else (bits.bit_length() - 1,))
+                for number in numbers_of(hosted.bits)
                 if (one := known(number)) is not None and one.state is not None and one.state.leader == broker_id
             ]
-            if numbers:
-                led[topic] = bits_of(numbers)
+            if some:
+                led[topic] = bits_of(some)
         return led
+
+    def in_sync_on(self, broker_id: int) -> dict[str, int]:
+        """Topic -> bits of the partitions in whose ISR a broker is."""
+        in_sync: dict[str, int] = {}
+        for topic, hosted in self.hosted.get(broker_id, {}).items():
+            known = self.topics[topic].partitions
+            numbers = numbers_of(hosted.bits)
+            some = [n for n in numbers if (state := known[n].state) is not None and broker_id in state.isr]
+            if some:
+                in_sync[topic] = hosted.bits if len(some) == len(numbers) else bits_of(some)
+        return in_sync
 
     def is_unclean_allowed(self, topic: str) -> bool:
         """Whether a leader may be elected that was not in sync, for this topic."""
@@ -183,20 +186,21 @@ class Cluster:
             self.duties = duties  # the term's first decision learns which noted brokers are registered
             self.gone = {broker_id: known_broker_in(znode, broker_id) for broker_id, znode in duties.noted.items()}
         found: defaultdict[str, dict[int, StateFact]] = defaultdict(dict)
-        for index, state in enumerate(states, start=1):
-            if (trouble := state.trouble_in(self.controller_epoch)) is not None:
-                self.unreadable[state.topic, state.partition] = (trouble, state.zxid)
-            elif state.state is not None:
-                found[state.topic][state.partition] = state
+        for index, fact in enumerate(states, start=1):
+            state = fact.state
+            if state is not None and fact.trouble is None and state.controller_epoch <= self.controller_epoch:
+                found[fact.topic][fact.partition] = fact
+            elif (trouble := fact.trouble_in(self.controller_epoch)) is not None:
+                self.unreadable[fact.topic, fact.partition] = (trouble, fact.zxid)
             if index % PARTITIONS_PER_PIECE == 0:
                 yield
         done = 0
-        for fact in topics:
-            if fact.trouble is not None:
-                self.unreadable[fact.name, None] = (fact.trouble, fact.zxid)
+        for topic in topics:
+            if topic.trouble is not None:
+                self.unreadable[topic.name, None] = (topic.trouble, topic.zxid)
                 continue
-            self._load_topic(fact, found.get(fact.name, {}), live_ids)
-            done += len(fact.assignment)
+            self._load_topic(topic, found.get(topic.name, {}), live_ids)
+            done += len(topic.assignment)
             if done >= PARTITIONS_PER_PIECE:
                 done = 0
                 yield
@@ -250,16 +254,30 @@ class Cluster:
         """Believe changes that stand; returns the moves that they made, whether a table has their moves or not."""
         moves = Moves()
         mover = Mover(self.states, moves)
+        led: list[Committed] = []
         for one in committed:
             change = one.change
-            if type(change) is not StateDecided:  # tens of thousands of these may come together: they move as one
-                mover.settle()
+            if type(change) is StateDecided:  # tens of thousands of these may come together: they move as one
+                led.append(one)
+                continue
+            if led:
+                self._apply_led(led, mover)
+                led = []
+            mover.settle()
             change.move(self, mover)
             if not isinstance(change, BelievesNothing):
                 change.believe(self, one)
                 self.revision += 1
+        if led:
+            self._apply_led(led, mover)
         mover.settle()
         return moves.made
+
+    def _apply_led(self, led: list[Committed], mover: Mover) -> None:
+        """Leaderships that stand together."""
+        move_together(self, [cast("StateDecided", one.change) for one in led], mover)
+        believe_together(self, led)
+        self.revision += len(led)
 
     # ------------------------------------------------------------------ effects of changes on belief, called by `apply`
 
@@ -269,9 +287,10 @@ class Cluster:
         self.live_ids = frozenset(self.brokers)
 
     def remove_broker(self, broker_id: int) -> None:
+        in_sync = self.in_sync_on(broker_id)
         self.gone[broker_id] = self.brokers.pop(broker_id)
         self.live_ids = frozenset(self.brokers)
-        self.duties.forget_broker(broker_id, self._in_sync_on(broker_id))
+        self.duties.forget_broker(broker_id, in_sync)
         for key in self.states.dropped_on(broker_id):
             dropped = self.duties.dropped[key][broker_id]
             dropped.failures, dropped.retry_at_ms = 0, 0  # told again as soon as it is back
@@ -297,11 +316,6 @@ class Cluster:
                 del by_broker[broker_id]
         if not by_broker:
             del self.duties.dropped[key]
-
-    def _in_sync_on(self, broker_id: int) -> list[tuple[str, int]]:
-        held = ((name, number) for name, numbers in self.hosted.get(broker_id, {}).items() for number in numbers)
-        states = [(name, number, self.topics[name].partitions[number].state) for name, number in held]
-        return [(name, number) for name, number, state in states if state is not None and broker_id in state.isr]
 
     def find_topic(self, fact: TopicFact) -> None:
         known = self.topics.get(fact.name)

@@ -81,8 +81,9 @@ class Duties:
         self.suspect_ids: frozenset[int] = frozenset()
         #: questions about topics' ids that are not settled
         self.ids = IdSearches()
-        #: (topic, partition) -> in-sync replicas whose broker went or bounced, until a decision that knows it stands
-        self.departed: dict[tuple[str, int], frozenset[int]] = {}
+        #: broker that went or bounced -> topic -> bits of the partitions in whose ISR it was, until a decision that
+        #: knows it stands
+        self.departed: dict[int, dict[str, int]] = {}
         #: (topic, partition) -> czxid of the topic, and the last state before its znode vanished: no other stands yet
         self.lost_states: dict[tuple[str, int], tuple[int, Leadership]] = {}
         #: registrations as they are written down, the last one of each broker ever seen
@@ -144,8 +145,7 @@ class Duties:
         self.ids.close(topic)
         for broker_id, failed in list(self.failed_dirs.items()):
             keep(self.failed_dirs, broker_id, frozenset(one for one in failed if one[0] != topic))
-        for key in [key for key in self.departed if key[0] == topic]:
-            del self.departed[key]
+        self.settle_departed(topic, -1)
         for place in [place for place in self.dropped if topic_of(place) == topic]:
             del self.dropped[place]
         self.forget_refusals(topic)
@@ -166,14 +166,28 @@ class Duties:
             topics.setdefault(topic, {})[number] = refusal
         keep(self.refusals, broker_id, topics)
 
-    def forget_broker(self, broker_id: int, in_sync: Iterable[tuple[str, int]]) -> None:
-        """A registration is over: another life has other directories, and has yet to catch up where it was in sync."""
+    def departed_of(self, topic: str, number: int) -> frozenset[int]:
+        """In-sync replicas of a partition whose broker went or bounced, and no decision that knows it stands."""
+        held = self.departed.items()
+        return frozenset(broker_id for broker_id, topics in held if topics.get(topic, 0) >> number & 1)
+
+    def settle_departed(self, topic: str, bits: int) -> None:
+        """What was decided about these partitions stands."""
+        for broker_id, topics in list(self.departed.items()):
+            if topic in topics:
+                keep(topics, topic, topics[topic] & ~bits)
+                keep(self.departed, broker_id, topics)
+
+    def forget_broker(self, broker_id: int, in_sync: dict[str, int]) -> None:
+        """A registration is over: another life has other directories, and has yet to catch up where it was in sync, in
+        these partitions (topic -> bits)."""
         self.failed_dirs.pop(broker_id, None)
         self.suspect_ids -= {broker_id}
         self.refusals.pop(broker_id, None)
-        departed, alone = self.departed, frozenset({broker_id})
-        for key in in_sync:
-            departed[key] = departed[key] | alone if key in departed else alone
+        before = self.departed.get(broker_id, {})
+        keep(
+            self.departed, broker_id, in_sync | {topic: in_sync.get(topic, 0) | bits for topic, bits in before.items()}
+        )
 
     def configure(self, kind: str, entity: str, values: Mapping[str, str]) -> None:
         """The overrides of a topic or a broker, whole."""

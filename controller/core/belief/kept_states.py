@@ -7,11 +7,12 @@ that a reassignment dropped is in no assignment any more and has a state still: 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Final, TypeVar
 
 import msgspec
 
+from controller.core.bitset import bits_of
 from controller.core.causes import Cause
 from controller.core.states import (
     IllegalMoveError,
@@ -120,6 +121,13 @@ class KeptStates:
     def partitions_of(self, topic: str) -> Kept[PartitionStatus]:
         return {status: bits for status, topics in self.partitions.items() if (bits := topics.get(topic))}
 
+    def not_online(self, topic: str) -> int:
+        """Bits of the partitions of a topic that are in another state."""
+        bits = 0
+        for topics in self.partitions.values():
+            bits |= topics.get(topic, 0)
+        return bits
+
     def of_partition(self, topic: str, number: int) -> PartitionStatus:
         """Of one that exists."""
         for status, topics in self.partitions.items():
@@ -171,6 +179,17 @@ class KeptStates:
         """All of these are online."""
         kept: Any = self.partitions if broker_id is None else self.replicas.setdefault(broker_id, {})
         kept.setdefault(target, {}).update(topics)
+
+    def return_online(self, broker_id: int, topics: Collection[str]) -> None:
+        """All that is offline on a broker of these."""
+        kept = self.replicas[broker_id]
+        left = {topic: bits for topic, bits in kept[_R.OFFLINE].items() if topic not in topics}
+        if left:
+            kept[_R.OFFLINE] = left
+            return
+        del kept[_R.OFFLINE]
+        if not kept:
+            del self.replicas[broker_id]
 
     def shift_partitions(self, topic: str, bits: int, source: PartitionStatus, target: PartitionStatus) -> None:
         _shift(self.partitions, topic, topic, bits, source, target)
@@ -225,6 +244,15 @@ class TriedStates(KeptStates):
         tried = self._replicas.get(broker_id, {}).get(topic)
         return self._kept.replicas_of(broker_id, topic) if tried is None else tried
 
+    def not_online(self, topic: str) -> int:
+        tried = self._partitions.get(topic)
+        if tried is None:
+            return self._kept.not_online(topic)
+        bits = 0
+        for held in tried.values():
+            bits |= held
+        return bits
+
     def of_partition(self, topic: str, number: int) -> PartitionStatus:
         tried = self._partitions.get(topic)
         if tried is None:
@@ -256,6 +284,16 @@ class TriedStates(KeptStates):
     def leave_online(self, broker_id: int | None, topics: dict[str, int], target: Status) -> None:
         tried: dict[str, Any] = self._partitions if broker_id is None else self._replicas.setdefault(broker_id, {})
         tried.update({topic: {target: bits} for topic, bits in topics.items()})
+
+    def return_online(self, broker_id: int, topics: Collection[str]) -> None:
+        here = self._replicas.setdefault(broker_id, {})
+        kept = self._kept.replicas.get(broker_id, {})
+        others = [held for status, held in kept.items() if status is not _R.OFFLINE]
+        for topic in topics:
+            tried = here.get(topic)
+            if tried is None and any(topic in held for held in others):
+                tried = self._kept.replicas_of(broker_id, topic)
+            here[topic] = {} if tried is None else {one: bits for one, bits in tried.items() if one is not _R.OFFLINE}
 
     def shift_partitions(self, topic: str, bits: int, source: PartitionStatus, target: PartitionStatus) -> None:
         tried = self._partitions.get(topic)
@@ -291,9 +329,6 @@ class Mover:
         self._moves = moves
         #: moves of leaderships decided together: (broker id or None, source, target, cause) -> topic -> numbers
         self._soon: dict[tuple[int | None, Any, Any, Cause], dict[str, list[int]]] = {}
-
-        #: whether a partition may be led by another broker while it stays online
-        self.can_stay_online = is_legal(_P.ONLINE, _P.ONLINE)
 
     @property
     def is_trial(self) -> bool:
@@ -342,6 +377,16 @@ class Mover:
                 assert isinstance(target, ReplicaStatus)
                 self.replicas(broker_id, topic, topics[topic], target, cause=cause)
 
+    def all_back(self, broker_id: int, topics: dict[str, int], cause: Cause) -> None:
+        """All that is offline on a broker of these topics: online, at once."""
+        if not topics:
+            return
+        if self._moves is not None:
+            self._moves.add_all(_R.OFFLINE, _R.ONLINE, cause, broker_id, topics)
+        elif not is_legal(_R.OFFLINE, _R.ONLINE):
+            raise IllegalMoveError(f"nothing moves from {_R.OFFLINE.value} to {_R.ONLINE.value}: {next(iter(topics))}")
+        self.states.return_online(broker_id, topics)
+
     def decided(self, broker_id: int | None, topic: str, number: int, source: _S, target: _S, cause: Cause) -> None:
         """Of a partition (None), or of its replica on a broker: with others of its topic, when `settle` is called.
         Until then their states must not be read."""
@@ -363,13 +408,10 @@ class Mover:
             soon, self._soon = self._soon, {}
             for (broker_id, source, target, cause), topics in soon.items():
                 for topic, numbers in topics.items():
-                    self._move(broker_id, topic, bits_of(numbers), source, target, cause)
-
-    def _move(self, broker_id: int | None, topic: str, bits: int, source: Any, target: Any, cause: Cause) -> None:
-        if broker_id is None:
-            self.partition_move(topic, bits, source, target, cause)
-        else:
-            self.replica_move(broker_id, topic, bits, source, target, cause)
+                    if broker_id is None:
+                        self.partition_move(topic, bits_of(numbers), source, target, cause)
+                    else:
+                        self.replica_move(broker_id, topic, bits_of(numbers), source, target, cause)
 
     def partition_move(
         self, topic: str, bits: int, source: PartitionStatus, target: PartitionStatus, cause: Cause
@@ -400,21 +442,3 @@ class Mover:
             self._moves.add(source, target, cause, broker_id, topic_of(topic), bits)
         elif not is_legal(source, target):
             raise IllegalMoveError(f"nothing moves from {source.value} to {target.value}: {topic}")
-
-
-def numbers_of(bits: int) -> list[int]:
-    """Which bits are set, in order; the integer is read once."""
-    return [number for number, bit in enumerate(bin(bits)[:1:-1]) if bit == "1"]
-
-
-def bits_of(numbers: Iterable[int]) -> int:
-    """Made at once: bit by bit would be quadratic."""
-    listed = list(numbers)
-    if not listed:
-        return 0
-    if len(listed) == 1:
-        return 1 << listed[0]
-    row = bytearray((max(listed) >> 3) + 1)
-    for number in listed:
-        row[number >> 3] |= 1 << (number & 7)
-    return int.from_bytes(row, "little")

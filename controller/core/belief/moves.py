@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from controller.core.belief.kept_states import Mover, bits_of, dropped_key, numbers_of
+from controller.core.belief.kept_states import Mover, dropped_key
+from controller.core.bitset import bits_of, numbers_of
 from controller.core.causes import Cause
 from controller.core.model import Assignment, Partition, Replicas
 from controller.core.states import PartitionStatus, ReplicaStatus

@@ -18,7 +18,8 @@ import msgspec
 
 from controller.core import formats
 from controller.core.belief import moves
-from controller.core.belief.kept_states import bits_of, dropped_key
+from controller.core.belief.kept_states import dropped_key
+from controller.core.bitset import bits_of
 from controller.core.causes import Cause
 from controller.core.changes.aspects import BelievesNothing, MovesNothing, SaysNothing, TellsNobody, WritesNothing
 from controller.core.changes.duties import DutyChange, broker_subject, topic_subject
@@ -36,7 +37,7 @@ from controller.core.model import (
     Topic,
 )
 from controller.core.operations import Create, Delete, Set
-from controller.core.project.lines import Line, Stamp, Stamped
+from controller.core.project.lines import Line, Stamp, Stamped, partition_line
 from controller.core.project.refusals import trouble_of
 from controller.core.project.requests import NO_EPOCH, Draft
 from controller.core.project.znodes import (
@@ -71,9 +72,10 @@ class BrokerLive(WritesNothing, msgspec.Struct, frozen=True):
 
     def move(self, cluster: Cluster, mover: Mover) -> None:
         broker_id = self.broker.broker_id
-        for topic, offline in list(mover.states.replicas_in(broker_id, _R.OFFLINE).items()):
-            if offline and ":" not in topic and not cluster.duties.is_leaving(topic):  # its deletion moves them
-                mover.replica_move(broker_id, topic, offline, _R.OFFLINE, _R.ONLINE, self.cause)
+        offline = mover.states.replicas_in(broker_id, _R.OFFLINE)
+        leaving = cluster.duties.is_leaving  # its deletion moves them
+        back = {topic: bits for topic, bits in offline.items() if bits and ":" not in topic and not leaving(topic)}
+        mover.all_back(broker_id, back, self.cause)
 
     def believe(self, cluster: Cluster, one: Committed) -> None:
         cluster.set_broker(self.broker)
@@ -417,22 +419,13 @@ class StateDecided(msgspec.Struct, frozen=True, gc=False):
         """Whether a partition is led for the first time, so that its replicas are new on their brokers."""
         return self.source is _P.NEW and self.state.leader_epoch == FIRST_LEADER_EPOCH
 
-    def move(self, cluster: Cluster, mover: Mover, source: PartitionStatus | None = None) -> None:
+    def move(self, cluster: Cluster, mover: Mover) -> None:
         """They may only be noted for now: `Mover.settle` makes them."""
-        topic, number, state = self.topic, self.partition, self.state
-        states, target = mover.states, self.target
-        if source is None:
-            source = states.of_partition(topic, number)
-        if source is target:
-            known = cluster.topics[topic].partitions.get(number)
-            before = None if known is None or known.state is None else known.state.leader
-            # a smaller ISR is the move of a replica, and a leader that stays moves nothing
-            if before != state.leader or (target is _P.OFFLINE and state.leader == NO_LEADER):
-                mover.decided(None, topic, number, source, target, self.cause)
-        else:
-            mover.decided(None, topic, number, source, target, self.cause)
-        if states.new_on(topic):
-            moves.in_sync(topic, number, state.isr, self.cause, mover)
+        move_together(cluster, (self,), mover)
+
+    def move_replicas(self, cluster: Cluster, mover: Mover) -> None:
+        """Of brokers that shut down, or went on after all."""
+        topic, number, state, states = self.topic, self.partition, self.state, mover.states
         for broker_id in self.stopped:
             if not (mover.is_trial or broker_id in cluster.leaving_ids):
                 continue  # that it shuts down could not be written: it goes on
@@ -444,10 +437,7 @@ class StateDecided(msgspec.Struct, frozen=True, gc=False):
             moves.resumed(cluster, topic, offline, state.leader, self.cause, mover)
 
     def believe(self, cluster: Cluster, one: Committed) -> None:
-        assert one.version is not None
-        cluster.set_state(self.topic, self.partition, self.state, one.version, one.zxid)
-        if cluster.duties.departed and not self.by_leader:
-            cluster.duties.departed.pop((self.topic, self.partition), None)
+        believe_together(cluster, (one,))
 
     def writes(self, cluster: Cluster) -> tuple[Write, ...]:
         return state_writes(cluster, self.topic, self.partition, self.state)
@@ -469,29 +459,58 @@ class StateDecided(msgspec.Struct, frozen=True, gc=False):
                 draft.deposed.setdefault(topic, {})[number] = self.deposed_id
 
     def lines(self, cluster: Cluster, one: Committed, stamp: Stamp, stamped: Stamped) -> tuple[Line, ...]:
-        state = self.state
-        line = Line(  # all by itself: there may be a line for each partition
-            at_ms=stamp.at_ms,
-            cluster_id=stamp.cluster_id,
-            controller_id=stamp.controller_id,
-            controller_epoch=stamp.controller_epoch,
-            event_id=stamp.event_id,
-            kind="partition",
-            topic=self.topic,
-            partition=self.partition,
-            source=_WORDS[self.source],
-            target=_WORDS[self.target],
-            reason=self.reason,
-            leader=state.leader,
-            leader_epoch=state.leader_epoch,
-            isr=state.isr,
-            version=one.version,
-            zxid=one.zxid,
-            topic_id=cluster.topic_id(self.topic),
-            cause=_WORDS[self.cause],
-            unclean=self.is_unclean or None,
-        )
-        return (line,)
+        move, why = (_WORDS[self.source], _WORDS[self.target]), (self.reason, _WORDS[self.cause])
+        written, topic_id = (one.version, one.zxid), cluster.topic_id(self.topic)
+        return (
+            partition_line(
+                stamp, self.topic, self.partition, move, why, self.state, written, topic_id,
+                unclean=self.is_unclean or None,
+            ),
+        )  # fmt: skip
+
+
+def move_together(cluster: Cluster, led: Sequence[StateDecided], mover: Mover) -> None:
+    """The moves of leaderships that are decided or stand together: tens of thousands may. They are only noted for now:
+    `Mover.settle` makes them."""
+    states, has_drains = mover.states, bool(cluster.duties.drains)
+    topic: str | None = None
+    elsewhere, has_new = 0, False
+    partitions: Mapping[int, Partition] = {}
+    for one in led:
+        if one.topic != topic:
+            topic = one.topic
+            elsewhere, has_new = states.not_online(topic), states.new_on(topic)
+            known_topic = cluster.topics.get(topic)  # none on trial, before it stands
+            partitions = {} if known_topic is None else known_topic.partitions
+        number, target = one.partition, one.target
+        source = states.of_partition(topic, number) if elsewhere >> number & 1 else _P.ONLINE
+        if source is not target:
+            mover.decided(None, topic, number, source, target, one.cause)
+        else:
+            known = partitions.get(number)
+            before = None if known is None or known.state is None else known.state.leader
+            # a smaller ISR is the move of a replica, and a leader that stays moves nothing
+            if before != one.state.leader or (target is _P.OFFLINE and before == NO_LEADER):
+                mover.decided(None, topic, number, source, target, one.cause)
+        if has_new:
+            moves.in_sync(topic, number, one.state.isr, one.cause, mover)
+        if has_drains or one.stopped:
+            one.move_replicas(cluster, mover)
+
+
+def believe_together(cluster: Cluster, led: Sequence[Committed]) -> None:
+    """What is believed of leaderships that stand together."""
+    settled: dict[str, list[int]] = {}
+    for one in led:
+        change, version = one.change, one.version
+        assert type(change) is StateDecided
+        assert version is not None
+        cluster.set_state(change.topic, change.partition, change.state, version, one.zxid)
+        if not change.by_leader:
+            settled.setdefault(change.topic, []).append(change.partition)
+    if cluster.duties.departed:
+        for topic, numbers in settled.items():
+            cluster.duties.settle_departed(topic, bits_of(numbers))
 
 
 class StateFound(WritesNothing, msgspec.Struct, frozen=True, gc=False):

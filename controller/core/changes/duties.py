@@ -14,7 +14,8 @@ from controller.core import formats
 from controller.core.belief import moves
 from controller.core.belief.duties import Deletion, Drain, keep
 from controller.core.belief.id_searches import IdAnswer, IdSearch, claims_said
-from controller.core.belief.kept_states import bits_of, dropped_key
+from controller.core.belief.kept_states import dropped_key
+from controller.core.bitset import bits_of
 from controller.core.causes import Cause, Failure
 from controller.core.changes.aspects import BelievesNothing, MovesNothing, SaysNothing, TellsNobody, WritesNothing
 from controller.core.codes import name_of

@@ -18,6 +18,7 @@ from controller.core.changes.cluster import (
     Slice,
     StateDecided,
     SubjectParked,
+    move_together,
 )
 from controller.core.codes import Code
 from controller.core.decide import (
@@ -71,7 +72,7 @@ from controller.core.events import (
     TopicsSeen,
     UndrainAsked,
 )
-from controller.core.states import IllegalMoveError, PartitionStatus
+from controller.core.states import IllegalMoveError
 
 
 def on_time_passed(context: Context, event: TimePassed) -> Iterator[Work]:
@@ -88,7 +89,6 @@ def on_time_passed(context: Context, event: TimePassed) -> Iterator[Work]:
 
 
 CHANGES_PER_SLICE = 5_000
-_ONLINE = PartitionStatus.ONLINE
 
 HANDLERS: dict[type, Callable[[Context, Any], Iterator[Work]]] = {
     # facts
@@ -157,18 +157,19 @@ def _run(cluster: Cluster, work: Work, trial: Mover) -> list[Decided]:
 
 
 def _try_moves(cluster: Cluster, decided: list[Decided], trial: Mover) -> None:
-    """Make the moves of the decision about one subject, on trial."""
-    states = trial.states
-    can_stay = trial.can_stay_online and not cluster.duties.drains
+    """Make the moves of the decision about one subject, on trial. Leaderships that follow each other move together."""
+    led: list[StateDecided] = []
     for _, change in decided:
-        if type(change) is not StateDecided:
-            trial.settle()
-            change.move(cluster, trial)
+        if type(change) is StateDecided:
+            led.append(change)
             continue
-        source = states.of_partition(change.topic, change.partition)
-        stays = can_stay and source is _ONLINE and change.target is _ONLINE and not change.stopped
-        if not stays or states.new_on(change.topic):  # most stay where they are when a broker dies
-            change.move(cluster, trial, source)
+        if led:
+            move_together(cluster, led, trial)
+            led = []
+        trial.settle()
+        change.move(cluster, trial)
+    if led:
+        move_together(cluster, led, trial)
 
 
 def _refusal(subject: str, trouble: str) -> Refused:

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Final
 
-from controller.core.belief.kept_states import bits_of, dropped_key, numbers_of, topic_of
+from controller.core.belief.kept_states import dropped_key, topic_of
+from controller.core.bitset import bits_of, numbers_of
 from controller.core.changes.duties import DroppedMoved, topic_subject
 from controller.core.decide.work import Context, Decided, Work
 from controller.core.events import StopReplicaAnswered

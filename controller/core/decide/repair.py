@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from controller.core.belief.kept_states import bits_of
+from controller.core.bitset import bits_of
 from controller.core.causes import Cause, Failure, Why
 from controller.core.changes.cluster import StateDecided
 from controller.core.changes.duties import ElectionsFailed
@@ -17,12 +17,18 @@ from controller.core.decide.work import Context, Decided
 from controller.core.elections import first_leadership, is_unclean, is_undisturbed, repaired, status_of
 from controller.core.model import NO_LEADER, Leadership, Partition, Replicas
 
+#: the input of an election, beside the live brokers: replicas, added replicas, leader, ISR, recovery, and whether an
+#: unclean election is allowed
+_Likeness = tuple[Replicas, Replicas, int, Replicas, int, bool]
+
 
 class LiveBrokers(msgspec.Struct, frozen=True):
     """The brokers of a decision: live ones, and those of them that bounced in this very event."""
 
     online: frozenset[int]
     returning: frozenset[int] = frozenset()
+    #: this decision about the first partition of each likeness
+    alike: dict[_Likeness, StateDecided] = {}
 
 
 def repair_topic(
@@ -46,12 +52,21 @@ def repair_topic(
             continue
         partition = known.partitions[number]
         state = partition.state
-        if is_plain and state is not None and is_undisturbed(partition.replicas, state, live_brokers.online):
-            continue
-        change = repair_partition(
-            context, topic, number, partition, live_brokers, why,
-            allow_unclean=allow_unclean, serving=serving, avoided=avoided,
-        )  # fmt: skip
+        likeness: _Likeness | None = None
+        change: StateDecided | None = None
+        if is_plain and state is not None:
+            if is_undisturbed(partition.replicas, state, live_brokers.online):
+                continue
+            likeness = (partition.replicas, partition.adding, state.leader, state.isr, state.recovery, allow_unclean)
+            if (like := live_brokers.alike.get(likeness)) is not None:
+                change = _decided_as(like, topic, number, state.leader_epoch + 1)
+        if change is None:
+            change = repair_partition(
+                context, topic, number, partition, live_brokers, why,
+                allow_unclean=allow_unclean, serving=serving, avoided=avoided,
+            )  # fmt: skip
+            if change is not None and likeness is not None:
+                live_brokers.alike[likeness] = change
         if change is not None:
             yield step, change
             if change.state.leader == NO_LEADER:
@@ -64,6 +79,14 @@ def repair_topic(
         yield step, ElectionsFailed(topic, Failure.NO_REPLICA_ALIVE, bits_of(unborn), why.cause)
     if unled:
         yield step, ElectionsFailed(topic, Failure.NOBODY_CAN_LEAD, bits_of(unled), why.cause)
+
+
+def _decided_as(like: StateDecided, topic: str, number: int, leader_epoch: int) -> StateDecided:
+    """Returns the decision about a like partition, for this one. Equal leaderships are one value."""
+    state = like.state
+    if state.leader_epoch != leader_epoch:
+        state = Leadership(state.leader, leader_epoch, state.isr, state.controller_epoch, state.recovery)
+    return StateDecided(topic, number, state, like.source, like.target, like.reason, like.cause, False, like.is_unclean)
 
 
 def led_first(
@@ -119,9 +142,9 @@ def repair_partition(
             adding=partition.adding,
         )
     else:
-        returning, departed = live_brokers.returning, cluster.duties.departed
-        if departed:
-            returning |= departed.get((topic, number), frozenset())
+        returning = live_brokers.returning
+        if cluster.duties.departed:
+            returning |= cluster.duties.departed_of(topic, number)
         state = repaired(
             partition.replicas,
             partition.state,

@@ -6,7 +6,7 @@ dead gets its new leader in one write. Brokers go live in the last step, so that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Final
 
@@ -39,16 +39,21 @@ FOUND_WITHIN_MS = 10_000
 _STARTED: Final = Why(Cause.TERM_STARTED, "term started")
 
 
+def epochs_in(facts: Iterable[StateFact]) -> set[int]:
+    """Returns the epochs of the controllers that wrote these states: few, however many states there are."""
+    return {fact.state.controller_epoch for fact in facts if fact.state is not None}
+
+
 def found_states(
-    facts: Iterable[StateFact], controller_epoch: int, loaded_epochs: Iterable[int] = ()
+    facts: Collection[StateFact], controller_epoch: int, loaded_epochs: Iterable[int] = ()
 ) -> list[StateFact]:
     """The last decision before this term: it may have been committed and not recorded. A term that was gone before it
     had loaded is passed over; a term among `loaded_epochs` has found all states before it."""
-    stamped = [(fact.state.controller_epoch, fact) for fact in facts if fact.state is not None]
-    last_epoch = max((epoch for epoch, _ in stamped if epoch < controller_epoch), default=controller_epoch)
-    if any(last_epoch < epoch < controller_epoch for epoch in loaded_epochs):
+    before_us = [epoch for epoch in epochs_in(facts) if epoch < controller_epoch]
+    last_epoch = max(before_us, default=controller_epoch)
+    if not before_us or any(last_epoch < epoch < controller_epoch for epoch in loaded_epochs):
         return []
-    before = [fact for epoch, fact in stamped if epoch == last_epoch < controller_epoch]
+    before = [fact for fact in facts if fact.state is not None and fact.state.controller_epoch == last_epoch]
     newest_ms = max((fact.mtime_ms for fact in before), default=0)
     return [fact for fact in before if fact.mtime_ms > newest_ms - FOUND_WITHIN_MS]
 
@@ -57,7 +62,7 @@ def on_term_started(context: Context, event: TermStarted) -> Iterator[Work]:
     """Step 0: the state of everything, malformed znodes, replicas on us, and found states, recorded before they are
     written over. Step 1: leaderships, and brokers go live; brokers are asked for topic ids before they are told
     anything."""
-    online = frozenset(event.brokers)
+    live_brokers = LiveBrokers(frozenset(event.brokers))
     yield work_of(0, _found(context.cluster))
     for (name, number), (trouble, zxid) in sorted(context.cluster.unreadable.items(), key=str):
         change = Unreadable(name, number, trouble, zxid)
@@ -67,7 +72,7 @@ def on_term_started(context: Context, event: TermStarted) -> Iterator[Work]:
         found.setdefault(fact.topic, []).append(fact)
     for name in sorted(context.cluster.topics):
         is_leaving = deletion.begins(context.cluster, event.markers, name)
-        run = partial(_start_topic, context, name, found.get(name, ()), online, is_leaving=is_leaving)
+        run = partial(_start_topic, context, name, found.get(name, ()), live_brokers, is_leaving=is_leaving)
         yield Work(topic_subject(name), run)
     yield from deletion.on_term_started(context, event)
     for broker_id in sorted(event.stale_ids):
@@ -86,19 +91,19 @@ def _found(cluster: Cluster) -> TermFound:
 
 
 def _start_topic(
-    context: Context, name: str, found: Sequence[StateFact], online: frozenset[int], *, is_leaving: bool
+    context: Context, name: str, found: Sequence[StateFact], live_brokers: LiveBrokers, *, is_leaving: bool
 ) -> Iterator[Decided]:
     topic = context.cluster.topics[name]
     for fact in found:
         if fact.state is None or fact.partition not in topic.partitions:
             continue
-        target = status_of(fact.state, online)
+        target = status_of(fact.state, live_brokers.online)
         yield 0, StateFound(name, fact.partition, fact.state, fact.version, fact.zxid, "found", Cause.FOUND, target)
     if not is_leaving or topic.topic_id is None:
-        yield from made_whole(context, topic, online)
+        yield from made_whole(context, topic, live_brokers.online)
     if not is_leaving:
         numbers = topic_ids.told(topic, topic.partitions)
-        yield from repair_topic(context, name, numbers, LiveBrokers(online), _STARTED, step=1)
+        yield from repair_topic(context, name, numbers, live_brokers, _STARTED, step=1)
 
 
 def _forget_life(broker_id: int) -> Iterator[Decided]:

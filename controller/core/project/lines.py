@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from controller.core.belief.kept_states import Move
+from controller.core.bitset import numbers_of
 from controller.core.causes import Cause, Failure
 from controller.core.changes.duties import ElectionsFailed, TermFound
-from controller.core.model import Replicas
+from controller.core.model import Leadership, Replicas
 from controller.core.states import PartitionStatus, ReplicaStatus
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from controller.core.changes.cluster import Committed
 
 
-class Line(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, kw_only=True):
+class Line(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One line. Fields that do not apply are left out."""
 
     at_ms: int
@@ -85,17 +86,40 @@ _FAILURES: Final[Mapping[Failure, str]] = {
 Stamped = Callable[..., Line]
 
 
+def partition_line(
+    stamp: Stamp,
+    topic: str,
+    number: int,
+    move: tuple[str | None, str],
+    why: tuple[str, str],
+    state: Leadership,
+    written: tuple[int | None, int],
+    topic_id: str | None,
+    *,
+    unclean: bool | None = None,
+) -> Line:
+    """Of a partition's leadership: `move` is source and target, `why` reason and cause, `written` version and zxid.
+    There may be one for each partition, so its fields are given in their order: by their names it takes longer."""
+    return Line(
+        stamp.at_ms, stamp.cluster_id, stamp.controller_id, stamp.controller_epoch, "partition", stamp.event_id,
+        topic, number, None, move[0], move[1], why[0], state.leader, state.leader_epoch, state.isr,
+        written[0], written[1], topic_id, None, None, None, why[1], unclean,
+    )  # fmt: skip
+
+
 def phase_line(stamp: Stamp, phase: str, since_ms: float) -> Line:
     """A phase of a failover is over, so long after the seat was seen vacant."""
     ids = {"broker_id": stamp.controller_id, **msgspec.structs.asdict(stamp)}
     return Line(kind="controller", target=phase, took_ms=round(since_ms, 1), **ids)
 
 
-def lines_for(cluster: Cluster, committed: Iterable[Committed], stamp: Stamp) -> Iterator[Line]:
-    """Yields the lines of each change."""
+def lines_for(cluster: Cluster, committed: Iterable[Committed], stamp: Stamp) -> list[Line]:
+    """Returns the lines of each change."""
     stamped: Stamped = partial(Line, **msgspec.structs.asdict(stamp))
+    lines: list[Line] = []
     for one in committed:
-        yield from one.change.lines(cluster, one, stamp, stamped)
+        lines += one.change.lines(cluster, one, stamp, stamped)
+    return lines
 
 
 def move_lines(moves: Iterable[Move], stamp: Stamp, first_part: int = 1) -> Iterator[Line]:
@@ -182,12 +206,5 @@ def ranges_of(bits: int) -> str:
     """Partitions as people write them: 0-4,7."""
     if not bits & (bits - 1):
         return str(bits.bit_length() - 1)
-    parts: list[str] = []
-    row = bin(bits)[:1:-1]
-    start = row.find("1")
-    while start >= 0:
-        end = row.find("0", start)
-        last = (len(row) if end < 0 else end) - 1
-        parts.append(str(start) if last == start else f"{start}-{last}")
-        start = row.find("1", last + 1)
-    return ",".join(parts)
+    firsts, lasts = numbers_of(bits & ~(bits << 1)), numbers_of(bits & ~(bits >> 1))
+    return ",".join([str(a) if a == b else f"{a}-{b}" for a, b in zip(firsts, lasts, strict=True)])

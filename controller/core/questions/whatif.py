@@ -10,7 +10,8 @@ from collections.abc import Generator
 import msgspec
 
 from controller.core.belief.cluster import Cluster
-from controller.core.belief.kept_states import Mover, Moves, TriedStates, numbers_of
+from controller.core.belief.kept_states import Mover, Moves, TriedStates
+from controller.core.bitset import numbers_of
 from controller.core.changes.cluster import StateDecided
 from controller.core.decide.dispatch import CHANGES_PER_SLICE, decide
 from controller.core.events import BrokersSeen
