@@ -11,11 +11,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
+from controller.core.project.znodes import BROKER_IDS
 from tests.faults.checker.history import History, Row, Rpc
 from tests.faults.checker.known import Known, Moved, RunRule, Written
 from tests.faults.checker.replay import Key, topic_of
 from tests.faults.checker.rules_tellings import REMOVED
 from tests.faults.checker.writers import Wrong
+from tests.faults.hostile import HIDE
 
 LEAD: Final = "leader-and-isr"
 #: broker id, its incarnation, controller epoch
@@ -96,11 +98,14 @@ def s28_new_replicas_are_told_to_be_new(history: History, known: Known) -> Itera
 
 def believed_in(history: History, known: Known) -> Callable[[int, Moved | Written], Iterator[Who]]:
     """Yields the incarnation that a broker was believed to have at a decision, if all requests of the deciding
-    controller to it are known: it had registered before the claim, or had been told something already."""
+    controller to it are known: it had registered before the claim, where that could be read, or had been told something
+    already."""
     begun: dict[Who, int] = {}
     for rpc in history.heard:
         begun[who_of(rpc)] = min(rpc.sent_ms or 0, begun.get(who_of(rpc), rpc.sent_ms or 0))
     claims = {epoch: (zxid, by_id) for epoch, by_id, zxid, _ in known.claims}
+    hidden = [one.target.partition(" ")[0] for one in history.faults if one.kind == HIDE]
+    hidden_ids = {one.broker_id for one in known.registrations if f"{BROKER_IDS}/{one.broker_id}" in hidden}
 
     def lives(broker_id: int, decided: Moved | Written) -> Iterator[Who]:
         epoch = decided.state.controller_epoch
@@ -108,7 +113,8 @@ def believed_in(history: History, known: Known) -> Callable[[int, Moved | Writte
         for here in known.registrations if history.has_seen(controller_id, broker_id) else ():
             who = broker_id, here.epoch, epoch
             is_over = here.until_ms is not None and here.until_ms < decided.at_ms
-            is_known = here.epoch < claimed_zxid or begun.get(who, decided.at_ms) < decided.at_ms
+            is_read = here.epoch < claimed_zxid and broker_id not in hidden_ids
+            is_known = is_read or begun.get(who, decided.at_ms) < decided.at_ms
             if here.broker_id == broker_id and not is_over and here.epoch <= decided.zxid and is_known:
                 yield who
 
