@@ -10,7 +10,9 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from controller.core.formats import decode_marker
+from controller.core.project.znodes import KLAMM, TERMS
 from tests.faults.checker.history import ANY_VERSION, Commit, History, Rpc, Write, object_of
+from tests.faults.checker.holding import is_forbidden
 from tests.faults.checker.replay import Key, State, StateChange, Step, World, replay, target_of
 from tests.faults.checker.writers import EPOCH, SEAT, controller_writes, is_by_controller, is_by_process, is_noted
 
@@ -74,7 +76,7 @@ def of_seat(name: str, history: History) -> Trace:
     for number, (step, world) in enumerate(replay(history)):
         if not is_ours and not _is_fenced_by_kafka(step):
             continue
-        for one in _seat_steps(step, world, owners):
+        for one in _seat_steps(history, step, world, owners):
             timed.append(((step.commit.at_ms, _COMMITTED, number), one, f"zxid {step.commit.zxid:#x}"))
     lives: dict[int, int] = {}
     for at, rpc in _obeyed(history):
@@ -123,12 +125,14 @@ def _is_fenced_by_kafka(step: Step) -> bool:
     return is_about_seat or bool(step.states) or bool(_checked(step.commit))
 
 
-def _seat_steps(step: Step, world: World, owners: _Owners) -> Iterator[tuple[Value, ...]]:
+def _seat_steps(history: History, step: Step, world: World, owners: _Owners) -> Iterator[tuple[Value, ...]]:
     commit = step.commit
     at = _version_of(world)
     if step.is_claim and commit.session in world.sessions:
         epoch = step.epoch_after or 0
-        yield ("Claim", *owners.pair(commit.session, world), epoch, at, is_noted(commit, epoch))
+        # where a tool forbids the note the rule S1 asks for none, and neither does the specification
+        notes = is_noted(commit, epoch) or is_forbidden(history, (KLAMM, TERMS), commit.at_ms)
+        yield ("Claim", *owners.pair(commit.session, world), epoch, at, notes)
         return
     vacates = any((one.kind, one.path) == ("delete", SEAT) for one in commit.writes)
     touches = any(one.kind != "check" and one.path == EPOCH for one in commit.writes)
