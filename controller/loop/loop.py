@@ -40,6 +40,7 @@ from controller.core.decide.reassignment import due_after
 from controller.core.decide.refused_writes import answers_for
 from controller.core.events import (
     AlterPartitionAsked,
+    DrainAsked,
     Event,
     ReassignAsked,
     RequestEvent,
@@ -195,7 +196,7 @@ class Loop:
             self._tell(result.committed, event_id)
             settled.stood += result.committed
             hopeless = self._read_again(result.unsettled)
-            is_asked = isinstance(event, ReassignAsked) or (isinstance(event, RequestEvent) and number == 0)
+            is_asked = isinstance(event, ReassignAsked) or (_has_caller(event) and number == 0)
             refused = self._refuse([*result.refused, *hopeless], event_id, is_asked=is_asked)
             self._end_refusals(result.committed, {one.target for one in refused}, event_id)
             if is_asked:
@@ -203,7 +204,7 @@ class Loop:
             # the later steps of a subject rest on this one; other subjects do not
             dropped |= {one.subject for one in (*result.unsettled, *held, *refused)}
             settled.is_conflicted |= len(hopeless) < len(result.unsettled)
-            if isinstance(event, RequestEvent) and (settled.is_conflicted or (number == 0 and refused)):
+            if _has_caller(event) and (settled.is_conflicted or (number == 0 and refused)):
                 break  # all of a request is decided again, and nothing is done of one that is refused
         self._on_phase("told")
         settled.is_whole = not dropped
@@ -268,7 +269,7 @@ class Loop:
     def _without_held(self, changes: list[Change], event: Event) -> tuple[list[Change], list[WriteRefused]]:
         """Returns the changes that may be tried now, and those that ZooKeeper refused lately and that wait until they
         are due. A caller by hand may have mended it just now, and does not wait."""
-        is_by_hand = isinstance(event, RequestEvent) and not isinstance(event, AlterPartitionAsked)
+        is_by_hand = _has_caller(event) and not isinstance(event, AlterPartitionAsked)
         if not self.cluster.refused or is_by_hand:
             return changes, []
         subjects = {one.subject for one in self.cluster.refused.values()}
@@ -370,3 +371,8 @@ class Loop:
 
     def _id_of(self, number: int) -> str:
         return f"{self.cluster.controller_epoch}-{number}"
+
+
+def _has_caller(event: Event) -> bool:
+    """Returns whether a caller waits for the outcome. A drain that was read from its znode has none."""
+    return isinstance(event, RequestEvent) and not (isinstance(event, DrainAsked) and event.is_found)

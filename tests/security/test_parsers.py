@@ -38,7 +38,6 @@ DECODED_IN: Final = {
     "controller.cli.plans": "files of Kafka's tools",
     "controller.cli.lab.trouble": "only options of the command line",
     "controller.base.config": "server.properties",
-    "controller.core.belief.kept_states.bits_of": "only numbers that the topic's znode was checked for",
     "controller.core.formats": "znodes",
     "controller.tell.dialects.kafka._Connection.exchange": "a length, bounded in the next line",
     "controller.kafka.protocol.codec": "Kafka's protocol",
