@@ -30,7 +30,8 @@ from controller.wire.client import (
     UnreachableError,
 )
 
-PROBE_TIMEOUT_MS: Final = 1_000
+PROBE_TIMEOUT_MS: Final = 1_000  # a silent broker is waited for so long, where another broker has answered
+PROBE_TIMEOUT_ALONE_MS: Final = 5_000  # and so long where none has
 READ_TIMEOUT_MS: Final = 10_000
 WRITE_TIMEOUT_MS: Final = 20_000
 RETRY_INTERVAL_MS: Final = 250
@@ -137,16 +138,7 @@ class Remote:
     async def home(self) -> str:
         """The broker that knows best: the controller itself, else whoever heard of the newest one."""
         if self._home is None:
-            probes: list[Probe] = []
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._probe(url)) for url in self._urls]
-                for done in asyncio.as_completed(tasks):
-                    probes.append(await done)
-                    if probes[-1].is_controller:  # nobody knows better: a frozen broker must not hold us up
-                        break
-                for task in tasks:
-                    task.cancel()
-            best = max(probes)
+            best = max(await self._probes())
             if best.controller_epoch == NOBODY:
                 trouble = f" ({best.trouble})" if best.trouble else ""
                 where = ", ".join(self._urls)
@@ -154,6 +146,24 @@ class Remote:
                 raise UnreachableClusterError(f"cannot reach a cluster at {where}{trouble}; {hint}")
             self._home = best.url
         return self._home
+
+    async def _probes(self) -> list[Probe]:
+        """What the brokers know; a silent broker is not waited for once the controller answered, or another in time."""
+        answered: list[Probe] = []
+        in_time = time.monotonic() + PROBE_TIMEOUT_MS / 1_000
+        async with asyncio.TaskGroup() as group:
+            open_probes = {group.create_task(self._probe(url)) for url in self._urls}
+            while open_probes and not any(probe.is_controller for probe in answered):
+                left_s = None
+                if any(probe.controller_epoch != NOBODY for probe in answered):
+                    left_s = in_time - time.monotonic()
+                    if left_s <= 0:
+                        break
+                done, open_probes = await asyncio.wait(open_probes, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+                answered += [task.result() for task in done]
+            for task in open_probes:
+                task.cancel()
+        return answered
 
     async def get(self, path: str, *, accept: Sequence[int] = (200,)) -> Any:
         status, body = await self._follow("GET", path, None, time.monotonic() + READ_TIMEOUT_MS / 1_000)
@@ -273,7 +283,7 @@ class Remote:
     async def _controller_at(self, url: str) -> tuple[dict[str, Any] | None, str]:
         """What this broker says of the controller, or why it says nothing."""
         try:
-            status, body = await self._exchange("GET", f"{url}/v1/controller", None, PROBE_TIMEOUT_MS)
+            status, body = await self._exchange("GET", f"{url}/v1/controller", None, PROBE_TIMEOUT_ALONE_MS)
         except UnreachableClusterError as error:
             return None, _tls_trouble(url, str(error))
         if status in (401, 403):
