@@ -206,8 +206,8 @@ def settle(
     seed: int = 0,
     stamp: Stamp = STAMP,
 ) -> Settled:
-    """One event through decide, commit, believe, tell and record. Without a ZooKeeper, one that belief was read from:
-    then nothing may conflict. With one, a step with conflicts is the last, and they are reported."""
+    """One event through decide, commit and believe, with its requests and lines. Without a ZooKeeper, one that belief
+    was read from: then nothing may conflict. With one, a step with conflicts is the last, and they are reported."""
     model = zookeeper_of(cluster) if zookeeper is None else zookeeper
     settled = Settled(steps=steps_of(cluster, event, now_ms=now_ms, seed=seed))
     for step in settled.steps:

@@ -1,10 +1,13 @@
 """Leader elections: each rule one expression, all of them in assignment order.
 
-An election never looks at anything but the assignment, the leadership that stands, and the online replicas. The leader
-epoch rises by one for each decision, however many brokers it concerns: Kafka walks replica by replica and may
-raise it twice. Final leader and ISR are Kafka's, with two deliberate differences. When the last in-sync replicas
-vanish together, the ISR they formed is kept, since each of them holds all committed data. And a replica that is being
-added never leads before it was in sync, not even in an unclean election: it may hold nothing at all.
+An election looks at the assignment, the leadership that stands, and the online replicas, and at what its caller says of
+them: brokers that bounced, drain or leave, replicas that a reassignment adds, and whether an unclean election is
+allowed. The leader epoch rises by one for each election, however many brokers it concerns: Kafka walks replica by
+replica and may raise it twice. Two leaderships that are no election's differ: an ISR that a leader asked for keeps the
+leader epoch (`with_isr`), and where brokers refuse the leader epoch it may leap. Final leader and ISR are Kafka's, with
+two deliberate differences. When the last in-sync replicas vanish together, the ISR they formed is kept, since each of
+them holds all committed data. And a replica that is being added never leads before it was in sync, not even in an
+unclean election: it may hold nothing at all.
 """
 
 from __future__ import annotations
