@@ -1,1 +1,1 @@
-"""What holds of the seat and of partitions, in TLA+: checked by TLC, and held against what really happened."""
+"""The properties of the seat and of partitions, in TLA+: checked by TLC, and compared with recorded runs."""

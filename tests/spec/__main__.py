@@ -1,4 +1,4 @@
-"""`make spec`: models, broken specifications and traces, checked by TLC; a table of what came of it."""
+"""`make spec`: TLC checks models, broken specifications and traces, and prints a table of the results."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Checked(NamedTuple):
     module: str
     states: int
     taken: Counter[str]
-    #: what holds, or fails as it should
+    #: the properties that hold, or that fail as they should
     invariants: frozenset[str]
     is_whole: bool = True
 
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 class Sums:
-    """What the table comes to."""
+    """The sums of the table."""
 
     def __init__(self) -> None:
         self._said: list[str] = []

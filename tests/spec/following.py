@@ -1,4 +1,4 @@
-"""Traces given to TLC: how far it follows each of them, and what the first step was that no action allows."""
+"""Traces given to TLC: how far it follows each of them, and the first step that no action allows."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ class Followed(NamedTuple):
 def follow(
     spec: Spec, traces: Sequence[Trace], *, brokers: Iterable[int] = range(1, 7), kafka: bool = False
 ) -> list[Followed]:
-    """Every trace with how far it goes. Kafka may do what we may not: several steps of the leader epoch for one
-    decision, a fence that does not name the seat, and claims that leave no note beside the epoch's node."""
+    """Return every trace with the number of steps that TLC followed. `kafka` allows what Klamm may not do: several
+    steps of the leader epoch for one decision, a fence that does not name the seat, and claims that leave no note
+    beside the epoch's node."""
     followed: list[Followed] = []
     for some in _portions(traces):
         report = check(

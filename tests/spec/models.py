@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from tests.spec.tlc import HERE
 
-#: module -> what holds in every state, what holds of every step, and what happens in the end
+#: module -> its invariants, its properties of each step, and its liveness properties
 INVARIANTS: Final[Mapping[str, tuple[str, ...]]] = {
     "Seat": (
         "EpochsCountByOne",
@@ -51,7 +51,7 @@ LIVENESS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class Model(NamedTuple):
-    """A module with its constants. Alike: who may be exchanged for each other, where nothing of liveness is asked."""
+    """A module with its constants. The values of `alike` constants may be exchanged, where no liveness is checked."""
 
     name: str
     module: str
@@ -63,15 +63,15 @@ class Model(NamedTuple):
 
 
 class Broken(NamedTuple):
-    """A specification without a clause, the model that is enough to see it, and what fails. `also`: other clauses that
-    would make up for it."""
+    """A specification without a clause, the smallest model that shows it, and the property that fails. `also`: other
+    clauses that would hide the omission."""
 
     module: str
     clause: str
     fails: str
     model: Model
     also: tuple[str, ...] = ()
-    #: who had this bug
+    #: a system that had this bug
     known: str = ""
 
     @property
@@ -189,7 +189,7 @@ def _logs(**bounds: int) -> Model:
 
 
 def _calm(**bounds: int) -> Model:
-    """Nobody dies: faults are questions that come late."""
+    """A model in which no process dies: the only faults are late requests."""
     return _logs(**bounds)._replace(within="NobodyDies")
 
 
@@ -258,7 +258,7 @@ BROKEN: Final = [
 
 
 def clauses(module: str) -> frozenset[str]:
-    """What a module says that it consists of."""
+    """Return the clauses that a module lists."""
     text = (HERE / f"{module}.tla").read_text(encoding="utf-8")
     found = re.search(r"AllClauses == \{(.*?)\}", text, re.DOTALL)
     if found is None:
@@ -267,7 +267,7 @@ def clauses(module: str) -> frozenset[str]:
 
 
 def actions(module: str) -> frozenset[str]:
-    """The actions of a module, by what it says happens next, but for the one that a missing clause lets in."""
+    """Return the actions of a module that its `Next` names, except for the action that a missing clause allows."""
     text = (HERE / f"{module}.tla").read_text(encoding="utf-8")
     defined = set(re.findall(r"^(\w+)(?:\([^)]*\))? ==", text, re.MULTILINE))
     following: set[str] = set()

@@ -10,7 +10,7 @@ from tests.recordings import Recording
 
 
 def history_of(recording: Recording) -> History:
-    """Its commits. Nobody heard what was told, asked or answered."""
+    """Return a history of the recording's commits. The recording has no requests or answers of brokers."""
     return History(list(_commits(recording)), has_direct_leaders=False)
 
 

@@ -1,7 +1,7 @@
-"""What brokers of a simulation make of records, step by step, as TLA+: what disks, questions and answers show.
+"""The records in the logs of simulated brokers, step by step, as TLA+, from disks, requests and answers.
 
-`watching` stands between brokers and their logs while a schedule is played. It names the step that each of them would
-be; whether that step was allowed, TLC says.
+`watching` wraps the calls between brokers and their logs while a schedule is played. It names the step of each call.
+TLC decides whether that step was allowed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.spec.traces import Trace, Value, broker_number, broker_numbers, leade
 _MARKERS: Final = "/admin/delete_topics/"
 #: a record, as a trace knows it: its leader epoch, and the number of the batch that it came with
 Record = tuple[int, int]
-#: what a log became: how many of its first records stay, and what stands behind them
+#: the change of a log: how many of its first records stay, and the records behind them
 Became = tuple[int, tuple[Record, ...]]
 
 
@@ -53,7 +53,7 @@ class Scribe:
         self._steps: dict[LogKey, list[Seen]] = {}
         self._begun: list[Seen] = []
         self._lives: dict[int, dict[int, int]] = {}
-        #: of each replica, what its disk had, as bytes and as records, and its high watermark
+        #: the content of each replica's disk, as bytes and as records, and its high watermark
         self._disks: dict[tuple[int, LogKey], tuple[bytes, list[Record]]] = {}
         self._marks: dict[tuple[int, LogKey], int] = {}
         self._told: dict[tuple[int, LogKey], tuple[int, int]] = {}
@@ -64,7 +64,7 @@ class Scribe:
         self._batches: dict[str, int] = {}
         self._counts: dict[str, int] = {}
 
-    # ------------------------------------------------------------------ what happened: to whom, what came of it
+    # ------------------------------------------------------------------ the calls: on which broker, with which result
 
     def run_begins(self, records: SimRecords, _none: None, _cluster: SimCluster, _seed: str) -> None:
         self._records = records
@@ -183,7 +183,8 @@ class Scribe:
     # ------------------------------------------------------------------ traces
 
     def traces(self, name: str, history: History) -> list[Trace]:
-        """Of each partition, until its topic is to be deleted, or somebody who decides nothing wrote over it."""
+        """Return the trace of each partition, until its topic is to be deleted, or until a writer that is no controller
+        overwrote its state."""
         stood = _Stood(history)
         rests = history.end is not None and history.end.converged_after_ms is not None
         end = [self._seen(("Rest",), "the end, all at rest")] if rests else []
@@ -193,7 +194,7 @@ class Scribe:
             if key in stood.of
         ]
 
-    # ------------------------------------------------------------------ what disks have
+    # ------------------------------------------------------------------ the contents of disks
 
     def _of(self, broker_id: int, key: LogKey) -> list[Record]:
         return self._disks.get((broker_id, key), (b"", []))[1]
@@ -208,7 +209,7 @@ class Scribe:
         records: list[Record] = []
         for batch in batches_in(now):
             if batch.offset != len(records):
-                break  # what stands behind a gap goes when the log is opened
+                break  # batches behind a gap are cut when the log is opened
             records += self._records_of(batch)
         self._disks[broker_id, key] = now, records
         kept = next((n for n, (a, b) in enumerate(zip(before, records, strict=False)) if a != b), None)
@@ -230,7 +231,7 @@ class Scribe:
         return self._mark(_broker_of(logs), key)
 
     def _said(self, broker_id: int, key: LogKey) -> tuple[int, ...]:
-        """What a broker said of a truncation, in lines that are new."""
+        """Return the offsets of a truncation, from the broker's new lines."""
         assert self._records is not None
         lines = self._records.cluster.lines[self._lines_read :]
         self._lines_read += len(lines)
@@ -323,7 +324,7 @@ def watching() -> Iterator[Scribe]:
 
 
 def _telling(was: Callable[..., Any], tell: Callable[..., None]) -> Callable[..., Any]:
-    """The same, and what came of it is told; nothing came of what was refused."""
+    """Wrap a function so that its result is recorded. A refused call has the result None."""
 
     def told(self: object, *given: object, **named: object) -> Any:
         result = None

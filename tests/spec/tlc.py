@@ -1,4 +1,4 @@
-"""TLC, run without a screen, and its report: what was checked is read from what it prints, never from its exit code."""
+"""Runs TLC without a screen, and reads the results from its output, never from its exit code."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _ACTION: Final = re.compile(r"<(\w+) line \d+, col \d+ to line \d+, col \d+ of m
 
 
 class TlcError(Exception):
-    """TLC did not check anything; the message is what it printed."""
+    """TLC did not check anything. The message is its output."""
 
 
 class Report(NamedTuple):
-    """What TLC printed of one run."""
+    """The results of one run, from TLC's output."""
 
     states: int
     depth: int
@@ -56,8 +56,8 @@ def check(
     covers: bool = True,
     stop_after_s: int | None = None,
 ) -> Report:
-    """Check a module with a configuration. `modules` are further ones, by name, which nobody keeps. A search that takes
-    longer than it may is ended, and what it found until then is reported."""
+    """Check a module with a configuration. `modules` are further modules, by name, for this run only. A search that
+    takes too long is ended, and its results until then are reported."""
     with tempfile.TemporaryDirectory(prefix="spec-") as name:
         folder = Path(name)
         for path in HERE.glob("*.tla"):
@@ -83,7 +83,8 @@ def _run(folder: Path, scratch: Path, arguments: Sequence[str], stop_after_s: in
 
 
 def report_of(text: str, *, may_stop: bool = False) -> Report:
-    """Refuses what is no report of a search that ended, or of one that was ended and may be."""
+    """Return the report of a search that ended, or that was stopped if `may_stop`. Raises TlcError for any other
+    output."""
     failed = _VIOLATED.search(text)
     violated = failed[1] if failed is not None else "liveness" if _LIVENESS in text else None
     counts = _COUNTS.findall(text)

@@ -1,6 +1,6 @@
-"""Histories as TLA+: what one run did to the seat, and to each partition, step by step in the order of zxids.
+"""Histories as TLA+: the steps of one run on the seat, and on each partition, in the order of zxids.
 
-It names the action that each commit, request and answer would be; whether that action was allowed, TLC says.
+It names the action of each commit, request and answer. TLC decides whether that action was allowed.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ NO_LEADER: Final = -1
 TLA_NOBODY: Final = 0
 LISR: Final = "leader-and-isr"
 STOPS: Final = "stop-replica"
-#: of one moment: what ZooKeeper took comes before what was sent, and that before what was heard
+#: within one moment: commits of ZooKeeper come first, then sent requests, then received ones
 _COMMITTED, _SENT, _HEARD = 0, 1, 2
 _MARKERS: Final = "/admin/delete_topics/"
 
-#: a moment in milliseconds, then what comes first of one moment, then a number
+#: a moment in milliseconds, then the order within that moment, then a number
 At = tuple[float, int, int]
 Value = int | str | bool | tuple["Value", ...] | frozenset["Value"] | dict[int, "Value"]
 
 
 class Trace(NamedTuple):
-    """A run, or what a partition saw of it: steps as TLA+ writes them. `where` tells a person what each step was."""
+    """A run, or the part of it about one partition: steps as TLA+ writes them. `where` describes each step for a
+    reader."""
 
     name: str
     steps: list[str]
@@ -69,7 +70,7 @@ def module_of(traces: Sequence[Trace]) -> str:
 
 
 def of_seat(name: str, history: History) -> Trace:
-    """Sessions are numbered by process; whoever is no process of ours is an operator."""
+    """Sessions are numbered by process. A session of any other client counts as an operator's."""
     timed: list[tuple[At, tuple[Value, ...], str]] = []
     owners = _Owners()
     is_ours = bool(history.rpcs)
@@ -99,7 +100,7 @@ def _obeyed(history: History) -> Iterator[tuple[At, Rpc]]:
         moment: float = rpc.at_ms
         if history.sees == "ways":
             if rpc.sent_ms is None:
-                continue  # a controller told its own broker: nobody else saw when
+                continue  # a controller's request to its own broker: only that process knows its moment
             moment = latest[rpc.broker_id] = max(latest.get(rpc.broker_id, 0), rpc.sent_ms)
         yield (moment, _HEARD, number), rpc
 
@@ -120,7 +121,8 @@ class _Owners:
 
 
 def _is_fenced_by_kafka(step: Step) -> bool:
-    """Kafka's brokers write configurations, new topics and markers themselves, whoever controls, without a fence."""
+    """Whether the step is fenced, as those of Kafka's controller are. Kafka's brokers also write configurations, new
+    topics and markers themselves, without a fence."""
     is_about_seat = any(one.path in (SEAT, EPOCH) for one in step.commit.writes)
     return is_about_seat or bool(step.states) or bool(_checked(step.commit))
 
@@ -192,7 +194,8 @@ class _Lives:
 
 
 class _Partition:
-    """One partition's steps, until somebody who decides nothing wrote over it: then the rules say nothing any more."""
+    """One partition's steps, until a writer that is no controller overwrote its state: the rules do not apply after
+    that."""
 
     def __init__(self, key: Key) -> None:
         self.key = key
@@ -232,7 +235,7 @@ class _Collector:
         moment_ms = 0
         for step_number, (step, world) in enumerate(replay(history)):
             self.brokers |= set(world.registered)
-            moment_ms = max(moment_ms, step.commit.at_ms)  # the order is that of zxids, whatever a server's clock says
+            moment_ms = max(moment_ms, step.commit.at_ms)  # the order is that of zxids, not that of a server's clock
             self._take((moment_ms, _COMMITTED, step_number), step, world)
         self._tell()
         self._ask()
@@ -350,7 +353,8 @@ class _Collector:
         for at, rpc in _obeyed(self._history):
             life = self._lives.number(rpc.broker_id, rpc.broker_epoch)
             if self._history.sees == "ways" and life > begun.get(rpc.broker_id, 0):
-                # ZooKeeper has a registration before its broker hears of it: what the broker obeys tells
+                # ZooKeeper has a registration before its broker knows of it; the first request that the broker obeys
+                # shows its life
                 begun[rpc.broker_id] = life
                 self._shared.append(
                     (at, ("Life", broker_number(rpc.broker_id), life), f"broker {rpc.broker_id} begins anew")
@@ -407,7 +411,7 @@ class _Collector:
 
 
 def _unheard_wish(at: At, before: State, after: State, where: str) -> list[Any]:
-    """Where nobody heard what brokers ask: what is granted was asked for."""
+    """Return the request that a grant implies, where the requests of brokers were not recorded."""
     if _kind(before, after) != "Grant":
         return []
     members = broker_numbers(after.isr)
@@ -464,7 +468,7 @@ def leader_number(broker: int) -> int:
 
 
 def broker_number(broker: int) -> int:
-    """0 is nobody there."""
+    """Return the broker's number in TLA+. 0 stands for no broker."""
     return broker + 1
 
 

@@ -1,6 +1,7 @@
 """`make chaos SEED=… MINUTES=…`: round after round, each with a cluster of its own, judged; a table at the end.
 
-Round n of seed 7 is `7.n`; given as the seed it is played alone. What a round left is kept when something was found.
+Round n of seed 7 is `7.n`. With `7.n` as the seed that round is played alone. The files of a round are kept when the
+checker found something.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--hostile", action="store_true", help="beside a tool that forbids, removes and rewrites nodes")
     parser.add_argument("--show", action="store_true", help="print the schedule, and play nothing")
     options = parser.parse_args(arguments)
-    logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # that connections break is what is played
+    logging.getLogger("kazoo").setLevel(logging.CRITICAL)  # broken connections are part of the test
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     seed = options.seed or str(random.SystemRandom().randrange(1, 10**6))
     if options.show:
@@ -103,8 +104,8 @@ def _how(options: argparse.Namespace) -> str:
 
 
 def _unspecified(outcome: Outcome, counts: Counter[str], room: Path) -> Iterator[Finding]:
-    """The steps that no action of the specification allows, with their traces in a file each. What the checker cannot
-    judge makes no traces."""
+    """Yield the steps that no action of the specification allows, and write each trace to a file. A history that the
+    checker cannot judge makes no traces."""
     if any(one.rule == "evidence" for one in outcome.findings):
         return
     for spec, traces in follow_history(outcome.schedule.seed, outcome.history).items():

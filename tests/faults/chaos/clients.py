@@ -1,7 +1,8 @@
-"""Clients that nobody here wrote, on a real cluster under fire: librdkafka's idempotent producer with `acks=all`, and
-its consumer. What became of their records, for the checker.
+"""Third-party clients on a real cluster during faults: librdkafka's idempotent producer with `acks=all`, and its
+consumer. They record the fate of their records for the checker.
 
-It believes clients and disks, and asks no broker of ours. It judges nothing but that the end can be read.
+The module trusts clients and disks, and asks no broker of ours. It judges only whether all partitions can be read to
+their ends.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ MESSAGE_TIMEOUT_MS: Final = 600_000
 END_S: Final = 90.0
 POLL_S: Final = 0.2
 SETTLED_S: Final = 2.0
-_SILENT: Final = logging.getLogger("tests.faults.chaos.clients")  # that connections break is what is played
+_SILENT: Final = logging.getLogger("tests.faults.chaos.clients")  # broken connections are part of the test
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
-#: who is not known
+#: the broker id for an unknown broker
 NOBODY: Final = 0
 
 
@@ -55,11 +56,11 @@ class ForeignClients:
         self._tasks = [group.create_task(asyncio.to_thread(run)) for run in (self._write, self._read_on)]
 
     def stop(self) -> None:
-        """Nothing is begun any more, whatever becomes of the round: nobody could end the threads."""
+        """Begin nothing more, however the round ends: the threads end only by themselves."""
         self._is_over.set()
 
     async def finish(self) -> None:
-        """What was sent is answered."""
+        """Wait until every request has its answer."""
         self.stop()
         await asyncio.gather(*self._tasks)
 
@@ -143,7 +144,8 @@ class ForeignClients:
             self.bugs.append(f"no rest: partitions {missing} were not read to their ends within {END_S:g} s")
 
     def unread(self) -> Iterator[str]:
-        """What clients were told is there, and what is on the disk of every replica, and what no consumer can read."""
+        """Yield the partitions whose records on disk, below the high watermark, differ from those that the consumer
+        read."""
         for number in self._ends:
             logs = [one for one in self.evidence.copies if one.key == (self._topic_id, number)]
             read = self._read[number]

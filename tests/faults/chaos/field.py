@@ -1,7 +1,7 @@
-"""What faults fall on: a cluster of real processes, the ZooKeeper it stands on, and who plays which role in it now.
+"""The target of faults: a cluster of real processes, its ZooKeeper, and the current role of each process.
 
-It remembers which faults fell when, for the checker, and keeps looking at ZooKeeper, so that a fault can be aimed while
-ZooKeeper does not answer. It inflicts nothing itself: that is for `primitives.py`.
+It records for the checker which faults fell when, and keeps observing ZooKeeper, so that a fault can be aimed while
+ZooKeeper does not answer. It inflicts nothing itself: `primitives.py` does.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ class Field:
         return list(self.cluster.brokers)
 
     def broker(self, role: str, draw: Random) -> Broker | None:
-        """Who plays it now, if anybody runs: the active controller, who leads most, another, or any."""
+        """Return the running broker in this role: the active controller, the leader of most partitions, another broker,
+        or any. Returns None when no broker runs."""
         running = {one.broker_id: one for one in self.cluster.running}
         if not running:
             return None
@@ -117,10 +118,10 @@ class Field:
         for put_right in list(self.spoiled.values()):
             await put_right()
 
-    # ------------------------------------------------------------------ what is remembered
+    # ------------------------------------------------------------------ the record of faults
 
     def note(self, kind: str, target: object = "", *, can_move_seat: bool = False, broker_id: int | None = None) -> int:
-        """Its number, by which to say later what came of it."""
+        """Record a fault and return its number. `settle` takes the number when the fault is over."""
         self.faults.append(Fault(now_ms(), kind, str(target), can_move_seat, broker_id))
         return len(self.faults) - 1
 
@@ -131,7 +132,7 @@ class Field:
         self.faults[number] = noted._replace(can_move_seat=can_move_seat, lasts_ms=now_ms() - noted.at_ms)
 
     async def look(self) -> None:
-        """See who sits where and what goes on, again and again, until cancelled."""
+        """Observe the roles and the operations in progress, again and again, until cancelled."""
         while True:
             with suppress(KazooException, TimeoutError):
                 async with asyncio.timeout(LOOK_TIMEOUT_S):
@@ -192,7 +193,7 @@ def is_stopped(pid: int | None) -> bool:
 async def stands(pid: int | None) -> bool:
     """Whether it comes to stand: a signal takes a moment."""
     end = time.monotonic() + STANDS_WITHIN_S
-    while not (stopped := is_stopped(pid)) and time.monotonic() < end:  # noqa: ASYNC110 - the kernel tells nobody
+    while not (stopped := is_stopped(pid)) and time.monotonic() < end:  # noqa: ASYNC110 - no event exists
         await asyncio.sleep(0.002)
     return stopped
 

@@ -1,7 +1,7 @@
-"""Every harm that a schedule can draw, by its name: which hazard it is, on whom it falls, for how long, and how.
+"""Every harm that a schedule can draw, by its name: its hazard, its targets, its lengths, and its function.
 
 The hazards F1 to F20 are those of the test plan: process, session, ZooKeeper, network, disk and clock faults. A harm
-that nobody is there for, or that what else is broken makes impossible, is a miss, and said to be one.
+that has no target, or that an earlier fault makes impossible, is recorded as a miss.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ MULTI: Final = 14
 
 
 class Harm(NamedTuple):
-    """`roles` and `lengths_s` are what a schedule draws from; `hazards` are named in the summary."""
+    """A schedule draws from `roles` and `lengths_s`. The summary names the `hazards`."""
 
     hazards: str
     inflict: Inflict
     lengths_s: tuple[float, ...] = (0.0,)
     roles: tuple[str, ...] = ANYBODY
     can_move_seat: bool = True
-    #: it falls on ZooKeeper, a znode, or whoever reaches a step, and not on the broker that it is aimed at
+    #: it falls on ZooKeeper, a znode, or the process that reaches a step, and not on the broker that it is aimed at
     falls_on_all: bool = False
     loses_lines: bool = False
     #: it is a hostile tool's, and notes itself, by the node that it falls on
@@ -127,7 +127,7 @@ async def _delete_registration(field: Field, broker: Broker, draw: Random) -> In
 
 
 async def _write_nonsense(field: Field, broker: Broker, draw: Random) -> Injury:
-    """Where tools write: what cannot be parsed, what does not exist, what is no assignment."""
+    """Write nonsense to a path that tools write: malformed JSON, an unknown partition, or an invalid assignment."""
     topic = draw.choice(TOPICS)
     path, data = draw.choice([
         ("/admin/reassign_partitions", b"\xff{"),
@@ -203,15 +203,15 @@ FALL_TIMEOUT_S: Final = 40.0
 
 
 class Fallen(NamedTuple):
-    """A fault in the timeline: its number, if it does not note itself, and its injury; None when nobody was there, or
-    nothing could be done."""
+    """A fault in the timeline: its number, unless it notes itself, and its injury. The injury is None when the fault
+    had no target or could not be inflicted."""
 
     number: int | None
     injury: Injury | None
 
 
 async def fall(field: Field, name: str, role: str, draw: Random) -> Fallen | None:
-    """Aim and inflict; None when nobody is there."""
+    """Choose a target and inflict the harm. Returns None when no broker runs."""
     harm, broker = HARMS[name], field.broker(role, draw)
     if broker is None:
         return None
@@ -223,4 +223,4 @@ async def fall(field: Field, name: str, role: str, draw: Random) -> Fallen | Non
     with suppress(LabError, ZooKeeperError, TimeoutError, ProcessLookupError, FileNotFoundError):
         async with asyncio.timeout(FALL_TIMEOUT_S):
             return Fallen(number, await harm.inflict(field, broker, draw))
-    return Fallen(number, None)  # what else is broken makes it impossible
+    return Fallen(number, None)  # an earlier fault makes it impossible

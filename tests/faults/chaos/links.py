@@ -31,7 +31,7 @@ async def cut(field: Field, broker: Broker) -> Injury:
 
 
 async def silence(field: Field, broker: Broker, direction: Direction) -> Injury:
-    """F6: what goes up to ZooKeeper, or what comes down from it, does not arrive until it is healed."""
+    """F6: messages in one direction, to ZooKeeper or from it, do not arrive until the fault is healed."""
     is_felt = _felt(broker.proxies)
     for proxy in broker.proxies:
         proxy.hold(direction)
@@ -44,19 +44,19 @@ async def silence(field: Field, broker: Broker, direction: Direction) -> Injury:
 
 
 async def lose_answer(field: Field, broker: Broker, opcode: int | None = None, *, skip: int = 0) -> Injury:
-    """F7: ZooKeeper does what it is asked next, and its answer is lost with the connection."""
+    """F7: ZooKeeper executes the broker's next request, and the answer is lost with the connection."""
     happened = [proxy.lose_answer(opcode, skip=skip) for proxy in broker.proxies]
     return _trap("lose answer", broker, happened)
 
 
 async def lose_request(field: Field, broker: Broker, opcode: int | None = None, *, skip: int = 0) -> Injury:
-    """F6: what it asks next never reaches ZooKeeper."""
+    """F6: the broker's next request never reaches ZooKeeper."""
     happened = [proxy.drop_request(opcode, skip=skip) for proxy in broker.proxies]
     return _trap("lose request", broker, happened)
 
 
 async def slow_zookeeper(field: Field, broker: Broker, up_ms: int, down_ms: int) -> Injury:
-    """F10, F11: what it asks, what it is answered, and what its watches tell take their time."""
+    """F10, F11: requests to ZooKeeper, its answers and its watch events are delayed."""
     is_felt = _felt(broker.proxies)
     _delay(broker, up_ms, down_ms)
 
@@ -73,7 +73,7 @@ def _delay(broker: Broker, up_ms: int, down_ms: int) -> None:
 
 
 def _felt(proxies: Sequence[Proxy]) -> Callable[[], bool]:
-    """Whether somebody was connected when it fell, or tried to connect since."""
+    """Whether a client was connected when the fault began, or has tried to connect since."""
     connections, accepted = (sum(one.connections for one in proxies), sum(one.accepted for one in proxies))
     return lambda: connections > 0 or sum(one.accepted for one in proxies) > accepted
 
@@ -98,7 +98,7 @@ async def cut_link(field: Field, broker: Broker, peer: Broker) -> Injury:
 
 
 async def mute(field: Field, broker: Broker, peer: Broker) -> Injury:
-    """F6, F14: what one says to the other, asking or answering, is accepted and never arrives."""
+    """F6, F14: requests and answers from the broker to its peer are accepted and never arrive."""
     ways = _ways(field, broker, peer)
     is_felt = _felt(ways)
     field.cluster.peers.mute(broker.broker_id, peer.broker_id)
@@ -106,7 +106,7 @@ async def mute(field: Field, broker: Broker, peer: Broker) -> Injury:
 
 
 async def slow_link(field: Field, broker: Broker, peer: Broker, delay_ms: int) -> Injury:
-    """F13: what they say to each other takes its time."""
+    """F13: messages between the two brokers are delayed."""
     ways = _ways(field, broker, peer)
     before = sum(way.passed_bytes["up"] for way in ways)
     for way in ways:

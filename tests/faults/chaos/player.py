@@ -1,6 +1,8 @@
-"""Clients of a real cluster: operations as requests to the API, of whichever broker, with a time-out; their outcomes.
+"""Clients of a real cluster: they send operations as requests to the API of any broker, with a time-out, and record the
+outcomes.
 
-What a client cannot know is `unknown`. An answer that no client should ever get (5xx but 503 and 504) is kept as a bug.
+An outcome that a client cannot know is `unknown`. An answer that no client should ever get (5xx but 503 and 504) is
+kept as a bug.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ MAY_FAIL_WITH: Final = (503, 504)
 
 
 def request_for(event: Event) -> tuple[str, str, Any]:
-    """Method, path and body of what an operation asks."""
+    """Return method, path and body of an operation's request."""
     match event:
         case events.CreateTopicAsked(name=name, partitions=count, replication_factor=factor):
             return "POST", "/v1/topics", {"name": name, "partitions": count, "replication_factor": factor}
@@ -59,7 +61,7 @@ def refused_in(body: bytes) -> frozenset[tuple[str, int]]:
 
 
 class RealPlayer:
-    """Asks a cluster, and writes down what it was answered."""
+    """Sends requests to a cluster, and records its answers."""
 
     def __init__(self, field: Field) -> None:
         self.field = field

@@ -1,8 +1,8 @@
-"""The primitives that fall on processes, on ZooKeeper's servers, on znodes, files and clocks; those of the ways between
-them are in `links.py`, and `harms.py` has all of them by name.
+"""The primitives that fall on processes, on ZooKeeper's servers, on znodes, files and clocks. Those on network links
+are in `links.py`, and `harms.py` has all of them by name.
 
-Each takes the field and whom it falls on, and returns the injury: how it is healed, and whether it hit. When which of
-them falls on whom is not decided here. Nothing needs root.
+Each takes the field and its target, and returns the injury: how it is healed, and whether it hit. This module does not
+decide when a primitive is used, or on which target. Nothing needs root.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.integration.cluster import Broker, now_ms
 
 BURST_S: Final = 0.2
 BREATH_S: Final = 0.02
-#: what a process needs to go on with what it has open, and no more
+#: enough for a process to go on with the files that it has open, and no more
 FILES_LEFT: Final = 1
 EXPIRE_TRIES: Final = 5
 JOURNAL: Final = "state-change.log"
@@ -202,7 +202,7 @@ async def exhaust_files(field: Field, broker: Broker) -> Injury:
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (opened + FILES_LEFT, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
 
     async def heal() -> None:
-        give_files(pid)  # what we have, also after two of these at once
+        give_files(pid)  # the limit of this test process, also after two of these faults at once
 
     return Injury("exhaust files", str(broker.broker_id), lambda: len(_out_of_files(broker)) > refusals, heal)
 
@@ -231,6 +231,6 @@ def _ending(doing: Awaitable[None], then: Callable[[], object]) -> Callable[[], 
 
 
 def _out_of_files(broker: Broker) -> list[str]:
-    """What it said when it could open nothing more."""
+    """Return the broker's lines about files that it could not open."""
     path = broker.folder / "broker.log"
     return [line for line in path.read_text().splitlines() if "[Errno 24]" in line or "connections.refused" in line]

@@ -1,8 +1,9 @@
-"""Whether the event loops of processes stood still (L12), or things waited long in their inboxes (L11), by their own
-measure, and what else can explain it.
+"""Measures whether the event loops of processes stood still (L12), or events waited long in their inboxes (L11), by the
+processes' own meters, and records other explanations.
 
-A process is late because of what it does itself, because a fault held it, or because others had the processors.
-The last of these the kernel tells, of each process, and our own lateness. It inflicts nothing and judges nothing.
+A process is late because of its own work, because a fault held it, or because other processes had the processors. The
+kernel reports the last of these for each process, and this process's own lateness shows it too. The module inflicts
+nothing and judges nothing.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Pulse:
                 await self._blink()
 
     async def _blink(self) -> None:
-        """Who stands still?"""
+        """Record the processes that are stopped, and how late this process itself is."""
         due = time.monotonic() + BLINK_S
         await elapse(BLINK_S)
         self._own_late_ms += (time.monotonic() - due) * 1_000

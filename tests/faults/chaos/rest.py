@@ -1,6 +1,7 @@
-"""Whether a healed cluster has come to rest, and how it ended: every view, whoever is active, what is left on disks.
+"""Decides whether a healed cluster has come to rest, and records how it ended: every view, the active controller, the
+contents of disks.
 
-It asks ZooKeeper and every broker; it changes nothing.
+It asks ZooKeeper and every broker. It changes nothing.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from tests.faults.checker.history import End, json_of
 from tests.integration.cluster import Broker
 from tests.integration.duties import on_disk
 
-#: what a process says of itself for ten minutes more
+#: a process reports this about itself for ten minutes more
 LOST_LINES = "of the state-change log could not be written"
 
 
 async def unrest(field: Field) -> AsyncIterator[str]:
-    """What is not as it should be yet."""
+    """Yield each deviation from the state of a cluster at rest."""
     cluster = field.cluster
     if away := [broker_id for broker_id, broker in cluster.brokers.items() if broker.state != "running"]:
         yield f"brokers {away} do not run"

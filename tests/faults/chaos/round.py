@@ -1,6 +1,8 @@
-"""One round: a cluster of its own under load, then under fire, then healed; what it did, and whether that counts.
+"""One round: a cluster of its own under load, then with faults, then healed. It returns the history, and whether the
+round counts.
 
-It draws nothing and judges by the checker's rules alone. Its evidence lies in its folder, to be kept if it is wanted.
+It draws nothing and judges by the checker's rules alone. Its evidence lies in its folder, and the caller decides
+whether to keep the folder.
 """
 
 from __future__ import annotations
@@ -39,15 +41,15 @@ from tests.integration.judging import bugs_in
 
 REST_S: Final = 90.0
 WARM_MAX_S: Final = 30.0
-#: where chaos has what other work on the machine leaves
+#: wide limits, because other work on the machine leaves chaos little time
 SERVES_WITHIN_MS: Final = 120_000
 REST_POLL_S: Final = 0.2
-#: what fell last has been noticed by everybody
+#: long enough for every process to notice the last fault
 NOTICED_S: Final = 5.0
 UNDRAIN_EVERY_S: Final = 2.0
 SUPERVISE_EVERY_S: Final = 1.0
 OUT_OF_REACH: Final = "no ZooKeeper session within"
-#: what makes a round count: so many operations done before the first fault, and so many of its faults that hit
+#: a round counts with so many successful operations before the first fault, and when so many of its faults hit
 WARM_OK_MIN: Final = 5
 HITS_MIN: Final = 0.6
 SECRETS: Final = {API_TOKEN: "chaos-token-" + "x" * 32, RPC_SECRET: "chaos-secret-" + "y" * 32}
@@ -55,7 +57,7 @@ PROPERTIES: Final = {"replica.lag.time.max.ms": "3000", "leader.imbalance.check.
 
 
 class Outcome(NamedTuple):
-    """What came of a round. `void` says why it does not count."""
+    """The outcome of a round. `void` has the reasons why it does not count."""
 
     schedule: Schedule
     findings: list[Finding]
@@ -127,7 +129,7 @@ class Round:
         return end
 
     async def _foreign_clients(self) -> ForeignClients:
-        """With a topic of their own, which nobody else asks for anything but elections."""
+        """Start the clients on a topic of their own. Operations ask nothing of that topic but elections."""
         factor = min(3, self.schedule.brokers)
         await self.player.ask("create-topic", TOPIC, CreateTopicAsked(TOPIC, PARTITIONS, factor), draw=Random(0))
         data, _ = await self.field.cluster.zookeeper("get", f"/brokers/topics/{TOPIC}")
@@ -164,15 +166,15 @@ class Round:
         await self.field.restore()
 
     async def _supervise(self) -> None:
-        """Start whoever ended by itself, as systemd does, until cancelled. Only at its start may one do so, if there is
-        no ZooKeeper to be reached."""
+        """Restart brokers that ended by themselves, as systemd does, until cancelled. A broker may only end so at its
+        start, when no ZooKeeper can be reached."""
         while True:
             for broker in self.field.cluster.brokers.values():
                 if broker.state == "exited":
                     said = broker.row.last_lines[-3:]
                     if not any(OUT_OF_REACH in line for line in said):
                         self.bugs.append(f"broker {broker.broker_id} ended by itself: {said}")
-                    with suppress(LabError):  # somebody was faster
+                    with suppress(LabError):  # another task started it first
                         await broker.start()
             await asyncio.sleep(SUPERVISE_EVERY_S)
 
@@ -190,7 +192,8 @@ class Round:
         return None if trouble else round((time.monotonic() - begun) * 1000)
 
     async def _is_probed(self) -> bool:
-        """Ask for something when what fell last has been noticed by everybody; then all has to be at rest again."""
+        """Send a request once every process has noticed the last fault. Returns whether the cluster comes to rest
+        again."""
         await elapse(NOTICED_S)
         await self._rest()
         await self.player.ask(*PROBE, draw=Random(self.schedule.seed))

@@ -1,8 +1,8 @@
 """A schedule, drawn from its seed before anything runs: the cluster's shape, which harms fall when on which role, and
-what clients ask for meanwhile. Pure: the same seed is the same schedule.
+the clients' operations. Pure: the same seed is the same schedule.
 
-Who plays a role is looked up when the fault is due, and what an operation asks for depends on what there is then; the
-choices that both make come from generators of their own, which are part of the schedule.
+A role is resolved when the fault is due, and the subject of an operation is chosen among the topics of that moment. The
+choices of both come from generators of their own, which are part of the schedule.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Schedule(NamedTuple):
     balances: bool
     #: whether writes need a token, and requests between brokers are signed
     has_secrets: bool
-    #: brokers keep records, and clients that nobody here wrote produce and consume
+    #: brokers keep records, and third-party clients produce and consume
     has_records: bool
     #: among the faults are those of a hostile tool
     is_hostile: bool

@@ -1,6 +1,6 @@
-"""F17 on what a real controller believes in: nonsense in a topic, a state or a configuration, and its repair.
+"""F17 on the data that a real controller trusts: nonsense in a topic, a state or a configuration, and its repair.
 
-The field remembers what is spoiled: a repair that ZooKeeper was not there for is made when everything is healed.
+The field keeps the repairs: a repair that ZooKeeper could not take is made when everything is healed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.faults.operations import TOPICS
 
 
 class Spoiled(NamedTuple):
-    """What stood in a znode (of this czxid), and the nonsense that stands there now."""
+    """The original data of a znode (of this czxid), and the nonsense that it has now."""
 
     target: Target
     czxid: int
@@ -30,14 +30,15 @@ async def spoil(field: Field, draw: Random, kind: str) -> Injury | None:
     target = target_for(kind, {topic: list(field.assignments.get(topic, ())) for topic in TOPICS}, draw)
     if target is None or target.path in field.spoiled:
         return None
-    with suppress(KazooException):  # ZooKeeper is away, or somebody was faster
+    with suppress(KazooException):  # ZooKeeper is away, or another writer was faster
         data, stat = await field.cluster.zookeeper("get", target.path)
         if not can_be_spoiled(kind, data):
             return None
         spoiled = Spoiled(target, stat.czxid, data, nonsense_for(data, draw))
         field.spoiled[target.path] = lambda: _put_right(field, spoiled)  # before: the answer may get lost
         await field.cluster.zookeeper("set", target.path, spoiled.nonsense, stat.version)
-        # a state's controller finds it when it next writes there; who spoils a configuration has a tool that announces
+        # the controller finds a malformed state at its next write there; a configuration is changed by a tool that
+        # announces it
         if kind == CONFIG or draw.random() < 0.5:
             await _announce(field, target)
         return Injury("spoil", target.path, lambda: True, lambda: repair(field, target.path))

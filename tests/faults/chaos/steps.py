@@ -1,7 +1,7 @@
-"""Faults at a step: a proxy stops what a process says at that very message, and the process is hit meanwhile.
+"""Faults at a step: a proxy stops a process's message at that very point, and the process is hit meanwhile.
 
-A step is a moment in the work of a controller that no clock could aim at. Who reaches it is found out by whose message
-was stopped; where nobody does in time, the fault missed.
+A step is a moment in the work of a controller that no clock could aim at. The stopped message shows which process
+reached the step. When no process reaches it in time, the fault missed.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tests.faults.chaos.field import LOOK_EVERY_S, Field, Injury
 from tests.integration.cluster import Broker
 
 STEP_WAIT_S: Final = 10.0
-#: the kind of fault that says who reached a step, and for how long it was hit there
+#: the kind of fault that names the process that reached a step, and how long the fault lasted
 HIT: Final = "hit at a step"
 MULTI, MULTI_READ = 14, 22
 
-#: what may happen to who reached the step; a kill more often than anything else
+#: the possible faults at a step; a kill is drawn more often than the others
 BLOWS: Final[Mapping[str, Callable[[Field, Broker], Awaitable[Injury]]]] = {
     "kill": primitives.kill,
     "freeze": primitives.freeze,
@@ -35,7 +35,8 @@ BLOW_DRAWS: Final = ("kill", "kill", "freeze", "expire", "cut")
 
 
 class Step(NamedTuple):
-    """`arm` sets the traps: by broker, what tells that it stepped into one. None needs no trap: `is_there` is asked."""
+    """`arm` sets the traps and returns, for each broker, the events that a trap sets. A step with `is_there` needs no
+    trap: the function is polled."""
 
     name: str
     arm: Callable[[Field, Random], Mapping[Broker, list[asyncio.Event]]]
@@ -54,7 +55,8 @@ def _controllers_multi(kind: str) -> Callable[[Field, Random], Mapping[Broker, l
 
 
 def _claimants(kind: str, opcode: int) -> Callable[[Field, Random], Mapping[Broker, list[asyncio.Event]]]:
-    """Whoever does not sit in the seat writes a transaction only to claim it, and reads many nodes only to load."""
+    """Return a function that sets traps on the standbys. A standby writes a transaction only to claim the seat, and
+    reads many nodes only to load."""
 
     def arm(field: Field, draw: Random) -> Mapping[Broker, list[asyncio.Event]]:
         standbys = [one for one in field.cluster.running if one.broker_id != field.seat_id]
@@ -90,7 +92,7 @@ STEPS: Final = {
 
 
 async def at_step(field: Field, step: Step, draw: Random) -> Injury | None:
-    """Wait until somebody reaches the step, and hit it there; None when nobody did."""
+    """Wait until a process reaches the step, and hit it there. Returns None when none did."""
     blow = draw.choice(BLOW_DRAWS)
     traps = step.arm(field, draw)
     first = None

@@ -1,8 +1,8 @@
-"""A hostile tool's hands on a real cluster: what `tests/faults/hostile.py` names, done by a client that may do all.
+"""The faults of `tests/faults/hostile.py` on a real cluster, inflicted by a client with all rights.
 
-Each notes its fault itself, by the node that it falls on, since rules ask for that. What is to be put right the field
-knows, as it knows what makes no sense, so that healing everything ends all of it, and a repair that ZooKeeper was not
-there for is made then. Readers in hundreds belong to it, too: they harm nothing, and ask for far too much.
+Each notes its fault itself, by the node that it falls on, since rules need that node. The field keeps the repairs, as
+it does for malformed data. Healing everything therefore ends all of them, and makes the repairs that ZooKeeper could
+not take before. Hundreds of readers are such a fault, too: they damage nothing, and send far too many requests.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ READ: Final = ("/metrics", "/v1/matrix", "/v1/partitions?limit=10000", "/v1/topi
 
 
 async def log_in(field: Field) -> None:
-    """The field reads and mends what nobody else may."""
+    """Log in, so that the field can read and repair nodes that are forbidden to all others."""
     await field.cluster.log_in(f"{NAME}:{PASSWORD}")
 
 
@@ -69,7 +69,7 @@ def _noted(field: Field, kind: str, path: str, put_right: Callable[[], Awaitable
 
 
 def _is_harmed(field: Field, path: str) -> bool:
-    """In whatever way: the tool does not touch it again before that is over."""
+    """Whether the tool has harmed this path already. It does not touch the path again before that fault ends."""
     return any(what == path or what.endswith(f": {path}") for what in field.spoiled)
 
 
@@ -99,8 +99,7 @@ async def _forbid(field: Field, draw: Random, kind: str) -> Injury | None:
 
 
 async def _refuse(field: Field, draw: Random) -> Injury | None:
-    """Nothing may be made below a topic, nor grow; or it cannot be removed, since something of somebody else's is
-    below it."""
+    """Forbid new nodes and growth below a topic by a quota, or prevent its removal by a child node that is not ours."""
     path = topic_path(_topic(field, draw))
     if _is_harmed(field, path) or not await field.cluster.zookeeper("exists", path):
         return None
@@ -126,7 +125,7 @@ async def _made(call: Callable[..., Awaitable[Any]], path: str, data: bytes) -> 
 
 
 async def _uproot(call: Callable[..., Awaitable[Any]], path: str) -> None:
-    """Until nobody makes or removes a node between the listing and the deletion."""
+    """Delete a tree. Repeat until no other client makes or removes a node between the listing and the deletion."""
     while True:
         try:
             await call("delete", path, recursive=True)
@@ -138,8 +137,8 @@ async def _uproot(call: Callable[..., Awaitable[Any]], path: str) -> None:
 
 
 async def _disobey(field: Field, draw: Random) -> Injury | None:
-    """What names the topic is refused as a whole, row by row, and reaches its broker no more; full lists are obeyed: a
-    topic that is left out of one would be set aside."""
+    """Let one broker refuse, row by row, every partial request that names the topic. The request does not reach its
+    broker. Full lists are obeyed: a topic missing from a full list would be set aside."""
     broker_id, path = draw.choice(field.broker_ids), topic_path(_topic(field, draw))
     with suppress(NoNodeError):
         data, _ = await field.cluster.zookeeper("get", path)
@@ -167,7 +166,7 @@ async def _disobey(field: Field, draw: Random) -> Injury | None:
 
 
 def refusal_of(request: bytes, topic_id: str) -> bytes | None:
-    """The answer of a broker that takes nothing of what is told with this topic."""
+    """Return a broker's answer that refuses every row, when the request names this topic."""
     told = bodies.decode(request.partition(b"\r\n\r\n")[2], bodies.StatesRequest)
     if told.full or not any(topic.topic_id == topic_id for topic in told.topics):
         return None
@@ -178,8 +177,8 @@ def refusal_of(request: bytes, topic_id: str) -> bytes | None:
 
 
 async def _remove(field: Field, draw: Random) -> Injury | None:
-    """Node by node, as a tool does it; not what lets a topic be led uncleanly: nobody could say when its controller had
-    heard that it may not any more."""
+    """Delete a tree node by node, as a tool does. Configurations that allow unclean elections are spared: the moment at
+    which the controller learns of the removal would be unknown."""
     path, call = hostile.removed_parent(draw), field.cluster.zookeeper
     if not await call("exists", path) or (path.startswith("/config") and await _allows_unclean(field, path)):
         return None
@@ -221,7 +220,8 @@ async def _spoil_epoch(field: Field, draw: Random) -> Injury | None:
 
 
 async def _delete_epoch(field: Field, draw: Random) -> Injury | None:
-    """Not while it is hidden: who may not read it is told of nothing, and finds it gone with the next write."""
+    """Delete the controller epoch, unless it is hidden. A controller that may not read the epoch receives no event, and
+    finds it gone at the next write."""
     if _is_harmed(field, CONTROLLER_EPOCH) or not await field.cluster.zookeeper("exists", CONTROLLER_EPOCH):
         return None
     field.note(hostile.DELETE_EPOCH, CONTROLLER_EPOCH, can_move_seat=True)
@@ -231,7 +231,8 @@ async def _delete_epoch(field: Field, draw: Random) -> Injury | None:
 
 
 async def _drop_id(field: Field, draw: Random) -> Injury | None:
-    """While somebody controls, who knows it, or before somebody else does, who has to ask."""
+    """Remove a topic's id: while a controller is active and knows the id, or before the next controller, which has to
+    ask."""
     with_seat = draw.random() < 0.5
     for path in map(topic_path, draw.sample(TOPICS, len(TOPICS))):
         with suppress(NoNodeError):
@@ -246,7 +247,8 @@ async def _drop_id(field: Field, draw: Random) -> Injury | None:
 
 
 async def _erase_states(field: Field, draw: Random) -> Injury | None:
-    """Nobody watches them: a tool announces it, or the next controller finds them gone."""
+    """Delete partition states, which have no watch. A tool announces the change, or the next controller finds them
+    gone."""
     topic, with_seat = _topic(field, draw), draw.random() < 0.5
     gone = [one for one in sorted(field.assignments.get(topic, ())) if draw.random() < 0.7]
     call = field.cluster.zookeeper
@@ -298,7 +300,7 @@ def _numbers(field: Field) -> dict[str, list[int]]:
 
 def _on_nodes(do: Callable[..., Awaitable[Injury | None]], **drawn: str) -> Do:
     async def inflict(field: Field, broker: Broker, draw: Random) -> Injury | None:
-        with suppress(KazooException):  # ZooKeeper is away: what may have been written the field mends
+        with suppress(KazooException):  # ZooKeeper is away: the field repairs the writes that may have arrived
             return await do(field, draw, **drawn)
         return None
 

@@ -1,5 +1,5 @@
-"""What a round leaves behind beside its history: each change that was granted in a line of its own (S35), and no secret
-anywhere (S36). It reads logs of brokers, and what was written to ZooKeeper; it asks nobody.
+"""Checks the logs of a round, beside its history: each granted change has a line of its own (S35), and no secret
+appears anywhere (S36). It reads logs of brokers and the writes to ZooKeeper. It sends no request.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.faults.checker.history import Call, Commit
 
 
 def leaks_in(secrets: Iterable[str], folders: Iterable[Path], commits: Sequence[Commit]) -> Iterator[str]:
-    """Where a secret stands that nobody should ever read."""
+    """Yield each place that contains a secret."""
     wanted = [secret.encode() for secret in secrets]
     for path in (path for folder in folders for path in sorted(folder.rglob("*.log*")) if path.is_file()):
         data = path.read_bytes()
@@ -36,6 +36,6 @@ def unaudited(calls: Iterable[Call], audited: Iterable[Mapping[str, Any]]) -> It
 
 
 def _asked(call: Call) -> tuple[str, str]:
-    """Method and path; lines do not say what follows a question mark."""
+    """Return method and path. Lines do not contain the query."""
     method, path, _ = request_for(call.detail)
     return method, path.partition("?")[0]

@@ -1,8 +1,8 @@
-"""What went through the ways between brokers: each controller's request as its receiver got it, row by row, and what
-brokers asked of controllers.
+"""Records the messages between brokers: each controller's request as its receiver got it, row by row, and the requests
+of brokers to controllers.
 
-The brokers' own lines say that a request was answered, and in which order; what stood in it, these proxies saw. A
-request of a broker to itself passes no proxy, so its rows stay unknown, as does what the controller asked of itself.
+The brokers' own lines show that a request was answered, and in which order. These proxies saw its content. A request of
+a broker to itself passes no proxy, so its rows stay unknown, as do the requests of the controller to itself.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Witness:
 
     def __init__(self, peers: Peers) -> None:
         self.askings: list[Asking] = []
-        #: what controllers told, as their answers went by
+        #: the controllers' requests, entered when their answers passed by
         self.told: list[Rpc] = []
         self._peers = peers
         self._used: set[tuple[int, int]] = set()
@@ -35,7 +35,7 @@ class Witness:
 
     @property
     def unfollowed(self) -> frozenset[tuple[int, int]]:
-        """Ways of which not everything was heard: what passed was malformed, or passed elsewhere."""
+        """Pairs of brokers whose messages were not all recorded: some were malformed, or took another way."""
         ways = self._peers.ways.items()
         return frozenset(pair for pair, way in ways if not (way.is_followed and pair in self._used))
 
@@ -57,7 +57,7 @@ class Witness:
             self.told.append(rpc_of(told, now_ms))
 
     def completed(self, rpcs: Iterable[Rpc]) -> Iterator[Rpc]:
-        """The brokers' lines, with what stood in those that were seen."""
+        """The brokers' lines, with the content of those requests that the proxies saw."""
         heard: defaultdict[_Key, deque[Rpc]] = defaultdict(deque)
         for one in self.told:
             heard[_key(one)].append(one)

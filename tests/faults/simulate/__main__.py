@@ -21,7 +21,7 @@ FAILURES_TOLD = 5
 
 
 class Result(NamedTuple):
-    """What a worker tells of one seed."""
+    """The result that a worker returns for one seed."""
 
     seed: str
     trace: str

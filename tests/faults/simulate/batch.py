@@ -1,7 +1,8 @@
-"""What clients of simulated brokers say and hear: one batch of one partition, and Kafka's requests for it as bytes.
+"""The bytes that clients of simulated brokers send and receive: one batch of one partition, and Kafka's requests for
+it.
 
-The format of a batch is written here once more, and not by the code under test; `test_records.py` holds it against
-another codec.
+The format of a batch is implemented here a second time, independently of the code under test. `test_records.py`
+compares it with another codec.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def _topic(writer: Writer, place: Place, write: object) -> None:
 
 
 def produced_in(body: bytes) -> tuple[Place, int, bytes]:
-    """What a request to Produce asks: where, with which acks, and the batch."""
+    """Return the partition, the acks and the batch of a Produce request."""
     reader = Reader(body, flexible=True)
     reader.nullable_string()
     acks, _ = reader.i16(), reader.i32()

@@ -1,8 +1,8 @@
-"""The client of a simulated process: the fake's, over a way that takes its time. Answers and watches come late, in
-order, or not at all.
+"""The client of a simulated process: the fake client, with a network that takes time. Answers and watches arrive late,
+in order, or never.
 
-The tree, the sessions and the watches are those of `tests.fakes`; what is added here is the way between a client and
-the server. `tests/contract` holds it against the real client. It never decides when anything breaks.
+The tree, the sessions and the watches are those of `tests.fakes`. This module adds the network between a client and the
+server. `tests/contract` compares it with the real client. It never decides when a fault happens.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SimClient(FakeClient):
     process: Process
     random: Random
     latency_s: tuple[float, float] = (0.0002, 0.002)
-    is_cut = False  # silently: nothing passes, and nobody is told
+    is_cut = False  # silently: nothing passes, and neither end learns of it
     is_refused = False  # loudly: connections break at once
     _linked = True
     _up_at = 0.0
@@ -53,16 +53,16 @@ class SimClient(FakeClient):
         self.process, self.random, self._ledger = process, random, ledger
         self._loop: VirtualLoop = process._loop
         self._waiting: dict[asyncio.Future[object], None] = {}
-        #: what requests armed at the server whose answers are still on their way
+        #: the watches that requests armed at the server while their answers are still on their way
         self._unanswered: dict[asyncio.Future[object], list[str]] = {}
         self._undelivered: list[tuple[WatchEvent, bool, bool, bool]] = []
-        #: what the request in hand looks at
+        #: the znodes that the current request reads
         self._looks: list[Look] = []
         self._held: list[tuple[Callable[..., None], int, Callable[..., object], tuple[object, ...]]] = []
 
     @property
     def is_connected(self) -> bool:
-        """As the server sees it, which is what the fake server asks; a process sees its `state`."""
+        """Whether the fake server considers this client connected. A process reads `state` instead."""
         return self._linked
 
     # ------------------------------------------------------------------ faults
@@ -81,8 +81,8 @@ class SimClient(FakeClient):
         self.join()
 
     def join(self) -> None:
-        """The silence is over. What was under way arrives now, as TCP sends it again, if the connection was not given
-        up meanwhile."""
+        """End the silence. Messages under way arrive now, as TCP resends them, unless the connection was given up
+        meanwhile."""
         self.is_cut = False
         held, self._held = self._held, []
         for pass_on, connection, act, args in held:
@@ -92,7 +92,7 @@ class SimClient(FakeClient):
     def keep_answers(self) -> None:
         self._fault = None
 
-    # ------------------------------------------------------------------ what the server does
+    # ------------------------------------------------------------------ the server's actions
 
     def disconnect(self) -> None:
         self._break_now()
@@ -190,7 +190,7 @@ class SimClient(FakeClient):
         self.come_back()
 
     def come_back(self) -> None:
-        """What was missed is told first; then it is connected, and not before: until then nothing is sent."""
+        """Deliver the missed events, and only then report the connection. No request is sent before that."""
         self._answered_at = self._server.clock()
         self.take_events(self._watches.missed(self._server.tree, self._zxid))
         self._down(self._set_state, type(self.state).CONNECTED)
@@ -216,7 +216,7 @@ class SimClient(FakeClient):
         self._ledger.heard(self.session_id, "watch_many", armed, zxid, self._loop.time())
 
     def _node(self, path: str, watch: bool, kind: str = "read") -> Node | None:
-        node = super()._node(path, watch, kind)  # what was refused was not looked at
+        node = super()._node(path, watch, kind)  # a refused request has read nothing
         self._looks.append(Look(path, watch))
         return node
 

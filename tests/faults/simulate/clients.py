@@ -1,8 +1,8 @@
-"""Producers and a consumer of a simulated cluster. Each is a process of its own, finds leaders by the metadata of some
-broker, and draws from a seed of its own what it does, so that the schedule of faults stays what it is.
+"""Producers and a consumer of a simulated cluster. Each is a process of its own and finds leaders in the metadata of
+some broker. Each draws its actions from a seed of its own, so that the schedule of faults stays the same.
 
-Producers write batches that have names. One is idempotent: it sends a batch again until it knows what became of it,
-and its requests may arrive twice. The other sends once, with the acks that it draws.
+Producers write named batches. The idempotent producer resends a batch until it knows the outcome, and its requests may
+arrive twice. The other producer sends each batch once, with the acks that it draws.
 """
 
 from __future__ import annotations
@@ -45,12 +45,13 @@ TRIES_MAX: Final = 12
 AGAIN_S: Final = (0.02, 0.6)
 DOUBLES: Final = 0.15
 ANSWERS_LOST: Final = 0.1
-#: who asks the wrong broker, and who reads all from the start again
+#: the shares of requests that go to the wrong broker, and of reads that start from the beginning again
 ASTRAY: Final = 0.05
 ANEW: Final = 0.08
-#: after which what the producer sent before is not known to the leader, or known otherwise: it begins anew
+#: After these errors the leader does not know the producer's earlier batches, or knows different ones. The producer
+#: begins anew.
 _BEGIN_ANEW: Final = (Code.OUT_OF_ORDER_SEQUENCE_NUMBER, Code.INVALID_PRODUCER_EPOCH)
-#: whoever gets another one has met a bug
+#: any other error code is a bug
 _EXPECTED: Final = frozenset(
     {
         *_BEGIN_ANEW,
@@ -87,7 +88,7 @@ class Clients:
             self._tasks.append(running(one.run()))
 
     async def finish(self) -> None:
-        """What was begun is ended, and nothing is begun any more."""
+        """Finish the requests under way. No request begins any more."""
         for one in self._all:
             one.is_over = True
         await asyncio.gather(*self._tasks)
@@ -114,7 +115,7 @@ class _Client:
         raise NotImplementedError
 
     async def ask(self, place: Place, path: str, body: bytes, leader: Member | None = None) -> bytes | None:
-        """Whoever leads, as far as some broker knows; None: nobody knows whether it arrived."""
+        """Ask the leader that some broker names. Returns None when it is unknown whether the request arrived."""
         leader = leader or self._leader_of(place)
         if leader is None:
             self._leaders.pop(place, None)
@@ -154,7 +155,7 @@ class _Client:
         return self.cluster.members.get(self._leaders[place])
 
     def _told(self) -> MetadataCache | None:
-        """What some broker knows of the cluster."""
+        """Return the metadata of some broker."""
         asked = self._some_broker()
         return None if asked is None or asked.broker is None else asked.broker.metadata
 
@@ -201,7 +202,7 @@ class Writing(_Client):
         self._lanes.pop(place, None)
 
     async def write_to(self, leader: Member, place: Place, acks: int) -> None:
-        """One batch, once, to who is believed to lead."""
+        """Send one batch once to the supposed leader."""
         _, request = self._next(place, acks, _Lane())
         await self.ask(place, PRODUCE_PATH, request, leader)
 
@@ -237,7 +238,8 @@ class Reading(_Client):
             return
         given = answer_to_fetch(answer)
         self.expect(place, given.code)
-        if given.code == Code.OFFSET_OUT_OF_RANGE:  # the topic was made anew, or an unclean election lost what it read
+        # the topic was created anew, or an unclean election lost records that the consumer had read
+        if given.code == Code.OFFSET_OUT_OF_RANGE:
             offset = 0
         for one in batches_in(given.data):
             offset = one.offset + one.count

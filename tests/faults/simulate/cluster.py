@@ -1,7 +1,7 @@
-"""A simulated cluster: members, ZooKeeper and network, and what is remembered of them for the checker.
+"""A simulated cluster: members, ZooKeeper and network, and the history that the checker judges.
 
-It owns what can be done to it (faults and operations, by name). Which of these happens when, `schedule.py` draws;
-whether it has come to rest, `rest.py` says.
+It owns the faults and operations that a schedule can name. `schedule.py` draws when each of them happens. `rest.py`
+decides whether the cluster has come to rest.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ class SimCluster:
         self.notes: list[str] = []
         self.members: dict[int, Member] = {}
         self.broker_ids = range(1, brokers + 1)
-        #: what is malformed, forbidden or refused now, and how each is put right
+        #: the znodes that are malformed, forbidden or refused now, and the repair of each
         self.spoiled: dict[str, Callable[[], None]] = {}
-        #: brokers that refuse what they are told of a topic: broker id and topic id
+        #: brokers that refuse the requests about a topic: broker id and topic id
         self.disobeyed: set[tuple[int, str]] = set()
         #: from then on wall clocks are right, too
         self.is_healed = False
@@ -133,7 +133,7 @@ class SimCluster:
 
     @property
     def seat_id(self) -> int | None:
-        """Who sits in `/controller`, as ZooKeeper has it."""
+        """The broker id in `/controller`, as ZooKeeper stores it."""
         data = self.zookeeper.read("/controller")
         said = None if data is None else object_of(data).get("brokerid")
         return said if isinstance(said, int) else None

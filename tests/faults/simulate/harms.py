@@ -68,7 +68,7 @@ def _cut(player: Player, draw: Random) -> None:
 
 
 def _lose_answer(player: Player, draw: Random) -> None:
-    """F7: what is asked next is done, and its answer lost."""
+    """F7: the next request is executed, and its answer lost."""
     member = player.some(draw)
     if member is not None and member.zk is not None:
         player.cluster.fault("lose answer", member.broker_id)
@@ -113,7 +113,7 @@ def _seat_deleted(player: Player, draw: Random) -> None:
 
 
 def _spoil(player: Player, draw: Random, kind: str) -> None:
-    """F17: nonsense in what the controller believes, and what stood there again some time later."""
+    """F17: write nonsense into data that the controller trusts, and restore the data later."""
     length_s = draw.choice((0.5, 4.0, 9.0))
     if (path := spoil(player, draw, kind)) is not None:
         player.cluster.fault(kind, path, lasts_s=length_s)

@@ -1,6 +1,6 @@
-"""A hostile tool's hands on a simulated cluster: what `tests/faults/hostile.py` names, and how each is put right.
+"""The faults of `tests/faults/hostile.py` on a simulated cluster, and the repair of each.
 
-What is to be put right the cluster knows, as it knows what makes no sense, so that healing it ends all of it.
+The cluster keeps the repairs, as it does for malformed data, so that healing the cluster ends all of them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def _until_repaired(player: Player, kind: str, path: str, length_s: float, put_r
 
 
 def _is_harmed(player: Player, path: str) -> bool:
-    """In whatever way: the tool does not touch it again before that is over."""
+    """Whether the tool has harmed this path already. It does not touch the path again before that fault ends."""
     return any(what == path or what.endswith(f": {path}") for what in player.cluster.spoiled)
 
 
@@ -75,11 +75,11 @@ def _disobey(player: Player, draw: Random) -> None:
 
 
 def _remove(player: Player, draw: Random) -> None:
-    """Node by node, as a tool does it."""
+    """Delete a tree node by node, as a tool does. The tool spares configurations that allow unclean elections."""
     zookeeper, path = player.cluster.zookeeper, hostile.removed_parent(draw)
     paths = hostile.below(path, zookeeper.tree.nodes)
     if any(b"true" in zookeeper.tree.nodes[one].data for one in paths if one.startswith("/config/")):
-        return  # as of what may be spoiled
+        return  # the moment at which the controller learns of the removal would be unknown
     if paths:
         player.cluster.fault(hostile.REMOVE, path)
         _delete(player, paths)
@@ -102,14 +102,16 @@ def _spoil_epoch(player: Player, draw: Random) -> None:
 
 
 def _delete_epoch(player: Player, draw: Random) -> None:
-    """Not while it is hidden: who may not read it is told of nothing, and finds it gone with the next write."""
+    """Delete the controller epoch, unless it is hidden. A controller that may not read the epoch receives no event, and
+    finds it gone at the next write."""
     if player.cluster.zookeeper.read(CONTROLLER_EPOCH) is not None and not _is_harmed(player, CONTROLLER_EPOCH):
         player.cluster.fault(hostile.DELETE_EPOCH, can_move_seat=True)
         player.cluster.zookeeper.commit(0, [Delete(CONTROLLER_EPOCH, -1)])
 
 
 def _drop_id(player: Player, draw: Random) -> None:
-    """While somebody controls, who knows it, or before somebody else does, who has to ask."""
+    """Remove a topic's id: while a controller is active and knows the id, or before the next controller, which has to
+    ask."""
     zookeeper, path = player.cluster.zookeeper, topic_path(draw.choice(TOPICS))
     with_seat = draw.random() < 0.5
     data = hostile.without_id(zookeeper.read(path) or b"")
@@ -119,7 +121,8 @@ def _drop_id(player: Player, draw: Random) -> None:
 
 
 def _erase_states(player: Player, draw: Random) -> None:
-    """Nobody watches them: a tool announces it, or the next controller finds them gone."""
+    """Delete partition states, which have no watch. A tool announces the change, or the next controller finds them
+    gone."""
     topic, with_seat = draw.choice(TOPICS), draw.random() < 0.5
     numbers = [one for one in sorted(player.assignment(topic)) if draw.random() < 0.7]
     nodes = player.cluster.zookeeper.tree.nodes

@@ -1,7 +1,7 @@
-"""What is late in virtual time, where only faults, and who waits for somebody, make it so.
+"""Finds delays in virtual time, where only faults, and processes that wait for each other, cause them.
 
-The meters of a simulated process measure as those that they stand for, and note what waited too long in its inbox. They
-judge nothing.
+The meters of a simulated process measure as the real ones do, and also record events that waited too long in the inbox.
+They judge nothing.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""What the sessions of a simulation read, and when each of them sent what it wrote: every client enters its own here.
+"""Records the reads of all sessions of a simulation, and when each session sent its writes. Every client enters its
+own.
 
-An answer is entered as its asker has it; one that is lost, or comes to nobody any more, was not read. One line for each
-request, not for each znode. It judges nothing, and neither the network nor the trace depends on it.
+An answer is entered when its client has received it. A lost answer was not read, nor one whose client is gone. There is
+one line for each request, not for each znode. The ledger judges nothing, and neither the network nor the trace depends
+on it.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ class Look(NamedTuple):
 
 
 class Ledger:
-    """Moments are ZooKeeper's, as everywhere in a history, but not rounded: of one moment nobody could say which answer
-    came before which request."""
+    """Moments are ZooKeeper's, as everywhere in a history, but not rounded. Rounded moments would hide whether an
+    answer came before a request."""
 
     def __init__(self) -> None:
         self.readings: list[Reading] = []

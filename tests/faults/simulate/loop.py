@@ -1,7 +1,7 @@
-"""An event loop whose time is virtual: when nobody can run, it moves to the next timer. No socket, no thread, no wait.
+"""An event loop with virtual time: when no callback can run, it moves to the next timer. No socket, no thread, no wait.
 
-It owns time and which process may run: what belongs to a process that is frozen is put by, in order, until it is
-thawed; what belonged to one that died is dropped. A process is told apart by the context of its tasks.
+It owns time and decides which process may run. The callbacks of a frozen process are kept in order until the process is
+thawed. The callbacks of a dead process are dropped. The context of a task names its process.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ START_S = 1_000.0
 
 
 class StuckError(Exception):
-    """Nobody can run and no timer is set: whoever waits, waits for ever."""
+    """No callback can run and no timer is set: every waiting task would wait for ever."""
 
 
 class Process:
-    """What stands still together and dies together."""
+    """A set of tasks that freeze together and die together."""
 
     def __init__(self, name: str, loop: VirtualLoop) -> None:
         self.name = name
@@ -40,17 +40,19 @@ class Process:
         self.is_frozen = True
 
     def thaw(self) -> None:
-        """What could run before runs before what became due meanwhile: it was put by in that order."""
+        """Resume. Callbacks that were ready run before those that became due during the freeze, because they were kept
+        in that order."""
         self.is_frozen = False
         ready, self._put_by = self._put_by, []
         self._loop.make_ready(ready)
 
     def kill(self) -> None:
-        """Nothing of it ever runs again; what it left is buried when the run is over."""
+        """End the process: no callback of it ever runs again. Its unfinished tasks are cleared up at the end of the
+        run."""
         self.is_dead = self.is_frozen = True
 
     def step(self, callback: Callable[..., object], *args: Any) -> None:
-        """What a loop would call, unless the process dies of it."""
+        """Run a callback as an event loop would, unless the process dies of it."""
         task = getattr(callback, "__self__", None)
         if isinstance(task, asyncio.Task) and self.before_step is not None and not self.is_frozen:
             self.before_step(task)
@@ -67,7 +69,7 @@ _PROCESS: ContextVar[Process | None] = ContextVar("process", default=None)
 
 
 def nobody() -> Context:
-    """The context of what belongs to no process: the server, the network."""
+    """Return the context of code that belongs to no process: the server, the network."""
     return Context()
 
 
@@ -139,7 +141,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         raise AssertionError("a thread in a simulation is not deterministic")
 
     def _make_self_pipe(self) -> None:
-        """Nobody calls from outside."""
+        """No thread calls from outside, so no pipe is needed."""
 
     def _close_self_pipe(self) -> None:
         """There is none."""

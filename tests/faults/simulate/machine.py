@@ -1,5 +1,5 @@
-"""What is wrong with a machine for a while, drawn from a run's seed and period by period: the schedule of a seed stays
-what it is. Its wall clock jumps every few seconds; now and then its disk lets nothing go that is to be deleted.
+"""The faults of one machine, drawn from a run's seed for each period, so that the schedule of a seed stays the same.
+Its wall clock jumps every few seconds. Now and then its disk refuses to delete.
 """
 
 from __future__ import annotations

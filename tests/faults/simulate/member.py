@@ -1,7 +1,7 @@
 """One broker process of a simulation: the real broker, daemon, registration and outboxes on simulated surroundings.
 
-It stands where `brokerstub.runtime` and `brokerstub.server` stand, which are about signals, files and HTTP. It decides
-nothing: what it does is what they do.
+It replaces `brokerstub.runtime` and `brokerstub.server`, which deal with signals, files and HTTP. It decides nothing:
+it acts as they do.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ SESSION_TIMEOUT_MS = 4_000
 
 
 class SimJournal:
-    """Lines as they are accepted: what a process wrote before it died stays. They say when that was, and not what the
-    process took for the time of day: rules compare them with what others saw."""
+    """Keeps lines as they are accepted: the lines that a process wrote before it died stay. Lines carry the
+    simulation's time, not the process's own wall clock, because rules compare them with the observations of others."""
 
     lines_lost = lines_lost_lately = 0
 
@@ -114,7 +114,8 @@ class Member:
     def _on_end(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None and not self.process.is_dead:
             self.cluster.bugs.append(f"broker {self.broker_id} ended: {error!r} {getattr(error, 'exceptions', '')}")
-            if self.zk is not None and self.zk.is_connected:  # a process closes its session, whatever ends it
+            # a process closes its session, for whatever reason it ends
+            if self.zk is not None and self.zk.is_connected:
                 self.cluster.zookeeper.expire(self.zk.session_id)
             self.process.kill()
             self.cluster.ended(self)
@@ -341,7 +342,7 @@ class Member:
     async def _stop_replicas(
         self, broker: Broker, heads: ControllerHeaders, request: bodies.StopReplicaRequest
     ) -> bodies.Answer:
-        """While the disk keeps what is to be deleted, all replicas of topics on their way out are refused."""
+        """While the disk refuses to delete, refuse all replicas of topics that are being deleted."""
         cluster, kept = self.cluster, list[bodies.TopicStops]()
         if not cluster.is_healed and disk_keeps(cluster.seed, self.broker_id, cluster.zookeeper.now_ms):
             kept = [one for one in request.topics if all(row.leader_epoch == TOPIC_DELETED for row in one.partitions)]

@@ -1,7 +1,8 @@
 """The HTTP between processes, without HTTP: requests take time, are lost, delayed, doubled, or answered with nonsense.
 
-It stands where `controller.wire.client.HttpClient` stands and keeps its contract: nothing left, or nobody knows. What a
-broker answers is recorded here, since only here both ends are seen. It never decides which fault falls when.
+It replaces `controller.wire.client.HttpClient` and keeps its contract: a failed request either never left, or its
+outcome is unknown. The answers of brokers are recorded here, since only the network sees both ends. It never decides
+when a fault happens.
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class Network:
         return self._links.setdefault((sender, receiver), Link())
 
     def random(self, sender: str, receiver: str) -> Random:
-        """Each link draws by itself, so that what one does leaves the others as they are."""
+        """Return the random source of one link. Each link draws independently, so that traffic on one does not change
+        the others."""
         place = (sender, receiver)
         if place not in self._randoms:
             self._randoms[place] = Random(f"{self._seed} {sender} {receiver}")

@@ -1,7 +1,7 @@
-"""Makes logs part: now and then a leader that nobody can follow any more, nor depose, takes records from a producer;
-then it dies, or comes back and finds that others have gone on without it.
+"""Makes logs diverge. Now and then a leader that is cut off, and that no controller can depose, takes records from a
+producer. Then it dies, or returns and finds that the other replicas have a new leader.
 
-Random faults alone meet that too seldom. It draws from a seed of its own, and ends when everything is healed.
+Random faults alone cause this too seldom. The module draws from a seed of its own, and ends when the cluster is healed.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Partings:
             if places:
                 await self._producer.write_to(member, draw.choice(places), 1)
         await pause(cluster, length_s)
-        if places := self._led_by(member):  # it waits for the ISR, and hears meanwhile who leads now
+        if places := self._led_by(member):  # it waits for the ISR, and learns meanwhile of the new leader
             last = self._producer.write_to(member, draw.choice(places), ALL)
             self._asked.append(self._producer.process.start(last))
             await pause(cluster, WAITS_S)

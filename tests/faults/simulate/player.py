@@ -35,7 +35,8 @@ class Player:
         self._asked: list[asyncio.Task[None]] = []
 
     async def finish(self) -> None:
-        """Every call has its answer, and nobody is drained by hand any more: who is does not come back into ISRs."""
+        """Wait until every call has its answer, and end all drains by hand: a drained broker does not come back into
+        ISRs."""
         await asyncio.gather(*self._asked)
         for _ in range(FINISH_TRIES):
             drained_ids = self.drained_ids()
@@ -54,7 +55,7 @@ class Player:
     # ------------------------------------------------------------------ roles
 
     def some(self, draw: Random) -> Member | None:
-        """Whom a fault is aimed at: half of the time the one in the seat."""
+        """Return the target of a fault: half of the time the active controller."""
         cluster = self.cluster
         running = sorted(cluster.members)
         if not running:
@@ -76,7 +77,7 @@ class Player:
         self._asked.append(self.cluster.loop.create_task(self.ask(what, subject, event)))
 
     async def ask(self, what: str, subject: str, event: Event) -> None:
-        """As a client does: of whoever is active now, with a time-out."""
+        """Ask the active controller as a client does, with a time-out."""
         cluster = self.cluster
         number = cluster.call_begun(what, subject, event)
         outcome, refused = "refused", NOTHING

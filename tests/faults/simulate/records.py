@@ -1,7 +1,7 @@
-"""What a simulated cluster keeps records with, and what is remembered of them for the checker: a disk for each broker,
-which machines died, what brokers let clients rely on, and who had it then.
+"""The disks of a simulated cluster, and the evidence about records for the checker: which machines died, which records
+brokers acknowledged or served, and which replicas held them then.
 
-It sees what clients are answered, and disks, and believes no broker.
+It observes the answers to clients and the disks, and trusts no broker.
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ class SimRecords:
         return self._disks.setdefault(broker_id, SimulatedDisk())
 
     def died(self, broker_id: int, *, loses_disk: bool) -> None:
-        """A process was killed, or it was the machine that died. The last one that runs keeps what it has: nobody
-        would be left to notice."""
+        """Record the death of a process, or of its whole machine. The last broker that runs keeps its disk: otherwise
+        no replica would remain to notice the loss."""
         is_machine = self.random.random() < MACHINES_SHARE
         if not (loses_disk or is_machine) or not self.cluster.members:
             return
@@ -71,14 +71,16 @@ class SimRecords:
             self.cluster.fault("lose power", broker_id)
 
     def is_damaged(self, broker_id: int) -> bool:
-        """Whether it has lost something, and nobody has noticed its death yet. It would lead on, at the leader epoch at
-        which it had more: a machine needs longer to come back than a controller to notice."""
+        """Whether the broker has lost data while the controller has not yet noticed its death. Such a broker would lead
+        on, at the leader epoch at which it had more data. A real machine takes longer to restart than a controller to
+        notice."""
         if broker_id in self._damaged and not self._leads(broker_id):
             self._damaged.remove(broker_id)
         return broker_id in self._damaged
 
     def _leads(self, broker_id: int) -> bool:
-        """Or could, as it is registered. Of a topic on its way out nobody else is elected."""
+        """Whether the broker leads, or could lead, as it is registered. No other leader is elected for a topic that is
+        being deleted."""
         nodes = self.cluster.zookeeper.tree.nodes
         if f"/brokers/ids/{broker_id}" in nodes:
             return True
@@ -86,11 +88,12 @@ class SimRecords:
             found = STATE.fullmatch(path)
             if found is not None and f"/admin/delete_topics/{found[1]}" not in nodes:
                 state = state_of(node.data, node.version)
-                if state is None or state.leader == broker_id:  # who leads when it makes sense again?
+                # a malformed state may name this leader once it is repaired
+                if state is None or state.leader == broker_id:
                     return True
         return False
 
-    # ------------------------------------------------------------------ what brokers answer
+    # ------------------------------------------------------------------ the answers of brokers
 
     async def serve(self, member: Member, path: str, body: bytes) -> tuple[int, bytes]:
         """As the listener for Kafka's clients does. 204: no answer is wanted."""
@@ -137,10 +140,11 @@ class SimRecords:
             frozenset(broker_id for broker_id in self._disks if self._has(broker_id, key, name, offset)),
         )
 
-    # ------------------------------------------------------------------ what disks have
+    # ------------------------------------------------------------------ the contents of disks
 
     def _has(self, broker_id: int, key: LogKey, name: str, offset: int) -> bool:
-        """Where power was lost, what stands behind a gap goes when the log is opened."""
+        """Whether the broker's log has the batch. After a power loss, batches behind a gap are cut when the log is
+        opened."""
         log = self.log_of(broker_id, key)
         if not is_at(log, name, offset):
             return False

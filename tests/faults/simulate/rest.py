@@ -1,4 +1,4 @@
-"""Whether a simulated cluster has come to rest, and what is not as it should be. It changes nothing."""
+"""Decides whether a simulated cluster has come to rest, and lists the deviations. It changes nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REST_POLL_S = 0.25
 
 
 def unrest(cluster: SimCluster) -> Iterator[str]:
-    """What is not as it should be in the end."""
+    """Yield each deviation from the state of a cluster at rest."""
     if len(cluster.active_ids) != 1:
         yield f"active: {cluster.active_ids}"
     states: dict[tuple[str, int], Any] = {}
@@ -73,7 +73,7 @@ async def come_to_rest(cluster: SimCluster, within_s: float) -> int | None:
     """Milliseconds until everything was as it should be; None when it never was."""
     begun_s = cluster.loop.time()
     while cluster.loop.time() - begun_s < within_s:
-        for broker_id in cluster.broker_ids:  # who was being stopped when everything was healed
+        for broker_id in cluster.broker_ids:  # a broker may still have been stopping when everything was healed
             cluster.start(broker_id)
         if next(unrest(cluster), None) is None:
             return round((cluster.loop.time() - begun_s) * 1000)

@@ -31,7 +31,7 @@ FIRST_S = 30.0
 NOTICED_S = 6.0
 #: of schedules that are drawn, so many are played by brokers that keep records
 RECORDS_SHARE: Final = 1 / 2
-#: what is worth telling, of what processes log
+#: the log events of processes that are reported as bugs
 _BUGS = ("term.failed",)
 
 Play = Callable[[SimCluster, str], Awaitable[None]]
@@ -43,7 +43,7 @@ _LEGAL: Final = {(source.value, target.value) for source, target in (*PARTITION_
 
 
 class Outcome(NamedTuple):
-    """What came of a run."""
+    """The outcome of a run."""
 
     seed: str
     findings: list[Finding]
@@ -60,7 +60,7 @@ def run(
     balances: bool | None = None,
     records: bool | None = None,
 ) -> Outcome:
-    """Play in a cluster of its own until it has come to rest, and judge. What is not said is drawn."""
+    """Play in a new cluster until it has come to rest, and judge. Options that are not given are drawn."""
     draw = Random(f"{seed} shape")
     count, is_balanced, keeps_records = draw.randint(3, 4), draw.random() < 0.3, draw.random() < RECORDS_SHARE
     count = brokers or count
@@ -119,7 +119,7 @@ def _cluster_in(loop: VirtualLoop, seed: str, folder: Path, **shape: Any) -> Sim
 
 
 async def _is_probed(cluster: SimCluster, seed: str) -> bool:
-    """Ask for something when what fell last has been noticed by everybody; then all has to be at rest again."""
+    """Send a request once every process has noticed the last fault. Returns whether the cluster comes to rest again."""
     await pause(cluster, NOTICED_S)
     await come_to_rest(cluster, REST_S)
     await Player(cluster, seed).ask(*PROBE)

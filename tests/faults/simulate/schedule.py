@@ -1,6 +1,6 @@
-"""Draws what happens in a run from its seed: operations, faults aimed by role, and the pauses between them.
+"""Draws the acts of a run from its seed: operations, faults aimed by role, and the pauses between them.
 
-Who is meant by a role (the active controller) is looked up when it is due; all else is drawn. Same seed, same run.
+A role (the active controller) is resolved when an act is due. All else is drawn. Same seed, same run.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ PAUSES_S: Final = (0.0, 0.003, 0.02, 0.2, 1.0, 2.5, 5.0)
 async def play_schedule(
     cluster: SimCluster, seed: str, *, operations_share: float = OPERATIONS_SHARE, tool: Random | None = None
 ) -> None:
-    """Begin with a topic, do what is drawn, heal, and wait for every answer. A hostile tool draws apart."""
+    """Create a topic, play the drawn acts, heal, and wait for every answer. A hostile tool draws from a source of its
+    own."""
     player = Player(cluster, seed)
     draw = player.random
     _operate(player, "create")

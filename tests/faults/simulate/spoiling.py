@@ -1,6 +1,6 @@
-"""F17 on what a simulated controller believes in: nonsense in a topic, a state or a configuration, and its repair.
+"""F17 on the data that a simulated controller trusts: nonsense in a topic, a state or a configuration, and its repair.
 
-What is spoiled the cluster knows, so that healing it puts all of it right. It draws nothing but what it is given.
+The cluster keeps the repairs, so that healing it restores all of the data. Only the given random source is used.
 """
 
 from __future__ import annotations
@@ -14,14 +14,15 @@ from tests.faults.simulate.player import Player
 
 
 def spoil(player: Player, draw: Random, kind: str, *, topics: tuple[str, ...] = TOPICS) -> str | None:
-    """The path of what is malformed now, and will until `repair`; None when there is nothing like it."""
+    """Return the path that is malformed from now until `repair`. Returns None when there is no such znode."""
     cluster = player.cluster
     target = target_for(kind, {topic: list(player.assignment(topic)) for topic in topics}, draw)
     node = None if target is None else cluster.zookeeper.tree.nodes.get(target.path)
     if target is None or node is None or target.path in cluster.spoiled or not can_be_spoiled(kind, node.data):
         return None
     before, made, nonsense = node.data, node.czxid, nonsense_for(node.data, draw)
-    # a state's controller finds it when it next writes there; who spoils a configuration uses a tool that announces it
+    # the controller finds a malformed state at its next write there; a configuration is changed by a tool that
+    # announces it
     is_announced = kind == CONFIG or draw.random() < 0.5
     if cluster.zookeeper.commit(0, _writes(target, nonsense, node.version, is_announced=is_announced)).refused:
         return None

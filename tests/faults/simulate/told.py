@@ -1,4 +1,4 @@
-"""What a broker was told, and what it asked, read from the bytes of an exchange, as the checker wants it."""
+"""Decodes the requests to a broker, and those from a broker, out of the bytes of an exchange, for the checker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ASKED = (bodies.ALTER_PARTITION, bodies.CONTROLLED_SHUTDOWN)
 
 
 def rpc_of(exchange: Exchange, at_ms: int) -> Rpc:
-    """What a broker was told, by its bytes."""
+    """Return the request that a broker received, decoded from its bytes."""
     answer = bodies.decode(exchange.answer, bodies.Answer)
     kind = exchange.path.rpartition("/")[2]
     rows: tuple[Row, ...] = ()
@@ -55,7 +55,7 @@ def rpc_of(exchange: Exchange, at_ms: int) -> Rpc:
 
 
 def asking_of(exchange: Exchange, at_ms: int) -> Asking:
-    """What a broker asked of who it believed to control, with the answer if there is one yet."""
+    """Return the request that a broker sent to its supposed controller, with the answer if there is one yet."""
     sender_id, sender_epoch = map(int, exchange.headers[bodies.SENDER].split(" "))
     kind = exchange.path.rpartition("/")[2]
     wishes: tuple[Wish, ...] = ()
