@@ -105,7 +105,7 @@ ZOOKEEPER_WRITERS = {
     "brokerstub.registration",
     "brokerstub.notifications",  # of failed directories and ISRs; below level 2.7 the states themselves
 }
-#: where a term that ended by a bug is met, whatever the bug was
+#: the module that handles a term that ended by a bug, of any kind
 CATCHES_EVERYTHING = {"controller.term.daemon"}
 #: least number of arguments with which a call is a write to ZooKeeper (`Event.set()` and its like have fewer)
 ZOOKEEPER_WRITES = {"transact": 1, "transact_by_aiozk": 1, "create": 2, "set": 3, "delete": 2}

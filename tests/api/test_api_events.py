@@ -1,4 +1,4 @@
-"""The stream of events over real HTTP: its lines, how it is resumed, who is dropped, and when it ends."""
+"""The stream of events over real HTTP: its lines, how it is resumed, which readers are dropped, and when it ends."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Readers without number and without manners: how much one turn of the event loop does for them, how often an answer is
-made for all of them, and who waits for them. Rounds of the loop, rows and bytes are counted, never time."""
+"""Any number of badly behaved readers: how much one turn of the event loop does for them, how often an answer is made
+for all of them, and which requests wait for them. Rounds of the loop, rows and bytes are counted, never time.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far the logs of a partition are, over real HTTP: whoever keeps records is asked once for all who want to know."""
+"""The log ends of a partition over real HTTP: each broker that keeps records is asked once for all waiting readers."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ async def bench(
             await world.populate(topics, partitions, lambda count: progress.advance(task, count))
             port = world.server.client_port
             contenders = [await stack.enter_async_context(contender.launched(make(port, FOLDER))) for make in makers]
-            turns = [  # who comes second finds caches warm: each does every other time
+            turns = [  # the second contender finds caches warm, so they take turns at being first
                 (number, one)
                 for number in range(0 if is_warm else 1, 1 + rounds)
                 for one in (contenders if number % 2 else reversed(contenders))

@@ -47,7 +47,7 @@ class Row(NamedTuple):
 
 @asynccontextmanager
 async def within(seconds: float, what: Callable[[], str]) -> AsyncIterator[None]:
-    """Every wait of the bench has an end; `what` is called then to name the missing acknowledgements."""
+    """Every wait of the bench has an end. `what` returns the missing acknowledgements for the message."""
     try:
         async with asyncio.timeout(seconds):
             yield

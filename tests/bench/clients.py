@@ -4,7 +4,7 @@ Three real broker processes on a real ZooKeeper, and librdkafka's idempotent pro
 cluster serves, records per second with all it can send to six partitions of three replicas, the latency of one record
 at a time, the CPU time of brokers and of the client for a record, and how long after the death of a leader (SIGKILL)
 the first record is acknowledged. `--beside`: the same of three real Kafka brokers with Kafka's controller, and of the
-mock cluster in librdkafka, which has no replicas and elects nobody.
+mock cluster in librdkafka, which has no replicas and elects no leaders.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Served(NamedTuple):
     servers: str
     pids: Collection[int]
     kill: Callable[[int], Awaitable[None]] | None
-    #: what a client is configured with beside
+    #: further configuration of the client
     client: dict[str, str | int]
 
 
@@ -192,7 +192,7 @@ async def measured(served: Served, began_at: float, records: int, size: int) -> 
 
 
 def make_topics(servers: str) -> None:
-    """As soon as somebody can: whoever controls may not be there yet."""
+    """Create the topics as soon as a controller is there."""
     give_up_at = time.monotonic() + PATIENCE_S
     wanted = {name: NewTopic(name, count, 3) for name, count in (("bench", 6), ("one", 1))}
     while wanted:

@@ -1,4 +1,4 @@
-"""Whatever happened before, the ISR ends as the fetching replicas; and no request ever changes while it is open."""
+"""From any history, the ISR ends as the fetching replicas. No request ever changes while it is open."""
 
 from __future__ import annotations
 

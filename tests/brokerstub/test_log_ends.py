@@ -1,4 +1,4 @@
-"""How far a partition's logs are, as brokers tell each other, and what an unclean election lost."""
+"""The log ends of a partition, as brokers tell each other, and the records that an unclean election lost."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_a_follower_that_lags_is_seen_to(world: World) -> None:
 async def test_of_a_broker_that_does_not_answer_its_leader_knows_the_end(world: World) -> None:
     await produce(await world.client(), b"a", b"b")
     await eventually(lambda: set(world.ends().values()) == {(2, 2)})
-    world.nodes[3].port = 1  # nobody is there
+    world.nodes[3].port = 1  # no server listens there
     request = StatesRequest(full=True, brokers=world.entries(), topics=[topic(row())])
     assert await world.controller.tell(world.nodes[1], bodies.UPDATE_METADATA, request) == OBEYED
     found = await world.log_ends(1).logs_of("orders", 0)

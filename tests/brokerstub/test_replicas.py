@@ -130,7 +130,7 @@ def test_a_stray_is_deleted_when_its_topic_is(replicas: Replicas) -> None:
 
 
 def test_a_leader_epoch_on_disk_is_not_gone_back_from(replicas: Replicas) -> None:
-    """What it was told is forgotten with a stop, or with the incarnation; a late request must not revive the past."""
+    """A broker forgets its instructions with a stop, or with the incarnation. A late request must not revive them."""
     take(replicas, row(epoch=3))
     replicas.take_stops([TopicStops("orders", "id-orders", [StopRow(0, 3, False)])])
     assert take(replicas, row(epoch=2)) == [Code.STALE_CONTROLLER_EPOCH]

@@ -51,7 +51,7 @@ class Visit:
         return path
 
     async def grave_faults(self) -> list[str]:
-        """Returns what axe finds serious or critical: rule, and place."""
+        """Return the findings of axe that are serious or critical: rule, and place."""
         found: dict[str, Any] = (await Axe().run(self.page)).response
         assert found["passes"], "axe looked at nothing"
         return [

@@ -122,7 +122,7 @@ async def watch_a_failover(visit: Visit, controller: int) -> None:
 
 
 async def look_around(visit: Visit, dead: int) -> None:
-    """Filter, ask what would be, delete the topic; and axe has looked at it all."""
+    """Filter, ask what-if, delete the topic, and let axe check each page."""
     page = visit.page
     await page.fill("#filter-topic", "orders")
     await page.select_option("#filter-state", "offline")

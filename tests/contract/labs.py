@@ -1,6 +1,8 @@
-"""Labs with one face: a fake ZooKeeper, and the real one behind a proxy for each client; `simulated.py` is the third.
+"""Labs with one interface: a fake ZooKeeper, and the real one behind a proxy for each client. `simulated.py` is the
+third.
 
-The suite speaks only to this face; a method of a lab does to a client what its name says, by whatever means.
+The suite uses only this interface. Each lab implements the method in its own way, and the effect on the client is that
+of the method's name.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ class Lab(Protocol):
         """A client of its own session, below the test's chroot if no other is given."""
 
     async def set_acl(self, path: str, *grants: Grant) -> None:
-        """By a permitted client, whatever the ACL says. Without the chroot."""
+        """Set the ACL as a permitted client, whatever the ACL says. The path is without the chroot."""
 
     def cut(self, client: ZooKeeper) -> None:
         """The connection breaks, new ones are refused."""

@@ -1,4 +1,4 @@
-"""Claims of the seat, on the fake and on a real ZooKeeper: no epoch is drawn twice, whatever is removed."""
+"""Claims of the seat, on the fake and on a real ZooKeeper: no epoch is drawn twice, whichever nodes are removed."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""A controller that dies in the middle of a decision: whatever it had written, its successor comes to the same end.
+"""A controller that dies in the middle of a decision: its successor comes to the same end from every partial write.
 
 Each event is cut everywhere: the first k steps stand, and any subset of the next one (all subsets of a small step, a
-sample by fixed seed of a large one). A fresh term starts from there. For a fact the end is that of
-the uncut decision, leader epochs included. A fact that a successor cannot know - a question never answered, a bounce
-between two terms - may have its effect or not, partition by partition.
+sample by fixed seed of a large one). A fresh term starts from there. For a fact the end is that of the uncut decision,
+leader epochs included. A fact that a successor cannot know - a question never answered, a bounce between two terms -
+may have its effect or not, partition by partition.
 """
 
 from __future__ import annotations

@@ -303,7 +303,8 @@ def _state(leader: int, isr: list[int], leader_epoch: int) -> bytes:
 
 @pytest.mark.parametrize("online", [(1, 2, 3), (2, 3)])
 def test_a_state_that_could_not_be_made_again_is_made_from_the_last_one_later(online: tuple[int, ...]) -> None:
-    """ZooKeeper refused the write: it was led as if it never had been, by whoever was first, with leader epoch 0."""
+    """ZooKeeper refused the write. The state was created as if it had never existed, with the first live broker as
+    leader and leader epoch 0."""
     cluster = the_cluster()
     before = state_of(cluster, "orders")
     zookeeper = zookeeper_of(cluster)

@@ -1,4 +1,4 @@
-"""What people see of the state machines: how many are where, and the moves between, which must explain each other."""
+"""The counts of partitions and replicas in each state, and the moves between states, which must explain each other."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Watched:
         self.zookeeper: ModelZooKeeper = zookeeper_of(cluster)
 
     def happens(self, event: Event) -> Counter[Move]:
-        """Settle it; what moved must be legal, and explain how the counts changed."""
+        """Settle an event. Each move must be legal, and the moves must explain how the counts changed."""
         before, moved = counted(self.cluster), Counter[Move]()
         steps: dict[int, list[Change]] = {}
         for piece in decide(self.cluster, event, 0, 1):

@@ -1,4 +1,4 @@
-"""Which id a topic has when its znode does not say: who is asked, how long, and what becomes of the answers."""
+"""The id of a topic whose znode has none: which brokers are asked, how long, and how their answers are used."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ X, Y, Z = topic_id_of("x"), topic_id_of("y"), topic_id_of("z")
 
 
 class Field:
-    """A cluster whose topics lost their ids while nobody was the controller, and the term that finds it so."""
+    """A cluster whose topics lost their ids while no controller was active, and the term that finds them so."""
 
     def __init__(self, *live: int, **topics: Sequence[Sequence[int]]) -> None:
         before = a_cluster(live=live, topics=topics)
@@ -107,7 +107,7 @@ def names_told(settled: Settled) -> set[tuple[str, str]]:
     return {key for telling in settled.tellings for key in of(telling)}
 
 
-# ---------------------------------------------------------------------- who is asked, and what is then written
+# ---------------------------------------------------------------------- the brokers that are asked, and the result
 
 
 def test_a_new_term_asks_the_topics_hosts_before_it_tells_them_anything() -> None:
@@ -212,7 +212,7 @@ def test_where_no_broker_with_replicas_lives_others_that_were_told_of_it_are_ask
 
 
 def test_an_id_is_not_drawn_for_a_topic_that_no_broker_could_be_told_of() -> None:
-    """Brokers come up after their controller: whoever is first with replicas is asked."""
+    """Brokers come up after their controller: the first one with replicas is asked."""
     field = Field(2, orders=[[1, 3]])
     field.answer(2, orders="")
     assert field.wait(10 * ASKING_MS).changes == []
@@ -221,7 +221,7 @@ def test_an_id_is_not_drawn_for_a_topic_that_no_broker_could_be_told_of() -> Non
 
 
 def aside_on(field: Field, broker_id: int, **leader_epochs: int) -> Settled:
-    """A broker's answer: of `orders` it knows what it set aside, as p0=3, under this id."""
+    """A broker's answer: it has set replicas of `orders` aside, written as p0=3, under this id."""
     numbers = {int(number.removeprefix("p")): leader_epoch for number, leader_epoch in leader_epochs.items()}
     aside = KnownId(X, is_told=False, is_held=False, leader_epochs=numbers)
     return field.happens(TopicsDescribed(broker_id, field.cluster.brokers[broker_id].epoch, {"orders": [aside]}))
@@ -260,7 +260,7 @@ def test_topics_that_have_their_ids_cost_nothing() -> None:
     assert not cluster.duties.are_pending
 
 
-# ---------------------------------------------------------------------- what goes on meanwhile
+# ---------------------------------------------------------------------- other events meanwhile
 
 
 def test_at_run_time_the_brokers_of_a_topic_are_asked_once() -> None:

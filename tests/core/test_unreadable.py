@@ -1,4 +1,4 @@
-"""What is malformed for a while: nothing is written over it, and what is read late is what an earlier term left.
+"""Malformed nodes: no write replaces them, and a state that is read late is the one that an earlier term left.
 
 All of these were found by `make simulate`, once it wrote nonsense into topics and states.
 """

@@ -1,4 +1,4 @@
-"""What-if says what then really happens, and touches nothing."""
+"""What-if predicts the real outcome, and changes nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def killed(cluster: Cluster, *broker_ids: int) -> Settled:
 
 
 def requests_in(settled: Settled) -> int:
-    """What this would be on the wire, if nothing were merged or cut."""
+    """The number of requests on the wire, if none were merged or cut."""
     total = 0
     for telling in settled.tellings:
         total += len(telling.live_ids) * (telling.brokers_changed + bool(telling.metadata)) + len(telling.leaderships)

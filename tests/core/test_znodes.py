@@ -1,4 +1,4 @@
-"""What changes write, and the JSON of each znode in every version that Kafka ever wrote."""
+"""The writes of changes, and the JSON of each znode in every version that Kafka ever wrote."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_what_changes_no_znode_writes_nothing() -> None:
 
 # ---------------------------------------------------------------------- formats
 
-#: paths, and what Kafka wrote there
+#: paths, and the data that Kafka wrote there
 KAFKAS: list[tuple[str, Any]] = [
     ("/controller", {"version": 1, "brokerid": 3, "timestamp": "1652877672721"}),
     ("/controller", {"version": 2, "brokerid": 3, "timestamp": "1652877672721", "kraftControllerEpoch": -1}),

@@ -1,7 +1,7 @@
-"""A controller on the model ZooKeeper, with everybody else who writes there, and a judge of all that it does.
+"""A controller on the model ZooKeeper, with all other writers, and a judge of the controller's acts.
 
-The judge holds the invariants of the hazards list (S8 to S16, S20, S25, S29) against every commit, and belief against
-the znodes after every event. It never reads the core's tables: it knows only what must be true.
+The judge checks the invariants of the hazards list (S8 to S16, S20, S25, S29) on every commit, and compares belief with
+the znodes after every event. It never reads the core's tables: it knows only the invariants.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MAX_ROUNDS = 6
 
 
 class World:
-    """What exists (`zookeeper`), what is believed (`cluster`), and which states changed behind our back (`unseen`)."""
+    """The real data (`zookeeper`), the believed data (`cluster`), and the states that others changed (`unseen`)."""
 
     def __init__(self) -> None:
         self.zookeeper = ModelZooKeeper()
@@ -42,9 +42,10 @@ class World:
         self.unseen: set[tuple[str, int]] = set()
         #: every state that ever stood, by path and version
         self.stood: set[tuple[str, int, bytes]] = set()
-        #: topic ids by incarnation; who wrote nonsense may have wiped one, so a term is held to what it read
+        #: topic ids by incarnation; a writer of nonsense may have wiped one, so a term is compared with the id that it
+        #: read
         self.ids: dict[tuple[str, int], str] = {}
-        #: what brokers were told last, whatever became of them: broker id -> topic -> its id
+        #: the last requests to brokers, whether or not they arrived: broker id -> topic -> its id
         self.knowing: dict[int, dict[str, str]] = {}
         self.asked: list[tuple[Broker, dict[str, str]]] = []
         self.new_term()
@@ -57,7 +58,7 @@ class World:
         self.happens(event)
 
     def happens(self, event: Event) -> list[Committed]:
-        """Settle an event and whatever its conflicts lead to, as the loop does; judge each round."""
+        """Settle an event and the events that its conflicts cause, as the loop does. Judge each round."""
         committed: list[Committed] = []
         for _ in range(MAX_ROUNDS):
             settled = self._round(event)
@@ -79,7 +80,7 @@ class World:
         return committed
 
     def _hear(self, telling: Telling) -> None:
-        """As the brokers: a question is about what they were told before it."""
+        """Receive requests as the brokers do: a question is about the requests before it."""
         for broker_id, names in telling.questions.items():
             known = self.knowing.get(broker_id, {})
             self.asked.append((self.cluster.brokers[broker_id], {name: known.get(name, "") for name in names}))
@@ -152,7 +153,7 @@ class World:
             assert set(state.isr) - set(before.isr) <= self.cluster.live_ids, f"S16: {change}"
         else:
             assert state.leader_epoch == before.leader_epoch + 1, f"S8: {change}"
-            # a vanished state whose ISR nobody assigns any more is begun anew
+            # a vanished state begins anew when no member of its ISR is assigned any more
             is_anew = change.source is PartitionStatus.NEW and not set(before.isr) & set(partition.replicas)
             assert is_anew or set(state.isr) <= set(before.isr), f"S14: {change}"
 
@@ -202,7 +203,7 @@ class World:
             if (name, None) in cluster.unreadable or (name, number) in cluster.unreadable:
                 continue
             if (name, number) in self.unseen or cluster.duties.departed_of(name, number):
-                continue  # what was decided about it did not stand yet
+                continue  # the decision about it did not stand yet
             kept = cluster.states.of_partition(name, number)
             if one.state is None or set(one.state.isr) & set(one.replicas):
                 assert kept is status_of(one.state, cluster.live_ids), f"{name}-{number} is kept as {kept}: {one}"
@@ -222,19 +223,19 @@ class World:
         node = self.zookeeper.nodes.get(state_path(topic, number))
         online = self.cluster.live_ids & set(one.replicas)
         if one.state is None:
-            # a state that stood while the topic's znode was malformed is met when somebody can lead again
+            # a state that stood while the topic's znode was malformed is found when a broker can lead again
             assert not online, f"{topic}-{number} could be led: {one}"
             return
         assert node is not None
         assert (decode_state(node.data), node.version) == (one.state, one.version), f"{topic}-{number}"
         if not set(one.state.isr) & set(one.replicas):
-            return  # somebody assigned it to brokers that hold nothing: there is no right answer
+            return  # a tool assigned it to brokers that have no data: there is no right answer
         live_isr = online & set(one.state.isr)
         assert one.state.leader in (live_isr or {NO_LEADER}), f"{topic}-{number}: {one}"
 
 
 def concerned(settled: Settled) -> tuple[set[tuple[str, int]], set[str]]:
-    """What has to be read again: everything that met a conflict, and all that was dropped because of it."""
+    """Return the partitions and topics to read again: those that met a conflict, and those dropped because of it."""
     dropped = [change for step in settled.steps[len(settled.tellings) :] for change in step]
     partitions: set[tuple[str, int]] = set()
     topics: set[str] = set()

@@ -125,7 +125,7 @@ def test_the_unit_of_a_dedicated_controller_is_a_command_that_is_taken_and_write
 
 @pytest.mark.parametrize("extras", [[], ["spark"]])
 def test_an_image_installs_all_that_it_wants_by_the_hashes_of_the_lock(extras: list[str]) -> None:
-    """With `--no-deps`, so whatever a package asks for has to be there."""
+    """With `--no-deps`, so every dependency of a package has to be in the lock."""
     said = subprocess.run(
         [sys.executable, "deploy/locked.py", *extras], cwd=DEPLOY.parent, capture_output=True, text=True, check=True
     ).stdout

@@ -1,4 +1,4 @@
-"""Chaos is drawn from its seed, does not count what proves nothing, and says in its exit code what came of it."""
+"""Chaos is drawn from its seed, does not count rounds that prove nothing, and returns its result as the exit code."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def test_a_finding_tells_the_story_of_its_partition() -> None:
 
 @pytest.mark.parametrize(("zxid", "is_found"), [(7, False), (9, True), (None, False)])
 def test_a_line_is_about_its_own_commit_where_versions_begin_anew(zxid: int | None, is_found: bool) -> None:
-    """Somebody erased the state between the two."""
+    """A tool erased the state between the two commits."""
     led = State(leader=1, leader_epoch=1, isr=(1, 2), controller_epoch=1, recovery=0, version=1)
     other = led._replace(leader=2, isr=(2,))
     written = [
@@ -128,7 +128,7 @@ def test_a_line_is_about_its_own_commit_where_versions_begin_anew(zxid: int | No
 
 
 def by_a_tool(*writes: Write) -> Violation:
-    """Commits of a session that nobody knows, at the end: one for each."""
+    """Append commits of an unknown session at the end, one for each write."""
 
     def violate(history: History) -> None:
         for one in writes:
@@ -152,7 +152,7 @@ def test_a_term_goes_by_the_drain_that_it_noted_where_a_tool_took_the_note_away(
 
 
 def without_the_tree(path: str) -> Violation:
-    """Somebody deletes it with all below it, and makes it again."""
+    """Let a tool delete a node with all below it, and make it again."""
 
     def violate(history: History) -> None:
         there: list[str] = []

@@ -1,4 +1,4 @@
-"""Changes of nodes that nobody may read just then: ZooKeeper tells nobody of them, and the watches are used up."""
+"""Changes of nodes while no client may read them: ZooKeeper sends no events about them, and the watches are used up."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_broker_that_came_while_the_list_was_hidden_is_told_everything() -> No
 
 
 def test_a_seat_that_was_vacated_while_it_was_hidden_is_claimed() -> None:
-    """Neither who held it nor who would claim it was told, and nobody wrote anything that would have shown it."""
+    """Neither the old controller nor the standbys received an event, and no later write reveals the change."""
 
     async def scene(stage: Stage) -> None:
         await stage.rest()

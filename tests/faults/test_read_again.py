@@ -109,7 +109,7 @@ async def test_an_announcement_outlives_the_controller_that_was_to_read_it(stage
 async def test_a_broker_that_announces_a_log_directory_is_asked_about_all_its_replicas(stage: Stage) -> None:
     await stage.create("orders", {0: (1, 2, 3), 1: (2, 3, 1)})
     await stage.rest()
-    for broker_id in stage.cluster.broker_ids:  # who controls, too; and one that nobody knows
+    for broker_id in stage.cluster.broker_ids:  # the controller, too; and a broker that does not exist
         announce(stage, LOG_DIR_EVENTS, broker=broker_id, event=1)
     announce(stage, LOG_DIR_EVENTS, broker=77, event=1)
     await stage.rest()

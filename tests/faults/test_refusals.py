@@ -106,7 +106,7 @@ async def test_a_moving_partition_that_lost_its_state_is_led_by_a_replica_that_m
 
 
 def _hold_back(stage: Stage, broker_id: int, partitions: Iterable[tuple[str, int]]) -> None:
-    """It fetches these from nobody, so it does not come into sync."""
+    """Let the broker fetch none of these, so that it does not come into sync."""
     broker = stage.cluster.members[broker_id].broker
     assert broker is not None
     broker.on_faults(Faults(held=frozenset(partitions)))

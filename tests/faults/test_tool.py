@@ -1,4 +1,4 @@
-"""What the hostile tool does to a real cluster is what its name says, and is gone when it is healed."""
+"""The hostile tool does to a real cluster what its fault's name says, and healing ends the fault."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def healed(field: Field, injury: Injury) -> None:
 
 
 async def does(ground: tuple[Field, KazooClient], verb: str, *arguments: object) -> KazooException | None:
-    """What the stranger is told."""
+    """Return ZooKeeper's refusal of a stranger's request, or None."""
     try:
         await asyncio.to_thread(getattr(ground[1], verb), *arguments)
     except KazooException as error:

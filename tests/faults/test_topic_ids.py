@@ -66,7 +66,7 @@ def test_a_successor_asks_brokers_for_the_id_and_writes_the_same_one() -> None:
 
 
 def test_an_id_that_a_term_may_not_write_is_not_forgotten_by_brokers_that_were_told_everything() -> None:
-    """Told of a topic without an id nobody is, so its replicas are set aside by then."""
+    """Brokers are not told of a topic without an id, so its replicas are set aside by then."""
 
     async def scene(stage: Stage) -> None:
         dead = await orphaned(stage, (1, 2, 3), (1, 2, 3))

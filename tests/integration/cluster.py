@@ -177,7 +177,7 @@ class Cluster:
         return await asyncio.to_thread(self._kazoo.retry, call)
 
     async def log_in(self, name_and_password: str) -> None:
-        """What ACLs grant to that name, these calls may do from now on."""
+        """Log in. From now on these calls have the rights that ACLs grant to that name."""
         await asyncio.to_thread(self._kazoo.add_auth, "digest", name_and_password)
 
     async def together(self, *writes: tuple[Any, ...]) -> bool:

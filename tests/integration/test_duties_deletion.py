@@ -57,7 +57,7 @@ async def until_waiting(cluster: Cluster, topic: str, reason: str) -> None:
 
 
 async def is_in_no_list(cluster: Cluster, topic: str) -> bool:
-    """What is being deleted is told to clients as gone, and shown among deletions alone."""
+    """Clients learn that a topic being deleted is gone, and it appears among deletions alone."""
     for broker in cluster.running:
         partitions = (await broker.get(f"/v1/partitions?topic={topic}") or {"items": [""]})["items"]
         topics = {one["topic"] for one in (await broker.get("/v1/topics") or {"items": [{"topic": topic}]})["items"]}

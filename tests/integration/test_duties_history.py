@@ -26,7 +26,7 @@ async def cluster(zookeeper: ZooKeeperServer, tmp_path: Path) -> AsyncIterator[C
 
 
 async def recorded(cluster: Cluster) -> list[dict[str, Any]]:
-    """The terms, once the newest claim's is among them and its brokers have acknowledged what it told them. A slow
+    """Return the terms, once the newest claim's is among them and its brokers have acknowledged its requests. A slow
     machine may cost a controller its session at any time, and then there is one more."""
 
     async def are_recorded() -> list[dict[str, Any]]:
@@ -40,7 +40,7 @@ async def recorded(cluster: Cluster) -> list[dict[str, Any]]:
 
 
 def seen_early(terms: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Terms as one saw them to whom the last was not over: only its end can have been added since."""
+    """Terms as a reader saw them while the last was not over: only its end can have been added since."""
     return [*terms[:-1], {**terms[-1], "to_ms": None, "why": None}]
 
 

@@ -1,4 +1,4 @@
-"""Explanations and what-if on real processes: a kill then does what the command foretold, and it writes nothing."""
+"""Explanations and what-if on real processes: a kill then has the foretold effect, and the commands write nothing."""
 
 from __future__ import annotations
 

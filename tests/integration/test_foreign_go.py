@@ -1,4 +1,4 @@
-"""An unchanged franz-go (Go) writes while the leader dies, and reads: what was acknowledged is there once, in order."""
+"""An unchanged franz-go (Go) writes while the leader dies, and reads: acknowledged records are there once, in order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that nobody here wrote log in at brokers with records, by TLS, SCRAM and PLAIN; strangers are refused."""
+"""Third-party clients log in at brokers with records, by TLS, SCRAM and PLAIN. Strangers are refused."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ BROKERS, RECORDS = (1, 2), 200
 _numbers = itertools.count(1)
 
 
-#: what librdkafka is configured with
+#: the type of librdkafka's configuration
 Settings = dict[str, str | int | float | bool]
 
 
 class Served(NamedTuple):
-    """Bootstrap servers of each listener, and whom clients trust."""
+    """Bootstrap servers of each listener, and the authority that clients trust."""
 
     sasl_ssl: str
     sasl_plaintext: str
@@ -46,7 +46,7 @@ class Served(NamedTuple):
     authority: Authority
 
     def client(self, mechanism: str, user: str, password: str) -> Settings:
-        """What librdkafka is configured with."""
+        """Return librdkafka's configuration for a user."""
         return {
             "bootstrap.servers": self.sasl_ssl,
             "security.protocol": "SASL_SSL",

@@ -170,7 +170,7 @@ class Tool:
             await asyncio.to_thread(self._client.delete, f"{self._cluster.chroot}/controller")
 
     async def states_of(self, topics: Sequence[str]) -> dict[tuple[str, int], dict[str, Any]]:
-        """The state znodes of these, whatever their ACLs."""
+        """Return the state znodes of these topics, whatever their ACLs."""
         return await asyncio.to_thread(self._states_of, topics)
 
     def _states_of(self, topics: Sequence[str]) -> dict[tuple[str, int], dict[str, Any]]:

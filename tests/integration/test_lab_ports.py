@@ -1,4 +1,4 @@
-"""Ports for servers: each is given out once, whatever runs beside the caller."""
+"""Ports for servers: each is given out once, whichever processes run beside the caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brokers name what an unclean election lost, and sign what they tell each other of it."""
+"""Brokers name the records that an unclean election lost, and sign their messages to each other about it."""
 
 from __future__ import annotations
 

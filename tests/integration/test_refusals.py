@@ -17,7 +17,7 @@ pytestmark = pytest.mark.java
 
 @pytest.fixture
 async def owner(cluster: Cluster) -> AsyncIterator[KazooClient]:
-    """A client that may set ACLs, whatever they say."""
+    """A client that may set any ACL."""
     hosts = ",".join(server.address for server in cluster.servers)
     client = KazooClient(hosts=hosts, auth_data=[("digest", "owner:of the test")])
     await asyncio.to_thread(client.start)

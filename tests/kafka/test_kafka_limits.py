@@ -1,4 +1,4 @@
-"""The server in Kafka's protocol under hostile input: exactly the versions it lists, bounds on what waits, garbage."""
+"""The server in Kafka's protocol under hostile input: exactly the versions it lists, bounds on its queues, garbage."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ LISTEN = "kafka://127.0.0.1:1,http://127.0.0.1:2"
 
 
 class Redirected(Access, frozen=True):
-    """Connects to these ports, one after the other, whatever address brokers register."""
+    """Connects to these ports, one after the other, and ignores the addresses that brokers register."""
 
     ports: list[int] = []
 

@@ -182,7 +182,7 @@ async def test_a_caller_that_waits_when_the_term_ends_is_told_and_a_late_answer_
 
 @pytest.mark.parametrize("kind", sorted(REPLY_TO, key=lambda one: one.__name__))
 def test_every_request_has_its_reply(kind: type[Event]) -> None:
-    """Whatever its content, a request that is carried out is answered with the reply of its kind."""
+    """Every request that is carried out is answered with the reply of its kind, whatever the request's content."""
     asked: dict[type[Event], Event] = {
         CreateTopicAsked: CreateTopicAsked("more", partitions=1, replication_factor=1),
         GrowTopicAsked: GrowTopicAsked("orders", 2),

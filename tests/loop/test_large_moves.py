@@ -14,7 +14,7 @@ from tests.support.harness import a_broker, a_controller
 
 #: for each partition: 2 MB for 100,000
 BYTES_MAX = 20
-#: of a move, and of what a term found
+#: the lines of a move, and of a term's first reading
 KINDS = ("move", "found")
 
 

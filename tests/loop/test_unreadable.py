@@ -106,7 +106,7 @@ async def a_prepared_site() -> Site:
 
 
 def lay(site: Site, path: str, data: bytes) -> None:
-    """Make the node, whatever was there; its parents, too."""
+    """Make the node and its parents, or replace it."""
     op = Create(path, data) if site.server.read(path) is None else Set(path, data, -1)
     assert site.server.commit(0, [op]).refused is None
 

@@ -258,7 +258,7 @@ async def a_cluster(
                 protocol=protocol,
                 log_dirs=log_dirs,
                 security="PLAINTEXT" if secured is None else secured.protocol,
-                # what is not said is not in doubt: a leader gives a slow follower up after this
+                # without this setting the default would apply: a leader gives a slow follower up after this
                 properties={"replica.lag.time.max.ms": "10000", **({} if secured is None else secured.broker)},
             )
             await cluster.brokers[broker_id].launch()

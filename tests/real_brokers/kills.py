@@ -1,9 +1,9 @@
-"""`python -m tests.real_brokers.kills [--kills 20]`: our active controller is killed beside real Kafka brokers, who
-race for the seat, again and again; a standby that nobody told to prefer anything has to have it each time.
+"""`python -m tests.real_brokers.kills [--kills 20]`: our active controller is killed beside real Kafka brokers, which
+race for the seat, again and again. A standby with the default preference has to win each time.
 
-Printed is, kill by kill, whether a broker was faster, and how long after the end of the session ours was active. Then
-the seat is handed back and left to the brokers for longer than any of the standbys took; and a broker that was faster
-than a standby with `--no-prefer` keeps it for as long. Exit code 1: it was not so.
+For each kill it prints whether a broker was faster, and how long after the end of the session ours was active. Then the
+seat is handed back and left to the brokers for longer than any of the standbys took. A broker that was faster than a
+standby with `--no-prefer` keeps the seat for as long. Exit code 1: one of these failed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.real_brokers.cluster import Cluster, Controller, a_cluster
 from tests.waiting import until
 
 FOLDER = Path(__file__).parents[2] / "var" / "kafka-kills"
-#: the brokers keep what they were given back for so many times as long as any standby took
+#: the brokers keep the seat for so many times as long as any standby took
 LEFT_FOR = 3
 LEFT_MIN_S = 3.0
 #: a broker is faster in one of so many kills
@@ -31,7 +31,7 @@ TRIES = 5
 
 
 class Followed(NamedTuple):
-    """Who had the seat after a kill, in order, and how long after the session's end ours was active."""
+    """The holders of the seat after a kill, in order, and how long after the session's end ours was active."""
 
     holder_ids: list[int]
     took_s: float
@@ -59,7 +59,7 @@ async def pair(cluster: Cluster, *more: str) -> tuple[Controller, Controller]:
 
 
 async def followed(cluster: Cluster, active: Controller, standby: Controller) -> Followed:
-    """Kill the active one, and see who follows, until the other of ours is active."""
+    """Kill the active controller, and record the holders of the seat until our other controller is active."""
     await active.end(Signals.SIGKILL)
     path, begun, seen = f"/kafka/klamm/controllers/{active.controller_id}", 0.0, list[int]()
 

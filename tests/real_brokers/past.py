@@ -161,7 +161,7 @@ class Past:
         self.wrong += [f"{key[0]}-{key[1]} at zxid {one.zxid:#x}: {said}" for said in self._faults(before, state, one)]
 
     def _is_own_isr(self, before: dict[str, Any], state: dict[str, Any], one: Operation) -> bool:
-        """Whether a leader wrote its ISR and nothing else; it knows a controller's epoch from who told it to lead."""
+        """Whether a leader wrote its ISR and nothing else. It has the epoch of the controller that told it to lead."""
         same = ("leader", "leader_epoch")
         is_leaders = self._sessions.get(before["leader"]) == one.session and state["leader"] in state["isr"]
         return is_leaders and all(state[name] == before[name] for name in same) and state["isr"] != before["isr"]

@@ -1,8 +1,8 @@
 """A broker that is shut down, killed and started again under our controller logs no error that it does not log under
 Kafka's own, and neither do the others.
 
-Errors are compared by who logs them and by their words, without numbers and names. Under Kafka's controller: in the
-same cluster, as the same is done to it, and in recorded clusters, since which of its errors come is a matter of chance.
+Errors are compared by logger and words, without numbers and names. Under Kafka's controller they come from the same
+cluster, with the same actions, and from recorded clusters, since which of its errors come is a matter of chance.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.java, pytest.mark.maven, pytest.mark.long, pytest.mark
 
 DATA: Final = Path(__file__).parents[1] / "data"
 RECORDED: Final = ("kafka-3.9.1", "kafka-3.9.1-deletions")
-#: in the layouts of the cluster here and of the recordings: who logged an error, and its words
+#: the logger and the words of an error, in the layouts of the cluster here and of the recordings
 LIVE: Final = re.compile(r"^\S+ \S+ (?:ERROR|FATAL) +(?P<logger>\S+) +- (?P<words>.*)$", re.MULTILINE)
 STOCK: Final = re.compile(r"^\[\S+ \S+\] (?:ERROR|FATAL) (?P<words>.*) \((?:\S+\.)?(?P<logger>[\w$]+)\)$", re.MULTILINE)
 NAMES: Final = re.compile(r"\b[\w.-]*\d[\w.-]*\b|\b(?:orders|pairs|single)\b")
@@ -35,7 +35,7 @@ REQUEST: Final = " -- "
 
 
 def errors_in(text: str, layout: re.Pattern[str]) -> set[tuple[str, str]]:
-    """Who says what, whichever partition and broker it is about."""
+    """Return the logger and the words of each error, for any partition and broker."""
     return {
         (found["logger"].lower(), NAMES.sub("#", found["words"].partition(REQUEST)[0]))
         for found in layout.finditer(text)
@@ -88,6 +88,7 @@ async def test_brokers_log_no_error_that_they_do_not_log_under_kafkas_own_contro
     await until(lambda: is_whole(cluster), "all are in sync")
     ours = await errors_of(cluster, broker_id)
     live = set().union(*theirs.values())
-    assert any("failed to change state" in words for _, words in live)  # of what only the dead broker had
+    # about a partition that only the dead broker had
+    assert any("failed to change state" in words for _, words in live)
     known = live | set(recorded_errors())
     assert {one: errors - known for one, errors in ours.items()} == {1: set(), 2: set(), 3: set()}

@@ -101,7 +101,7 @@ def test_a_broker_that_stood_still_is_alive_again_when_it_goes_on() -> None:
 
 
 def test_below_2_7_a_leader_writes_its_isr_and_nothing_else() -> None:
-    """Whatever the epoch of the controller that told it to lead."""
+    """With any epoch of the controller that told it to lead."""
     told = a_history().claim(30, THEIRS, 2, ("delete", "/controller", None)).decide(40, 2, [2, 1], 0, by=2)
     assert Past.of(told.operations, leaders_write=True).wrong == []
     assert len(Past.of(told.operations).wrong) == 1

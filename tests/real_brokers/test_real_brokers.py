@@ -274,8 +274,8 @@ async def test_preferred_ours_takes_the_seat_from_the_broker_that_got_it_but_not
 
 
 async def test_of_two_of_ours_the_other_leads_after_each_ones_end_but_not_after_a_handback(cluster: Cluster) -> None:
-    """Whether a broker was faster than it or not, and though nobody told it to prefer anything; after a handback none
-    of ours does. `python -m tests.real_brokers.kills` does it twenty times."""
+    """Whether or not a broker was faster, and with the default preference. After a handback none of ours leads. `python
+    -m tests.real_brokers.kills` does it twenty times."""
     first, second = await pair(cluster)
     await followed(cluster, first, second)
     await first.start()

@@ -47,12 +47,12 @@ AT_TRACE: Final = (
 TABLE: Final = {(source.value, target.value) for source, target in (*PARTITION_MOVES, *REPLICA_MOVES)}
 #: a move by TRACE alone, like a leader's death, is missing here
 AT_INFO: Final = ("kafka-3.9.1-info", "kraft/3.9.1-migration")
-#: what these Kafkas do and 3.9 does not, though our table has the row, as Kafka's has
+#: moves of these Kafka versions that 3.9 does not make, though our table has the row, as Kafka's has
 ONLY_OLDER_MAKE: Final = {
     # since 2.3 a dead broker's replicas go offline as a term begins, and come online from there
     ("ReplicaDeletionIneligible", "OnlineReplica"): "0.8.1 to 2.1",
 }
-#: a line of a controller that says that something moved, whatever else it says
+#: a line of a controller about a move, whatever else it says
 SAYS_A_MOVE: Final = re.compile(rb"hanged (?:state of replica \d+ for )?partition \S+ (?:state )?(?:from \w+ )?to \w+")
 
 P_AGAIN: Final = ("OnlinePartition", "OnlinePartition")
@@ -72,11 +72,11 @@ class Said(NamedTuple):
     target: str
 
 
-# ------------------------------------------------------------------------------------------------ what Kafka recorded
+# ------------------------------------------------------------------------------------------------ Kafka's recordings
 
 
 class Recorded:
-    """A real cluster: its moves in the order of its controllers, and what was done to it."""
+    """A real cluster: its moves in the order of its controllers, and the actions on it."""
 
     def __init__(self, name: str) -> None:
         self.folder = DATA / name
@@ -90,7 +90,7 @@ class Recorded:
         self.timeline: list[dict[str, Any]] = [msgspec.json.decode(line) for line in lines]
 
     def is_balancing(self, move: Said) -> bool:
-        """Whether Kafka makes first replicas leaders again by the clock, which it does whatever else is done to it."""
+        """Whether Kafka makes first replicas leaders again by the clock, which it does during all other actions."""
         is_again = (move.source, move.target) == P_AGAIN
         return is_again and any(asked_ms <= move.at_ms <= asked_ms + BALANCED_MS for asked_ms in self.balanced_ms)
 
@@ -178,7 +178,7 @@ def _lasted(answers: Answers) -> dict[str, tuple[int, int]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("without", ["TRACE", "first third", "last third", "broker 1", "broker 2", "broker 3"])
 def test_a_missing_line_makes_no_finding_and_no_false_time(without: str) -> None:
-    """What is known for certain of a part is no longer than it can be by the whole."""
+    """A state's certain duration, from a part of the lines, is no longer than the longest possible from all lines."""
     whole = recorded(TODAY)
     times = sorted(event.ts_utc for event in whole.events)
     cuts = {"first third": times[len(times) // 3], "last third": times[2 * len(times) // 3]}
@@ -200,11 +200,11 @@ def test_a_missing_line_makes_no_finding_and_no_false_time(without: str) -> None
     for state, (known_ms, at_most_ms) in _lasted(part).items():
         assert known_ms <= at_most_ms
         assert known_ms <= most[state][1]
-        if without == "TRACE":  # what is still told is told from the first line to the last
+        if without == "TRACE":  # the remaining lines still cover the whole time from the first to the last
             assert at_most_ms >= most[state][0]
 
 
-# --------------------------------------------------------------------------------------------------- what ours writes
+# --------------------------------------------------------------------------------------------------- our own lines
 
 
 class Logged(Story):
@@ -222,7 +222,7 @@ class Logged(Story):
         return settled
 
     def drops(self, broker: int, topic: str, partition: int) -> None:
-        """It answers that it deleted what a reassignment took from it."""
+        """The broker answers that it deleted a replica that a reassignment took from it."""
         replicas = frozenset({(self.cluster.topics[topic].topic_id or "", partition)})
         self.happens(StopReplicaAnswered(broker, self.cluster.brokers[broker].epoch, replicas))
 
@@ -260,7 +260,7 @@ Window = tuple[int, int, Callable[[Said], bool]]
 
 
 class Scene(NamedTuple):
-    """A fault: the story up to it, the story of it, what is passed; and where it is in Kafka's recording."""
+    """A fault: the story up to it, the story of it, the expected courses, and its place in Kafka's recording."""
 
     before: str
     story: str
@@ -331,7 +331,7 @@ def _shutdowns(cluster: Recorded) -> Iterator[Window]:
 
 
 def _failovers(cluster: Recorded) -> Iterator[Window]:
-    """The controller dies, and nobody else; what its successor says first."""
+    """Only the controller dies: the first lines of its successor."""
     for number, one in enumerate(cluster.timeline):
         alone = _is_alone(cluster.timeline, number)
         if one["what"] == "kill" and alone and one["broker"] == one["controller"]:
@@ -393,7 +393,7 @@ SCENES: Final[dict[str, Scene]] = {
 
 
 def courses(moves: Iterable[Said]) -> Counter[Course]:
-    """What each partition and each replica went through."""
+    """Return the courses of each partition and each replica."""
     states: dict[Subject, list[str]] = defaultdict(list)
     for move in moves:
         its = states[move.subject]

@@ -1,4 +1,4 @@
-"""No controller epoch is used twice, whatever becomes of the node that keeps it."""
+"""No controller epoch is used twice, even if the node that keeps it is changed or removed."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def parse(tally: Tally, random: Random, parser: Parser, count: int) -> None:
 
 
 async def ask(tally: Tally, random: Random, process: Process, row: str, count: int, right: Mapping[str, str]) -> None:
-    """Requests over sockets. A refused request changes nothing, whatever its sender."""
+    """Send requests over sockets. A refused request changes nothing, whatever its sender."""
     is_broker = row == SIGNED
     paths = [key for key in TABLE if not is_broker or key[1].startswith("/rpc/")]
     before = process.state

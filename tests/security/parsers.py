@@ -1,7 +1,7 @@
-"""Every parser of what comes from outside: what it is given, what its refusal is, and which code it stands for.
+"""Every parser of external input: its input, its refusals, and the code that it covers.
 
-`test_parsers.py` holds it against the code: a function that decodes and that no row covers fails there. `hostile.py`
-and hypothesis take their parsers from here. Owns the table; it judges nothing.
+`test_parsers.py` compares the table with the code: a function that decodes and that no row covers fails there.
+`hostile.py` and hypothesis take their parsers from here. The module owns the table and judges nothing.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def text_of(data: bytes) -> str:
 
 
 def _file(name: str, read: Callable[[Path], object]) -> Parse:
-    """What reads a file of that name."""
+    """Return a parser that reads a file of that name."""
 
     def parse(data: bytes) -> object:
         with tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as folder:
@@ -119,7 +119,7 @@ def _swapped(decode: Callable[[bytes, Any], object], kind: Any, data: bytes) -> 
 
 
 def _told(data: bytes) -> object:
-    """Also what is decoded only when somebody asks for it, and what is merged with what was told before."""
+    """Decode also the data that is decoded only on demand, and the data that is merged with earlier requests."""
     cache, request = MetadataCache("c", 1), wire_bodies.decode(data, wire_bodies.UndecodedStatesRequest)
     for _ in range(2):
         cache.take(request, 1, 1)
@@ -137,7 +137,7 @@ def _scanned(data: bytes) -> object:
 
 
 def _logged_in(mechanism: str, record: str | None, data: bytes) -> object:
-    """Whatever a client's tokens are, they are answered; and nobody is let in by them."""
+    """A client receives an answer to any tokens, and random tokens never log it in."""
 
     async def record_of(user: str, mechanism: str) -> str | None:
         return record
@@ -161,7 +161,7 @@ def _read_lines(layout: str, data: bytes) -> object:
 
 
 def _reopened(data: bytes) -> object:
-    """Whatever one of its files has, a log opens, and what it can read again goes on."""
+    """A log opens with any content in one of its files, and continues with the part that it can read."""
     disk = SimulatedDisk()
     log = Log(disk, "t-0", LogConfig(segment_bytes=100))
     for _ in range(3):
@@ -189,7 +189,7 @@ REPLY: Final[Errors] = (struct.error, UnicodeDecodeError, ZooKeeperError)
 ORDER: Final = (b'{"broker":1,"for_ms":5}',)
 LAB: Final = (b'{"pid":1,"port_base":1,"brokers":{"1":"http://h:1"},"zookeeper":"h:1","zookeeper_pid":1}',)
 
-#: what clients ask a broker with records
+#: requests of clients to a broker with records
 CLIENTS: Final = (
     ("produced", writing._topic),
     ("wanted", partial(reading._topic, 12)),

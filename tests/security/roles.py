@@ -115,7 +115,7 @@ LAB_TABLE: Final[Mapping[tuple[str, str], Access]] = {
     ("POST", "/lab/v1/trouble"): ADMIN_ONLY,
 }
 ROLES: Final = ("none", "wrong", "reader", "admin", "broker")
-#: what each role gets: nothing for let in, else the code of the refusal
+#: the result for each role: None when it is let in, else the code of the refusal
 GIVES: Final[Mapping[Access, Mapping[str, str | None]]] = {
     OPEN: dict.fromkeys(ROLES),
     READ: {
@@ -150,7 +150,7 @@ OWN: Final = Incarnation(1, 100)
 
 
 def target_of(path: str) -> str:
-    """What of that path is asked for."""
+    """Return the URL for a path of the API."""
     return ENDING if path == "/v1/events" else path.format(**PARTS)
 
 
@@ -198,7 +198,7 @@ class SeatHandle(DecidingHandle):
 
 
 class Process(Asker):
-    """A broker's API and RPCs, an active controller in it, and what it was asked."""
+    """A broker's API and RPCs, an active controller in it, and the requests to it."""
 
     def __init__(
         self, url: str, app: web.Application, handle: SeatHandle, node: Node, client: aiohttp.ClientSession
@@ -208,7 +208,7 @@ class Process(Asker):
 
     @property
     def state(self) -> tuple[object, ...]:
-        """Belief, the znodes it was read from, who has the seat, and what the broker was made to do."""
+        """Belief, the znodes behind it, the moves of the seat, and the broker's lines."""
         belief = pickle.dumps(vars(self.handle.believed))
         return belief, dict(self.handle.zookeeper.nodes), len(self.handle.moves), len(self.node.lines)
 
@@ -219,7 +219,7 @@ class Process(Asker):
 
 
 async def nothing_found() -> Preflight:
-    """What speaks against a takeover."""
+    """The obstacles to a takeover."""
     raise NotControllerError("no session with ZooKeeper now")
 
 

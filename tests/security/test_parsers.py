@@ -1,4 +1,4 @@
-"""Whatever bytes come, a parser gives a value or its own refusal, soon; nothing decodes without a row or a reason."""
+"""For any bytes, a parser returns a value or its own refusal, soon. Nothing decodes without a row or a reason."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.security.hostile import hostile
 from tests.security.parsers import PARSERS, Parser
 from tests.test_tidy import modules_of
 
-#: what takes bytes or plain values apart, by the name it is called by
+#: functions that decode bytes or plain values, by the name of the call
 DECODING: Final = {"decode_lines", "unpack", "unpack_from", "iter_unpack", "from_bytes", "b64decode", "loads"}
 DECODING |= {"urlsafe_b64decode", "deserialize", "convert", "literal_eval", "fromhex"}
-#: the functions that do, and what reaches them: groups of the table, or a reason for having no row
+#: the functions that call them, and the input of each: groups of the table, or a reason for having no row
 DECODED_IN: Final = {
     "brokerstub.lab.zk_proxy": "ZooKeeper's replies",
     "brokerstub.metadata": "RPC bodies and answers",
@@ -59,7 +59,7 @@ DECODED_IN: Final = {
     "sparkjobs.records.kraft_files": "KRaft's files",
     "sparkjobs.records.kraft_files._table": "only our own table",
 }
-#: generous: the machine may be busy; what grows with the square of its input would still be found
+#: generous, as the machine may be busy; a parser whose time grows with the square of its input would still be found
 SOON: Final = timedelta(seconds=20)
 VALUES: Final = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
@@ -102,7 +102,7 @@ def test_a_parser_gives_a_value_or_its_own_refusal(parser: Parser) -> None:
 
 
 def test_each_sample_is_understood_by_a_parser_of_its_group() -> None:
-    """Otherwise what is spoiled would be nonsense to begin with."""
+    """Otherwise the mutated samples would be nonsense to begin with."""
     groups = {one.group for one in PARSERS}
     shown = {(one.group, sample) for one in PARSERS for sample in one.samples}
     understood = set()

@@ -50,7 +50,7 @@ def write(
 
 
 def _rendered(line: Line, layout: str) -> str:
-    """As log4j would print it; a line of ours is JSON whatever the layout."""
+    """Return the line as log4j would print it. A line of ours is JSON in every layout."""
     if line.said.words.startswith("{"):
         return f'{{"at_ms":{line.shown_ms},{line.said.words[1:]}'
     at = datetime.fromtimestamp(line.shown_ms // 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S")

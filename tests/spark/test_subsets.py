@@ -171,7 +171,7 @@ def outages_lie_in_bounds(answers: Answers, truth: Truth, end_ms: int) -> str:
 
 
 def outages_begin_after_the_election_before(answers: Answers, truth: Truth, end_ms: int) -> str:
-    """Whatever is inferred: the leader elected before was elected."""
+    """However much is inferred: the leader elected before was elected."""
     written: dict[tuple[str, int], list[Stood]] = defaultdict(list)
     for state in truth.states:
         written[state.topic, state.partition].append(state)

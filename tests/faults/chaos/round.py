@@ -41,7 +41,7 @@ from tests.integration.judging import bugs_in
 
 REST_S: Final = 90.0
 WARM_MAX_S: Final = 30.0
-#: wide limits, because other work on the machine leaves chaos little time
+#: a wide limit, because other work on the machine leaves chaos little time
 SERVES_WITHIN_MS: Final = 120_000
 REST_POLL_S: Final = 0.2
 #: long enough for every process to notice the last fault

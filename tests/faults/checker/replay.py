@@ -100,7 +100,7 @@ class Step(msgspec.Struct):
     seat_after: int | None
     epoch_before: int | None
     epoch_after: int | None
-    #: the highest that was claimed before, whatever became of the node that keeps it
+    #: the highest epoch claimed before, whether or not its node still exists
     claimed_before: int
     states: list[StateChange]
     topics: list[TopicChange]

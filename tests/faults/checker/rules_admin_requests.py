@@ -33,7 +33,7 @@ class Said(NamedTuple):
 
 
 def _recorded(history: History, known: Known) -> Iterator[tuple[Written, Said]]:
-    """Yields states that a controller wrote, with the content of their lines. Versions begin anew where somebody erased
+    """Yield the states that a controller wrote, with the content of their lines. Versions begin anew when a tool erased
     the state: then the commit tells which of them a line is about."""
     written: defaultdict[Any, list[Written]] = defaultdict(list)
     for one in known.written:

@@ -1,7 +1,8 @@
-"""Rules about what controllers read: nothing older than before, and every change that they rely on hearing of.
+"""Rules about the reads of controllers: no read is older than an earlier one, and no change goes unnoticed on which
+they rely.
 
-Only a simulation knows the readings (`History.readings`); of other runs these rules say nothing. Where they are known,
-a controller without a known reading has missed everything, and is found.
+Only a simulation knows the readings (`History.readings`). For other runs these rules say nothing. Where the readings
+are known, a controller without one has missed everything, and is reported.
 """
 
 from __future__ import annotations

@@ -31,8 +31,9 @@ DELETED_WITHIN_MS: Final = 60_000
 
 
 def s01_the_epoch_rises_by_one_with_each_claim(history: History, step: Step, world: World) -> Iterator[Wrong]:
-    """By more only where the node had changed since the last claim: no claim draws an epoch twice, whatever happened to
-    the node. A claim notes its epoch itself: it counts though both nodes are removed before its term writes."""
+    """By more only where the node had changed since the last claim: no claim draws an epoch twice, even when the node
+    was changed or removed. A claim notes its epoch itself: it counts though both nodes are removed before its term
+    writes."""
     before, after, claimed = step.epoch_before, step.epoch_after, step.claimed_before
     if step.is_claim and is_by_process(step, world):
         if after is None or after <= claimed:
@@ -71,7 +72,7 @@ def s03_every_write_of_a_controller_is_fenced(history: History, step: Step, worl
 
 
 def s04_only_its_owner_vacates_the_seat(history: History, step: Step, world: World) -> Iterator[Wrong]:
-    """Or an operator, whom the timeline of faults names if there is one; or a claim, which takes it over."""
+    """Or an operator, if the timeline of faults names one; or a claim, which takes the seat over."""
     is_vacated = any((one.kind, one.path) == ("delete", SEAT) for one in step.commit.writes)
     if not is_vacated or step.is_claim or is_by_controller(step):
         return
