@@ -1,6 +1,6 @@
-"""The JSON that the API takes and gives. Every key is always there; what is not known is null.
+"""The JSON bodies of the API, of requests and answers. Every key is always there; an unknown value is null.
 
-What comes in is checked by its type: unknown fields and wrong types never get past `decode_body`.
+A request's body is checked by its type: unknown fields and wrong types never get past `decode_body`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from controller.wire.bodies import (
     address_of,
 )
 
-#: the whole body, once it was read: it is read once, whoever needs it first
+#: the whole body, once it was read: it is read once, for all middlewares and the handler
 _RAW_BODY: Final = web.RequestKey("raw body", bytes)
 
 #: of every list and map in a body: a body that fits may still ask for more than one decision should take
@@ -164,7 +164,7 @@ class PartitionBody(msgspec.Struct, frozen=True, gc=False):
 
 
 def controller_body(view: ClusterView, handle: ControllerHandle) -> ControllerBody:
-    """The controller as far as this process knows: of a term of its own everything, of another's what it was told."""
+    """Returns the controller as far as this process knows: of its own term everything, of another's the metadata."""
     if handle.term is not None and handle.controller_epoch is not None:
         since = datetime.fromtimestamp(handle.term.since_ms / 1_000, UTC)
         since_text = since.isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -190,7 +190,7 @@ def cluster_body(view: ClusterView, handle: ControllerHandle, summary: Summary, 
 
 
 def own_verdict(view: ClusterView, handle: ControllerHandle, summary: Summary) -> Verdict:
-    """By what this process knows; on a standby that says nothing of whether anybody decides."""
+    """Returns the verdict from this process's own knowledge. A standby does not know whether a controller decides."""
     phase = controller_body(view, handle).phase
     warnings = warnings_of(view, handle, summary)
     return verdict_for(phase, view.brokers, summary.counts, is_cut_off=not handle.is_registered, warnings=warnings)
@@ -275,7 +275,7 @@ _T = TypeVar("_T")
 
 
 def decode_body(raw: bytes, kind: type[_T]) -> _T:
-    """The body as a value of `kind`, or a refusal that says what is wrong with it."""
+    """Returns the body as a value of `kind`, or raises a refusal that says the fault in it."""
     try:
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

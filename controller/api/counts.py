@@ -1,8 +1,8 @@
-"""What is computed from partitions as told: their states, the counts, and whether the cluster is healthy. Pure.
+"""Figures computed from the told partitions: their states, the counts, and whether the cluster is healthy. Pure.
 
 `state` of a partition is the worst that is true of it: new or offline, then under-replicated, then not-preferred, then
-online. A filter asks for what is true of it at all, so a partition can match several. A new one (a NewPartition) was
-never led: nobody could lead it since it was created, and it is not offline.
+online. A filter asks for any state that is true of it, so a partition can match several. A new one (a NewPartition) was
+never led: no replica could lead it since it was created, and it is not offline.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ WORST_FIRST: Final = (
 
 
 def live_ids_of(brokers: Iterable[BrokerEntry]) -> frozenset[int]:
-    """Live or draining: whoever is not gone."""
+    """Live or draining: all brokers that are not gone."""
     return frozenset(broker.id for broker in brokers if broker.state != GONE)
 
 
@@ -112,7 +112,7 @@ class Summary(msgspec.Struct):
     counts: Counts = msgspec.field(default_factory=Counts)
     leaders: Counter[int] = msgspec.field(default_factory=Counter)
     replicas: Counter[int] = msgspec.field(default_factory=Counter)
-    #: under-replicated partitions by who leads them
+    #: under-replicated partitions by their leader
     lagging: Counter[int] = msgspec.field(default_factory=Counter)
     #: partitions that were ever led, and that their first replica should lead and does not (Kafka's imbalance)
     imbalanced: int = 0

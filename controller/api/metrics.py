@@ -76,7 +76,7 @@ class MinIsr(msgspec.Struct):
 def kafka_families(
     view: ClusterView, handle: ControllerHandle, summary: Summary, deleting: Deleting, min_isr: MinIsr
 ) -> Iterator[Metric]:
-    """What Kafka's controller and broker measure."""
+    """The metrics that Kafka's controller and broker expose."""
     active = handle.cluster if handle.is_active else None
     told = summary.counts
     numbers: Mapping[str, tuple[int, str]] = {
@@ -159,7 +159,7 @@ def _outbox_families(handle: ControllerHandle) -> Iterator[Metric]:
 
 
 def klamm_families(view: ClusterView, handle: ControllerHandle, summary: Summary) -> Iterator[Metric]:
-    """What only we measure."""
+    """The metrics that only Klamm exposes."""
     cluster = handle.cluster if handle.is_active else None
     believed = {} if cluster is None else _believed(cluster)
     term = handle.term
@@ -233,7 +233,7 @@ def _believed(cluster: Cluster) -> dict[str, int]:
 
 
 def broker_families(view: ClusterView) -> Iterator[Metric]:
-    """Of kafka_exporter's family what concerns brokers."""
+    """The part of kafka_exporter's family about brokers."""
     live = [broker for broker in view.brokers if broker.state != GONE]
     yield _gauge("kafka_brokers", "Brokers that are live", len(live))
     info = GaugeMetricFamily("kafka_broker_info", "1 for each live broker", labels=["id", "address"])
@@ -290,7 +290,7 @@ LAG_MEASURED_EVERY_MS: Final = 250
 
 
 class Exposition(Collector):
-    """Families that are complete: what a scrape is made of."""
+    """A collector of complete families: the content of a scrape."""
 
     def __init__(self, families: Sequence[Metric]) -> None:
         self._families = families
@@ -324,7 +324,7 @@ class Metrics:
 
     async def metrics(self, request: web.Request) -> web.Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        # what is measured has no version: who asks within a moment is shown the same of it
+        # measurements have no version: scrapes within a moment get the same ones
         make = partial(self._exposition, encode)
         return await self._answers.told(("metrics", content_type), make, content_type)
 
@@ -395,7 +395,7 @@ async def min_isr_in(cluster: Cluster, summary: Summary, turns: Turns) -> MinIsr
 
 
 async def deleting_in(cluster: Cluster, turns: Turns) -> Deleting:
-    """Counted topic by topic; what is deleted meanwhile is not counted."""
+    """Counted topic by topic. A deletion that ends meanwhile is not counted."""
     found = Deleting()
     left = 0
     for name in list(cluster.duties.deletions):

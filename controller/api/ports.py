@@ -51,13 +51,13 @@ class ClusterView(Protocol):
     def own_broker_id(self) -> int: ...
     @property
     def controller_id(self) -> int:
-        """Who sent the newest metadata; -1 before the first."""
+        """The sender of the newest metadata; -1 before the first."""
 
     @property
     def controller_epoch(self) -> int: ...
     @property
     def metadata_version(self) -> int:
-        """Rises with every change to anything below, brokers included: what was counted once need not be again."""
+        """Rises with every change to anything below, brokers included: counts of the same version stay valid."""
 
     @property
     def changes(self) -> Bell:
@@ -65,12 +65,12 @@ class ClusterView(Protocol):
 
     @property
     def is_told(self) -> bool:
-        """Whether this process knows what it has to, to be asked."""
+        """Whether this process knows enough to answer questions."""
 
     @property
     def is_led_by_kafka(self) -> bool:
-        """Whether one of Kafka's own brokers is the controller, and none of ours: what is shown is what ZooKeeper says
-        then, and nothing can be asked of it here."""
+        """Whether one of Kafka's own brokers is the controller, and none of ours. Then the figures come from ZooKeeper,
+        and this process takes no requests for the controller."""
 
     @property
     def brokers(self) -> Sequence[BrokerEntry]:
@@ -129,7 +129,7 @@ class Term(Protocol):
 
     @property
     def inbox_depth(self) -> int:
-        """What waits for the loop."""
+        """The number of events that wait for the loop."""
 
     @property
     def believed(self) -> Bell:
@@ -140,7 +140,7 @@ class Term(Protocol):
         """Whether it may act no more."""
 
     async def told(self) -> None:
-        """Return when every broker has acknowledged what was decided before, or is gone."""
+        """Returns when every broker has acknowledged all earlier decisions, or is gone."""
 
     def history(self) -> Sequence[TermView]:
         """The terms that are known, the oldest first; empty while it loads."""
@@ -166,7 +166,7 @@ class ControllerHandle(Protocol):
 
     @property
     def cluster(self) -> Cluster | None:
-        """What the active controller believes: to be read between two awaits, never changed. None on a standby, and
+        """The belief of the active controller: to be read between two awaits, never changed. None on a standby, and
         while it loads."""
 
     @property
@@ -187,7 +187,7 @@ class ControllerHandle(Protocol):
 
     @property
     def seat_trouble(self) -> str | None:
-        """Why no controller can be elected before somebody mends it, and how; None when one can be."""
+        """The reason why no controller can be elected before an operator mends it, and how; None when one can be."""
 
     @property
     def seat_changes(self) -> Bell:
@@ -195,7 +195,7 @@ class ControllerHandle(Protocol):
 
     @property
     def meters(self) -> Meters:
-        """What this process has counted."""
+        """The counters of this process."""
 
     @property
     def lines_lost(self) -> int:

@@ -1,7 +1,7 @@
 """Errors as application/problem+json with stable codes, and the one table from Kafka's codes to HTTP statuses.
 
 Every refusal of the API is a `ProblemError` by the time it leaves; library errors are converted here. A bug stays a
-bug: nothing in here catches what it does not know.
+bug: an unknown exception is not caught here.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ HTTP_STATUSES: Final[Mapping[Code, int]] = {
     Code.NEW_LEADER_ELECTED: 409,
 }
 
-#: what HTTP itself refuses, by status; any other 4xx is an INVALID_REQUEST
+#: the refusals of HTTP itself, by status; any other 4xx is an INVALID_REQUEST
 _HTTP_CODES: Final[Mapping[int, str]] = {404: "UNKNOWN_PATH", 405: "METHOD_NOT_ALLOWED", 413: "BODY_TOO_LARGE"}
 
 
@@ -123,7 +123,7 @@ def unavailable(code: str, detail: str, retry_after_ms: int = RETRY_AFTER_MS) ->
 
 
 def unknown_outcome(detail: str) -> ProblemError:
-    """It may have happened or not; `detail` says what to read to find out."""
+    """The request may have been carried out or not. `detail` names the path to read to find out."""
     return ProblemError(504, OUTCOME_UNKNOWN, detail)
 
 
@@ -134,7 +134,7 @@ def moved_to(location: str) -> ProblemError:
 
 def problem_for(error: ProblemError) -> Problem:
     """The body of a refusal."""
-    # what a caller sent may hold half a surrogate pair, which JSON cannot say
+    # a request may hold half a surrogate pair, which JSON cannot say
     detail = error.detail.encode(errors="replace").decode()
     title = error.code.replace("_", " ").capitalize()
     problem = Problem(f"urn:klamm:problem:{error.code}", title, error.status, error.code, detail)

@@ -24,7 +24,7 @@ from controller.api.ports import ClusterView, ControllerHandle
 from controller.base.config import LIMITS, Limits
 from controller.statelog.metrics import IDLE
 
-#: what is made once for all who ask is nobody's
+#: answers made for several callers belong to none of them
 FOR_ALL: Final = ""
 
 
@@ -42,7 +42,7 @@ class Turns:
     def __init__(self, is_working: Callable[[], bool] = lambda: False, limits: Limits = LIMITS) -> None:
         self.limits = limits
         self._is_working = is_working
-        #: who waits, by caller; the first caller has the next turn
+        #: the waiting turns, by caller; the first caller has the next turn
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         self._granting: asyncio.Handle | None = None
         self._not_before = 0.0
@@ -58,7 +58,7 @@ class Turns:
         await turn
 
     def _grant(self) -> None:
-        """To one who waits. It runs in the next round, and so does the next grant at the earliest."""
+        """Grants a waiting turn. It runs in the next round, and so does the next grant at the earliest."""
         loop = asyncio.get_running_loop()
         self._granting = None
         turn = self._taken()
@@ -71,7 +71,8 @@ class Turns:
             self._granting = loop.call_later(pause_s, self._grant) if pause_s else loop.call_soon(self._grant)
 
     def _taken(self) -> asyncio.Future[None] | None:
-        """The first of the next caller, who then stands behind all others; those that have left are passed over."""
+        """Takes the first turn of the next caller, which then stands behind all others. Turns that were given up are
+        passed over."""
         while self._waiting:
             caller = next(iter(self._waiting))
             line = self._waiting.pop(caller)
@@ -111,7 +112,7 @@ class _Flight(Generic[_T]):
 
 
 class Shared(Generic[_T]):
-    """Answers by question. `size` says what keeping one costs; so much of all is kept for `kept_s` after it was made,
+    """Answers by question. `size` says the cost of keeping one; so much of all is kept for `kept_s` after it was made,
     or, without that, until another version is asked for."""
 
     def __init__(
@@ -147,7 +148,7 @@ class Shared(Generic[_T]):
             return Shown(value, asyncio.get_running_loop().time() - flight.began_at)
 
     def close(self) -> None:
-        """Nobody asks any more."""
+        """Ends the questions under way: no caller asks any more."""
         for flight in self._flights.values():
             flight.task.cancel()
 
@@ -200,7 +201,7 @@ class Answers:
     async def told(
         self, question: Hashable, make: Callable[[], Awaitable[bytes]], content_type: str = JSON
     ) -> web.Response:
-        """About what this process was told."""
+        """Returns an answer from the metadata of this process."""
         return await self.answer(question, lambda: self._view.metadata_version, make, content_type)
 
     async def answer(

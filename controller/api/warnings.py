@@ -1,7 +1,7 @@
-"""What is left undone though the cluster serves: named, so that somebody can do something about it. Pure.
+"""The tasks that are left undone though the cluster serves: named, so that an operator can act. Pure.
 
-What only belief tells (subjects left out, writes that are refused, znodes that are malformed, deletions that wait)
-the active controller alone knows; every process knows of drains, as told, and of its own log.
+Facts of belief (subjects left out, writes that are refused, znodes that are malformed, deletions that wait) are known
+to the active controller alone. Every process knows of drains, as told, and of its own log.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def _in_belief(cluster: Cluster) -> list[str]:
 
 
 def _refused_by(cluster: Cluster, broker_id: int) -> str:
-    """A few of all that a broker refuses, and what to do about the first of them."""
+    """Returns a few of the partitions that a broker refuses, and a remedy for the first of them."""
     refusals, count = cluster.duties.refusals[broker_id], cluster.duties.refused_by(broker_id)
     every = ((topic, number, one) for topic, numbers in refusals.items() for number, one in numbers.items())
     few = list(islice(every, REFUSALS_NAMED))

@@ -222,7 +222,7 @@ def decode_state(data: bytes, placed: Mapping[Replicas, Assignment] | None = Non
 
 @lru_cache(maxsize=1_024)
 def encode_state(state: Leadership) -> bytes:
-    """What a broker's death writes is often alike, and then encoded once."""
+    """The states that a broker's death changes are often equal, and then encoded once."""
     znode = StateZnode(
         controller_epoch=state.controller_epoch, leader=state.leader, leader_epoch=state.leader_epoch, isr=state.isr,
         leader_recovery_state=msgspec.UNSET if state.recovery == RECOVERED else state.recovery,

@@ -10,7 +10,7 @@ from importlib import resources
 from pathlib import PurePath
 from typing import Final
 
-#: what may be served, by how the name ends
+#: the files that may be served, by how the name ends
 CONTENT_TYPES: Final = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 
 

@@ -39,7 +39,7 @@ def trouble_with(refusal: Denied | RefusedError) -> str:
 
 
 def shown(path: str) -> str:
-    """Returns a path as it can stand in a sentence, whatever characters it has."""
+    """Returns a path as it can stand in a sentence, with any characters."""
     text = path if path.isascii() and path.isprintable() else ascii(path)[1:-1]
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}... ({len(path)} characters)"
 
@@ -57,7 +57,7 @@ class Unread:
         return bool(self._entries)
 
     def below(self, parent: str) -> list[str]:
-        """Return `parent` and what is below it, as far as it is left out."""
+        """Returns those of `parent` and the paths below it that are left out."""
         return [path for path in self._entries if path == parent or path.startswith(f"{parent}/")]
 
     @property

@@ -1,9 +1,9 @@
-"""The book of znodes that a term watches, and as of when each was read.
+"""The book of znodes that a term watches, and the zxid at which each was read.
 
-ZooKeeper tells nobody of a change in a znode that he may not read just then, and the watch is used up: once the znode
-may be read again, nothing says that it changed meanwhile, nor what changes later. So their stats are looked at now and
-then, lists and brokers each time, topics in turns: what changed since it was read was missed, or is being told just
-now. Nothing is decided here.
+ZooKeeper sends no event about a znode that the client may not read just then, and the watch is used up. When the client
+may read the znode again, it learns neither of that change nor of later ones. So the stats of the znodes are compared
+from time to time, lists and brokers each time, topics in turns. A znode that changed since it was read was missed, or
+its event is on its way. Nothing is decided here.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ABSENT: Final = -1
 
 
 class Watched:
-    """Whoever reads a znode with a watch says as of which zxid."""
+    """The reader of a znode with a watch records the zxid of the read."""
 
     def __init__(self) -> None:
         #: by name, in the order in which they are looked at

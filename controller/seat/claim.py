@@ -1,14 +1,14 @@
 """The seat: the process that holds `/controller`, how it is won, and how it is given up.
 
-Winning is one transaction that creates `/controller`, raises `/controller_epoch` and notes the epoch in
-`/klamm/terms`, so no two processes can hold one epoch. An epoch is drawn above all that are known, whatever became of
-the node that keeps it. The ephemeral owner of the node says who holds the seat, its content never does: a node of this
-process from an earlier session belongs to another session. Losing never deletes a node. These
-writes go through aiozk's transaction. Whatever else a process writes as a controller goes through the store, but for
-missing parents (`zookeeper/layout.py`) and a dedicated controller's place (`kafka/cluster/presence.py`).
+Winning is one transaction that creates `/controller`, raises `/controller_epoch` and notes the epoch in `/klamm/terms`,
+so no two processes can hold one epoch. An epoch is drawn above all that are known, even if the node that keeps it was
+changed or removed. The ephemeral owner of the node says which session holds the seat, its content never does: a node of
+this process from an earlier session belongs to another session. Losing never deletes a node. These writes go through
+aiozk's transaction. All other writes of a controller go through the store, but for missing parents
+(`zookeeper/layout.py`) and a dedicated controller's place (`kafka/cluster/presence.py`).
 
-A process gathers the highest epoch that anybody is known to have had (`KnownEpochs`) for as long as it lives: from its
-own claims, from `/klamm/terms`, from states, and from brokers that obey a later controller.
+A process gathers the highest epoch that any controller is known to have had (`KnownEpochs`) for as long as it lives:
+from its own claims, from `/klamm/terms`, from states, and from brokers that obey a later controller.
 
 A claim that only an operator can make possible again is a `SeatTroubleError`, whose message says how.
 """

@@ -1,4 +1,4 @@
-"""TLS by files in PEM, under Kafka's property names: what a server shows, and the authorities that each side trusts.
+"""TLS by files in PEM, under Kafka's property names: a server's certificate, and the authorities that each side trusts.
 
 A listener whose name ends in `HTTPS` speaks TLS. This module makes contexts and opens no connection; a message names
 files and never their content.

@@ -1,1 +1,1 @@
-"""Telling brokers: what each has still to be told, in which order it goes out, and the meaning of their answers."""
+"""Telling brokers: the requests that each has still to receive, their order, and the meaning of the answers."""

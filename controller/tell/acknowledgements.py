@@ -69,7 +69,7 @@ def _described(broker: Broker, requests: Sequence[Request], answer: DescribeTopi
 
 
 class Ledger:
-    """What one broker incarnation refuses of what it was told, so that its taking it at last is noticed, too."""
+    """The rows that one broker incarnation refuses, so that their later acceptance is noticed, too."""
 
     def __init__(self, standing: Ledger | None = None) -> None:
         """`standing`: of the same incarnation, which is told everything anew."""
@@ -95,7 +95,8 @@ class Ledger:
 
 
 def refused_in(request: Request, answer: Answer) -> dict[TopicIdPartition, ToldRefused]:
-    """Returns what an answer refuses, without failed directories and deletions of whole topics, which others handle."""
+    """Returns the rows that an answer refuses, without failed directories and deletions of whole topics, which others
+    handle."""
     code = answer.error_code
     if request.path == UPDATE_METADATA:
         return {broker_refusals.METADATA: ToldRefused(broker_refusals.UPDATE_METADATA, code)} if code else {}

@@ -114,8 +114,8 @@ class _ReplicaMarks:
 
 
 class Backlog:
-    """Questions go out before anything else, since telling changes what a broker knows; then full lists, of metadata
-    and of the broker's replicas; then the changes since."""
+    """Questions go out before anything else, since other requests change the broker's answer. Then come full lists, of
+    metadata and of the broker's replicas, then the changes since."""
 
     def __init__(
         self, broker_id: int, everything: Wanted, own: Wanted, full: Bundle, new: set[TopicIdPartition]
@@ -220,7 +220,7 @@ class Backlog:
         return bundle_for(STOP_REPLICA, {}, stops=self._stops.first(limit)), (0,)
 
     def acknowledge(self, bundle: Bundle, index: int) -> None:
-        """This request had its answer. What replaced it meanwhile is still to be told; so is an unfinished list."""
+        """This request had its answer. A newer state is still to be sent, as is an unfinished list."""
         request = bundle.requests[index]
         if request.full:
             if request.part == request.parts:

@@ -143,7 +143,7 @@ class MergeQueue(Generic[V]):
                 self._since.share(key, values)
 
     def lend(self) -> ByTopic[V]:
-        """Returns all of it, for a request: values merged from now on are not part of what that request is about."""
+        """Returns all of it, for a request. Values merged from now on are not part of that request."""
         self._lend()
         self._lent.share_again()
         return self._lent.of

@@ -155,7 +155,7 @@ class Controller:
         is_preferred: bool | None = False,
         vetoes_against: Callable[[ZooKeeper], Awaitable[Sequence[str]]] | None = None,
     ) -> TermParts:
-        """Returns what every term of this process is given. `TermParts` says how processes differ."""
+        """Returns the parts that every term of this process uses. `TermParts` says how processes differ."""
         config = self._config
         interval_s = config.leader_imbalance_check_interval_seconds
         return TermParts(
@@ -196,7 +196,7 @@ class Controller:
             async with asyncio.timeout(FAREWELL_S):
                 await self.handle.resign("shut down")
         except TimeoutError:
-            log.warning("term.unrecorded")  # its successor will record what it knows
+            log.warning("term.unrecorded")  # its successor will record the term's end as far as it knows
 
     async def give_up_seat(self, zk: ZooKeeper) -> None:
         """Before the session ends, so that no successor has to wait until it expires."""

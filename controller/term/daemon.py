@@ -176,7 +176,8 @@ class Daemon:
             await self._hold(won)
 
     async def _look_again(self) -> None:
-        """A seat that changed while it might not be read told nobody, and no watch on it is left."""
+        """Looks at the seat from time to time. A change while the seat was not readable sent no event, and used up the
+        watch."""
         while self._zk.state is not SessionState.LOST:
             await self._parts.sleep(LOOK_EVERY_S)
             try:
@@ -186,7 +187,7 @@ class Daemon:
                 continue  # a look is as good later
 
     async def _has_changed(self) -> bool:
-        """Whether the seat is not what it was as it was read last, or claimed."""
+        """Whether the seat has changed since it was last read, or claimed."""
         stat, term = (await self._zk.exists(CONTROLLER)).stat, self.term
         if term is not None:
             kept = (await self._zk.exists(CONTROLLER_EPOCH)).stat

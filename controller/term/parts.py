@@ -53,7 +53,8 @@ class TermParts(msgspec.Struct):
     yields_to_strangers: bool = False
     #: a controller that is no broker: it leaves a seat alone that was handed back
     is_dedicated: bool = False
-    #: why the broker must not have the seat of this cluster, whatever offers it; asked before it claims
+    #: the reasons why the broker must not have the seat of this cluster, even when it is offered; asked before it
+    #: claims
     vetoes_against: Callable[[ZooKeeper], Awaitable[Sequence[str]]] | None = None
     #: it takes the seat from a broker that got it while none of ours had it; None: once it has seen one of ours have it
     is_preferred: bool | None = False

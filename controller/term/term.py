@@ -82,7 +82,7 @@ class StrangersError(Exception):
 
 
 class _Ringing:
-    """Stands beside the journals: what is believed is recorded at once, whether it makes a line or not."""
+    """Stands beside the journals: every change of belief is recorded at once, whether it makes a line or not."""
 
     def __init__(self, bell: Bell) -> None:
         self._bell = bell
@@ -151,7 +151,7 @@ class Term:
         return self.guard.reason is not None
 
     async def told(self) -> None:
-        """Return when every broker has acknowledged what was decided before, or is gone."""
+        """Returns when every broker has acknowledged all earlier decisions, or is gone."""
         if self.outboxes is not None:
             await self.outboxes.settled()
 
@@ -274,7 +274,7 @@ class Term:
                 journal.accept([line])
 
     async def _note_acknowledged(self, outboxes: Outboxes) -> None:
-        """Every live broker has acknowledged what the start told it: the failover is over."""
+        """Waits until every live broker has acknowledged the first requests of the term: the failover is over."""
         await outboxes.settled()
         self._mark("acknowledged")
         self._inbox.put(self._told())
@@ -283,7 +283,7 @@ class Term:
         return TermTold(self.claim.claimed_at_ms, dict(self.phases), to_ms, why, why_before)
 
     async def _look_again(self) -> None:
-        """What changed while it might not be read was told to nobody."""
+        """Looks from time to time for changes of znodes that were not readable, as such changes send no event."""
         while True:
             await self._parts.sleep(LOOK_EVERY_S)
             if self.is_loaded:

@@ -1,7 +1,7 @@
-"""Addresses from another author, in a registration or an answer: which of them a request may be sent to. Pure.
+"""Addresses from another author, in a registration or an answer: the check whether a request may be sent there. Pure.
 
 An address is a host and a port and nothing beside them, so that it can add no path, query or credentials to a request.
-Nothing is sent to link-local addresses and to the others at which clouds hand out secrets, by whatever name.
+Nothing is sent to link-local addresses and to the others at which clouds hand out secrets, under any name.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ CONNECTIONS_PER_HOST: Final = 8
 #: the guard is asked before each piece of a body; a frozen process may still hold one piece and its buffer
 PIECE_BYTES: Final = 64 * 1024
 
-#: errors of libraries about a malformed address: brokers register what they like
+#: errors of libraries about a malformed address, since a broker can register any text
 NO_ADDRESS: Final = (ValueError, OverflowError)
 
 

@@ -121,7 +121,7 @@ class Verifier:
         return bool(self._keys)
 
     def judge(self, method: str, path: str, headers: Iterable[tuple[str, str]]) -> Signed:
-        """Returns what the headers prove. Raises SignatureError; the body is judged by `admit`."""
+        """Returns the claims that the headers prove. Raises SignatureError; the body is judged by `admit`."""
         said: dict[str, str] = {}
         for name, value in headers:
             if name.lower().startswith(_OURS):
@@ -194,5 +194,5 @@ def _signature(key: bytes, method: str, path: str, headers: Iterable[tuple[str, 
 
 
 def _bytes(text: str) -> bytes:
-    """Returns the bytes of a header, whatever it holds."""
+    """Returns the bytes of a header with any content."""
     return text.encode(errors="surrogateescape")

@@ -237,7 +237,7 @@ def parse_connect(text: str) -> tuple[list[tuple[str, int]], str]:
 
 
 class ZooKeeperClient:
-    """One session below a chroot. `port.ZooKeeper` says what each call promises."""
+    """One session below a chroot. `port.ZooKeeper` says the contract of each call."""
 
     def __init__(self, session: Session, chroot: str = "", *, owns: bool = False) -> None:
         self._session = session

@@ -17,7 +17,7 @@ from controller.core.operations import Op
 
 _T = TypeVar("_T")
 
-#: ZooKeeper has too much to do: its answer to a whole request, whatever the request asks for
+#: ZooKeeper has too much to do: its answer to a whole request, of any kind
 THROTTLED: Final = -127
 
 

@@ -1,1 +1,1 @@
-"""What every request passes before its handler: access, origin, quota, audit, connections."""
+"""The middlewares that every request passes before its handler: access, origin, quota, audit, connections."""

@@ -1,10 +1,10 @@
-"""Who may do what: checks of the origin, the right that a path needs, the right that a request brings, and the audit
-line.
+"""The rights of callers: checks of the origin, the right that a path needs, the right that a request brings, and the
+audit line.
 
-A path without an entry needs the highest right, so that a new path is guarded before anybody thinks of it. If no secret
-is set for a right, everybody has it. The checks of the origin keep a web page, open in the same browser, from driving a
-cluster on loopback. All of this looks at method, path and headers only, before any handler runs; of a body it checks
-only that it is the one that was signed.
+A path without an entry needs the highest right, so that a new path is guarded by default. If no secret is set for a
+right, every caller has it. The checks of the origin keep a web page, open in the same browser, from driving a cluster
+on loopback. All of this looks at method, path and headers only, before any handler runs; of a body it checks only that
+it is the one that was signed.
 
 The audit has a line for each request that changes something, or that was refused because of its caller: the caller, the
 request, and its end. The line goes to the process's log, and has no header and no body in it.
@@ -33,7 +33,7 @@ from controller.wire.signing import Incarnation, SignatureError, Verifier
 
 AUTHENTICATION_REQUIRED: Final = "AUTHENTICATION_REQUIRED"
 AUTHENTICATION_FAILED: Final = "AUTHENTICATION_FAILED"
-#: Kafka's name (31) for one who is known and may not
+#: Kafka's name (31) for a known caller without the right
 NOT_ALLOWED: Final = "CLUSTER_AUTHORIZATION_FAILED"
 _CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="klamm"'}
 
@@ -57,7 +57,7 @@ class Role(StrEnum):
 
 
 class Caller(NamedTuple):
-    """Who asks; `via` is the broker that says so, -1 for nobody."""
+    """The caller. `via` is the broker that vouches for it, -1 for none."""
 
     role: Role
     via: int = -1
@@ -68,7 +68,7 @@ class Caller(NamedTuple):
         return self.role if self.via < 0 else f"{self.role} via broker {self.via}"
 
 
-#: set as soon as somebody was let in
+#: set as soon as a caller was let in
 CALLER: Final = web.RequestKey("caller", Caller)
 
 #: probes, and files that say nothing of the cluster
@@ -103,7 +103,7 @@ class Gate:
         self._limits = limits
 
     async def admit(self, request: web.Request, access: Access) -> Caller:
-        """Who asks. Raises ProblemError with 401 for nobody known, 403 for somebody who may not."""
+        """Returns the caller. Raises ProblemError with 401 for an unknown caller, 403 for one without the right."""
         if access is Access.OPEN:
             return Caller(Role.NONE)
         if self._verifier.demands and (access is Access.BROKER or bodies.SIGNATURE in request.headers):
@@ -187,8 +187,8 @@ def allowed_hosts_for(listeners: Iterable[str]) -> frozenset[str]:
 
 
 def guard_for(listeners: Iterable[str], gate: Gate) -> Middleware:
-    """The middleware that refuses foreign hosts, foreign origins, writes that are not declared as JSON, and whom the
-    gate does not let in."""
+    """Returns the middleware that refuses foreign hosts, foreign origins, writes that are not declared as JSON, and
+    callers that the gate does not let in."""
     hosts = allowed_hosts_for(listeners)
     origins = {scheme: frozenset(f"{scheme}://{host}" for host in hosts) for scheme in ("http", "https")}
 
@@ -221,7 +221,7 @@ def _are_all_in(request: web.Request, header: str, allowed: frozenset[str]) -> b
     return all(value.lower() in allowed for value in values)
 
 
-#: what a caller may name its request
+#: a caller's own id for its request
 _ID: Final = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 PATH_CHARACTERS_MAX: Final = 300
 #: kept from one request to the next: under which name it was asked
@@ -231,7 +231,7 @@ log = structlog.get_logger()
 
 
 def audit_for() -> Middleware:
-    """The middleware; request ids begin with what no other process drew."""
+    """Returns the audit middleware. Request ids begin with a random prefix of this process."""
     numbers, prefix = count(1), token_hex(4)
 
     @web.middleware

@@ -1,9 +1,9 @@
 """The connections of a server: how many are open, in all and of one peer, and how long each may keep us waiting.
 
-A head that does not end is answered 408, and who does not read what it asked for is cut off. Where there are as many
-connections as there may be, one that waits or reads gives way to a new one; where all work for brokers and for who
-changes something, the new one gets 503 or 429. What cannot be parsed gets the same kind of problem as everything else.
-It knows no path.
+A head that does not end is answered 408, and a client that does not read its answer is cut off. Where there are as many
+connections as there may be, one that waits or reads gives way to a new one. Where all work for brokers and for clients
+that change something, the new one gets 503 or 429. A malformed request gets the same kind of problem as all other
+refusals. This module knows no path.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Connections:
 
 
 def let_in(request: web.BaseRequest, *, is_reading: bool) -> None:
-    """It is known who asks: its connection does not give way as one does that has said nothing."""
+    """The caller is known: its connection does not give way as one does that has sent nothing."""
     if isinstance(request.protocol, Connection):
         request.protocol.work(is_reading=is_reading)
 
@@ -76,9 +76,9 @@ class Site(web.TCPSite):
 
 
 class Handshake(SSLProtocol):
-    """TLS before a connection, which hears of it only when the handshake is over: until then it is bounded here.
+    """TLS before a connection, which exists only when the handshake is over: until then it is bounded here.
 
-    One too many ends without a word: to say why would need the handshake, and that is what costs.
+    One connection too many ends without an answer: an answer would need the handshake, which is the expensive part.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class Handshake(SSLProtocol):
             loop,
             connection,
             context,
-            None,  # type: ignore[arg-type]  # nobody waits for it
+            None,  # type: ignore[arg-type]  # no task waits for it
             server_side=True,
             ssl_handshake_timeout=patience_s,  # type: ignore[arg-type]  # asyncio says itself that it is a float
             ssl_shutdown_timeout=patience_s,
@@ -239,7 +239,7 @@ class Connection(web.RequestHandler):
             self.transport.abort()
 
     def _on_stall(self) -> None:
-        """What was asked for is not taken."""
+        """The client does not take its answer."""
         if self.transport is not None:
             self.transport.abort()
 

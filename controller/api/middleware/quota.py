@@ -168,7 +168,7 @@ log = structlog.get_logger()
 
 
 def delivery_for(turns: Turns) -> Middleware:
-    """The outermost middleware: what it hands on has left."""
+    """Returns the outermost middleware: after it, an answer has left."""
 
     @web.middleware
     async def delivery(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -208,5 +208,5 @@ def delivery_for(turns: Turns) -> Middleware:
 
 
 def _is_for_a_reader(request: web.Request) -> bool:
-    """Who asked for a body, and has no right to more than reading by that."""
+    """Whether the caller asked for a body, and has by this request no right but to read."""
     return request.method != "HEAD" and access_for(request.method, route_of(request)) in (Access.READ, Access.OPEN)

@@ -1,11 +1,11 @@
 """The way to the active controller: in this process, by a redirect, or by one hop on the caller's behalf.
 
-Everything that only the active controller can say or do goes through here; nothing is decided here. Where brokers sign,
-a forwarded request is signed: the signature says what the caller may do, and no token leaves this process. Where they
-do not sign, the caller's own token goes along.
+All questions and requests that only the active controller can answer go through here; nothing is decided here. Where
+brokers sign, a forwarded request is signed: the signature names the caller's right, and no token leaves this process.
+Where they do not sign, the caller's own token goes along.
 
-A dedicated standby, which nobody tells of the cluster, forwards the reads that brokers answer by themselves, too. Where
-the active controller is one of Kafka's own brokers nobody can be asked, and ZooKeeper is read before the answer.
+A dedicated standby, which receives no metadata, forwards the reads that brokers answer by themselves, too. Where the
+active controller is one of Kafka's own brokers, no process can be asked, and ZooKeeper is read before the answer.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Forwarding:
         return self._signer.signs
 
     def client(self) -> HttpClient:
-        """For one request; who asked for it closes it."""
+        """Returns a client for one request. The caller closes it."""
         return HttpClient(routes=self._routes, tls=self._tls)
 
     def headers_for(
@@ -90,7 +90,8 @@ class Forwarding:
 
 
 def is_api_answer(method: str, said: Answer) -> bool:
-    """Whether a controller said it: what stands between may answer in its place, with an error page or cut short."""
+    """Whether a controller gave the answer. A proxy in between may answer in its place, with an error page or cut
+    short."""
     if said.headers.get("Content-Type", "").partition(";")[0] not in (JSON, PROBLEM_JSON):
         return False
     try:
@@ -115,10 +116,10 @@ class Peers(Protocol):
     """The processes that may hold the seat beside this one, where they are no brokers."""
 
     async def learn(self) -> None:
-        """Look who holds it now."""
+        """Reads the present holder of the seat."""
 
     def entries(self) -> Sequence[BrokerEntry]:
-        """What was learnt."""
+        """Returns the result of `learn`."""
 
     @property
     def is_led_by_kafka(self) -> bool:
@@ -133,7 +134,7 @@ LedHandler = Callable[[web.Request, bytes], Awaitable[web.Response]]
 
 
 class ActiveController:
-    """Who holds `/controller` now, by address. It never forwards what was forwarded."""
+    """The holder of `/controller` now, by address. A forwarded request is never forwarded again."""
 
     def __init__(
         self,
@@ -169,8 +170,8 @@ class ActiveController:
         return web.route(method, path, handle)
 
     def _name(self, request: web.Request, status: int, headers: MutableMapping[str, str], started: float) -> None:
-        """In the answer's headers: the term, and the id that the request's znode writes, RPCs and lines carry, which
-        the process's log has too. What was never put before the loop has no event."""
+        """Adds to the answer's headers the term, and the id that the request's znode writes, RPCs and lines carry,
+        which the process's log has too. A request that never came before the loop has no event."""
         if (controller_epoch := self._handle.controller_epoch) is not None:
             headers[CONTROLLER_EPOCH] = str(controller_epoch)
         event_id = get_contextvars()["event_id"]
@@ -188,7 +189,7 @@ class ActiveController:
 
     @property
     def cluster(self) -> Cluster:
-        """What the controller of this process believes, to be read only. Raises NotControllerError on a standby."""
+        """The belief of this process's controller, to be read only. Raises NotControllerError on a standby."""
         cluster = self._handle.cluster
         if cluster is None or not self._handle.is_active:
             raise NotControllerError
@@ -201,17 +202,18 @@ class ActiveController:
         return term_of(self._handle).history()
 
     def lines_about(self, topic: str, partition: int) -> Sequence[Line]:
-        """What this term remembers of a partition, the oldest first."""
+        """Returns the lines of this term about a partition, the oldest first."""
         return term_of(self._handle).recent_lines.about(topic, partition)
 
     async def granted(self, event: Event, kind: type[_R], see: str) -> _R:
-        """The reply to what was done, which is of the kind that such an event has; otherwise as `ask`."""
+        """Returns the reply to a request that was carried out, of the kind that the event has; otherwise as `ask`."""
         reply = await self.ask(event, see)
         assert isinstance(reply, kind), f"{type(event).__name__} was answered by {type(reply).__name__}"
         return reply
 
     async def ask(self, event: Event, see: str, *, accept: Collection[Code] = (Code.NONE,)) -> Reply:
-        """The reply to what was done; a refusal is raised. `see` is the path that tells when nobody knows."""
+        """Returns the reply to a request that was carried out; a refusal is raised. When the outcome is unknown, `see`
+        is the path that tells it."""
         reply = await term_of(self._handle).ask(event)
         if reply.event_id:
             bind_contextvars(event_id=reply.event_id)
@@ -222,10 +224,10 @@ class ActiveController:
         return reply
 
     def passing_on(self, request: web.Request, body: bytes) -> tuple[str, dict[str, str]]:
-        """Where the process that holds the seat is to be asked the same on the caller's behalf, and with which headers.
-        Raises the redirect, by the kind of listener that the caller came by, unless that was asked for; and when
-        nobody else holds the seat now."""
-        asked = request.headers.get(FORWARD)  # a peer that nobody lists is nobody to be sent to
+        """Returns the URL and the headers with which to ask the holder of the seat the same on the caller's behalf.
+        Raises the redirect, by the kind of listener that the caller came by, unless the caller asked for forwarding;
+        and raises a refusal when no other process holds the seat now."""
+        asked = request.headers.get(FORWARD)  # a peer that is in no list is no target for a redirect
         is_forwarded = asked == "1" or (asked is None and self._peers is not None)
         listener = self._forwarding.listener if is_forwarded else listener_asked(request, self._view)
         holder, address = self._holder(listener)
@@ -259,16 +261,16 @@ class ActiveController:
         raise unavailable(Code.NOT_CONTROLLER.name, "there is no active controller now; nothing was changed, try again")
 
     async def learn_holders(self) -> None:
-        """Where others listen who may have the seat by now, if nobody tells this process of them."""
+        """Reads the addresses of the processes that may have the seat by now, if this process receives no metadata."""
         if self._peers is not None:
             await self._peers.learn()
 
     def client(self) -> HttpClient:
-        """For one request to it; who asked for the client closes it."""
+        """Returns a client for one request to it. The caller closes it."""
         return self._forwarding.client()
 
     async def pass_on(self, request: web.Request, body: bytes) -> web.Response:
-        """What a standby does with a request for the active controller."""
+        """Passes a standby's request on to the active controller."""
         location, headers = self.passing_on(request, body)
         client = self.client()
         try:
@@ -285,7 +287,8 @@ class ActiveController:
             raise unknown_outcome(f"the controller did not answer; GET {request.path} shows what there is") from None
         finally:
             await client.close()
-        if said.status == 307 or (said.status == 401 and self._forwarding.signs):  # who it was, this process has judged
+        # this process has judged the caller already
+        if said.status == 307 or (said.status == 401 and self._forwarding.signs):
             raise unavailable(Code.NOT_CONTROLLER.name, "the controller has just moved; nothing was changed, try again")
         return passed_on(said, EVENT_ID, CONTROLLER_EPOCH, "Retry-After")
 

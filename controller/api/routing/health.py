@@ -1,7 +1,7 @@
-"""Is all well? One answer, whichever process is asked: the active controller's own, which the others ask for.
+"""The cluster's health. Every process gives one answer: the active controller's own, which the others ask for.
 
-A process that gets no answer from it says so: unknown, and never green, however well the figures look that it was told.
-It asks with the rights of who asks here, once for all who ask at the same time, and waits no longer than a moment.
+A process that gets no answer from it reports `unknown`, and never green, however good the figures of its metadata are.
+It asks with the rights of its caller, once for all callers at the same time, and waits no longer than a moment.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from controller.wire.client import ExchangeError
 
 PATH: Final = "/healthz/cluster"
 STANDBY: Final = "standby"
-#: a controller that answers later is as good as none, to somebody who watches
+#: a controller that answers later is as good as none, to a monitoring caller
 PATIENCE_MS: Final = 1_000
-#: an answer that is no older is the last sign of life; before that nobody asked
+#: an answer that is no older is the last sign of life; before that no caller asked
 FRESH_S: Final = 2.0
 
 
 class Health:
-    """Of one process: what it says of the cluster."""
+    """The health of the cluster as one process reports it."""
 
     def __init__(self, view: ClusterView, handle: ControllerHandle, active: ActiveController) -> None:
         self._view = view
@@ -48,13 +48,13 @@ class Health:
         self._asked.close()
 
     async def verdict(self, request: web.Request, summary: Summary) -> Verdict:
-        """The verdict upon the cluster, for who may read."""
+        """Returns the verdict upon the cluster, for callers that may read."""
         own = own_verdict(self._view, self._handle, summary)
         if self._handle.phase != STANDBY or self._view.is_led_by_kafka:
             self._heard()
             return own
         said = None
-        if request.headers.get(bodies.FORWARD) != "0":  # who asks us so took us for the controller
+        if request.headers.get(bodies.FORWARD) != "0":  # such a caller took this process for the controller
             said = await self._asked.ask(PATH, lambda: self._handle.seat, lambda: self._ask(request))
         if said is None:
             return self._unknown(own)
@@ -64,7 +64,7 @@ class Health:
         return _also(said, also) if also else said
 
     async def _ask(self, request: web.Request) -> Verdict | None:
-        """What the controller says; None where nobody says anything, or nothing that makes sense."""
+        """Returns the controller's verdict; None where no process gives one, or only a malformed one."""
         await self._active.learn_holders()
         try:
             url, headers = self._active.passing_to(request, PATH)
@@ -85,7 +85,8 @@ class Health:
         self._silent_since = None
 
     def _unknown(self, own: Verdict) -> Verdict:
-        """What a process without a controller knows: for how long, of when its figures are, and what they say."""
+        """Returns the verdict of a process without a controller: since when it has none, the age of its figures, and
+        the figures."""
         now = asyncio.get_running_loop().time()
         if self._silent_since is None:
             is_fresh = self._heard_at is not None and now - self._heard_at <= FRESH_S

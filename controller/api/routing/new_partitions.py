@@ -1,7 +1,7 @@
-"""Partitions that were never led, beside those that this broker was told of.
+"""Partitions that were never led, beside those that are in this broker's metadata.
 
-Nobody is told of a NewPartition: there is no leader to obey, as in Kafka. So the active controller is asked, which
-believes them; in its own process they are read from belief. Without its answer they are shown as heard last.
+A NewPartition is not sent to any broker: there is no leader to obey, as in Kafka. So the active controller is asked,
+which believes them; in its own process they are read from belief. Without its answer the last answer is shown.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from controller.wire.bodies import BrokerEntry, PartitionRow
 from controller.wire.client import ExchangeError
 
 PATH: Final = "/v1/partitions"
-#: whoever reads waits no longer for a controller that does not answer
+#: a reader waits no longer for a controller that does not answer
 PATIENCE_MS: Final = 1_000
 PAGE_LIMIT: Final = 10_000
 _STANDBY: Final = "standby"
@@ -46,7 +46,7 @@ class Heard(msgspec.Struct, frozen=True):
 
 
 class WholeView:
-    """A `ClusterView`: what this broker was told, and partitions that were never led."""
+    """A `ClusterView`: the metadata of this broker, and partitions that were never led."""
 
     def __init__(self, told: ClusterView, handle: ControllerHandle) -> None:
         self._told = told
@@ -54,7 +54,7 @@ class WholeView:
         #: topic -> partition -> row
         self._heard: Mapping[str, Mapping[int, PartitionRow]] = {}
         self._times_heard = 0
-        #: what was new when somebody asked last, and how often that had changed
+        #: the new partitions at the last question, and how often they had changed
         self._last_seen: object = None
         self._changes = 0
 
@@ -132,7 +132,7 @@ class WholeView:
         rows = {
             **new,
             **{row.partition: row for row in told.partitions},
-        }  # whoever was told of one knows that it is led
+        }  # a partition in the metadata is led
         return TopicView(name, told.topic_id, [rows[number] for number in sorted(rows)])
 
     def topics(self) -> Iterator[TopicView]:
@@ -149,7 +149,7 @@ class WholeView:
         return {one: row_never_led(one, cluster.topics[name].partitions[one]) for one in Bitset(bits=bits)}
 
     def _id_of(self, name: str) -> str:
-        """Of a topic that nobody is told of; a standby does not know it."""
+        """Returns the id of a topic that is not in the metadata. A standby does not know it."""
         topic = None if self._handle.cluster is None else self._handle.cluster.topics.get(name)
         return "" if topic is None else topic.topic_id or ""
 
@@ -164,7 +164,7 @@ def _row_in(body: PartitionBody) -> PartitionRow:
 
 
 class NewPartitions:
-    """Asks the active controller before a standby answers: with the caller's right, once for all who ask meanwhile."""
+    """Asks the active controller before a standby answers: with the caller's right, once for all callers meanwhile."""
 
     def __init__(self, view: WholeView, handle: ControllerHandle, active: ActiveController) -> None:
         self._view = view
@@ -180,7 +180,7 @@ class NewPartitions:
         async def learn(request: web.Request, handler: Handler) -> web.StreamResponse:
             resource = request.match_info.route.resource
             is_shown = resource is not None and (resource.canonical in TOLD or resource.canonical == METRICS)
-            # who passes a request on took us for the controller
+            # a process that passes a request on took this one for the controller
             if is_shown and self._handle.phase == _STANDBY and request.headers.get(bodies.FORWARD) != "0":
                 await self._asked.ask(PATH, lambda: self._handle.seat, lambda: self._learn(request))
             return await handler(request)
@@ -203,7 +203,7 @@ class NewPartitions:
                     break
                 query["cursor"] = page.next_cursor
         except (ProblemError, ExchangeError, msgspec.DecodeError):
-            return  # what was heard last is shown, as what was told last is
+            return  # the last answer is shown, as is the last metadata
         finally:
             await client.close()
         self._view.hear(found)

@@ -1,8 +1,8 @@
 """The application that every broker process serves: its routes, and the dashboard's files.
 
 The broker stub adds the RPCs that it takes. The dashboard's files, at `/` and `/dashboard/…`, come under a policy that
-lets the page ask nobody but the brokers. It asks other brokers only whether they live, to go to one of them when the
-broker that served it falls silent.
+lets the page send requests to the brokers alone. It asks other brokers only whether they live, to go to one of them
+when the broker that served it falls silent.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from controller.wire.signing import Incarnation, Signer
 
 HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-cache"}
 POLICY: Final = "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; connect-src 'self'"
-#: what others registered goes into a header only if it is plainly an address
+#: a registered text goes into a header only if it is plainly an address
 ADDRESS: Final = re.compile(r"https?://[A-Za-z0-9.-]{1,253}:[0-9]{1,5}")
 ADDRESSES_MAX: Final = 100
 
@@ -96,10 +96,10 @@ def build_app(
     peers: Peers | None = None,
     logs: LogsView | None = None,
 ) -> web.Application:
-    """The admin API, probes and RPCs to the controller. `listeners` are the allowed values of Host, such as
-    `127.0.0.1:8081`; `config` are the properties of this process, to be shown; `own` is who we are now, to those who
-    sign, and `signer` signs what we pass on. `peers` are given where it is no broker,
-    `logs` where it keeps records. More routes can be added to the application; they are guarded and explained alike."""
+    """Returns the application: the admin API, probes and RPCs to the controller. `listeners` are the allowed values of
+    Host, such as `127.0.0.1:8081`. `config` are the properties of this process, to be shown. `own` is this process's
+    incarnation for signatures, and `signer` signs forwarded requests. `peers` are given where it is no broker, `logs`
+    where it keeps records. More routes can be added to the application; they are guarded and explained alike."""
     whole_view = WholeView(view, handle) if peers is None else None
     view = whole_view or view
     guard, turns = guard_for(listeners, Gate(secrets, own, limits)), Turns(lambda: is_working(handle), limits)
@@ -163,7 +163,8 @@ def _stamp_for(view: ClusterView) -> Middleware:
         controller_epoch = view.controller_epoch
         response = await handler(request)
         if request.method in ("GET", "HEAD"):
-            response.headers.setdefault(CONTROLLER_EPOCH, str(controller_epoch))  # what is led names its own
+            # an answer of the active controller names its own
+            response.headers.setdefault(CONTROLLER_EPOCH, str(controller_epoch))
         return response
 
     return stamp

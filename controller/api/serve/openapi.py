@@ -1,8 +1,8 @@
 """`/openapi.json`, made of the table of operations and of the types that parse the bodies; `/docs`, a page that shows
 it.
 
-The page is three files of our own: it loads nothing from anywhere else, and runs no script that is not a file. Nothing
-in here knows what an operation does.
+The page is three files of our own: it loads nothing from anywhere else, and runs no script that is not a file. The
+module knows nothing of the effect of an operation.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _HEADERS: Final = {
     "Cache-Control": "no-cache",
 }
 _FILES: Final = {"docs.css": "text/css", "docs.js": "text/javascript"}
-#: by status: a name and what it says
+#: by status: a name and a description
 _REFUSALS: Final = {
     400: ("Invalid", "Something in the path, the query, a header or the body is not what is expected"),
     401: ("Unknown", "A token or a signature is missing or wrong"),
@@ -57,7 +57,7 @@ _REFUSALS: Final = {
     504: ("OutcomeUnknown", "What became of it is not known"),
 }
 _RETRY_AFTER: Final = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds"}}
-#: of what is made once for all who ask
+#: a header of answers that are made once for several callers
 _AGE: Final = {
     "Age": {
         "schema": {"type": "integer"},
@@ -169,7 +169,8 @@ def _responses(one: Operation, schema: Callable[[Any], Schema]) -> Schema:
 
 
 def _refusals_of(one: Operation) -> set[int]:
-    """The statuses with which it may be refused: by what stands before every handler, and by its own."""
+    """Returns the statuses with which it may be refused: by the middlewares before every handler, and by its own
+    handler."""
     said = {400, 403, 408, 429, 431, 503, *one.refusals}
     if access_for(one.method, one.path) is not Access.OPEN:
         said.add(401)

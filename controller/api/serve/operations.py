@@ -1,4 +1,4 @@
-"""The table of everything that a broker process serves: method, path, what goes in and what comes out.
+"""The table of all operations that a broker process serves: method, path, types of requests and answers.
 
 `/openapi.json` is made of it. It repeats the routes of the application, and a test holds the two together. The types
 are those that parse the bodies and make the answers: there is no second description of them.
@@ -28,7 +28,7 @@ class Operation(msgspec.Struct, frozen=True):
     method: str
     path: str
     summary: str
-    #: the answer's type; None: whatever `media` is
+    #: the answer's type; None: the content type is `media`
     answer: Any = None
     body: Any = None
     query: Any = None

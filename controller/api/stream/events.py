@@ -1,9 +1,10 @@
-"""`/v1/events`: what the active controller decides, line by line, as Server-Sent Events; with its pulse, if asked.
+"""`/v1/events`: the decisions of the active controller, line by line, as Server-Sent Events; with its pulse, if asked.
 
-Ids are `<controller_epoch>-<n>`, n counting the lines of a term from 1. It keeps nothing per subscriber but how far
-that one is: who resumes within the lines kept gets all that it missed, anybody else a `reset` and the present state.
-Who does not read is dropped, and all give way to the controller while that works. A stream begins with the claim and
-ends with the term; on a standby the controller's is passed through, until somebody else has the seat.
+Ids are `<controller_epoch>-<n>`, n counting the lines of a term from 1. It keeps nothing per subscriber but its
+position: a subscriber that resumes within the kept lines gets all that it missed, any other a `reset` and the present
+state. A subscriber that does not read is dropped, and all give way to the controller while that works. A stream begins
+with the claim and ends with the term; on a standby the controller's is passed through, until another process has the
+seat.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from controller.wire.client import ExchangeError
 
 
 class SubscriberGoneError(Exception):
-    """Who listened has left, or does not read."""
+    """The subscriber has left, or does not read."""
 
 
 class Subscriber:
@@ -62,7 +63,7 @@ class Subscriber:
             raise SubscriberGoneError from error
 
     def abort(self) -> None:
-        """Without waiting for what could not be written."""
+        """Closes the connection without waiting for unwritten data."""
         if self.request.transport is not None:
             self.request.transport.abort()
 
@@ -140,7 +141,7 @@ class Events:
         while True:
             try:
                 return await self._stream(subscriber, query, last_id)
-            except ProblemError:  # nobody has the seat, or who has it cannot be reached
+            except ProblemError:  # no process has the seat, or its holder cannot be reached
                 await subscriber.write(b": no controller answers\n\n")
             await self._active.learn_holders()
             with suppress(TimeoutError):
@@ -203,8 +204,8 @@ class Events:
                 await self._wait(subscriber, recent_lines, is_beating=query.pulse)
 
     async def _give_way(self, recent_lines: RecentLines) -> None:
-        """Until the controller of this process rests, or for so long: who watches must not slow down who decides. One
-        subscriber looks, the others stand in line behind it."""
+        """Waits until the controller of this process rests, or for so long: a subscriber must not slow down the
+        controller. One subscriber looks, the others stand in line behind it."""
         give_up_at = time.monotonic() + self._limits.event_gives_way_ms / 1_000
         async with self._line:
             while self._is_busy() and not recent_lines.is_closed and time.monotonic() < give_up_at:  # noqa: ASYNC110 - rest sets no event
@@ -224,8 +225,8 @@ class Events:
         return self._newest_piece[1:]
 
     async def _wait(self, subscriber: Subscriber, recent_lines: RecentLines, *, is_beating: bool) -> None:
-        """Until there is news, or time for a beat; without beats a comment now and then, which also finds out who has
-        left."""
+        """Waits until there is news, or time for a beat. Without beats a comment is sent now and then, which also finds
+        subscribers that have left."""
         try:
             async with asyncio.timeout((BEAT_EVERY_MS if is_beating else self._limits.event_heartbeat_ms) / 1_000):
                 await recent_lines.wait()
@@ -239,7 +240,8 @@ class Events:
         return _frame(recent_lines.controller_epoch, position, "reset", msgspec.json.encode(body))
 
     async def _pass_through(self, subscriber: Subscriber, last_id: str | None) -> None:
-        """Another's stream, until it ends or somebody else has the seat: a frozen controller ends nothing."""
+        """Passes another process's stream through, until it ends or another process has the seat: a frozen controller
+        ends nothing."""
         seat = self._handle.seat
         location, headers = self._active.passing_on(subscriber.request, b"")
         headers |= {} if last_id is None else {LAST_EVENT_ID: last_id}
@@ -275,7 +277,7 @@ class Events:
             async for piece in pieces:
                 await subscriber.write(piece)
         except ExchangeError as error:
-            log.info("stream.ended", reason=str(error))  # whoever listens asks again, and resumes
+            log.info("stream.ended", reason=str(error))  # the subscriber asks again, and resumes
 
 
 def _position_of(last_id: str | None, recent_lines: RecentLines) -> int | None:

@@ -1,8 +1,8 @@
-"""The pulse: what only the controller knows and the dashboard draws, once a second, beside the lines of its stream.
+"""The pulse: the controller's own figures for the dashboard, once a second, beside the lines of its stream.
 
 The controller of this process takes a sample of itself each second and keeps those of the last quarter of an hour.
-Counting partitions takes time, so what is counted is kept until the count is paid for: never more than a twentieth of
-the process. Numbers that only rise are totals since the process began: whoever draws them takes differences.
+Counting partitions takes time, so a count is kept until its cost is paid for: never more than a twentieth of the
+process. Numbers that only rise are totals since the process began: the dashboard draws their differences.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from controller.core.states import Status
 SAMPLE_EVERY_MS: Final = 1_000
 SAMPLES_KEPT: Final = 900
 RECENT_S: Final = 10
-#: what a count has cost is waited for so many times over, before the next one
+#: after a count, the next one waits for so many times its cost
 PAUSE_PER_COST: Final = 20
 
 
@@ -93,7 +93,7 @@ class PulseBody(msgspec.Struct, frozen=True):
 
 
 class Pulse:
-    """The samples of one process, and the states of what it believes."""
+    """The samples of one process, and the states of its belief."""
 
     def __init__(self, view: ClusterView, handle: ControllerHandle, summaries: Summaries, turns: Turns) -> None:
         self._view = view
@@ -106,7 +106,7 @@ class Pulse:
         self._terms: Sequence[TermBody] = ()
         #: the number that the sample had with which the terms became these
         self._terms_number = 0
-        #: the last beat, by what its receivers had and have now, and the term
+        #: the last beat, by its receivers' position before and after, and the term
         self._newest_beat: tuple[tuple[int, int, int | None], bytes] = ((-1, -1, None), b"")
         self._encoding = asyncio.Lock()
         self._totals = Totals()

@@ -59,7 +59,7 @@ class Drains:
     async def drain(self, request: web.Request, raw: bytes) -> web.Response:
         broker_id = number_in_path(request, "broker")
         decode_body(raw or b"{}", Nothing)
-        absent = Code.BROKER_NOT_AVAILABLE  # to the broker itself; whoever names one names it wrongly
+        absent = Code.BROKER_NOT_AVAILABLE  # to the broker itself; an operator that names it names it wrongly
         reply = await self._active.ask(DrainAsked(broker_id), request.path, accept=(Code.NONE, absent))
         if reply.code is absent:
             raise refusal_for(Code.BROKER_ID_NOT_REGISTERED, reply.detail)

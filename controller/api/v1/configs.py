@@ -1,7 +1,7 @@
 """Configuration of topics, brokers and the cluster: the values in force and where each comes from.
 
-The names of the sources are Kafka's. What a broker other than the controller's own has in its properties file is known
-to that broker only, so it is not shown.
+The names of the sources are Kafka's. The properties file of a broker other than the controller's own is known to that
+broker only, so it is not shown.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Configs:
         await self._active.ask(ConfigAsked(kind, entity, values), request.path)
 
     def _of_everybody(self, cluster: Cluster) -> list[Level]:
-        """What holds where nothing of a topic's or broker's own does."""
+        """Returns the levels that hold where a topic or broker has no value of its own."""
         return [_cluster_level(cluster), ("STATIC_BROKER_CONFIG", self._static), ("DEFAULT_CONFIG", self._default)]
 
 

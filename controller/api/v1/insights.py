@@ -1,7 +1,7 @@
-"""What the active controller can tell beyond the present state: a partition's story, what-if, the terms of the past.
+"""Answers of the active controller beyond the present state: a partition's story, what-if, the terms of the past.
 
-Computed from belief by pure functions of the core; nothing is written and nobody is told. What may take long is
-computed in turns, and begun again where belief has changed in between.
+Computed from belief by pure functions of the core; nothing is written or sent to brokers. A long computation is done in
+turns, and begun again where belief has changed in between.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TermBody(msgspec.Struct, frozen=True):
     phases: Mapping[str, float]
 
 
-#: of what belief overtakes
+#: of a computation that belief overtakes
 BEGUN_AGAIN_MAX: Final = 5
 
 

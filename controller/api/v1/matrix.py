@@ -1,7 +1,7 @@
 """`/v1/matrix`: a row per topic, its partitions packed into arrays, for pages that show 100,000 of them.
 
-From what this broker was told. Who asks again with the ETag of an answer is told at no cost that nothing has changed;
-those who ask at the same time share one answer.
+From the metadata of this broker. A caller with the ETag of an answer learns at no cost that nothing has changed.
+Callers at the same time share one answer.
 """
 
 from __future__ import annotations

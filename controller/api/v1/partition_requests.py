@@ -1,7 +1,7 @@
 """Requests about many partitions, each with an outcome of its own: reassignments and elections.
 
-Parsed here, decided by the active controller. A request that was taken is answered with 200, whatever became of its
-partitions; their codes are Kafka's names.
+Parsed here, decided by the active controller. A request that was taken is answered with 200, whatever the outcomes of
+its partitions; their codes are Kafka's names.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ class PartitionRequests:
         outcome = outcomes_body(reply).partitions[0] if isinstance(reply, OutcomesReply) else None
         if outcome is None:
             outcome = OutcomeBody(*key, reply.code.name, reply.detail)
-        elif outcome.code not in (Code.NONE.name, ended.name):  # that it runs no more is what was wanted
+        elif outcome.code not in (Code.NONE.name, ended.name):  # the caller wanted that it no longer runs
             raise refusal_for(Code[outcome.code], outcome.detail)
         return answer(outcome)
 

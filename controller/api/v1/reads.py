@@ -1,7 +1,7 @@
-"""The reads: cluster, controller, brokers, topics, partitions and probes, from what this broker was told; of health
-alone the controller is asked.
+"""The reads: cluster, controller, brokers, topics, partitions and probes, from this broker's metadata. Only health is
+asked of the controller.
 
-Probes walk over nothing, and wait for nobody who reads.
+Probes walk over nothing, and wait for no reader.
 """
 
 from __future__ import annotations

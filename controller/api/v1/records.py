@@ -1,7 +1,7 @@
-"""`/v1/partitions/{topic}/{partition}/log`: how far the logs of a partition's replicas are, and what was truncated.
+"""`/v1/partitions/{topic}/{partition}/log`: the log ends of a partition's replicas, and their truncations.
 
-Brokers that keep records know it of their own logs and ask each other; everybody else says that nobody keeps any. It is
-asked for the one partition that somebody looks at, and one answer is for all who ask within a second.
+Brokers that keep records know their own logs and ask each other. Any other process answers that no broker keeps
+records. A broker asks only for the one partition of a request, and one answer is for all callers within a second.
 """
 
 from __future__ import annotations
@@ -47,14 +47,14 @@ class PartitionLogs(msgspec.Struct, frozen=True):
 
 
 class LogsView(Protocol):
-    """What a broker that keeps records knows, and asks of the others."""
+    """The knowledge of a broker that keeps records, and its questions to the others."""
 
     async def logs_of(self, topic: str, partition: int) -> PartitionLogs | None:
         """None: there is no such partition."""
 
 
 class Records:
-    """Handlers. Without `logs` nobody keeps records here."""
+    """Handlers. Without `logs` no broker keeps records here."""
 
     def __init__(self, logs: LogsView | None, answers: Answers) -> None:
         self._logs = logs

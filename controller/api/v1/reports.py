@@ -1,6 +1,6 @@
-"""What the log jobs left, where the configuration says that it lies: `/v1/reports/latest` and `/v1/aggregates`.
+"""The results of the log jobs, in the files that the configuration names: `/v1/reports/latest` and `/v1/aggregates`.
 
-`klamm report` writes the page. Anybody may have made the file, so it may ask nobody for anything, nor act as part of
+`klamm report` writes the page. Any program may have made the file, so the page may send no request, nor act as part of
 this site. `klamm logs stream` writes the sums so far, in `klamm up --aggregate` and in the compose file; nothing here
 waits for it. The answer always says how old the sums are, because the job may have ended.
 """

@@ -41,7 +41,7 @@ from controller.core.project.refusals import trouble_of
 from controller.core.states import ReplicaStatus
 from controller.loop.inbox import TopicReply
 
-#: how long a creation waits for this broker to be told of it, so that who created can read
+#: how long a creation waits for this broker's metadata to have it, so that its caller can read it
 TOLD_WITHIN_MS: Final = 2_000
 
 

@@ -407,7 +407,7 @@ class Cluster:
             self.duties.lost_states.pop((topic, number), None)
 
     def lose_state(self, topic: str, number: int, zxid: int) -> None:
-        """Its znode vanished: who may lead it next is still told by the state that it had."""
+        """The state's znode vanished. Its last content still decides which replica may lead next."""
         known = self.topics[topic]
         last = known.partitions[number].state or self.lost_state(topic, number)
         self.set_state(topic, number, None, NO_VERSION, zxid)

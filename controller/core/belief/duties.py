@@ -172,7 +172,7 @@ class Duties:
         return frozenset(broker_id for broker_id, topics in held if topics.get(topic, 0) >> number & 1)
 
     def settle_departed(self, topic: str, bits: int) -> None:
-        """What was decided about these partitions stands."""
+        """The decision about these partitions stands."""
         for broker_id, topics in list(self.departed.items()):
             if topic in topics:
                 keep(topics, topic, topics[topic] & ~bits)

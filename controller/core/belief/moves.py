@@ -112,7 +112,7 @@ def _taken_back(
 
 
 def ended(broker_id: int, topic: str, bits: int, cause: Cause, mover: Mover) -> None:
-    """Replicas that are in no assignment any more, from whatever state they are in."""
+    """Replicas that are in no assignment any more, from any state."""
     rest = bits
     for source, held in list(mover.states.replicas_of(broker_id, topic).items()):
         if some := held & rest:

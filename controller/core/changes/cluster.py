@@ -499,7 +499,7 @@ def move_together(cluster: Cluster, led: Sequence[StateDecided], mover: Mover) -
 
 
 def believe_together(cluster: Cluster, led: Sequence[Committed]) -> None:
-    """What is believed of leaderships that stand together."""
+    """Takes leaderships into belief that stand together."""
     settled: dict[str, list[int]] = {}
     for one in led:
         change, version = one.change, one.version

@@ -237,7 +237,7 @@ class KafkaDialect:
             reason = str(error) or type(error).__name__
             raise NotAcknowledgedError(f"{address.host}:{address.port}, API {key}: {reason}") from error
         finally:
-            if not is_done:  # no caller waits for what else comes on this connection
+            if not is_done:  # no caller waits for further answers on this connection
                 self._drop(broker.broker_id)
 
     async def _connected(self, broker_id: int, address: Listener) -> _Connection:

@@ -62,8 +62,8 @@ _ERROR = struct.Struct(">ihB")
 
 
 def body_for(request: Request, level: Level, nodes: Sequence[KnownNode]) -> bytes:
-    """Returns what follows the broker epoch, and in a question the header; a StopReplica of level 2.4 is two of these,
-    as `stop_bodies` takes apart."""
+    """Returns the body after the broker epoch, and of a question the body after the header. A StopReplica of level 2.4
+    is two of these, as `stop_bodies` takes them apart."""
     if request.path == bodies.UPDATE_METADATA:
         return _update_metadata(request, level, nodes)
     if request.path == bodies.LEADER_AND_ISR:
@@ -97,8 +97,8 @@ def opened(key: int, version: int, correlation_id: int, epochs: tuple[int, int, 
 
 
 def answer_in(key: int, version: int, frame: bytes, correlation_id: int, names: Mapping[str, str]) -> bodies.Answer:
-    """Returns what a broker's answer refuses; 11 for a leader epoch that it has already, too. `names`: topic ids by
-    name, for the answers that have no ids."""
+    """Returns the rows that a broker's answer refuses; 11 for a leader epoch that it has already, too. `names`: topic
+    ids by name, for the answers that have no ids."""
     reader = Reader(frame, flexible=True)
     if (found := reader.i32()) != correlation_id:
         raise WireError(f"the answer to request {found}, not {correlation_id}")
@@ -139,7 +139,7 @@ class _Ids(dict[Replicas, bytes]):
 
 
 def _update_metadata(request: Request, level: Level, nodes: Sequence[KnownNode]) -> bytes:
-    """Brokers are in each of them: a broker takes the list as it comes, with whatever partitions."""
+    """The list of brokers is in each of them: a broker takes the list as it comes, with any partitions."""
     live_ids, failed_dirs, ids = request.live_ids, request.failed_dirs, _Ids()
     are_sound = (live_ids - failed_dirs.keys()).issuperset
     has_ids = level.update_metadata >= 7

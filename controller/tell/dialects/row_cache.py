@@ -1,6 +1,6 @@
-"""Rows that several brokers are told: made once of the very same partition, by the first outbox that tells it.
+"""Rows that several brokers receive: made once of the very same partition, by the first outbox that sends it.
 
-It owns which rows serve again. A dialect owns what a row looks like; the outbox owns how long rows are kept.
+It owns which rows serve again. A dialect owns the form of a row; the outbox owns how long rows are kept.
 """
 
 from __future__ import annotations
