@@ -13,7 +13,7 @@ import click
 from controller.cli.options import example
 from controller.cli.output import WrongUsageError
 
-#: each has `register(group)`; none imports at its top what only running a command needs
+#: each has `register(group)`; none imports at its top a module that only a running command needs
 MODULES: Final = (
     "lab",
     "run",

@@ -186,7 +186,7 @@ def _command_for(name: str, verb: Verb) -> click.Command:
 
 
 def _options_for(name: str) -> list[Callable[..., Any]]:
-    """What some of the verbs take besides the broker; each is a field of the order."""
+    """Returns the options of a verb besides the broker; each is a field of the order."""
     number = click.IntRange(0)
     match name:
         case "freeze":
@@ -206,7 +206,7 @@ def _options_for(name: str) -> list[Callable[..., Any]]:
 
 
 def _rows(var: Path) -> list[Item]:
-    """What runs; empty when no lab does."""
+    """Returns the running processes; none when no lab runs."""
     import msgspec  # noqa: PLC0415
 
     from brokerstub.lab import remote  # noqa: PLC0415

@@ -32,7 +32,7 @@ _STYLES: Final = {
 
 
 class Column(NamedTuple):
-    """One column of a table: its title and what it says of an item."""
+    """One column of a table: its title and its text for an item."""
 
     title: str
     text: Callable[[Item], object]
@@ -200,7 +200,7 @@ class WrongUsageError(CliError):
 
 
 class UnreachableClusterError(CliError):
-    """Nobody answered, or not as a cluster of ours would."""
+    """No broker answered, or the answer is not one of our clusters'."""
 
     exit_code = 3
 

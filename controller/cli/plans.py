@@ -1,4 +1,4 @@
-"""Kafka's JSON files about partitions: read, written, and a plan made by Kafka's own arithmetic. It asks nobody."""
+"""Kafka's JSON files about partitions: read, written, and a plan made by Kafka's own arithmetic. Sends no request."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def topics_in(raw: bytes, name: str) -> list[str]:
 
 
 def plan_of_now(partitions: Iterable[Item]) -> Plan:
-    """What is assigned now, as a plan that leads back to it."""
+    """Returns the present assignment, as a plan that leads back to it."""
     return Plan(tuple(PlannedPartition(one["topic"], one["partition"], target_of(one)) for one in partitions))
 
 
@@ -121,7 +121,8 @@ def as_file(plan: Plan) -> bytes:
 
 
 def state_for(planned: PlannedPartition, running: Mapping[tuple[str, int], Item], now: Item | None) -> str:
-    """How far one partition of a plan is. `running` was read before `now`, so that what runs is not missed."""
+    """Returns the progress of one partition of a plan. `running` was read before `now`, so that no running move is
+    missed."""
     moving = running.get((planned.topic, planned.partition), now)
     if moving is None:
         return "unknown"

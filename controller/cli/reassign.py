@@ -73,7 +73,7 @@ def selected(
 
 
 def emit_outcomes(output: str, outcomes: Sequence[Item]) -> int:
-    """Print what became of each partition; the exit code: 1 when one was refused."""
+    """Prints the outcome of each partition. Returns the exit code: 1 when one was refused."""
     items = sorted(outcomes, key=lambda one: (one["topic"], one["partition"]))
     document = {"partitions": items}
     emit(output, document, lambda is_wide: print_table(OUTCOME_COLUMNS, items, is_wide=is_wide), map(name_of, items))
@@ -265,7 +265,7 @@ def cancel(
 
 
 async def _asked(remote: Remote, entries: Sequence[Item], timeout_ms: int) -> list[Item]:
-    """What became of each entry; large plans go in several requests."""
+    """Returns the outcome of each entry; large plans go in several requests."""
     outcomes: list[Item] = []
     for start in range(0, len(entries), PARTITIONS_PER_REQUEST):
         body = {"version": 1, "partitions": entries[start : start + PARTITIONS_PER_REQUEST]}

@@ -1,8 +1,8 @@
 """A command's way to the cluster: finds a broker that knows, asks it, and follows it to the controller.
 
 It gives its token to the addresses that it was given, and to no other: with a token it asks a broker to pass requests
-on. Without, it follows a redirect to an address that the cluster itself lists. It sends again only what may be sent
-twice.
+on. Without, it follows a redirect to an address that the cluster itself lists. It repeats only requests that may be
+sent twice.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ STREAM_SILENCE_MS: Final = 30_000
 REDIRECTS_MAX: Final = 3
 ITEMS_PER_PAGE: Final = 5_000
 _USUAL_URLS: Final = ("http://127.0.0.1:8081", "http://127.0.0.1:8082", "http://127.0.0.1:8083")
-#: what comes of a handshake that the other side is not content with
+#: errors after a handshake that the server refused
 _ENDED: Final = ("Connection reset by peer", "Server disconnected", "CERTIFICATE_REQUIRED")
 _TRY_LATER: Final = (503, 504)
 #: instead of a controller epoch, where no broker of ours answered; below -1, the epoch of one that was told nothing
@@ -57,8 +57,8 @@ def urls_for(url: str | None) -> Sequence[str]:
 
 
 def lab_addresses() -> Mapping[str, str]:
-    """Of the local cluster's processes, by name; none where there is no local cluster. Tokens are sent there, so
-    nobody else may have written them, and they lead nowhere but here."""
+    """Returns the addresses of the local cluster's processes, by name; none where there is no local cluster. Tokens are
+    sent there, so the file must be this user's own, and the addresses local."""
     lab = Path(os.environ.get("KLAMM_VAR", "var")) / "lab.json"
     try:
         brokers = bodies.decode(trusted_bytes(lab), dict[str, Any])["brokers"]
@@ -92,7 +92,8 @@ def ask_cluster(url: str | None, question: Callable[[Remote], Awaitable[_T]]) ->
 
 
 def _tls_trouble(url: str, said: str) -> str:
-    """What is wrong with certificates, as far as a failed connection tells it; nothing where it was something else."""
+    """Returns the fault in certificates, as far as a failed connection shows it; an empty text for any other
+    failure."""
     if "CERTIFICATE_VERIFY_FAILED" in said:
         return f"its certificate is not trusted here; {TRUST} names a file of whom to trust"
     if url.startswith("https:") and OWN not in os.environ and any(sign in said for sign in _ENDED):
@@ -103,7 +104,7 @@ def _tls_trouble(url: str, said: str) -> str:
 
 
 class Probe(NamedTuple):
-    """What one broker knows of the controller, in the order in which brokers are believed."""
+    """A broker's knowledge of the controller, in the order in which brokers are believed."""
 
     is_controller: bool = False
     controller_epoch: int = NOBODY
@@ -136,7 +137,7 @@ class Remote:
         await self._client.close()
 
     async def home(self) -> str:
-        """The broker that knows best: the controller itself, else whoever heard of the newest one."""
+        """Returns the broker that knows best: the controller itself, else the broker that knows the newest one."""
         if self._home is None:
             best = max(await self._probes())
             if best.controller_epoch == NOBODY:
@@ -148,7 +149,8 @@ class Remote:
         return self._home
 
     async def _probes(self) -> list[Probe]:
-        """What the brokers know; a silent broker is not waited for once the controller answered, or another in time."""
+        """Returns the brokers' knowledge. A silent broker is not waited for once the controller answered, or another in
+        time."""
         answered: list[Probe] = []
         in_time = time.monotonic() + PROBE_TIMEOUT_MS / 1_000
         async with asyncio.TaskGroup() as group:
@@ -267,8 +269,7 @@ class Remote:
         return urlsplit(self._home or "").scheme
 
     def _may_tell(self, url: str) -> bool:
-        """Whether the address may be given our token, if we have any: whoever writes to ZooKeeper registers what he
-        likes."""
+        """Whether the address may get our token, if we have any: any writer to ZooKeeper can register any address."""
         is_named = any(url == one or url.startswith(f"{one}/") for one in self._urls)
         return is_named or not (self._secrets.api_tokens or self._secrets.read_tokens)
 
@@ -281,7 +282,7 @@ class Remote:
         )
 
     async def _controller_at(self, url: str) -> tuple[dict[str, Any] | None, str]:
-        """What this broker says of the controller, or why it says nothing."""
+        """Returns a broker's answer about the controller, or the reason why there is none."""
         try:
             status, body = await self._exchange("GET", f"{url}/v1/controller", None, PROBE_TIMEOUT_ALONE_MS)
         except UnreachableClusterError as error:
@@ -293,7 +294,8 @@ class Remote:
         return body, ""
 
     async def _exchange(self, method: str, url: str, body: bytes | None, timeout_ms: int) -> tuple[int, Any]:
-        """One request, with our token where that may go; who gets it passes on what others have to answer."""
+        """Sends one request, with our token where that may go. Its receiver passes it on if another process has to
+        answer."""
         headers = {} if body is None else {"Content-Type": "application/json"}
         authorization = self._secrets.authorization(is_write=body is not None) if self._may_tell(url) else {}
         if authorization:

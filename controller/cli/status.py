@@ -57,8 +57,8 @@ async def _status_of(remote: Remote) -> dict[str, Any]:
 
 
 def bootstrap_servers_of(brokers: Iterable[Item]) -> str | None:
-    """What Kafka's clients are configured with: the live brokers' addresses of one listener, the first of them all that
-    speaks Kafka. None: no broker keeps records."""
+    """Returns the bootstrap servers of Kafka's clients: the live brokers' addresses of one listener, the first of them
+    all that speaks Kafka. None: no broker keeps records."""
     from controller.kafka.protocol.access import PROTOCOLS  # noqa: PLC0415
 
     endpoints = [each.partition("://") for one in brokers if one["state"] != "gone" for each in one["endpoints"]]
@@ -67,7 +67,7 @@ def bootstrap_servers_of(brokers: Iterable[Item]) -> str | None:
 
 
 async def _health_of(remote: Remote) -> dict[str, Any]:
-    """The controller's own verdict; whoever is asked says that it is unknown when there is none."""
+    """Returns the controller's own verdict. Any other broker answers `unknown` when there is no controller."""
     health: dict[str, Any] = await remote.get("/healthz/cluster", accept=(200, 503))
     return health
 

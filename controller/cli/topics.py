@@ -156,7 +156,7 @@ def create(
 
 
 async def _made(remote: Remote, path: str, body: object, name: str, timeout_ms: int) -> tuple[int, dict[str, Any]]:
-    """Write, then read what there is."""
+    """Writes, then reads the topic."""
     status, topic = await remote.write(path, body, timeout_ms)
     page = await remote.get(f"{path_of(name)}/partitions?limit=10000", accept=(200, 404))
     return status, {"topic": topic, "partitions": page.get("items", [])}

@@ -1,7 +1,7 @@
 """A dedicated controller: one process beside real brokers, which is none itself. Its sessions, servers and signals.
 
-It registers nowhere: brokers hear of it by what it tells them. What it decides and how it holds its seat is what every
-process of ours does.
+It registers nowhere: brokers learn of it from its requests. Its decisions, and the way it holds its seat, are those of
+every process of ours.
 """
 
 from __future__ import annotations
@@ -150,7 +150,8 @@ class Dedicated:
                 log.warning("session.delayed", reason=str(error))
 
     async def _ensure_chroot(self) -> None:
-        """It was there when this process began; whoever removed it since may have removed what it was below."""
+        """Makes the chroot again, which existed when this process began. A tool that removed it may have removed its
+        parents."""
         chroot = parse_connect(self._config.broker.zookeeper_connect)[1]
         if chroot:
             root = await self._connect(chroot="")
@@ -208,7 +209,7 @@ class Dedicated:
 
 
 def run_controller(config: DedicatedConfig) -> int:
-    """Run until SIGTERM or Ctrl-C; the exit code. What stops a start is one clear line."""
+    """Runs until SIGTERM or Ctrl-C, and returns the exit code. An obstacle to the start is one clear line."""
     process_log.configure(sys.stderr)
     exit_code = 1
     try:

@@ -66,8 +66,8 @@ async def vetoes_from_brokers(brokers: Iterable[Broker], access: Access, level: 
 
 
 async def _all_said(addresses: Iterable[Listener], access: Access, level: Level, limits: Limits) -> list[str | None]:
-    """In the same order; None: nothing was heard. Once one of them has answered, the others get little more time: who
-    takes the seat from a controller that stands still is in a hurry."""
+    """Returns the answers in the same order; None where no answer came. Once one of them has answered, the others get
+    little more time: an operator who takes the seat from a stopped controller is in a hurry."""
     first_s, rest_s = limits.kafka_probe_ms / 1000, limits.kafka_probe_rest_ms / 1000
     async with asyncio.TaskGroup() as group:
         asked = [group.create_task(_trouble_at(address, access, level, limits)) for address in addresses]
@@ -167,7 +167,8 @@ async def _content(zk: ZooKeeper, path: str, kind: type[_T]) -> _T | None:
 
 
 async def _has_acls(zk: ZooKeeper, root: str) -> bool:
-    """An authorizer makes the folders of types at its start; what counts is a resource in one of them."""
+    """Whether there is an ACL of a resource. An authorizer makes the folders of types at its start, which do not
+    count."""
     pending = [root]
     for _ in range(2 if root == ACLS else 3):  # the extended tree has one level more: the kind of pattern
         found = [(path, await zk.children(path)) for path in pending]
@@ -209,8 +210,8 @@ def _of_levels(found: Iterable[_Registration], level: str) -> list[str]:
 
 
 def _of_listeners(brokers: Iterable[Broker], config: DedicatedConfig) -> list[str]:
-    """Whom we cannot reach, and who could not reach us: leaders ask us by the name of the listener that brokers use
-    among themselves, which is nowhere in ZooKeeper. Unless it was said, it may be any."""
+    """Yields the brokers that we cannot reach, and those that could not reach us: leaders ask us by the name of the
+    listener that brokers use among themselves, which is nowhere in ZooKeeper. Without a setting it may be any."""
     deaf: dict[str, list[int]] = defaultdict(list)
     unanswered: dict[str, list[int]] = defaultdict(list)
     possible: dict[tuple[str, str], list[int]] = defaultdict(list)

@@ -1,9 +1,9 @@
-"""The cluster as a dedicated controller shows it: its belief, or what ZooKeeper says while a Kafka broker has the seat.
+"""The cluster as a dedicated controller shows it: its belief, or ZooKeeper's content while a Kafka broker has the seat.
 
-Nobody tells this process of the cluster. As the active controller it shows what it believes. A standby believes
-nothing; while one of Kafka's own brokers decides, it reads ZooKeeper when somebody asks, for at most a twentieth of the
-time. It only reads, and arms no watch. A topic whose deletion began is not shown, because brokers are told that it is
-gone: it is listed among the deletions.
+This process receives no metadata. As the active controller it shows its belief. A standby believes nothing. While one
+of Kafka's own brokers decides, it reads ZooKeeper when a caller asks, for at most a twentieth of the time. It only
+reads, and arms no watch. A topic whose deletion began is not shown, because brokers are told that it is gone: it is
+listed among the deletions.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from controller.zookeeper.port import ZooKeeper, ZooKeeperError, granted
 log = structlog.get_logger()
 
 LOOK_EVERY_S: Final = 1.0
-#: after a look, nobody looks for that many times as long as it took
+#: after a read, the next one waits for that many times as long as it took
 REST_PER_LOOK: Final = 19
 
 
@@ -84,7 +84,7 @@ class ForeignCluster:
 
     @property
     def holder(self) -> Holder | None:
-        """Whoever has the seat now, if that was learnt, and is not this process."""
+        """The present holder of the seat, if it was read, and is not this process."""
         holder = self._holder
         is_ours = self._handle.controller_epoch is not None  # from the claim on
         return None if holder is None or holder.seat != self._handle.seat or is_ours else holder
@@ -95,7 +95,7 @@ class ForeignCluster:
 
     @property
     def sight(self) -> Sight | None:
-        """What was seen last of a cluster that this holder leads."""
+        """The last reading of a cluster that this holder leads."""
         sight, holder = self._sight, self.holder
         return None if sight is None or holder is None or sight.seat != holder.seat else sight
 
@@ -104,7 +104,8 @@ class ForeignCluster:
         return () if holder is None or holder.entry is None else (holder.entry,)
 
     async def learn(self) -> None:
-        """Whoever holds the seat now. Who is neither one of ours nor one of Kafka's registered brokers is nobody."""
+        """Reads the present holder of the seat. A holder that is neither one of ours nor a registered Kafka broker
+        counts as none."""
         seat, zk = self._handle.seat, self._session()
         if seat is None or zk is None or (self._holder is not None and self._holder.seat == seat):
             return
@@ -140,7 +141,8 @@ class ForeignCluster:
             try:
                 loaded = await reader.load()
             except ZooKeeperError as error:
-                log.warning("cluster.unread", reason=str(error))  # what was seen before stays, and health says it
+                # the reading before stays, and health reports the failure
+                log.warning("cluster.unread", reason=str(error))
                 return
             self._sight = await self._seen(holder, loaded, reader.strangers)
             over = time.monotonic()
@@ -213,7 +215,7 @@ class BeliefView:
 
     @property
     def metadata_version(self) -> int:
-        """Whatever changes writes a line, or is seen at another look."""
+        """Rises with every change: a change writes a line, or appears in the next reading."""
         sight = self._foreign_cluster.sight
         if sight is not None:
             return (self.controller_epoch << 40) + sight.number
@@ -229,7 +231,7 @@ class BeliefView:
 
     @property
     def is_told(self) -> bool:
-        return True  # nobody has to
+        return True  # this process needs no metadata
 
     @property
     def brokers(self) -> Sequence[BrokerEntry]:

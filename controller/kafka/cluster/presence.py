@@ -1,8 +1,7 @@
-"""Where the controllers of ours are, that are no brokers: an ephemeral `/klamm/controllers/<id>` for each.
+"""The places of controllers that are no brokers: an ephemeral `/klamm/controllers/<id>` for each.
 
-So a standby finds the active one, and two with one id find each other. Nothing rests on it but that; who is the
-controller, `/controller` says. Beside the seat and missing parents it is the only thing that such a process writes
-outside a term.
+So a standby finds the active one, and two with one id find each other. Nothing else rests on it; `/controller` says
+which process is the controller. Beside the seat it is the only node that such a process writes on its own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What `klamm controller` and `klamm run` were told: addresses, properties with Kafka's names, who we are to brokers,
-and whom listeners let in.
+"""The settings of `klamm controller` and `klamm run`: addresses, properties with Kafka's names, this process's identity
+towards brokers, and the clients that listeners let in.
 
-It reads and checks; nothing listens or connects yet. What cannot be spoken is refused here, with what to do instead.
+It reads and checks; nothing listens or connects yet. A protocol that is not spoken is refused here, with a remedy.
 """
 
 from __future__ import annotations
@@ -157,8 +157,8 @@ def sasl_for(properties: Mapping[str, str]) -> Sasl | None:
 
 
 def broker_settings(file: Path, overrides: Sequence[str] = ()) -> tuple[BrokerConfig, Admission | None]:
-    """Of a stub broker: its properties, and whom its SASL listeners let in (None where nothing was said of it). Raises
-    ConfigError."""
+    """Returns a stub broker's properties, and the clients that its SASL listeners let in (None without such settings).
+    Raises ConfigError."""
     given = _properties_of(file, overrides)
     said: dict[str, str] = {name: given.pop(name) for name in (_ENABLED, _JAAS) if name in given}
     return broker_config_for(given), admission_for(said)

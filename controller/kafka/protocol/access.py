@@ -1,4 +1,4 @@
-"""How Kafka's brokers are reached: their nodes and listeners, TLS, and who we say we are, by SASL.
+"""Connections to Kafka's brokers: their nodes and listeners, TLS, and this process's identity, by SASL.
 
 A node is a broker, or the controller, as real brokers are told of it: an id, and listeners by name. A connection is
 opened ready for the first request, and only the two requests of the login are sent on it: PLAIN or SCRAM (RFC 5802, by
@@ -27,7 +27,7 @@ PROTOCOLS: Final = {"PLAINTEXT": PLAINTEXT, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL
 
 
 class Listener(msgspec.Struct, frozen=True):
-    """Where somebody listens, as brokers are told of it."""
+    """The address of a listener, as brokers are told of it."""
 
     name: str
     host: str
@@ -50,7 +50,7 @@ def broker_node(broker: Broker, listener: str) -> KnownNode:
 
 
 def listeners_of(broker: Broker) -> list[Listener]:
-    """As registered; a listener whose protocol nobody knows, or at an address that is none, is left out."""
+    """Returns a broker's listeners as registered, without those of an unknown protocol or with a malformed address."""
     listeners = []
     for endpoint in broker.endpoints:
         name, separator, address = endpoint.partition("://")
@@ -73,12 +73,13 @@ _LENGTH = struct.Struct(">i")
 
 
 class NotAuthenticatedError(ConnectionError):
-    """A broker does not take us for whom we say we are, or does not prove who it is."""
+    """A broker does not accept our identity, or does not prove its own."""
 
 
 @dataclass(frozen=True)
 class Admission:
-    """Whom a listener lets in: `users` by PLAIN; those of SCRAM are in ZooKeeper, where Kafka keeps them."""
+    """The clients that a listener lets in: `users` by PLAIN; those of SCRAM are in ZooKeeper, where Kafka keeps
+    them."""
 
     enabled: tuple[str, ...] = ()
     users: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -86,7 +87,7 @@ class Admission:
 
 @dataclass(frozen=True)
 class Sasl:
-    """Who we are to brokers, and whom we let in."""
+    """This process's identity towards brokers, and the clients that it lets in."""
 
     mechanism: str
     username: str
@@ -155,7 +156,7 @@ class _Exchange:
 
 SASL: Final = frozenset({PROTOCOLS["SASL_PLAINTEXT"], PROTOCOLS["SASL_SSL"]})
 TLS: Final = frozenset({PROTOCOLS["SSL"], PROTOCOLS["SASL_SSL"]})
-#: what has to be set before a listener of that protocol can be spoken to
+#: the property that a listener of that protocol needs
 WANTED: Final = {
     "PLAINTEXT": "",
     "SSL": "ssl.truststore.location",
@@ -188,7 +189,8 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
             if (number not in TLS or self.tls is not None) and (number not in SASL or self.sasl is not None)
         }
         if self.tls is not None and self.sasl is not None and self.sasl.mechanism == PLAIN:
-            spoken.discard(PROTOCOLS["SASL_PLAINTEXT"])  # whoever registers such a broker would be told the password
+            # any process that registers such a broker would receive the password
+            spoken.discard(PROTOCOLS["SASL_PLAINTEXT"])
         return frozenset(spoken)
 
     def listener_of(self, broker: Broker) -> Listener | None:
@@ -210,7 +212,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         return f"a listener of {name}, which takes {WANTED[name]} (--config)"
 
     async def open(self, address: Listener) -> Opened:
-        """Raises an OSError, or what reading raises."""
+        """Opens a connection. Raises an OSError, or the errors of reading."""
         tls = self.tls if address.protocol in TLS else None
         reader, writer = await asyncio.open_connection(address.host, address.port, ssl=tls)
         if not may_be_asked(peer := str(writer.get_extra_info("peername", ("",))[0])):

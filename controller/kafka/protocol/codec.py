@@ -19,7 +19,7 @@ _VARINT_BITS_MAX: Final = 35
 
 
 class WireError(ValueError):
-    """Bytes that are no message of Kafka's; says what is wrong with them."""
+    """Bytes that are no message of Kafka's. The message names the fault."""
 
 
 def uuid_of(topic_id: str) -> bytes:

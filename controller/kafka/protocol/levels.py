@@ -1,8 +1,8 @@
 """Protocol levels (`inter.broker.protocol.version`): the versions in which brokers of each level are told and asked.
 
-Nothing else knows a version number by its level. Brokers of every level are asked what they know of topics by Kafka's
-Metadata request: topic ids (from version 10, Kafka 2.8) and leader epochs. They answer from what a controller told them
-last; nobody can ask what their disks say. Pure: no socket, no clock.
+No other module knows a version number by its level. Brokers of every level are asked for topic ids (from version 10,
+Kafka 2.8) and leader epochs by Kafka's Metadata request. They answer from the last metadata of a controller; no request
+returns the content of their disks. Pure: no socket, no clock.
 """
 
 from __future__ import annotations

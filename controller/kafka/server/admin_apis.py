@@ -1,5 +1,5 @@
-"""What administrators ask the controller in Kafka's protocol: topics, reassignments and elections. Each becomes an
-event.
+"""The requests of administrators to the controller in Kafka's protocol: topics, reassignments and elections. Each
+becomes an event.
 
 Parsing and answering only. Where our own requests are idempotent and Kafka's are not, the answer is Kafka's. An answer
 waits until brokers were told of the decision, at most for the caller's time-out. Validating without doing
@@ -34,7 +34,7 @@ TOLD_MAX_MS: Final = 1_000
 
 
 async def told(handle: ControllerHandle, timeout_ms: int) -> None:
-    """Until brokers have what was decided, so that whoever asked finds it wherever it looks."""
+    """Waits until brokers have the decision, so that the caller finds it on any broker."""
     term = handle.term
     if term is not None:
         with suppress(TimeoutError):
@@ -52,12 +52,12 @@ async def believed(handle: ControllerHandle, is_so: Callable[[], bool], timeout_
 
 
 def coded(writer: Writer, code: Code, detail: str) -> None:
-    """A code, and what it is for if it is one."""
+    """Writes a code, and its explanation unless it is NONE."""
     writer.i16(code).string((detail or code.name) if code is not Code.NONE else None).tags()
 
 
 def dry_run(handle: ControllerHandle, event: Event) -> Reply:
-    """What a request would be answered now. Nothing is written, told or kept."""
+    """Returns the present answer to a request. Nothing is written, told or kept."""
     cluster = handle.cluster
     if cluster is None:
         return Reply(Code.NOT_CONTROLLER, "this is not the active controller")

@@ -1,4 +1,5 @@
-"""What brokers ask their controller: ISR changes, producer ids, and leave to shut down. Each becomes an event.
+"""The requests of brokers to their controller: ISR changes, producer ids, and leave to shut down. Each becomes an
+event.
 
 Parsing and answering only; the same events come by HTTP from stub brokers.
 """
@@ -23,7 +24,7 @@ from controller.wire import bodies
 
 ALTER_PARTITION, ALLOCATE_PRODUCER_IDS, CONTROLLED_SHUTDOWN = 56, 67, 7
 UNSAID_EPOCH = -1
-#: before version 2 this is what a replica that may not join is refused with
+#: before version 2 the refusal of a replica that may not join has this code
 INELIGIBLE_BEFORE = {Code.INELIGIBLE_REPLICA: Code.OPERATION_NOT_ATTEMPTED}
 
 

@@ -1,8 +1,8 @@
-"""Listens in Kafka's protocol: connections, frames and headers. What is asked is answered by an `Api`.
+"""Listens in Kafka's protocol: connections, frames and headers. An `Api` answers each request.
 
 It knows no API by name but ApiVersions, whose header is special. One request of a connection is answered before the
-next is read. A malformed request ends its connection and nothing else; so does an API or version that is not served,
-as Kafka itself does it. On a listener that asks who speaks, nothing else is served before that is known.
+next is read. A malformed request ends its connection and nothing else; so does an API or version that is not served, as
+Kafka itself does it. On a listener with a login, no other request is served before the login.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from controller.kafka.protocol.codec import Reader, WireError, Writer
 log = structlog.get_logger()
 
 API_VERSIONS: Final = 18
-#: what is answered here, and only read: versions, groups, reassignments, transactions; by a broker with records also
-#: Fetch, ListOffsets, Metadata, FindCoordinator, OffsetForLeaderEpoch, DescribeConfigs and DescribeCluster
+#: the APIs that are answered here, and only read: versions, groups, reassignments, transactions; by a broker with
+#: records also Fetch, ListOffsets, Metadata, FindCoordinator, OffsetForLeaderEpoch, DescribeConfigs and DescribeCluster
 _READING: Final = frozenset({API_VERSIONS, 16, 46, 66, 1, 2, 3, 10, 23, 32, 60})
 UNSUPPORTED_VERSION: Final = 35
 PIECE_BYTES: Final = 64 * 1024
@@ -42,7 +42,7 @@ Take = Callable[[int], Awaitable[None]]
 
 
 class Api(msgspec.Struct, frozen=True):
-    """One API: the versions served, since which it is compact, and who answers; without a handler it is passed on."""
+    """One API: the versions served, since which it is compact, and its handler; without a handler it is passed on."""
 
     first: int
     last: int
@@ -51,7 +51,7 @@ class Api(msgspec.Struct, frozen=True):
 
 
 class NoAnswerWanted(Exception):  # noqa: N818 - it is none
-    """Raised by a handler: whoever asked does not read an answer (Produce with `acks=0`)."""
+    """Raised by a handler: the client does not read an answer (Produce with `acks=0`)."""
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -63,18 +63,18 @@ class Head(msgspec.Struct, frozen=True):
 
 
 class Login(Protocol):
-    """Of one connection: before it is done, only what logs in is served."""
+    """The login of one connection: before it is done, only its own requests are served."""
 
     is_done: bool
     has_failed: bool
 
     def table(self) -> Mapping[int, Api]:
-        """What logs in."""
+        """Returns the requests of the login."""
 
 
 class KafkaServer:
-    """`start` for each listener, then `close`. `own` is answered here; `foreign` says what else every broker serves,
-    and may have to wait for them; `pass_on` raises WireError for what none of them serves."""
+    """`start` for each listener, then `close`. `own` is answered here. `foreign` returns the APIs that every broker
+    serves, and may have to wait for them. `pass_on` raises WireError for an API that none of them serves."""
 
     def __init__(
         self,
@@ -142,9 +142,9 @@ class KafkaServer:
         except TimeoutError:
             log.info("connection.given_up", reason="it neither reads nor writes on", peer=str(peer))
         except (OSError, EOFError):
-            pass  # it is gone, and nobody waits for an answer
+            pass  # the client is gone, and waits for no answer
         except asyncio.CancelledError:
-            pass  # we close: the task is ours, and awaited by nobody who would want to know
+            pass  # the server closes: the task is its own, and no caller awaits its result
         finally:
             self._connections.discard(task)
             place.leave()
@@ -154,7 +154,8 @@ class KafkaServer:
     async def _log_in(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, login: Login, place: Place
     ) -> bool:
-        """Whether it is known who speaks. One deadline for all of it: a stranger holds a place no longer than that."""
+        """Whether the client has logged in. One deadline for all of it: a stranger holds a place no longer than
+        that."""
         async with asyncio.timeout(self._limits.kafka_login_ms / 1000):
             while not login.is_done:
                 if not await self._serve_one(reader, writer, login, place):
@@ -193,7 +194,8 @@ class KafkaServer:
         return login is None or not login.has_failed
 
     def _is_ours(self, frame: bytes) -> bool:
-        """Whether it is a broker's request to its controller, or a change: what is passed on anybody may ask."""
+        """Whether it is a broker's request to its controller, or a change. Any client may send a request that is passed
+        on."""
         (key,) = struct.unpack_from(">h", frame)
         return key in self._own and key not in _READING
 
@@ -220,8 +222,8 @@ class KafkaServer:
 
 
 class Refusals:
-    """Who was refused hears of it one after the other, with a pause between: of one peer so many guesses a second,
-    over however many connections."""
+    """Refused clients of one peer get their answers one after the other, with a pause between: so many guesses a
+    second, over any number of connections."""
 
     def __init__(self, pause_ms: int) -> None:
         self._pause_s = pause_ms / 1000
@@ -233,12 +235,12 @@ class Refusals:
         try:
             await asyncio.sleep(due - now)
         finally:
-            if self._last.get(peer) == due:  # nobody behind us
+            if self._last.get(peer) == due:  # no later client waits
                 del self._last[peer]
 
 
 class Room:
-    """For the bytes of all requests that are being read or answered: who finds none waits."""
+    """Room for the bytes of all requests that are being read or answered. A request without room waits."""
 
     def __init__(self, bytes_max: int) -> None:
         self._left = bytes_max
@@ -264,7 +266,8 @@ class Room:
 
 
 async def _read(reader: asyncio.StreamReader, size: int, take: Take | None) -> bytes:
-    """A frame. Room is taken for what has arrived and not for what was announced, and none for a stranger's."""
+    """Returns a frame. Room is taken for the bytes that have arrived, not for those announced, and none for a
+    stranger's."""
     pieces = []
     while size:
         piece = await reader.read(min(size, PIECE_BYTES))
@@ -278,12 +281,12 @@ async def _read(reader: asyncio.StreamReader, size: int, take: Take | None) -> b
 
 
 def _api_versions(head: Head, apis: Mapping[int, Api]) -> bytes:
-    """What is served; also to who asks in a version that is not, as Kafka answers it: in version 0."""
+    """Returns the APIs served. A client with an unknown version gets them too, as in Kafka: in version 0."""
     own = apis[API_VERSIONS]
     is_known = own.first <= head.version <= own.last
     version = head.version if is_known else 0
     writer = Writer(flexible=version >= own.flexible_since)
-    # its header has no tags in any version: who asks cannot know yet what is spoken here
+    # its header has no tags in any version, because the client cannot know the versions yet
     writer.i32(head.correlation_id).i16(0 if is_known else UNSUPPORTED_VERSION)
     writer.array(sorted(apis.items()), lambda one: writer.i16(one[0]).i16(one[1].first).i16(one[1].last).tags())
     if version >= 1:

@@ -1,4 +1,4 @@
-"""Who speaks on a connection of ours: SASL as a server, by PLAIN or SCRAM, before anything else is served there.
+"""The login on a connection of ours: SASL as a server, by PLAIN or SCRAM, before any other request is served there.
 
 There is one `Login` for each connection of a listener that asks for it. Users of PLAIN are in our own properties; those
 of SCRAM are in ZooKeeper, where Kafka keeps them (`/config/users/<name>`), read at each login and never written. A
@@ -38,7 +38,7 @@ ScramRecords = Callable[[str, str], Awaitable[str | None]]
 
 
 class LoginError(Exception):
-    """This is nobody we know. The reason is for our log, and not for who tried."""
+    """The user is unknown, or the proof is wrong. The reason is for our log, and not for the client."""
 
 
 class Login:
@@ -80,7 +80,7 @@ class Login:
         writer.tags()
 
     async def _next(self, token: bytes) -> bytes:
-        """What to say to a token of the client's."""
+        """Returns the answer to a token of the client's."""
         if self._mechanism is None or self.is_done:
             raise LoginError("a token out of turn")
         if self._mechanism == PLAIN:
@@ -155,7 +155,7 @@ class ScramUsers:
         self._session = session
 
     async def record_of(self, user: str, mechanism: str) -> str | None:
-        """As Kafka wrote it; None: nobody, or nobody who can be read now."""
+        """Returns the record as Kafka wrote it; None for an unknown user, or one whose record cannot be read now."""
         zk = self._session()
         if zk is None:
             return None

@@ -1,8 +1,9 @@
-"""What tools ask of the controller itself, since it is listed among the brokers: configurations, and log directories.
+"""The questions of tools to the controller itself, since it is listed among the brokers: configurations, and log
+directories.
 
 `kafka-reassign-partitions --verify` takes throttles off every broker that it sees. There is nothing to take off here,
-so that is done; setting anything is refused. It has no configuration of a broker's to describe, and one directory
-without any replica (of none at all, Kafka's clients make a refusal). Whatever is about others is passed on.
+so that succeeds; setting anything is refused. It has no configuration of a broker's to describe, and one directory
+without any replica (of none at all, Kafka's clients make a refusal). Requests about other brokers are passed on.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ UNSAID: Final = -1
 
 
 class Resource(NamedTuple):
-    """`operations`: what should be done to its configuration."""
+    """`operations`: the changes of its configuration that are asked for."""
 
     kind: int
     name: str
@@ -42,7 +43,7 @@ class _Known(NamedTuple):
 
 
 def with_own_configs(broker_id: int, pass_on: Passer) -> Passer:
-    """As `pass_on`, but for what is only about this controller."""
+    """As `pass_on`, but for requests about this controller alone."""
     own = {(kind, str(broker_id)) for kind in (BROKER, BROKER_LOGGER)}
 
     async def answered(frame: bytes) -> bytes:
@@ -62,7 +63,7 @@ def with_own_configs(broker_id: int, pass_on: Passer) -> Passer:
 
 
 def own_log_dirs(directory: Path) -> dict[int, Api]:
-    """The table of who asks for the directories of this process."""
+    """Returns the table with the API for the directories of this process."""
 
     async def describe(version: int, reader: Reader, writer: Writer) -> None:
         writer.i32(0)
@@ -77,7 +78,7 @@ def own_log_dirs(directory: Path) -> dict[int, Api]:
 def _directory(version: int, path: str, writer: Writer) -> None:
     writer.i16(Code.NONE).string(path).array((), writer.string)
     if version >= 4:
-        writer.i64(UNSAID).i64(UNSAID)  # its size, and what is left of it
+        writer.i64(UNSAID).i64(UNSAID)  # its size, and the free space
     writer.tags()
 
 

@@ -1,8 +1,8 @@
 """Questions that any broker can answer and we cannot: passed on, as bytes, to a live broker, and its answer back.
 
 Clients see the controller among the brokers and may ask it for anything that any broker could tell: metadata, the
-coordinator of a group, a producer id. The relay understands nothing of what it passes on, and keeps no connection. It
-asks a broker for the versions that it serves each time.
+coordinator of a group, a producer id. The relay does not decode the requests that it passes on, and keeps no
+connection. It asks a broker for the versions that it serves each time.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LENGTH = struct.Struct(">i")
 
 
 async def exchange(opened: Opened, frame: bytes, answer_max_bytes: int) -> bytes:
-    """The answer to one request; the connection is closed then. Raises what connections raise, or WireError."""
+    """Returns the answer to one request, and closes the connection. Raises the errors of connections, or WireError."""
     reader, writer, _ = opened
     try:
         writer.write(_LENGTH.pack(len(frame)) + frame)
@@ -48,15 +48,15 @@ async def versions_at(opened: Opened, answer_max_bytes: int) -> dict[int, tuple[
     return {key: (first, last) for key, first, last in reader.array(lambda: (reader.i16(), reader.i16(), reader.i16()))}
 
 
-#: asked of any broker: Metadata, FindCoordinator, InitProducerId, DescribeAcls, configurations, quotas,
-#: SCRAM users, DescribeCluster; no change of ACLs, which nobody here would be held to
+#: asked of any broker: Metadata, FindCoordinator, InitProducerId, DescribeAcls, configurations, quotas, SCRAM users,
+#: DescribeCluster; no change of ACLs, as they would not be enforced here
 PASSED_ON: Final = frozenset({3, 10, 22, 29, 32, 33, 44, 48, 49, 50, 60})
-#: what brokers of every version from 2.4 to 3.9 serve of them, while none has said more: a client that once reads a
-#: list without Metadata ends
+#: the versions of them that brokers of every version from 2.4 to 3.9 serve, until one has answered: a client that once
+#: reads a list without Metadata ends
 EVERYWHERE: Final = {
     key: Api(0, last, last + 1) for key, last in {3: 8, 10: 2, 22: 1, 29: 1, 32: 2, 33: 1, 44: 0}.items()
 }
-#: a broker that did not say what it serves is asked again after so long, if somebody wants to know
+#: a broker that did not answer with its versions is asked again after so long, if a client needs them
 VERSIONS_MISSED_MS: Final = 10_000
 #: and so soon where nothing is known of any broker yet
 VERSIONS_UNKNOWN_MS: Final = 200
@@ -69,9 +69,9 @@ FAILURES: Final = (OSError, EOFError, TimeoutError, WireError)
 
 
 class Relay:
-    """Passes requests on to a live broker that serves their version. Advertised is what all live brokers serve, as far
-    as they have said: each is asked once for each of its registrations, in a task of its own (`keep_versions`), so that
-    nobody whom we can answer ourselves ever waits for a broker."""
+    """Passes requests on to a live broker that serves their version. It advertises the versions that all live brokers
+    serve, as far as they have answered: each is asked once for each of its registrations, in a task of its own
+    (`keep_versions`), so that no client whom we can answer ourselves ever waits for a broker."""
 
     def __init__(
         self, handle: ControllerHandle, limits: Limits, entropy: Random, access: Access = PLAIN_ACCESS
@@ -87,7 +87,7 @@ class Relay:
         self._asked = Bell()
 
     async def versions(self) -> Mapping[int, Api]:
-        """Returns what every broker serves of what is passed on, of those that have said."""
+        """Returns the versions of the passed-on APIs that every broker serves, of those that have answered."""
         self._wanted.set()
         if not self._known() and self._brokers():
             with suppress(TimeoutError):
@@ -96,7 +96,8 @@ class Relay:
         return served_by_all(self._known()) or EVERYWHERE
 
     async def keep_versions(self) -> None:
-        """Ask brokers that have not said what they serve, whenever somebody wants to know, until it is cancelled."""
+        """Asks brokers for their versions when a client needs them and they have not answered yet, until it is
+        cancelled."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()
@@ -130,7 +131,7 @@ class Relay:
                         opened = await self._access.open(address)
                 except FAILURES:
                     continue
-                # from here on it may have been done, and is asked of nobody else
+                # from here on the request may have been carried out, so it is not sent to another broker
                 async with asyncio.timeout(self._limits.rpc_timeout_ms / 1000):
                     return await exchange(opened, frame, self._limits.kafka_answer_max_bytes)
         raise ConnectionRefusedError("no live broker can be asked")
@@ -167,7 +168,7 @@ def _serves(served: Served, key: int, version: int) -> bool:
 
 
 def served_by_all(brokers: Sequence[Served]) -> dict[int, Api]:
-    """Returns the versions of what is passed on that each of these brokers serves."""
+    """Returns the versions of the passed-on APIs that each of these brokers serves."""
     found = {}
     for key in sorted(PASSED_ON.intersection(*brokers)) if brokers else ():
         first = max(served[key][0] for served in brokers)
