@@ -1,7 +1,7 @@
 """Carries the ISR keeper's questions to the active controller, one at a time, until each is answered.
 
-The controller is the one that the newest metadata names. It owns the back-off between attempts; what is asked and
-what an answer means, `isr.py` decides.
+The controller is the one that the newest metadata names. It owns the back-off between attempts. `isr.py` decides the
+questions and the meaning of the answers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ log = structlog.get_logger()
 
 
 class Aim(NamedTuple):
-    """What is asked, as which incarnation, and whom."""
+    """The question, the incarnation that asks, and the controller."""
 
     question: Question | None
     broker_epoch: int
@@ -72,7 +72,7 @@ class Asker:
         self.wake()
 
     def wake(self) -> None:
-        """Something changed: there may be something to ask, or somebody else to ask it."""
+        """Wakes the asker: there may be a new question, or a new controller to ask."""
         self._woken.set()
         if self._aimed is not None and self._aimed != self._aim():
             self._overtaken.set()

@@ -1,12 +1,10 @@
-"""What this broker knows of topics by itself: of each name the ids that it was told and those of replicas on its disks.
+"""One stub broker: it obeys the active controller, and keeps its followers, leaders and ISRs going.
 
-It reads metadata and replicas and changes nothing. A replica that was set aside tells an id that counts for nothing,
-and leader epochs that do.
+It owns the fencing by epochs and the order of requests: one of the controller's is applied at a time. Decisions about
+metadata, replicas, sessions or ISRs alone are made in their modules. It never writes to ZooKeeper.
 
-One stub broker: takes in what the active controller tells it, and keeps its followers, leaders and ISRs going.
-
-It owns the fencing by epochs and the order of requests: one of the controller's is applied at a time. What only
-concerns metadata, replicas, sessions or ISRs is decided in their modules. It never writes to ZooKeeper.
+`described` reads metadata and replicas and changes nothing: it returns, for each topic name, the ids in the metadata
+and those of replicas on this broker's disks.
 """
 
 from __future__ import annotations
@@ -66,8 +64,8 @@ from controller.zookeeper.port import ZooKeeper
 
 
 def described(names: Collection[str], metadata: MetadataCache, replicas: Replicas) -> Iterator[DescribedTopic]:
-    """Returns what this broker knows of each topic by itself, in the order asked: the ids that it was told, and those
-    of replicas on its disks. The id of a replica that was set aside counts for nothing, its leader epochs do."""
+    """Returns this broker's own knowledge of each topic, in the order asked: the ids that it was told, and those of
+    replicas on its disks. The id of a replica that was set aside counts for nothing, its leader epochs do."""
     wanted = dict.fromkeys(names)
     on_disk: defaultdict[str, list[Replica]] = defaultdict(list)
     for replica in chain(replicas.held.values(), replicas.strays.values()):
@@ -111,12 +109,12 @@ class ControllerHeaders(msgspec.Struct, frozen=True):
     controller_epoch: int
     broker_epoch: int
     event_id: str | None = None
-    #: the number of the attempt among all of its sender's; 0 of who does not count
+    #: the number of the attempt among all of its sender's; 0 of a sender that does not count
     sequence: int = 0
 
     @property
     def place(self) -> tuple[int, int, int] | None:
-        """Where the request stands in the order of what controllers tell; None when it does not say."""
+        """Returns the request's place in the order of controllers' requests; None when it names none."""
         match = _EVENT_ID.fullmatch(self.event_id or "")
         return None if match is None else (int(match[1]), int(match[2]), self.sequence)
 
@@ -339,14 +337,14 @@ class Broker:
     async def on_fetch_records(
         self, follower_id: int, follower_epoch: int, request: FetchRequest
     ) -> tuple[FetchAnswer, list[bytes]]:
-        """As `on_fetch`, with what there is for the follower, which may wait for it."""
+        """As `on_fetch`, with the records for the follower, which may wait for them."""
         answer = self.on_fetch(follower_id, follower_epoch, request)
         if self._feeds is None or answer.error_code != Code.NONE:
             return answer, []
         return await self._feeds.feed(follower_id, follower_epoch, request, answer)
 
     def on_describe_log(self, request: DescribeLogRequest) -> DescribeLogAnswer:
-        """What this broker has of a partition's records."""
+        """Returns this broker's log ends of a partition."""
         if self.log_ends is None:
             return DescribeLogAnswer(Code.UNKNOWN_TOPIC_OR_PARTITION)
         return self.log_ends.own(request)
@@ -369,11 +367,12 @@ class Broker:
         return Code.NONE
 
     def _refusal(self, code: Code) -> Answer:
-        """Who was too late is told whom this broker obeys, so that the next one is not."""
+        """Refuses a late request, and names the controller that this broker obeys, so that the next request is not
+        late."""
         return Answer(code, controller_epoch=self.controller_epoch if code is Code.STALE_CONTROLLER_EPOCH else -1)
 
     def _set_aside(self, topics: list[Sequence[TopicRows]]) -> Taken:
-        """A full list comes: what is on disk and not in it."""
+        """Sets aside the replicas on disk that a full list does not contain."""
         taken = self.replicas.take_list(
             topics, f"not in the full list of controller epoch {self.controller_epoch}", self._wall_clock_ms()
         )
@@ -386,7 +385,7 @@ class Broker:
         return taken
 
     def _settle(self, taken: Taken) -> None:
-        """First the disk, then everybody whom the changes concern. What a disk did not take is refused."""
+        """Writes the disk first, then passes the changes on. Rows that a disk did not take are refused."""
         self._check_disks()
         failed = self._dirs.write(taken, self.replicas.within)
         self._pass_on(taken.changes)
@@ -404,7 +403,7 @@ class Broker:
             raise NotReadyError("no log directory is left")
 
     def _fail(self, directory: int) -> None:
-        """What it had is neither led nor followed any more, and the controller is to ask."""
+        """Its replicas are neither led nor followed any more, and the controller is to ask."""
         if directory in self._dirs.broken:
             return
         self._pass_on(self.replicas.fail(directory).changes)
@@ -470,7 +469,7 @@ class Broker:
 
 
 def _nowhere(_headers: ControllerHeaders, _transitions: Transitions) -> None:
-    """Whoever serves no HTTP writes no line."""
+    """A broker without HTTP writes no line."""
 
 
 def _suffered_by_nobody(_faults: ClientFaults) -> None:

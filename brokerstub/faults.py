@@ -2,8 +2,8 @@
 clock that jumps, clients that wait for answers.
 
 The lab writes the file and a broker with `klamm.faults.file` watches it, so a fault can be set while the broker is
-down, and there is no port by which anybody else could set one. The broker writes beside it what it has taken up. This
-module owns the format, and inflicts nothing itself.
+down, and there is no port by which any other process could set one. The broker writes beside it the faults that it has
+taken up. This module owns the format, and inflicts nothing itself.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ log = structlog.get_logger()
 
 
 class ClientFaults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What Kafka's clients suffer from one broker."""
+    """The faults that Kafka's clients suffer from one broker."""
 
     #: every request waits so long before anything is done about it
     slow_ms: int = 0
@@ -53,7 +53,7 @@ NO_FAULTS: Final = Faults()
 
 
 def read_faults(path: Path) -> Faults:
-    """Returns what the file says; without a file, no faults. Raises msgspec.MsgspecError if it is malformed."""
+    """Returns the faults in the file; without a file, no faults. Raises msgspec.MsgspecError if it is malformed."""
     try:
         return bodies.decode(path.read_bytes(), Faults)
     except FileNotFoundError:
@@ -70,7 +70,7 @@ def taken_from(path: Path) -> Faults:
 
 
 async def watch_faults(path: Path, on_faults: Callable[[Faults], None]) -> None:
-    """Tell of the file's content now, and whenever it was replaced. What cannot be read now is read again."""
+    """Passes on the file's content now, and whenever it was replaced. A failed read is repeated."""
     seen: tuple[int, int] | None = (0, 0)
     is_unread = False
     while True:

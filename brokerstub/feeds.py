@@ -1,8 +1,8 @@
-"""The leader's side of replication: what each follower asked for last, and what there is for it.
+"""The leader's side of replication: each follower's last questions, and their answers.
 
 A follower's questions come with its fetch sessions (`sessions.py`): a partition that it does not list again is asked
-for as before. Its question waits until there is something to answer; the next question of the same follower ends that
-wait. What a question says of the follower's log is believed by `records/replication.py`.
+for as before. Its question waits until there is an answer; the next question of the same follower ends that wait.
+`records/replication.py` takes the follower's log end from its question.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Feeds:
     async def feed(
         self, follower_id: int, follower_epoch: int, request: FetchRequest, answer: FetchAnswer
     ) -> tuple[FetchAnswer, list[bytes]]:
-        """The answer of the session, with what there is for the follower: at once, or when there is something."""
+        """Returns the answer of the session with the records for the follower: at once, or when there are some."""
         feed = self._feeds.get(follower_id)
         if feed is None or feed.session_id != answer.session:
             if feed is not None:
@@ -85,7 +85,7 @@ class Feeds:
         self._note(feed, follower_epoch, request)
         feed.turn += 1
         turn = feed.turn
-        feed.woken.set()  # whoever waits for an earlier answer of this session
+        feed.woken.set()  # wakes a request that waits for an earlier answer of this session
         rows, batches = self._collect(feed)
         if not rows and request.wait_ms > 0:
             await self._wait(feed, min(request.wait_ms, WAIT_MAX_MS))
@@ -96,7 +96,7 @@ class Feeds:
         return msgspec.structs.replace(answer, is_fed=True, records=rows), batches
 
     def wake_all(self) -> None:
-        """Followers have something to say: who leads has changed."""
+        """Wakes all followers: the leader has changed."""
         for feed in self._feeds.values():
             feed.woken.set()
 

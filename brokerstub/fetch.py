@@ -1,8 +1,8 @@
 """The follower's side of fetching: one request per leader broker and interval, in sessions that say only what changed.
 
-Without records, what counts is that the leader hears from it, and about which partitions. With records a request says
-where each log ends, and waits at the leader until there is more. There is one task per leader; all of them end with
-`run`. It learns whom to follow from `on_change`, and never decides that itself.
+Without records, a request only shows the leader that the follower lives, and which partitions it fetches. With records
+a request says where each log ends, and waits at the leader until there is more. There is one task per leader; all of
+them end with `run`. It learns the leaders from `on_change`, and never chooses one itself.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ from controller.wire.signing import Incarnation, Signer
 
 #: shorter than any sensible `replica.lag.time.max.ms`: one lost answer must not cost a place in the ISR
 FETCH_TIMEOUT_MS: Final = 5_000
-#: what to ask of a partition's leader, by where its log ends; None without records
+#: the question to a partition's leader, by the end of the log; None without records
 QuestionOf = Callable[[TopicIdPartition], Fetch | None]
 
 log = structlog.get_logger()
 
 
 class Poster(Protocol):
-    """What `controller.wire.client.HttpClient` offers."""
+    """The method of `controller.wire.client.HttpClient` that is used here."""
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str], timeout_ms: int) -> tuple[int, bytes]: ...
 
 
 class Following:
-    """What is fetched from one leader broker, and how much of it the leader was told. Does no I/O."""
+    """The partitions fetched from one leader broker, and those that the leader was told of. Does no I/O."""
 
     def __init__(self, leader_id: int, partitions_max: int = LIMITS.partitions_per_rpc) -> None:
         self.leader_id = leader_id
@@ -78,11 +78,11 @@ class Following:
             self._unsaid[key] = None
 
     def listed(self, key: TopicIdPartition) -> Fetch | None:
-        """What was asked for last."""
+        """Returns the last question."""
         return self._listed.get(key)
 
     def relist(self, key: TopicIdPartition) -> Fetch | None:
-        """Its records came: what was asked for them. The next request says where its log ends then."""
+        """Its records came: returns the question that asked for them. The next request says where its log ends then."""
         if key in self.wanted:
             self._unsaid[key] = None
         return self._listed.pop(key, None)
@@ -113,7 +113,7 @@ class Following:
         )
 
     def on_answer(self, answer: FetchAnswer) -> bool:
-        """Whether what is left to say may be said at once. If refused, the session is over: all is listed again."""
+        """Whether the remaining changes may be sent at once. If refused, the session is over: all is listed again."""
         if answer.error_code == Code.NONE:
             self._session = answer.session
             self._sequence += 1
@@ -155,13 +155,13 @@ class Fetcher:
         self._new_came = asyncio.Event()
 
     def begin(self, broker_epoch: int) -> None:
-        """A new incarnation follows nobody yet; requests under way are ignored when their answers come."""
+        """A new incarnation follows no leader yet; requests under way are ignored when their answers come."""
         self._broker_epoch = broker_epoch
         for leader_id in list(self._followings):
             self._end(leader_id)
 
     def on_changes(self, changes: Iterable[Change]) -> None:
-        """Partitions are led by somebody else now, or not ours any more."""
+        """Partitions have another leader now, or are not ours any more."""
         touched = set()
         for change in changes:
             before, after = change.before, change.after
@@ -224,8 +224,8 @@ class Fetcher:
                 continue
 
     async def _fetch(self, following: Following) -> tuple[bool, bool]:
-        """One request. Whether what is left to say may follow at once, and whether the next may in any case: the leader
-        lets it wait."""
+        """Sends one request. Returns whether the remaining changes may follow at once, and whether the next request may
+        in any case: the leader lets it wait."""
         address = self._metadata.address_of(following.leader_id)
         if address is None:
             return False, False
@@ -256,7 +256,7 @@ class Fetcher:
         return False, False
 
     def _take(self, following: Following, logs: Logs, said: FetchAnswer, batches: list[bytes]) -> bool:
-        """Whether all of it could be taken in; what could not is asked for again, and not at once."""
+        """Whether all records could be taken in. Refused ones are asked for again, and not at once."""
         are_taken = True
         for row, data in zip(said.records, batches, strict=True):
             key = row.topic_id, row.partition

@@ -1,6 +1,6 @@
-"""Who a broker process is: the lock of its data directory, its last ZooKeeper session, and `meta.properties`.
+"""The identity of a broker process: the lock of its data directory, its last ZooKeeper session, and `meta.properties`.
 
-The lock is held for the life of the process. `save_session` must be called for each new session before anything is
+The lock is held for the life of the process. `save_session` must be called for each new session before any node is
 registered under it: then a session of this process can always be told from a stranger's. It must never print or log a
 password.
 
@@ -77,7 +77,7 @@ class DataDirectory:
         try:
             return bodies.decode(data, SavedSession)
         except msgspec.MsgspecError as error:
-            # Somebody has been editing: as good as none, and the wait for a foreign owner covers that.
+            # The file was edited: it counts as missing, and the wait for a foreign owner covers that.
             log.warning("session_file.ignored", path=str(self._session_path), reason=str(error))
             return None
 
@@ -94,11 +94,11 @@ _ID: Final = re.compile(r"[0-9]{1,10}")
 
 
 class MetaPropertiesError(ConfigError):
-    """A log directory belongs to somebody else."""
+    """A log directory belongs to another broker or cluster."""
 
 
 class MetaProperties(msgspec.Struct, frozen=True):
-    """What one file says; None: nothing."""
+    """The content of one file; None for a missing value."""
 
     path: Path
     broker_id: int | None
@@ -111,7 +111,7 @@ def read_meta_properties(directories: Iterable[Path]) -> list[MetaProperties]:
 
 
 def broker_id_of(files: Iterable[MetaProperties], configured: int) -> int | None:
-    """The broker's id, checked against every directory; None when nobody has given it one yet."""
+    """Returns the broker's id, checked against every directory; None when it has none yet."""
     found = None if configured < 0 else configured
     source = "property broker.id"
     for meta in files:

@@ -1,8 +1,8 @@
-"""The leader's side of the ISR: who should leave it, who should be taken back, and what to ask the controller.
+"""The leader's side of the ISR: which followers should leave it or return to it, and the questions to the controller.
 
-Pure: time is an argument. A partition is looked at when something about it changed or a time it was waiting for has
-come, never in rounds over all partitions. Until the controller answers, the ISR is what it was. One question is open
-at a time; it never changes, whoever it is sent to.
+Pure: time is an argument. A partition is looked at when it changed or a time that it was waiting for has come, never in
+rounds over all partitions. Until the controller answers, the ISR stays as it was. One question is open at a time; it
+never changes, even if it is sent to another controller.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class IsrKeeper:
         partitions_max: int = LIMITS.partitions_per_rpc,
         logs: Logs | None = None,
     ) -> None:
-        """With `logs`, a follower is in sync when it also has what the leader had."""
+        """With `logs`, a follower is in sync when it also has all records that the leader had."""
         self._logs = logs
         self._replicas = replicas
         self._sessions = sessions
@@ -76,7 +76,7 @@ class IsrKeeper:
         return bool(self._unsettled)
 
     def begin(self, broker_epoch: int) -> None:
-        """A new incarnation leads nothing yet, and what its predecessor asked is void."""
+        """A new incarnation leads nothing yet, and its predecessor's questions are void."""
         self._broker_epoch = broker_epoch
         self._absent_since.clear()
         self._due.clear()
@@ -84,7 +84,7 @@ class IsrKeeper:
         self.question = None
 
     def on_change(self, change: Change, now_ms: int) -> None:
-        """This broker was told something else about a partition, or adopted what the controller answered."""
+        """A partition has changed, by a request of the controller or by an answer that was adopted."""
         key, row = change.key, self._replicas.led(change.key)
         if change.is_new_leadership or row is None:
             self._absent_since.pop(key, None)
@@ -142,7 +142,7 @@ class IsrKeeper:
             self._unsettled[heapq.heappop(self._due)[1]] = None
 
     def ask(self, now_ms: int) -> Question | None:
-        """The open question, or a new one with what should change now."""
+        """Returns the open question, or a new one with the present changes."""
         if self.question is None:
             rows: dict[str, list[AlterRow]] = {}
             keys = set()
@@ -164,7 +164,7 @@ class IsrKeeper:
         return self.question
 
     def take_answer(self, topics: Iterable[AlteredTopic], now_ms: int) -> None:
-        """Adopt what stands, whatever the code; only then may anything be asked anew."""
+        """Adopts the states in an answer, whatever the code. Only then may the next question be asked."""
         question, self.question = self.question, None
         if question is None:
             return
@@ -181,14 +181,14 @@ class IsrKeeper:
             heapq.heappush(self._due, (now_ms + REFUSED_AGAIN_MS, key))
 
     def _close(self, key: TopicIdPartition) -> None:
-        """A new leadership ends what was asked under the old one."""
+        """A new leadership ends the questions of the old one."""
         if self.question is not None:
             self.question.open_keys.discard(key)
             if not self.question.open_keys:
                 self.question = None
 
     def _wish(self, key: TopicIdPartition, row: PartitionRow, now_ms: int) -> ReplicaIds:
-        """The ISR as it should be: the order of who stays is kept."""
+        """Returns the ISR as it should be: the remaining members keep their order."""
         absent = self._absent_since[key]
         stay = [m for m in row.isr if m in row.replicas and not now_ms - absent.get(m, now_ms) > self._lag_ms]
         back = [

@@ -35,12 +35,12 @@ class Listener(NamedTuple):
 
 
 def listeners_in(text: str) -> list[Listener]:
-    """What a property says, separated by commas."""
+    """Returns the listeners of a property, separated by commas."""
     return [_listener_in(part.strip()) for part in text.split(",")]
 
 
 def advertised(config: BrokerConfig) -> list[Listener]:
-    """What others are told: they may have to use other addresses than this process listens on."""
+    """Returns the advertised listeners: others may have to use other addresses than this process listens on."""
     return listeners_in(config.advertised_listeners or config.listeners)
 
 
@@ -50,7 +50,7 @@ def keeps_records(config: BrokerConfig) -> bool:
 
 
 def check_listeners(config: BrokerConfig, admission: Admission | None = None, *, is_insecure: bool = False) -> None:
-    """Raises ConfigError where a listener for Kafka's clients cannot be had: anybody who reaches it may write and read
+    """Raises ConfigError for a forbidden listener for Kafka's clients. Any client that reaches it may write and read
     records, so it is for this machine alone, unless clients show a certificate or log in."""
     for one in listeners_in(config.listeners):
         if one.has_sasl and admission is None:

@@ -1,9 +1,9 @@
 """The log directories of one broker: each with its file of replicas, as long as it has not failed, and its checkpoints.
 
-The module owns the files and says which directory failed while it was written; `replicas.py` decides what that means
-for replicas. A broken directory is neither read nor written. The file of replicas holds JSON lines, and the newest line
+The module owns the files and reports a directory that failed while it was written; `replicas.py` decides the effect on
+replicas. A broken directory is neither read nor written. The file of replicas holds JSON lines, and the newest line
 about a replica counts. It is appended to before a request is answered, and rewritten when it is opened and when it has
-grown too long. A line torn by a crash was never answered for, so it is left out.
+grown too long. A line torn by a crash belongs to no answered request, so it is left out.
 
 A checkpoint holds the high watermarks of many partitions, in Kafka's format of version 0. It is written now and then,
 as a whole, so it may be old: a high watermark that is too low is learned again from the leader.
@@ -28,7 +28,7 @@ LINES_ADDED_MAX: Final = 100_000
 
 
 class DamagedLogError(OSError):
-    """Not what this module writes: as bad as a disk that cannot be read."""
+    """Not this module's format: as bad as a disk that cannot be read."""
 
 
 class _Line(msgspec.Struct, omit_defaults=True):
@@ -59,7 +59,7 @@ class ReplicaLog:
     def write(
         self, written: Sequence[Replica], deleted: Sequence[Replica], everything: Callable[[], Iterable[Replica]]
     ) -> None:
-        """Take note of replicas made or changed, and deleted; `everything` is what the directory has now."""
+        """Records replicas made or changed, and deleted. `everything` returns all replicas of the directory."""
         self._added += len(written) + len(deleted)
         if self._added > self._lines_added_max:
             self._file.close()
@@ -135,7 +135,7 @@ class LogDirs:
 
     @property
     def found(self) -> list[Replica]:
-        """What was on the disks when they were opened."""
+        """Returns the replicas that were on the disks when they were opened."""
         return [replica for one in self._logs.values() for replica in one.found.values()]
 
     def open(self, index: int) -> list[Replica]:
@@ -151,7 +151,7 @@ class LogDirs:
             raise NoLogDirectoryError(self._paths)
 
     def write(self, taken: Taken, everything: Callable[[int], Iterable[Replica]]) -> list[int]:
-        """Take note of what was taken in; the directories that could not be written."""
+        """Records the changes of a request. Returns the directories that could not be written."""
         failed = []
         for index in sorted({one.directory for one in (*taken.written, *taken.deleted)}):
             written = [one for one in taken.written if one.directory == index]
@@ -178,7 +178,7 @@ Offsets = Mapping[tuple[str, int], int]
 
 
 class DamagedCheckpointError(OSError):
-    """Not what is written here: as bad as a disk that cannot be read."""
+    """Not the format written here: as bad as a disk that cannot be read."""
 
 
 def encode_offsets(offsets: Offsets) -> bytes:

@@ -1,7 +1,7 @@
-"""How far the logs of one partition's replicas are: each broker says it of its own, and whoever is asked asks them all.
+"""The log ends of one partition's replicas: each broker reports its own, and the broker that is asked asks all others.
 
 It reads logs and metadata and changes nothing. One question is under way at a time, and each broker has two seconds to
-answer: what a page shows costs nobody more.
+answer, so a page that shows log ends delays no other work.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class LogEnds:
         self._broker_epoch = broker_epoch
 
     def own(self, request: DescribeLogRequest) -> DescribeLogAnswer:
-        """What this broker has of the partition."""
+        """Returns this broker's log end of the partition."""
         truncations = self._logs.truncations(request.topic, request.partition)
         ends = self._logs.ends(request.topic, request.partition)
         if ends is None:

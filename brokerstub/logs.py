@@ -1,8 +1,8 @@
-"""The logs of this broker's replicas: which of them it leads and follows, what it appends, and how far all have it.
+"""The logs of this broker's replicas: those that it leads and follows, its appends, and the high watermarks.
 
-It owns the folders of records in the log directories, and the files of high watermarks. Who leads comes from the
-controller (`on_change`), what topics are configured with from `topic_settings.py`; followers' questions come by
-`feeds.py`, those of clients by `clients/`. What a lost unclean election cost is named where a follower truncates.
+It owns the folders of records in the log directories, and the files of high watermarks. Leaders come from the
+controller (`on_change`), the configuration of topics from `topic_settings.py`, followers' questions from `feeds.py`,
+those of clients from `clients/`. The records that an unclean election lost are named where a follower truncates.
 
 An error of a disk ends its log directory, as a fault of the lab does.
 """
@@ -45,7 +45,7 @@ _SAVED: Final = f"{FOLDER}/{HIGH_WATERMARKS}"
 KEEP_INTERVAL_S: Final = 5.0
 #: of all partitions; the state-change log has all
 TRUNCATIONS_KEPT: Final = 1_000
-#: between two partitions that are kept, so that nobody waits for all of them
+#: between two partitions that are kept, so that no request waits for all of them
 KEPT_AT_ONCE: Final = 20
 
 log = structlog.get_logger()
@@ -77,7 +77,7 @@ class Ends(msgspec.Struct, frozen=True):
 
 
 class PartitionLog:
-    """One replica's log and what this broker is to it now."""
+    """One replica's log and this broker's role for it."""
 
     def __init__(self, replica: Replica, records: Log, high_watermark: int) -> None:
         self.replica = replica
@@ -103,12 +103,12 @@ class PartitionLog:
         self.ring()
 
     def follow(self, follower: Follower | None) -> None:
-        """None: nobody leads."""
+        """None: there is no leader."""
         self._saved, self.leader, self.follower = self.high_watermark, None, follower
         self.ring()
 
     def ring(self) -> None:
-        """Something moved that readers and producers wait for: the high watermark, or who leads."""
+        """A change that readers and producers wait for: of the high watermark, or of the leader."""
         for watcher in self._watchers:
             watcher.set()
 
@@ -152,7 +152,7 @@ class Logs:
         #: led, and a member of the ISR may lack something
         self._behind: dict[TopicIdPartition, None] = {}
         self.configs = TopicConfigs(config, self._on_settings)
-        #: told of what was appended, just before and after, and of who leads
+        #: told of appended records, just before and after, and of leaders
         self.on_append: list[Callable[[TopicIdPartition, Leader], None]] = []
         self.on_end_moved: list[Callable[[TopicIdPartition], None]] = []
         self.on_high_watermark: list[Callable[[TopicIdPartition], None]] = []
@@ -176,7 +176,7 @@ class Logs:
             disk.close()
 
     async def run(self) -> None:
-        """Keep logs small, and what is known of them on disk."""
+        """Keeps logs small, and the high watermarks on disk."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.configs.run())
             while True:
@@ -222,7 +222,7 @@ class Logs:
         except OSError as error:
             log.error("log.refused", topic=replica.topic, partition=replica.partition, reason=str(error))
             self._on_disk_error(replica.directory)
-        except RecordsError as error:  # its own log is ahead of who leads: nothing is served from it
+        except RecordsError as error:  # its own log is ahead of the leader's: no record is served from it
             log.error("log.fenced", topic=replica.topic, partition=replica.partition, reason=str(error))
             if one is not None:
                 one.follow(None)
@@ -261,7 +261,7 @@ class Logs:
         return self._open.get(key)
 
     def led(self, topic: str, partition: int, leader_epoch: int = -1) -> tuple[PartitionLog, Leader]:
-        """What clients ask for. `leader_epoch`: the one that the client believes in."""
+        """Returns a led partition for a client's request. `leader_epoch`: the one that the client believes in."""
         try:
             one = self.of(topic, partition)
         except UnknownPartitionError as error:
@@ -302,12 +302,12 @@ class Logs:
         raise LogFailedError(f"{_folder_of(one.replica)}: its disk failed")
 
     def question(self, key: TopicIdPartition) -> Fetch | None:
-        """What to ask the leader next; None where this broker does not follow."""
+        """Returns the next question to the leader; None where this broker does not follow."""
         one = self._open.get(key)
         return None if one is None or one.follower is None else one.follower.fetch()
 
     def take(self, key: TopicIdPartition, asked: Fetch, answer: Fetched) -> None:
-        """The leader's answer. Raises RecordsError for what cannot be taken in."""
+        """Takes in the leader's answer. Raises RecordsError for an answer that does not fit."""
         one = self._open.get(key)
         if one is None or one.follower is None or one.follower.leader_epoch != asked.leader_epoch:
             return
@@ -326,7 +326,7 @@ class Logs:
             if one.log.end_offset != before:
                 one.ring()
 
-    # What the ISR's keeper asks.
+    # The questions of the ISR's keeper.
 
     def wish(
         self, key: TopicIdPartition, now_ms: int, is_eligible: Callable[[int, int], bool]
@@ -347,7 +347,7 @@ class Logs:
             self._moved(key, one, before)
 
     def stands(self, key: TopicIdPartition, row: PartitionRow) -> None:
-        """What the controller answered."""
+        """Adopts the controller's answer."""
         one = self._open.get(key)
         if one is not None and one.leader is not None and one.leader.leader_epoch == row.leader_epoch:
             before = one.leader.high_watermark
@@ -364,7 +364,7 @@ class Logs:
                 yield key
 
     def ends(self, topic: str, partition: int) -> Ends | None:
-        """What is known here of a partition's logs; None: this broker has none of it."""
+        """Returns the known ends of a partition's logs; None: this broker has none of it."""
         key = self._keys.get((topic, partition))
         if key is None:
             return None
@@ -387,7 +387,7 @@ class Logs:
 
     @contextmanager
     def failing(self, one: PartitionLog) -> Iterator[None]:
-        """An error of its disk ends the whole log directory; what comes after the block then runs all the same."""
+        """An error of its disk ends the whole log directory. The code after the block then runs all the same."""
         try:
             yield
         except OSError as error:
@@ -492,7 +492,7 @@ def _folder_of(replica: Replica) -> str:
 
 
 def _saved_on(disk: Disk) -> dict[tuple[str, int], int]:
-    """High watermarks, by topic id and number. What cannot be read is learned again from leaders."""
+    """Returns high watermarks, by topic id and number. Those that cannot be read are learned again from leaders."""
     try:
         return decode_offsets(disk.read(_SAVED, 0, disk.size(_SAVED)))
     except FileNotFoundError:

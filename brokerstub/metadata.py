@@ -1,7 +1,7 @@
-"""What this broker was told of the whole cluster (UpdateMetadata): brokers, and every topic's partitions.
+"""This broker's metadata of the whole cluster (UpdateMetadata): brokers, and every topic's partitions.
 
-Rows stay bytes until somebody asks or a second body touches their topic: at 100,000 partitions decoding them all is
-what would cost. It trusts the fencing that happened before, decides nothing, and does no I/O.
+Rows stay bytes until a reader asks or a second body touches their topic: at 100,000 partitions decoding them all would
+be the main cost. It trusts the fencing that happened before, decides nothing, and does no I/O.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class MetadataCache:
 
     @property
     def is_led_by_kafka(self) -> bool:
-        return False  # a stub is told by ours, or by nobody
+        return False  # a stub receives metadata from our controllers only
 
     @property
     def is_told(self) -> bool:
@@ -121,11 +121,12 @@ class MetadataCache:
     def topics(self) -> Iterator[TopicView]:
         for name in self.topic_names:
             view = self.topic(name)
-            if view is not None:  # removed while somebody paused between two topics
+            if view is not None:  # it may have been removed while the reader paused between two topics
                 yield view
 
     def own_replicas(self, names: Iterable[str]) -> frozenset[tuple[str, int]] | None:
-        """Topic id and partition of those that this broker is to have of these topics; None: nobody has told yet."""
+        """Returns topic id and partition of those that this broker is to have of these topics; None before the first
+        metadata."""
         if not self.is_told:
             return None
         views = [view for view in map(self.topic, names) if view is not None]
@@ -190,7 +191,7 @@ class MetadataCache:
 
 
 def rows_in(request: UndecodedStatesRequest) -> Iterator[tuple[str, PartitionRow]]:
-    """What it says, by topic id; nothing of a topic whose rows are malformed, which `_Topic` says."""
+    """Yields the rows of a request, by topic id; none of a topic whose rows are malformed, which `_Topic` reports."""
     for topic in request.topics:
         with suppress(msgspec.MsgspecError, UnicodeDecodeError):
             yield from ((topic.topic_id, row) for row in _rows_decoder.decode(topic.partitions))

@@ -1,12 +1,12 @@
-"""What a broker writes to ZooKeeper for the controller: state znodes below level 2.7, and notifications.
+"""The writes of a broker to ZooKeeper for the controller: state znodes below level 2.7, and notifications.
 
 A notification announces a lost or mended log directory, or ISRs that the broker wrote itself. Each is a sequential node
 with Kafka's content, written under the broker's own session and again until it stands (a second one does no harm).
 
 Below `inter.broker.protocol.version` 2.7 a leader changes an ISR by writing the state znode itself (`DirectIsrWriter`).
 The write names the known version and keeps the controller epoch that made the broker leader, so it can undo nothing. If
-the version does not fit, the znode is read again: our own earlier write may have gone through. `isr.py` decides what to
-write; nothing is decided here.
+the version does not fit, the znode is read again: our own earlier write may have gone through. `isr.py` decides the
+content of the write; nothing is decided here.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def writes_directly(protocol_version: str) -> bool:
 
 
 class DirectIsrWriter(Asker):
-    """Asks nobody: writes, and answers itself with what now stands."""
+    """Sends no question: it writes the state itself, and answers with the state that now stands."""
 
     def __init__(self, *arguments: Any, replicas: Replicas, notifications: Notifications, **options: Any) -> None:
         super().__init__(*arguments, **options)
@@ -179,7 +179,8 @@ class DirectIsrWriter(Asker):
         return AlterPartitionAnswer(Code.NONE, topics)
 
     async def _write(self, zk: ZooKeeper, key: TopicIdPartition, wish: AlterRow) -> AlteredRow | None:
-        """One partition; None when it is not ours to write any more, or nothing can be told from what stands."""
+        """Writes one partition; None when it is not ours to write any more, or when the present state shows no
+        outcome."""
         while True:
             row, replica = self._replicas.led(key), self._replicas.held.get(key)
             if row is None or replica is None or row.leader_epoch != wish.leader_epoch:

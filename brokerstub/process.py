@@ -1,6 +1,6 @@
 """One broker process: its directories, its signals, and its exit code.
 
-SIGTERM and Ctrl-C begin a controlled shutdown, a second one ends it. What the process is made of is in `runtime.py`.
+SIGTERM and Ctrl-C begin a controlled shutdown, a second one ends it. The parts of the process are in `runtime.py`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from controller.security.secrets import Secrets, secrets_from
 from controller.term.term import first_cause
 from controller.zookeeper.port import ZooKeeperError
 
-#: what accept(2) says then
+#: the errors of accept(2) then
 OUT_OF_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 QUIET_S: Final = 10.0
 
@@ -35,8 +35,9 @@ log = structlog.get_logger()
 
 
 def run_broker(config: BrokerConfig, admission: Admission | None = None, *, is_insecure: bool = False) -> int:
-    """Run until SIGTERM or Ctrl-C; the exit code. What stops a start is one clear line. `admission`: whom its SASL
-    listeners let in. `is_insecure` lets it listen where others reach it though nothing guards it."""
+    """Runs until SIGTERM or Ctrl-C, and returns the exit code. An obstacle to the start is one clear line. `admission`:
+    the clients that its SASL listeners let in. `is_insecure` lets it listen where others reach it though nothing guards
+    it."""
     process_log.configure(sys.stderr)
     exit_code = 1
     try:
@@ -78,8 +79,8 @@ async def _run(config: BrokerConfig, secrets: Secrets, admission: Admission | No
 
 
 class Complaints:
-    """What asyncio has to say, but not the same again and again: while no files are left, it reports a hundred times
-    a second that it cannot accept a connection, which would fill the disk next."""
+    """The complaints of asyncio, without repetitions: while no files are left, it reports a hundred times a second that
+    it cannot accept a connection, which would fill the disk next."""
 
     def __init__(self) -> None:
         self._quiet_until = 0.0

@@ -1,8 +1,8 @@
-"""What a broker process itself writes to ZooKeeper to take part: `/cluster/id`, `/feature`, a generated broker id, and
-its registration. Kafka's top-level paths are there before (`controller/zookeeper/layout.py`).
+"""The writes of a broker process to ZooKeeper to take part: `/cluster/id`, `/feature`, a generated broker id, and its
+registration. Kafka's top-level paths are there before (`controller/zookeeper/layout.py`).
 
-Whose a registration is, its owner session says, never its content. It deletes no node that another session owns,
-except an earlier session of this same process; a broker that leaves just ends its session.
+The owner session of a registration says which process it belongs to, its content never does. It deletes no node that
+another session owns, except an earlier session of this same process; a broker that leaves just ends its session.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FEATURE_PATH: Final = "/feature"
 PATIENCE_IN_SESSION_TIMEOUTS: Final = 2.5
 #: as long as a session may last where an operator allows long ones; ZooKeeper's default allows 40 s
 PATIENCE_WITH_OURSELVES_MS: Final = 150_000
-#: what keeps us from registering is tried again after so long
+#: a refused registration is tried again after so long
 REFUSED_MIN_S, REFUSED_MAX_S = 0.25, 5.0
 MEND_REGISTRATION: Final = "allow brokers to create and delete below /brokers/ids; it is tried again until it works"
 
@@ -73,7 +73,7 @@ async def cluster_id(zk: ZooKeeper, entropy: Random) -> str:
 
 
 async def ensure_feature(zk: ZooKeeper) -> None:
-    """`/feature` exists, as Kafka 3.9 makes it: enabled, and nothing finalised. What is there is left alone."""
+    """Makes `/feature` as Kafka 3.9 does: enabled, and nothing finalised. An existing one is left alone."""
     async with _told_of_changes(zk) as changed:
         while True:
             try:
@@ -87,7 +87,7 @@ async def ensure_feature(zk: ZooKeeper) -> None:
 
 
 async def generated_broker_id(zk: ZooKeeper, reserved_max: int) -> int:
-    """A broker id that nobody had. A lost answer costs one id, no more."""
+    """Returns a broker id that no broker had. A lost answer costs one id, no more."""
     async with _told_of_changes(zk) as changed:
         while True:
             try:
@@ -128,10 +128,11 @@ async def register(
     earlier_session_ids: Container[int] = (),
     patience_ms: int | None = None,
 ) -> int:
-    """Register under this session; the broker epoch. Parents that are gone are made again, and what ZooKeeper refuses
-    is tried again. Waits for a foreign owner to go, then DuplicateBrokerError; longer for one at our own address, which
-    is an earlier life of ours, with a session time-out that nobody knows. That wait begins anew with each connection:
-    while ZooKeeper was away it ended no session, and a new leader gives each a whole time-out again."""
+    """Registers under this session, and returns the broker epoch. Parents that are gone are made again, and a refused
+    write is tried again. Waits for a foreign owner to go, then raises DuplicateBrokerError. The wait is longer for an
+    owner at our own address, which is an earlier life of ours, with an unknown session time-out. That wait begins anew
+    with each connection: while ZooKeeper was away it ended no session, and a new leader gives each a whole time-out
+    again."""
     usual_ms = int(PATIENCE_IN_SESSION_TIMEOUTS * zk.session_timeout_ms) if patience_ms is None else patience_ms
     path, now = broker_path(broker_id), asyncio.get_running_loop().time
     deadline: float | None = None

@@ -1,8 +1,8 @@
-"""What this broker was told about its own replicas, and which replicas its disk has. Pure: no clock, no I/O.
+"""This broker's knowledge of its own replicas, from the controller and from its disk. Pure: no clock, no I/O.
 
 `told` belongs to one incarnation and starts empty; `held` outlives incarnations, and restarts by way of `log_dirs.py`.
-Each method returns what changed; the caller writes the disk and tells the fetchers. `Transitions` are what one request
-of the controller made of the replicas, for the broker's state-change log.
+Each method returns the changes; the caller writes the disk and tells the fetchers. `Transitions` are the effects of one
+request of the controller on the replicas, for the broker's state-change log.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """What came of taking in a request, or a piece of one."""
+    """The effects of taking in a request, or a piece of one."""
 
     refused: list[Refusal] = []
     changes: list[Change] = []
@@ -92,7 +92,7 @@ class Replicas:
         broken: Iterable[int] = (),
     ) -> None:
         self.broker_id = broker_id
-        #: of the controller that was obeyed last: what a leader is granted carries no later one
+        #: the epoch of the last obeyed controller: a grant to a leader carries no later one
         self.controller_epoch = -1
         self.told: dict[TopicIdPartition, PartitionRow] = {}
         self.held: dict[TopicIdPartition, Replica] = {}
@@ -123,7 +123,7 @@ class Replicas:
         return [one for one in chain(self.held.values(), self.strays.values()) if one.directory == directory]
 
     def fail(self, directory: int) -> Taken:
-        """A log directory is lost: what it has is offline, and neither led nor followed."""
+        """A log directory is lost: its replicas are offline, and neither led nor followed."""
         self._broken.add(directory)
         lost = [key for key in self.told if (replica := self.held.get(key)) and replica.directory == directory]
         return Taken(changes=[Change(key, self.told.pop(key), None) for key in lost])
@@ -131,9 +131,9 @@ class Replicas:
     def mend(
         self, directory: int, found: Iterable[Replica], now_ms: int, own: Collection[TopicIdPartition] | None = None
     ) -> Taken:
-        """A log directory is back with these replicas. The controller will tell which of them count; `own`: those of
-        which it told already that they are this broker's. The others were taken away while nobody could delete them,
-        and it will not say so again."""
+        """A log directory is back with these replicas. The controller will tell which of them count. `own`: those that
+        it has assigned to this broker already. The others were taken away while no disk could delete them, and it will
+        not say so again."""
         self._broken.discard(directory)
         for replica in self.within(directory):
             self._drop(replica.key)
@@ -151,7 +151,8 @@ class Replicas:
         return taken
 
     def take_list(self, bodies: Iterable[Sequence[TopicRows]], reason: str = "", now_ms: int = 0) -> Taken:
-        """A full list is about to be taken in: what is held and not in it is a stray, and no longer led or followed."""
+        """Prepares for a full list: a held replica that the list does not contain is a stray, and no longer led or
+        followed."""
         keys = {(topic.topic_id, row.partition) for topics in bodies for topic in topics for row in topic.partitions}
         taken = Taken()
         self._deleted.clear()
@@ -189,12 +190,12 @@ class Replicas:
         return taken
 
     def take_metadata(self, told: Iterable[tuple[str, PartitionRow]]) -> list[Change]:
-        """Of what this broker leads: what it was granted, if the answer was lost or overtook the leadership."""
+        """Adopts grants to partitions that this broker leads, if the answer was lost or overtook the leadership."""
         ours = ((topic_id, row) for topic_id, row in told if row.leader == self.broker_id)
         return [change for one in ours if (change := self.take_altered(*one)) is not None]
 
     def take_altered(self, topic_id: str, altered: AlteredRow | PartitionRow) -> Change | None:
-        """What the controller says stands: adopted when it is about our leadership and newer than what we know."""
+        """Adopts the controller's state when it is about our leadership and newer than the known one."""
         key = topic_id, altered.partition
         row = self.told.get(key)
         if row is None or altered.leader_epoch != row.leader_epoch or altered.version <= row.version:
@@ -302,7 +303,7 @@ class Replicas:
 
 
 def _is_begun_anew(row: PartitionRow, known: PartitionRow) -> bool:
-    """Whether a leadership of the same leader epoch, and of no later version, is another one than is known: somebody
+    """Whether a leadership of the same leader epoch, and of no later version, is another one than the known one: a tool
     removed the state znode, and a controller that knew of no leadership made it again."""
     if row.version == known.version:
         return set(row.isr) != set(known.isr)
@@ -310,7 +311,7 @@ def _is_begun_anew(row: PartitionRow, known: PartitionRow) -> bool:
 
 
 def _leader_epoch_of(row: PartitionRow | None, replica: Replica | None) -> int:
-    """The highest heard of. What was told is over with the incarnation, a leader epoch on disk is not."""
+    """The highest leader epoch known. The controller's is void after the incarnation, the one on disk is not."""
     if row is not None:
         return row.leader_epoch
     return replica.leader_epochs[-1] if replica is not None and replica.leader_epochs else -1
@@ -326,7 +327,7 @@ class Became(StrEnum):
 
 
 class Transitions:
-    """Of one request: which replicas became what. An ISR or a version that is new is none."""
+    """The transitions of one request, by replica. A new ISR or version is none."""
 
     def __init__(self, broker_id: int, topics: Iterable[TopicRows | TopicStops]) -> None:
         self._broker_id = broker_id
@@ -334,7 +335,7 @@ class Transitions:
         self._numbers: dict[Became, dict[str, list[int]]] = {}
 
     def take(self, taken: Taken) -> None:
-        """Note what came of a piece of the request, once the disk has taken it."""
+        """Records the effects of a piece of the request, once the disk has taken it."""
         refused = {(one.topic_id, one.partition) for one in taken.refused}
         aside = {one.key: one.topic for one in taken.written if one.stray is not None}
         deleted = {one.key: one.topic for one in taken.deleted}
@@ -353,7 +354,7 @@ class Transitions:
                 self._note(Became.LEADER if is_leader else Became.FOLLOWER, self._names[key[0]], key[1])
 
     def groups(self) -> Iterator[tuple[Became, Mapping[str, str]]]:
-        """Topic -> partitions as "0-4,7", by what they became, in pieces that each fit into a line of 64 KiB."""
+        """Topic -> partitions as "0-4,7", by their new state, in pieces that each fit into a line of 64 KiB."""
         for became, topics in self._numbers.items():
             for piece in pieces_of({topic: bits_of(numbers) for topic, numbers in topics.items()}):
                 yield became, piece

@@ -1,11 +1,11 @@
-"""What one broker is made of, and its life: from its first session with ZooKeeper to its controlled shutdown.
+"""The parts of one broker, and its life: from its first session with ZooKeeper to its controlled shutdown.
 
 For each session: save it, register under it, run the controller's daemon and the broker on it. A lost session ends all
 of that and a new one starts it again; the process, its HTTP server and its replicas on disk go on.
 
-In a controlled shutdown the broker asks the active controller to move its leaderships away. It asks until nothing
-remains that could move, a few times, and then stops anyway: a shutdown is never prevented. Before each attempt it looks
-the controller up anew.
+In a controlled shutdown the broker asks the active controller to move its leaderships away. It asks until no movable
+leadership remains, a few times, and then stops anyway: a shutdown is never prevented. Before each attempt it looks the
+controller up anew.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ log = structlog.get_logger()
 
 
 class Seat(NamedTuple):
-    """Who is the active controller, as far as is known."""
+    """The active controller, as far as it is known."""
 
     incarnation: Incarnation
     controller_epoch: int
@@ -216,7 +216,8 @@ class Runtime:
                 open_session = self._sessions.next
 
     async def _join(self, zk: ZooKeeperClient) -> str:
-        """Everything that a cluster has before its first broker registers, and who we are in it; the cluster's id."""
+        """Makes all nodes that a cluster has before its first broker registers, and determines the broker's id. Returns
+        the cluster's id."""
         await ensure_paths(zk)
         await ensure_feature(zk)
         cluster = await cluster_id(zk, self._controller.entropy)

@@ -1,6 +1,6 @@
 """The broker's RPCs over HTTP: reads headers and bodies, hands them to the `Broker`, answers and logs.
 
-What cannot be parsed is refused with 4xx and changes nothing; everything else gets an answer with Kafka's codes, or a
+A malformed request is refused with 4xx and changes nothing; every other request gets an answer with Kafka's codes, or a
 503 while this process is not the incarnation that is meant. It decides nothing about partitions.
 """
 
@@ -178,7 +178,7 @@ class BrokerServer:
 
 
 def truncation_line(broker: Broker, lost: Lost, at_ms: int) -> Line:
-    """What a follower had to truncate, for the state-change log."""
+    """Returns the state-change line about a follower's truncation."""
     told = broker.metadata
     records = _counted(lost.end - lost.start, "record")
     return Line(

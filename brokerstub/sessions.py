@@ -19,7 +19,7 @@ SESSIONS_MAX: Final = 1_000
 
 
 class Session(msgspec.Struct):
-    """What one incarnation of a follower lists."""
+    """The partitions that one incarnation of a follower lists."""
 
     follower_id: int
     follower_epoch: int
@@ -70,7 +70,7 @@ class Sessions:
     def take(
         self, follower_id: int, follower_epoch: int, request: FetchRequest, now_ms: int
     ) -> tuple[FetchAnswer, list[Moved]]:
-        """Answer one fetch; what began or ceased to count by it."""
+        """Answers one fetch. Returns the partitions whose fetching began or ended by it."""
         session = self._by_follower.get(follower_id)
         moved: list[Moved] = []
         if session is not None and session.follower_epoch > follower_epoch:

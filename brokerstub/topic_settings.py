@@ -1,6 +1,6 @@
-"""What topics are configured with, as a broker needs it of the topics that it has: read from ZooKeeper and watched.
+"""The configuration of topics, as a broker needs it of the topics that it has: read from ZooKeeper and watched.
 
-Until a topic's configuration was read, nobody may write to it: `min.insync.replicas` may be higher than the default.
+Until a topic's configuration was read, no client may write to it: `min.insync.replicas` may be higher than the default.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from controller.zookeeper.port import (
 )
 
 MIN_ISR: Final = "min.insync.replicas"
-#: what ZooKeeper refuses is asked again after so long
+#: a read that ZooKeeper refuses is repeated after so long
 REFUSED_AGAIN_S: Final = 1.0
 
 log = structlog.get_logger()
@@ -107,7 +107,7 @@ class TopicConfigs:
                     self._on_settings(name, settings)
 
     async def values_of(self, name: str) -> Mapping[str, str] | None:
-        """What any topic was given itself, read now; None while ZooKeeper cannot be asked."""
+        """Returns the configuration of any topic, read now; None while ZooKeeper cannot be asked."""
         zk = self._zk
         if zk is None:
             return None

@@ -1,7 +1,7 @@
 """The process's sessions with ZooKeeper, one after the other, and whether its registration still stands.
 
-Each session is saved before anything is registered under it, so that the next start can close it: what a process left
-behind goes at once, not after a session time-out.
+Each session is saved before any node is registered under it, so that the next start can close it: the nodes that a
+process left behind go at once, not after a session time-out.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ log = structlog.get_logger()
 
 
 class _Identity(TypedDict):
-    """Who a session says it is, and whether what it makes is its own."""
+    """A session's credentials, and whether its nodes are its own."""
 
     auth: str | None
     owns: bool
 
 
 class RegistrationLostError(Exception):
-    """Our registration's node went though the session lives: somebody deleted it."""
+    """Our registration's node went though the session lives: a tool deleted it."""
 
 
 class Sessions:
@@ -58,7 +58,7 @@ class Sessions:
 
     @property
     def own_ids(self) -> Container[int]:
-        """All sessions this data directory ever had, as far as known: what they own is ours."""
+        """All sessions this data directory ever had, as far as known: their nodes are ours."""
         return self._own_ids
 
     async def first(self) -> ZooKeeperClient:
@@ -80,7 +80,8 @@ class Sessions:
             await self._zk.close()
 
     async def _close_earlier(self) -> None:
-        """What the process before us registered goes at once, not after a session time-out."""
+        """Closes the sessions of the process before this one, so that its nodes go at once, not after a session
+        time-out."""
         earlier = self._directory.earlier_session()
         if earlier is None:
             return
@@ -119,8 +120,8 @@ class Sessions:
 
 
 async def end_when_unregistered(zk: ZooKeeperClient, broker_id: int) -> None:
-    """Look at our own node whenever it changes, after each reconnect, and now and then: who may not read it is told of
-    nothing, and is registered all the same."""
+    """Looks at our own node whenever it changes, after each reconnect, and now and then: a client that may not read the
+    node receives no event, and is registered all the same."""
     path, changed = broker_path(broker_id), asyncio.Event()
 
     def on_watch(event: WatchEvent) -> None:

@@ -28,7 +28,7 @@ from controller.security.tls import server_context_for
 
 
 class AnswerLostError(ConnectionError):
-    """The work was done; nobody hears of it."""
+    """The work was done; the client does not learn of it."""
 
 
 class ClientTrouble:

@@ -1,4 +1,6 @@
-"""What clients ask about the cluster: Metadata, DescribeCluster, DescribeConfigs, and FindCoordinator's refusal."""
+"""The questions of clients about the cluster: Metadata, DescribeCluster, DescribeConfigs, and FindCoordinator's
+refusal.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ from controller.wire.bodies import PartitionRow
 METADATA, FIND_COORDINATOR, DESCRIBE_CONFIGS, DESCRIBE_CLUSTER = 3, 10, 32, 60
 TOPIC, BROKER = 2, 4  # kinds of resources
 OF_TOPIC, OF_BROKER, DEFAULT = 1, 4, 5  # where a value comes from
-#: nobody is asked what a client may do
+#: the rights of clients are not asked for
 UNSAID_OPERATIONS: Final = -(1 << 31)
 NO_GROUPS: Final = (
     "Klamm's stub brokers serve no consumer groups and no transactions yet: assign partitions (assign() instead of "
@@ -199,5 +201,5 @@ def _write_value(version: int, kind: int, value: _Value, writer: Writer) -> None
     writer.string(value.name).string(value.value).i8(kind == BROKER).i8(value.source).i8(0)
     writer.array((), writer.string)
     if version >= 3:
-        writer.i8(0).string(None)  # what type it has is not known here
+        writer.i8(0).string(None)  # its type is not known here
     writer.tags()

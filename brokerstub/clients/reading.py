@@ -1,5 +1,5 @@
-"""Reading for clients: Fetch (what lies below the high watermark, at once or when there is enough of it), ListOffsets
-and OffsetForLeaderEpoch (where a partition begins and ends, and where a leader epoch did).
+"""Reading for clients: Fetch (the records below the high watermark, at once or when there are enough), ListOffsets and
+OffsetForLeaderEpoch (where a partition begins and ends, and where a leader epoch did).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from controller.kafka.server.listener import Api
 
 FETCH: Final = 1
 CONSUMER: Final = -1
-#: of one answer, whatever the client would take; the first batch may be larger
+#: of one answer, even if the client would take more; the first batch may be larger
 ANSWER_MAX_BYTES: Final = 8 * 1024 * 1024
 WAIT_MAX_MS: Final = 30_000
 UNSAID: Final = -1
 
 
 class _Wish(NamedTuple):
-    """What is wanted of one partition."""
+    """The request about one partition."""
 
     topic: str
     partition: int
@@ -37,7 +37,7 @@ class _Wish(NamedTuple):
 
 
 class _Read(msgspec.Struct):
-    """What there is of it."""
+    """The answer about one partition."""
 
     partition: int
     code: Code
@@ -135,7 +135,7 @@ def _write_topic(version: int, name: str, reads: list[_Read], writer: Writer) ->
 
 
 def _write_read(version: int, one: _Read, writer: Writer) -> None:
-    # what transactions would hold back: nothing
+    # transactions hold no record back
     writer.i32(one.partition).i16(one.code).i64(one.high_watermark).i64(one.high_watermark)
     if version >= 5:
         writer.i64(one.start_offset)

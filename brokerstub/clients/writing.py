@@ -26,7 +26,7 @@ from controller.wire.signing import Signer
 
 PRODUCE: Final = 0
 ACKS_ALL: Final = -1
-#: longer than this nobody waits for followers, whatever the client says
+#: no request waits longer than this for followers, whatever its time-out
 WAIT_MAX_MS: Final = 120_000
 
 
@@ -111,7 +111,7 @@ class WritingApis:
         return result
 
     async def _replicated(self, pending: list[_Pending], timeout_ms: int) -> None:
-        """Until the whole ISR has it, or what cannot be waited for is said."""
+        """Waits until the whole ISR has the records, or until they cannot be waited for."""
         moved = asyncio.Event()
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1_000
@@ -182,7 +182,7 @@ class ProducerIdBlocks:
         self._asking = asyncio.Lock()
 
     async def draw(self) -> int | None:
-        """An id that nobody had; None: the controller did not give any now."""
+        """Returns an unused id; None: the controller did not give any now."""
         async with self._asking:
             if self._next >= self._end:
                 block = await self._ask()

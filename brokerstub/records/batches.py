@@ -24,7 +24,7 @@ from brokerstub.records.errors import (
 
 Bytes = bytes | bytearray | memoryview
 
-#: base offset, length of what follows, leader epoch, format, checksum, attributes, offset of the last record above the
+#: base offset, length of the rest, leader epoch, format, checksum, attributes, offset of the last record above the
 #: base, first and highest timestamp, producer id, producer epoch, sequence number of the first record, records
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = _HEADER.size
@@ -36,7 +36,7 @@ _EPOCH: Final = struct.Struct(">i")
 _EPOCH_AT: Final = 12
 _MAX_TIMESTAMP_AT: Final = 35
 FORMAT: Final = 2
-#: nobody keeps larger ones, whatever `max.message.bytes` says
+#: no broker keeps larger ones, whatever `max.message.bytes` says
 BATCH_MAX_BYTES: Final = 64 * 1024 * 1024
 OFFSET_MAX: Final = (1 << 63) - 1
 NO_PRODUCER: Final = -1
@@ -59,7 +59,7 @@ class Compression(IntEnum):
 
 
 class Header(msgspec.Struct, frozen=True, gc=False):
-    """What stands before the records of a batch."""
+    """The header of a batch, before its records."""
 
     base_offset: int
     #: of the whole batch, in bytes
@@ -151,7 +151,7 @@ def batches_in(data: Bytes) -> Iterator[tuple[int, Header]]:
 
 
 def produced(data: Bytes, max_bytes: int) -> Header:
-    """What a producer sent for one partition, all of it checked: one batch, as clients since Kafka 0.11 do."""
+    """Checks a producer's data for one partition: one batch, as clients since Kafka 0.11 send it."""
     header = header_at(data)
     if header.size != len(data):
         raise InvalidBatchError(f"one batch is expected, and {len(data) - header.size} bytes follow it")

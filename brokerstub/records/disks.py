@@ -1,8 +1,8 @@
-"""What a log needs of a disk, and a folder of this machine as one.
+"""The disk as a log needs it, and a folder of this machine as one.
 
-Paths are relative, with `/`. A write that is not done whole raises OSError, and how much of it was done is not known.
-What was written survives the death of this process; what was synced, and whose folder was synced since it was made or
-removed, also that of the machine.
+Paths are relative, with `/`. A write that fails raises OSError, and how much of it was done is not known. Written data
+survive the death of this process. Synced data also survive that of the machine, if their folder was synced since the
+file was made or removed.
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ class Disk(Protocol):
         """Keep its first bytes."""
 
     def replace(self, path: str, data: bytes) -> None:
-        """A small file as a whole, synced: after whatever death it is the old one or the new one."""
+        """Replaces a small file as a whole, synced: after any death it is the old one or the new one."""
 
     def remove(self, path: str) -> None:
         """A file; it may be gone."""
 
     def sync(self, path: str) -> None:
-        """What the file has will survive the death of the machine."""
+        """The content of the file will survive the death of the machine."""
 
     def sync_folder(self, folder: str) -> None:
         """Which files there are will survive the death of the machine."""
 
     def close(self) -> None:
-        """Let go of what is open; it is opened again when it is needed."""
+        """Closes the open files; a file is opened again when it is needed."""
 
 
 class FolderDisk:

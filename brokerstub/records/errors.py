@@ -1,4 +1,4 @@
-"""Why something is refused, each with the code of Kafka's protocol. Whatever is refused changed nothing."""
+"""The reasons of refusals, each with the code of Kafka's protocol. A refused request has changed nothing."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class StaleProducerError(RecordsError):
 
 
 class OffsetOutOfRangeError(RecordsError):
-    """Before the log's start, or behind what may be read."""
+    """Before the log's start, or behind the readable end."""
 
     code = Code.OFFSET_OUT_OF_RANGE
 

@@ -1,4 +1,4 @@
-"""The log of one partition: segments one behind the other, and what follows from them.
+"""The log of one partition: segments one behind the other, and the state that follows from them.
 
 Offsets are without gaps, leader epochs never descend: both are checked on every way into the log, on open too. It
 decides nothing about leaders and followers; `replication` does.
@@ -42,7 +42,7 @@ NEVER: Final = (1 << 63) - 1
 UNLIMITED: Final = -1
 _DAY_MS: Final = 86_400_000
 _IS_LOG: Final = re.compile(r"[0-9]{20}\.log")
-_PART: Final = "part"  # of what was about to replace a file
+_PART: Final = "part"  # of a file that was about to replace another
 _AtLeastOne = Annotated[int, msgspec.Meta(ge=1)]
 
 
@@ -74,7 +74,7 @@ class Appended(msgspec.Struct, frozen=True, gc=False):
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """What opening a log cut off: torn, damaged, or behind what was."""
+    """The part that opening a log cut off: torn, damaged, or behind such a batch."""
 
     end_offset: int
     lost_bytes: int
@@ -92,7 +92,8 @@ class Log:
         self._has_failed = False
         self._segments: list[Segment] = []
         self._state = State()
-        #: what `flush` would make outlive the machine, and since when (-1: nothing); whether files were made or removed
+        #: the offset up to which the log is synced; since when it is not (-1: it is); whether new and removed files are
+        #: synced
         self._synced_offset = 0
         self._unsynced_since_ms = -1
         self._is_folder_synced = False
@@ -192,8 +193,8 @@ class Log:
         return self._state.epochs.end_of(leader_epoch, self.end_offset)
 
     def truncate(self, offset: int) -> None:
-        """The log ends there, or before, where the batch with this offset begins. Synced before it returns: what was
-        truncated never comes back."""
+        """The log ends there, or before, where the batch with this offset begins. Synced before it returns: truncated
+        records never come back."""
         self._check_disk()
         if offset >= self.end_offset:
             self._state.epochs.forget_from(offset)
@@ -213,7 +214,7 @@ class Log:
         self._state.epochs.forget_before(self.start_offset)
 
     def start_anew(self, offset: int) -> None:
-        """Nothing is left, and the next record has this offset: what the leader still has begins there."""
+        """Empties the log. The next record has this offset: the leader's log begins there."""
         self._check_disk()
         with self._failing():
             self._remove(reversed(self._segments))
@@ -273,7 +274,7 @@ class Log:
             self.flush()
 
     def settle(self) -> None:
-        """What recovery need not read again: all segments but the last."""
+        """Settles the segments that recovery need not read again: all but the last."""
         self._check_disk()
         with self._failing():
             for segment, after in zip(self._segments, self._segments[1:], strict=False):
@@ -380,8 +381,8 @@ class Log:
         return segment
 
     def _retake(self, state: State, until: int = NEVER, *, is_checked: bool = False) -> str:
-        """What the last segment's file has, taken in anew on top of the state at its start; cut off at the first batch
-        that reaches this offset or is malformed. Returns why it made none."""
+        """Takes the content of the last segment's file in anew, on top of the state at its start, and cuts it off at
+        the first batch that reaches this offset or is malformed. Returns the reason why it made none."""
         segment, cut = self._active, ""
         segment.restart()
         segment.state = state.copy()
@@ -406,7 +407,7 @@ class Log:
         return cut
 
     def _state_at(self, place: int) -> State:
-        """Where a segment begins: as it was written down last before, and what the batches in between say."""
+        """The state at the start of a segment: the last one written down before, and the batches in between."""
         first, state = place, self._known_state(self._segments[place])
         while state is None and first > 0:
             first -= 1

@@ -1,8 +1,7 @@
-"""One partition's replication: what a leader knows of its followers, and what a follower makes of a leader's answer.
+"""One partition's replication: a leader's knowledge of its followers, and a follower's use of a leader's answer.
 
-Pure but for the log: time is an argument, nothing awaits. Who leads, at which leader epoch, and which ISR stands is for
-the controller to say; whoever owns a `Leader` or a `Follower` asks it, carries requests and answers, and writes the
-high watermark down.
+Pure but for the log: time is an argument, nothing awaits. The controller decides the leader, the leader epoch and the
+ISR. The owner of a `Leader` or a `Follower` asks it, carries requests and answers, and writes the high watermark down.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ UNKNOWN_END = -1
 
 
 class Fetch(msgspec.Struct, frozen=True, gc=False):
-    """A follower asks for what comes after its own log."""
+    """A follower asks for the records after its own log."""
 
     follower_id: int
     #: of the follower's incarnation
@@ -62,7 +61,7 @@ class Truncated(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Known(msgspec.Struct):
-    """What a leader knows of a follower."""
+    """A leader's knowledge of a follower."""
 
     broker_epoch: int
     #: it had all that the leader had then
@@ -123,7 +122,7 @@ class Leader:
         return True
 
     def read(self, offset: int, max_bytes: int) -> bytes:
-        """What a consumer may see."""
+        """Returns the records that a consumer may see."""
         return self.log.read(offset, max_bytes, self.high_watermark)
 
     def fetched(self, fetch: Fetch, max_bytes: int, now_ms: int) -> Fetched:
@@ -149,7 +148,8 @@ class Leader:
         return Fetched(data, self.high_watermark, self.log.start_offset, end)
 
     def heard(self, follower_id: int, now_ms: int) -> None:
-        """A follower asks for what comes, of all that it lists: where it had everything, it has everything still."""
+        """A follower asks for new records of all partitions that it lists: where it had everything, it has everything
+        still."""
         known = self._known.get(follower_id)
         if known is not None and known.end_offset == self.log.end_offset:
             known.caught_up_ms = max(known.caught_up_ms, now_ms)
@@ -168,8 +168,9 @@ class Leader:
         raise UnknownEpochError(f"leader epoch {leader_epoch}, and here it is {self.leader_epoch} as yet")
 
     def wish(self, now_ms: int, is_eligible: Callable[[int, int], bool]) -> tuple[int, ...]:
-        """The ISR as it should be: without who has lagged for too long, with who has what the leader had. The order of
-        who stays is kept. `is_eligible`: a broker and the epoch of the incarnation that fetches."""
+        """Returns the ISR as it should be: without followers that have lagged for too long, with those that have all
+        records that the leader had. The remaining members keep their order. `is_eligible`: a broker and the epoch of
+        the incarnation that fetches."""
         stay = tuple(one for one in self.isr if one in self.replicas and not self._is_lagging(one, now_ms))
         back = (
             one
@@ -187,7 +188,7 @@ class Leader:
         self._asked = tuple(members)
 
     def take_isr(self, isr: Sequence[int], replicas: Sequence[int] | None = None) -> None:
-        """What the controller says stands; nothing is asked for any more."""
+        """Adopts the controller's ISR; no question is open any more."""
         self.isr, self._asked = tuple(isr), ()
         self.replicas = self.replicas if replicas is None else tuple(replicas)
         self._advance()
@@ -229,7 +230,7 @@ class Leader:
         return now_ms >= self.lagging_at(broker_id)
 
     def _caught_up_ms(self, broker_id: int) -> int:
-        """Who was in the ISR as the leader epoch began had everything then."""
+        """A member of the ISR at the begin of the leader epoch had everything then."""
         known = self._known.get(broker_id)
         return self._began_ms if known is None else known.caught_up_ms
 
@@ -245,12 +246,12 @@ class Follower:
         self._broker_epoch = broker_epoch
 
     def fetch(self) -> Fetch:
-        """What to ask next."""
+        """Returns the next question."""
         return Fetch(self._broker_id, self._broker_epoch, self.leader_epoch, self.log.end_offset, self.log.latest_epoch)
 
     def take(self, asked: Fetch, answer: Fetched, now_ms: int) -> Truncated | None:
-        """The leader's answer to a question. Returns what had to go. An answer to an earlier question is passed over:
-        the log has changed since."""
+        """Takes the leader's answer to a question in. Returns the records that were removed. An answer to an earlier
+        question is passed over: the log has changed since."""
         if asked != self.fetch():
             return None
         end_before = self.log.end_offset

@@ -1,4 +1,4 @@
-"""One file of batches and its index. It keeps what it is given; the log decides what belongs into it.
+"""One file of batches and its index. It keeps the batches that it is given; the log decides which.
 
 The index says where in the segment an offset or a time is. It is sparse, one entry for every `index.interval.bytes` of
 batches: in memory, and in Kafka's two files once the segment is settled. Offsets are kept as distances from the
@@ -22,7 +22,7 @@ from brokerstub.records.disks import Disk
 from brokerstub.records.errors import CorruptBatchError
 from brokerstub.records.state import State
 
-#: what fits into an entry: offsets of a segment, and its size
+#: the largest value of an entry: offsets of a segment, and its size
 RELATIVE_MAX: Final = (1 << 31) - 1
 _TIME_ENTRY: Final = struct.Struct(">qi")
 _ENTRY_BYTES: Final = 8
@@ -114,7 +114,7 @@ _BEFORE_LENGTH: Final = 12
 
 
 class _Mark(msgspec.Struct, frozen=True):
-    """Written last when a segment is settled: what it was then, with a checksum of both index files."""
+    """Written last when a segment is settled: its size then, with a checksum of both index files."""
 
     next_offset: int
     size: int
@@ -166,13 +166,13 @@ class Segment:
         self.next_offset = header.next_offset
 
     def restart(self) -> None:
-        """Nothing is known of what the file has; batches are taken from its start again."""
+        """Forgets the file's content; batches are taken from its start again."""
         self.next_offset, self.size = self.base_offset, 0
         self.index, self.first_timestamp = Index(self.base_offset, self._interval_bytes), NO_TIMESTAMP
 
     def batches(self, position: int = 0, size: int | None = None) -> Iterator[tuple[int, Header, memoryview]]:
-        """Position, header and bytes of each batch from there on, as far as the segment goes, or this size. Raises at
-        what is no whole batch; what came before is whole but for checksums, which are not looked at."""
+        """Yields position, header and bytes of each batch from there on, up to the end of the segment, or this size.
+        Raises at an incomplete batch. The batches before it are whole, but their checksums are not looked at."""
         end = self.size if size is None else size
         wanted = CHUNK_BYTES
         while position < end:
@@ -249,7 +249,7 @@ class Segment:
         return True
 
     def remove(self) -> None:
-        """The batches first: what is left without them is nothing."""
+        """Removes the batches first: the other files mean nothing without them."""
         self._disk.remove(self.path)
         for suffix in MADE_ANEW:
             self._disk.remove(self._stem + suffix)

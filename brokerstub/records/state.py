@@ -1,11 +1,11 @@
-"""What a log knows beside its batches, at one offset: leader epochs and idempotent producers.
+"""The state of a log beside its batches, at one offset: leader epochs and idempotent producers.
 
 All of it follows from the batches before that offset, so it can be rebuilt from any offset at which it was written
 down.
 
-Leader epochs say under which leaders the records were appended, and from which offsets on. What two replicas have in
-common ends where the same leader epoch ends in both; so a follower learns where to truncate, and an offset alone never
-tells.
+Leader epochs say under which leaders the records were appended, and from which offsets on. The common part of two
+replicas ends where the same leader epoch ends in both; so a follower learns where to truncate, and an offset alone
+never tells.
 
 For each producer id the last epoch and five batches are kept, since a producer has at most five on their way: a batch
 that comes twice is appended once, and none is left out. Producers that were idle for long are forgotten, as in Kafka.
@@ -194,7 +194,7 @@ class _Snapshot(msgspec.Struct):
 
 
 class _Sealed(msgspec.Struct):
-    """A snapshot with its checksum: what follows from a wrong one would cut the log."""
+    """A snapshot with its checksum: a wrong snapshot would lead to a cut log."""
 
     checksum: int
     snapshot: msgspec.Raw
@@ -222,7 +222,7 @@ def encode_state(state: State, offset: int) -> bytes:
 
 
 def decode_state(data: bytes, offset: int) -> State | None:
-    """None: not what was written at this offset; the log tells it again."""
+    """Returns None for data that were not written at this offset; the log rebuilds the state."""
     try:
         sealed = msgspec.json.decode(data, type=_Sealed)
         if sealed.checksum != crc32c(sealed.snapshot):
