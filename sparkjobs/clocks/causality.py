@@ -1,15 +1,15 @@
-"""What the brokers' clocks can have been, from lines of which one must have been written before the other. Pure.
+"""The possible offsets of the brokers' clocks, from pairs of lines with a certain order. Pure.
 
 At Kafka's default level since 2.6 no line names both ends of a round trip. But a broker begins to lead at an epoch only
 after the controller said so, and a controller knows of a registration only after the broker made it. Each such pair
 says that the second clock was ahead of the first by no more than the gap between the two lines. Gaps in both
 directions, also by way of other brokers, leave a range: its middle is taken, half its width is the error.
 
-Our own logs name no request twice, but all lines of one cause by its id: who lives, says the controller, and then tells
-it; and that everybody has answered what its term began with, after the brokers have.
+Our own logs name no request twice, but all lines of one cause by its id: the controller names the live brokers before
+it sends them requests, and reports that all brokers have acknowledged its term's first requests after they did.
 
-The clocks are taken to be off but steady, for the whole of the logs; where that contradicts itself, from hour to hour
-as long as it does not. Of an hour that contradicts itself nothing is said.
+The clocks are taken to be off but steady, for the whole of the logs. Where that contradicts itself, they are taken to
+be steady for an hour. Nothing is said of an hour that contradicts itself.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from sparkjobs.tables.silver import SilverEvent
 
 #: how brokers answer an election
 STARTS: Final = frozenset({"leader_started", "follower_started"})
-#: what the pairs are made of
+#: the parts of the pairs
 OF_PAIRS: Final = STARTS | {"partition_changed", "registering", "registered", "broker_epochs"}
 #: and, of lines that name their cause
 OF_CAUSES: Final = frozenset({"broker_changed", "request_done", "controller_reported"})
-#: milliseconds are cut off, so what lies between two moments may be so much longer than they say
+#: milliseconds are cut off, so the time between two moments may be so much longer than they say
 _CUT_MS: Final = 1
 _EPOCHS: Final = re.compile(r"(\d{1,9}) -> (\d{1,18})", re.ASCII)
 
@@ -67,7 +67,7 @@ class Gaps:
             self.samples[later] += samples
 
     def join(self, other: Gaps) -> None:
-        """What others saw of the same cluster."""
+        """Adds the gaps that others saw of the same cluster."""
         for hour, least in other.by_hour.items():
             self.by_hour[hour] = _least_of(self.by_hour.get(hour, {}), least)
         for broker, samples in other.samples.items():
@@ -131,8 +131,8 @@ def _see_registrations(events: Iterable[SilverEvent], gaps: Gaps) -> None:
 
 
 def _see_causes(events: Iterable[SilverEvent], gaps: Gaps) -> None:
-    """From a controller to whom it tells of brokers, and back from the first answer to the word that all have answered.
-    That word does not wait for who was gone by then."""
+    """Finds the gaps from a controller to the brokers that it tells of others, and back from the first answer to the
+    line that all have answered. That line does not wait for brokers that were gone by then."""
     said: dict[tuple[int, str], int] = {}
     answered: dict[tuple[int, str], int] = {}
     gone: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)

@@ -57,7 +57,7 @@ class Way(NamedTuple):
 
 
 class _State(NamedTuple):
-    """What both sides say of a partition in a request."""
+    """The state of a partition in a request, as the lines of both sides name it."""
 
     topic: str
     partition: int
@@ -141,7 +141,7 @@ def _trips(way: Way, events: list[SilverEvent]) -> Iterator[Trip]:
 
 
 def _known(events: Iterable[SilverEvent], broker: int) -> dict[_State, _Done]:
-    """By what a request says of any of its partitions: the first request that says so and was done."""
+    """Returns the requests by the state of any of their partitions: of each state the first request that was done."""
     requests: list[tuple[Request, list[SilverEvent]]] = list(done_in(events, frozenset({broker})))
     requests.sort(key=lambda one: (one[1][0].ts_utc, one[1][0].file_id, one[1][0].line_no))
     found: dict[_State, _Done] = {}
@@ -171,7 +171,7 @@ _SURE_MS: Final = 30_000
 
 
 class Ahead(NamedTuple):
-    """What the best trips between two brokers in one hour say."""
+    """The result of the best trips between two brokers in one hour."""
 
     offset_ms: int
     err_ms: int
@@ -273,7 +273,7 @@ def _sends(events: Sequence[SilverEvent], keys: Mapping[tuple[int, str, int, int
 
 
 def _key_of(event: SilverEvent) -> _Key | None:
-    """Up to 1.0 an answer does not say what it answers, but for the number, if that."""
+    """Up to 1.0 an answer does not name its request, except by the number, if it has one."""
     if event.correlation_id is None or event.controller is None or event.controller_epoch is None:
         return None
     is_answer = event.event == "response_received"
@@ -307,7 +307,7 @@ def rows_for(
                 gaps.see(controller, broker, best.offset_ms + best.err_ms, hour)
                 gaps.see(broker, controller, best.err_ms - best.offset_ms, hour)
         steady = steady_in(gaps)
-        if not ahead:  # nobody was heard more than others: whoever binds the most
+        if not ahead:  # no trips single out a reference: take the broker that bounds the most others
             reference = max(heard, key=lambda broker: (sum(len(one.ranges(broker)) for one in steady), -broker))
             by_hour = {hour: {} for hour in by_hour}
     bound = [] if reference is None else [(one.from_hour, one.ranges(reference)) for one in steady]
@@ -375,7 +375,7 @@ def _walk(reference: int | None, ahead: Mapping[tuple[int, int], Ahead]) -> dict
 
 
 def corrected(events: Iterable[SilverEvent], skew: Sequence[SilverSkew]) -> list[SilverEvent]:
-    """`ts_adj` is what the reference's clock showed; a broker whose error is within its bounds keeps its own time."""
+    """`ts_adj` is the time of the reference's clock. A broker whose error is within its bounds keeps its own time."""
     known: dict[tuple[str, int | None, int], tuple[int, int | None]] = {
         (row.cluster, row.broker, row.hour): (applied_ms(row), left_ms(row)) for row in skew
     }
@@ -405,5 +405,5 @@ def zone_hint(row: SilverSkew) -> str | None:
 
 
 def left_ms(row: SilverSkew) -> int | None:
-    """How wrong a corrected time may still be: also by what was not corrected."""
+    """Returns how wrong a corrected time may still be, errors that were not corrected included."""
     return None if row.err_ms is None else row.err_ms + abs(row.offset_ms - applied_ms(row))

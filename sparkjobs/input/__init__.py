@@ -1,1 +1,1 @@
-"""Files of logs: which there are, what they hold, and how they grow."""
+"""Files of logs: finding them, reading their kind, and following their growth."""

@@ -1,8 +1,8 @@
-"""Which files there are and what they hold: bronze. The identity of a file is the hash of its content, not compressed.
+"""The log files and their content: bronze. The identity of a file is the hash of its content, not compressed.
 
-Local files only; `sparkjobs.engine.spark.file_access` opens what lies elsewhere through Spark, with the same survey. A
-file that cannot be read never raises: its row says what the trouble was. Logs come from strangers: no link leads out of
-the folder that was named, only regular files are opened, and a file with an endless line is not read.
+Local files only; `sparkjobs.engine.spark.file_access` opens remote ones through Spark, with the same survey. A file
+that cannot be read never raises: its row names the trouble. Logs come from strangers: no link leads out of the folder
+that was named, only regular files are opened, and a file with an endless line is not read.
 """
 
 from __future__ import annotations
@@ -30,20 +30,19 @@ from sparkjobs.parse.sniff import Sniffed, last_moment, sniff
 from sparkjobs.tables.silver import BronzeFile
 
 CHUNK_BYTES: Final = 1 << 20
-#: a line is held in memory, by whoever reads it; a request for 100,000 partitions in one line of Kafka's has 20 MB
+#: every reader holds a line in memory; a request for 100,000 partitions in one line of Kafka's has 20 MB
 LINE_MAX_BYTES: Final = 32 << 20
 HEAD_BYTES: Final = 1 << 18
-#: pieces that Spark reads a file in: what stands above each is counted here, so that lines know their numbers
+#: Spark reads a file in pieces; the lines above each piece are counted here, so that lines know their numbers
 BLOCK_BYTES: Final = 32 << 20
-#: what a folder is searched for, which may hold reports of it too; a file that is named outright is read whatever its
-#: name
+#: the names searched for in a folder, which may hold reports, too; a file that is named outright is read under any name
 LOG_NAMES: Final = re.compile(
     r"(?!report\.json$)(?!.*(gc|cleaner|authorizer|request)\.log).*\.(log|out|json)([.-].*)?$", re.ASCII
 )
 _KINDS: Final = (("state-change", "state-change"), ("controller", "controller"), ("server", "server"))
-#: all but control characters: what is left of a text without them is ends of lines and tabs
+#: all but control characters: a text without them consists of ends of lines and tabs
 _NO_CONTROLS: Final = bytes(range(0x20, 0x100))
-#: `kafka_2.13-3.9.1` and `kafka-3.9.1` are what was installed: a version goes on with another number
+#: `kafka_2.13-3.9.1` and `kafka-3.9.1` are installations: a version goes on with another number
 _BROKER_IN_PATH = re.compile(r"(?:broker|kafka|node)[-_.]?(\d{1,9})(?!\.?\d)(?=[/_.-]|$)", re.ASCII)
 
 
@@ -61,8 +60,8 @@ class Zones(msgspec.Struct, frozen=True):
         return self.default if broker is None else self.by_broker.get(broker, self.default)
 
     def besides(self, broker: int | None) -> tuple[str, ...]:
-        """Of whoever else may speak in a log of this broker, or of nobody's: brokers of which it is known, and
-        `*` for all others."""
+        """Returns the other brokers that may speak in a log of this broker, or in a log of unknown origin: the known
+        ones, and `*` for all others."""
         own = self.of(broker)
         others = () if own == self.default else (f"*={self.default}",)
         known = ((one, zone) for one, zone in sorted(self.by_broker.items()) if one != broker)
@@ -78,10 +77,10 @@ class _EndlessLineError(Exception):
 
 
 def find_logs(named: Iterable[str]) -> list[str]:
-    """Files, what folders hold, and what globs match; each once, in the order of their names.
+    """Returns files, the files in folders, and the matches of globs; each once, in the order of their names.
 
-    A link that is named is followed. A link below a folder or of a glob stands for its file if that lies below the
-    same folder; one that leads elsewhere stays in the list, and is not opened.
+    A link that is named is followed. A link below a folder or of a glob stands for its file if that lies below the same
+    folder; one that leads elsewhere stays in the list, and is not opened.
     """
     found: set[str] = set()
     for name in named:
@@ -126,8 +125,8 @@ def _above_patterns(path: Path) -> Path:
 
 
 def open_content(path: str) -> IO[bytes]:
-    """The content, whether the file is compressed or not: its first bytes say so, not its name. Raises OSError for
-    what is no regular file, and for a link: `find_logs` has followed those that may be."""
+    """Opens the content, whether the file is compressed or not: its first bytes say so, not its name. Raises OSError
+    for a file that is not regular, and for a link: `find_logs` has followed the permitted ones."""
     raw = os.fdopen(_opened(path), "rb")
     try:
         is_gzip = raw.read(2) == b"\x1f\x8b"
@@ -143,7 +142,7 @@ def open_content(path: str) -> IO[bytes]:
 
 
 def _opened(path: str) -> int:
-    """Without waiting for whoever writes to a pipe."""
+    """Opens without waiting for a process that writes to a pipe."""
     try:
         number = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -208,7 +207,7 @@ def _survey_one(
     zone = zones.of(broker)
     besides = () if found.layout in (None, "klamm") else zones.besides(broker)
     return BronzeFile(
-        # what could not be read whole is told apart by its name: half of it may be equal
+        # a file that could not be read whole is identified by its name, because half of it may be equal to another
         file_id=digest.hexdigest() if status in ("read", "empty") else sha256(f"{status} {path}".encode()).hexdigest(),
         cluster=cluster,
         paths=(path,),
@@ -256,7 +255,7 @@ def _unnamed(path: str, cluster: str, zones: Zones) -> BronzeFile:
 
 
 class Seen:
-    """How many lines there are, and whether all is text, so that nobody need look at every line again."""
+    """Counts the lines, and checks that all is text, so that no reader has to look at every line again."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")()
@@ -265,7 +264,7 @@ class Seen:
         self._left_bytes = BLOCK_BYTES  # of the present block
 
     def take(self, chunk: bytes) -> None:
-        """What comes next, not more than a block."""
+        """Takes the next bytes, not more than a block."""
         if len(chunk) > self._left_bytes:
             self.blocks.append(self.newlines + chunk.count(b"\n", 0, self._left_bytes))
             self._left_bytes += BLOCK_BYTES
@@ -304,7 +303,7 @@ def _kind_of(path: str, found: Sniffed) -> str:
 
 
 def _broker_of(path: str, found: Sniffed) -> int | None:
-    """Who speaks in its first lines; if nobody says, whose folder it lies in."""
+    """Returns the broker that its first lines name; if they name none, the owner of its folder."""
     if len(found.brokers) == 1:
         return next(iter(found.brokers))
     in_path = _BROKER_IN_PATH.findall(path)

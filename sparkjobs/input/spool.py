@@ -1,9 +1,9 @@
-"""Growing logs, cut into pieces that never change: what a stream may be made of.
+"""Growing logs, cut into pieces that never change: the input of a stream.
 
-Spark's file source reads a file once and never looks at what is appended. So complete lines that are new go into a
-piece of their own, named by the log, the bytes and the lines before it; the pieces alone say how far each log was
-read, and a run that dies is continued by the next. A log is known by its folder and by how it begins, up to its first
-line with a time of day: renaming it at rotation, or compressing it, does not make it another.
+Spark's file source reads a file once and never looks at appended lines. So complete new lines go into a piece of their
+own, named by the log, the bytes and the lines before it. The pieces alone say how far each log was read, and the next
+run continues one that died. A log is known by its folder and by its beginning, up to its first line with a time of day:
+renaming it at rotation, or compressing it, does not make it another.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Spool:
         folder.mkdir(parents=True, exist_ok=True)
         self._first: dict[str, Piece] = {}
         self._reached: dict[str, _Reached] = {}
-        self._unchanged: dict[str, tuple[int, int, int]] = {}  # path: what the file was when all of it was taken
+        self._unchanged: dict[str, tuple[int, int, int]] = {}  # path: the file's stat when all of it was taken
         last = {piece.log_id: piece for piece in self.pieces()}
         for piece in self.pieces():
             self._first.setdefault(piece.log_id, piece)
@@ -80,7 +80,7 @@ class Spool:
         return self._first[log_id]
 
     def advance(self, paths: Iterable[str], *, is_end: bool = False) -> list[Piece]:
-        """Take what is new. `is_end`: nothing will be appended any more, so half lines count."""
+        """Takes the new lines. `is_end`: nothing will be appended any more, so half lines count."""
         taken: list[Piece] = []
         for path in paths:
             try:
@@ -142,7 +142,7 @@ def _head_of(start: bytes) -> bytes:
 
 
 def log_id_of(path: str) -> str | None:
-    """Which log it is, whatever it is called by now; none as long as it does not say."""
+    """Returns the identity of a log, under any name; None before it has its first line with a time."""
     with open_content(path) as content:
         head = _head_of(content.read(_HEAD_BYTES))
     return _log_id(path, head) if head else None

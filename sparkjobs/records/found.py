@@ -1,4 +1,4 @@
-"""Which files are records, found by what is in them, and which node's they are.
+"""Finds the files that are records by their content, and the node of each.
 
 A file of another kind is passed over. One that lies where a record must lie and cannot be read is named with its
 trouble: nothing is left out in silence.
@@ -21,14 +21,14 @@ from sparkjobs.records.zookeeper_files import operations_in
 
 Kind = Literal["zookeeper log", "zookeeper snapshot", "kraft log", "kraft snapshot"]
 
-#: what a record's file may be called: the rest is not opened
+#: the possible names of a record's file: the rest is not opened
 _NAMES: Final = re.compile(
     r"(log\.[0-9a-f]+|snapshot\.[0-9a-f]+|\d{20}\.log(\.deleted)?|.*\.checkpoint)(\.gz)?", re.ASCII
 )
 _ZXID: Final = re.compile(r"(?:log|snapshot)\.([0-9a-f]+)", re.ASCII)
 _PROPERTIES_BYTES: Final = 64 * 1024
 _METADATA_FOLDER: Final = "__cluster_metadata"
-#: what reading a damaged or vanished file raises
+#: the errors of reading a damaged or vanished file
 TROUBLES: Final = (OSError, EOFError, zlib.error, RecordError)
 
 
@@ -69,7 +69,7 @@ def find_records(named: Iterable[str]) -> list[Source]:
 
 
 def source_of(path: Path) -> Source | None:
-    """What the file is, or None if it is no record."""
+    """Returns the kind of the file, or None if it is no record."""
     blank = Source(str(path), "kraft log", 0)
     try:
         with blank.open() as content:

@@ -27,7 +27,7 @@ from sparkjobs.records import RecordError
 _CAMEL: Final = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _FRAME_VERSION: Final = 1
 _NUMBERS: Final = {"int8": ">b", "int16": ">h", "uint16": ">H", "int32": ">i", "int64": ">q", "float64": ">d"}
-#: what holds passwords or keys: named, and never handed on
+#: fields with passwords or keys: named, and never handed on
 SECRET: Final = frozenset({"UserScramCredentialRecord", "DelegationTokenRecord"})
 
 
@@ -98,7 +98,7 @@ def message_in(value: bytes) -> Message:
 
 
 def control_in(key: bytes, value: bytes) -> Message:
-    """One control record: what the quorum says about itself."""
+    """Decodes one control record, in which the quorum describes itself."""
     try:
         _, kind = struct.unpack_from(">hh", key)
         version = int.from_bytes(_Cursor(value).take(2), "big")
@@ -237,16 +237,16 @@ def uuid_text(data: bytes) -> str:
 
 #: of a batch, at most: Kafka's own limit is 8 MiB
 MAX_BATCH_BYTES: Final = 64 * 1024 * 1024
-_HEAD = struct.Struct(">qi")  # base offset, length of what follows
+_HEAD = struct.Struct(">qi")  # base offset, length of the rest
 _REST = struct.Struct(">ibIhiqqqhii")
 _CONTROL, _COMPRESSED = 0x20, 0x07
-_CRC_FROM: Final = 9  # of what follows the length
+_CRC_FROM: Final = 9  # of the bytes after the length
 _NO_LENGTH: Final = 0
 CHECKPOINT_NAME: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint", re.ASCII)
 
 
 class Record(NamedTuple):
-    """One record. `message` is None where this reader does not know what was written: `unknown` says what."""
+    """One record. `message` is None for a record that this reader does not know: `unknown` names it."""
 
     offset: int
     message: Message | None
@@ -267,7 +267,8 @@ class Batch(NamedTuple):
 
 
 def batches_in(content: BinaryIO) -> Iterator[Batch]:
-    """The batches of one file, in order. Raises RecordError where one is damaged: what follows cannot be trusted."""
+    """Yields the batches of one file, in order. Raises RecordError where one is damaged: the bytes after it cannot be
+    trusted."""
     position = 0
     while True:
         head = _read(content, _HEAD.size)

@@ -1,8 +1,8 @@
 """Of the logs of a KRaft cluster's nodes, the one history that survived.
 
 The log with the highest epoch and, in it, the highest offset is the truth; older segments of other nodes stand before
-it where they agree. What another node's log has beyond that was never committed: it is counted, and not told. A gap is
-bridged by a snapshot, and said.
+it where they agree. Records of another node's log beyond that were never committed: they are counted, and not told. A
+gap is bridged by a snapshot, and said.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Span(msgspec.Struct):
     first: int
     end: int  # the first that is not in it
     has_data: bool  # records of the controller, not only of the quorum
-    has_start: bool  # it begins with what its leader wrote first
+    has_start: bool  # it begins with its leader's first record
 
 
 class NodeLog(msgspec.Struct):
-    """One folder: what it holds, by reading it once."""
+    """One folder: its content, from one pass over it."""
 
     folder: str
     node: str
@@ -51,12 +51,12 @@ class NodeLog(msgspec.Struct):
         return self.spans[0].first if self.spans else 0
 
     def epoch_at(self, offset: int) -> int | None:
-        """The epoch that wrote what is at an offset."""
+        """Returns the epoch that wrote the record at an offset."""
         return next((one.epoch for one in self.spans if one.first <= offset < one.end), None)
 
 
 class Piece(msgspec.Struct, frozen=True):
-    """What is read next: a snapshot, or records of a segment from `first` to before `end`."""
+    """The next part to read: a snapshot, or records of a segment from `first` to before `end`."""
 
     source: Source
     first: int
@@ -191,7 +191,7 @@ def _holder_of(offset: int, base: NodeLog, nodes: Sequence[NodeLog]) -> tuple[No
     """The node whose log reaches back furthest from there without a hole, and is the surviving one there."""
     found: tuple[NodeLog, int] | None = None
     for node in (base, *nodes):
-        # beyond the base's own log, whoever agrees with it at its first record has what stood before
+        # beyond the base's own log: a node that agrees with it at its first record has the records before it
         if node is not base and not (_agree(node, base, offset) or _agree(node, base, base.first)):
             continue
         first = _reach(node, offset)
@@ -238,8 +238,8 @@ def _void_in(node: NodeLog, base: NodeLog) -> int:
 
 
 def _committed(base: NodeLog, nodes: Sequence[NodeLog]) -> int:
-    """A leader hands over to the controller when all before its own first record is committed; a snapshot holds only
-    what is committed; and so is what most voters have."""
+    """A leader hands over to the controller when all before its own first record is committed. A snapshot holds only
+    committed records, and records that most voters have are committed, too."""
     proofs = [one.first for node in nodes for one in node.snapshots]
     proofs += [one.first + 1 for one in base.spans if one.has_data and one.has_start]
     ends: dict[str, int] = {}

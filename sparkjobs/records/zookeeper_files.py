@@ -110,7 +110,7 @@ class Operation:
     ephemeral_owner: int | None = None
     code: int | None = None  # of an `error`
     timeout_ms: int | None = None  # of a `session`
-    is_asked_for: bool | None = None  # of a `close`: somebody who had the session did; it has not expired
+    is_asked_for: bool | None = None  # of a `close`: the owner of the session asked for it; it has not expired
     paths: tuple[str, ...] = ()  # the ephemeral znodes that went with a `close`, if the server says so (since 3.6)
 
 
@@ -126,8 +126,8 @@ def history(data_dir: Path) -> Iterator[Operation]:
 
 
 def operations_of_file(read: Callable[[], bytes]) -> list[Operation]:
-    """The operations in what `read` finds. Half of a record that is being written looks damaged: only what is the same
-    when it is read again is."""
+    """Returns the operations in the bytes of `read`. Half of a record that is being written looks damaged: damage
+    counts only when a second read shows the same."""
     content = read()
     while True:
         try:
@@ -139,9 +139,9 @@ def operations_of_file(read: Callable[[], bytes]) -> list[Operation]:
 
 
 def longest_history(data_dirs: Iterable[Path]) -> list[Operation]:
-    """Of the servers of an ensemble, the one with most in its logs of what most of them have: one that was away may
-    have been given a snapshot in place of what it missed, before an epoch or within it, and one that led may have
-    written what nobody else had before it lost the lead, and what never happened."""
+    """Returns the history of the server of an ensemble whose logs have most of the common transactions. A server that
+    was away may have been given a snapshot in place of the missed ones, before an epoch or within it. A server that led
+    may have written transactions that no other had before it lost the lead, and that never happened."""
     found: list[list[Operation]] = []
     gaps: list[TransactionLogError] = []
     for each in data_dirs:
@@ -215,7 +215,7 @@ def _next_record(log: BinaryIO) -> bytes | None:
 
 def _operations_of(record: bytes) -> list[Operation]:
     session, cxid, zxid, at_ms, txn_type = _TXN_HEADER.unpack_from(record)
-    body = fields_of(record, _TXN_HEADER.size)  # what follows the fields is a digest of ZooKeeper's whole tree
+    body = fields_of(record, _TXN_HEADER.size)  # after the fields there is a digest of ZooKeeper's whole tree
     if txn_type == _CLOSE and not _says_which_znodes_went(record[_TXN_HEADER.size :]):
         return [Operation(zxid=zxid, session=session, at_ms=at_ms, kind="close", is_asked_for=cxid != 0)]
     if txn_type != _MULTI:
@@ -332,7 +332,7 @@ def _check_seal(source: _Summed, fields: Fields, what: str) -> None:
 
 
 def _check_extras(source: _Summed, fields: Fields) -> None:
-    """What later releases add, each with a seal of its own; none of it is needed."""
+    """Checks the parts that later releases add, each with a seal of its own; none of it is needed."""
     for size in _EXTRAS:
         if source.is_at_end():
             return

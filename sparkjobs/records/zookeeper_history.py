@@ -1,8 +1,9 @@
 """Of the transaction logs of an ensemble's servers, the one history that happened.
 
-A server that was away may have been given a snapshot in place of what it missed; one that led may have written what
-nobody else had before it lost the lead. So the server that has most of what most have is followed, others fill its
-gaps, and what only a lost leader wrote is counted and not told. A gap that is left is bridged by a snapshot, and said.
+A server that was away may have been given a snapshot in place of the missed transactions. One that led may have written
+transactions that no other had before it lost the lead. So the server that has most of the common ones is followed,
+others fill its gaps, and the transactions of a lost leader alone are counted and not told. A gap that is left is
+bridged by a snapshot, and said.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Run(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """What one server is read for."""
+    """The transactions that are read from one server."""
 
     first: int
     last: int
@@ -65,8 +66,8 @@ class ServerLog(msgspec.Struct):
                 yield operation
 
     def _whole(self, log: Source, last: int) -> Iterator[Operation]:
-        """What follows a transaction. Half of a record that is being written looks damaged: only what is so when it is
-        read again is."""
+        """Yields the transactions after one. Half of a record that is being written looks damaged: damage counts only
+        when a second read shows the same."""
         behind, reached = last, None
         while True:
             try:
@@ -176,7 +177,7 @@ def _server_of(folder: str, sources: Sequence[Source]) -> ServerLog:
 
 
 def _followed(servers: Sequence[ServerLog]) -> tuple[int, list[Stretch]]:
-    """Which server is followed, and who is read for what."""
+    """Returns the server to follow, and the stretches to read from each server."""
     edges = sorted({edge for server in servers for run in server.runs for edge in (run.first, run.last + 1)})
     cells = [(first, after - 1, _holders(servers, first)) for first, after in pairwise(edges)]
     cells = [cell for cell in cells if cell[2]]
@@ -192,7 +193,7 @@ def _followed(servers: Sequence[ServerLog]) -> tuple[int, list[Stretch]]:
     found = []
     for first, last, holders in cells:
         is_most = 2 * len(holders) > len(servers)
-        # what is last in the logs of all that have it, while others went on in a later epoch, never happened
+        # the last transactions in all logs that have them, while others went on in a later epoch, never happened
         is_lost = not is_most and all(servers[one].last >> 32 == last >> 32 < newest for one in holders)
         if not is_lost:
             found.append(Stretch(first, last, base if base in holders else min(holders)))
