@@ -186,7 +186,8 @@ class Loop:
         settled = Settled()
         dropped: set[str] = set()
         for number in sorted(steps):
-            changes, held = self._without_held(steps[number], event)
+            is_asked = isinstance(event, ReassignAsked) or (_has_caller(event) and number == 0)
+            changes, held = self._without_held(steps[number], event, is_asked=is_asked)
             if dropped:  # a partition that was never led is led when its topic is read again
                 left = (change for change in changes if change.subject in dropped)
                 self._mark_dirty(one for one in left if not (isinstance(one, StateDecided) and one.is_first))
@@ -196,7 +197,6 @@ class Loop:
             self._tell(result.committed, event_id)
             settled.stood += result.committed
             hopeless = self._read_again(result.unsettled)
-            is_asked = isinstance(event, ReassignAsked) or (_has_caller(event) and number == 0)
             refused = self._refuse([*result.refused, *hopeless], event_id, is_asked=is_asked)
             self._end_refusals(result.committed, {one.target for one in refused}, event_id)
             if is_asked:
@@ -266,9 +266,12 @@ class Loop:
                 hopeless.append(RefusedWrite(change, "write", target, BAD_VERSION))
         return hopeless
 
-    def _without_held(self, changes: list[Change], event: Event) -> tuple[list[Change], list[WriteRefused]]:
+    def _without_held(
+        self, changes: list[Change], event: Event, *, is_asked: bool
+    ) -> tuple[list[Change], list[WriteRefused]]:
         """Returns the changes that may be tried now, and those that ZooKeeper refused lately and that wait until they
-        are due. A caller by hand may have mended it just now, and does not wait."""
+        are due. A caller by hand may have mended it just now, and does not wait. Nor does a change of our own wait for
+        a caller: nobody but the caller tries again what is held back for one."""
         is_by_hand = _has_caller(event) and not isinstance(event, AlterPartitionAsked)
         if not self.cluster.refused or is_by_hand:
             return changes, []
@@ -277,15 +280,18 @@ class Loop:
         held: list[WriteRefused] = []
         for change in changes:
             target = change.target_path(self.cluster) if change.subject in subjects else None
-            if target is not None and target in self.cluster.refused and self._retries.holds(target):
-                held.append(msgspec.structs.replace(self.cluster.refused[target], change=change))
+            refused = None if target is None else self.cluster.refused.get(target)
+            if refused is not None and (is_asked or not refused.is_asked) and self._retries.holds(refused.target):
+                held.append(msgspec.structs.replace(refused, change=change))
             else:
                 free.append(change)
         return free, held
 
     def _refuse(self, refused: Sequence[RefusedWrite], event_id: str, *, is_asked: bool) -> list[WriteRefused]:
-        """Believe and log ZooKeeper's refusals, and when they are tried again."""
+        """Believe and log ZooKeeper's refusals, and when they are tried again. What the controller wants by itself
+        stays its own, though a caller asks for it, too: the caller is told, and the controller tries it again."""
         noted: list[WriteRefused] = []
+        believed: list[WriteRefused] = []
         for one in refused:
             target = one.change.target_path(self.cluster) or one.path
             attempts, pause_ms = self._retries.refused(target)
@@ -300,8 +306,11 @@ class Loop:
                 "write.refused", subject=subject, trouble=trouble_of(found), attempts=attempts, retry_ms=pause_ms
             )
             noted.append(found)
-        if noted:
-            self._stand(event_id, [Committed(one) for one in noted])
+            if is_asked and before is not None and not before.is_asked:
+                found = msgspec.structs.replace(before, attempts=attempts, retry_ms=pause_ms)
+            believed.append(found)
+        if believed:
+            self._stand(event_id, [Committed(one) for one in believed])
         return noted
 
     def _end_refusals(self, committed: Sequence[Committed], refused: Collection[str], event_id: str) -> None:

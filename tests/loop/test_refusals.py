@@ -461,3 +461,55 @@ async def test_a_topic_id_that_a_tool_dropped_is_written_back_when_that_is_allow
         await pass_time(site, 5)
         assert json.loads(site.server.read(ORDERS) or b"")["topic_id"] == topic_id
         assert belief(node).refused == {}
+
+
+async def test_a_write_of_our_own_that_a_caller_asks_for_too_is_still_tried_again() -> None:
+    """The caller was told, but the controller wanted it without being asked."""
+    site = await a_site()
+    async with leading(site) as node:
+        await site.topic("orders", [2, 1])
+        site.server.refuse(STATE("orders", 0), QUOTA_EXCEEDED, "set")
+        site.die(2)
+        await until(lambda: belief(node).refused)
+        for is_unclean in (True, False):
+            reply = await node.ask(ElectAsked(is_unclean, [("orders", 0)]))
+            assert isinstance(reply, OutcomesReply)
+            assert [one.code for one in reply.outcomes] != [Code.NONE]
+        _, reasons = await reasons_of(node)
+        assert "it is tried again every" in reasons[-1]
+        site.server.lift(STATE("orders", 0))
+        await pass_time(site, 9)
+        assert site.leader("orders") == 1
+        assert belief(node).refused == {}
+        assert [line.partition(" ")[0] for line in said(node)] == ["refused", "taken"]
+
+
+async def test_a_write_of_our_own_waits_for_no_caller_who_met_the_refusal_before() -> None:
+    site = await a_site()
+    async with leading(site) as node:
+        await site.topic("orders", [2, 1, 3])
+        site.server.refuse(STATE("orders", 0), QUOTA_EXCEEDED, "set")
+        await node.ask(AlterPartitionAsked(2, belief(node).brokers[2].epoch, [wish_for(node, 2, 1)]))
+        assert [one.is_asked for one in belief(node).refused.values()] == [True]
+        site.die(2)
+        await settled()
+        assert [one.is_asked for one in belief(node).refused.values()] == [False]
+        site.server.lift(STATE("orders", 0))
+        await pass_time(site, 5)
+        assert site.leader("orders") == 1
+        assert belief(node).refused == {}
+
+
+async def test_a_note_that_is_to_go_goes_though_a_caller_was_refused_there_meanwhile() -> None:
+    site = await a_site()
+    for path in ("/klamm", "/klamm/draining"):
+        await site.write(path, b"")
+    await site.write("/klamm/draining/2", {"version": 1, "broker_epoch": 1, "by": "hand"})  # of an earlier life
+    site.server.refuse("/klamm/draining/2", NO_AUTH, "create", "set", "delete")
+    async with leading(site) as node:
+        await until(lambda: belief(node).refused)
+        assert (await node.ask(DrainAsked(2))).code is Code.OPERATION_NOT_ATTEMPTED
+        site.server.lift("/klamm/draining/2")
+        await pass_time(site, 65)
+        assert site.names("/klamm/draining") == []
+        assert belief(node).refused == {}
