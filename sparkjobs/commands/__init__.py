@@ -1,1 +1,1 @@
-"""What the commands do, one module per kind. They print; nothing else in sparkjobs does."""
+"""The bodies of the commands, one module per kind. They print; no other part of sparkjobs does."""

@@ -1,4 +1,4 @@
-"""`klamm report`, `klamm logs analyze | slo`: what follows from the lines."""
+"""`klamm report`, `klamm logs analyze | slo`: the conclusions from the lines."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from sparkjobs.tables.silver import Row
 
 
 class Answered(NamedTuple):
-    """Every table of gold, and what it was concluded from."""
+    """Every table of gold, and the input that it was concluded from."""
 
     answers: Mapping[str, Sequence[Row]]
     read: Input
     quote: Quoting
-    made_by: str  # a sentence: who concluded it; none where there was no log
+    made_by: str  # a sentence that names the executor; empty where there was no log
 
 
 def register(logs: click.Group, top: click.Group) -> None:
@@ -50,7 +50,8 @@ def answered(
     out: Path | None = None,
     only: Collection[str] = tuple(GOLD),
 ) -> Answered:
-    """By who was asked for, or Spark where it starts. `only`: tables that are asked for; the others may be missing."""
+    """Answers by the requested executor, or by Spark where it starts. `only`: the requested tables; the others may be
+    missing."""
     if not inputs.files:
         return Answered({name: [] for name in GOLD}, Input(), quoting([], {}), "")
     is_whole = not GOLD.keys() - {*only}

@@ -66,7 +66,7 @@ def logs() -> None:
 
 
 def lab_folder() -> Path:
-    """Where `klamm up` keeps what it runs."""
+    """Returns the folder in which `klamm up` keeps its processes' files."""
     return Path(os.environ.get("KLAMM_VAR", "var"))
 
 
@@ -81,7 +81,7 @@ def _or_the_labs(ctx: click.Context, param: click.Parameter, named: tuple[str, .
 
 
 def input_options(function: _F) -> _F:
-    """What every command that reads logs takes."""
+    """Adds the options of every command that reads logs."""
     options = (
         click.argument("named", metavar="[LOGS]...", nargs=-1, callback=_or_the_labs),
         click.option("--cluster", default="kafka", show_default=True, help="What to call the cluster."),

@@ -1,4 +1,6 @@
-"""Logs as a command sees them: what was named, what was found, and its lines, one by one. Nothing here prints."""
+"""Logs as a command sees them: the names given, the files found, and their lines, one by one. This module prints
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,7 @@ class LogInputs(msgspec.Struct, frozen=True):
 
 
 class BadZoneError(Exception):
-    """A time zone that nobody knows."""
+    """An unknown time zone."""
 
 
 def inputs_of(
@@ -139,7 +141,7 @@ class Silver(msgspec.Struct, frozen=True):
 
 
 def silver_of(inputs: LogInputs, on_file: Callable[[BronzeFile], None] = lambda file: None) -> Silver:
-    """For who asks about lines, and not what follows from them."""
+    """Returns silver for a command that asks about lines, not about conclusions."""
     ingested = ingest(inputs.files, open_file=inputs.open_file, on_file=on_file)
     skew = skew_of(ingested.events)
     events = corrected(ingested.events, skew)

@@ -1,4 +1,4 @@
-"""`klamm logs ingest | merge | doctor | explain`: what the lines say, before anything is concluded."""
+"""`klamm logs ingest | merge | doctor | explain`: the lines themselves, before any conclusion."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def _say_span(done: Concluded) -> None:
 
 
 def _say_zones(done: Concluded) -> None:
-    """Of whom a file's own zone does not hold."""
+    """Prints the brokers for which a file's own zone does not hold."""
     for file in done.files:
         for broker in sorted(done.spoke.get(file.file_id, ())):
             if (zone := zone_of(file, broker)) != file.tz:

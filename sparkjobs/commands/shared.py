@@ -1,4 +1,4 @@
-"""What commands share: reading logs with a progress bar, choosing the executor, times as people write them."""
+"""Code that commands share: reading logs with a progress bar, choosing the executor, times as people write them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def example(words: str) -> str:
 
 
 def checked_layout(layout: str | None) -> str | None:
-    """What was given as --layout, or why it is none."""
+    """Returns the value of --layout. Raises click.BadParameter if it is no layout."""
     if layout is not None:
         try:
             layout_for(layout)
@@ -43,22 +43,23 @@ def checked_layout(layout: str | None) -> str | None:
 
 
 def inputs_from(given: dict[str, Any], master: str | None = None, records: Collection[str] = ()) -> LogInputs:
-    """From the options that all commands take. `records`: files among what was named that are no logs."""
+    """Returns the inputs from the options that all commands take. `records`: files among the given names that are no
+    logs."""
     layout = checked_layout(given["layout"])
     return inputs_of(given["named"], given["cluster"], given["zones"], layout, master, records=records)
 
 
-#: told of what is done since, and of what is done now
+#: takes the progress since the last call, and the current activity
 Advance = Callable[[float, str], None]
 
 
 @contextmanager
 def progress(what: str, total: float) -> Iterator[Advance]:
-    """A bar on standard error, and only where somebody looks."""
+    """Shows a bar on standard error if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda done, now: None
         return
-    from rich.console import Console  # noqa: PLC0415 - a tenth of a second that nobody need wait for who sees no bar
+    from rich.console import Console  # noqa: PLC0415 - a tenth of a second that only a terminal's user should wait for
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn  # noqa: PLC0415
 
     columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
@@ -103,7 +104,8 @@ def place_of(inputs: LogInputs, file_id: str, line_no: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Files and lines may be called and hold what a terminal would obey."""
+    """Returns the text with a replacement for each character that a terminal might obey: names of files and lines may
+    hold such characters."""
     return "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
 
 
@@ -154,7 +156,7 @@ def concluded(
     places_in: Callable[[Answers], Collection[Place]] = lambda answers: (),
     on_bytes: Callable[[int], None] = lambda size: None,
 ) -> Concluded:
-    """What follows from the logs."""
+    """Returns the conclusions from the logs."""
     try:
         from sparkjobs.engine.local.conclude import concluded_by  # noqa: PLC0415 - needs numpy
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""What is known for certain, for people: a part of the report's page, or the page where there are no logs. Pure."""
+"""The facts that are certain, for people: a part of the report's page, or the page where there are no logs. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MARKS: Final = 400
 
 
 def knows(records: Records) -> bool:
-    """Whether the record tells how partitions stood; then the verdict is its."""
+    """Returns whether the record tells how partitions stood. Then the verdict is the record's."""
     return bool(records.get("record_partition_states"))
 
 
@@ -55,7 +55,7 @@ def sentence_for(records: Records) -> str:
 
 
 def _lost(records: Records) -> str:
-    """What unclean elections cost, as far as lines of logs tell."""
+    """Returns the records that unclean elections cost, as far as lines of logs tell."""
     losses = records["record_losses"]
     exact = [one for one in losses if one.extent == "exact"]
     open_ended = [one for one in losses if one.extent in ("unknown", "unbounded")]
@@ -72,7 +72,7 @@ def _lost(records: Records) -> str:
 
 
 def summary_of(records: Records, at: Any) -> list[tuple[str, str]]:
-    """What people ask after an outage, answered by the record."""
+    """Returns the usual questions after an outage, answered by the record."""
     outages, tenures = records["record_outages"], records["record_tenures"]
     still = [f"{one.topic}-{one.partition}" for one in outages if one.to_ms is None]
     ended = max((one.to_ms for one in outages if one.to_ms is not None), default=None)
@@ -191,7 +191,7 @@ def page_for_records(records: Records) -> str:
 
 
 def beside_logs(page: str, records: Records, quote: Quoting) -> str:
-    """The page of the logs, with what is certain above what they say."""
+    """Returns the page of the logs, with the certain facts above it."""
     return page.replace("</nav>", f"</nav>{section_for(records, quote)}", 1)
 
 
@@ -219,7 +219,7 @@ def _span_of(records: Records) -> Span | None:
 
 
 def _lanes(records: Records, span: Span) -> str:
-    """Who was controller, which brokers could lead, and when partitions were without a leader."""
+    """Draws the controllers, the brokers that could lead, and the times when partitions were without a leader."""
     lives = records["record_broker_lives"]
     lost = Counter(one.broker for one in lives if one.to_ms is not None)
     brokers = sorted(sorted({one.broker for one in lives}, key=lambda one: (-lost[one], one))[:_LANES])

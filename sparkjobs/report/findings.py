@@ -1,4 +1,4 @@
-"""What a person should know next: the findings, with the places of the lines that prove them. Pure, no markup."""
+"""The findings that a person should know next, with the places of the lines that prove them. Pure, no markup."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ def _others(answers: Answers, at: Clock) -> Iterator[Finding]:
         yield Finding(one.started_ms, 3, "unfinished", words[:300], one.file_id, one.line_no)
 
 
-#: what belongs together has no longer pause within
+#: events that belong together have no longer pause between them
 _PAUSE_MS: Final = 3_000
 _ASKED_BY: Final = {
     "AdminClientTriggered": "by a tool",
@@ -178,7 +178,7 @@ _ELECTED: Final = ("preferred_election", "leader_imbalance")
 
 
 def _asked(answers: Answers) -> Iterator[Finding]:
-    """What somebody did on purpose, or Kafka by itself: no fault, but it explains what else is seen."""
+    """Operations that a person or Kafka itself started. They are no fault, but they explain other findings."""
     done: dict[tuple[str, str], list[tuple[int, int, Any]]] = defaultdict(list)  # when it began and ended, and its row
     for one in _rows(answers, "operations"):
         topic = "" if one.kind == PREFERRED else one.topic

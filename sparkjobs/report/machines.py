@@ -1,6 +1,6 @@
-"""Both state machines with what these logs tell of them: how often each arrow was taken, and how long states lasted.
+"""Both state machines with the logs' counts: how often each arrow was taken, and how long states lasted.
 
-Where a state stands, and how an arrow is bent, is data here; which arrows there are follows from the tables. Pure.
+The place of a state and the bend of an arrow are data here; the arrows themselves follow from the tables. Pure.
 """
 
 from __future__ import annotations

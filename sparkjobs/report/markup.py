@@ -135,7 +135,7 @@ def framed(drawing: str) -> str:
 
 
 def legend(kinds: Iterable[tuple[str, str]]) -> str:
-    """What the colours mean: classes with their words."""
+    """Returns the meaning of the colours: classes with their words."""
     keys = "".join(
         f'<span><svg class="key" viewBox="0 0 12 12" aria-hidden="true">{_key(kind)}</svg> {escape(words)}</span>'
         for kind, words in kinds
@@ -188,7 +188,7 @@ def end_of(answers: Answers) -> int:
 
 
 def clock_for(answers: Answers) -> Clock:
-    """For sentences: what stands there is read without what is around it."""
+    """Returns the clock for sentences, which are read without their surroundings."""
     span = span_of(answers)
     return partial(clock, with_day=False) if span is None else span.clock
 

@@ -1,8 +1,8 @@
-"""The report as one HTML file: what a person asks, in the order they ask it. Pure: from the answers to text.
+"""The report as one HTML file: a person's questions, in the order of asking. Pure: from the answers to text.
 
-Nothing in it refers to another place: styles, pictures and the little script are inside. `quote` gives the words of a
-line and its place, for the lines that prove something. The last part says what the report rests on: where the lines of
-each file went, which lines were not understood, and how far the clocks were off.
+The file refers to no other place: styles, pictures and the little script are inside. `quote` gives the words of a line
+and its place, for the lines that prove a finding. The last part shows the basis of the report: where the lines of each
+file went, which lines were not understood, and how far the clocks were off.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def page_for(answers: Answers, quote: Quoting, read: Input, made_by: str, *, is_
     return page.translate(_SHOWN)
 
 
-#: whoever opens the file: its own styles and its own script, and nothing else of anybody
+#: the page may use its own styles and its own script, and load nothing from outside
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none';"
 #: a log may hold characters that steer a terminal, or turn the direction of what follows
 _STEERING: Final = (*range(0x20), 0x7F, *range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A))
@@ -343,7 +343,8 @@ _OF_FIRST_SCREEN: Final = ("start of an outage", ENDS, "who was controller", "cr
 
 
 def _missing(answers: Answers) -> str:
-    """What these logs cannot say of it, and why: beside the verdict that rests on it."""
+    """Returns the questions of the first screen that these logs cannot answer, and why. They stand beside the verdict
+    that rests on them."""
     known = [one for one in _rows(answers, "coverage") if one.grade in ("partial", "none")]
     told = [one for question in _OF_FIRST_SCREEN for one in known if one.question == question]
     if not told:

@@ -42,7 +42,7 @@ _PHASES: Final = (
 
 
 class _Bar(NamedTuple):
-    """What stands for all that begin about there."""
+    """One bar for all stretches that begin at about the same place."""
 
     from_ms: int
     to_ms: int
@@ -85,7 +85,7 @@ def _outages(outages: Sequence[Any], span: Span, row: int, room: int) -> Iterato
 
 
 def lanes(answers: Answers, span: Span) -> str:
-    """Who was controller and which brokers lived; outages below."""
+    """Draws the controllers and the brokers that lived, with the outages below."""
     lives, losses = _rows(answers, "broker_lives"), _rows(answers, "failovers")
     brokers = sorted({one.broker for rows in (lives, _rows(answers, "controller_tenures"), losses) for one in rows})
     lost = Counter(one.broker for one in losses)
@@ -138,7 +138,7 @@ def _lives(lives: Sequence[Any], losses: Sequence[Any], span: Span, row: int, ro
 
 
 def partitions(answers: Answers, span: Span) -> str:
-    """The worst partitions: who was in sync, and when nobody led."""
+    """Draws the worst partitions: their in-sync replicas, and the times without a leader."""
     length: dict[tuple[str, int], int] = defaultdict(int)
     for one in _rows(answers, "partition_outages"):
         felt_ms = one.leader_last_seen_ms if one.leader_last_seen_ms is not None else one.start_lo_ms
@@ -251,7 +251,7 @@ def waterfalls(answers: Answers) -> str:
 
 
 def takeovers(answers: Answers) -> str:
-    """What each new controller did before it was one, on one scale."""
+    """Draws the phases of each new controller's takeover, on one scale."""
     found: dict[tuple[str, int, int], list[Any]] = {}
     for one in _rows(answers, "controller_phases"):
         found.setdefault((one.cluster, one.controller_epoch, one.broker), []).append(one)
@@ -260,7 +260,7 @@ def takeovers(answers: Answers) -> str:
         return "<p>No line tells of a takeover.</p>"
     ends = {key: max(one.from_ms if one.to_ms is None else one.to_ms for one in phases) for key, phases in shown}
     longest = max(1, *(ends[key] - phases[0].from_ms for key, phases in shown))
-    width = WIDTH - LABEL_WIDTH - 320  # what stands behind the longest has room
+    width = WIDTH - LABEL_WIDTH - 320  # leaves room for the words behind the longest bar
     names = list(dict.fromkeys(one.phase for _, phases in shown for one in phases))
     kinds = {name: f"ph{number % PHASE_COLOURS}" for number, name in enumerate(names)}
     marks = []

@@ -1,10 +1,10 @@
-"""Whom and what a report names, replaced: each gets a name of its own, the same one wherever it stands. Pure.
+"""Replaces the names in a report: each gets a name of its own, the same one wherever it stands. Pure.
 
 Replaced are hosts, addresses, client ids, racks, principals, and the folders of paths. Addresses are known by their
-form, everything else by where it stands: before a port or an address, after `//` or `host=`, in `EndPoint(...)` and
+form. Every other name is known by its place: before a port or an address, after `//` or `host=`, in `EndPoint(...)` and
 `Node(...)`, in a certificate's name, in an exception, or by its ending. A name that was learned so is replaced
-everywhere, also where nothing around it says what it is. Of a line that was not understood nobody can say what its
-words are: only its outline is kept.
+everywhere, also where its surroundings do not give its kind. Of a line that was not understood the meaning of its words
+is unknown: only its outline is kept.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _LEARNED: Final = tuple(
     )
 )
 _VALUE: Final = r"[^\s,;:()\[\]{}\"'\\=]+"
-#: what else somebody would know a house by, and what it becomes
+#: other names by which a reader could recognise a company, and the kind of each
 _KINDS: Final = tuple(
     (kind, re.compile(pattern))
     for kind, pattern in (
@@ -57,18 +57,18 @@ _KINDS: Final = tuple(
         ("principal", rf"(?<![\w.-])({_VALUE}@{_NAME})"),
     )
 )
-#: said where nothing was set; what is nobody's own
+#: values that identify no user and no host: printed where no value was set, or the same in every company
 _NOBODYS: Final = frozenset({"null", "none", "nil", "anonymous", "user", "-", "", "*", "localhost"})
 _IPV4: Final = re.compile(r"(?<![\w.])(?:\d{1,3}\.){3}\d{1,3}(?![\w]|\.\d)", re.ASCII)
 _IPV6: Final = re.compile(r"(?<![\w:.])[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f.]{0,15}){2,8}(?:%\w+)?(?![\w:])", re.ASCII)
 #: an absolute path of two parts or more
 _FOLDER: Final = re.compile(r"(?<![\w./:@-])(?:/[\w.@%+-]+){2,}")
-#: what Kafka and we keep in ZooKeeper, without a chroot before it
+#: the paths that Kafka and we keep in ZooKeeper, without a chroot before them
 _ZNODE: Final = re.compile(
     r"/(?:brokers|controller|controller_epoch|admin|config|isr_change_notification|cluster|consumers|feature|klamm|"
     r"latest_producer_id_block|log_dir_event_notification|kafka-acl\w*|rpc|v1|metrics|healthz?)(?:/|$)"
 )
-#: what stands before a port and is no host: a place in a program, a time, a broker by its number
+#: words before a port that are no host: a place in a program, a time, a broker by its number
 _NO_HOST: Final = re.compile(r"(?i)\d+|.*\.(?:scala|java|log|gz)|\d{4}-\d\d-\d\dT\d\d|epoch|id|port", re.ASCII)
 _KAFKAS: Final = ("state", "change", "controller", "server", "kafka", "broker", "log", "gz", "out", "json", "copy")
 
@@ -78,7 +78,7 @@ class Redactor:
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
-        self._learned: dict[str, str] = {}  # in small letters, and what kind of thing it is
+        self._learned: dict[str, str] = {}  # in small letters, and its kind
         self._pattern: re.Pattern[str] | None = None
 
     def learn(self, texts: Iterable[str]) -> None:
@@ -105,7 +105,7 @@ class Redactor:
         return text if self._pattern is None else self._pattern.sub(self._known, text)
 
     def path(self, path: str) -> str:
-        """What of the file's name is Kafka's, behind a name for its folder."""
+        """Returns the Kafka part of the file's name, behind a name for its folder."""
         whole = PurePath(path)
         parts = re.split(r"([._-])", whole.name)
         kept = [part if part in ("", ".", "_", "-", *_KAFKAS) or part.isdecimal() else "x" for part in parts]

@@ -14,7 +14,7 @@ AROUND: Final = 6
 
 
 def story_for(answers: Answers, topic: str, partition: int, at_ms: int, quote: Quoting) -> Iterator[str]:
-    """What stood at that moment, then what led to it and what came of it."""
+    """Yields the state at that moment, then its causes and its consequences."""
     of = {
         name: [row for row in _rows(answers, name) if (row.topic, row.partition) == (topic, partition)]
         for name in ("isr_timeline", "partition_outages", "leader_changes", "unclean_elections")

@@ -102,12 +102,13 @@ def verdict_for(answers: Answers) -> Verdict:
 
 
 def is_blind(answers: Answers) -> bool:
-    """Whether of some cluster no line tells of a partition's state: that nothing is seen there proves nothing."""
+    """Returns whether some cluster has no line about a partition's state. Then the absence of findings proves
+    nothing."""
     return any(one.grade == "none" for one in _rows(answers, "coverage") if one.question == ENDS)
 
 
 def is_kraft(answers: Answers) -> bool:
-    """Whether that is because partitions are not ZooKeeper's."""
+    """Returns whether the cause is that the partitions are not in ZooKeeper."""
     return any(one.why == KRAFT for one in _rows(answers, "coverage"))
 
 
@@ -192,7 +193,7 @@ def _controller(answers: Answers, at: Clock) -> str:
     last = tenures[-1]
     now = f"broker {last.broker} (epoch {last.controller_epoch}, since {at(last.from_ms)})"
     gaps = sum(one.gap_before_ms or 0 for one in tenures)
-    # who was lost had been silent before: how long it worked on in silence is not known
+    # a controller that was lost had been silent before: how long it worked on in silence is not known
     is_bound = any(one.gap_before_ms and before.to_lo_ms != before.to_hi_ms for before, one in pairwise(tenures))
     nobody = f"nobody for {'at most ' if is_bound else ''}{lasting(gaps)} in all"
     before = f"; {counted(len(tenures) - 1, 'term')} before it, {nobody}" if tenures[1:] else ""

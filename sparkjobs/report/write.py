@@ -35,7 +35,7 @@ _FENCINGS_QUOTED: Final = 1_000
 
 
 def places_of_findings(answers: Answers) -> set[Place]:
-    """Of the lines that a report quotes, of what may be millions."""
+    """Returns the places of the lines that a report quotes, out of possibly millions."""
     said: Sequence[Any] = answers.get("fencings", ())  # the record will know which of them are void
     places = {Place(one.file_id, one.line_no) for one in said[:_FENCINGS_QUOTED]}
     return places | {Place(one.file_id, one.line_no) for one in findings_for(answers) if one.file_id}
@@ -62,8 +62,8 @@ def write_report(
     redact: bool = False,
     records: Records | None = None,
 ) -> Path:
-    """`report.html`, `report.json`, `gold/*.parquet` and `digest.txt` under `out`; returns the page. `records`: what is
-    known from the cluster's own records, if there are any."""
+    """Writes `report.html`, `report.json`, `gold/*.parquet` and `digest.txt` under `out`, and returns the page.
+    `records`: the rows known from the cluster's own records, if there are any."""
     out.mkdir(parents=True, exist_ok=True)
     digest = digest_of({**answers, **(records or {})})
     if redact:
@@ -107,7 +107,8 @@ def _write_gold(gold: Path, answers: Answers) -> None:
 
 
 def _hidden(answers: Answers, quote: Quoting, read: Input, hide: Redactor) -> tuple[Answers, Quoting, Input]:
-    """All of it without whom it names, and unread lines without words: what is never shown cannot be forgotten."""
+    """Returns all of it with its names replaced, and with unread lines without words: a name that is never shown cannot
+    be forgotten."""
     places = sorted({(row.file_id, row.line_no) for rows in answers.values() for row in rows if _has_place(row)})  # type: ignore[attr-defined]
     quotes = {place: said for place in places if (said := quote(*place)) is not None}
     hide.learn(said.text for said in quotes.values())
@@ -121,7 +122,7 @@ def _hidden(answers: Answers, quote: Quoting, read: Input, hide: Redactor) -> tu
 
 
 def _hidden_file(file: BronzeFile, hide: Redactor) -> BronzeFile:
-    """Its names, and what is said of them."""
+    """Returns the file with the names in its paths and in its trouble replaced."""
     trouble = file.trouble or ""
     for path in file.paths:
         trouble = trouble.replace(path, hide.path(path))
@@ -159,7 +160,7 @@ def json_for(
 
 
 def json_lines(answers: Answers) -> Iterator[bytes]:
-    """Gold as sorted lines: equal for equal answers, whatever way they were found."""
+    """Returns gold as sorted lines: equal for equal answers, whichever executor found them."""
     encoder = msgspec.json.Encoder()
     for name in sorted(answers):
         head = b'{"table":' + encoder.encode(name) + b","

@@ -1,6 +1,6 @@
-"""What happened, question by question: a module each, from silver to the tables of `sparkjobs.tables.gold`.
+"""The rules: one module for each question, from silver to the tables of `sparkjobs.tables.gold`.
 
-A rule is said once, in plain Python, over what belongs together (a partition, a topic, a cluster). Two drivers apply
-the rules: `local` in this process, `spark` on a cluster, where Spark chooses the lines, brings together what belongs
-together and counts, and the rules walk through each group. `facts` and `partitions` hold what all questions rest on.
+A rule is written once, in plain Python, over the events of one group (a partition, a topic, a cluster). Two drivers
+apply the rules: `local` in this process, and `spark` on a cluster. Spark selects the lines, groups them and counts
+them; the rules walk through each group. All questions rest on `facts` and `partitions`.
 """

@@ -1,6 +1,6 @@
-"""How the facts about a cluster are concluded: terms from claims and epochs, times from what brokers say of themselves.
+"""Concludes the facts about a cluster: terms from claims and epochs, times from the brokers' own lines.
 
-Pure, and in no order of clocks where an epoch says better.
+Pure. Where an epoch gives an order, no clock is asked.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _session_ms(events: Iterable[SilverEvent]) -> dict[int, int]:
 
 
 def _is_end_told(tallies: Iterable[Tally], terms: Sequence[Term]) -> bool:
-    """Whether no broker did later what the last controller, or one after it, bade it."""
+    """Returns whether no broker obeyed the last controller, or a later one, after the last line of that controller."""
     if not terms:
         return True
     last = terms[-1]
@@ -135,7 +135,7 @@ def _is_end_told(tallies: Iterable[Tally], terms: Sequence[Term]) -> bool:
 
 
 def _is_traced(one: Tally) -> bool:
-    """Whether each move of Kafka's controller has a line where there are such lines."""
+    """Returns whether each move of Kafka's controller has a line where there are such lines."""
     is_told = one.event in ("partition_changed", "replica_changed", "request_sent")
     return is_told and one.level == "TRACE" and one.role == "controller"
 
@@ -230,12 +230,12 @@ def _terms(tallies: Sequence[Tally], events: Sequence[SilverEvent]) -> list[Term
         is_claim = event.event in ("controller_elected", "controller_epoch_raised") or is_said(event, CLAIMED)
         if is_claim and event.controller_epoch is not None:
             claims.setdefault(event.controller_epoch, event)
-    # epoch: who spoke first under it, first, last, place of the first
+    # epoch: the first speaker under it, first moment, last moment, place of the first line
     spans: dict[int, tuple[int, int, int, Place]] = {}
     for one in tallies:
         if one.role != "controller" or one.is_found or one.broker is None:
             continue
-        if not one.controller_epoch:  # 0: who resigned, and still speaks
+        if not one.controller_epoch:  # 0: a controller that resigned and still writes lines
             continue
         holder, first_ms, last_ms, place = spans.get(
             one.controller_epoch, (one.broker, one.first_ms, one.last_ms, one.first)
@@ -253,7 +253,7 @@ def _terms(tallies: Sequence[Tally], events: Sequence[SilverEvent]) -> list[Term
     return [_with_its_course(term, bare[index + 1 : index + 2], events) for index, term in enumerate(bare)]
 
 
-#: what a holder says of the end of its term, and how it then ended
+#: lines of a holder about the end of its term, and how the term then ended
 _ENDS: Final = {
     "session_expired": "expired",
     "controller_moved": "deposed",
@@ -280,7 +280,7 @@ def _with_its_course(term: Term, following: Sequence[Term], events: Sequence[Sil
     stopped_ms = min((ms for ms in (asked_ms, first(*GOODBYES)) if ms is not None), default=None)
     if stopped_ms is not None and (not following or stopped_ms <= following[0].from_ms):
         why: str | None = "stopped"
-    else:  # what was said first: the rest may be of what happened later to who is no controller any more
+    else:  # the first line counts: later ones may be about a broker that is no longer the controller
         ended = next((_ENDS[e.event] for e in own if e.event in _ENDS and e.event not in GOODBYES), None)
         why = ended or ("lost" if following else None)
     return Term(
@@ -304,8 +304,8 @@ def _said_ms(events: Iterable[SilverEvent], term: Term, phase: str) -> int | Non
 
 
 def _is_new_life(event: SilverEvent, term: Term) -> bool:
-    """The holder's process began anew, its successor saw it come, or it was elected again: what it says from then on is
-    not of this term."""
+    """Returns whether the holder's process began anew, its successor saw it come, or it was elected again. Its lines
+    from then on are not of this term."""
     if event.event == "brokers_changed" and term.broker in (event.added or ()):
         return event.ts_adj > term.from_ms and event.broker != term.broker
     is_its = event.broker == term.broker and event.ts_adj > term.from_ms

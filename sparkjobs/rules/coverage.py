@@ -1,4 +1,4 @@
-"""What these logs can answer and what they cannot, said before somebody believes too much."""
+"""Says which questions these logs can answer and which they cannot, before a reader believes too much."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What happened to a cluster as a whole: who was controller when, which brokers went and how, what was deleted.
+"""The history of a cluster as a whole: its controllers and their terms, the brokers that went and how, the deletions.
 
-Everything else rests on it, and it is small: some lines for each controller and broker, however large the logs are.
-`facts_for` concludes it from the few events that are `is_of_cluster`, from `Tally` (how often which kind of line
-occurs, and from when to when) and from `Voices` (when each broker was last heard before a moment).
+All other rules rest on it. It is small: some lines for each controller and broker, however large the logs are.
+`facts_for` concludes it from the few events that are `is_of_cluster`, from `Tally` (how often each kind of line occurs,
+and from when to when) and from `Voices` (when each broker was last heard before a moment).
 
 Terms are ordered by their epoch, never by a clock. Pure; it must never read or write anything.
 """
@@ -54,18 +54,18 @@ RECEIVED: Final = "request_received"
 DONE: Final = "request_done"
 #: how our controller's requests end: a broker's own line, which names the cause that its controller gave
 ANSWERED: Final = (DONE, "LeaderAndIsr")
-#: clocks are known to about this much; what is said so shortly after a moment may have been said before
+#: clocks are known to about this much; a line so shortly after a moment may have been written before it
 MARGIN_MS: Final = 2_000
 GOODBYES: Final = frozenset({"server_stopping", "server_stopped", "controlled_shutdown_started"})
 
 
 def is_of_cluster(event: SilverEvent) -> bool:
-    """Whether facts rest on it."""
+    """Returns whether facts rest on the event."""
     return event.event in CLUSTER_EVENTS or is_answer(event)
 
 
 def is_answer(event: SilverEvent) -> bool:
-    """Whether a broker says that it did what an election of our controller came to for it."""
+    """Returns whether a broker says in this line that it carried out an election of our controller."""
     return event.cause_id is not None and (event.event, event.api) == ANSWERED and event.error is None
 
 
@@ -77,7 +77,7 @@ class Place(NamedTuple):
 
 
 class Tally(NamedTuple):
-    """All events that agree in what comes first, counted."""
+    """All events that agree in the first fields, counted."""
 
     cluster: str
     broker: int | None
@@ -89,7 +89,7 @@ class Tally(NamedTuple):
     api: str | None
     error: str | None
     peer_broker: int | None  # only of isr_changed: the replica that a controller took out
-    is_found: bool  # our logs: a new controller tells what it found of its predecessor's
+    is_found: bool  # our logs: a new controller reports the state that it found of its predecessor
     times: int
     first_ms: int
     last_ms: int
@@ -107,7 +107,8 @@ def together(one: Tally, other: Tally) -> Tally:
 
 
 def in_order(tallies: Iterable[Tally]) -> list[Tally]:
-    """By their first lines, whoever counted them: of two that contradict each other the earlier one is believed."""
+    """Returns them in the order of their first lines, whichever executor counted them. Of two that contradict each
+    other the earlier one is believed."""
     return sorted(tallies, key=lambda one: (one.first_ms, one.first))
 
 
@@ -118,13 +119,14 @@ _COMMON: Final = attrgetter(*TALLIED)
 
 
 def tally_key(event: SilverEvent) -> tuple[object, ...]:
-    """What a `Tally` has in common, in its order."""
+    """Returns the fields that the events of a `Tally` have in common, in its order."""
     peer = event.peer_broker if event.event == "isr_changed" and event.role == "controller" else None
     return (event.cluster, *_COMMON(event), peer, event.cause == "found")
 
 
 def by_number_in(tallies: Sequence[Tally]) -> frozenset[int]:
-    """Brokers that say what they received and what they completed, and never at which leader epoch they begin."""
+    """Returns the brokers that log the requests that they received and completed, and never the leader epoch at which
+    they begin."""
     told = {(one.event, one.broker) for one in tallies if one.role == "broker" and one.api in ("LeaderAndIsr", None)}
     return frozenset(
         one.broker
@@ -145,10 +147,10 @@ class Gap(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """Somebody asked for an election of first replicas."""
+    """A request for an election of first replicas."""
 
     at_ms: int
-    why: str  # who asked, in Kafka's words
+    why: str  # the asker, in Kafka's words
     file_id: str
     line_no: int
 
@@ -176,7 +178,7 @@ class Loss:
     evidence: str
     place: Place
     was_controller: bool = False
-    #: what it said from here on was said in a new life: when it was detected, or when it had begun anew by then
+    #: its lines from here on belong to a new life: when it was detected, or when it had begun anew by then
     silent_from_ms: int = 0
 
 
@@ -221,11 +223,12 @@ class Facts:
     asked: Sequence[Asked] = ()
     clock_err_ms: Mapping[int, int | None] = field(default_factory=dict)  # broker: how wrong its corrected clock may be
     answered: Mapping[str, Mapping[int, int]] = field(default_factory=dict)  # cause: broker: when it had done all of it
-    by_number: frozenset[int] = frozenset()  # brokers that name what they did by a request's number: before 2.6
+    by_number: frozenset[int] = frozenset()  # brokers that log their work by a request's number: before 2.6
     moved: Sequence[SilverEvent] = ()  # our lines about moves
     moved_epochs: frozenset[int] = frozenset()  # controller epochs of ours since there are such lines
     told_epochs: frozenset[int] = frozenset()  # controller epochs of which each move has a line: ours, or TRACE
-    quorum: Sequence[SilverEvent] = ()  # KRaft: what controllers say of themselves, and whom they fence
+    # KRaft: the controllers' lines about themselves and about brokers that they fence
+    quorum: Sequence[SilverEvent] = ()
     metadata_readers: frozenset[int] = frozenset()  # KRaft: brokers that go by the metadata log
     voices: Mapping[tuple[int, int], int] = field(default_factory=dict)  # (broker, moment): last heard before it
 
@@ -271,13 +274,13 @@ class Facts:
         return about_ms if heard_ms is None else max(about_ms, heard_ms)
 
     def are_moves_told(self, from_epoch: int, to_epoch: int) -> bool:
-        """Whether each move of these controllers has a line, as far as the logs are whole."""
+        """Returns whether each move of these controllers has a line, as far as the logs are whole."""
         if from_epoch == to_epoch:
             return to_epoch in self.told_epochs
         return all(epoch in self.told_epochs for epoch in range(from_epoch, to_epoch + 1))
 
     def _watched(self, broker: int, from_ms: int, to_ms: int) -> bool:
-        """Whether it lived, and had ZooKeeper, all that time."""
+        """Returns whether it lived, and had ZooKeeper, all that time."""
         if any(from_ms < ms <= to_ms for ms in self.births(broker)):
             return False
         others = [gap for gap in self.gaps if gap.broker == broker]

@@ -1,4 +1,4 @@
-"""What it took from a broker's last word until its partitions were led again and everybody had done as told."""
+"""The course of a failover: from a broker's last word until its partitions had leaders and all brokers had obeyed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparkjobs.tables.gold import Failover, LeaderChange, Outage
 
 
 class Moves(NamedTuple):
-    """What the elections that followed one loss come to."""
+    """The sums over the elections that followed one loss."""
 
     moved: int
     first_elected_ms: int

@@ -1,8 +1,8 @@
-"""What each partition's state znode said, version by version: leader, epoch, in-sync replicas.
+"""The states of each partition's znode, version by version: leader, epoch, in-sync replicas.
 
-Whoever mentions a version first gives its row: the controller that wrote it, or the leader that asked for it. A row
-lasts until the next version, or until the partition is deleted. The write itself came before the first line that knows
-it, and after the version before was known: versions order, clocks do not.
+The first line that mentions a version gives its row: a line of the controller that wrote it, or of the leader that
+asked for it. A row lasts until the next version, or until the partition is deleted. The write itself came before the
+first line that knows it, and after the version before was known: versions order, clocks do not.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ def _ends_of(events: Sequence[SilverEvent], facts: Facts) -> list[int]:
 
 
 def _is_surely_clean(events: Iterable[SilverEvent]) -> bool:
-    """Whether every leader that is named is in every ISR that is named, and nobody says otherwise: so it is of most
-    partitions, and there is no need to find out which version said what."""
+    """Returns whether every named leader is in every named ISR, and no line says otherwise. Most partitions are like
+    this, and then the versions need not be told apart."""
     leaders, isrs = set[int](), set[tuple[int, ...]]()
     for event in events:
         if event.recovery == "RECOVERING" or event.event == "unclean_elected" or event.unclean:
@@ -187,7 +187,7 @@ def _unclean(state: _State, isr_before: tuple[int, ...] | None, proof: str, plac
 
 
 def _only_said(event: SilverEvent, facts: Facts) -> UncleanElection:
-    """A line says so, and no other line says what the state was then."""
+    """Returns an unclean election that one line reports while no other line gives the state of that time."""
     assert event.leader is not None
     return UncleanElection(
         cluster=event.cluster,

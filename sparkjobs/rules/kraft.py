@@ -1,7 +1,9 @@
-"""What logs add to a record: when brokers acted, and what KRaft's controllers said of themselves and of brokers.
+"""The share of logs beside a record: when brokers acted, and the lines of KRaft's controllers about themselves and
+brokers.
 
-A record says what was decided, never when a broker did it. A broker's line of its own role names leader epoch
-and partition epoch, hence one record. What a controller says of a fencing comes before the record, and may be void.
+A record gives a decision, never the moment at which a broker carried it out. A broker's line of its own role names
+leader epoch and partition epoch, hence one record. A controller's line about a fencing comes before the record, and may
+be void.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ _ROLES: Final = frozenset({"leader_started", "follower_started"})
 EVENTS: Final = _ROLES | {"partition_changed"}
 #: about the quorum
 QUORUM_EVENTS: Final = frozenset({"quorum_fencing", "quorum_activated", "quorum_renounced"})
-#: what only brokers say that read the metadata log
+#: lines that only brokers write that read the metadata log
 _READING: Final = frozenset({"metadata_step", "metadata_seen"})
 
 
@@ -28,7 +30,8 @@ def readers_in(tallies: Iterable[Tally]) -> frozenset[int]:
 
 
 def replica_roles_of(events: Sequence[SilverEvent], facts: Facts) -> Iterator[ReplicaRole]:
-    """Of one partition. Of ZooKeeper mode only where an election was unclean: there offsets say what was lost."""
+    """Returns the roles of one partition. In ZooKeeper mode only where an election was unclean: there offsets show the
+    lost records."""
     is_unclean = any(event.recovery == "RECOVERING" for event in events)
     for event in events:
         is_asked = is_unclean or event.broker in facts.metadata_readers

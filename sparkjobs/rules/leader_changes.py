@@ -1,8 +1,8 @@
-"""Elections: who was elected to lead a partition, when and why, which brokers obeyed, and what flapped.
+"""Elections: which broker was elected to lead a partition, when and why, which brokers obeyed, and which flapped.
 
 An acknowledgement is a line in a broker's own log that it leads or follows at that leader epoch; in our own logs, that
-it obeyed that cause. `receipts` finds out what brokers before 2.6 did. Elections and acknowledgements are joined by the
-partition's life and the leader epoch, or by the cause, never by time.
+it obeyed that cause. `receipts` finds the acknowledgements of brokers before 2.6. Elections and acknowledgements are
+joined by the partition's life and the leader epoch, or by the cause, never by time.
 
 Flapping is brokers that came and went, and partitions whose leader or ISR did not stay. A stretch is a run of changes,
 none more than `QUIET_MS` after the one before; it counts if at some time more than `LIMIT` of them fall into
@@ -63,7 +63,7 @@ def _acks(events: Sequence[SilverEvent]) -> dict[int | None, dict[int, int]]:
 
 
 def _answers(event: SilverEvent, facts: Facts) -> Iterator[tuple[int, int]]:
-    """When each of the partition's brokers had done what the cause of this election asked of it."""
+    """Returns each of the partition's brokers that had carried out the cause of this election, and when."""
     answered = {} if event.cause_id is None else facts.answered.get(event.cause_id, {})
     for broker, at_ms in answered.items():
         if broker == event.leader or broker in (event.isr or ()):
@@ -99,7 +99,7 @@ _WHY: Final = {"NewPartition": "created", OFFLINE: "offline_election", ONLINE: "
 
 
 def churn_of(changes: Iterable[LeaderChange]) -> Iterator[Churn]:
-    """Of all partitions; what was created did not change."""
+    """Returns the churn of all partitions. The creation of a partition is no change."""
     counts: dict[tuple[str, str, int], Counter[int]] = defaultdict(Counter)
     for one in changes:
         if one.leader_before is not None and one.leader_before != one.leader:

@@ -1,4 +1,6 @@
-"""Which brokers went, and when that was noticed: from what controllers say, and whom the next one did not meet."""
+"""The brokers that went, and when a controller noticed: from controllers' lines, and from brokers that the next one
+missed.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +19,14 @@ from sparkjobs.rules.facts import (
 )
 from sparkjobs.tables.silver import SilverEvent
 
-#: what a broker writes of a request: its controller takes it for alive
+#: a broker's line about a request: its controller takes the broker for alive
 _TOLD: Final = frozenset(
     {"request_received", "request_done", "request_started", "leader_started", "follower_started", "metadata_cached"}
 )
 #: a request is done that long after its controller spoke, or that controller's lines are missing
 UNHEARD_MS: Final = 10_000
 
-#: broker: moments at which it did what a controller asked, and that controller's epoch
+#: broker: moments at which it obeyed a controller, and that controller's epoch
 Signs = Mapping[int, Sequence[tuple[int, int]]]
 
 
@@ -38,7 +40,7 @@ def signs_in(tallies: Iterable[Tally]) -> Signs:
 
 
 def sign_after(loss: Loss, signs: Signs, before_ms: int) -> int | None:
-    """When the broker is known to have been there again, by what it did for the controller that missed it or a later
+    """Returns when the broker is known to have been back, by its work for the controller that missed it or for a later
     one."""
     for at_ms, epoch in signs.get(loss.broker, ()):
         if loss.detected_ms + MARGIN_MS < at_ms < before_ms and epoch >= (loss.controller_epoch or 0):
@@ -63,8 +65,8 @@ def losses_in(tallies: Sequence[Tally], terms: Sequence[Term], events: Sequence[
 
 
 def _lived_on(loss: Loss, signs: Signs, terms: Sequence[Term], events: Sequence[SilverEvent]) -> bool:
-    """Whether a controller that was taken for lost, as another one took over, did what its successor asked without
-    having begun or registered anew: it lost the seat alone."""
+    """Returns whether a controller that was taken for lost, as another one took over, obeyed its successor without
+    having begun or registered anew. It lost the seat alone."""
     if not loss.was_controller or loss.controller_epoch is None:
         return False
     own = [event for event in events if event.broker == loss.broker]
@@ -78,7 +80,7 @@ def _lived_on(loss: Loss, signs: Signs, terms: Sequence[Term], events: Sequence[
     return not any(event.event in _ANEW and held[-1].from_ms < event.ts_adj <= told_ms for event in own)
 
 
-#: what a broker says of itself as a life, or a session, of it begins
+#: a broker's lines about the beginning of its own life or session
 _ANEW: Final = frozenset({"server_starting", "registered", "session_expired"})
 
 
@@ -92,7 +94,7 @@ def _silent_from_ms(loss: Loss, events: Sequence[SilverEvent]) -> int:
 
 
 def _came_between(broker: int, after_ms: int, before_ms: int, events: Sequence[SilverEvent]) -> bool:
-    """Whether somebody, or the broker itself, says that it was back between the two moments."""
+    """Returns whether any line, of the broker or of another one, says that it was back between the two moments."""
     for event in events:
         if after_ms < event.ts_adj < before_ms:
             if event.event == "brokers_changed" and broker in (event.added or ()):
@@ -120,7 +122,7 @@ def _losses_said(events: Sequence[SilverEvent], terms: Sequence[Term]) -> list[L
 
 
 def _met_by(term: Term, events: Iterable[SilverEvent]) -> set[int] | None:
-    """Whom it says that it found alive."""
+    """Returns the brokers that the controller of this term found alive, by its own line."""
     for event in events:
         is_its = event.broker == term.broker and term.from_ms <= event.ts_adj <= term.last_ms
         if event.event == "brokers_met" and is_its:
@@ -129,7 +131,7 @@ def _met_by(term: Term, events: Iterable[SilverEvent]) -> set[int] | None:
 
 
 def _lived_under(term: Term, until_ms: int, events: Iterable[SilverEvent]) -> set[int]:
-    """Whom it believed to be alive at the end."""
+    """Returns the brokers that the controller took for alive at the end."""
     lived: set[int] = set()
     for event in events:
         is_its = event.broker == term.broker and term.from_ms <= event.ts_adj <= until_ms
@@ -141,7 +143,8 @@ def _lived_under(term: Term, until_ms: int, events: Iterable[SilverEvent]) -> se
 def _losses_found_at_takeover(
     tallies: Sequence[Tally], terms: Sequence[Term], events: Sequence[SilverEvent]
 ) -> list[Loss]:
-    """Who went while there was no controller is never said to be gone: the next one just does not meet it."""
+    """Returns the brokers that went while there was no controller. No line says that they are gone: the next controller
+    just does not meet them."""
     found = []
     for before, term in itertools.pairwise(terms):
         taken_out = {

@@ -1,15 +1,16 @@
 """How partitions and replicas went through their states: each move counted, each stay measured, each replica's life.
 
-Kafka tells the move of one partition, or of one replica, in a line (at TRACE; at its default level since 2.6 only some
-of the partition's). Our log tells one move of many in a line, as bits here: partitions of which all lines are the same
-are one `_Group`, and are parted where a line is about some of them only. What follows from a group is concluded once.
+Kafka logs the move of one partition, or of one replica, in a line (at TRACE; at its default level since 2.6 only some
+of the partition's). Our log puts the same move of many partitions into one line, as bits. Here partitions that have all
+their lines in common are one `_Group`. A line about only some of them splits the group. Each conclusion is drawn once
+for a group.
 
-A new controller looks at what is there and says nothing of most of it. So the first line of a term about a subject is
-believed, whatever it stood in before; within a term a line that begins elsewhere is out of turn, if all moves of that
-term have lines. What may have happened unseen is bounded, not guessed. Pure.
+A new controller reads the state and logs little of it. So the first line of a term about a subject is believed,
+whichever state came before. Within a term a line that begins in another state is out of turn, if all moves of that term
+have lines. Moves that no line shows are bounded, not guessed. Pure.
 
-An illegal move is one that Kafka's state machines do not have: one that a line says was done, or that a controller
-refused. A bug of a controller, or a log put together from two clusters, shows here first.
+An illegal move is one that Kafka's state machines do not have: a line says that it was done, or that a controller
+refused it. A bug of a controller, or a log put together from two clusters, shows here first.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ class Move(NamedTuple):
 
 
 def move_in(event: SilverEvent, facts: Facts) -> Move | None:
-    """What a line about one partition says; none where our log tells the same move in a line of its own, or where a
-    state was only found."""
+    """Returns the move in a line about one partition. Returns none where our log has a line of its own for the move, or
+    where a state was only found."""
     if event.role != "controller" or event.event not in EVENTS or event.to_state not in MACHINE_OF:
         return None
     epoch = epoch_of(event.controller_epoch, event.broker, event.ts_adj, facts)
@@ -68,7 +69,7 @@ def move_in(event: SilverEvent, facts: Facts) -> Move | None:
 
 
 def epoch_of(said: int | None, broker: int | None, at_ms: int, facts: Facts) -> int:
-    """The controller epoch of a line; some of old controllers do not say it. -1: nobody knows."""
+    """Returns the controller epoch of a line. Some lines of old controllers lack it; -1: unknown."""
     epoch = epoch_held(broker, at_ms, facts.terms) if said is None else said
     return -1 if epoch is None else epoch
 
@@ -143,7 +144,8 @@ _Jump = tuple[int, str, int, str, int, int | None]
 
 
 class _Seen(NamedTuple):
-    """What can have happened between two lines of two terms, the second of which begins where the first did not end."""
+    """The moves that can have happened between two lines of two terms, where the second begins in another state than
+    the first ended in."""
 
     until_ms: int  # the first state surely stood until then
     left_ms: int  # and not longer than that
@@ -152,7 +154,7 @@ class _Seen(NamedTuple):
 
 
 class _End(NamedTuple):
-    """Of the lines about somebody."""
+    """The end of the lines about a subject."""
 
     epoch: int  # the last that could have had one
     known_ms: int  # until then there would have been one
@@ -162,7 +164,7 @@ class _End(NamedTuple):
 
 @dataclass(slots=True)
 class MoveBook:
-    """Takes the moves of partition after partition and adds up what is asked of all of them."""
+    """Takes the moves of partition after partition and adds up the sums over all of them."""
 
     facts: Facts
     _terms: Mapping[int, Term] = field(init=False)
@@ -191,7 +193,7 @@ class MoveBook:
                 self._follow(topic, 0, group.bits, group.moves)
 
     def rows(self) -> dict[str, list[Row]]:
-        """What became of all that was taken."""
+        """Returns the rows of every table for all moves that were taken."""
         cluster = self.facts.cluster
         transitions: list[Row] = [
             StateTransition(
@@ -320,7 +322,8 @@ class MoveBook:
         return _End(last_epoch, facts.last_ms if facts.is_end_told else 0, facts.last_ms, is_of_logs=True)
 
     def _seen_between(self, last_ms: int, epoch: int, move: Move) -> _Seen:
-        """A state is what a controller holds for true: it ends with its term, and the next one's begin as it loads."""
+        """A state is a controller's belief: it ends with the controller's term, and the next controller's begins as it
+        loads."""
         at_ms, now = move.at_ms, move.controller_epoch
         before, after, term = self._terms.get(epoch), self.facts.term_after(epoch), self._terms.get(now)
         until_ms, left_ms, since_ms, found_ms = last_ms, at_ms, last_ms, at_ms
@@ -484,7 +487,7 @@ def _first_of(one: MoveOutOfTurn, other: MoveOutOfTurn) -> MoveOutOfTurn:
 
 
 _Together = Callable[[Sequence[Any]], Row]
-#: what a row of each table counts, and how several become one
+#: the columns that identify a row of each table, and how several rows become one
 _ADDED: Final[Mapping[str, tuple[Callable[[Any], tuple[object, ...]], _Together]]] = {
     "state_transitions": (attrgetter("cluster", "source", "target", "cause", "hour_ms"), _transitions_together),
     "time_in_state": (attrgetter("cluster", "state"), _times_together),

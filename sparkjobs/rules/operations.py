@@ -1,6 +1,8 @@
-"""What somebody asked of topics and partitions: reassignments, deletions and elections of the first replica. Those that
-ended, with what came of them; and those whose end is not in the logs, with the last thing heard of them. Of our own
-logs an election has no line but the leader's change, which says why.
+"""Operations that were requested for topics and partitions: reassignments, deletions and elections of the first
+replica.
+
+An operation that ended has its outcome. One whose end is not in the logs has its last line. In our own logs an election
+has no line but the leader's change, which gives the reason.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ class _Walk:
     last: dict[_Key, _Op] = field(default_factory=dict)
 
     def see(self, name: str, event: SilverEvent) -> None:
-        """A new start of what runs goes on with it."""
+        """Takes an event. A new start of a running operation continues it."""
         if name in _BEGINS:
             key = (_BEGINS[name], event.partition)
             self.running.setdefault(key, _Op([])).steps.append(event)
@@ -69,7 +71,7 @@ class _Walk:
             self._end((_ENDS[name], event.partition), event)
             if name == "topic_deleted":
                 for key in list(self.running):
-                    self._end(key, event)  # a reassignment of what is deleted is over too
+                    self._end(key, event)  # the deletion of a topic also ends its reassignments
         elif name == "preferred_election_done":
             self.ended.append(((PREFERRED, event.partition), _Op([event], [event])))
 
@@ -96,13 +98,13 @@ def _name_of(event: SilverEvent) -> str:
     if event.event == "topic_changed":
         return _OUR_TOPICS.get(event.to_state or "", "")
     if event.event == "reassignment_step" and event.reason == _WRITTEN:
-        # nothing being added or removed any more is its end; what begins it has no line of its own at INFO
+        # a reassignment ends when no replica is being added or removed; at INFO its beginning has no line of its own
         return "reassignment_started" if event.added or event.removed else "reassignment_done"
     return event.event
 
 
 def operations_of(events: Sequence[SilverEvent], facts: Facts) -> Iterator[Operation]:
-    """Of one topic, with all its partitions: what came to an end; `events` in any order."""
+    """Returns the operations of one topic, with all its partitions, that ended. `events` may be in any order."""
     for (kind, partition), op in _walked(events).ended:
         first, last = op.steps[0], op.ends[-1]
         is_failed = any(event.event == "reassignment_failed" for event in op.ends)
@@ -122,7 +124,7 @@ def operations_of(events: Sequence[SilverEvent], facts: Facts) -> Iterator[Opera
 
 
 def elections_asked(facts: Facts) -> Iterator[Operation]:
-    """Elections of first replicas that somebody asked for; each asks for many partitions."""
+    """Returns the requested elections of first replicas. Each request is for many partitions."""
     for one in facts.asked:
         yield Operation(
             cluster=facts.cluster,
@@ -137,7 +139,7 @@ def elections_asked(facts: Facts) -> Iterator[Operation]:
 
 
 def stuck_ops_of(events: Sequence[SilverEvent], facts: Facts) -> Iterator[StuckOp]:
-    """Of one topic, with all its partitions: what did not; `events` in any order."""
+    """Returns the operations of one topic, with all its partitions, that did not end. `events` may be in any order."""
     for (kind, partition), op in _walked(events).running.items():
         first, last = op.steps[0], op.steps[-1]
         yield StuckOp(

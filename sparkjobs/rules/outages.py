@@ -1,12 +1,12 @@
 """Which partitions had no leader, since when, until when, and how sure that is.
 
 A start is `exact` when a controller says it: the move to offline (TRACE), or no leader left, found by a new controller
-as it takes over. At Kafka's default level since 2.6 nothing says it; it is then `inferred`: not before the lost
-leader's last line, not after the first line that presumes it. Of our own logs, where one write replaces a lost leader,
-the outage is what lies between that leader's last word and the write.
+as it takes over. At Kafka's default level since 2.6 no line says it; it is then `inferred`: not before the lost
+leader's last line, not after the first line that presumes it. In our own logs one write replaces a lost leader, so the
+outage lies between that leader's last word and the write.
 
-A controller that takes over looks at every partition. What it leaves alone was led, so an outage that only its
-predecessor had seen ends there. That also keeps what a deposed controller still says from becoming an outage.
+A controller that takes over looks at every partition. A partition that it leaves alone had a leader, so an outage that
+only its predecessor had seen ends there. That also keeps the lines of a deposed controller from becoming an outage.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def outages_of(events: Sequence[SilverEvent], facts: Facts) -> Iterator[Outage]:
 
 
 def may_begin(event: SilverEvent) -> bool:
-    """Whether this line can begin an outage, whatever the facts are; a partition without such a line has none."""
+    """Returns whether this line can begin an outage, whatever the facts are. A partition without such a line has
+    none."""
     return (
         OFFLINE in (event.from_state, event.to_state)
         or event.leader == NO_LEADER
@@ -81,9 +82,9 @@ class _Walk:
     before: SilverEvent | None = None  # the last that said a state
     epoch: int | None = None
     last_ms: int = -1
-    led_ms: int | None = None  # the last line that says that somebody leads
-    elected_ms: int | None = None  # the last line that somebody was elected
-    is_gone: bool = False  # what its controller still says of it is of its deletion
+    led_ms: int | None = None  # the last line that names a living leader
+    elected_ms: int | None = None  # the last line of an election
+    is_gone: bool = False  # its controller's further lines about it belong to its deletion
     ended: list[Outage] = field(default_factory=list)
 
     def see(self, event: SilverEvent) -> None:
@@ -152,7 +153,7 @@ class _Walk:
         return is_other and event.zxid is not None and event.cause in _LOST_LEADER
 
     def _end_by_deletion(self, by_ms: int) -> None:
-        """Who deletes a topic does not miss it: what was offline ends there, and what follows is no outage."""
+        """Ends an outage where its topic is deleted: its owner does not miss it. Later lines begin no outage."""
         for begun_ms in self.deletions:
             if self.last_ms < begun_ms <= by_ms and self.now is not None:
                 self._end("deleted", max(begun_ms, self.now.start_ms), "exact")
@@ -180,7 +181,8 @@ class _Walk:
         if first is None:
             return
         if event.zxid is not None:
-            return  # ours says nothing of what stays offline, and cannot be contradicted by a deposed one
+            # our line does not list the partitions that stay offline, and a deposed controller cannot contradict it
+            return
         says_so = OFFLINE in (event.from_state, event.to_state) or event.leader == NO_LEADER
         looked_ms = first.ready_ms or first.from_ms
         if event.controller_epoch == first.controller_epoch and says_so and event.ts_adj <= looked_ms:
@@ -215,7 +217,7 @@ class _Walk:
         if loss is None or self.led_ms is None:
             return loss
         if self.elected_ms is not None and self.elected_ms > loss.detected_ms:
-            return None  # only who lives is elected
+            return None  # only a live broker is elected
         is_past = any(loss.detected_ms < ms <= self.led_ms for ms in self.facts.returns.get(loss.broker, ()))
         return None if is_past else loss
 

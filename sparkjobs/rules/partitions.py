@@ -1,9 +1,11 @@
-"""The order of what is said about one partition, and which of its lives a line is about.
+"""The order of the lines about one partition, and which of its lives a line is about.
 
 Epochs order, not clocks: first the controller epoch, then, in our own logs, the zxid of the commit. Lines of one
-controller epoch come from one process, so its own clock is good enough within it, whatever it shows; at the same
-millisecond a partition goes offline before it is led again. A topic may be deleted and made anew under its name, and
-its leader epochs and versions then begin again: each such *life* is counted.
+controller epoch come from one process, so its own clock is good enough within the epoch, whatever it shows. At the same
+millisecond a partition goes offline before it is led again.
+
+A topic may be deleted and made anew under its name, and its leader epochs and versions then begin again: each such
+*life* is counted.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ NO_LEADER: Final = -1
 
 
 def order_key(event: SilverEvent) -> tuple[int, int, int, int, int, int, str]:
-    """Sorts what controllers say about one partition into the order in which it was done."""
+    """Returns a key that sorts the controllers' lines about one partition into the order of their decisions."""
     to_state = event.to_state
     return (
         -1 if event.controller_epoch is None else event.controller_epoch,
@@ -42,7 +44,8 @@ def order_key(event: SilverEvent) -> tuple[int, int, int, int, int, int, str]:
 
 
 def by_controllers(events: Iterable[SilverEvent], terms: Sequence[Term]) -> list[SilverEvent]:
-    """What controllers said, in order, each thing once: of a state told twice by our logs, who decided it."""
+    """Returns the controllers' events in order, each one once. Of a state that our logs tell twice it keeps the line of
+    the controller that decided it."""
     controllers = [e for e in events if e.role == "controller" and e.event in STATE_EVENTS]
     if _is_in_order(controllers):
         return controllers
@@ -60,8 +63,9 @@ def by_controllers(events: Iterable[SilverEvent], terms: Sequence[Term]) -> list
 
 
 def _is_in_order(events: Iterable[SilverEvent]) -> bool:
-    """Whether each is of a later moment than the one before, in the same epoch or a later one: then nothing is to be
-    sorted, and nothing is said twice. Most partitions are like this, and sorting is half of what their rules cost."""
+    """Returns whether each event is of a later moment than the one before, in the same epoch or a later one. Then there
+    is no event to sort and none is told twice. Most partitions are like this, and sorting is half of the cost of their
+    rules."""
     epoch, at_ms = -1, -1
     for event in events:
         its = event.controller_epoch
@@ -129,8 +133,8 @@ def lives_of(events: Sequence[SilverEvent]) -> Lives:
 
 
 def is_unclean(event: SilverEvent, before: SilverEvent | None) -> bool:
-    """Whether this election took a leader that was not in sync, as far as that is certain: because it is said, or
-    because the ISR of the very version before is known and does not have it."""
+    """Returns whether this election took a leader that was not in sync, as far as that is certain: because it is said,
+    or because the ISR of the very version before is known and does not have it."""
     if event.recovery == "RECOVERING" or event.unclean:
         return True
     if before is None or before.isr is None or before.version is None or event.version != before.version + 1:

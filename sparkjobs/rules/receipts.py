@@ -1,8 +1,8 @@
-"""What brokers of before 2.6 did of what they were told: their own lines name it by a request's number alone. Pure.
+"""The work of brokers before 2.6: their own lines name it by a request's number alone. Pure.
 
-Such a broker says of each partition that it received request 7, which says the leader epoch, and later that it has
-completed request 7, which does not. Numbers begin anew when a controller connects to a broker again, so the two belong
-together only where nothing but they stand between: a receipt after something was done begins another request. Only one
+Such a broker logs of each partition that it received request 7, with the leader epoch, and later that it has completed
+request 7, without it. Numbers begin anew when a controller connects to a broker again. So a receipt and a completion
+belong together only where no other line stands between: a receipt after a completion begins another request. Only one
 broker's lines are compared with each other, so no other clock is asked.
 """
 
@@ -24,7 +24,7 @@ API: Final = "LeaderAndIsr"
 
 
 class Request(NamedTuple):
-    """What the lines about a request agree in, and those about others with its number."""
+    """The fields that all lines about a request share. Lines about later requests with its number share them, too."""
 
     cluster: str
     broker: int
@@ -71,8 +71,8 @@ def _in_order(event: SilverEvent) -> tuple[int, bool, str, int]:
 def with_requests(
     changes: Sequence[LeaderChange], events: Sequence[SilverEvent], facts: Facts
 ) -> Sequence[LeaderChange]:
-    """The leader changes of one partition with what only requests say of them: up to 1.0 which state was decided,
-    before 2.6 which brokers have done it. `events` are all of the partition's."""
+    """Returns the leader changes of one partition, completed from the lines about requests: up to 1.0 with the state
+    that was decided, before 2.6 with the brokers that obeyed. `events` are all of the partition's."""
     calls = [event for event in events if event.event in EVENTS] if facts.by_number else []
     if not calls and all(change.leader_epoch is not None for change in changes):
         return changes
@@ -109,7 +109,7 @@ def _with_state(change: LeaderChange, after: LeaderChange | None, events: Iterab
 
 
 class _Done(NamedTuple):
-    """A broker has done what was decided at that leader epoch."""
+    """A broker has carried out the decision of that leader epoch."""
 
     leader_epoch: int
     broker: int
@@ -137,8 +137,8 @@ def _add(
     places: Collection[int],
     but: Sequence[Collection[int]] = (),
 ) -> None:
-    """What was done is of the last election of that epoch before it: a topic that was made anew has its leader epochs
-    again. `places`: the elections in question; `but`: of each the brokers of which it is known better."""
+    """Credits each completion to the last election of that epoch before it: a topic that was made anew has its leader
+    epochs again. `places`: the elections in question; `but`: for each, the brokers of which more is known."""
     for done in found:
         alike = [place for place, one in enumerate(changes) if one.leader_epoch == done.leader_epoch]
         place = next((one for one in reversed(alike) if changes[one].at_ms <= done.at_ms), alike[0] if alike else -1)

@@ -1,11 +1,13 @@
 """How long the controller's requests took: percentiles by broker, request and hour, at either side.
 
-The broker's side is what it says itself of its work; of brokers that do not say (before 2.6), from the first partition
-that it received of a request to the last one that it completed. The controller's side is from the request to its
-acknowledgement, both by the controller's clock. Since 0.9 a request that is sent carries no number, so it is found by
-what the broker says of the numbered request that it received: the first partition in it, or how many there are. The
-last sending of that before the acknowledgement was the one. In 0.8 what is sent is numbered, but requests of one batch
-share a number, and their answers say no more than that; they come in the order in which that batch was sent.
+The broker's side is the time in the broker's own line about its work. Brokers before 2.6 have no such line: there it
+lasts from the first partition that it received of a request to the last one that it completed. The controller's side is
+from the request to its acknowledgement, both by the controller's clock.
+
+Since 0.9 a request that is sent carries no number. It is found by the broker's lines about the numbered request that it
+received: the first partition in it, or how many there are. The last such request that was sent before the
+acknowledgement is the one. In 0.8 a sent request is numbered, but requests of one batch share a number, and their
+answers say no more than that; they come in the order in which that batch was sent.
 """
 
 from __future__ import annotations
@@ -22,15 +24,15 @@ from sparkjobs.rules.receipts import API, done_in
 from sparkjobs.tables.gold import RpcLatency
 from sparkjobs.tables.silver import SilverEvent
 
-#: a broker's line that says what a numbered request is about
+#: a broker's line that describes a numbered request
 RECEIPTS: Final = frozenset({"request_received", "metadata_cached"})
 EVENTS: Final = RECEIPTS | {"request_done", "request_sent", "response_received"}
-#: as a controller of 0.8 sends what is of one batch; the order of their names is the same
+#: the requests of one batch as a controller of 0.8 sends them; the order of their names is the same
 OF_A_BATCH: Final = ("LeaderAndIsr", "UpdateMetadata")
 
 
 class Group(NamedTuple):
-    """What one row of percentiles is about."""
+    """The subject of one row of percentiles."""
 
     cluster: str
     hour_ms: int
@@ -49,7 +51,8 @@ class _Request(NamedTuple):
 
 
 class _About(NamedTuple):
-    """What a request says: of which partition, at which leader epoch, or of how many; by which controller's term."""
+    """The content of a request: its partition, its leader epoch or its number of partitions, and the controller's
+    term."""
 
     cluster: str
     controller: int | None

@@ -1,4 +1,4 @@
-"""The rules by what they walk through: a partition, a topic, single events, a whole cluster. No I/O.
+"""The rules by the group that they walk through: a partition, a topic, single events, a whole cluster. No I/O.
 
 Both executors go by this list: it says which events a question reads, and which function answers it. The rows of all
 partitions are put together and sorted here.
@@ -76,8 +76,8 @@ def of_cluster(
     moved: Mapping[str, Iterable[Any]],
     only: Collection[str] = tuple(GOLD),
 ) -> Iterator[tuple[str, list[Row]]]:
-    """Tables that need all of a cluster. `ended` are its outages, `changes` its leader changes, `moved` what was added
-    up of the moves of single partitions; `only` those tables that are asked for."""
+    """Returns the tables that need all of a cluster. `ended` are its outages, `changes` its leader changes, `moved` the
+    sums over the moves of single partitions; `only` the requested tables."""
     ended, changes, tallies = list(ended), list(changes), in_order(tallies)
     first: dict[int, int] = {}
     last: dict[int, int] = {}
@@ -136,8 +136,8 @@ def partition_rows(
     only: Collection[str] = (*OF_PARTITION, *moves.TABLES),
     said: Mapping[tuple[str, int], list[moves.Move]] = MappingProxyType({}),
 ) -> dict[str, list[Row]]:
-    """What the rules about partitions say. `groups`: all events of a partition each; `only`: of these tables; `said`:
-    moves that are no events."""
+    """Returns the rows of the rules about partitions. `groups`: all events of a partition each; `only`: of these
+    tables; `said`: moves that are no events."""
     tables: dict[str, list[Row]] = defaultdict(list)
     wanted = {name: rule for name, rule in OF_PARTITION.items() if name in only}
     book, are_moves_asked = moves.MoveBook(facts), not {*moves.TABLES}.isdisjoint(only)

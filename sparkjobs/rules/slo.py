@@ -1,8 +1,8 @@
-"""Availability by topic and day, and what is left of the error budget.
+"""Availability by topic and day, and the rest of the error budget.
 
-Only the time that the logs cover counts. A partition counts from the first to the last line that names any partition
-of its topic, so that a topic made at noon is not blamed for the morning. While no broker lived at all nothing counts:
-the cluster was off. Overlaps of a day are cut at midnight UTC.
+Only the time that the logs cover counts. A partition counts from the first to the last line that names any partition of
+its topic, so that a topic made at noon is not blamed for the morning. While no broker lived at all no time counts: the
+cluster was off. Overlaps of a day are cut at midnight UTC.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DEFAULT_TARGET: Final = 99.95
 
 
 class Extent(NamedTuple):
-    """What the logs know of one topic."""
+    """The logs' knowledge of one topic."""
 
     partitions: int
     first_ms: int
@@ -75,8 +75,8 @@ def _lengths(stretches: Iterable[tuple[int, int]], extent: Extent, silent: Seque
 
 
 def _union(stretches: Iterable[tuple[int, int]], extent: Extent) -> Iterator[tuple[int, int]]:
-    """What they cover of the time that the logs do, each moment once: lines that contradict each other, as by clocks
-    that nothing compares, may tell of outages that overlap. `stretches` in order."""
+    """Returns the union of the stretches within the time that the logs cover. Lines that contradict each other, as by
+    clocks that no rule compares, may tell of outages that overlap. `stretches` are in order."""
     covered_ms = extent.first_ms
     for from_ms, to_ms in stretches:
         begins_ms, ends_ms = max(from_ms, covered_ms), min(to_ms, extent.last_ms)

@@ -1,11 +1,12 @@
-"""Who was controller from when to when, by which phases each took over, which brokers lived, and when none did. Pure.
+"""Which broker was controller from when to when, by which phases each took over, which brokers lived, and when none
+did. Pure.
 
 Kafka's lines say that a phase of the takeover begins, so it lasts until the next phase, or until the controller is
 ready or done. Our own lines say that a phase is over, and how long after the seat was seen to be vacant.
 
 While no broker lived the whole cluster was off, which is not the same as partitions being offline. A quiet broker lives
-from its start to its last word before the next start, so hours without a line are no silence; only the time between the
-last word of all brokers and the first start after it is. Our logs have no line that a process begins: there, it is a
+from its start to its last word before the next start, so hours without a line are no silence. Only the time between the
+last word of all brokers and the first start after it is. Our logs have no line that a process begins. There it is a
 silence if every broker had been stopped, which is logged, and none of them was killed.
 """
 
@@ -55,13 +56,14 @@ def tenures_of(facts: Facts) -> Iterator[ControllerTenure]:
 
 
 def _end_of(term: Term, after: Term | None, facts: Facts) -> tuple[int | None, int | None, int | None]:
-    """Earliest, likeliest, latest. What it said after its successor's claim was said by a zombie."""
+    """Returns the earliest, the likeliest and the latest end of a term. A zombie wrote the lines after its successor's
+    claim."""
     if after is None:
         is_over = term.goodbye_ms is not None
         return (term.goodbye_ms, term.goodbye_ms, None) if is_over else (None, None, None)
     hi_ms = after.from_ms
-    # who lost the seat but lives on still says things, though no longer as the controller; nor does who lost it to a
-    # controller that these logs do not know
+    # a broker that lost the seat but lives on still writes lines, though no longer as the controller; so does one that
+    # lost it to a controller that these logs do not know
     is_deposed = term.why_ended == "deposed" or after.controller_epoch > term.controller_epoch + 1
     heard_ms = min(term.last_ms, hi_ms) if is_deposed else facts.voices.get((term.broker, hi_ms))
     lo_ms = min(max(heard_ms if heard_ms is not None else term.from_ms, term.from_ms), hi_ms)
@@ -78,8 +80,8 @@ def _end_of(term: Term, after: Term | None, facts: Facts) -> tuple[int | None, i
 
 
 def _births_of(broker: int, facts: Facts) -> list[int]:
-    """When a life of it begins: with its start, or, where no line tells of one, with its first sign after it went. Who
-    only lost its session lived on."""
+    """Returns when each life of a broker begins: with its start, or, where no line tells of a start, with its first
+    sign after it went. A broker that only lost its session lived on."""
     births = facts.births(broker)
     losses = [loss for loss in facts.losses if loss.broker == broker]
     for loss, following in zip_longest(losses, losses[1:]):
@@ -92,7 +94,7 @@ def _births_of(broker: int, facts: Facts) -> list[int]:
 
 
 def _last_words(broker: int, from_ms: int, to_ms: int, facts: Facts) -> Iterator[int]:
-    """What it said last as the controller."""
+    """Returns the last lines that it wrote as the controller."""
     yield from (
         term.last_ms
         for term in facts.terms
@@ -111,10 +113,10 @@ def lives_of_brokers(facts: Facts, first_heard: dict[int, int], last_heard: dict
             lost = losses[-1] if losses else None
             how = "running" if lost is None else how_it_went(lost, facts)
             if lost is None and to_ms in starts and any(from_ms <= ms < to_ms for ms in facts.goodbyes.get(broker, ())):
-                how = "stopped"  # and nobody missed it meanwhile
+                how = "stopped"  # and no controller missed it meanwhile
             heard_ms = facts.voices.get((broker, to_ms), last_heard[broker])
             if lost is not None and how != "expired":
-                # what is written while it boots is of the next life; its last words may come after it was missed
+                # lines that it writes while it boots are of the next life; its last words may come after it was missed
                 heard_ms = facts.last_heard_ms(lost) or heard_ms
                 heard_ms = max([heard_ms, *_last_words(broker, from_ms, to_ms, facts)])
             yield BrokerLife(
@@ -128,7 +130,7 @@ def lives_of_brokers(facts: Facts, first_heard: dict[int, int], last_heard: dict
             )
 
 
-#: what of our own lines is the claim, the readiness, and the end of it all
+#: our own lines of the claim, of the readiness, and of the end of the takeover
 CLAIMED: Final = "claimed"
 READY: Final = "told"
 DONE: Final = "acknowledged"
@@ -144,7 +146,7 @@ class _Stretch(NamedTuple):
 
 
 def is_said(event: SilverEvent, phase: str) -> bool:
-    """Whether our controller says with it that this phase is over."""
+    """Returns whether our controller says with it that this phase is over."""
     return event.event == "controller_reported" and event.to_state == phase
 
 
@@ -197,7 +199,7 @@ def _ended(steps: Sequence[Step]) -> Iterator[_Stretch]:
 
 
 def _begun(steps: Sequence[Step], term: Term) -> Iterator[_Stretch]:
-    """Each until the next begins. What comes after "ready" is finished by "done"."""
+    """Returns the phases, each until the next begins. A phase after "ready" is finished by "done"."""
     ends = [ms for ms in (term.ready_ms, term.done_ms) if ms is not None]
     for step, following in itertools.zip_longest(steps, steps[1:]):
         ends_ms = min((ms for ms in ends if ms >= step.at_ms), default=None)
@@ -222,8 +224,9 @@ def is_goodbye(event: SilverEvent) -> bool:
 
 
 def again_in(events: Iterable[SilverEvent]) -> dict[int, list[int]]:
-    """Our logs have no line that a process begins. But who had said goodbye and registers anew was started in between;
-    of one that took the seat at once, the claim is its first word. `events` in order of time."""
+    """Returns the moments at which brokers began anew. Our logs have no line that a process begins, but a broker that
+    had said goodbye and registers anew was started in between. Where it took the seat at once, the claim is its first
+    word. `events` are in order of time."""
     left: dict[int, int] = {}  # broker: the registration that it said goodbye with
     claims: dict[tuple[int | None, int | None], int] = {}
     found: dict[int, list[int]] = {}
@@ -243,7 +246,7 @@ def again_in(events: Iterable[SilverEvent]) -> dict[int, list[int]]:
 
 
 def silences_of(cluster: str, lives: Iterable[BrokerLife]) -> Iterator[ClusterSilence]:
-    """What no life covers, from the first to the last."""
+    """Returns the stretches that no life covers, from the first life to the last."""
     until_ms: int | None = None
     last: int = -1
     for life in sorted(lives, key=lambda life: (life.from_ms, life.broker)):
@@ -256,7 +259,7 @@ def silences_of(cluster: str, lives: Iterable[BrokerLife]) -> Iterator[ClusterSi
 
 
 def spoken_of(from_ms: int, to_ms: int, silences: Sequence[Stretch]) -> Iterator[Stretch]:
-    """The stretch without what was silence. `silences` in order, none touching another."""
+    """Returns the stretch without its silences. `silences` are in order, and none touches another."""
     for silence in silences:
         if from_ms < silence.to_ms and silence.from_ms < to_ms:
             if from_ms < silence.from_ms:

@@ -1,12 +1,12 @@
-"""What a stream of logs keeps: the outages so far, concluded again where new lines may change them, and the totals.
-Pure.
+"""The state that a stream of logs keeps: the outages so far, concluded again where new lines may change them, and the
+totals. Pure.
 
 A partition is watched from the first line that can begin an outage. Only lines of watched partitions are kept here, and
-the caller looks up what was said of them before. New lines about a watched partition touch it. New lines about
+the caller looks up the earlier lines about them. New lines about a watched partition touch it. New lines about
 controllers, brokers or deletions may change the facts about the cluster; then every watched partition is touched. No
 clock and no watermark: a line that comes late is sorted in by its epochs, as in a batch.
 
-The totals (since when, what had no leader, which moves) are small enough for a page: a stream
+The totals (since when, partitions without a leader, moves) are small enough for a page: a stream
 (`engine/spark/stream.py`) writes them as JSON, and brokers serve the file. They are sums over all lines that were read;
 of the outages only the latest are named.
 """
@@ -32,7 +32,7 @@ Partition = tuple[str, int]
 
 
 class Revision(NamedTuple):
-    """An outage as it reads now; `retracted` where what was told turned out to be none."""
+    """The current reading of an outage; `retracted` where an outage that was told turned out to be none."""
 
     outage_id: str
     rev: int
@@ -99,7 +99,8 @@ class Watch:
             self._touched.add(partition)
 
     def moments(self) -> tuple[list[Moment], list[Moment]]:
-        """Of whom it matters when they were last heard, and before when: known to matter before, and new."""
+        """Returns the brokers and moments for which the last word before the moment matters: those known before, and
+        the new ones."""
         facts = facts_for(self._cluster, list(self._tallies.values()), self._of_cluster.values())
         if _basis(facts) != _basis(self._facts):
             self._touched |= self._of_partition.keys()
@@ -140,14 +141,14 @@ def _earlier(event: SilverEvent, known: SilverEvent | None) -> SilverEvent:
 
 
 def _basis(facts: Facts) -> tuple[object, ...]:
-    """What of the facts an outage rests on."""
+    """Returns the facts on which an outage rests."""
     terms = [(term.controller_epoch, term.from_ms, term.ready_ms, term.evidence) for term in facts.terms]
     said = (facts.starts, facts.goodbyes, facts.signs, facts.deletions, facts.deleted)
     return (facts.first_ms, terms, facts.losses, facts.tell_deletions, facts.is_end_told, *said)
 
 
 class Told:
-    """What was told so far."""
+    """The outages that were told so far."""
 
     def __init__(self, told: Iterable[Revision] = ()) -> None:
         self._last: dict[Partition, dict[str, Revision]] = {}
@@ -155,7 +156,7 @@ class Told:
             self._note(one)
 
     def tell(self, partition: Partition, found: Sequence[Outage]) -> list[Revision]:
-        """What has to be told so that the last revisions about a partition are what was found."""
+        """Returns the revisions that make the last revisions about a partition equal to the outages found."""
         told = self._last.get(partition, {})
         now = _named(found)
         fresh = []
@@ -179,7 +180,7 @@ class Told:
 
     @property
     def standing(self) -> list[Outage]:
-        """What somebody believes who heard every revision."""
+        """Returns the outages that a reader of every revision believes in."""
         return [one.outage for its in self._last.values() for one in its.values() if not one.retracted]
 
     def _note(self, one: Revision) -> None:
@@ -214,12 +215,12 @@ class Leaderless(msgspec.Struct, frozen=True, kw_only=True):
     partition: int
     start_ms: int
     felt_from_ms: int  # its leader may have been silent to clients since then
-    end_ms: int | None  # none: it has no leader, or nobody knows
+    end_ms: int | None  # none: it has no leader, or its end is unknown
     cause: str
     first_broker: int | None
     leader: int | None
     unclean: bool
-    unseen: str | None  # what may have ended it unseen
+    unseen: str | None  # the event that may have ended it unseen
 
 
 class MoveCount(msgspec.Struct, frozen=True, kw_only=True):
@@ -246,7 +247,7 @@ class Aggregates(msgspec.Struct, frozen=True, kw_only=True):
     outages: int
     partitions: int  # that were without a leader at some time
     leaderless_now: int
-    leaderless_unknown: int  # what may have ended them is in no line
+    leaderless_unknown: int  # no line shows whether they have ended
     leaderless_ms: int  # summed, of those whose end is known, from when a controller knew
     longest_felt_ms: int  # as clients felt it, at most
     latest: list[Leaderless]

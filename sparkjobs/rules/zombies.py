@@ -1,7 +1,7 @@
-"""Who acted on an epoch that was over: refused, as it should be, or obeyed.
+"""Actors on an epoch that was over: refused, as they should be, or obeyed.
 
-What was obeyed is found by comparing a broker's lines with each other only, by its own clock, so it needs no other:
-the epochs of controllers in the counts, those of leaders partition by partition.
+An obeyed zombie is found by comparing a broker's lines with each other only, by its own clock, so no other clock is
+asked: the epochs of controllers in the counts, those of leaders partition by partition.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sparkjobs.rules.partitions import lives_of
 from sparkjobs.tables.gold import Zombie
 from sparkjobs.tables.silver import SilverEvent
 
-#: what leaders' epochs are obeyed with; births tell the lives of a topic apart
+#: lines in which a broker obeys a leader's epoch; births tell the lives of a topic apart
 EVENTS: Final = frozenset({"leader_started", "follower_started", "partition_changed"})
 _REFUSALS: Final = {
     "stale_controller_epoch": "controller_refused",
@@ -39,8 +39,8 @@ def zombies_of(tallies: Sequence[Tally], facts: Facts) -> Iterator[Zombie]:
 
 
 def _is_current(one: Tally, facts: Facts) -> bool:
-    """Whether nobody had taken over from the controller whose old leader epoch was refused: up to 0.11 and after a
-    restart it tells again what is known already, which is ordinary."""
+    """Returns whether no broker had taken over from the controller whose old leader epoch was refused. Up to 0.11 and
+    after a restart a controller sends again a state that brokers know already, which is ordinary."""
     after = None if one.controller_epoch is None else facts.term_after(one.controller_epoch)
     return after is None or one.last_ms <= after.from_ms
 
@@ -92,7 +92,7 @@ def _zombie(
 
 
 def _obeyed(tallies: Sequence[Tally], cluster: str) -> Iterator[Zombie]:
-    """A broker did what an older controller asked after it had done what a newer one asked."""
+    """Returns the brokers that obeyed an older controller after they had obeyed a newer one."""
     done: dict[int, list[Tally]] = defaultdict(list)
     for one in tallies:
         if one.event == "request_done" and one.controller_epoch is not None and one.broker is not None:

@@ -1,4 +1,4 @@
-"""Rows to and from Arrow, by the declaration of their table: what Spark's workers and Parquet files speak."""
+"""Rows to and from Arrow, by the declaration of their table. Spark's workers and Parquet files use this form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from sparkjobs.tables.silver import (
     columns_of,
 )
 
-#: what the rules read of a silver row
+#: the columns of a silver row that the rules read
 READ: Final = tuple(name for name in columns_of(SilverEvent) if name not in {*UNREAD, "catalog_version"})
 
 

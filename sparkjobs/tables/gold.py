@@ -14,7 +14,8 @@ from sparkjobs.tables.silver import Ints, Long, Row, Texts
 
 
 class Failover(Row, kw_only=True, frozen=True):
-    """A broker went, and what it took until its partitions were led again. Moments in the order they should have."""
+    """The loss of a broker, and the course until its partitions were led again. Moments in the order they should
+    have."""
 
     cluster: str
     broker: int
@@ -23,7 +24,7 @@ class Failover(Row, kw_only=True, frozen=True):
     last_seen_ms: Long | None = None  # the last line it wrote before
     detected_ms: Long  # a controller said that it is gone
     detected_evidence: str
-    went_about_ms: Long | None = None  # as its session's time-out has it, where that is known and somebody watched
+    went_about_ms: Long | None = None  # by its session's time-out, where that is known and a controller watched
     controller: int | None = None  # that handled it
     controller_epoch: int | None = None
     ready_ms: Long | None = None  # that controller began to serve, if it had to be elected first
@@ -56,13 +57,13 @@ class ControllerTenure(Row, kw_only=True, frozen=True):
     to_lo_ms: Long | None = None
     to_hi_ms: Long | None = None
     why_ended: str | None = None  # resigned, moved, stopped, lost
-    gap_before_ms: Long | None = None  # nobody was controller: from the end of the one before, at least
+    gap_before_ms: Long | None = None  # time without a controller: from the end of the one before, at least
     file_id: str
     line_no: Long
 
 
 class ControllerPhase(Row, kw_only=True, frozen=True):
-    """One phase of a takeover; of Kafka's lines what the step is called, of ours what was done when it was over."""
+    """One phase of a takeover. Kafka's lines name the step that begins, ours the work that is over."""
 
     cluster: str
     controller_epoch: int
@@ -88,7 +89,7 @@ class BrokerLife(Row, kw_only=True, frozen=True):
 
 
 class ZookeeperOutage(Row, kw_only=True, frozen=True):
-    """More than half of the brokers that lived were without ZooKeeper: nobody could elect, or change an ISR."""
+    """More than half of the brokers that lived were without ZooKeeper: no election and no ISR change was possible."""
 
     cluster: str
     from_ms: Long
@@ -100,7 +101,7 @@ class ZookeeperOutage(Row, kw_only=True, frozen=True):
 
 
 class ClusterSilence(Row, kw_only=True, frozen=True):
-    """No broker lived: the cluster was off. What was without a leader meanwhile is not held against it."""
+    """No broker lived: the cluster was off. Partitions without a leader meanwhile are not held against it."""
 
     cluster: str
     from_ms: Long
@@ -110,7 +111,7 @@ class ClusterSilence(Row, kw_only=True, frozen=True):
 
 
 class Zombie(Row, kw_only=True, frozen=True):
-    """Somebody acted on an epoch that was over."""
+    """An actor on an epoch that was over."""
 
     cluster: str
     kind: str  # controller_refused, controller_obeyed, controller_spoke, leader_refused, leader_obeyed, isr_refused
@@ -152,7 +153,7 @@ class SloDay(Row, kw_only=True, frozen=True):
     unavailable_ms: Long
     unavailable_hi_ms: Long  # if every outage began at its earliest
     availability: float  # per cent
-    budget_ms: Long  # what the target allows
+    budget_ms: Long  # the budget that the target allows
     budget_used: float  # share of it; 1.0 is all
     is_met: bool
 
@@ -166,7 +167,7 @@ class LogSpan(Row, kw_only=True, frozen=True):
 
 
 class Coverage(Row, kw_only=True, frozen=True):
-    """What these logs can answer, and what they cannot."""
+    """The questions that these logs can answer, and those that they cannot."""
 
     cluster: str
     question: str
@@ -190,13 +191,13 @@ class Outage(Row, kw_only=True, frozen=True):
     cause: str  # broker_lost, broker_stopped, controller_lost, disk_failed, unknown
     first_broker: int | None = None  # whose going began it: the leader before
     leader_last_seen_ms: Long | None = None  # clients may have felt it since then
-    leader: int | None = None  # who leads after it
+    leader: int | None = None  # the leader after it
     leader_epoch: int | None = None
     controller_epoch: int | None = None  # that first saw it
     election_attempts: int  # of which all but the last failed; of an open one all
     unclean: bool  # it ended by an election that may have lost data
     open: bool
-    unseen: str | None = None  # what may have ended it unseen: deletion (no controller.log), controller (no lines)
+    unseen: str | None = None  # possible unseen end: deletion (no controller.log), controller (no lines)
     file_id: str
     line_no: Long
 
@@ -236,7 +237,7 @@ class Churn(Row, kw_only=True, frozen=True):
 
 
 class IsrState(Row, kw_only=True, frozen=True):
-    """What a partition's state znode said, from when to when; it was written between `from_lo_ms` and `from_ms`."""
+    """The state in a partition's znode, from when to when; it was written between `from_lo_ms` and `from_ms`."""
 
     cluster: str
     topic: str
@@ -256,7 +257,7 @@ class IsrState(Row, kw_only=True, frozen=True):
 
 
 class UncleanElection(Row, kw_only=True, frozen=True):
-    """A leader was elected that was not in sync: what only the others had is lost."""
+    """A leader was elected that was not in sync: records that only the others had are lost."""
 
     cluster: str
     topic: str
@@ -318,7 +319,7 @@ class StateTransition(Row, kw_only=True, frozen=True):
 
 class TimeInState(Row, kw_only=True, frozen=True):
     """How long partitions, or replicas, stood in a state, summed. Where a line that begins or ends a stay may be
-    missing, only bounds are known; of a stay that began before the first line about it, what came before is not."""
+    missing, only bounds are known. The part of a stay before the first line about it is unknown."""
 
     cluster: str
     machine: str  # partition, replica
@@ -378,7 +379,7 @@ class Operation(Row, kw_only=True, frozen=True):
     started_ms: Long
     ended_ms: Long
     outcome: str  # done, failed, dropped (its topic was deleted), asked
-    why: str | None = None  # who asked; of a deletion: what it waited for
+    why: str | None = None  # the asker; of a deletion: the reason for its wait
     file_id: str
     line_no: Long
 
@@ -436,7 +437,7 @@ class QuorumTenure(Row, kw_only=True, frozen=True):
     controller: int
     from_ms: Long
     to_ms: Long | None = None  # none: it did not say so
-    committed_offset: Long | None = None  # what it had decided behind that is void
+    committed_offset: Long | None = None  # its decisions behind that offset are void
     file_id: str
     line_no: Long
 

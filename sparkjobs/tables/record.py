@@ -1,10 +1,10 @@
-"""The tables of what is known from records: ZooKeeper's history or KRaft's metadata log, not from lines of logs.
+"""The tables of the facts known from records: ZooKeeper's history or KRaft's metadata log, not from lines of logs.
 
-Columns that are called logged are what lines of logs add (`sparkjobs.history.joined`); the record does not know them.
+Columns that are called logged come from lines of logs (`sparkjobs.history.joined`); the record does not know them.
 
 As in `sparkjobs.tables.gold`, rows of a table are sorted by their columns in order. `grade` is `exact` where the record
-says it; `inferred` behind a gap that a snapshot bridges (it happened between `from_lo_ms` and `from_ms`), or in a tail
-of a metadata log that nothing proves to be committed. `position` is the zxid or the offset. Moments are the clock of
+says it. It is `inferred` behind a gap that a snapshot bridges (the event happened between `from_lo_ms` and `from_ms`),
+or in a tail of a metadata log that may not be committed. `position` is the zxid or the offset. Moments are the clock of
 the ZooKeeper leader, or of the active controller when it began to write the batch.
 """
 
@@ -16,7 +16,7 @@ from sparkjobs.tables.silver import Ints, Long, Row
 
 
 class RecordSource(Row, kw_only=True, frozen=True):
-    """What the record is, and what it lacks."""
+    """The kind of the record, and its gaps."""
 
     cluster: str
     mode: str  # zookeeper, kraft
@@ -97,7 +97,7 @@ class RecordOutage(Row, kw_only=True, frozen=True):
     from_ms: Long
     from_lo_ms: Long
     to_ms: Long | None = None
-    began: str  # leader gone (its registration went), no leader (nobody could be elected)
+    began: str  # leader gone (its registration went), no leader (no replica could be elected)
     leader_before: int | None = None
     ended: str | None = None  # elected, returned (the same leader is back), deleted
     leader: int | None = None
@@ -167,21 +167,21 @@ class RecordConfigChange(Row, kw_only=True, frozen=True):
 
 
 class RecordLoss(Row, kw_only=True, frozen=True):
-    """What an unclean election cost. Every acknowledged record that it lost is in the range."""
+    """The cost of an unclean election. Every acknowledged record that it lost is in the range."""
 
     cluster: str
     mode: str
     topic: str
     partition: int
     at_ms: Long
-    last_leader: int | None = None  # who led before, and acknowledged
+    last_leader: int | None = None  # the leader before, which acknowledged
     leader: int
     leader_epoch: int
     how: str  # as of the election
     extent: str  # exact, nothing (proved), unbounded (from an offset on), unknown
     from_offset: Long | None = None
     to_offset: Long | None = None  # the first that is not in it
-    why: str  # what proves it, or which file would tell
+    why: str  # the proof, or the file that would tell
     position: Long
 
 

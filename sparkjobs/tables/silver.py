@@ -1,8 +1,8 @@
 """The tables between the jobs: their names, columns and types, each declared once.
 
-A table is a class. Rules make instances of it; `spark_schema` turns the same declaration into Spark's
-types, and `TABLES` names the folder it lives in. Silver is what the parser understood, a row per line of a log, with
-nothing concluded yet; what is concluded from it (gold) is declared in `sparkjobs.rules`.
+A table is a class. Rules make instances of it; `spark_schema` turns the same declaration into Spark's types, and
+`TABLES` names the folder it lives in. Silver holds the parser's result, a row per line of a log, without any
+conclusion; the conclusions (gold) are declared in `sparkjobs.tables.gold`.
 
 Moments are milliseconds since 1970 in UTC, as whole numbers: `ts_utc` as the log says it, `ts_adj` after the clock's
 error was taken out. A place is (file_id, line_no): the content's hash and the line's number in it, from 1. `NULL` or
@@ -28,7 +28,7 @@ Texts = tuple[str, ...]
 
 
 class Row(msgspec.Struct, frozen=True, gc=False):
-    """What every table's rows are. Columns in the order of declaration."""
+    """The base of every table's rows. Columns in the order of declaration."""
 
 
 class BronzeFile(Row, kw_only=True, frozen=True):
@@ -40,7 +40,7 @@ class BronzeFile(Row, kw_only=True, frozen=True):
     size_bytes: Long
     kind: str  # state-change, controller, server, json, mixed, unknown
     layout: str | None = None  # how its lines begin: a name of sparkjobs.parse.layouts
-    wrapper: str | None = None  # what stands around each line: docker, grep, json
+    wrapper: str | None = None  # the text around each line: docker, grep, json
     tz: str
     zones: Texts = ()  # of others that may speak in it: 2=Europe/Berlin, *=UTC
     broker: int | None = None  # whose log it is, by its path or by its first lines
@@ -67,7 +67,7 @@ class SilverEvent(Row, kw_only=True, frozen=True):
     ts_adj: Long
     skew_ms: int | None = None
     skew_err_ms: int | None = None
-    broker: int | None = None  # who wrote the line
+    broker: int | None = None  # the writer of the line
     role: str  # controller, broker, server, quorum (KRaft's controllers)
     level: str
     controller: int | None = None  # whose order, or whose epoch, the line tells of
@@ -80,9 +80,9 @@ class SilverEvent(Row, kw_only=True, frozen=True):
     leader: int | None = None
     leader_epoch: int | None = None
     isr: Ints | None = None
-    replicas: Ints | None = None  # the assignment; of brokers_changed, brokers_met: all who live
-    added: Ints | None = None  # of brokers_changed: who came; otherwise: replicas being added
-    removed: Ints | None = None  # of brokers_changed: who went; otherwise: replicas being removed, or offline
+    replicas: Ints | None = None  # the assignment; of brokers_changed, brokers_met: all live brokers
+    added: Ints | None = None  # of brokers_changed: brokers that came; otherwise: replicas being added
+    removed: Ints | None = None  # of brokers_changed: brokers that went; otherwise: replicas being removed, or offline
     version: Long | None = None  # of the state znode; in KRaft the partition epoch
     peer_broker: int | None = None  # the other side of a request; of replica events: the replica's broker
     correlation_id: Long | None = None
@@ -101,7 +101,7 @@ class SilverEvent(Row, kw_only=True, frozen=True):
     machine: str | None = None  # of states_moved: whose states these are: partition, replica
     partitions: Texts | None = None  # of states_moved: a topic and its partitions each, as "orders 0-4,7"
     part: int | None = None  # of states_moved: with cause_id it names the line
-    offset: Long | None = None  # of a replica's log, or of the metadata log: where what the line tells of begins
+    offset: Long | None = None  # of a replica's log, or of the metadata log: where the subject of the line begins
     trace: str | None = None  # the exception's first line, when one follows
     file_id: str
     line_no: Long
@@ -110,7 +110,7 @@ class SilverEvent(Row, kw_only=True, frozen=True):
     catalog_version: int = CATALOG_VERSION
 
 
-#: columns of silver that no rule reads, and what stands for them where events travel
+#: columns of silver that no rule reads, and their values where events travel
 UNREAD: Final[dict[str, Any]] = {"dt": "", "ts_raw": "", "shape_id": "", "line": ""}
 
 
@@ -152,7 +152,7 @@ class SilverSkew(Row, kw_only=True, frozen=True):
     catalog_version: int = CATALOG_VERSION
 
 
-#: characters of a line that are kept; what is longer than LINE_LIMIT bytes is not parsed at all
+#: characters of a line that are kept; a line longer than LINE_LIMIT bytes is not parsed at all
 LINE_KEPT: Final = 2_000
 LINE_LIMIT: Final = 1_000_000
 
