@@ -1,4 +1,4 @@
-"""What the lab's HTTP side speaks: orders in, what runs where out.
+"""The bodies of the lab's HTTP side: orders in, the lab's processes out.
 
 Owns the shapes. Fields may be added, never renamed: `klamm`, the dashboard and scripts read them.
 """
@@ -22,12 +22,12 @@ class Order(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     for_ms: int | None = None
     #: of `break-disk` and `mend-disk` alone: which log directory, from 0; by default the first good one, all bad ones
     dir: int | None = None
-    #: of `hold` and `release` alone: what the broker does not fetch
+    #: of `hold` and `release` alone: the topic or partition that the broker does not fetch
     topic: str | None = None
     partition: int | None = None
     #: of `cut` and `heal` alone: the other broker; by default ZooKeeper is cut off, and everything healed
     peer: int | None = None
-    #: of `cut` with a peer alone: only what the broker sends is lost, in silence
+    #: of `cut` with a peer alone: only the broker's own messages are lost, in silence
     one_way: bool = False
 
 
@@ -76,7 +76,7 @@ class ProcessRow(msgspec.Struct, frozen=True):
     broken_dirs: list[int] = []
     #: brokers that it cannot talk to
     cut_peers: list[int] = []
-    #: brokers that do not get what it sends
+    #: brokers that do not get its messages
     mute_peers: list[int] = []
 
 

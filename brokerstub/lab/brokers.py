@@ -25,10 +25,10 @@ from brokerstub.lab.zk_proxy import ZooKeeperProxy
 from controller.base.files import write_atomically
 from controller.zookeeper.client import parse_connect
 
-#: less than whoever ends a lab waits for it
+#: less than the process that ends a lab waits for it
 STOP_TIMEOUT_MS = 30_000
 
-#: a lab's brokers do in half a second what a real one is given time for
+#: a lab's brokers take half a second for work that has longer on a real broker
 IMPATIENT_PROPERTIES = {
     "controlled.shutdown.retry.backoff.ms": 500,
     "controller.socket.timeout.ms": 3_000,
@@ -49,7 +49,7 @@ def servers_for(settings: LabSettings) -> tuple[list[tuple[str, int]], str]:
 
 
 class LabBroker:
-    """One broker. What is asked for and already so changes nothing: its verbs answer whether they changed anything."""
+    """One broker. A verb whose effect already holds changes nothing: verbs return whether they changed anything."""
 
     def __init__(self, broker_id: int, settings: LabSettings, peers: Peers) -> None:
         self.broker_id = broker_id
@@ -222,8 +222,8 @@ class LabBroker:
         return self._suffer(clock_ahead_ms=ahead_ms)
 
     def trouble_clients(self, faults: ClientFaults) -> int:
-        """Kafka's clients have trouble with it, in place of what they had, until `calm_clients` of this number, or its
-        next start."""
+        """Give Kafka's clients trouble with this broker, in place of earlier faults. It ends with `calm_clients` of the
+        returned number, or with the broker's next start."""
         if self.kafka_port is None:
             raise LabError("its brokers keep no records, so they have no clients", "INVALID_REQUEST")
         self._troubles += 1
@@ -236,7 +236,7 @@ class LabBroker:
 
     @property
     def has_taken_faults(self) -> bool:
-        """Whether its process suffers what it was told to."""
+        """Returns whether its process suffers the ordered faults."""
         return taken_from(self._faults_path) == read_faults(self._faults_path)
 
     def release(self, topic: str, partition: int) -> bool:

@@ -18,8 +18,8 @@ TAIL_BYTES = 64 * 1024
 
 # The shell becomes the process (same pid); the child it leaves behind reads a pipe whose only writer is the owner:
 # end-of-file means that the owner is gone, a line that the process is. Unlike a death signal (prctl) this works on
-# every POSIX system, and a frozen process dies too. (The watcher takes the pipe as descriptor 3 because a shell gives
-# what runs in the background an empty input.)
+# every POSIX system, and a frozen process dies too. (The watcher takes the pipe as descriptor 3 because a shell gives a
+# background command an empty input.)
 _RUN_WATCHED = 'exec 3<&0; (read -r _ <&3 || kill -9 $$) & exec "$@" </dev/null 3<&-'
 
 
@@ -47,11 +47,11 @@ class Child:
                 os.kill(self.pid, number)
 
     async def wait(self) -> None:
-        """Until it has ended; whoever launched it must wait for this at last."""
+        """Wait until it has ended; the caller that launched it must wait for this at last."""
         await asyncio.shield(self._end)
 
     def last_lines(self) -> list[str]:
-        """What it logged last, since its launch."""
+        """Returns the last lines of its log, since its launch."""
         return last_lines(self.log_path, self._log_start_bytes)
 
     async def _until_end(self) -> None:
@@ -73,7 +73,7 @@ async def launched(command: Sequence[str], log_path: Path) -> Child:
                 stdin=read_end,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,  # a Ctrl-C in the terminal is for the owner, who then stops it
+                start_new_session=True,  # a Ctrl-C in the terminal is for the owner, which then stops it
             )
     except BaseException:
         os.close(lifeline)  # the watcher, if there is one already, takes it for our end
@@ -84,7 +84,7 @@ async def launched(command: Sequence[str], log_path: Path) -> Child:
 
 
 def last_lines(path: Path, start_bytes: int = 0) -> list[str]:
-    """The end of a log, of what was written after `start_bytes`."""
+    """Returns the last lines that were written to a log after `start_bytes`."""
     try:
         with path.open("rb") as log:
             size = log.seek(0, os.SEEK_END)

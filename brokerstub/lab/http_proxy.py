@@ -24,7 +24,7 @@ AGAIN_TIMEOUT_S: Final = 5.0
 _END_OF_HEAD = b"\r\n\r\n"
 _FIRST_WORDS = (b"GET /", b"POST /", b"PUT /", b"PATCH /", b"DELETE /", b"HTTP/1.")
 
-#: what can stand where an answer should: by name, so that a schedule can draw it
+#: the bytes that can stand in place of an answer: by name, so that a schedule can draw one
 GARBAGE: Final = {
     "error": b"HTTP/1.1 500 Internal Server Error\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",
     "nonsense": b'HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 3\r\n\r\n\xff{"',
@@ -96,7 +96,7 @@ class HttpFault:
     """Waits for the first request that fits, after `skip` others that do."""
 
     kind: Literal["lose_answer", "drop_request", "garble", "double"]
-    path: str = ""  # what the request's path begins with
+    path: str = ""  # the beginning of the request's path
     skip: int = 0
     garbage: bytes = b""
     after_s: float = 0.0
@@ -113,7 +113,7 @@ class Exchange(NamedTuple):
     arrived_ms: int
 
 
-#: what is answered to a whole request in its receiver's stead; None: it is passed on
+#: the answer to a whole request in its receiver's stead; None: the request is passed on
 Stead = Callable[[bytes], bytes | None]
 
 
@@ -210,7 +210,7 @@ class HttpLink(Link):
         return piece
 
     def _end(self, fault: HttpFault) -> bytes:
-        """What the client still gets, and then the end."""
+        """Returns the last bytes that the client gets before the end."""
         fault.happened.set()
         self.is_ending = True
         return fault.garbage
@@ -225,7 +225,7 @@ class HttpProxy(Proxy):
         self.witness: Callable[[Exchange], None] | None = None
         #: whether all requests so far could be told apart
         self.is_followed = True
-        #: by path, who answers requests in their receiver's stead
+        #: by path, the function that answers requests in their receiver's stead
         self.steads: dict[str, Stead] = {}
         self._faults: list[HttpFault] = []
         self._again: set[asyncio.Task[None]] = set()
@@ -247,7 +247,7 @@ class HttpProxy(Proxy):
         return self._arm(HttpFault("double", path, skip, after_s=after_s))
 
     def disarm(self, *happened: asyncio.Event) -> None:
-        """What has not happened will not: these, or all."""
+        """Remove the faults that have not happened yet: these, or all."""
         self._faults[:] = [fault for fault in self._faults if happened and fault.happened not in happened]
 
     async def close(self) -> None:

@@ -18,7 +18,7 @@ ANSWER_TIMEOUT_MS = 10_000
 
 
 class JavaMissingError(Exception):
-    """There is no Java, or none that is new enough; the message says what to do about it."""
+    """There is no Java, or none that is new enough; the message says how to get one."""
 
 
 def find_java() -> str:

@@ -26,7 +26,7 @@ MAVEN_TIMEOUT_S: Final = 300
 TOOL_TIMEOUT_S: Final = 90
 STOP_TIMEOUT_S: Final = 30
 POLL_S: Final = 0.05
-#: what writes its log, in each version
+#: the library that writes its log, in each version
 _SLF4J: Final = ("org.slf4j", "slf4j-reload4j", "1.7.36")
 _JVM: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Djava.net.preferIPv4Stack=true")
 _LOG4J: Final = """\
@@ -53,8 +53,8 @@ async def jars(directory: Path, version: str = VERSION) -> Path:
 
 
 async def fetched(directory: Path, name: str, artifacts: Iterable[tuple[str, str, str]]) -> Path:
-    """A folder of these jars (group, name, version) and of what they need; by Maven, once."""
-    found = directory.resolve() / name  # absolute: Maven takes what is relative as relative to the pom
+    """Returns a folder of these jars (group, name, version) and their dependencies; by Maven, once."""
+    found = directory.resolve() / name  # absolute: Maven resolves a relative path against the pom
     done = found / ".done"
     if done.exists():
         return found
@@ -80,7 +80,7 @@ async def fetched(directory: Path, name: str, artifacts: Iterable[tuple[str, str
 
 @dataclass(eq=False)
 class KafkaBroker:
-    """One broker; after it has ended, by whatever cause, it can be started again on the same data."""
+    """One broker; after it has ended, by any cause, it can be started again on the same data."""
 
     broker_id: int
     port: int
@@ -93,7 +93,7 @@ class KafkaBroker:
     properties: dict[str, str] = field(default_factory=dict)
     session_timeout_ms: int = 4_000
     security: str = "PLAINTEXT"
-    #: what its log4j is told, in place of ours
+    #: the log4j settings that replace ours
     log4j: str | None = None
     _child: Child | None = field(default=None, init=False, repr=False)
 
@@ -195,7 +195,7 @@ def java_command(found: Path, log4j: Path, heap: str) -> list[str]:
 async def tool(
     found: Path, directory: Path, main_class: str, *arguments: str, within_s: float = TOOL_TIMEOUT_S
 ) -> tuple[int, str]:
-    """One of Kafka's own tools, unchanged: its exit code and what it printed."""
+    """Run one of Kafka's own tools, unchanged. Returns its exit code and its output."""
     log4j = directory / "tools-log4j.properties"
     log4j.write_text(_LOG4J.format(stream="err").replace("=INFO,", "=WARN,"))
     return await _run([*java_command(found, log4j, "128m"), main_class, *arguments], within_s)

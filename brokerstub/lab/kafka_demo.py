@@ -39,7 +39,7 @@ log = structlog.get_logger()
 
 
 class Counter:
-    """What a client has done, by the lines that it prints."""
+    """Counts the records of a client, by the lines that it prints."""
 
     def __init__(self, path: Path, word: bytes) -> None:
         self._path = path
@@ -83,7 +83,7 @@ class KafkaDemo:
         return LabFile(os.getpid(), self.port, {"controller": self.url}, self._connect, self._zookeeper.pid)
 
     async def trouble(self, order: TroubleOrder) -> Trouble:
-        """Real brokers suffer what the lab's verbs do, and nothing finer."""
+        """Real brokers suffer the effects of the lab's verbs, and nothing finer."""
         raise LabError("real Kafka brokers have no trouble of this kind: kill, freeze and stop them")
 
     def rows(self) -> list[ProcessRow]:
@@ -122,7 +122,7 @@ class KafkaDemo:
             self._clients.append(await launched(command, path))
 
     async def stop(self) -> None:
-        for client in reversed(self._clients):  # the controller was the first: it goes when nobody needs it
+        for client in reversed(self._clients):  # the controller was the first: it stops when no client needs it
             client.signal(Signals.SIGTERM)
             await client.wait()
         async with asyncio.TaskGroup() as group:

@@ -1,7 +1,7 @@
 """The ways between a lab's brokers: a proxy for each ordered pair, so that any of them can be cut, either direction.
 
-Owns these proxies and what is cut. A way to a broker that does not run refuses connections, as the broker itself
-would: who asks must be able to tell "nothing was sent" from "no answer". It must never pass on to anyone else.
+Owns these proxies and the cuts. A way to a broker that does not run refuses connections, as the broker itself would: a
+client must be able to tell "nothing was sent" from "no answer". It must never pass on to another receiver.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Way(HttpProxy):
         self._shares_port = True
 
     def reserve(self) -> None:
-        """A bound socket that does not listen: connections are refused, and nobody else gets the port."""
+        """Bind a socket that does not listen: connections are refused, and no other process gets the port."""
         self._holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         self._holder.bind((HOST, 0))
         self.port = self._holder.getsockname()[1]
@@ -33,7 +33,8 @@ class Way(HttpProxy):
 
 
 class Peers:
-    """All ways of a lab. A pair is cut (connections are reset) or one of it is mute: what it sends does not arrive."""
+    """All ways of a lab. A pair is cut (connections are reset), or one broker of it is mute: its messages do not
+    arrive."""
 
     def __init__(self, ports: Mapping[int, int]) -> None:
         self._ports = ports
@@ -70,7 +71,7 @@ class Peers:
         return sorted(other for pair in self._cuts if broker_id in pair for other in pair - {broker_id})
 
     def mute_to(self, broker_id: int) -> list[int]:
-        """Who does not get what this broker sends."""
+        """Returns the brokers that do not get this broker's messages."""
         return sorted(target for source, target in self._mutes if source == broker_id)
 
     def cut(self, one: int, other: int) -> bool:
@@ -91,7 +92,7 @@ class Peers:
         return True
 
     def heal(self, one: int, other: int) -> bool:
-        """Whatever is wrong between these two."""
+        """Remove all faults between these two brokers."""
         pairs = {(one, other), (other, one)}
         if frozenset((one, other)) not in self._cuts and not pairs & self._mutes:
             return False

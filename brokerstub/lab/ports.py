@@ -29,7 +29,7 @@ def is_free(port: int) -> bool:
 
 
 def free_port() -> int:
-    """A port that nobody uses now, and that is given again only when all others of this process were."""
+    """Returns a port that no process uses now. It is given again only when all others of this process were given."""
     return free_ports(1)
 
 
@@ -67,5 +67,5 @@ class _Range:
 
 @cache
 def _range_of(process_id: int) -> _Range:
-    """One for each process: what a fork inherits is its parent's."""
+    """Returns a range for each process: a fork inherits its parent's range and needs its own."""
     return _Range()

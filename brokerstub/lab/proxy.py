@@ -27,7 +27,7 @@ log = structlog.get_logger()
 
 
 class LinkEndedError(Exception):
-    """A fault ends this link in an orderly way: what was passed on still goes out."""
+    """A fault ends this link in an orderly way: the bytes that were passed on still go out."""
 
 
 class Link:
@@ -42,11 +42,11 @@ class Link:
         """A chunk was read, and is passed on when it may be."""
 
     def passed(self, _direction: Direction, chunk: bytes) -> bytes:
-        """What of a chunk goes on; may ask for the end of the link, after that, by `is_ending`."""
+        """Returns the bytes of a chunk that go on; may ask for the end of the link, after that, by `is_ending`."""
         return chunk
 
     def reset(self) -> None:
-        """Both ends get a reset instead of an end-of-file; what is under way is lost."""
+        """Both ends get a reset instead of an end-of-file; bytes under way are lost."""
         for writer in self.writers.values():
             if not writer.transport.is_closing():
                 writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
@@ -59,7 +59,7 @@ class Proxy:
     def __init__(self, target: tuple[str, int], *, port: int = 0) -> None:
         self.target = target
         self.port = port
-        # Each piece waits at least this long before it goes on, and what comes after it waits behind it.
+        # Each piece waits at least this long before it goes on, and later pieces wait behind it.
         self.delay_ms: dict[Direction, int] = {"up": 0, "down": 0}
         self.accepted = 0  # connections ever, those that were cut at once too
         self.passed_bytes: dict[Direction, int] = {"up": 0, "down": 0}
@@ -67,7 +67,7 @@ class Proxy:
         self._is_cut = False
         self._open: dict[Direction, asyncio.Event] = {"up": asyncio.Event(), "down": asyncio.Event()}
         self._server: asyncio.Server | None = None
-        self._shares_port = False  # with a socket that holds the port while nobody listens
+        self._shares_port = False  # with a socket that holds the port while the proxy does not listen
         self.thaw()
 
     @property
@@ -87,7 +87,7 @@ class Proxy:
         return self.port
 
     async def close(self) -> None:
-        """Stop listening, reset what is connected, wait until all of it has ended."""
+        """Stop listening, reset the connections, wait until all of them have ended."""
         if self._server is None:
             return
         server, self._server = self._server, None
@@ -147,7 +147,7 @@ class Proxy:
         except* OSError as reasons:
             log.debug("link.reset", target=self.target, reason=str(reasons.exceptions[0]))
         finally:
-            link.reset()  # who was not told of an orderly end is told of this one
+            link.reset()  # a peer that got no orderly end gets this one
 
     async def _relay(self, link: Link) -> None:
         await self._open["up"].wait()

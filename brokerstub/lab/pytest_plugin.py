@@ -42,7 +42,7 @@ class KlammCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients are configured with."""
+        """Returns the setting with which clients are configured."""
         servers = self._settings.bootstrap_servers
         assert servers is not None, "its brokers keep records"
         return servers

@@ -45,14 +45,14 @@ class UnhealthyError(LabError):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What `/healthz/cluster` says."""
+    """The answer of `/healthz/cluster`."""
 
     status: str
     reasons: list[str] = []
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """What a refusal says."""
+    """The body of a refusal."""
 
     detail: str
     code: str
@@ -69,7 +69,7 @@ def found(var: Path) -> LabFile:
 
 
 def processes(var: Path) -> Processes:
-    """What runs where."""
+    """Returns the lab's processes."""
     return asyncio.run(_answer(found(var), "ps", None, Processes))
 
 
@@ -169,7 +169,7 @@ class _Start:
             await client.close()
 
     async def _awaited(self, client: HttpClient) -> tuple[str, bool]:
-        """What is still missing, empty for nothing; and whether it is only health."""
+        """Returns the part that is still missing, empty for none; and whether only health is missing."""
         if self._supervisor.poll() is not None:
             raise self._reason()
         lab = read_lab_file(self._settings.var)
@@ -178,8 +178,8 @@ class _Start:
         try:
             rows = (await _answer_with(client, lab, "ps", None, Processes)).processes
         except NoLabError:
-            return "the supervisor", False  # it may be about to end, and then its log says why
-        awaited = [row for row in rows if row.name != AGGREGATES]  # nothing waits for what only reads logs
+            return "the supervisor", False  # it may be about to end, and then its log gives the reason
+        awaited = [row for row in rows if row.name != AGGREGATES]  # no command waits for a process that only reads logs
         for row in awaited:
             if row.state == "exited":
                 raise LabError(f"{row.name} has ended; its log is {row.log}", lines=row.last_lines)

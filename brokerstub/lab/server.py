@@ -1,7 +1,7 @@
-"""The lab's HTTP side: `/lab/v1/…`, what one may do to the brokers, and what runs.
+"""The lab's HTTP side: `/lab/v1/…`, orders to the brokers, and the lab's processes.
 
-Owns the paths and the parsing of orders. It must never decide anything itself or listen beyond loopback; who may ask,
-and what an error looks like, is the API's.
+Owns the paths and the parsing of orders. It must never decide anything itself or listen beyond loopback. The API
+decides access and the shape of errors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a lab is made of, and how one finds the lab that runs: `lab.json` and the lock in its directory.
+"""The settings of a lab, and how a command finds the lab that runs: `lab.json` and the lock in its directory.
 
 Owns these two files' formats. It must never start, signal or ask a process.
 """
@@ -30,7 +30,7 @@ LOCK_POLL_INTERVAL_MS = 20
 
 
 class LabError(Exception):
-    """The lab cannot do that; the message says why and what to do about it, `lines` of a log may say more."""
+    """The lab cannot do that; the message gives the reason and a remedy, `lines` of a log may say more."""
 
     def __init__(self, detail: str, code: str = "INVALID_REQUEST", lines: Sequence[str] = ()) -> None:
         self.code = code
@@ -43,7 +43,7 @@ class NoLabError(LabError):
 
 
 class LabSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What `klamm up` was asked for."""
+    """The settings of `klamm up`."""
 
     var: Path
     brokers: int = 3
@@ -54,7 +54,7 @@ class LabSettings(msgspec.Struct, frozen=True, kw_only=True):
     zookeeper: str | None = None
     zookeeper_port: int = 2181
     session_timeout_ms: int = 4_000
-    #: of every broker, over what the lab sets
+    #: settings of every broker, which override the lab's own
     properties: Mapping[str, str] = {}
     #: a Spark job keeps sums of the brokers' logs
     aggregate: bool = False
@@ -76,18 +76,18 @@ class LabSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def bootstrap_servers(self) -> str | None:
-        """What Kafka's clients are configured with."""
+        """Returns the setting with which Kafka's clients are configured."""
         ports = [port for number in self.ports if (port := self.kafka_port(number)) is not None]
         return ",".join(f"{HOST}:{port}" for port in ports) or None
 
     @property
     def aggregates_file(self) -> Path | None:
-        """What `klamm logs stream` keeps; None where it does not run."""
+        """Returns the file that `klamm logs stream` keeps; None where it does not run."""
         return self.var / "aggregates" / "aggregates.json" if self.aggregate else None
 
     @property
     def command(self) -> list[str]:
-        """What runs a supervisor with these settings."""
+        """Returns the command that runs a supervisor with these settings."""
         flags = {
             "--var": self.var,
             "--brokers": self.brokers,
@@ -125,7 +125,7 @@ class LabFile(msgspec.Struct, frozen=True):
 
 
 def properties_for(texts: Iterable[str]) -> dict[str, str]:
-    """What `--set key=value` said."""
+    """Returns the properties of `--set key=value`."""
     try:
         properties = given_properties(texts)
     except ConfigError as error:
@@ -136,7 +136,8 @@ def properties_for(texts: Iterable[str]) -> dict[str, str]:
 
 
 def lab_secrets() -> Secrets:
-    """Those of the environment: the supervisor has them, its brokers inherit them, who asks it needs them."""
+    """Returns the secrets of the environment: the supervisor has them, its brokers inherit them, its clients need
+    them."""
     try:
         return secrets_from(os.environ)
     except ConfigError as error:

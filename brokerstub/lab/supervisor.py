@@ -27,7 +27,7 @@ from brokerstub.lab.troubles import Troubles
 from brokerstub.lab.zookeeper import ZooKeeperServer
 from controller.base.places import allow_files
 
-#: it may be killed at any moment: what it had not kept yet it reads again
+#: it may be killed at any moment: a line that it had not kept yet is read again
 STOP_TIMEOUT_MS = 5_000
 
 
@@ -104,7 +104,7 @@ class Supervisor:
         self._has_zookeeper_served = False
 
     async def run(self) -> None:
-        """Until `end`. Whatever was started by then is stopped, the last first."""
+        """Run until `end`. All processes started by then are stopped, the last first."""
         self._running = asyncio.current_task()
         assert self._running is not None
         loop = asyncio.get_running_loop()
@@ -117,7 +117,7 @@ class Supervisor:
             except asyncio.CancelledError:
                 if not self._is_ending:
                     raise
-                self._running.uncancel()  # what follows is no longer about being cancelled
+                self._running.uncancel()  # the rest is no longer about being cancelled
         log.info("lab.ended")
 
     def end(self) -> None:
@@ -127,7 +127,7 @@ class Supervisor:
             self._running.cancel()
 
     def rows(self) -> list[ProcessRow]:
-        """The supervisor, ZooKeeper, the brokers, who keeps aggregates."""
+        """Returns the supervisor, ZooKeeper, the brokers, and the process that keeps aggregates."""
         here = ProcessRow("supervisor", os.getpid(), "running", f"http://{HOST}:{self.settings.port_base}")
         rows = [here, self._zookeeper_row(), *(broker.row for broker in self.brokers.values())]
         return rows if self.aggregating is None else [*rows, self.aggregating.row]

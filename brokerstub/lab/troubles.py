@@ -1,8 +1,8 @@
-"""Trouble for Kafka's clients, whole stories of it: what authors of clients have to stand, each from a seed.
+"""Trouble for Kafka's clients, as whole stories: the faults that authors of clients have to handle, each from a seed.
 
-A story is told in the words of the lab (cut, stop, kill, faults of one broker) and of the controller's API. What is not
-said is drawn: the same seed draws the same on the same topics. Each says in one sentence what happened, and heals by
-itself.
+A story is told in the words of the lab (cut, stop, kill, faults of one broker) and of the controller's API. Details
+that the order leaves open are drawn: the same seed draws the same on the same topics. Each story returns one sentence
+about its events, and heals by itself.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from controller.wire.client import ExchangeError, HttpClient
 
 REQUEST_MS: Final = 5_000
 LOOK_S: Final = 0.1
-#: a session has to expire, somebody has to claim the seat, and a broker to start
+#: a session has to expire, a broker has to claim the seat, and a broker to start
 HAPPENS_WITHIN_S: Final = 45.0
 SLOW_MS: Final = (50, 300, 1_500)
 LOST_ANSWERS: Final = (1, 2, 5)
-#: how long each lasts when nobody says it
+#: how long each lasts by default
 LENGTHS_MS: Final = {
     "move-leader": 0,
     "stale-leader": 3_000,
@@ -39,7 +39,7 @@ LENGTHS_MS: Final = {
     "unclean-election": 2_000,
 }
 JOURNAL: Final = "state-change.log"
-#: what a request of ours for a partition may be answered
+#: the possible answers to our request for a partition
 DONE: Final = ("NONE", "ELECTION_NOT_NEEDED")
 
 log = structlog.get_logger()
@@ -150,8 +150,8 @@ class Troubles:
         )
 
     async def _unclean_election(self, chosen: Chosen, draw: Random, for_ms: int) -> str:
-        """All others stop; the leader goes on alone, for a while in which clients write, and dies; who comes back has
-        less, and is elected all the same; then the one that had more returns."""
+        """All others stop. The leader goes on alone for a while, in which clients write, and dies. A broker with fewer
+        records comes back and is elected all the same. Then the broker that had more returns."""
         leader = self._running(chosen.leader)
         others = [self._running(one) for one in chosen.replicas if one != chosen.leader]
         if not others:
@@ -177,7 +177,7 @@ class Troubles:
             + (f" ({lost} committed records are lost)" if lost else "")
         )
 
-    # ------------------------------------------------------------------ what they are made of
+    # ------------------------------------------------------------------ the steps of the stories
 
     def _running(self, broker_id: int) -> LabBroker:
         broker = self._brokers[broker_id]
@@ -236,7 +236,7 @@ class Troubles:
         return msgspec.convert(page["items"], list[_Row])
 
     async def _write(self, path: str, body: object) -> None:
-        """Again while nobody controls, and while it is refused."""
+        """Repeat the write while there is no controller, and while it is refused."""
         end = time.monotonic() + HAPPENS_WITHIN_S
         while True:
             try:
@@ -283,7 +283,7 @@ class _Row(msgspec.Struct):
 
 
 def _truncations_of(broker: LabBroker, chosen: Chosen) -> list[dict[str, Any]]:
-    """What it said of records that it removed."""
+    """Returns the broker's lines about records that it removed."""
     try:
         text = (broker.folder / JOURNAL).read_text()
     except FileNotFoundError:

@@ -23,7 +23,7 @@ _NOTIFICATION_XID = -1
 
 
 class Frame(NamedTuple):
-    """How a message starts: its length with the prefix, and what tells which it is."""
+    """The start of a message: its length with the prefix, and the field that tells its kind."""
 
     total_bytes: int
     is_handshake: bool
@@ -31,7 +31,7 @@ class Frame(NamedTuple):
     opcode: int  # of a request; in an answer these four bytes belong to the zxid
 
 
-# A four-letter word, or what answers it: one endless message that is no fault's business.
+# A four-letter word, or the answer to it: one endless message that no fault concerns.
 FOREIGN = Frame(sys.maxsize, is_handshake=False, xid=0, opcode=0)
 
 
@@ -78,7 +78,7 @@ class Fault:
     kind: Literal["lose_answer", "swallow_handshake", "close_mid_message", "drop_request"]
     opcode: int | None = None  # any request, for None, but no ping
     skip: int = 0
-    about: bytes = b""  # stands in what arrives first of the message: a path that it names
+    about: bytes = b""  # stands in the first bytes of the message to arrive: a path that it names
     happened: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -89,7 +89,8 @@ class ZooKeeperLink(Link):
         super().__init__(reader, writer)
         self._faults = faults  # the proxy's own list: whichever link has a message that fits takes a fault out
         self._scanners: dict[Direction, FrameScanner] = {"up": FrameScanner(), "down": FrameScanner()}
-        self._allowance_bytes: dict[Direction, int] = {"up": 0, "down": 0}  # what may pass of the present message
+        # the bytes of the present message that may pass
+        self._allowance_bytes: dict[Direction, int] = {"up": 0, "down": 0}
         self._ends_after: set[Direction] = set()  # where the link ends once the allowance is used up
         self._answers_to_lose: dict[int, Fault] = {}  # by xid
 
@@ -170,7 +171,7 @@ class ZooKeeperProxy(Proxy):
         return self._arm(Fault("close_mid_message"))
 
     def disarm(self, *happened: asyncio.Event) -> None:
-        """What has not happened will not: these, or all."""
+        """Remove the faults that have not happened yet: these, or all."""
         self._faults[:] = [fault for fault in self._faults if happened and fault.happened not in happened]
 
     def _arm(self, fault: Fault) -> asyncio.Event:

@@ -26,7 +26,7 @@ STOP_TIMEOUT_MS = 5_000
 PROBE_TIMEOUT_MS = 1_000
 
 _SERVER_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-# What the server and its log tools load, of some 250 jars.
+# The jars that the server and its log tools load, of some 250.
 _JARS = ["zookeeper", "slf4j-api", "log4j-slf4j2-impl", "log4j-api", "log4j-core", "metrics-core", "snappy-java"]
 _JARS += ["commons-cli", "netty-buffer", "netty-common", "netty-handler", "netty-transport"]
 # Compiling little and collecting in one thread: up in 0.4 s, and it leaves the other core to the brokers.
@@ -43,7 +43,7 @@ rootLogger = info, console
 
 
 class ZooKeeperError(Exception):
-    """There is no server to be had; the message says why and what to do about it."""
+    """No server can be had; the message gives the reason and a remedy."""
 
 
 def java_command(main_class: str, *arguments: str, options: Iterable[str] = _JVM_OPTIONS) -> list[str]:
@@ -58,7 +58,7 @@ def java_command(main_class: str, *arguments: str, options: Iterable[str] = _JVM
 
 @dataclass(eq=False)
 class ZooKeeperServer:
-    """One server; after it has stopped, by whatever cause, it can be started again on the same data."""
+    """One server; after it has stopped, by any cause, it can be started again on the same data."""
 
     data_dir: Path
     client_port: int
@@ -68,7 +68,7 @@ class ZooKeeperServer:
     peers: Mapping[int, tuple[int, int]] | None = None  # all, this one included: server id -> quorum, election port
     heap_mb: int = 512
     fsync: bool = True
-    #: what is beyond a quota is refused, and not only logged
+    #: a write beyond a quota is refused, and not only logged
     enforces_quotas: bool = False
     _child: Child | None = field(default=None, init=False, repr=False)
     _launching: asyncio.Lock = field(default_factory=asyncio.Lock, init=False, repr=False)
@@ -97,7 +97,8 @@ class ZooKeeperServer:
     async def launch(self) -> None:
         """See that its process runs, without waiting until it serves: the servers of an ensemble need each other."""
         command = java_command(_SERVER_CLASS, str(self.data_dir / "zoo.cfg"), options=self._options())
-        async with self._launching:  # of two who start it, the second would find its port taken and lose the first's
+        # of two callers that start it, the second would find its port taken and lose the first's
+        async with self._launching:
             if self.pid is not None:
                 return
             for port in (self.client_port, *(self.peers or {}).get(self.server_id or 0, ())):
@@ -252,7 +253,7 @@ class Ensemble:
             await server.stop()
 
     async def leader(self, timeout_ms: int = 20_000) -> ZooKeeperServer:
-        """Who leads now; waits for an election that is under way."""
+        """Returns the server that leads now; waits for an election that is under way."""
         deadline = time.monotonic() + timeout_ms / 1000
         while time.monotonic() < deadline:
             for server in self.servers:

@@ -1,4 +1,4 @@
-"""What the API needs from the process it runs in: what the broker was told, and a way to ask the active controller.
+"""The API's needs from its process: the metadata that the broker was told, and a way to ask the active controller.
 
 The broker stub implements `ClusterView` from its metadata cache, `controller.term.controller` implements
 `ControllerHandle`.

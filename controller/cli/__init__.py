@@ -1,4 +1,4 @@
-"""The command `klamm`. It starts fast: what only one command needs is imported when that command runs."""
+"""The command `klamm`. It starts fast: a module that only one command needs is imported when that command runs."""
 
 from __future__ import annotations
 

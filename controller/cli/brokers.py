@@ -1,4 +1,4 @@
-"""`klamm brokers`: who is there, what they carry, and forgetting one that is gone."""
+"""`klamm brokers`: the brokers, their load, and forgetting one that is gone."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""`klamm events`: what the controller decides, as it decides it; the stream survives failovers and loses nothing of a
-term.
-"""
+"""`klamm events`: the controller's decisions, live; the stream survives failovers and loses nothing of a term."""
 
 from __future__ import annotations
 
@@ -78,7 +76,7 @@ def _json_of(line: Item) -> str:
 
 
 def text_of(line: Item) -> str:
-    """A line for people: when, which cause, what it is about, what it became, why."""
+    """Returns a line for people: time, cause, subject, new state, reason."""
     at = datetime.fromtimestamp(line["at_ms"] / 1_000, UTC).strftime("%H:%M:%S.%f")[:-3]
     about = f"{line['kind']} {_name_of(line)}".rstrip()
     move = " -> ".join(str(line[side]) for side in ("source", "target") if side in line)

@@ -1,4 +1,4 @@
-"""`klamm explain`, `klamm what-if` and `klamm history`: why it is so, what would be, what was."""
+"""`klamm explain`, `klamm what-if` and `klamm history`: the reasons of the present, predictions, and past terms."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`klamm logs`, `klamm report`, `klamm diff` and what is asked `--at` a time: handed on, as they stand, to `sparkjobs`.
+"""`klamm logs`, `klamm report`, `klamm diff` and the questions `--at` a time: handed on, unchanged, to `sparkjobs`.
 
 They run in this process's place: the jobs import nothing of the controller, nor it of them.
 """

@@ -1,4 +1,4 @@
-"""What many commands share: their options, durations, and the loop behind --watch."""
+"""The parts that many commands share: their options, durations, and the loop behind --watch."""
 
 from __future__ import annotations
 

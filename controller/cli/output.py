@@ -2,8 +2,8 @@
 
 Colour is for terminals only, and means the same everywhere: green is good, yellow is worse, red is bad.
 
-A failure is one clear line on standard error that says what to do next, and an exit code: 0 good, 1 not healthy or
-refused, 2 wrong usage, 3 cannot reach the cluster.
+A failure is one clear line on standard error with the next step, and an exit code: 0 good, 1 not healthy or refused, 2
+wrong usage, 3 cannot reach the cluster.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`klamm status` and `klamm wait`: is the cluster healthy, who is the controller, who is there?"""
+"""`klamm status` and `klamm wait`: the cluster's health, its controller, and its live brokers."""
 
 from __future__ import annotations
 

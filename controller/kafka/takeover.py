@@ -151,7 +151,7 @@ async def _in_zookeeper(zk: ZooKeeper, *, is_without_authorizer: bool) -> list[s
 
 
 class _KraftMarks(msgspec.Struct, frozen=True):
-    """What `/controller` and `/migration` say once KRaft comes."""
+    """The content of `/controller` and `/migration` once KRaft comes."""
 
     kraftControllerEpoch: int = -1  # noqa: N815 - Kafka's name
     kraft_controller_id: int = -1

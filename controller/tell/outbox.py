@@ -1,8 +1,8 @@
 """Telling brokers: one ordered sender per broker incarnation, one request in flight each.
 
-It owns the senders, their retries and the sharing of bytes; `backlog.py` keeps what each has still to send. So a lost
-answer loses nothing, no older state follows a newer one, and a slow broker costs references and no other broker's time.
-It decides nothing and knows no protocol.
+It owns the senders, their retries and the sharing of bytes; `backlog.py` keeps the states that each has still to send.
+So a lost answer loses nothing, no older state follows a newer one, and a slow broker costs references and no other
+broker's time. It decides nothing and knows no protocol.
 """
 
 from __future__ import annotations

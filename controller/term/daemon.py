@@ -89,7 +89,7 @@ class Daemon:
 
     @property
     def seat_trouble(self) -> str | None:
-        """Returns why no controller can be elected, and what to do; None when one can be."""
+        """Returns why no controller can be elected, and the remedy; None when a controller can be elected."""
         return self._trouble
 
     async def take_over(self) -> int:

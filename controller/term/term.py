@@ -1,4 +1,4 @@
-"""A term: one stretch as the active controller, with one epoch. What it starts, and what ends it.
+"""A term: one stretch as the active controller, with one epoch. This module starts and ends it.
 
 Everything a term uses is built here and lives in one TaskGroup: nothing outlives it, nothing is carried into the next.
 It ends when it is fenced, when the session is lost, when our own clock says that the session may be gone (the guard),

@@ -1,1 +1,1 @@
-"""What runs the rules: processes of this machine, or Spark."""
+"""The engines that run the rules: processes of this machine, or Spark."""

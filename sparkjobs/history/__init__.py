@@ -1,1 +1,3 @@
-"""A cluster's history out of its own records, in ZooKeeper mode or KRaft: how it stood when, and what follows."""
+"""A cluster's history out of its own records, in ZooKeeper mode or KRaft: its state at each moment, and the
+conclusions.
+"""

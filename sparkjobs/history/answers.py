@@ -1,4 +1,4 @@
-"""What follows from a history, exactly: a walk through its steps, and rows of `sparkjobs.tables.record`."""
+"""The exact answers of a history: a walk through its steps, and rows of `sparkjobs.tables.record`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from sparkjobs.tables.record import (
 from sparkjobs.tables.silver import Row
 
 EXACT, INFERRED = "exact", "inferred"
-#: settings whose values nobody must read in a report
+#: settings whose values must not appear in a report
 _SECRET: Final = re.compile(r"password|secret|jaas|credential|\.key(store)?\b(?!\.(type|location))|token", re.I)
 _HIDDEN: Final = "(hidden)"
 
@@ -47,7 +47,7 @@ def answers_of(replay: Replay, cluster: str, committed: int | None = None) -> di
 
 
 class _Walk:
-    """Rows that are complete, and rows of what goes on."""
+    """Rows that are complete, and rows of conditions that go on."""
 
     def __init__(self, mode: str, cluster: str, committed: int | None) -> None:
         self._head: dict[str, Any] = {"cluster": cluster, "mode": mode}
@@ -86,7 +86,7 @@ class _Walk:
         self._last_ms = step.at_ms
 
     def finished(self) -> dict[str, list[Row]]:
-        """All rows, those of what goes on included, sorted."""
+        """Returns all rows, those of conditions that go on included, sorted."""
         going_on: list[tuple[str, Row]] = [("record_broker_lives", one) for one in self._lives.values()]
         going_on += [("record_partition_states", one) for one in self._states.values()]
         going_on += [("record_outages", one) for one in self._outages.values()]
@@ -164,7 +164,7 @@ class _Walk:
             self._lives[change.broker] = msgspec.structs.replace(old, leaving_ms=step.at_ms)
 
     def _partition(self, change: PartitionStep, step: Step, cluster: Cluster) -> bool:
-        """Returns whether an unclean election is among what it changes."""
+        """Returns whether an unclean election is among its changes."""
         name, before, after = change.name, change.before, change.after
         if before is not None and before.leader != NOBODY:
             self._led.get(before.leader, set()).discard(name)
@@ -262,7 +262,7 @@ class _Walk:
 
     def _topics(self, changes: Sequence[TopicStep], step: Step) -> None:
         if step.since_ms is not None:
-            return  # what a snapshot holds was created before: nobody knows when
+            return  # a snapshot's topics were created before it: the time is unknown
         created = {one.topic: one.partitions for one in changes if one.kind == "created"}
         grown: dict[str, int] = {}
         for one in changes:
@@ -348,12 +348,12 @@ UNCLEAN: Final = frozenset({"unclean", "last known leader"})
 
 
 def is_secret(key: str) -> bool:
-    """Whether a setting's value must be shown to nobody."""
+    """Returns whether a setting's value is secret."""
     return _SECRET.search(key) is not None
 
 
 def election_of(change: PartitionStep, mode: str) -> str | None:
-    """How a leader was found, or None where nobody was elected: the leader stays, or there is none.
+    """Returns how a leader was found, or None where no leader was elected: the leader stays, or there is none.
 
     KRaft marks an unclean election; a leader that was not in sync before and is not marked joined in the same change,
     at the end of a reassignment. ZooKeeper mode writes the two one after the other, and before 3.2 has no mark.
@@ -380,6 +380,6 @@ def _broker_or_none(broker: int) -> int | None:
 
 
 def _sorting(row: Row) -> tuple[tuple[bool, object], ...]:
-    """By all columns in order; what is unknown comes first."""
+    """Returns a key that sorts by all columns in order; an unknown value comes first."""
     values: Mapping[str, object] = msgspec.structs.asdict(row)
     return tuple((value is not None, value if value is not None else 0) for value in values.values())

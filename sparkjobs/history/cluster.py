@@ -12,7 +12,7 @@ NOBODY: Final = -1
 
 
 class Partition(msgspec.Struct, frozen=True, gc=False):
-    """Who has it, and who leads. `epoch` is the partition epoch, or the version of the state znode."""
+    """The replicas and the leader of a partition. `epoch` is the partition epoch, or the version of the state znode."""
 
     leader: int
     leader_epoch: int
@@ -47,7 +47,7 @@ class Broker(msgspec.Struct, frozen=True, gc=False):
 
 #: topic and number
 Name = tuple[str, int]
-#: what is configured (topic, broker, …), and its name: "" for the default of all
+#: the kind of resource that is configured (topic, broker, …), and its name: "" for the default of all
 Target = tuple[str, str]
 
 
@@ -58,7 +58,7 @@ class PartitionStep(msgspec.Struct, frozen=True, gc=False):
     topic_id: str | None
     before: Partition | None
     after: Partition | None
-    elects: bool = False  # the step says who leads, if only again
+    elects: bool = False  # the step names a leader, though perhaps the same
 
 
 class BrokerStep(msgspec.Struct, frozen=True, gc=False):
@@ -71,7 +71,7 @@ class BrokerStep(msgspec.Struct, frozen=True, gc=False):
 
 
 class ControllerStep(msgspec.Struct, frozen=True, gc=False):
-    """Who is controller since; None: nobody."""
+    """The controller since this step; None: there is none."""
 
     controller: int | None
     epoch: int
@@ -100,13 +100,13 @@ Change = PartitionStep | BrokerStep | ControllerStep | ConfigStep | TopicStep
 
 
 class Step(msgspec.Struct, frozen=True, gc=False):
-    """What one record, or one transaction, changed; all of it at once."""
+    """The changes of one record, or of one transaction; all of them at once."""
 
     at_ms: int
     position: int  # offset or zxid
     epoch: int  # of the controller that wrote it
     changes: list[Change]
-    #: it follows a gap that a snapshot bridges: what it tells happened since then
+    #: it follows a gap that a snapshot bridges: its changes happened since then
     since_ms: int | None = None
 
 
@@ -129,7 +129,7 @@ class Cluster(msgspec.Struct):
         return broker is not None and broker.is_serving
 
     def config_of(self, topic: str, key: str, default: str) -> str:
-        """What holds for a topic: its own setting, or that of all brokers."""
+        """Returns the value that holds for a topic: its own setting, or that of all brokers."""
         of_all = self.configs.get(("broker", ""), {}).get(key, default)
         return self.configs.get(("topic", topic), {}).get(key, of_all)
 
@@ -145,7 +145,7 @@ class Replay(Protocol):
 def partition_steps(
     before: dict[Name, Partition], after: dict[Name, Partition], ids: dict[str, str]
 ) -> Iterator[PartitionStep]:
-    """What differs between two states."""
+    """Yields the differences between two states."""
     for name in sorted(before.keys() | after.keys()):
         old, new = before.get(name), after.get(name)
         if old != new:

@@ -1,10 +1,12 @@
-"""What becomes of partitions when brokers die: by the rule of Kafka's controller in ZooKeeper mode, or of KRaft.
+"""The fate of partitions when brokers die: by the rule of Kafka's controller in ZooKeeper mode, or of KRaft.
 
-ZooKeeper mode: of those in sync the first in the assignment that lives; if none lives and unclean election is allowed,
-the first that lives at all. KRaft, its plain case: the leader stays if it is in sync; the first of the assignment in
-sync; if nobody is in sync, the first of the eligible leader replicas; then unclean if it is allowed. The last member
-stays in the ISR, or, with eligible leader replicas, goes there. Brokers die one after the other, so the last to die is
-what is kept: each order that matters is an outcome. What goes beyond is refused with its reason.
+ZooKeeper mode elects the first live replica in the assignment that is in sync. If none lives and unclean election is
+allowed, it elects the first live replica. KRaft, its plain case: the leader stays if it is in sync. Otherwise the first
+of the assignment in sync leads, then the first of the eligible leader replicas, and then, if it is allowed, an unclean
+leader. The last member stays in the ISR, or, with eligible leader replicas, goes there.
+
+Brokers die one after the other, so the last to die is kept: each order that matters is an outcome. A case beyond these
+rules is refused with its reason.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Fate(msgspec.Struct, frozen=True):
-    """What becomes of a partition: an outcome for each order that matters, or why none is told."""
+    """The fate of a partition: an outcome for each order that matters, or the reason why none is told."""
 
     name: Name
     before: Partition
@@ -79,7 +81,7 @@ def _fate_of(cluster: Cluster, name: Name, before: Partition, killed: AbstractSe
     hit = sorted({one for one in (*before.isr, before.leader) if one in killed})
     if len(hit) > _REPLICAS_ORDERED:
         return Fate(name, before, (), f"{len(hit)} of its replicas die: too many orders")
-    # with eligible leader replicas it also matters who left an ISR that was still large enough
+    # with eligible leader replicas it also matters which brokers left an ISR that was still large enough
     is_any = not (has_elr(cluster) or killed >= set(before.isr))
     outcomes: dict[tuple[object, ...], Outcome] = {}
     for order in [tuple(hit)] if is_any else permutations(hit):
@@ -141,7 +143,7 @@ def _with_elr(
     *,
     is_unclean_allowed: bool,
 ) -> Partition:
-    """Those who leave an ISR that is smaller than it must be stay eligible."""
+    """Returns the partition in which replicas that leave an ISR below its minimum stay eligible."""
     least = min(_least_in_sync(cluster, name[0]), len(before.replicas))
     kept = () if len(isr) >= least else tuple(one for one in (*before.elr, *before.isr) if one not in isr)
     elr = tuple(sorted(set(kept)))
@@ -180,14 +182,15 @@ def _changed(
 
 
 class SafeOrder(msgspec.Struct, frozen=True):
-    """Brokers that can go one after the other, none coming back, and what each other one would cost then."""
+    """Brokers that can stop one after the other, none coming back, and then the cost of stopping each other broker."""
 
     order: list[int]
     blocked: Mapping[int, list[Name]]
 
 
 def safe_order(cluster: Cluster, asked: Sequence[int]) -> SafeOrder:
-    """Each goes that leaves no partition without a leader, those first that cost nobody a last in-sync replica."""
+    """Returns the order. Each broker in it leaves no partition without a leader. Brokers that cost no partition its
+    last in-sync replica come first."""
     now = msgspec.structs.replace(cluster, partitions=dict(cluster.partitions), brokers=dict(cluster.brokers))
     order: list[int] = []
     left = sorted(set(asked))

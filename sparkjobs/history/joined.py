@@ -1,7 +1,7 @@
-"""What logs add to a record: when brokers acted, what was lost, which lines are void, how clocks differ. Pure.
+"""The facts that logs add to a record: when brokers acted, lost records, void lines, and differences of clocks. Pure.
 
-A broker's line names leader epoch and partition epoch, and these name one record, whatever the clocks say. A
-controller's line of a fencing is held against the record of the same controller, whose clock both have.
+A broker's line names leader epoch and partition epoch. These name one record, independent of all clocks. A controller's
+line of a fencing is compared with the record of the same controller, since both have its clock.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ONE_DECISION_MS: Final = 1_000
 
 
 def joined(records: Tables, logs: Tables) -> dict[str, list[Row]]:
-    """The record's tables with what these answers from logs say. Both name a cluster alike."""
+    """Returns the record's tables with the answers from logs. Both name a cluster alike."""
     found: dict[str, list[Any]] = {name: list(rows) for name, rows in records.items()}
     roles = _Roles(logs.get("replica_roles", ()))
     elections = list(_with_acts(found["record_elections"], roles))
@@ -48,7 +48,7 @@ def _name(row: Any) -> _Name:
 
 
 class _Roles:
-    """What brokers said of their roles."""
+    """The roles that brokers reported."""
 
     def __init__(self, rows: Iterable[Any]) -> None:
         self._by_partition: dict[_Name, list[Any]] = defaultdict(list)
@@ -98,7 +98,7 @@ def _with_its_words(tenure: Any, seats: Mapping[Any, Any]) -> Any:
 
 
 def _last_leaders(states: Sequence[Any], elections: Sequence[Any]) -> dict[tuple[_Name, int], int | None]:
-    """Of each unclean election, by name and position: who led before, and so acknowledged."""
+    """Returns the leader before each unclean election, by name and position: that broker acknowledged records."""
     wanted = {_name(one) for one in elections if one.unclean}
     led: dict[_Name, list[Any]] = defaultdict(list)
     for one in states:
@@ -152,8 +152,8 @@ def _losses(
 
 
 def _extent_of(one: Any, last: int | None, roles: _Roles) -> _Extent:
-    """All that was acknowledged is in the log of who led last; what of it stands behind where the new leader begins,
-    is lost when that broker comes back and throws it away."""
+    """Returns the extent of a loss. All acknowledged records are in the log of the last leader. Its records behind the
+    start of the new leader are lost when that broker comes back and truncates them."""
     if last == one.leader:
         return _Extent("nothing", "the same broker led before, and its disk has what it acknowledged")
     if last is None:

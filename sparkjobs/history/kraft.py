@@ -1,7 +1,7 @@
 """A KRaft cluster's history: its metadata log, record by record.
 
-Epochs are not in a partition's change: each steps the partition epoch, and one that names a leader the leader epoch.
-A snapshot's times are those of its writing, so of what it holds only the state counts.
+A change of a partition does not contain epochs: each change steps the partition epoch, and a change that names a leader
+steps the leader epoch. A snapshot's times are those of its writing, so only its state counts.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class KraftReplay:
 
     def __init__(self, history: KraftHistory) -> None:
         self.cluster = Cluster("kraft")
-        self.unknown: dict[str, int] = {}  # what this reader does not know, and how often
+        self.unknown: dict[str, int] = {}  # kinds of records that this reader does not know, and how often each occurs
         self._history = history
         self._names: dict[str, str] = {}  # of topics, by id
         self._numbers: dict[str, set[int]] = {}  # of partitions, by topic id
-        self._delayed: list[Message] | None = None  # what takes effect when the transaction ends
+        self._delayed: list[Message] | None = None  # messages that take effect when the transaction ends
 
     def steps(self) -> Iterator[Step]:
         """A step for each batch that changed something, and one for each snapshot."""
@@ -74,7 +74,7 @@ class KraftReplay:
             self.unknown[unknown] = self.unknown.get(unknown, 0) + 1
 
     def _restored(self, snapshot: _Snapshot) -> Step:
-        """All of it, and how it differs from what was known."""
+        """Returns the step to the snapshot's state: all of it, and its differences from the known state."""
         old, since_ms = self.cluster, self.cluster.at_ms
         self.cluster = Cluster("kraft", snapshot.at_ms, snapshot.end - 1, controller_epoch=snapshot.epoch)
         self._names, self._numbers, self._delayed = {}, {}, None
@@ -270,7 +270,7 @@ class KraftReplay:
 
 
 class _Snapshot(msgspec.Struct):
-    """What was read of it so far."""
+    """The part of a snapshot that was read so far."""
 
     end: int
     epoch: int

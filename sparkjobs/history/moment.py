@@ -1,4 +1,4 @@
-"""A cluster as of a moment, from files: a record, a snapshot alone, or what `kafka-topics --describe` printed.
+"""A cluster as of a moment, from files: a record, a snapshot alone, or the output of `kafka-topics --describe`.
 
 Histories are found by the files' content and told by cluster. `kafka-topics --describe`, of any release, says of a
 broker only that it leads or is in sync, so those brokers are taken to live. It does not say the rule of elections: a
@@ -106,7 +106,8 @@ class History(msgspec.Struct, frozen=True):
 
 
 def histories_in(named: Iterable[str]) -> list[History]:
-    """Of all records below what was named: ZooKeeper's, a history for each chroot, then KRaft's."""
+    """Returns the histories of all records below the named paths: ZooKeeper's, a history for each chroot, then
+    KRaft's."""
     return histories_of(find_records(named))
 
 
@@ -172,7 +173,7 @@ PAST_KEPT: Final = 12
 
 
 class Moment(msgspec.Struct, frozen=True):
-    """The cluster as it stood, and what that rests on."""
+    """The state of the cluster at a moment, and its evidence."""
 
     cluster: Cluster
     rests_on: str

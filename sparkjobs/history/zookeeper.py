@@ -1,7 +1,7 @@
 """A ZooKeeper-mode cluster's history: every version of the znodes that matter, transaction by transaction.
 
-A snapshot may hold effects of transactions that come after it, so what a transaction does is done again if it is there
-already. Where Kafka's znodes lie below a chroot, the chroot is found by itself.
+A snapshot may hold effects of later transactions, so a transaction whose effect is there already is applied again.
+Where Kafka's znodes lie below a chroot, the reader finds the chroot by itself.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class ZooKeeperReplay:
 
     def __init__(self, history: ZooKeeperHistory, chroot: str = "") -> None:
         self.cluster = Cluster("zookeeper")
-        self.unknown: dict[str, int] = {}  # znodes that are not what Kafka writes, and how often
+        self.unknown: dict[str, int] = {}  # znodes with content that Kafka does not write, and how often each occurs
         self._history = history
         self._chroot = chroot
         self._owned: defaultdict[int, set[str]] = defaultdict(set)  # ephemeral znodes by session
@@ -63,7 +63,7 @@ class ZooKeeperReplay:
             yield Step(found[0].at_ms, found[0].zxid, self.cluster.controller_epoch, changes)
 
     def _restored(self, bridge: Bridge) -> Step:
-        """What stands in the snapshot, written as if just now; what it lacks is gone."""
+        """Returns the step to the snapshot's state, as if it had just been written; a znode that it lacks is gone."""
         since_ms = self.cluster.at_ms
         there = {inside for one in bridge.snapshot.znodes if (inside := self._inside(one.path)) is not None}
         changes: list[Change] = []
@@ -165,7 +165,8 @@ class ZooKeeperReplay:
             self._stands.discard(path)
 
     def _said(self, path: str, data: bytes) -> dict[str, Any] | None:
-        """A znode's JSON object; what is none is counted. Kafka makes some znodes empty, and writes them in one go."""
+        """Returns a znode's JSON object, or None. Content that is no JSON object is counted. Kafka makes some znodes
+        empty, and writes them in one go."""
         if data == b"":
             return None
         try:

@@ -1,1 +1,1 @@
-"""What a line of a log means. The catalogue is data, read by everybody; nothing here reads a file."""
+"""The meaning of a log's line. The catalogue is data, read by all engines; nothing here reads a file."""

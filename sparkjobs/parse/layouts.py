@@ -1,9 +1,9 @@
-"""How lines begin: log4j's conversion patterns, and what other tools put around a line.
+"""How lines begin: log4j's conversion patterns, and the text that other tools put around a line.
 
 A layout is written as log4j writes it (`[%d] %p %m (%c)`), so a user can pass the one of their log4j.properties. It
-becomes a regular expression that Python and Java read alike. Which layout a file has is found by reading its first
-lines with each: the one that understands most wins, earlier ones at a tie. What a shipper put around each line is taken
-off here. Data, and the compiler of that data.
+becomes a regular expression that Python and Java read alike. To find a file's layout, its first lines are read with
+each: the layout that understands most lines wins, earlier ones at a tie. The text that a shipper put around each line
+is taken off here. Data, and the compiler of that data.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ LAYOUTS: Final[tuple[str, ...]] = (
     "%d %-5p %m",
 )
 
-#: what stands around a line, as an expression of its beginning; of `json` the line is in a field
+#: the text around a line, as an expression of its beginning; of `json` the line is in a field
 WRAPPERS: Final[dict[str, str]] = {
     "docker": r"^[\w.-]+ +\| ",
     "docker-time": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z (?:(?:stdout|stderr) [FP] )?",
@@ -110,7 +110,7 @@ JSON_FIELDS: Final = ("message", "log", "msg")
 
 
 class Layout(msgspec.Struct, frozen=True, dict=True):
-    """A conversion pattern and what it is as an expression; `places` says which group holds which part."""
+    """A conversion pattern and its expression; `places` says which group holds which part."""
 
     pattern: str
     expression: str
@@ -122,7 +122,8 @@ class Layout(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def opening(self) -> re.Pattern[str]:
-        """The beginning of a line whose message goes on in the next: what stands after the message is not there yet."""
+        """Returns the beginning of a line whose message goes on in the next: the text after the message is not there
+        yet."""
         return re.compile(self.opening_expression, re.ASCII | re.DOTALL)
 
     @property
@@ -162,7 +163,7 @@ def _literal(text: str) -> str:
 
 
 def unwrapper(wrapper: str | None) -> Callable[[str], str | None]:
-    """What gives a line as it was written; None for one that was not wrapped so."""
+    """Returns a function that gives a line as it was written; None for a line that was not wrapped so."""
     if wrapper is None:
         return lambda line: line.removesuffix("\r")
     if wrapper == "json":

@@ -1,7 +1,7 @@
-"""One line to one row: the reader of everybody. Pure.
+"""One line to one row: the line reader of every engine. Pure.
 
-It knows one file: its layout, wrapper, zone and broker stand in the file's row. `read` takes a line and says what it
-is: a `SilverEvent`, a quarantine reason, or a continuation of what stands above.
+It knows one file: its layout, wrapper, zone and broker stand in the file's row. `read` takes a line and returns a
+`SilverEvent`, a quarantine reason, or a continuation of the event above.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from sparkjobs.tables.silver import (
     SilverEvent,
 )
 
-#: what belongs to the event above: stack traces, indented dumps, closing brackets, nothing
+#: lines that belong to the event above: stack traces, indented dumps, closing brackets, empty lines
 _CONTINUATION: Final = re.compile(r"\s|$|\S*(?:Exception|Error|Throwable)\b|Caused by:|Suppressed:|[)}\]]", re.ASCII)
 _TRACE_HEAD: Final = re.compile(r"\S*(?:Exception|Error|Throwable)\b.*", re.ASCII | re.DOTALL)
-#: bytes that no text holds; what could not be decoded became U+FFFD
+#: bytes that no text holds; bytes that could not be decoded became U+FFFD
 _NOT_TEXT: Final = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffd]")
-#: who speaks, at the end of a bracketed prefix or at the beginning of an old line
+#: the broker that speaks, at the end of a bracketed prefix or at the beginning of an old line
 _WHO: Final = re.compile(
     r"(?:[iI]d=|broker=|[cC]ontroller |on |Manager |broker )(\d{1,9})(?: epoch=(\d{1,9}))?", re.ASCII
 )
@@ -37,14 +37,14 @@ _OLD_WHO: Final = re.compile(r"(?:Controller|Broker) (\d{1,9})(?: epoch (\d{1,9}
 _STATE_LOGGERS: Final = ("state.change.logger", "change.logger", "logger")
 _DIGITS: Final = "0123456789"
 _BROKER_EPOCHS: Final = re.compile(r"BrokerState\(brokerId=(\d+), brokerEpoch=-?\d+\)")
-#: what a line is when it is no event
+#: the kinds of lines that are no events
 CONTINUES: Final = "continuation"
 
 Span = tuple[int, int]  # from where to where in a text
 
 
 class Head(NamedTuple):
-    """What the layout says of a line. `is_open`: it ends before its message does."""
+    """The parts of a line by its layout. `is_open`: it ends before its message does."""
 
     ts_raw: str
     level: str
@@ -55,13 +55,13 @@ class Head(NamedTuple):
 
 
 class Said(NamedTuple):
-    """What a message was found to be. Spans are in the message; without a shape it says nothing of use."""
+    """The meaning that was found in a message. Spans are in the message; without a shape it says nothing of use."""
 
     who: Span | None
     epoch: Span | None
     shape: Shape | None
     found: re.Match[str] | None
-    start: int  # of what the shape was found in
+    start: int  # of the text in which the shape was found
 
 
 @lru_cache(maxsize=4_096)
@@ -178,9 +178,9 @@ class LineReader:
         return self._event(row, str(at_ms), at_ms, line, line_no, event_id=event_id, level="INFO")
 
     def said_in(self, head: Head) -> Said | str:
-        """What the message is; or why it is nothing, though it must be known.
+        """Returns the meaning of the message; or the reason why it has none, though it must be known.
 
-        What Kafka says in one line is cut short where the line ends before its message does.
+        A message that Kafka writes in one line is cut short where the line ends before its message does.
         """
         message = head.message
         who, epoch, start = self._said_by(message)
@@ -219,7 +219,7 @@ class LineReader:
         return row
 
     def _said_by(self, message: str) -> tuple[Span | None, Span | None, int]:
-        """Where the broker and the controller epoch stand, and where begins what is said after the prefix."""
+        """Returns where the broker and the controller epoch stand, and where the text after the prefix begins."""
         who = epoch = None
         start = 0
         if message.startswith("["):
@@ -245,7 +245,7 @@ def event_id_of(cluster: str, broker: int | None, ts_raw: str, message: str) -> 
 
 @lru_cache(maxsize=4_096)
 def id_head(cluster: str, broker: int | None) -> bytes:
-    """What ids of a broker's lines are made of first."""
+    """Returns the bytes with which the ids of a broker's lines begin."""
     return f"{cluster}\x1f{'' if broker is None else broker}\x1f".encode()
 
 
@@ -279,7 +279,7 @@ def _slots_of(shape: Shape, found: re.Match[str]) -> dict[str, Any]:
 
 
 def in_words(row: dict[str, Any]) -> dict[str, Any]:
-    """Old names and numbers as what they mean today."""
+    """Returns the row with old names and numbers replaced by their present names."""
     for slot in ("from_state", "to_state"):
         if slot in row:
             row[slot] = STATE_NAMES.get(row[slot], row[slot])

@@ -1,7 +1,7 @@
 """From a date as printed to milliseconds since 1970. Local times of the hour that occurs twice are taken as the first.
 
-What is no moment (a 31st of February, an hour 25) is None, and so is one that no cluster can have seen: a single
-damaged year would stretch what is told by the day over thousands of years. Pure.
+A text that is no moment (a 31st of February, an hour 25) gives None. So does a moment that no cluster can have seen: a
+single damaged year would stretch the tables by day over thousands of years. Pure.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def minute_of(text: str, zone: str) -> int | None:
 
 
 def in_reach(millis: int) -> int | None:
-    """None for what no cluster can have seen."""
+    """Returns None for a moment that no cluster can have seen."""
     return millis if FIRST_MS <= millis < LAST_MS else None
 
 

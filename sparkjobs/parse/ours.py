@@ -18,7 +18,7 @@ _Long = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class OurLine(msgspec.Struct, frozen=True, gc=False):
-    """What is read of a line; a test holds it against what the controller writes."""
+    """The fields that are read of a line; a test compares them with the lines that the controller writes."""
 
     at_ms: _Long
     kind: str
@@ -52,7 +52,7 @@ class OurLine(msgspec.Struct, frozen=True, gc=False):
     part: _Int | None = None
 
 
-#: what a broker says of itself; all other lines are a controller's
+#: events that a broker writes of itself; all other lines are a controller's
 BROKERS_KINDS: Final = ("rpc", "transition", "truncation")
 #: the event of a line by its kind
 EVENT_OF: Final = {
@@ -96,7 +96,7 @@ CAUSES: Final = (
     ("state znode is gone", "state_lost"),
     ("repaired", "repaired"),
 )
-#: the same where the reason begins with whom it is about: broker 3 shuts down
+#: the same where the reason begins with its subject: broker 3 shuts down
 _WITHIN: Final = re.compile(r"(?:broker|leader) \d+ (shuts down|drains|asked|refused leader epoch)", re.ASCII)
 CAUSES_WITHIN: Final = {
     "shuts down": "controlled_shutdown",
@@ -119,7 +119,7 @@ def cause_in(reason: str) -> str | None:
 
 
 def row_of_ours(text: str, file_broker: int | None) -> dict[str, Any] | None:
-    """The columns, with `at_ms`; None for what is no such line."""
+    """Returns the columns, with `at_ms`; None for a line of another kind."""
     try:
         line = _DECODER.decode(text)
     except (msgspec.MsgspecError, RecursionError):

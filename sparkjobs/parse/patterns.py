@@ -1,10 +1,10 @@
-"""From a line's description to what is run: a shape, its regular expression and where its slots are.
+"""From a line's description to its matcher: a shape, its regular expression and where its slots are.
 
 The expression is one that Python and Java read alike. Slots are columns of a silver row; those that a shape does not
-capture are empty. This module compiles; what there is to compile is in `shapes`.
+capture are empty. This module compiles; the descriptions are in `shapes`.
 
-Kafka's objects as they are printed in the middle of a line are fragments of patterns. A fragment names what it captures
-like a column: `(?<leader>-?\\d+)`. `{NAME}` in a pattern stands for a fragment. Versions and patch releases differ in
+Kafka's objects as they are printed in the middle of a line are fragments of patterns. A fragment names its captures
+like columns: `(?<leader>-?\\d+)`. `{NAME}` in a pattern stands for a fragment. Versions and patch releases differ in
 which parts there are, so parts are optional and no version is asked. A name may occur several times as long as one line
 can hold only one of them.
 """
@@ -58,7 +58,7 @@ FRAGMENTS: Final[dict[str, str]] = {
     "T": r"\[?(?<topic>[\w.-]+)[-,](?<partition>\d+)\]?",
     "STATE": f"(?:{_LEADER_AND_ISR}|{_LEADER_AND_ISR_0_8_1}|{_LEADER_AND_ISR_0_8_0})",
     "STATE_AND_EPOCH": _STATE_AND_EPOCH,
-    # what a request says of a partition, where the line names the partition elsewhere
+    # the fields of a request about a partition, where the line names the partition elsewhere
     "ASKED": f"(?:{_STRUCT}{_UNNAMED}{_REQUEST_STATE}|{_STATE_INFO}|{_STATE_AND_EPOCH})",
     # the same, where it may be named only there
     "ASKED_OF": f"(?:{_STRUCT}(?:{_NAMED})?{_REQUEST_STATE}|{_STATE_INFO}|{_STATE_AND_EPOCH})",
@@ -90,7 +90,7 @@ INT_SLOTS: Final = (
 LONG_SLOTS: Final = ("version", "correlation_id", "elapsed_ms", "broker_epoch", "offset")
 LIST_SLOTS: Final = ("isr", "replicas", "added", "removed")
 TEXT_SLOTS: Final = ("topic", "topic_id", "from_state", "to_state", "api", "error", "recovery", "reason")
-#: what they capture is not always what the column says
+#: slots whose captured text may differ from the column's value
 WORD_SLOTS: Final = frozenset({"from_state", "to_state", "recovery", "api", "elapsed_ms", "n_more"})
 SLOTS: Final = (*INT_SLOTS, *LONG_SLOTS, *LIST_SLOTS, *TEXT_SLOTS)
 
@@ -100,7 +100,7 @@ _LITERAL_START = re.compile(r"[A-Za-z#'_,/ -]*")
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """What one kind of line says. `constants` are columns that follow from the shape alone."""
+    """The meaning of one kind of line. `constants` are columns that follow from the shape alone."""
 
     shape_id: str
     event: str
@@ -127,7 +127,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def has_words(self) -> bool:
-        """Whether what is captured may be an old name or a number that stands for something."""
+        """Returns whether a captured text may be an old name, or a number in place of a name."""
         return not WORD_SLOTS.isdisjoint(self.groups) or self.event in ("request_ignored", "response_received")
 
     @cached_property

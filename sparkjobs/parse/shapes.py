@@ -1,7 +1,7 @@
 """The catalogue of shapes as a whole, the way from a body to its shape, and the names of events.
 
-Order matters: the first shape that fits wins. `event` of a silver row is one of the names below, whoever said the line
-and in whichever version of Kafka. Beside each name stand the columns that it fills; a version of Kafka may leave some
+Order matters: the first shape that fits wins. `event` of a silver row is one of the names below, for every writer of
+the line and every version of Kafka. Beside each name stand the columns that it fills; a version of Kafka may leave some
 of them out.
 """
 
@@ -47,7 +47,7 @@ API_NAMES: Final = {
     "UPDATE_METADATA": "UpdateMetadata",
     "STOP_REPLICA": "StopReplica",
 }
-#: why a broker ignored a request: the first words found in what it says
+#: why a broker ignored a request: the first words found in its message
 _REFUSALS: Final = (
     ("controller epoch", "stale_controller_epoch"),
     ("matches the current leader epoch", "same_leader_epoch"),
@@ -57,12 +57,13 @@ _REFUSALS: Final = (
     ("", "refused"),
 )
 
-#: of a request, and of who ignores it
+#: the kind of a request, and the broker that ignores it
 _LEADER_EPOCHS: Final = re.compile(r"leader epoch (\d+)\b.*leader epoch (?:is )?(\d+)", re.ASCII)
 
 
 def refusal_in(reason: str) -> str:
-    """What a broker knows already is old to it, too, or not higher: the numbers tell."""
+    """Returns the kind of a refusal. A state that a broker already knows is old to it, too, or not higher: the numbers
+    tell."""
     error = next(error for words, error in _REFUSALS if words in reason)
     epochs = _LEADER_EPOCHS.search(reason) if error == "stale_leader_epoch" else None
     return "same_leader_epoch" if epochs is not None and epochs[1] == epochs[2] else error

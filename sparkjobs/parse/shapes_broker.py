@@ -1,4 +1,6 @@
-"""What brokers say in state-change.log of the controller's requests, 0.8 to 3.9, as in `shapes_controller`. Data."""
+"""The messages of brokers in state-change.log about the controller's requests, 0.8 to 3.9, as in `shapes_controller`.
+Data.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""What KRaft's nodes say, 3.3 to 4.3: controllers in controller.log, brokers in state-change.log and server.log. Data.
+"""The messages of KRaft's nodes, 3.3 to 4.3: controllers in controller.log, brokers in state-change.log and server.log.
+Data.
 
-A controller's verb says what a line is worth. It *decides* before anything is committed, so a decision may never come
-true; it *replays* a record as it appends it, or when it was committed; it *fences* a broker that it has not heard. The
-role of these lines is `quorum`: epochs are the quorum's, and no rule takes them for those of a ZooKeeper controller.
+A controller's verb says how far a line can be trusted. It *decides* before anything is committed, so a decision may
+never come true; it *replays* a record as it appends it, or when it was committed; it *fences* a broker that it has not
+heard. The role of these lines is `quorum`: epochs are the quorum's, and no rule takes them for those of a ZooKeeper
+controller.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ _SEEN = (
     rf"skipped the {_TO} state change for {{T}} {_ID},? (?:and )?partition (?:state|registration) "
     rf"(?:{{ASKED}}|{_REGISTRATION}).*"
 )
-#: from what to what: only what changed is printed
+#: old and new values: only changed ones are printed
 _CHANGED = (
     r"(?:.*?\bisr: \[{INTS}\] -> \[(?<isr>{INTS})\])?(?:.*?\bleader: -?\d+ -> (?<leader>-?\d+))?"
     r"(?:.*?\bleaderRecoveryState: \w+ -> (?<recovery>\w+))?(?:.*?\bleaderEpoch: -?\d+ -> (?<leader_epoch>-?\d+))?"
@@ -36,7 +38,7 @@ _CHANGED = (
 
 
 def _q(shape_id: str, event: str, anchor: str, pattern: str, mark: str = "", reason: str | None = None) -> Shape:
-    """A line of QuorumController; `anchor` is what stands behind its prefix."""
+    """Returns a shape of QuorumController; `anchor` is the text behind its prefix."""
     anchor = f"quorumcontroller: {anchor}" if anchor else "quorumcontroller:"
     shape = partial(shape_for, shape_id, event, "quorum", pattern, anchor=anchor, mark=mark)
     return shape() if reason is None else shape(reason=reason)
@@ -45,7 +47,7 @@ def _q(shape_id: str, event: str, anchor: str, pattern: str, mark: str = "", rea
 #: of a broker in ZooKeeper mode it says so, and ZooKeeper's own lines tell
 _LIFECYCLE = r"\[BrokerLifecycleManager id=\d+\]"
 
-#: of brokers, about what the metadata log says
+#: of brokers, about the content of the metadata log
 KRAFT_BROKER_SHAPES: Final[tuple[Shape, ...]] = (
     _b(
         "metadata.skipped",
@@ -313,7 +315,7 @@ KRAFT_CONTROLLER_SHAPES: Final[tuple[Shape, ...]] = (
         r"replayed (?:a |an )?(?<reason>\w+).*",
         mark="eplayed ",
     ),
-    # the rest, so that nobody takes its silence for health
+    # the rest, so that its silence is not taken for health
     _q("quorum", "quorum_said", "", r".*"),
     shape_for(
         "quorum.elected",

@@ -1,7 +1,7 @@
-"""controller.log about who is the controller, and what brokers say of themselves in server.log.
+"""controller.log about the active controller, and the messages of brokers about themselves in server.log.
 
-Lines of these logs that are in no catalogue say nothing that a question is asked about: they are events `other`.
-As in `shapes_controller`. Data.
+Lines of these logs that are in no catalogue answer no question: they are events `other`. As in `shapes_controller`.
+Data.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ TENURE_SHAPES: Final[tuple[Shape, ...]] = (
     ),
 )
 
-#: what ZooKeeper's client says of its connection: 3.6 and later, earlier, and when nothing was heard
+#: messages of ZooKeeper's client about its connection: 3.6 and later, earlier, and when nothing was heard
 _LOST: Final = (
     ("zookeeper.closed", "session 0x", r"session 0x\w+ for server .*"),
     ("zookeeper.closed.old", "unable to read additional", r"unable to read additional data from server .*"),

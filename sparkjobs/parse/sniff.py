@@ -24,7 +24,7 @@ _WRAPPED: Final = (None, *WRAPPERS, "json")
 
 
 class Sniffed(msgspec.Struct, frozen=True):
-    """What the first lines tell."""
+    """The findings from the first lines."""
 
     layout: str | None = None
     wrapper: str | None = None
@@ -59,7 +59,8 @@ def sniff(lines: Sequence[str], layout: str | None = None) -> Sniffed:
 
 
 def _may_be_event(line: str) -> bool:
-    """Banners, dumps of settings and stack traces have no dates; what they hide may be far down."""
+    """Returns whether a line may be an event. Banners, dumps of settings and stack traces have no dates; an event
+    behind them may be far down."""
     return not line[:1].isspace() and DATE.search(line) is not None
 
 
@@ -74,7 +75,7 @@ def _try(sample: Sequence[str], layout: str, wrapper: str | None) -> tuple[Sniff
 
 
 def last_moment(lines: Sequence[str], found: Sniffed, **columns: Any) -> int | None:
-    """Of the last event among these lines. `columns`: what else is known of the file."""
+    """Returns the moment of the last event among these lines. `columns`: the other known facts of the file."""
     if found.layout is None:
         return None
     reader = LineReader(msgspec.structs.replace(_nobody(found.layout, found.wrapper), **columns))

@@ -1,9 +1,9 @@
 """Lines that differ only in digits are understood once: where in them which number stands. Pure.
 
-No expression of a layout, and only one of a shape, names a digit (a test holds them to it), so what a line is and where
-its parts begin follows from its *form*: the line with all digits alike. Of most logs a few hundred forms are nearly all
-lines. A `Template` is what a form says; lines whose reading hangs on a digit have none and are read one by one, by the
-same `LineReader` that made the template of the others.
+No expression of a layout, and only one of a shape, names a digit (a test holds them to it), so the kind of a line and
+the places of its parts follow from its *form*: the line with all digits alike. Of most logs a few hundred forms are
+nearly all lines. A `Template` holds the meaning of a form; lines whose reading hangs on a digit have none and are read
+one by one, by the same `LineReader` that made the template of the others.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sparkjobs.tables.silver import LINE_KEPT, LINE_LIMIT, SilverEvent
 ALIKE: Final = bytes.maketrans(b"123456789", b"000000000")
 #: a moment to the millisecond, without a zone
 _MOMENT: Final = re.compile(r"\d{4}[-/]\d\d[-/]\d\d[T ]\d\d:\d\d:\d\d[.,]\d{3}", re.ASCII)
-#: what might make a zone of what follows a moment, were its digits others
+#: text after a moment that could make a zone with other digits
 _ZONE: Final = re.compile(r"Z| ?[+-]\d", re.ASCII)
 #: the one place of the catalogue where a digit counts (`session 0x...`)
 _DIGIT_COUNTS: Final = re.compile(r"[Ss]ession \dx", re.ASCII)
@@ -41,7 +41,7 @@ class Template(NamedTuple):
     texts: dict[str, Span] = {}  # with digits in them
 
     def event(self, reader: LineReader, line: str, line_no: int, ts_utc: int) -> SilverEvent:
-        """What `LineReader.read` gives."""
+        """Returns the same as `LineReader.read`."""
         values = self.same.copy()
         for slot, (start, end) in self.numbers.items():
             values[slot] = int(line[start:end])

@@ -1,9 +1,9 @@
 """Logs and records as tables of Spark, for notebooks: `register(spark)`, then `spark.read.format("klamm_events")`.
 
 Three formats: `klamm_events` (state-change, controller and server logs, Kafka's and ours), `zookeeper_txnlog` and
-`kraft_metadata` (what a cluster itself wrote down). Each is read in batch and as a stream, by the readers that the
-report has; the report itself does not read this way. Spark plans in a process beside the driver: there files are
-listed, and of a stream only what is new is looked through for where whole lines or records end. Files are read in
+`kraft_metadata` (the records that a cluster itself wrote). Each is read in batch and as a stream, by the readers that
+the report has; the report itself does not read this way. Spark plans in a process beside the driver: there files are
+listed, and of a stream only the new content is searched for the ends of whole lines or records. Files are read in
 tasks.
 """
 

@@ -5,9 +5,9 @@ Options: `path` (a file, a folder or a glob), `cluster`, `timezone` (as `--timez
 `layout`. Lines that are no events have no row; `klamm logs doctor` counts them. A copy of a line, or of a file, is a
 row again: `dropDuplicates(["event_id"])` where logs may have been copied.
 
-A stream knows a log by its folder and its first lines, and how far it went by whole lines: so a log that is rotated, or
-compressed after that, goes on where it was. What is appended to an event in a later batch (an exception's lines) is in
-no row.
+A stream knows a log by its folder and its first lines, and its position by whole lines: so a log that is rotated, or
+compressed after that, goes on where it was. Lines that are appended to an event in a later batch (an exception's lines)
+are in no row.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sparkjobs.tables.silver import BronzeFile
 
 
 class LogOptions(msgspec.Struct, frozen=True):
-    """What was asked for."""
+    """The options of a reading."""
 
     path: str
     cluster: str
@@ -47,7 +47,7 @@ class LogOptions(msgspec.Struct, frozen=True):
         return cls(_path_in(options), options.get("cluster", "kafka"), zones, options.get("layout"))
 
     def surveyed(self, path: str, open_file: Any = open_content) -> BronzeFile:
-        """What the file is."""
+        """Returns the file's row."""
         [found] = survey([path], self.cluster, zones_of(self.timezones), layout=self.layout, open_file=open_file)
         return found
 
@@ -117,7 +117,7 @@ _LINES: Final = "lines"
 
 
 class _StreamReader(DataSourceStreamReader):
-    """What was appended to each log since the last batch is a task. An offset: by log, its bytes and lines so far."""
+    """The lines appended to each log since the last batch are a task. An offset: by log, its bytes and lines so far."""
 
     def __init__(self, options: LogOptions) -> None:
         self._options = options

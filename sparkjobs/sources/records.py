@@ -1,7 +1,7 @@
-"""`zookeeper_txnlog` and `kraft_metadata`: what a cluster itself wrote down, a row for each operation or record.
+"""`zookeeper_txnlog` and `kraft_metadata`: the records that a cluster itself wrote, a row for each operation or record.
 
-Option: `path` (a file, a folder or a glob). Of several servers' files each has its rows, as each wrote them: which of
-them the cluster agreed on `klamm report` says. What holds passwords or keys has its name and no fields.
+Option: `path` (a file, a folder or a glob). Of several servers' files each has its rows, as each wrote them: `klamm
+report` says which of them the cluster agreed on. A record with passwords or keys has its name and no fields.
 
 A stream goes on behind the last whole transaction or batch of each file, by its path: neither is ever renamed while it
 is written.
@@ -36,7 +36,7 @@ class _Format(msgspec.Struct, frozen=True):
     columns: dict[str, str]
 
     def rows(self, log: BinaryIO, start: int, end: int | None, path: str) -> Iterator[tuple[Any, ...]]:
-        """Of what lies between two ends of whole transactions or batches."""
+        """Yields the rows between two ends of whole transactions or batches."""
         if self.kind == "zookeeper log":
             for one in zookeeper_files.operations_between(log, start, end):
                 known = (getattr(one, name) for name in list(self.columns)[:-2])
@@ -169,7 +169,7 @@ class _Reader(DataSourceReader):
 
 
 class _StreamReader(DataSourceStreamReader):
-    """What was appended to each file is a task. An offset: by file, its whole bytes."""
+    """The content appended to each file is a task. An offset: by file, its whole bytes."""
 
     def __init__(self, format_: _Format, path: str) -> None:
         self._format, self._path = format_, path

@@ -1,6 +1,7 @@
 """The writes about topics: create, grow, delete. Parsed here, decided by the active controller.
 
-Each is idempotent by its content: what is there already, or gone already, is no mistake.
+Each is idempotent by its content: to create a topic that is there already, or to delete one that is gone, is no
+mistake.
 """
 
 from __future__ import annotations

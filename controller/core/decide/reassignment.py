@@ -1,9 +1,9 @@
 """Reassignments: asked for by the API or by `/admin/reassign_partitions`, ended as soon as the target is in sync.
 
 Requests of the API are decided at once. Everything else is one rule on belief, `on_reassignments_due`: begin the moves
-that the node still asks for, end those in sync, take finished ones out of the node. `due_after` says after each commit,
-whatever caused it, for which partitions that may now change anything; so a successor, a broker that came back and a
-leader that asked are one case. `reassignment_plan.py` says what each partition becomes.
+that the node still asks for, end those in sync, take finished ones out of the node. After each commit `due_after` names
+the partitions for which that may now change anything. The cause does not matter, so a successor, a broker that came
+back and a request of a leader are one case. `reassignment_plan.py` computes the new state of each partition.
 """
 
 from __future__ import annotations

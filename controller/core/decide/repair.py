@@ -163,8 +163,8 @@ def repair_partition(
 def made_again(
     context: Context, topic: str, number: int, partition: Partition, last: Leadership, live_ids: frozenset[int]
 ) -> StateDecided | None:
-    """The write of a state whose znode vanished, from the last one, with a higher leader epoch: brokers would refuse to
-    start over from 0, and who was in sync is known from it alone."""
+    """Returns the write of a state whose znode vanished, from the last one, with a higher leader epoch. Brokers would
+    refuse to start over from 0, and only the last state names the replicas that were in sync."""
     cluster, replicas, adding = context.cluster, partition.replicas, partition.adding
     avoided, online = cluster.avoided_ids, cluster.serving_ids(topic, number, live_ids)
     if set(last.isr) & set(replicas):

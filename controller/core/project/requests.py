@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 #: topic name and topic id: a topic deleted and made anew is another topic
 TopicKey = tuple[str, str]
 NO_EPOCH = -1
-#: a replica of a topic being deleted is stopped whatever the epoch
+#: a replica of a topic being deleted is stopped with any epoch
 EPOCH_DURING_DELETE = -2
 Rows = dict[TopicKey, dict[int, Partition]]
 

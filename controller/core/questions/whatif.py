@@ -136,7 +136,7 @@ def _move(cluster: Cluster, change: StateDecided) -> LeaderMove | None:
 
 
 def _offline(made: Moves, mover: Mover) -> list[str]:
-    """Partitions that moved to OfflinePartition, from whatever state, and stayed there."""
+    """Returns the partitions that moved to OfflinePartition, from any state, and stayed there."""
     moved: dict[str, int] = {}
     for move in made.made:
         if move.target is PartitionStatus.OFFLINE:

@@ -68,7 +68,7 @@ class Presence:
                         refusal = str(error)
                         log.error("presence.refused", reason=refusal, mend=f"allow controllers to write {CONTROLLERS}")
                     await asyncio.sleep(REFUSED_S)
-                give_up_at = loop.time() + self._patience_s  # nobody was seen who has our id
+                give_up_at = loop.time() + self._patience_s  # no broker with our id was seen
                 continue
             if self._epoch is None:
                 if loop.time() >= give_up_at:

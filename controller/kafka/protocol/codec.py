@@ -1,7 +1,7 @@
 """Kafka's primitive types in both encodings, compact ("flexible") and the older one: a reader, a writer.
 
-It knows bytes and nothing of what they mean. A reader never reads beyond its message, and never believes a length that
-the message cannot hold: a malformed message is a `WireError`.
+It knows bytes and not their meaning. A reader never reads beyond its message, and never believes a length that the
+message cannot hold: a malformed message is a `WireError`.
 """
 
 from __future__ import annotations

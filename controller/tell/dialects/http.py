@@ -1,6 +1,6 @@
 """The dialect of our own brokers: JSON over HTTP.
 
-It owns bodies, headers and the answer's meaning. It never tries again and never decides what to tell.
+It owns bodies, headers and the answer's meaning. It never tries again and never chooses the states to tell.
 """
 
 from __future__ import annotations

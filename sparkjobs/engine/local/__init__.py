@@ -1,1 +1,1 @@
-"""What reads logs and concludes, whoever executes it; and the executor that is processes of this machine."""
+"""Reads logs and concludes, with any executor; and the local executor, which is processes of this machine."""

@@ -1,9 +1,9 @@
-"""All answers about files, without an object per line, whoever does the work (`engine.executor`).
+"""All answers about files, without an object per line, with any executor (`engine.executor`).
 
-Stretches of files are read (`digest`), and come to parts by what they are about: partitions, requests to a broker, when
-a broker was heard. Each share of these is then concluded by itself, and what is about the whole cluster is put together
-here. The rules are those of `sparkjobs.rules`; the tests hold all of it to a plain reading, line by line. It needs
-numpy, which comes with the Spark engine.
+The executor reads stretches of files (`digest`) and divides them into parts by subject: partitions, requests to a
+broker, and the times at which a broker was heard. Each share of these parts is then concluded by itself. This module
+puts together the answers about the whole cluster. The rules are those of `sparkjobs.rules`; the tests compare all
+answers with a plain reading, line by line. This module needs numpy, which comes with the Spark engine.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _SAID_MOVES: Final = msgspec.msgpack.Decoder(list[SaidMove])
 
 
 class Known(NamedTuple):
-    """What shares cannot know by themselves. `aboves`: of each stretch."""
+    """The facts that a share cannot know by itself. `aboves`: of each stretch."""
 
     cluster: str
     aboves: Sequence[Above]
@@ -78,7 +78,7 @@ class Known(NamedTuple):
 
 
 class Question(NamedTuple):
-    """What the rules about partitions need besides the events. `only`: tables that are asked for."""
+    """The facts that the rules about partitions need besides the events. `only`: tables that are asked for."""
 
     known: Known
     facts: Facts
@@ -86,7 +86,7 @@ class Question(NamedTuple):
 
 
 class ShareAnswer(NamedTuple):
-    """What the rules said, packed; of each topic how many partitions are named, and when."""
+    """The answers of the rules, packed; for each topic, how many partitions are named, and when."""
 
     tables: dict[str, bytes]
     spans: dict[str, tuple[int, int, int]]
@@ -99,7 +99,7 @@ def _events_of(share: Share, known: Known) -> list[SilverEvent]:
 
 
 def gaps_of_share(share: Share, known: Known) -> Gaps:
-    """What its elections say about clocks."""
+    """Returns the gaps between clocks that the elections of the share show."""
     return gaps_in(event for event in _events_of(share, known) if event.event in OF_PAIRS)
 
 
@@ -173,13 +173,13 @@ def _requests_of(share: Share, known: Known) -> _Requests:
 
 
 def _told_of(share: Share, known: Known, brokers: frozenset[int]) -> list[SilverEvent]:
-    """What brokers did that name it by numbers alone."""
+    """Returns the acts of brokers that name a partition by numbers alone."""
     called = [(part.columns, known.aboves[number]) for number, part in share.parts if part.columns]
     return calls_by_number(called, _requests_of(share, known).read, known.cluster, brokers)
 
 
 def ahead_in_share(share: Share, known: Known) -> AheadOf:
-    """What round trips to its brokers say about their clocks."""
+    """Returns the clock differences that round trips to the brokers of the share show."""
     read, answered = _requests_of(share, known)
     brokers = {event.peer_broker for event in read if is_unnumbered(event) and event.peer_broker is not None}
     told = _told_of(share, known, frozenset(brokers))
@@ -187,7 +187,8 @@ def ahead_in_share(share: Share, known: Known) -> AheadOf:
 
 
 def latencies_of_share(share: Share, asked: tuple[Known, frozenset[int]]) -> bytes:
-    """How long requests to its brokers took, packed. With the brokers that name what they did by numbers."""
+    """Returns the latencies of requests to the brokers of the share, packed. Brokers that name their acts by numbers
+    are included."""
     known, by_number = asked
     read, answered = _requests_of(share, known)
     events = corrected([*read, *answered, *_told_of(share, known, by_number)], known.skew)
@@ -216,10 +217,10 @@ def voices_in_share(
 
 
 class Concluded(NamedTuple):
-    """The answers and what they rest on."""
+    """The answers and their evidence."""
 
     answers: Answers
-    lines: Mapping[Place, str]  # those that were asked for; what cannot be read any more is left out
+    lines: Mapping[Place, str]  # the lines that were asked for; a line that can no longer be read is left out
     tallies: Sequence[Tally]
     spoke: Mapping[str, frozenset[int]]  # whose lines are in a file
     files: list[BronzeFile]
@@ -378,7 +379,7 @@ class ClusterLogs:
 
 
 class _Conclusion(ClusterLogs):
-    """What follows from them."""
+    """The conclusions from all logs of a cluster."""
 
     def answers(self, target: float, only: Collection[str], places_in: PlacesIn) -> Concluded:
         """The tables that are asked for; the rest of `gold` is not there."""
@@ -470,7 +471,8 @@ class _Conclusion(ClusterLogs):
 
 
 def _needed(only: Collection[str], facts: Facts) -> set[str]:
-    """Of the tables about partitions. Where no broker went nobody asks who led instead."""
+    """Returns the needed tables about partitions. Where no broker died, the question of a substitute leader does not
+    arise."""
     asked = [name for name in only if name != "failovers" or facts.losses]
     return {*only, "partition_outages"}.union(*(_RESTS_ON.get(name, ()) for name in asked))
 

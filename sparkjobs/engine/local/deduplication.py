@@ -31,7 +31,7 @@ class Asked(NamedTuple):
         return self._replace(stretch=self.stretch.at(path))
 
     def reading(self, content: Iterable[bytes]) -> Asked:
-        """With what is in the stretch."""
+        """Returns this task with the content of the stretch."""
         return self._replace(stretch=self.stretch.reading(content))
 
 

@@ -1,8 +1,8 @@
-"""What remains of a stretch of a log: the events that rules walk through, packed, and numbers about all the others.
+"""The digest of a stretch of a log: the events that rules walk through, packed, and numbers about all the others.
 
 A log is read in stretches, by several processes. Numbers of lines count from the stretch's own first line until
-`sparkjobs.engine.local.conclude` puts the stretches together. What a rule concludes is decided by the rules alone; this
-only leaves out lines that none of them reads (`is_counted` says which, and the tests compare).
+`sparkjobs.engine.local.conclude` puts the stretches together. The rules alone decide their conclusions; this module
+only leaves out lines that no rule reads (`is_counted` says which, and the tests compare).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from sparkjobs.rules.state_machines import MACHINE_OF
 from sparkjobs.tables.silver import BronzeFile, SilverEvent
 
 _S = TypeVar("_S", bound=Sink)
-#: what rules walk through; requests that are answered are few, their receipts are not
+#: events that rules walk through; requests that are answered are few, their receipts are not
 WALKED: Final = (
     rules.PARTITION_EVENTS
     | CLUSTER_EVENTS
@@ -92,14 +92,14 @@ class CallColumns(NamedTuple):
         return dict(zip(CALL_COLUMNS, self.columns, strict=True))
 
 
-#: of a replica: topic, partition, controller epoch, moment, number of the line, who wrote it, whose replica, from, to
+#: of a replica: topic, partition, controller epoch, moment, number of the line, writer, owner of the replica, from, to
 SaidMove = tuple[str, int, int | None, int, int, int | None, int | None, str | None, str]
 #: of the lines of one hour: how many, the first (moment, number), the last moment
 Count = tuple[int, int, int, int]
 
 
 class StretchDigest(NamedTuple):
-    """Of one stretch, or a portion of it: what is small. Numbers of lines count from the stretch's own first."""
+    """The small facts of one stretch, or of a portion of it. Numbers of lines count from the stretch's own first."""
 
     first_line: int
     lines: int
@@ -108,9 +108,9 @@ class StretchDigest(NamedTuple):
     quarantined: int
     quarantine: list[tuple[int, str, str]]  # the first of them
     trouble: str | None
-    others: bytes  # packed events about the cluster, and what is as rare
-    head: str | None  # of the first line: it names the exception of the event above
-    tallies: dict[tuple[Any, ...], dict[int, Count]]  # what `tally_key` says: by hour
+    others: bytes  # packed events about the cluster, and other rare events
+    head: str | None  # the first line, where it names the exception of the event above
+    tallies: dict[tuple[Any, ...], dict[int, Count]]  # the counts of `tally_key`: by hour
 
 
 class EventsPart(NamedTuple):
@@ -118,7 +118,7 @@ class EventsPart(NamedTuple):
 
     packed: bytes
     moves: bytes  # packed `SaidMove`s of replicas
-    told: CallColumns  # what brokers did of numbered requests; the same of lines that were read one by one
+    told: CallColumns  # acts of brokers on numbered requests, also those of lines that were read one by one
     told_packed: bytes
 
 
@@ -138,8 +138,8 @@ class MarksPart(NamedTuple):
 
 
 def kinds_for(shares: int) -> dict[str, int]:
-    """How many shares there are of each kind. Requests belong to the broker that they go to, and those to nobody by
-    name to all: so there are not many."""
+    """Returns how many shares there are of each kind. A request belongs to the broker that it goes to; a request
+    without a named broker belongs to all of them. So there are not many shares of that kind."""
     return {EVENTS: shares, CALLS_OF: min(shares, _CALL_SHARES), HEARD: shares, MARKS: shares}
 
 
@@ -159,10 +159,10 @@ def digest_stretch(stretch: Stretch) -> Iterator[Divided]:
 
 
 def read_portions(stretch: Stretch, sink_for: Callable[[int], _S]) -> Iterator[tuple[_S, int, str | None]]:
-    """Who took what was read, how many lines of the stretch have been read by then, and what stopped it.
+    """Yields each sink, how many lines of the stretch have been read by then, and the error that stopped the reading.
 
-    As much content as a stretch has by itself is one portion, so that a large compressed file, which is one stretch,
-    takes no more memory than others. `sink_for`: it takes lines from this number on.
+    A portion has as much content as an ordinary stretch, so that a large compressed file, which is one stretch, takes
+    no more memory than others. `sink_for` makes the sink that takes lines from this number on.
     """
     forms, sink = forms_of(stretch.file), sink_for(1)
     above, size, trouble = 0, 0, None
@@ -189,19 +189,19 @@ def read_portions(stretch: Stretch, sink_for: Callable[[int], _S]) -> Iterator[t
 
 @lru_cache(maxsize=1)
 def forms_of(file: BronzeFile) -> Forms:
-    """Who reads several stretches of a file one after the other learns its forms once."""
+    """Returns the forms of a file. A process that reads several stretches of a file in turn learns its forms once."""
     return Forms(LineReader(file))
 
 
 class _Gatherer:
-    """Takes what is read of a stretch."""
+    """Takes the lines of a stretch."""
 
     def __init__(self, stretch: Stretch, first_line: int) -> None:
         self.stretch, self.first_line = stretch, first_line
         # events, as tuples: about partitions, those of them that are requests sent, and about anything else
         self.partitions, self.sent, self.others = list[Values](), list[Values](), list[Values]()
         self.quarantine: list[tuple[int, str, str]] = []
-        self.heads: dict[int, str] = {}  # what names an exception, below the event that it belongs to
+        self.heads: dict[int, str] = {}  # the line that names an exception, below the event that it belongs to
         self.continuations = self.events = 0
         self.tallies: dict[tuple[Any, ...], dict[int, Count]] = defaultdict(dict)
         self.heard: dict[tuple[int, int], list[Any]] = defaultdict(list)
@@ -240,11 +240,11 @@ class _Gatherer:
             of_kind.append(values_of(event))
 
     def take_other(self, line_no: int, why: str, line: str) -> None:
-        """What is no event."""
+        """Takes a line that is no event."""
         self.quarantine.append((line_no, why, line))
 
     def take_continuations(self, count: int, heads: dict[int, str]) -> None:
-        """What belongs to the event above."""
+        """Takes lines that belong to the event above."""
         self.continuations += count
         self.heads |= heads
 
@@ -260,7 +260,7 @@ class _Gatherer:
             yield self.others
 
     def _count(self, alike: Alike) -> None:
-        """As `tally_key` would, and who was heard when."""
+        """Counts as `tally_key` would, and notes when each broker was heard."""
         same, ts_utc = alike.template.same, alike.ts_utc
         has_peer = same["event"] == "isr_changed" and same["role"] == "controller"
         columns = [alike.number(name) for name in ("broker", "controller", "controller_epoch")]
@@ -373,8 +373,8 @@ class _Gatherer:
                 yield None
 
     def _told(self, calls: CallColumns) -> tuple[CallColumns, Any]:
-        """What brokers did about partitions, of those that name it by a request's number alone: who says at which
-        leader epoch it begins is none of them. And a number of each topic."""
+        """Returns the acts of brokers that name a partition by a request's number alone, and a number of each topic. A
+        broker that logs the leader epoch at which it begins is not among these brokers."""
         numbers = np.array([0 if name is None else number_of(name) for name in calls.topics], np.int64)
         named = calls.named
         is_told = (named["api"] == APIS.index(receipts.API)) & (named["call"] != CALLS.index("metadata_cached"))
@@ -448,8 +448,8 @@ def together(one: Count, other: Count) -> Count:
 
 
 def _agreeing(columns: Sequence[Any]) -> Iterator[tuple[list[Any], Any]]:
-    """Which lines agree in all columns, and in what. Most columns say the same everywhere, so only the others are
-    sorted. A column that is no array is what all lines say."""
+    """Yields groups of lines that agree in all columns, and their common values. Most columns have one value
+    everywhere, so only the others are sorted. A column that is no array holds the value of all lines."""
     said = [int(one[0]) if isinstance(one, np.ndarray) else one for one in columns]
     varying = [place for place, one in enumerate(columns) if isinstance(one, np.ndarray) and (one != one[0]).any()]
     if not varying:

@@ -1,13 +1,13 @@
 """The port by which work is distributed, and the local executor: processes of this machine that share it.
 
-A task comes to parts, and each part belongs to a share of some kind: all parts about one partition, or about one
-broker, fall to the same share, whichever task they came from. A share is asked a question with all of its parts at
-hand. Only what tasks tell and what shares answer returns to the caller, so both have to be small; the parts stay with
-the executor. Nothing here knows of logs. Spark implements the same port (`engine/spark/executor.py`).
+A task is divided into parts, and each part belongs to a share of some kind: all parts about one partition, or about one
+broker, fall to the same share, from all tasks. A share answers a question with all of its parts at hand. Only the
+results of tasks and the answers of shares return to the caller, so both have to be small; the parts stay with the
+executor. Nothing here knows of logs. Spark implements the same port (`engine/spark/executor.py`).
 
 The local executor's processes keep their shares from one question to the next. A function given to them must be defined
-in a module, and its result must be sendable. A process that fails says why on standard error, and its caller gets a
-`WorkerError`. `Alone` does the same without processes, for little work.
+in a module, and its result must be sendable. A process that fails writes the reason to standard error, and its caller
+gets a `WorkerError`. `Alone` does the same without processes, for little work.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from typing import Any, Final, NamedTuple, Protocol
 
 
 class Divided(NamedTuple):
-    """What a task comes to, or a portion of a task that is large."""
+    """The division of a task, or of a portion of a task that is large."""
 
     told: Any
     parts: dict[tuple[str, int], Any]  # by kind, and by number of the share
 
 
 class Share:
-    """Parts of all tasks that belong together, each with the number of its task, in order. `kept` is what was made of
-    them for the next question; it is empty again where another process is asked."""
+    """Parts of all tasks that belong together, each with the number of its task, in order. `kept` holds results for the
+    next question; it is empty again where another process is asked."""
 
     def __init__(self, parts: list[tuple[int, Any]]) -> None:
         self.parts, self.kept = parts, dict[str, Any]()
 
 
 class Task(Protocol):
-    """About a stretch of a file, which somebody may have to read for it, or to copy."""
+    """Work on a stretch of a file. Another process may have to read or copy the file for it."""
 
     @property
     def stretch(self) -> Any: ...
@@ -60,30 +60,30 @@ def nobody(task: int) -> None:
 
 
 class Shares(Protocol):
-    """What tasks came to."""
+    """The divided tasks."""
 
     @property
     def told(self) -> list[list[Any]]:
-        """What each task told, in the order of its portions."""
+        """Returns the results of each task, in the order of its portions."""
 
     def ask(self, kind: str, function: Callable[[Share, Any], Any], given: Sequence[Any]) -> list[Any]:
-        """The answers of all shares of a kind. `given`: to each what is its own to know."""
+        """Returns the answers of all shares of a kind. `given`: for each share, its own argument."""
 
     def replace(self, tasks: Mapping[int, Any]) -> None:
-        """Divide these tasks anew: what they came to before counts no more."""
+        """Divide these tasks anew: their earlier division counts no more."""
 
 
 class Executor(Protocol):
-    """Who does the work."""
+    """Does the work."""
 
-    #: who it is, as a report names it
+    #: its name in a report
     name: str
 
     def shares_for(self, size_bytes: int) -> int:
         """Into how many shares so much content is divided."""
 
     def spread(self, function: Callable[[Any], Any], tasks: Sequence[Any], on_done: OnDone = nobody) -> list[Any]:
-        """The results in the order of the tasks, whoever did them; `on_done` is told the number of each."""
+        """Returns the results in the order of the tasks, from any worker; `on_done` is told the number of each."""
 
     def divide(
         self, function: Divide, tasks: Sequence[Task], kinds: Mapping[str, int], on_done: OnDone = nobody
@@ -97,7 +97,7 @@ SHARED_BYTES: Final = 8_000_000
 _TRIM_THRESHOLD: Final = -1
 _MMAP_THRESHOLD: Final = -3
 _KEPT_BYTES: Final = 1 << 30
-#: what a member keeps
+#: the bytes that a member keeps
 WorkerState = dict[str, Any]
 
 
@@ -116,7 +116,7 @@ class Workers(Protocol):
     def spread(self, function: Callable[[Any], Any], tasks: Sequence[Any], on_done: OnDone = nobody) -> list[Any]: ...
 
     def each(self, function: Callable[[WorkerState, Any], Any], given: Sequence[Any]) -> list[Any]:
-        """Every member does it, with what it keeps and its own share."""
+        """Every member calls the function, with its kept state and its own share."""
 
     def divide(
         self, function: Divide, tasks: Sequence[Any], kinds: Mapping[str, int], on_done: OnDone = nobody
@@ -124,13 +124,13 @@ class Workers(Protocol):
 
 
 class _Dividing:
-    """What all workers have in common."""
+    """The part that all executors have in common."""
 
     name = "processes of one machine, without Spark"
     size = 1
 
     def shares_for(self, size_bytes: int) -> int:
-        """One for each member: it keeps what it was asked about."""
+        """Returns one share for each member: a member keeps its share between questions."""
         return self.size
 
     def divide(
@@ -262,7 +262,7 @@ def workers_of(size: int) -> Iterator[Workers]:
     if size < 2:
         yield Alone()
         return
-    # a fork starts in no time and shares what is loaded; nothing else runs in this process by now
+    # a fork starts in no time and shares the loaded modules; nothing else runs in this process by now
     context: Any = get_context("fork" if hasattr(os, "fork") else "spawn")
     pairs = [context.Pipe() for _ in range(size)]
     processes: list[BaseProcess] = []
@@ -301,7 +301,7 @@ def _serve(questions: Connection, others: Sequence[Connection]) -> None:
 
 def keep_freed_memory() -> None:
     """Arrays come and go by the megabyte. The system would clear every page of them each time, a fifth of all work."""
-    import ctypes  # noqa: PLC0415 - a hundredth of a second for who starts no members
+    import ctypes  # noqa: PLC0415 - saves a process without members a hundredth of a second
 
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):  # the C library of GNU, not every other

@@ -4,8 +4,8 @@ Two lines are of one form if all their bytes are the same but for digits. Lines 
 which is quick, and then compared whole with the form. The digits of one form stand at the same places
 (`parse.templates`), so they are a matrix with a column for each line, and numpy takes them out of all lines at once.
 
-A piece of a log is read in this way (`Reading`), and nothing is made of most lines but numbers. `LineReader` reads
-every line that its form does not explain. The `Sink` decides what becomes of the lines.
+A piece of a log is read in this way (`Reading`), and most lines become nothing but numbers. `LineReader` reads every
+line that its form does not explain. The `Sink` decides the use of the lines.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sparkjobs.parse.moments import minute_of
 from sparkjobs.parse.templates import ALIKE, Template, template_for
 from sparkjobs.tables.silver import LINE_KEPT, SilverEvent
 
-NONE: Final = -(2**62)  # what stands for it among numbers
+NONE: Final = -(2**62)  # stands for an absent number
 MIXING_FACTOR: Final = 0x9E3779B97F4A7C15  # odd, and far from anything that digits add up to
 _BITS_64: Final = 2**64 - 1
 
@@ -49,7 +49,7 @@ def words_alike(words: Any) -> Any:
 
 
 class Places(NamedTuple):
-    """Where the lines of a form have digits, and which of them make what."""
+    """The places where the lines of a form have digits, and the value that each group of digits makes."""
 
     offsets: Any
     moment: slice
@@ -57,7 +57,7 @@ class Places(NamedTuple):
     of_span: dict[Span, tuple[slice, bool]]  # its digits, and whether as a number it is negative
     factors: Any  # of the message's digits in a mark
     moment_factor: Any
-    form_mark: Any  # what the message without its digits adds to a mark
+    form_mark: Any  # the share of a mark that comes from the message without its digits
 
 
 def places_of(template: Template, line: bytes) -> Places:
@@ -100,7 +100,7 @@ class Digits:
         return int(rows.stop - rows.start)
 
     def number(self, span: Span) -> Any:
-        """What stands there, with its sign."""
+        """Returns the number at a place, with its sign."""
         rows, is_negative = self._places.of_span[span]
         value = _put_together(self._rows[rows])
         return -value if is_negative else value
@@ -146,7 +146,7 @@ _COMPARED: Final = 4
 
 
 class Lines(Sequence[bytes]):
-    """Of a piece, cut out of it where somebody looks. `starts` and `ends`: of each, without what divides them."""
+    """The lines of a piece, each cut out when it is read. `starts` and `ends`: of each line, without its separator."""
 
     def __init__(self, content: bytes, starts: Any = None, ends: Any = None) -> None:
         self.content, self.buffer = content, np.frombuffer(content, np.uint8)
@@ -210,7 +210,7 @@ class Forms:
             yield Kind(-1, np.sort(np.concatenate(alone)), None)
 
     def _code_of(self, form: bytes, lines: Lines, places: Any) -> int:
-        """What is new is learned, where enough lines are of it."""
+        """Returns the code of a form. A new form is learned where enough lines have it."""
         if len(places) < FEW:
             return -1
         if form not in self._known:
@@ -273,7 +273,7 @@ def grouped(values: Any) -> list[Any]:
 
 
 def moments_in(digits: Digits, template: Template, reader: LineReader, sample: str) -> Any:
-    """As `moments_of`, in the zone of the file, or of who speaks."""
+    """Returns the same as `moments_of`, in the zone of the file, or of the broker that wrote the lines."""
     found, span, file = moments_of(digits, reader.file.tz, sample), template.numbers.get("broker"), reader.file
     if not file.zones or template.fate is not None:
         return found
@@ -287,7 +287,8 @@ def moments_in(digits: Digits, template: Template, reader: LineReader, sample: s
 
 
 def moments_of(digits: Digits, zone: str, sample: str) -> Any:
-    """Milliseconds; NONE for what is no moment. `sample`: any of them as it stands, for what is between the digits."""
+    """Returns milliseconds; NONE where the digits are no moment. `sample`: any of the texts, for the characters between
+    the digits."""
     each = np.unique(digits.minutes) if (digits.minutes != digits.minutes[0]).any() else digits.minutes[:1]
     known = []
     for minute in each.tolist():
@@ -323,14 +324,14 @@ class Alike:
         return name in template.numbers or name in template.texts or template.same.get(name) is not None
 
     def number(self, name: str) -> Any:
-        """A column, or what is the same in all of them."""
+        """Returns a column, or the one value that all lines have."""
         if name not in self._numbers:
             span = self.template.numbers.get(name)
             self._numbers[name] = self.template.same.get(name) if span is None else self.digits.number(span)
         return self._numbers[name]
 
     def parts(self, span: Span) -> list[bytes]:
-        """What stands there, of each."""
+        """Returns the text at this place, of each line."""
         start, end = span
         content = self._lines.content
         return [content[place + start : place + end] for place in self._starts.tolist()]
@@ -341,7 +342,7 @@ class Alike:
         return self.parts((0, int(self._lines.ends[first] - self._starts[0])))
 
     def words(self, name: str) -> tuple[list[str | None], Any]:
-        """What the lines say there, each thing once; and which of these each line says."""
+        """Returns the texts that the lines have there, each text once; and the index of each line's text."""
         span = self.template.texts.get(name)
         if span is None:
             return [self.template.same.get(name)], np.zeros(len(self), np.int64)
@@ -357,7 +358,7 @@ class Alike:
 
 
 class Sink(Protocol):
-    """Who takes what is read, in no order of lines."""
+    """Takes the lines that are read, in no order."""
 
     def take_alike(self, alike: Alike) -> None: ...
     def take_event(self, event: SilverEvent, mark: int) -> None: ...

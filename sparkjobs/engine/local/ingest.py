@@ -46,7 +46,7 @@ class Tally:
 
 
 class Ingested(msgspec.Struct, frozen=True):
-    """Silver of some files. `files` differs from what was surveyed where a file vanished since."""
+    """Silver of some files. `files` differs from the surveyed files where a file vanished since."""
 
     files: list[BronzeFile]
     events: list[SilverEvent]
@@ -95,7 +95,7 @@ def read_file(
     seen: set[str],
     open_file: Callable[[str], IO[bytes]] = open_content,
 ) -> Iterator[SilverEvent | SilverQuarantine]:
-    """Its rows in order, duplicates left out. `seen` holds the ids of what was read before."""
+    """Yields its rows in order, duplicates left out. `seen` holds the ids of the rows that were read before."""
     reader, pending = LineReader(file), None
     with open_file(file.paths[0]) as content:
         for line_no, line in enumerate(lines_of(content), start=1):

@@ -1,5 +1,6 @@
-"""Events on their way between processes: without what no rule reads, and without the names of columns, which would be
-most of them. They are made as tuples, and become objects where rules walk through them."""
+"""Events on their way between processes, without the columns that no rule reads. They also lack the names of columns,
+which would be most of them. They are made as tuples, and become objects where rules walk through them.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +41,8 @@ _UNPACK: Final = msgspec.msgpack.Decoder(list[PackedEvent])
 
 
 class Above(NamedTuple):
-    """What a stretch's own events do not say: whose they are, how many lines of its file stand above, and of which the
-    exception stands where the next portion or stretch begins, by the numbers of their lines in it."""
+    """Facts that a stretch's own events lack: their broker, how many lines of the file stand above, and the lines whose
+    exception stands where the next portion or stretch begins, by their numbers in it."""
 
     file_id: str
     lines: int
@@ -72,7 +73,7 @@ def with_trace(values: Values, trace: str) -> Values:
 
 
 def values_in(alike: Alike, file: BronzeFile) -> list[Values]:
-    """Of lines of one form: `Template.event` of each, without what is not read."""
+    """Returns `Template.event` of each line of one form, without the columns that are not read."""
     template, moments = alike.template, alike.ts_utc.tolist()
     columns: dict[str, Iterable[Any]] = {name: repeat(value) for name, value in template.same.items()}
     columns |= {name: alike.number(name).tolist() for name in template.numbers}

@@ -1,8 +1,8 @@
-"""Requests that were answered, or done by brokers that name them by their numbers alone, out of the numbers about all
-of them: only these say anything of clocks, latencies and who did what.
+"""Selects the requests that were answered, and those done by brokers that name them by their numbers alone, out of the
+numbers about all requests. Only these say anything of clocks, latencies and the acts of brokers.
 
-What `skew.trips_in`, `rpc_latency` and `receipts` would pass over is left out here; what they look at becomes events
-again.
+Requests that `skew.trips_in`, `rpc_latency` and `receipts` would pass over are left out here; those that they read
+become events again.
 """
 
 from __future__ import annotations
@@ -104,9 +104,10 @@ def _marks(requests: Any) -> Any:
 
 
 def _keys_of(event: SilverEvent) -> list[tuple[int, int, int, int, int]]:
-    """By who says that it has the answer, and by whose request it was."""
+    """Returns the keys of an event, by the broker that has the answer and by the sender of the request."""
     epoch, to, number = event.controller_epoch, event.peer_broker, event.correlation_id
-    api = event.api or "LeaderAndIsr"  # up to 1.0 answers do not say; of what they may be, this tells of clocks
+    # up to 1.0 answers do not name their API; of the possible ones, this tells of clocks
+    api = event.api or "LeaderAndIsr"
     if epoch is None or to is None or number is None or api not in APIS:
         return []
     who = {one for one in (event.broker, event.controller) if one is not None}
@@ -129,7 +130,8 @@ def _together(called: Called) -> _Together:
 
 
 def _enough(columns: Any, files: Any, code: Any) -> Any:
-    """All receipts; of what was done the last line of a request; of metadata the first, and the first about many."""
+    """Returns the rows to keep: all receipts; the last line of each request that was done; of metadata the first line,
+    and the first about many."""
     call, line_no, ts_utc = (columns[CALL_COLUMNS.index(name)] for name in ("call", "line_no", "ts_utc"))
     topic_and_many = columns[CALL_COLUMNS.index("n_partitions")] != NONE
     chosen = [np.flatnonzero(call == CALLS.index("request_received"))]

@@ -1,4 +1,4 @@
-"""Stretches of a log: what one process reads at a time, in pieces of whole lines.
+"""Stretches of a log: the share that one process reads at a time, in pieces of whole lines.
 
 `lines_in` finds the words of lines whose places are known: a report quotes a few hundred of millions of lines.
 """
@@ -33,10 +33,10 @@ class Stretch(NamedTuple):
     file: BronzeFile
     start: int
     end: int | None  # none: to the end, however far that is
-    kinds: Mapping[str, int]  # what is in it belongs to so many shares of each kind
-    path: str  # absolute: who reads it may work elsewhere
+    kinds: Mapping[str, int]  # how many shares of each kind its parts belong to
+    path: str  # absolute: the reader may work elsewhere
     skipped: frozenset[int] = frozenset()
-    content: Iterable[bytes] | None = None  # as somebody else reads it, where Python cannot
+    content: Iterable[bytes] | None = None  # the content from another reader, where Python cannot read the file
 
     @property
     def stretch(self) -> Stretch:
@@ -48,12 +48,13 @@ class Stretch(NamedTuple):
         return self._replace(path=path)
 
     def reading(self, content: Iterable[bytes]) -> Stretch:
-        """With what is in it, in pieces of whole lines."""
+        """Returns this stretch with its content, in pieces of whole lines."""
         return self._replace(content=content)
 
 
 def stretches_of(file: BronzeFile, kinds: Mapping[str, int]) -> Iterator[Stretch]:
-    """A compressed file is one. What lies where only Spark reads is divided as Spark does."""
+    """Returns the stretches of a file. A compressed file is one stretch. A file that only Spark can read is divided as
+    Spark does."""
     starts, path = [0], file.paths[0]
     if SCHEME.match(path):
         starts += [BLOCK_BYTES * number for number in range(1, 1 if file.is_gzip else len(file.blocks) + 1)]
@@ -107,12 +108,13 @@ class Wanted(NamedTuple):
         return self._replace(stretch=self.stretch.at(path))
 
     def reading(self, content: Iterable[bytes]) -> Wanted:
-        """With what is in the stretch."""
+        """Returns this task with the content of the stretch."""
         return self._replace(stretch=self.stretch.reading(content))
 
 
 def lines_in(wanted: Wanted) -> Iterator[Divided]:
-    """Tells each line with its number, as much of it as an event keeps. What cannot be read any more is left out."""
+    """Tells each line with its number, as much of it as an event keeps. A line that can no longer be read is left
+    out."""
     found, above = list[tuple[int, str]](), 0
     with suppress(OSError, EOFError, zlib.error):  # its row says so, or it went since; a finding stands without a quote
         for content in pieces_of(wanted.stretch):
@@ -132,7 +134,8 @@ def lines_in(wanted: Wanted) -> Iterator[Divided]:
 def whole_events(
     files: Iterable[BronzeFile], places: Iterable[Place], open_file: Callable[[str], IO[bytes]] = open_content
 ) -> Mapping[Place, Sequence[str]]:
-    """Of events that are more than what silver keeps of their line: the line, and what belongs to it below."""
+    """Returns the full text of events whose silver row is shorter than their line: the line, and the lines below that
+    belong to it."""
     events: dict[str, set[int]] = defaultdict(set)
     for file_id, line_no in places:
         events[file_id].add(line_no)

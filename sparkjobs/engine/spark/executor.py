@@ -1,8 +1,8 @@
-"""The Spark executor: tasks are partitions of an RDD, what they come to goes through one shuffle, and a share is a
-partition of what comes out of it.
+"""The Spark executor: tasks are partitions of an RDD, their parts go through one shuffle, and a share is a partition of
+the shuffled RDD.
 
-A job over some of these partitions reads no task again: Spark keeps what was shuffled in files. Tasks are read by the
-same functions as on one machine, in Python, from files that the workers see; what lies where only Hadoop reads comes to
+A job over some of these partitions reads no task again: Spark keeps the shuffled parts in files. Tasks are read by the
+same functions as on one machine, in Python, from files that the workers see. A file that only Hadoop can read comes to
 them line by line through Spark. Workers need msgspec, numpy, pyarrow and this package.
 """
 
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
     from pyspark import RDD
     from pyspark.sql import DataFrame, SparkSession
 
-#: content of which the parts make one share: what a task holds in memory at a time is about as much
+#: the content whose parts make one share: a task holds about as much in memory at a time
 _SHARE_BYTES: Final = 64_000_000
 #: tasks that only look something up are put together, so many for each core
 _TASKS_OF_A_CORE: Final = 4
-#: what comes out of the shuffle: the place of a share, then whose part it is and the part
+#: a record of the shuffle: the place of a share; then the round, the task's number, the portion's number and the part
 _Record = tuple[int, tuple[int, int, int, Any]]
-#: the place of what tasks tell
+#: the place of the results of tasks
 _TOLD: Final = 0
 
 
 class SparkExecutor:
-    """`copies`: a folder that workers see as well, for what Spark cannot read under its name."""
+    """`copies`: a folder that workers see as well, for files that Spark cannot read under their names."""
 
     def __init__(self, spark: SparkSession, copies: Path) -> None:
         self._spark, self._copies = spark, copies
@@ -67,7 +67,7 @@ class SparkExecutor:
         return SparkShares(self, function, dict(enumerate(tasks)), kinds, on_done)
 
     def records(self, function: Divide, tasks: Mapping[int, Any], numbered: _Numbered) -> RDD[_Record]:
-        """What the tasks come to, not shuffled yet."""
+        """Returns the parts of the tasks, not shuffled yet."""
         elsewhere = {number: task for number, task in tasks.items() if SCHEME.match(self._path_of(task.stretch) or "")}
         here = [
             (number, _read_from(task, path))
@@ -107,7 +107,7 @@ _Numbered = Mapping[str, int]
 
 
 class SparkShares:
-    """What tasks came to, in files of Spark's shuffle."""
+    """The divided tasks, in files of Spark's shuffle."""
 
     def __init__(
         self,

@@ -124,7 +124,7 @@ def whole(path: str) -> str:
 
 
 def literal(path: str) -> str:
-    """What to ask Spark for, to be given exactly this path."""
+    """Returns the pattern for which Spark reads exactly this path."""
     return _PATTERN.sub(r"\\\g<0>", path)
 
 
@@ -141,7 +141,7 @@ def as_spark_reads(spark: SparkSession, files: Iterable[BronzeFile], copies: Pat
     for file in files:
         path = file.paths[0]
         is_elsewhere = SCHEME.match(path) is not None
-        if file.status != "read" or not (is_elsewhere or Path(path).exists()):  # what lies elsewhere only Spark knows
+        if file.status != "read" or not (is_elsewhere or Path(path).exists()):  # only Spark can see a file elsewhere
             continue
         name, read = whole(path).rpartition("/")[2], path
         if not is_listed(whole(path)) or unpacks(name) != (".gz" if file.is_gzip else None):
@@ -203,7 +203,7 @@ class Survey(Protocol):
 
 
 def surveyed_here(spark: SparkSession, paths: Sequence[str], survey: Survey) -> list[BronzeFile]:
-    """Of files that the workers see as well, in whatever folder they work."""
+    """Returns the survey of files that the workers see as well, in any working folder."""
     context = spark.sparkContext
     look = partial(_surveyed_below, survey, os.getcwd())  # noqa: PTH109 - as text
     return list(

@@ -21,8 +21,9 @@ Keep = Callable[[DataFrame], DataFrame]
 
 @contextmanager
 def released() -> Iterator[Keep]:
-    """What is kept by the function that it gives is kept until its end. Besides the rows Spark holds their plan, and a
-    megabyte for each table that the plan joins with; a session that forgot to let go would run out of memory."""
+    """Yields a function that keeps tables in memory until the end of the scope. Besides the rows Spark holds their
+    plan, and a megabyte for each table that the plan joins with; a session that never released them would run out of
+    memory."""
     frames = list[DataFrame]()
 
     def keep(frame: DataFrame) -> DataFrame:

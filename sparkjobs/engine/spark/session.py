@@ -1,7 +1,7 @@
 """One SparkSession, set up for these jobs: UTC, few shuffles, splits that suit logs, no connection to the outside.
 
 With a `master` of a cluster the jobs run there. Workers need msgspec, numpy, pandas and pyarrow, and are sent this
-package (by spark-submit as it is told: `--py-files` and the wheel). What spark-submit was told stands.
+package (by spark-submit with `--py-files` and the wheel). Settings given to spark-submit win.
 
 Spark starts faster with a class cache: its ten thousand classes in a file, as Java has them in memory. `klamm logs
 warmup` makes the file once on a machine. Java uses it only with the same Java and the same jars, and otherwise ignores
@@ -30,7 +30,7 @@ from sparkjobs.input.files import BLOCK_BYTES
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: what Java says of classes that it cannot keep, and of a file that is another Java's, would stand amid the answers
+#: Java's messages about classes that it cannot keep, and about a cache of another Java, would stand amid the answers
 _SILENT: Final = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 #: for Java to write it
 _WRITTEN_S: Final = 120
@@ -46,7 +46,7 @@ def cache_path() -> Path:
         release = version("pyspark")
     except PackageNotFoundError:
         release = "none"
-    folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - raises for nobody
+    folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111 - never raises
     return Path(folder) / "klamm" / f"spark-{release}.jsa"
 
 
@@ -60,7 +60,7 @@ def options_to_make(made: Path) -> str:
 
 
 def make_class_cache(run: Callable[[str], SparkSession]) -> Path:
-    """`run` does, in a Java with these options, what will be done often."""
+    """Make the class cache. In a Java with these options, `run` does the work that is frequent later."""
     path = cache_path()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -81,11 +81,11 @@ def _end(spark: SparkSession) -> None:
     java: Popen[bytes] = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
     spark.stop()
     assert java.stdin is not None
-    java.stdin.close()  # by which it knows that nobody needs it any more
+    java.stdin.close()  # the end of its input tells it to end
     java.wait(_WRITTEN_S)
 
 
-#: what the jobs rest on
+#: the libraries that the jobs rest on
 REQUIRED: Final = {
     "spark.sql.session.timeZone": "UTC",
     # files are read in blocks of just this size, however many cores there are: so lines know their numbers
@@ -96,19 +96,19 @@ REQUIRED: Final = {
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
 }
 JAVA_OPTIONS: Final = "spark.driver.defaultJavaOptions"
-#: a heap that stays as small as what is in it, and grows up to its limit only for what is needed: by itself Java takes
-#: all that it may before it looks for what it could let go. A query whose thread is gone is waited for in vain. Most
-#: work is Python's: what Java's second compiler would save takes longer than to compile it
+#: a heap that stays as small as its content, and grows up to its limit only on need: by default Java takes all the
+#: memory it may before it collects garbage. A query whose thread is gone would never end. Most work is Python's: Java's
+#: second compiler takes longer to compile than its code would save
 JAVA: Final = (
     "-XX:+UseSerialGC -Xmn96m -XX:MinHeapFreeRatio=5 -XX:MaxHeapFreeRatio=15 -XX:ReservedCodeCacheSize=128m "
     "-XX:+ExitOnOutOfMemoryError -XX:TieredStopAtLevel=1"
 )
-#: what suits them; what spark-submit was told stands
+#: settings that suit the jobs; settings given to spark-submit win
 PREFERRED: Final = {
     "spark.sql.parquet.compression.codec": "zstd",
     "spark.sql.codegen.wholeStage.cacheMaxEntries": "200",
     "spark.ui.enabled": "false",
-    # without a page nobody looks at what was run, and plans of wide tables are long texts
+    # without the web page the history of queries is not read, and plans of wide tables are long texts
     "spark.sql.ui.retainedExecutions": "2",
     "spark.sql.maxPlanStringLength": "1000",
     "spark.ui.retainedJobs": "20",
@@ -116,7 +116,7 @@ PREFERRED: Final = {
     "spark.ui.retainedTasks": "200",
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": "1g",
-    # of the heap for what is sorted, joined and kept; what does not fit goes to files
+    # of the heap for sorted, joined and kept rows; rows beyond it go to files
     "spark.memory.fraction": "0.3",
     # what each table takes at least that a plan joins with, however small it is; by itself an eightieth of the heap
     "spark.buffer.pageSize": "1m",
@@ -131,7 +131,7 @@ LOOPBACK: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host":
 
 
 class NoSparkError(Exception):
-    """Spark cannot do it; the message says what is missing."""
+    """Spark cannot run; the message says which part is missing."""
 
 
 def session_for(master: str | None = None, settings: dict[str, str] | None = None) -> SparkSession:
@@ -146,7 +146,7 @@ def session_for(master: str | None = None, settings: dict[str, str] | None = Non
     if not is_submitted() and not _has_java():
         raise NoSparkError("Spark needs Java 17 or later, and neither JAVA_HOME nor PATH names one")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    # spark-submit sends a wheel to the workers, but by itself Spark lets them import only from what ends like these
+    # spark-submit sends a wheel to the workers, but by itself Spark lets them import only from files with these endings
     SparkContext.PACKAGE_EXTENSIONS = {*SparkContext.PACKAGE_EXTENSIONS, ".whl"}
     builder = SparkSession.builder.appName("klamm")
     if master is not None or not is_submitted():
@@ -175,8 +175,8 @@ def _has_java() -> bool:
 
 @contextmanager
 def _quiet_start(*, is_new: bool) -> Iterator[None]:
-    """What a Java says while it starts, on every machine the same, is said only where it does not start. What it says
-    later goes on to standard error."""
+    """Java's messages while it starts are the same on every machine, so they appear only where the start fails. Its
+    later messages go on to standard error."""
     if not is_new:
         yield
         return
@@ -206,7 +206,7 @@ def _quiet_start(*, is_new: bool) -> Iterator[None]:
 
 
 def settings_for(master: str | None, told: Mapping[str, str]) -> dict[str, str]:
-    """`told`: what spark-submit has said."""
+    """Returns the settings. `told`: those that spark-submit has set."""
     where = master or told.get("spark.master", "local")
     preferred = PREFERRED | (OF_ONE_MACHINE if where.startswith("local") else {})
     preferred |= {JAVA_OPTIONS: f"{JAVA} {options_to_use()}".rstrip()}

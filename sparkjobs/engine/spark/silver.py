@@ -30,7 +30,7 @@ from sparkjobs.tables.silver import SilverEvent, SilverSkew
 
 @contextmanager
 def cached(events: DataFrame) -> Iterator[DataFrame]:
-    """What the rules read of silver, at hand: the clocks ask for it several times."""
+    """Yields the columns of silver that the rules read, kept in memory: the clocks need them several times."""
     read = events.select(*READ)
     with released() as keep:
         yield keep(read)
@@ -52,7 +52,7 @@ def of_groups(
     key: Callable[[SilverEvent], Any],
     found: Callable[[list[SilverEvent]], Any],
 ) -> list[Any]:
-    """What is found in the events of each group, which must be small. `key` tells groups apart as `by` does."""
+    """Returns the results from the events of each group, which must be small. `key` tells groups apart as `by` does."""
     place = F.struct(*by)
     sorted_ = events.select(*READ, place.alias("_place")).repartition("_place").sortWithinPartitions("_place")
     return _answers(sorted_.select(*READ), partial(_of_groups, key, found))
@@ -85,7 +85,7 @@ def _tallied(events: Iterable[SilverEvent]) -> Iterator[dict[tuple[Any, ...], Ta
 
 
 def _answers(events: DataFrame, function: Callable[[Iterable[SilverEvent]], Iterable[Any]]) -> list[Any]:
-    """What a function of the rules says of the events of each partition."""
+    """Returns the results of a function of the rules on the events of each partition."""
 
     def said(batches: Iterable[Any]) -> Iterator[Any]:
         for answer in function(events_in(batches)):

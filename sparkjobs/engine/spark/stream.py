@@ -2,12 +2,13 @@
 
 Structured Streaming says which pieces belong to a batch, and its checkpoint that each is taken once. A batch is staged
 under its number, so that one repeated after a crash replaces itself. Nothing hangs on a watermark: `Watch` sorts new
-lines in among those it knows, by their epochs, and what reads otherwise then is told as a revision. It knows what the
-staged lines say; a process that begins anew reads it from there, and what was told from the alerts. In memory are the
-lines about partitions that were in trouble, and those about controllers and brokers. What all of it comes to stands in
-`aggregates.json`, for whoever serves it (`/v1/aggregates`). Alerts go by the clocks as they
-are; once the input has ended, `finish` concludes as a batch over the logs does, clocks and all, and revises what that
-changes.
+lines in among those it knows, by their epochs, and a finding that changes then is told as a revision. `Watch` knows the
+content of the staged lines. A process that begins anew reads it from there, and reads the told revisions from the
+alerts. In memory are the lines about partitions that were in trouble, and those about controllers and brokers. The
+summary stands in `aggregates.json`, for the server of `/v1/aggregates`.
+
+Alerts use uncorrected clocks. Once the input has ended, `finish` concludes as a batch over the logs does, corrects the
+clocks, and revises the alerts that change.
 """
 
 from __future__ import annotations
@@ -99,12 +100,12 @@ class Stream:
         self._follow(number)
 
     def resume(self) -> None:
-        """Know again what a process before this one knew."""
+        """Restore the knowledge of the process before this one."""
         if self._watch is None and (taken := _numbers_in(self._out / "checkpoint" / "commits", _COMMIT)):
             self._follow(max(taken))
 
     def _follow(self, number: int) -> None:
-        """What the staged lines say, those of this batch the last."""
+        """Take in the staged lines, those of this batch the last."""
         is_new = self._watch is None
         if self._watch is None:
             self._watch = Watch(self._cluster)
@@ -113,7 +114,8 @@ class Stream:
         self._tell([one for key, found in self._watch.conclude().items() for one in self._told.tell(key, found)])
 
     def write_aggregates(self, looked_ms: int) -> None:
-        """All that is known, small; in place of what was written before, for whoever reads it meanwhile."""
+        """Write all that is known, small. The new file replaces the old one at once, so a concurrent reader sees one of
+        them."""
         if self._aggregated is None:
             watch = Watch(self._cluster) if self._watch is None else self._watch
             standing = self._told.standing
@@ -124,8 +126,8 @@ class Stream:
         unfinished.replace(self.aggregates)
 
     def _as_file(self, piece: Piece) -> BronzeFile:
-        """What the first piece of a log says of its layout and broker, holds for all of it; of a log that begins with
-        what has none, what each piece says of itself."""
+        """Returns the file's row. The layout and broker in the first piece of a log hold for all of it; where the first
+        piece has none, those of each piece hold for that piece."""
         if piece.log_id not in self._heads:
             self._heads[piece.log_id] = self._surveyed(self.spool.first(piece.log_id))
         head = self._heads[piece.log_id]
@@ -184,12 +186,12 @@ class Stream:
 
 
 def _numbers_in(folder: Path, name: re.Pattern[str]) -> dict[int, Path]:
-    """What lies in it, by the numbers of batches."""
+    """Returns the files and folders in it, by the numbers of batches."""
     return {int(found[1]): path for path in folder.glob("*") if (found := name.fullmatch(path.name))}
 
 
 def _revisions_in(alerts: Path) -> list[Revision]:
-    """What was told; half a line is cut off, it is told again."""
+    """Returns the revisions that were told; half a line is cut off, and that revision is told again."""
     if not alerts.exists():
         return []
     whole, newline, half = alerts.read_bytes().rpartition(b"\n")

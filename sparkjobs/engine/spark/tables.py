@@ -1,9 +1,9 @@
 """Logs ingested into tables on disk: every column of every event, typed; and every other line, with the reason.
 
-What was ingested before is not read again, and a run that dies leaves nothing half done. Each run appends a batch
-folder to each table; `bronze_files` is written last, so a content counts as read only when all of its rows are there,
-and `read_table` leaves out the rows of batches without it. `silver_skew` is about all batches, so each run writes it
-whole and the last one counts; `ts_adj` stands in `silver_events` as it was known when they were written, and
+Content that was ingested before is not read again, and a run that dies leaves nothing half done. Each run appends a
+batch folder to each table; `bronze_files` is written last, so a content counts as read only when all of its rows are
+there, and `read_table` leaves out the rows of batches without it. `silver_skew` is about all batches, so each run
+writes it whole and the last one counts; `ts_adj` stands in `silver_events` as it was known when they were written, and
 `read_table` gives it as it is known now.
 
 The digest says where each line goes, and which lines are copies. The workers write the rows themselves: through Spark
@@ -53,7 +53,7 @@ from sparkjobs.tables.silver import (
     spark_schema,
 )
 
-#: what of a silver row is not a line's own to say
+#: columns of a silver row that do not come from the line itself
 _DERIVED: Final = frozenset({"dt", "ts_adj", "skew_ms", "skew_err_ms", "catalog_version"})
 #: an event's columns that a line fills
 STAGED: Final[dict[str, str]] = {name: kind for name, kind in columns_of(SilverEvent).items() if name not in _DERIVED}
@@ -62,8 +62,8 @@ _FIELDS: Final = SilverEvent.__struct_fields__
 
 
 class EventColumns:
-    """Takes what is read of a stretch. `above`: lines of its file before its first. `traces`: exceptions that stand
-    where the next portion of it begins, or the next stretch, by the numbers of their events' lines."""
+    """Takes the lines of a stretch. `above`: lines of its file before its first. `traces`: exceptions that stand where
+    the next portion of it begins, or the next stretch, by the numbers of their events' lines."""
 
     def __init__(self, file: BronzeFile, above: int, traces: Mapping[int, str]) -> None:
         self._file, self._above, self._heads = file, above, {number + 1: head for number, head in traces.items()}
@@ -113,7 +113,7 @@ def _with(table: Any, name: str, values: Any) -> Any:
 
 
 def write_whole(table: Any, path: Path) -> None:
-    """The file is there under its name when all of it is; who writes it again writes the same."""
+    """Write a file so that its name exists only when the file is whole. A second writer writes the same content."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f"_{path.name}-{uuid4().hex[:12]}")
     pq.write_table(table, unfinished, compression="zstd")
@@ -167,13 +167,13 @@ class Writing(NamedTuple):
         return self._replace(stretch=self.stretch.at(path))
 
     def reading(self, content: Iterable[bytes]) -> Writing:
-        """With what is in the stretch."""
+        """Returns this task with the content of the stretch."""
         return self._replace(stretch=self.stretch.reading(content))
 
 
 def stage(executor: Executor, tasks: Sequence[Writing], target: Path) -> None:
-    """In place of what is there. Raises NoSparkError where what was written is not to be seen here: each worker has
-    such a folder for itself."""
+    """Write the tasks' rows in place of the old ones. Raises NoSparkError where the written rows cannot be seen here:
+    then each worker has such a folder for itself."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     told = executor.divide(written, tasks, {}).told
@@ -205,7 +205,7 @@ def require_here(target: Path, names: Iterable[str]) -> None:
 
 
 def events_in(spark: SparkSession, targets: Iterable[Path]) -> DataFrame:
-    """What was staged there."""
+    """Returns the events that were staged there."""
     return _table_in(spark, [target / "events" for target in targets], STAGED)
 
 
@@ -220,7 +220,7 @@ def _table_in(spark: SparkSession, folders: Sequence[Path], columns: Mapping[str
 
 
 def _give_back_memory() -> None:
-    """A worker waits a minute for its next task, and what comes after the staging needs the room that it took."""
+    """A worker waits a minute for its next task, and the work after the staging needs the memory that it took."""
     pa.default_memory_pool().release_unused()
     libc = ctypes.CDLL(None)
     if hasattr(libc, "malloc_trim"):  # the C library of GNU, not every other
@@ -320,7 +320,8 @@ def read_table(spark: SparkSession, out: Path | str, name: str) -> DataFrame:
 
 
 def _finished(out: Path) -> list[str]:
-    """In the order of their runs. What an earlier catalogue read is as if it were not there, and is read again."""
+    """Returns the finished batches in the order of their runs. Batches that an earlier catalogue read are left out, and
+    their logs are read again."""
     return [path.name for path in sorted(out.glob(f"bronze_files/batch={_CATALOG}*")) if (path / "_SUCCESS").exists()]
 
 
