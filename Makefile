@@ -108,10 +108,10 @@ bench-spark: java ## the Spark jobs beside DuckDB, Polars and a plain loop, on t
 
 # SEEDS, START; or SEED, for one of them with its story
 SEEDS = 1000
-# HOSTILE=1: beside a tool that forbids, removes and rewrites nodes
+# HOSTILE=1: beside a tool that forbids, removes and rewrites nodes; RECORDS=1: brokers keep records in all, not in half
 simulate: $(INSTALLED) ## random schedules of faults in virtual time: SEEDS=1000, or one again: SEED=7
 	@$(BIN)/python -m tests.faults.simulate $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) $(if $(START),--start $(START))) \
-	$(if $(HOSTILE),--hostile)
+	$(if $(HOSTILE),--hostile) $(if $(RECORDS),--records)
 
 # SEED=7: its rounds are 7.1, 7.2, ...; SEED=7.2: that round again; SPEC=1: held against the specification, too;
 # RECORDS=1: brokers keep records, and librdkafka's producer and consumer rely on them; HOSTILE=1: as above

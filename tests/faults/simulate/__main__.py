@@ -32,8 +32,8 @@ class Result(NamedTuple):
     claims: int
 
 
-def play(seed: str, *, is_hostile: bool = False) -> Result:
-    outcome = run(seed, play_beside_a_hostile_tool if is_hostile else play_schedule)
+def play(seed: str, *, is_hostile: bool = False, keeps_records: bool | None = None) -> Result:
+    outcome = run(seed, play_beside_a_hostile_tool if is_hostile else play_schedule, records=keeps_records)
     history = outcome.history
     said = list(report(history, outcome.findings)) if outcome.findings else []
     faults = Counter(one.kind for one in history.faults)
@@ -49,16 +49,19 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--seed", help="only this one, with its story and the hash of its trace")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--hostile", action="store_true", help="beside a tool that forbids, removes and rewrites nodes")
+    parser.add_argument("--records", action="store_true", help="brokers keep records in each schedule, not in half")
     options = parser.parse_args(arguments)
+    keeps_records = True if options.records else None
+    play_one = partial(play, is_hostile=options.hostile, keeps_records=keeps_records)
     if options.seed is not None:
-        only = play(options.seed, is_hostile=options.hostile)
+        only = play_one(options.seed)
         say(*only.said, f"seed {only.seed}: {'failed' if only.said else 'clean'}, trace {only.trace}")
         return 1 if only.said else 0
     start = random.SystemRandom().randrange(10**9) if options.start is None else options.start
     seeds = [str(seed) for seed in range(start, start + options.seeds)]
+    how = "".join(f" {name}=1" for name in ("HOSTILE", "RECORDS") if getattr(options, name.lower()))
     with Pool(options.jobs) as pool:
-        play_one = partial(play, is_hostile=options.hostile)
-        results = list(_told(pool.imap_unordered(play_one, seeds, chunksize=5), len(seeds), options.hostile))
+        results = list(_told(pool.imap_unordered(play_one, seeds, chunksize=5), len(seeds), how))
     say(*summary_of(results, start))
     return 1 if any(one.said for one in results) else 0
 
@@ -68,14 +71,13 @@ def say(*lines: str) -> None:
     sys.stdout.flush()
 
 
-def _told(results: Iterator[Result], count: int, is_hostile: bool) -> Iterator[Result]:
+def _told(results: Iterator[Result], count: int, how: str) -> Iterator[Result]:
     """The same, with progress and failures told on the way."""
     told_at = begun_at = time.monotonic()
     failed = 0
     for number, one in enumerate(results, start=1):
         failed += bool(one.said)
         if one.said and failed <= FAILURES_TOLD:
-            how = " HOSTILE=1" if is_hostile else ""
             say(f"seed {one.seed} failed; again: make simulate SEED={one.seed}{how}", *one.said)
         if time.monotonic() - told_at >= PROGRESS_EVERY_S:
             told_at = time.monotonic()
