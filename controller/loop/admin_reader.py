@@ -7,7 +7,7 @@ written. Malformed content is told as such, never guessed; a node that may not b
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 import structlog
@@ -58,6 +58,7 @@ NOTIFICATIONS_KEPT_MS = 15 * 60 * 1000
 Configs = dict[str, Mapping[str, str]]
 _Z = TypeVar("_Z")
 
+_CONFIGS: Final = {"topics": CONFIG_TOPICS, "brokers": CONFIG_BROKERS}
 _OWN: dict[str, type[msgspec.Struct]] = {
     DRAINING: formats.DrainZnode,
     FAILED_DIRS: formats.FailedDirsZnode,
@@ -181,17 +182,17 @@ class AdminReader:
         except formats.FormatError as error:
             return ProducerIdsSeen(-1, node.stat.version, str(error))
 
-    async def see_configs(self) -> ConfigsSeen | None:
-        """Returns the changes since the last notification read; old notifications have had their time. Their age is the
-        time by which the newest was made later: ZooKeeper's own stamps, and no clock of ours."""
+    async def see_changes(self, changed: set[str]) -> dict[str, int]:
+        """Adds the configurations that changed since the last notification read. Returns old notifications, which have
+        had their time, with the versions read. Their age is the time by which the newest was made later: ZooKeeper's
+        own stamps, and no clock of ours."""
         names = await self._names(CONFIG_CHANGES)
         if names is None:
-            return None
+            return {}
         paths = [f"{CONFIG_CHANGES}/{name}" for name in names]
         nodes = await self._zk.get_many(paths)
         made_ms = {path: node.stat.ctime_ms for path, node in zip(paths, nodes, strict=True) if isinstance(node, Node)}
         newest_ms = max(made_ms.values(), default=0)
-        changed: dict[str, set[str]] = {"topics": set(), "brokers": set()}
         expired = {}
         for path, node in zip(paths, nodes, strict=True):
             is_late = path in self._unread  # it may be read at last
@@ -200,24 +201,23 @@ class AdminReader:
             # by zxid: the numbers in the names begin anew when the parent is made anew
             if is_late or node.stat.czxid > self._newest_change:
                 kind, entity = _entity_in(path, node)
-                changed.get(kind, set()).add(entity)
+                if parent := _CONFIGS.get(kind):
+                    changed.add(f"{parent}/{entity}")
             if newest_ms - made_ms[path] > NOTIFICATIONS_KEPT_MS:
                 expired[path] = node.stat.version
         self._newest_change = max(self._newest_change, _newest_of(nodes))
-        topics = await self._configs(CONFIG_TOPICS, sorted(changed["topics"]))
-        brokers = await self._configs(CONFIG_BROKERS, sorted(changed["brokers"]))
-        return ConfigsSeen(topics, brokers, expired)
+        return expired
 
-    async def see_configs_at(self, paths: Collection[str]) -> ConfigsSeen | None:
-        """Configurations that could not be read or were malformed, by their own paths, read again."""
+    async def see_configs_at(self, paths: Collection[str], expired: Mapping[str, int]) -> ConfigsSeen | None:
+        """Configurations that changed, or that could not be read or were malformed, by their own paths."""
         found: dict[str, Configs] = {}
-        for parent in (CONFIG_TOPICS, CONFIG_BROKERS):
+        for parent in _CONFIGS.values():
             names = {path[len(parent) + 1 :] for path in paths if path.startswith(f"{parent}/")}
             if parent in paths:
                 names.update(await self._names(parent, watch=False) or ())
             found[parent] = await self._configs(parent, sorted(names)) if names else {}
         topics, brokers = found[CONFIG_TOPICS], found[CONFIG_BROKERS]
-        return ConfigsSeen(topics, brokers) if topics or brokers else None
+        return ConfigsSeen(topics, brokers, expired) if topics or brokers or expired else None
 
     async def see_own(self, paths: Collection[str]) -> list[DrainAsked]:
         """Znodes of ours that could not be read, read again. Drains are taken up; the rest is for the next term."""

@@ -149,8 +149,9 @@ class Reader:
                 await self._ready_again(error)
 
     async def see_surely(self, dirty: Iterable[str]) -> list[Event]:
-        """`see`, again whenever the connection broke in the middle: no dirty path is ever forgotten."""
-        paths = frozenset(dirty)
+        """`see`, again whenever the connection broke in the middle: neither a dirty path is ever forgotten, nor what
+        followed from it."""
+        paths = set(dirty)
         while True:
             try:
                 return await self.see(paths)
@@ -167,17 +168,16 @@ class Reader:
         else:
             raise error
 
-    async def see(self, dirty: Iterable[str]) -> list[Event]:
-        """Read the dirty paths, with all that follows, in the order in which it has to be decided."""
-        paths = set(dirty)
+    async def see(self, paths: set[str]) -> list[Event]:
+        """Read the dirty paths, with all that follows, in the order in which it has to be decided. What follows is
+        added to `paths` as soon as it is known: whoever reads again after an error reads it again, too."""
         events: list[Event] = []
         if _has_below(paths, BROKER_IDS):
             brokers, zxid = await self._read_brokers()
             events.append(BrokersSeen(brokers, zxid))
-        if _has_below(paths, CONFIG_CHANGES) and (configs := await self._admin.see_configs()) is not None:
+        expired = await self._admin.see_changes(paths) if _has_below(paths, CONFIG_CHANGES) else {}
+        if (configs := await self._admin.see_configs_at(paths, expired)) is not None:
             events.append(configs)
-        if (again := await self._admin.see_configs_at(paths)) is not None:
-            events.append(again)
         deletions = None
         if TOPICS in paths and TOPICS in self.unread:
             paths.add(DELETE_TOPICS)  # markers of topics that were not known were passed over
@@ -191,15 +191,17 @@ class Reader:
             before = set(self._nonsense)
             seen = await self._see_topics(renewed, with_list=TOPICS in paths)
             events.append(seen)
+            # states of a topic that was malformed were never read
+            mended = [fact for fact in seen.facts if fact.name in before and fact.trouble is None]
+            states += [(fact.name, number) for fact in mended for number in fact.assignment]
+            paths.update(topic_path(fact.name) for fact in seen.facts)
+            paths.update(state_path(*one) for one in states)
             # Kafka's tools announce no configuration that a topic was created with
             if overrides := await self._admin.topic_configs([fact.name for fact in seen.facts]):
                 events.append(ConfigsSeen(overrides, {}))
             if seen.names is None and deletions is not None:
                 known = {name: how for name, how in deletions.markers.items() if name in self._known_topics}
                 deletions = DeletionsSeen(known, deletions.zxid)
-            # states of a topic that was malformed were never read
-            mended = [fact for fact in seen.facts if fact.name in before and fact.trouble is None]
-            states += [(fact.name, number) for fact in mended for number in fact.assignment]
         if states:
             events.append(StatesSeen(await self.read_states(states)))
         events += [] if deletions is None else [deletions]

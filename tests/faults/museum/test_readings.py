@@ -24,6 +24,6 @@ async def test_m41_a_broker_that_leaves_between_two_readings_is_not_alive() -> N
 
     server.on_request = leave
     reader = Reader(zk)
-    (seen,) = await reader.see([BROKER_IDS])
+    (seen,) = await reader.see({BROKER_IDS})
     assert isinstance(seen, BrokersSeen)
     assert seen.brokers == {}
