@@ -4,6 +4,7 @@ refusal.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -26,6 +27,8 @@ TOPIC, BROKER = 2, 4  # kinds of resources
 OF_TOPIC, OF_BROKER, DEFAULT = 1, 4, 5  # where a value comes from
 #: the rights of clients are not asked for
 UNSAID_OPERATIONS: Final = -(1 << 31)
+#: so long a client waits for a broker that the controller has told nothing yet; then the connection ends
+UNTOLD_TIMEOUT_S: Final = 10.0
 NO_GROUPS: Final = (
     "Klamm's stub brokers serve no consumer groups and no transactions yet: assign partitions (assign() instead of "
     "subscribe(), kafka-console-consumer --partition, kcat -C)"
@@ -73,11 +76,11 @@ class ClusterApis:
 
     async def metadata(self, version: int, reader: Reader, writer: Writer) -> None:
         wanted = reader.nullable_array(lambda: _asked(version, reader))
+        nodes = await self._nodes_once_told()
         if wanted is None:
             topics = [_Topic(Code.NONE, view.topic, view) for view in self._metadata.topics()]
         else:
             topics = [self._topic(uuid, name) for uuid, name in wanted]
-        nodes = self._nodes()
         if version >= 3:
             writer.i32(0)
         writer.array(nodes, lambda node: _write_node(node, writer))
@@ -90,7 +93,7 @@ class ClusterApis:
         writer.tags()
 
     async def describe_cluster(self, version: int, reader: Reader, writer: Writer) -> None:
-        nodes = self._nodes()
+        nodes = await self._nodes_once_told()
         writer.i32(0).i16(Code.NONE).string(None).string(self._metadata.cluster_id).i32(self._controller_id(nodes))
         writer.array(nodes, lambda node: _write_node(node, writer)).i32(UNSAID_OPERATIONS).tags()
 
@@ -129,6 +132,14 @@ class ClusterApis:
             return _Topic(Code.NONE, found.topic, found)
         view = self._metadata.topic(name)
         return _Topic(Code.UNKNOWN_TOPIC_OR_PARTITION if view is None else Code.NONE, name, view)
+
+    async def _nodes_once_told(self) -> list[_Node]:
+        """An answer without brokers would do harm: librdkafka's AdminClient asks again after five minutes. Raises
+        TimeoutError."""
+        async with asyncio.timeout(UNTOLD_TIMEOUT_S):
+            while self._metadata.metadata_version == 0:
+                await self._metadata.changes.wait()
+        return self._nodes()
 
     def _nodes(self) -> list[_Node]:
         nodes = []

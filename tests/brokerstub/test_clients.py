@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import brokerstub.clients.cluster as clients
 from brokerstub.clients.apis import table
 from brokerstub.clients.writing import ProducerIdBlocks
 from controller.base.config import BrokerConfig
@@ -241,6 +242,28 @@ async def test_the_cluster_is_described(world: World) -> None:
     world.handle.is_active = False
     answer = await (await world.client()).ask(*asked, include_cluster_authorized_operations=False)
     assert answer.controller_id == 9
+
+
+async def test_a_client_that_comes_before_the_controllers_first_word_waits_for_it(world: World) -> None:
+    metadata = world.nodes[2].broker.metadata
+    metadata.metadata_version = 0
+    asked = "describe_cluster", 0, "DescribeClusterRequest"
+    client = await world.client(2)
+    waiting = asyncio.ensure_future(client.ask(*asked, include_cluster_authorized_operations=False))
+    await eventually(lambda: metadata.changes._next._waiters)  # type: ignore[attr-defined]
+    assert not waiting.done()
+    await tell_topics(world)
+    assert len((await waiting).brokers) == 4
+
+
+async def test_a_client_does_not_wait_for_ever_where_no_controller_says_anything(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "UNTOLD_TIMEOUT_S", 0.0)
+    world.nodes[2].broker.metadata.metadata_version = 0
+    client = await world.client(2)
+    with pytest.raises(AssertionError, match="the connection was closed"):
+        await client.ask("describe_cluster", 0, "DescribeClusterRequest", include_cluster_authorized_operations=False)
 
 
 @pytest.mark.parametrize("version", range(1, 5))

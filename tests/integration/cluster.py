@@ -96,6 +96,10 @@ class Broker(LabBroker):
             if row["state"] != "new"  # never led, so no broker was told of it
         }
 
+    async def until_faulty(self) -> None:
+        """Wait until the process suffers the faults ordered so far; it looks for them from time to time."""
+        await until(lambda: self.has_taken_faults, f"broker {self.broker_id} takes up its faults")
+
     async def create_topic(self, name: str, *, partitions: int = 1) -> int | None:
         """With three replicas each. The answer's status; None if there is none."""
         wanted = {"name": name, "partitions": partitions, "replication_factor": 3}

@@ -189,6 +189,7 @@ async def test_a_refused_deletion_does_not_wait_for_the_hour_that_a_clock_was_ah
     await with_topics(cluster, orders=[[1, 2, 3]])
     broker = a_follower(cluster)
     broker.break_disk(0)
+    await broker.until_faulty()
     await jump_clock(cluster, 3_600_000)
     await ask(cluster, "DELETE", "/v1/topics/orders")
     await until_waiting(cluster, "orders", f"broker {broker.broker_id} refused to delete orders-0")
@@ -201,6 +202,7 @@ async def test_a_refused_deletion_does_not_wait_for_the_hour_that_a_clock_was_ah
 async def test_a_reassignment_that_runs_holds_the_deletion(cluster: Cluster) -> None:
     await with_topics(cluster, orders=[[1, 2]])
     cluster.brokers[3].hold("orders", 0)
+    await cluster.brokers[3].until_faulty()
     target = {"topic": "orders", "partition": 0, "replicas": [3, 2]}
     await ask(cluster, "POST", "/v1/reassignments", {"version": 1, "partitions": [target]})
     await cluster.zookeeper("create", "/admin/delete_topics/orders", b"")

@@ -140,7 +140,7 @@ class KafkaServer:
         except (WireError, struct.error) as error:
             log.warning("connection.refused", reason=str(error), peer=str(peer))
         except TimeoutError:
-            log.info("connection.given_up", reason="it neither reads nor writes on", peer=str(peer))
+            log.info("connection.given_up", reason="it waited in vain, or neither reads nor writes on", peer=str(peer))
         except (OSError, EOFError):
             pass  # the client is gone, and waits for no answer
         except asyncio.CancelledError:
