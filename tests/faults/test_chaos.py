@@ -25,7 +25,7 @@ from tests.faults.chaos.steps import STEPS
 from tests.faults.chaos.tool import HANDS, READERS, refusal_of
 from tests.faults.chaos.traces import leaks_in, unaudited
 from tests.faults.checker.history import Call, Commit, History, Write
-from tests.faults.checker.records import Copy, Kept, records_in
+from tests.faults.checker.records import Copy, Kept, records_in, sent_anew
 from tests.faults.checker.verdict import Finding, report
 from tests.faults.hostile import DELETE_EPOCH, HOSTILE, SPOIL_EPOCH
 from tests.faults.operations import OPERATIONS
@@ -81,6 +81,17 @@ def test_records_of_foreign_clients_are_read_one_by_one_off_the_disk() -> None:
     assert list(records_in(log)) == kept
     assert list(records_in(log[:-1])) == kept[:3]
     assert list(records_in(log[:-1] + b"!")) == kept[:3]
+
+
+def test_a_record_that_its_producer_sends_in_two_lives_is_no_repetition_and_in_one_life_it_is() -> None:
+    parts = [(b"w1 1", 5, 0), (b"w1 2", 5, 0), (b"w1 1", 5, 1), (b"w1 2", 5, 0), (b"w2 3", -1, -1), (b"w2 3", -1, -1)]
+    log = b"".join(
+        a_batch([value], base_offset=offset, leader_epoch=0, producer=(producer_id, epoch, offset))
+        for offset, (value, producer_id, epoch) in enumerate(parts)
+    )
+    kept = list(records_in(log))
+    assert [one.life for one in kept] == [part[1:] for part in parts]
+    assert sent_anew(kept) == {2}
 
 
 def test_a_disk_that_has_other_records_than_a_consumer_could_read_is_told() -> None:

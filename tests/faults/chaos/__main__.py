@@ -23,6 +23,7 @@ import structlog
 from tests.faults.chaos.harms import HARMS
 from tests.faults.chaos.round import Outcome, play
 from tests.faults.chaos.schedule import FIRE_S, Schedule, schedule_for
+from tests.faults.checker.records import sent_anew
 from tests.faults.checker.verdict import Finding, report
 from tests.spec.following import follow_history
 
@@ -150,7 +151,11 @@ def row_of(outcome: Outcome) -> str:
 
 def _records_text(outcome: Outcome) -> str:
     records = outcome.history.records
-    return "" if records is None else f" with {_acknowledged(outcome):,} records acknowledged"
+    if records is None:
+        return ""
+    anew = max((len(sent_anew(copy.batches)) for copy in records.copies), default=0)
+    again = f", {anew} sent again in another life of their producer" if anew else ""
+    return f" with {_acknowledged(outcome):,} records acknowledged{again}"
 
 
 def _acknowledged(outcome: Outcome) -> int:

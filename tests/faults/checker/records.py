@@ -6,23 +6,26 @@ judges nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final, Literal, NamedTuple
 
 import msgspec
 from crc32c import crc32c
 
-#: of a batch's header: offset and length, leader epoch, checksum, number of the last record
+#: of a batch's header: offset and length, leader epoch, producer id and epoch, checksum, number of the last record
 _PLACE: Final = Struct(">qi")
 _EPOCH: Final = Struct(">i")
+_LIFE: Final = Struct(">qh")
 _SUM: Final = Struct(">I")
-_EPOCH_AT, _SUM_AT, _COVERED_FROM, _LAST_AT, _RECORDS_AT = 12, 17, 21, 23, 61
+_EPOCH_AT, _SUM_AT, _COVERED_FROM, _LAST_AT, _LIFE_AT, _RECORDS_AT = 12, 17, 21, 23, 43, 61
 _PLACE_BYTES: Final = 12
 #: from a batch's first byte to its name: it is the first record's value, and shorter than 64 bytes with all around it
 NAME_AT: Final = _RECORDS_AT + 6
 NAME_ENDS: Final = b";"
 
+#: of a producer that is not idempotent
+NO_LIFE: Final = (-1, -1)
 #: topic id and partition
 LogKey = tuple[str, int]
 
@@ -61,6 +64,8 @@ class Kept(NamedTuple):
     count: int
     leader_epoch: int
     name: str
+    #: producer id and epoch: what a broker knows of whoever sends something again
+    life: tuple[int, int] = NO_LIFE
 
 
 class Copy(NamedTuple):
@@ -87,6 +92,20 @@ class Records(msgspec.Struct):
     relied: list[Relied] = []
     copies: list[Copy] = []
     damages: list[Damage] = []
+
+
+def sent_anew(batches: Sequence[Kept]) -> frozenset[int]:
+    """Returns the offsets of those that are there already, from an earlier life of their producer. A broker cannot tell
+    that they are the same: librdkafka begins another producer epoch when a later batch was out of order, and takes
+    NOT_LEADER_OR_FOLLOWER for "not written" (number 4953 of its tracker); Kafka answers this of a batch that it
+    wrote, too, when its leadership moves before the ISR has it."""
+    first: dict[str, Kept] = {}
+    anew = set()
+    for one in batches:
+        before = first.setdefault(one.name, one)
+        if before is not one and NO_LIFE not in (before.life, one.life) and before.life != one.life:
+            anew.add(one.offset)
+    return frozenset(anew)
 
 
 def batches_in(log: bytes) -> Iterator[Kept]:
@@ -119,7 +138,7 @@ def records_in(log: bytes) -> Iterator[Kept]:
             key_length, after = _number_at(log, after)
             value_length, value_at = _number_at(log, after + max(key_length, 0))
             name = log[value_at : value_at + max(value_length, 0)].decode()
-            yield Kept(batch.offset + number, 1, batch.leader_epoch, name)
+            yield batch._replace(offset=batch.offset + number, count=1, name=name)
             place = inside + length
         at += size
 
@@ -137,7 +156,8 @@ def _size_at(log: bytes, at: int) -> int | None:
 
 def _kept_at(log: bytes, at: int, name: str) -> Kept:
     offset, epoch = _PLACE.unpack_from(log, at)[0], _EPOCH.unpack_from(log, at + _EPOCH_AT)[0]
-    return Kept(offset, _EPOCH.unpack_from(log, at + _LAST_AT)[0] + 1, epoch, name)
+    life = _LIFE.unpack_from(log, at + _LIFE_AT)
+    return Kept(offset, _EPOCH.unpack_from(log, at + _LAST_AT)[0] + 1, epoch, name, life)
 
 
 def _number_at(log: bytes, at: int) -> tuple[int, int]:

@@ -13,7 +13,7 @@ from typing import Final
 
 from tests.faults.checker.history import History
 from tests.faults.checker.known import Known, RunRule
-from tests.faults.checker.records import Kept, LogKey, Relied
+from tests.faults.checker.records import Kept, LogKey, Relied, sent_anew
 from tests.faults.checker.standing import Partition, Standing
 from tests.faults.checker.writers import Wrong
 
@@ -92,7 +92,7 @@ def s19_announced_losses_are_true(history: History, known: Known) -> Iterator[Wr
 
 
 def s19_nothing_is_doubled(history: History, known: Known) -> Iterator[Wrong]:
-    """However often it was sent, by every producer that may send a batch again."""
+    """However often it was sent, by every producer that may send a batch again, in one life of it."""
     for name, copy_of, batches in _logs(history, known):
         seen: dict[str, int] = {}
         for one in batches:
@@ -172,9 +172,11 @@ def _lost(standing: Standing) -> Iterator[tuple[Partition, Relied]]:
 
 
 def _logs(history: History, known: Known) -> Iterator[tuple[tuple[str, int] | None, int, tuple[Kept, ...]]]:
+    """But for what a producer sent once more in another life: then it is no repetition."""
     for copy in history.records.copies if history.records is not None else ():
-        name = known.names.get(copy.key[0])
-        yield None if name is None else (name, copy.key[1]), copy.broker_id, copy.batches
+        name, anew = known.names.get(copy.key[0]), sent_anew(copy.batches)
+        batches = tuple(one for one in copy.batches if one.offset not in anew)
+        yield None if name is None else (name, copy.key[1]), copy.broker_id, batches
 
 
 RULES: Final[tuple[RunRule, ...]] = tuple(
