@@ -63,6 +63,7 @@ EVENT_OF: Final = {
     "controller": "controller_reported",
     "rpc": "request_done",
     "move": "states_moved",
+    "truncation": "records_truncated",
 }
 REASSIGNMENT_OF: Final = {"running": "reassignment_started", "done": "reassignment_done"}
 APIS: Final = {
@@ -165,6 +166,10 @@ def row_of_ours(text: str, file_broker: int | None) -> dict[str, Any] | None:
         "machine": line.machine,
         "partitions": tuple(f"{topic} {said}" for topic, said in (line.partitions or {}).items()) or None,
         "part": line.part,
+        "offset": line.offset,
+        "records": line.records,
+        "records_lost": line.records_lost,
+        "records_epoch": line.records_epoch,
     }
 
 

@@ -182,6 +182,7 @@ EVENTS: Final[dict[str, str]] = {
     "broker_changed": "peer_broker, broker_epoch, from_state, to_state, reason",
     "topic_changed": "topic, to_state, reason",
     "states_moved": "machine, from_state, to_state, cause, partitions, part; of replicas peer_broker (theirs)",
+    "records_truncated": "topic, partition, leader, offset, records, records_lost: the new leader does not have them",
     "controller_reported": "to_state, reason",
     # everything else that is understood to be of no use here
     "other": "nothing",

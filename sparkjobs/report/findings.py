@@ -48,6 +48,10 @@ def _data(answers: Answers) -> Iterator[Finding]:
         )
         words += _PROOFS[one.proof]
         yield Finding(one.at_ms, 0, "data may be lost", words, one.file_id, one.line_no)
+    for one in _rows(answers, "truncations"):
+        words = f"{one.topic}-{one.partition}: broker {one.broker} {removed(one)}"
+        weight, kind = (0, "records lost") if one.committed else (4, "records removed")
+        yield Finding(one.at_ms, weight, kind, words, one.file_id, one.line_no)
     for one in _rows(answers, "illegal_transitions"):
         others = f" and {counted(one.partitions - 1, 'more partition')} of it" if one.partitions > 1 else ""
         words = f"{one.topic}-{one.partition}{others}: {one.from_state} to {one.to_state} was {one.how}"
@@ -63,6 +67,13 @@ def _data(answers: Answers) -> Iterator[Finding]:
 
 
 _PROOFS: Final = {"said": "A line says so.", "recovering": "The state says so.", "derived": "It follows from both."}
+
+
+def removed(one: Any) -> str:
+    """Returns what a replica did to its log."""
+    which = f"offset {one.from_offset}" if one.records == 1 else f"offsets {one.from_offset} to {one.to_offset}"
+    words = f"removed {which} from its log ({counted(one.records, 'record')}), which leader {one.leader} does not have"
+    return f"{words}; {one.committed} of them had been committed and are lost" if one.committed else words
 
 
 def _open(answers: Answers) -> Iterator[Finding]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from sparkjobs.report.findings import removed
 from sparkjobs.report.markup import Clock, clock, clock_for, lasting
 from sparkjobs.report.page import Quoting
 from sparkjobs.rules.rules import Answers
@@ -17,7 +18,7 @@ def story_for(answers: Answers, topic: str, partition: int, at_ms: int, quote: Q
     """Yields the state at that moment, then its causes and its consequences."""
     of = {
         name: [row for row in _rows(answers, name) if (row.topic, row.partition) == (topic, partition)]
-        for name in ("isr_timeline", "partition_outages", "leader_changes", "unclean_elections")
+        for name in ("isr_timeline", "partition_outages", "leader_changes", "unclean_elections", "truncations")
     }
     yield f"{topic}-{partition} at {clock(at_ms, with_day=True)} UTC"
     at = clock_for(answers)
@@ -68,6 +69,7 @@ def _course(of: dict[str, list[Any]], answers: Answers, at_ms: int, quote: Quoti
         *((o.start_ms, _offline(o), o) for o in of["partition_outages"]),
         *((c.at_ms, _elected(c), c) for c in of["leader_changes"]),
         *((u.at_ms, f"that election was unclean ({u.proof}): data may be lost", u) for u in of["unclean_elections"]),
+        *((t.at_ms, f"broker {t.broker} {removed(t)}", t) for t in of["truncations"]),
         *(
             (f.detected_ms, f"broker {f.broker} was missed ({f.how}), last heard {at(f.last_seen_ms)}", f)
             for f in _rows(answers, "failovers")

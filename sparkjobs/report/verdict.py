@@ -13,6 +13,7 @@ from typing import Any, Final
 from sparkjobs.report.markup import Clock, clock, clock_for, counted, end_of, lasting, named
 from sparkjobs.rules.coverage import ENDS, KRAFT
 from sparkjobs.rules.rules import Answers
+from sparkjobs.rules.truncations import records_lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ UNSEEN: Final = {
 OF_VERDICT: Final = (
     "partition_outages",
     "unclean_elections",
+    "truncations",
     "controller_tenures",
     "broker_lives",
     "zookeeper_outages",
@@ -45,7 +47,7 @@ OF_VERDICT: Final = (
 def verdict_for(answers: Answers) -> Verdict:
     """Worst first: is it over? was data lost? how bad was it?"""
     outages: Sequence[Any] = answers["partition_outages"]
-    unclean = len(answers["unclean_elections"])
+    loss = _loss(answers)
     still = [one for one in outages if one.open and one.unseen is None]
     unseen = [one for one in outages if one.unseen is not None]
     hit = {(one.cluster, one.topic, one.partition) for one in outages}
@@ -60,14 +62,13 @@ def verdict_for(answers: Answers) -> Verdict:
         mood = "bad"
         sentence = f"Not over: {counted(len(still), 'partition')} without a leader where the logs end."
     elif unseen:
-        mood = "bad" if unclean else "worn"
+        mood = "bad" if loss else "worn"
         count = counted(len(unseen), "partition")
         sentence = f"Not known whether it is over: {count} had no leader when last heard of, "
         sentence += f"and {UNSEEN[unseen[0].unseen]}."
-        sentence += f" Data may be lost: {counted(unclean, 'unclean election')}." if unclean else ""
-    elif unclean:
-        mood = "bad"
-        sentence = f"Over, but data may be lost: {counted(unclean, 'unclean election')}."
+        sentence += f" Data {loss}." if loss else ""
+    elif loss:
+        mood, sentence = "bad", f"Over, but data {loss}."
     elif outages:
         mood = "worn"
         sentence = f"Over. {counted(len(hit), 'partition')} without a leader at some time; none where the logs end."
@@ -99,6 +100,15 @@ def verdict_for(answers: Answers) -> Verdict:
             "starts known": ", ".join(f"{count} {grade}" for grade, count in sorted(evidence.items())) or "-",
         },
     )
+
+
+def _loss(answers: Answers) -> str:
+    """Whether data was lost, as far as it is known; empty where nothing points to it."""
+    lost = sum(records_lost(_rows(answers, "truncations")).values())
+    if lost:
+        return f"was lost: at least {counted(lost, 'committed record')}"
+    unclean = len(_rows(answers, "unclean_elections"))
+    return f"may be lost: {counted(unclean, 'unclean election')}" if unclean else ""
 
 
 def is_blind(answers: Answers) -> bool:
@@ -177,6 +187,9 @@ def _since(answers: Answers) -> str:
 
 
 def _lost(answers: Answers) -> str:
+    if lost := records_lost(_rows(answers, "truncations")):
+        names = _listed(f"{name} ({count})" for name, count in sorted(lost.items(), key=lambda one: (-one[1], one[0])))
+        return f"Yes: at least {counted(sum(lost.values()), 'committed record')}, of {names}"
     unclean = _rows(answers, "unclean_elections")
     if not unclean and is_blind(answers):
         return "Not known: no line says who was elected"

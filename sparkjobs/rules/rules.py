@@ -26,6 +26,7 @@ from sparkjobs.rules import (
     outages,
     receipts,
     rpc_latency,
+    truncations,
     zombies,
 )
 from sparkjobs.rules.coverage import coverage_of
@@ -54,6 +55,7 @@ OF_PARTITION: Final[Mapping[str, Rule]] = {
     "leader_changes": Rule(leader_changes.EVENTS, leader_changes.leader_changes_of),
     "isr_timeline": Rule(isr_timeline.EVENTS, isr_timeline.isr_timeline_of),
     "unclean_elections": Rule(isr_timeline.EVENTS, isr_timeline.unclean_elections_of),
+    "truncations": Rule(truncations.EVENTS, truncations.truncations_of),
     "zombies": Rule(zombies.EVENTS, zombies.obeyed_leaders_of),
     "replica_roles": Rule(kraft.EVENTS, kraft.replica_roles_of),
 }

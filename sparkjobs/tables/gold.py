@@ -272,6 +272,27 @@ class UncleanElection(Row, kw_only=True, frozen=True):
     line_no: Long
 
 
+class Truncation(Row, kw_only=True, frozen=True):
+    """Records that a replica removed from its log, because its leader does not have them. Only our own brokers say how
+    many of them had been committed: those were lost by an unclean election, on each replica that had them."""
+
+    cluster: str
+    topic: str
+    partition: int
+    at_ms: Long
+    broker: int
+    leader: int
+    leader_epoch: int
+    from_offset: Long
+    to_offset: Long  # of the last of them
+    records: Long
+    committed: Long  # so many of them, from the first on
+    records_epoch: int | None = None  # under which leader epoch the first was written: with its offset it is one record
+    topic_id: str | None = None
+    file_id: str
+    line_no: Long
+
+
 class Flapping(Row, kw_only=True, frozen=True):
     """Something that went to and fro more often than a quiet cluster would."""
 
@@ -454,6 +475,7 @@ GOLD: Final[dict[str, type[Row]]] = {
     "cluster_silences": ClusterSilence,
     "isr_timeline": IsrState,
     "unclean_elections": UncleanElection,
+    "truncations": Truncation,
     "flapping": Flapping,
     "illegal_transitions": IllegalTransition,
     "state_transitions": StateTransition,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 #: raised by one when a line would now be read as another row; rows of another catalogue are read again
-CATALOG_VERSION: Final = 8
+CATALOG_VERSION: Final = 9
 
 #: milliseconds, versions, zxids: 64 bits; a plain `int` is 32
 Long = Annotated[int, "bigint"]
@@ -102,6 +102,9 @@ class SilverEvent(Row, kw_only=True, frozen=True):
     partitions: Texts | None = None  # of states_moved: a topic and its partitions each, as "orders 0-4,7"
     part: int | None = None  # of states_moved: with cause_id it names the line
     offset: Long | None = None  # of a replica's log, or of the metadata log: where the subject of the line begins
+    records: Long | None = None  # of records_truncated: how many a replica removed, from `offset` on
+    records_lost: Long | None = None  # how many of them, from the first on, had been committed
+    records_epoch: int | None = None  # under which leader epoch the first was written
     trace: str | None = None  # the exception's first line, when one follows
     file_id: str
     line_no: Long

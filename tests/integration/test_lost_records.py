@@ -15,6 +15,10 @@ from confluent_kafka import Producer
 
 from brokerstub.lab.pytest_plugin import KlammCluster
 from controller.wire.client import HttpClient
+from sparkjobs.engine.local.ingest import ingest
+from sparkjobs.input.files import Zones, find_logs, survey
+from sparkjobs.rules.truncations import records_lost
+from tests.spark.plain import answers_for
 from tests.waiting import DEADLINE_S, until
 
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.long]
@@ -51,7 +55,13 @@ async def answered(url: str, topic: str) -> dict[str, Any]:
     return dict(await until(asked, "each broker says how far its log is"))
 
 
-def test_what_an_unclean_election_lost_is_told_by_the_brokers(cluster: KlammCluster) -> None:
+def answers_of(paths: list[Path]) -> dict[str, Any]:
+    """The answers of the report."""
+    events = ingest(survey(find_logs([str(path) for path in paths]), "ours", Zones())).events
+    return dict(answers_for(events))
+
+
+def test_what_an_unclean_election_lost_is_told_by_brokers_and_report(cluster: KlammCluster, tmp_path: Path) -> None:
     topic, is_over = cluster.topic(), threading.Event()
     producer = Producer({"bootstrap.servers": cluster.bootstrap_servers, "acks": "all", "log_level": 2})
 
@@ -77,3 +87,8 @@ def test_what_an_unclean_election_lost_is_told_by_the_brokers(cluster: KlammClus
     # a machine that is busy enough has no record written to the leader that is alone
     assert its[: len(gone)] == gone, trouble.told
     assert all(0 <= one["high_watermark"] <= one["log_end"] for one in logs["replicas"])
+    said = answers_of(sorted((tmp_path / "var").glob("broker-*/state-change.log")))
+    reported = [(one.broker, one.from_offset, one.to_offset + 1, one.committed) for one in said["truncations"]]
+    told = [(one["broker_id"], one["start"], one["end"], one["committed"]) for one in logs["truncations"]]
+    assert sorted(reported) == sorted(told)
+    assert sum(records_lost(said["truncations"]).values()) == logs["records_lost"]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from sparkjobs.report.verdict import summary_for
+from typing import Any
+
+from sparkjobs.report.findings import findings_for
+from sparkjobs.report.verdict import summary_for, verdict_for
 from tests.spark.written import Log, shown, with_a_led_partition
 
 
@@ -215,3 +218,37 @@ def test_a_deletion_that_waits_for_a_broker_is_stuck_until_it_is_done() -> None:
     assert shown(log.answers()["stuck_ops"], *names) == expected
     log.say(4_500, "topic_deleted", topic="orders")
     assert log.answers()["stuck_ops"] == []
+
+
+def a_truncation(at: int, broker: int, *, first: int, records: int, lost: int) -> dict[str, Any]:
+    said = {"topic": "orders", "partition": 0, "leader": 1, "leader_epoch": 1, "records_epoch": 0}
+    return {"at": at, "broker": broker, **said, "offset": first, "records": records, "records_lost": lost}
+
+
+def test_records_that_replicas_removed_are_lost_where_they_were_committed_each_once() -> None:
+    log = with_a_led_partition(isr=(2,))
+    log.partition(9_000, "Offline", "Online", leader=1, leader_epoch=1, version=1, isr=(1,))
+    for said in (
+        a_truncation(10_000, 2, first=10, records=5, lost=4),
+        a_truncation(11_000, 3, first=12, records=3, lost=3),
+        a_truncation(12_000, 4, first=90, records=1, lost=0),
+    ):
+        log.say(**said, event="records_truncated", role="broker")
+    log.say(**{**a_truncation(13_000, 5, first=1, records=1, lost=1), "offset": None}, event="records_truncated")
+    answers = log.answers()
+    names = ("at_ms", "broker", "leader", "leader_epoch", "from_offset", "to_offset", "records", "committed")
+    assert shown(answers["truncations"], *names) == [
+        (10_000, 2, 1, 1, 10, 14, 5, 4),
+        (11_000, 3, 1, 1, 12, 14, 3, 3),
+        (12_000, 4, 1, 1, 90, 90, 1, 0),
+    ]
+    assert verdict_for(answers).sentence == "Over, but data was lost: at least 5 committed records."
+    assert dict(summary_for(answers))["Was data lost?"] == "Yes: at least 5 committed records, of orders-0 (5)"
+    told = [(one.weight, one.kind, one.words) for one in findings_for(answers) if one.kind.startswith("records")]
+    words = "orders-0: broker {} removed {} from its log ({}), which leader 1 does not have{}"
+    lost = "; {} of them had been committed and are lost"
+    assert told == [
+        (0, "records lost", words.format(2, "offsets 10 to 14", "5 records", lost.format(4))),
+        (0, "records lost", words.format(3, "offsets 12 to 14", "3 records", lost.format(3))),
+        (4, "records removed", words.format(4, "offset 90", "1 record", "")),
+    ]

@@ -76,6 +76,18 @@ def test_a_request_is_the_brokers_own_line() -> None:
     assert (event.api, event.elapsed_ms, event.error) == ("LeaderAndIsr", 0.409, "11")
 
 
+def test_a_truncation_is_the_brokers_own_line_and_says_which_records_went() -> None:
+    event = read(
+        Line(
+            **{"at_ms": TS_MS, "cluster_id": "c", "controller_id": 2, "controller_epoch": 5, "kind": "truncation"},
+            **{"broker_id": 3, "broker_epoch": 9, "topic": "orders", "partition": 1, "topic_id": "T"},
+            **{"leader": 1, "leader_epoch": 4, "offset": 10, "records": 5, "records_lost": 4, "records_epoch": 3},
+        )
+    )
+    assert (event.event, event.role, event.broker, event.leader) == ("records_truncated", "broker", 3, 1)
+    assert (event.offset, event.records, event.records_lost, event.records_epoch) == (10, 5, 4, 3)
+
+
 def test_half_a_line_is_torn_and_anything_else_has_no_header() -> None:
     reader = LineReader(a_file("klamm", kind="json"))
     assert reader.read('{"at_ms":17949', 1) == "torn"

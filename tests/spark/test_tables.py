@@ -28,7 +28,8 @@ COLUMNS = {
         "peer_broker int?, correlation_id bigint?, api string?, error string?, elapsed_ms double?, n_partitions "
         "int?, recovery string?, unclean boolean?, cause string?, reason string?, zxid bigint?, topic_id string?, "
         "broker_epoch bigint?, cause_id string?, machine string?, partitions array<string>?, part int?, "
-        "offset bigint?, trace string?, file_id string, line_no bigint, shape_id string, line string, "
+        "offset bigint?, records bigint?, records_lost bigint?, records_epoch int?, trace string?, "
+        "file_id string, line_no bigint, shape_id string, line string, "
         "catalog_version int"
     ),
     "silver_quarantine": (
@@ -91,6 +92,11 @@ COLUMNS = {
     "unclean_elections": (
         "cluster string, topic string, partition int, at_ms bigint, controller_epoch int?, leader int, "
         "leader_epoch int?, isr_before array<int>?, proof string, file_id string, line_no bigint"
+    ),
+    "truncations": (
+        "cluster string, topic string, partition int, at_ms bigint, broker int, leader int, leader_epoch int, "
+        "from_offset bigint, to_offset bigint, records bigint, committed bigint, records_epoch int?, "
+        "topic_id string?, file_id string, line_no bigint"
     ),
     "flapping": (
         "cluster string, what string, broker int?, topic string?, partition int?, from_ms bigint, to_ms bigint, "
