@@ -10,7 +10,7 @@ import pytest
 
 from controller.core.events import DrainAsked
 from controller.core.operations import Set
-from tests.faults.checker.history import Call, Commit, Fault, History, HistoryError, Lag, Write
+from tests.faults.checker.history import Call, Commit, Fault, History, HistoryError, Lag, Starved, Write
 from tests.faults.checker.known import Written
 from tests.faults.checker.replay import State
 from tests.faults.checker.rules_admin_requests import s26_preferred_elections_name_the_first_replica
@@ -28,7 +28,7 @@ from tests.faults.violations_client_calls import (
     with_a_value_gone_with_its_topic,
     with_an_unclean_choice,
 )
-from tests.faults.violations_end import BAD_END, MORE_END, with_end
+from tests.faults.violations_end import BAD_END, MORE_END, with_end, with_the_first_term_going_on
 from tests.faults.violations_read import BAD_READ, HARMLESS, MORE_READ
 from tests.faults.violations_records import BAD_RECORDS, MORE_RECORDS
 from tests.faults.violations_seat import BAD_SEAT, MORE_SEAT, with_an_operator
@@ -93,6 +93,29 @@ def test_a_process_that_was_held_up_may_be_late() -> None:
     with_end(lags=[late, late._replace(broker_id=2)])(history)
     history.faults.append(Fault(end_ms - 1_400, "freeze", broker_id=1))
     assert [one.text.partition(":")[0] for one in judge(history)] == ["broker 2"]
+
+
+@pytest.mark.parametrize(("waited_ms", "is_found"), [(1_900, True), (2_100, False)])
+@pytest.mark.parametrize("waiting", [(1, 2, 3), (None,)])
+def test_the_seat_may_be_lost_on_a_machine_that_keeps_its_holder_or_zookeeper_from_running(
+    waiting: tuple[int | None, ...], waited_ms: int, *, is_found: bool
+) -> None:
+    """For half a session time-out; what others waited, or these did earlier, explains nothing."""
+    history = a_good_history()
+    lost_ms = next(fault.at_ms for fault in history.faults if fault.can_move_seat)
+    history.faults.clear()
+    waits = [(lost_ms - ago_ms, ms, who) for who in waiting
+             for ago_ms, ms in ((60_000, 9_000), (2_900, 1_000), (1_900, waited_ms - 1_000))]  # fmt: skip
+    history.starved = [Starved(at_ms, at_ms + 900, ms, who) for at_ms, ms, who in [*waits, (lost_ms, 9_000, 77)]]
+    assert ("l15_the_seat_moves_only_for_a_reason" in {one.rule for one in judge(history)}) == is_found
+
+
+@pytest.mark.parametrize(("waited_ms", "is_found"), [(200, True), (400, False)])
+def test_the_end_of_a_term_may_wait_for_a_processor(waited_ms: int, *, is_found: bool) -> None:
+    history = a_good_history()
+    with_the_first_term_going_on(history)
+    history.starved = [Starved(history.commits[-1].at_ms, history.commits[-1].at_ms + 500, waited_ms)]
+    assert ("l11_the_end_of_a_term_waits_for_nothing" in {one.rule for one in judge(history)}) == is_found
 
 
 @pytest.mark.parametrize("violate", HARMLESS)

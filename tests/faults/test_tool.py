@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from random import Random
 
@@ -16,6 +17,7 @@ from brokerstub.lab.ports import free_port
 from brokerstub.lab.zookeeper import ZooKeeperServer
 from tests.faults import hostile
 from tests.faults.chaos.field import Field, Injury
+from tests.faults.chaos.pulse import waits_of
 from tests.faults.chaos.tool import CHILD, HANDS, READERS, log_in
 from tests.faults.operations import TOPICS
 from tests.integration.cluster import cluster_for, until
@@ -183,3 +185,29 @@ async def test_readers_in_hundreds_are_answered(field: Field) -> None:
     injury = await inflicted(field, READERS)
     await healed(field, injury)
     assert field.cluster.order.claims() == claims
+
+
+async def test_of_two_hands_at_once_one_spoils_the_epoch(field: Field, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second asks for the node before the first has written it, and reads what the first wrote."""
+    before, _ = await field.cluster.zookeeper("get", EPOCH)
+    call, may_read = field.cluster.zookeeper, asyncio.Event()
+
+    async def late(verb: str, path: str, *arguments: object, **options: object) -> object:
+        if verb == "get" and asyncio.current_task() is second:
+            await may_read.wait()
+        return await call(verb, path, *arguments, **options)
+
+    monkeypatch.setattr(field.cluster, "zookeeper", late)
+    second = asyncio.create_task(HANDS[hostile.SPOIL_EPOCH](field, field.cluster.running[0], Random(1)))
+    await asyncio.sleep(0)
+    injury = await inflicted(field, hostile.SPOIL_EPOCH)
+    may_read.set()
+    assert await second is None
+    await healed(field, injury)
+    assert int((await field.cluster.zookeeper("get", EPOCH))[0]) >= int(before)
+
+
+async def test_how_long_a_process_waited_for_a_processor_is_known_of_each_thread() -> None:
+    waits = waits_of(os.getpid(), whole=True)
+    assert set(waits_of(os.getpid(), whole=False)) == {str(os.getpid())} <= set(waits)
+    assert waits_of(1 << 30, whole=True) == {}

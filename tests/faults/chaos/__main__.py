@@ -126,6 +126,7 @@ def _plain(outcome: Outcome) -> dict[str, object]:
         "findings": [str(one) for one in outcome.findings],
         "faults": [one._asdict() for one in history.faults],
         "calls": [{**one._asdict(), "detail": repr(one.detail)} for one in history.calls],
+        "starved": [one._asdict() for one in history.starved],
         "bugs": history.bugs,
     }
 
@@ -141,11 +142,13 @@ def row_of(outcome: Outcome) -> str:
     verdict = f"{len(outcome.findings)} FOUND" if outcome.findings else "clean"
     rested = "never rested" if outcome.rested_ms is None else f"rested in {outcome.rested_ms / 1000:.1f} s"
     void = "".join(f"; does not count: {one}" for one in outcome.void)
+    waited_s = sum(one.waited_ms for one in outcome.history.starved if one.broker_id is None) / 1_000
     return (
         f"{outcome.schedule.seed:12} {verdict:8} {outcome.schedule.brokers} brokers on {outcome.schedule.servers}"
         f"{' with secrets' if outcome.schedule.has_secrets else ''}{_records_text(outcome)}, "
         f"{outcome.hits.total()} of {fell} faults hit, {calls['ok']} of {calls.total()} operations done, "
-        f"{_terms(outcome)} terms, {rested}, {outcome.took_s:.0f} s{void}"
+        f"{_terms(outcome)} terms, {rested}, ZooKeeper waited {waited_s:.0f} s for processors, "
+        f"{outcome.took_s:.0f} s{void}"
     )
 
 

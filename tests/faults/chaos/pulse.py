@@ -1,5 +1,6 @@
 """Measures whether the event loops of processes stood still (L12), or events waited long in their inboxes (L11), by the
-processes' own meters, and records other explanations.
+processes' own meters, and records other explanations, also for a seat that is lost: how long brokers and ZooKeeper's
+servers wait for a processor.
 
 A process is late because of its own work, because a fault held it, or because other processes had the processors. The
 kernel reports the last of these for each process, and this process's own lateness shows it too. The module inflicts
@@ -11,16 +12,20 @@ from __future__ import annotations
 import asyncio
 import re
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from controller.wire.client import ExchangeError
 from tests.faults.chaos.field import Field, elapse, is_stopped
-from tests.faults.checker.history import Lag, LateWhat
+from tests.faults.checker.history import Lag, LateWhat, Starved
 from tests.integration.cluster import Broker, now_ms
 
 LOOK_EVERY_S: Final = 3.0
 BLINK_S: Final = 0.1
+#: how often it is asked who waits for a processor, and the shortest wait that is recorded
+BLINKS_PER_COUNT: Final = 5
+WAITED_MS_MIN: Final = 20
 TIMEOUT_MS: Final = 2_000
 _MEASURES: Final[dict[LateWhat, bytes]] = {"loop": b"klamm_event_loop_lag_seconds", "inbox": b"klamm_turn_wait_seconds"}
 _BUCKET: Final = rb'^%b_bucket\{le="(1\.0|\+Inf)"\} (\S+)$'
@@ -43,12 +48,16 @@ class Pulse:
 
     def __init__(self, field: Field) -> None:
         self.lags: list[Lag] = []
+        self.starved: list[Starved] = []
         #: how many answers these are drawn from
         self.looks = 0
         self._field = field
         self._seen: dict[int, _Seen] = {}
         self._held_pids: set[int] = set()
         self._own_late_ms = 0.0
+        #: when it was counted last, and by process and thread how long it had waited by then
+        self._counted_ms = now_ms()
+        self._waits: dict[int, dict[str, int]] = {}
 
     async def watch(self) -> None:
         """Until cancelled."""
@@ -56,8 +65,10 @@ class Pulse:
             async with asyncio.TaskGroup() as group:
                 for broker in self._field.cluster.running:
                     group.create_task(self._look_at(broker))
-            for _ in range(round(LOOK_EVERY_S / BLINK_S)):
+            for number in range(round(LOOK_EVERY_S / BLINK_S)):
                 await self._blink()
+                if number % BLINKS_PER_COUNT == 0:
+                    self._count_waits()
 
     async def _blink(self) -> None:
         """Record the processes that are stopped, and how late this process itself is."""
@@ -66,6 +77,21 @@ class Pulse:
         self._own_late_ms += (time.monotonic() - due) * 1_000
         pids = [broker.row.pid for broker in self._field.cluster.brokers.values()]
         self._held_pids |= {pid for pid in pids if pid is not None and is_stopped(pid)}
+
+    def _count_waits(self) -> None:
+        """Record who waited for a processor since the last count: of a broker the thread of its event loop, of a server
+        of ZooKeeper whichever of its threads waited longest."""
+        since_ms, self._counted_ms = self._counted_ms, now_ms()
+        brokers = {one.row.pid: one.broker_id for one in self._field.cluster.running}
+        before, self._waits = self._waits, {}
+        for pid in (*brokers, *(server.pid for server in self._field.servers)):
+            if pid is None:
+                continue
+            waits = self._waits[pid] = waits_of(pid, whole=pid not in brokers)
+            known = before.get(pid, {})
+            longest = max((waited - known.get(thread, 0) for thread, waited in waits.items()), default=0)
+            if longest >= WAITED_MS_MIN:
+                self.starved.append(Starved(since_ms, self._counted_ms, longest, brokers.get(pid)))
 
     async def _look_at(self, broker: Broker) -> None:
         pid = broker.row.pid
@@ -108,7 +134,17 @@ def late_in(page: bytes) -> dict[LateWhat, int] | None:
 
 def waited_ms_of(pid: int) -> int:
     """For how long the process's first thread, that of its event loop, was ready to run and did not."""
+    return waits_of(pid, whole=False).get(str(pid), 0)
+
+
+def waits_of(pid: int, *, whole: bool) -> dict[str, int]:
+    """For how long each thread of a process, or its first, was ready to run and did not, in milliseconds."""
+    waits: dict[str, int] = {}
+    tasks = Path(f"/proc/{pid}/task")
     try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) // 1_000_000
+        for thread in sorted(one.name for one in tasks.iterdir()) if whole else [str(pid)]:
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+                waits[thread] = int((tasks / thread / "schedstat").read_text().split()[1]) // 1_000_000
     except (FileNotFoundError, ProcessLookupError):
-        return 0
+        return {}
+    return waits

@@ -209,6 +209,7 @@ class Round:
         known.sees, known.unfollowed = "ways", cluster.witness.unfollowed
         known.ended_ms = {epoch: ms for one in cluster.brokers.values()
                           for epoch, ms in ended_in(one.folder / "broker.log").items()}  # fmt: skip
+        known.starved = self.pulse.starved
         known.hidden_topics = hidden_topics(faults)
         known.lost_lines = any(HARMS[one.kind].loses_lines for one in faults if one.kind in HARMS)
         known.bugs = [*self.bugs, *self.player.bugs, *_bugs_of(cluster), *_traces_of(cluster, known)]

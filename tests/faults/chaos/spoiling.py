@@ -32,8 +32,8 @@ async def spoil(field: Field, draw: Random, kind: str) -> Injury | None:
         return None
     with suppress(KazooException):  # ZooKeeper is away, or another writer was faster
         data, stat = await field.cluster.zookeeper("get", target.path)
-        if not can_be_spoiled(kind, data):
-            return None
+        if target.path in field.spoiled or not can_be_spoiled(kind, data):
+            return None  # spoiled by another hand, which waited for ZooKeeper, too
         spoiled = Spoiled(target, stat.czxid, data, nonsense_for(data, draw))
         field.spoiled[target.path] = lambda: _put_right(field, spoiled)  # before: the answer may get lost
         await field.cluster.zookeeper("set", target.path, spoiled.nonsense, stat.version)

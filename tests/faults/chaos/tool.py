@@ -69,7 +69,8 @@ def _noted(field: Field, kind: str, path: str, put_right: Callable[[], Awaitable
 
 
 def _is_harmed(field: Field, path: str) -> bool:
-    """Whether the tool has harmed this path already. It does not touch the path again before that fault ends."""
+    """Whether the tool has harmed this path already. It does not touch the path again before that fault ends, so this
+    is asked after whatever was read of the path: two hands may wait for ZooKeeper at once."""
     return any(what == path or what.endswith(f": {path}") for what in field.spoiled)
 
 
@@ -77,8 +78,8 @@ async def _forbid(field: Field, draw: Random, kind: str) -> Injury | None:
     call, is_seat = field.cluster.zookeeper, kind in (hostile.HIDE_SEAT, hostile.LOCK_SEAT)
     for _ in range(TRIES):
         path = hostile.seat_node(draw) if is_seat else hostile.forbidden_node(_numbers(field), field.broker_ids, draw)
-        stat = None if _is_harmed(field, path) else await call("exists", path)
-        if stat is not None:
+        stat = await call("exists", path)
+        if stat is not None and not _is_harmed(field, path):
             break
     else:
         return None
@@ -101,7 +102,7 @@ async def _forbid(field: Field, draw: Random, kind: str) -> Injury | None:
 async def _refuse(field: Field, draw: Random) -> Injury | None:
     """Forbid new nodes and growth below a topic by a quota, or prevent its removal by a child node that is not ours."""
     path = topic_path(_topic(field, draw))
-    if _is_harmed(field, path) or not await field.cluster.zookeeper("exists", path):
+    if not await field.cluster.zookeeper("exists", path) or _is_harmed(field, path):
         return None
     if draw.random() < 0.5:
         quota, anywhere = f"{QUOTAS}{field.cluster.chroot}{path}", field.cluster.anywhere
@@ -200,11 +201,11 @@ async def _allows_unclean(field: Field, path: str) -> bool:
 
 async def _spoil_epoch(field: Field, draw: Random) -> Injury | None:
     call, garbage = field.cluster.zookeeper, draw.choice(hostile.GARBAGE)
-    if _is_harmed(field, CONTROLLER_EPOCH):
-        return None
     with suppress(NoNodeError, BadVersionError):
         before, stat = await call("get", CONTROLLER_EPOCH)
         made = stat.czxid
+        if _is_harmed(field, CONTROLLER_EPOCH):
+            return None  # what was read may be another hand's garbage
 
         async def put_right() -> None:
             with suppress(NoNodeError, BadVersionError):
@@ -222,7 +223,7 @@ async def _spoil_epoch(field: Field, draw: Random) -> Injury | None:
 async def _delete_epoch(field: Field, draw: Random) -> Injury | None:
     """Delete the controller epoch, unless it is hidden. A controller that may not read the epoch receives no event, and
     finds it gone at the next write."""
-    if _is_harmed(field, CONTROLLER_EPOCH) or not await field.cluster.zookeeper("exists", CONTROLLER_EPOCH):
+    if not await field.cluster.zookeeper("exists", CONTROLLER_EPOCH) or _is_harmed(field, CONTROLLER_EPOCH):
         return None
     field.note(hostile.DELETE_EPOCH, CONTROLLER_EPOCH, can_move_seat=True)
     with suppress(NoNodeError):

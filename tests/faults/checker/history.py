@@ -169,6 +169,16 @@ class Lag(NamedTuple):
     since_ms: int = 0
 
 
+class Starved(NamedTuple):
+    """A process was ready to run and did not, because other processes had the processors."""
+
+    since_ms: int
+    until_ms: int
+    waited_ms: int
+    #: None: a server of ZooKeeper
+    broker_id: int | None = None
+
+
 class End(msgspec.Struct):
     """The end of the run, after healing: the requests to each live broker, and the work that is left."""
 
@@ -202,6 +212,8 @@ class History(msgspec.Struct):
     lines: list[dict[str, Any]] = []
     calls: list[Call] = []
     faults: list[Fault] = []
+    #: by the kernel's count; in virtual time there is none
+    starved: list[Starved] = []
     #: reports of processes about themselves: bugs, parked subjects
     bugs: list[str] = []
     session_timeout_ms: int = 4_000

@@ -28,6 +28,17 @@ def is_held(history: History, broker_id: int, since_ms: int, until_ms: int) -> b
     )
 
 
+def waited_ms(history: History, broker_id: int, since_ms: int, until_ms: int) -> int:
+    """Returns for how long a process, or ZooKeeper, had to wait for a processor then: the longer of both. No fault did
+    that, and neither process: the machine had something else to do."""
+
+    def waited_by(process: int | None) -> int:
+        looks = (one for one in history.starved if one.broker_id == process)
+        return sum(one.waited_ms for one in looks if one.since_ms < until_ms and since_ms < one.until_ms)
+
+    return max(waited_by(broker_id), waited_by(None))
+
+
 def is_forbidden(history: History, paths: Collection[str], at_ms: int) -> bool:
     """Returns whether a tool had taken away the right to read or to write one of these then."""
     return any(

@@ -11,7 +11,7 @@ from typing import Final
 
 from controller.loop.watched import LOOK_EVERY_S
 from tests.faults.checker.history import SLACK_MS, STOP, STOPS_WITHIN_MS, Fault, History, Lag, Row
-from tests.faults.checker.holding import is_forbidden, is_held
+from tests.faults.checker.holding import is_forbidden, is_held, waited_ms
 from tests.faults.checker.known import Known, RunRule
 from tests.faults.checker.rules_lists import LEAD
 from tests.faults.checker.writers import EPOCH, SEAT, Wrong
@@ -42,7 +42,8 @@ def l11_the_end_of_a_term_waits_for_nothing(history: History, known: Known) -> I
         late_ms = lost_ms + _noticed_within_ms(history, SEAT, lost_ms)
         sent = [one.sent_ms or 0 for one in history.rpcs if one.controller_epoch == epoch and history.sees == "all"]
         last_ms = max([history.ended_ms.get(epoch, 0), *sent])
-        if last_ms > late_ms and not is_held(history, holder_id, lost_ms, late_ms):
+        is_excused = is_held(history, holder_id, lost_ms, late_ms)
+        if last_ms > late_ms and not is_excused and waited_ms(history, holder_id, lost_ms, last_ms) < STARVED_MS:
             yield None, f"broker {holder_id} acted in epoch {epoch} until {last_ms - lost_ms} ms after it lost the seat"
 
 
@@ -153,16 +154,18 @@ def l06_l08_no_intent_is_left(history: History, known: Known) -> Iterator[Wrong]
 
 def l15_the_seat_moves_only_for_a_reason(history: History, known: Known) -> Iterator[Wrong]:
     """Each tenure that another one followed was ended by a fault of its own: one that fell on the seat's holder, or on
-    no broker alone, and did so lately enough."""
+    no broker alone, and did so lately enough. Or its session ended because the machine kept its holder, or ZooKeeper,
+    from a processor for half of it."""
     if history.end is None:
         return
     causes = [one for one in history.faults if one.can_move_seat]
     causes.sort(key=lambda one: (one.broker_id is None, _felt_until_ms(one)))  # weak explanations are used up first
     for (holder_id, lost_ms), (epoch, *_) in zip(known.vacated, known.claims[1:], strict=False):
         cause = next((one for one in causes if _explains(one, holder_id, lost_ms, history)), None)
-        if cause is None:
+        since_ms = lost_ms - history.session_timeout_ms - FELT_FOR_MS
+        if cause is None and waited_ms(history, holder_id, since_ms, lost_ms) < history.session_timeout_ms // 2:
             yield None, f"broker {holder_id} lost the seat for no reason; epoch {epoch} followed"
-        else:
+        elif cause is not None:
             causes.remove(cause)
 
 
