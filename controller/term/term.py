@@ -314,7 +314,9 @@ class Term:
         before = max((epoch for epoch in admin.terms if epoch < self.claim.controller_epoch), default=None)
         is_gone = before is not None and admin.terms[before].broker_id not in loaded.brokers
         why_before = "session gone" if is_gone else "deposed"
-        events: list[Event] = [self._told(why_before=why_before), admin.producer_ids, admin.reassign]
+        # a broker that dies together with this process is known to the next term, if it is noted at once
+        events: list[Event] = [TimePassed()] if self.cluster.unnoted else []
+        events += [self._told(why_before=why_before), admin.producer_ids, admin.reassign]
         # granted by a predecessor, who may have had no time to move the leaderships
         drains = sorted(self.cluster.duties.drains.items())
         events += [DrainAsked(broker_id, drain.epoch, drain.is_shutdown) for broker_id, drain in drains]

@@ -19,6 +19,7 @@ from controller.core.formats import (
     DrainZnode,
     FailedDirsZnode,
     FormatError,
+    KnownBrokerZnode,
     TermZnode,
     decode,
     decode_broker,
@@ -36,6 +37,7 @@ from controller.core.project.znodes import (
     DELETE_TOPICS,
     DRAINING,
     FAILED_DIRS,
+    KNOWN_BROKERS,
     TERMS,
     TOPICS,
     Ensure,
@@ -178,6 +180,7 @@ class ModelZooKeeper:
             if epochs.get(b) == drain.broker_epoch
         }
         duties.suspect_ids = frozenset(b for b, one in failed.items() if epochs.get(b) == one.broker_epoch)
+        duties.noted = {int(b): decode(node.data, KnownBrokerZnode) for b, node in self._below(KNOWN_BROKERS)}
         duties.terms = {int(epoch): decode(node.data, TermZnode) for epoch, node in self._below(TERMS)}
         return duties, frozenset((drains.keys() - duties.drains.keys()) | (failed.keys() - duties.suspect_ids))
 

@@ -7,7 +7,7 @@ import pytest
 from controller.core.changes.duties import NodeRemoved, ReassignNodeWritten, Reported
 from controller.core.events import ReassignAsked, ReassignNodeSeen
 from controller.core.formats import encode
-from controller.core.project.znodes import REASSIGN
+from controller.core.project.znodes import REASSIGN, broker_path
 from tests.core.reassign_support import Field, node_seen
 
 
@@ -38,6 +38,21 @@ def test_a_node_may_ask_for_brokers_that_are_away_and_waits_for_them() -> None:
     field.put_node(node(orders_0=[2]))
     assert field.history() == ((2, 1), 1, (1,), 1)
     assert field.has_node
+    field.start(2)
+    field.sync()
+    assert field.history() == ((2,), 2, (2,), 2)
+    assert not field.has_node
+
+
+def test_a_node_may_ask_for_a_broker_that_joined_just_now_and_died_with_its_controller() -> None:
+    """Nobody had time to look: the broker joins, the node names it, and both processes die."""
+    field = Field(live=(1, 3), orders=[[1]])
+    field.start(2)
+    field.zookeeper.put(REASSIGN, node(orders_0=[2]))
+    field.zookeeper.remove(broker_path(2))
+    field.new_term()
+    assert field.has_node
+    assert field.history() == ((2, 1), 1, (1,), 1)
     field.start(2)
     field.sync()
     assert field.history() == ((2,), 2, (2,), 2)

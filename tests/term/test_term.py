@@ -25,6 +25,7 @@ from tests.support.harness import (
     topic_json,
     until,
 )
+from tests.support.znodes import generic
 
 
 async def test_the_first_claim_has_epoch_1_and_kafkas_json() -> None:
@@ -95,6 +96,27 @@ async def test_a_topic_written_by_a_tool_comes_online() -> None:
         assert state_of(server, "orders", 0) == {
             "controller_epoch": 1, "leader": 1, "version": 1, "leader_epoch": 0, "isr": [1, 2, 3],
         }  # fmt: skip
+
+
+async def test_a_broker_that_dies_within_the_first_second_of_a_term_together_with_it_is_known_to_the_next() -> None:
+    """The clock stands: a tool's reassignment names the broker, and waits for it."""
+    server = await a_server()
+    tool = await server.connect()
+    await a_broker(server, 1)
+    second = await a_broker(server, 2)
+    async with a_controller(server, 3) as node:
+        await until(lambda: node.handle.is_active)
+        await tool.create("/brokers/topics/orders", topic_json([1]))
+        await until(lambda: state_of(server, "orders", 0))
+    for session in (node.zk, second):
+        server.expire(session)
+    asked = b'{"version":1,"partitions":[{"topic":"orders","partition":0,"replicas":[2]}]}'
+    await tool.create("/admin/reassign_partitions", asked)
+    async with a_controller(server, 4) as node:
+        await until(lambda: node.handle.is_active)
+        await until(lambda: (state_of(server, "orders", 0) or {}).get("leader_epoch") == 1)
+        assert generic(server.read("/brokers/topics/orders") or b"")["partitions"] == {"0": [2, 1]}
+        assert server.read("/admin/reassign_partitions") is not None
 
 
 async def test_a_topic_asked_for_is_durable_and_led_when_the_answer_comes() -> None:

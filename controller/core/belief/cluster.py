@@ -138,8 +138,12 @@ class Cluster:
     @property
     def unnoted(self) -> list[Broker]:
         """Returns live brokers whose note differs from their registration."""
+        return self.unnoted_of(self.brokers.values())
+
+    def unnoted_of(self, registered: Iterable[Broker]) -> list[Broker]:
+        """Returns the brokers whose note differs from this registration."""
         noted = self.duties.noted
-        return [broker for broker in self.brokers.values() if noted.get(broker.broker_id) != known_broker_for(broker)]
+        return [broker for broker in registered if noted.get(broker.broker_id) != known_broker_for(broker)]
 
     @property
     def draining_ids(self) -> frozenset[int]:

@@ -6,7 +6,7 @@ its unacknowledged work is lost, so its leaderships move first, and it leads aga
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 import msgspec
@@ -75,13 +75,20 @@ def on_brokers_seen(context: Context, event: BrokersSeen) -> Iterator[Work]:
             )
         yield Work(topic_subject(topic), run)
     yield from topic_ids.on_live_brokers(context, live_brokers)
+    yield from _noted(context, (*registrations.joined, *registrations.bounced, *registrations.changed), step=1)
 
 
 def on_time_passed(context: Context) -> Iterator[Work]:
-    """New registrations are written down when there is time: no work waits for it."""
-    for broker in context.cluster.unnoted:
+    """As a term begins, and where a note did not stand."""
+    yield from _noted(context, context.cluster.brokers.values(), step=0)
+
+
+def _noted(context: Context, registered: Iterable[Broker], *, step: int) -> Iterator[Work]:
+    """Writes registrations down, so that whoever controls next knows a broker that died with this controller. No
+    leadership waits for it."""
+    for broker in context.cluster.unnoted_of(registered):
         change = BrokerNoted(broker)
-        yield work_of(0, change)
+        yield work_of(step, change)
 
 
 def on_forget_broker_asked(context: Context, event: ForgetBrokerAsked) -> Iterator[Work]:
