@@ -9,6 +9,7 @@ of files made, truncated and removed in a folder the last ones, in order, since 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from random import Random
 
@@ -25,6 +26,8 @@ class SimulatedDisk:
     def __init__(self) -> None:
         self._files: dict[str, bytearray] = {}
         self._folders: set[str] = {""}
+        #: by folder, what is in it
+        self._names: defaultdict[str, dict[str, None]] = defaultdict(dict)
         #: how much of a file is synced
         self._synced: dict[str, int] = {}
         #: by folder, changes that the machine's death may undo: the path (its file syncs a truncation), and how
@@ -54,21 +57,22 @@ class SimulatedDisk:
 
     def make_folder(self, folder: str) -> None:
         self._step()
-        parts = folder.split("/")
-        self._folders |= {"/".join(parts[: count + 1]) for count in range(len(parts))}
+        while folder not in self._folders:
+            self._folders.add(folder)
+            self._enter(folder)
+            folder = _folder_of(folder)
 
     def remove_folder(self, folder: str) -> None:
         self._step()
         if self.names(folder):
             raise OSError(f"{folder} is not empty")
         self._folders.remove(folder)
+        self._leave(folder)
 
     def names(self, folder: str) -> list[str]:
         if folder not in self._folders:
             raise FileNotFoundError(folder)
-        within = f"{folder}/" if folder else ""
-        paths = [path for path in (*self._files, *self._folders) if path and path.startswith(within)]
-        return [name for path in paths if "/" not in (name := path[len(within) :])]
+        return list(self._names[folder])
 
     def size(self, path: str) -> int:
         self._check()
@@ -84,6 +88,7 @@ class SimulatedDisk:
             self._step()
             self._check_folder(path)
             self._files[path] = bytearray()
+            self._enter(path)
             self._synced[path] = 0
             self._note(path, lambda: self._forget(path))
         kept = len(data) if self.fuse is None else min(len(data), self.fuse)
@@ -112,6 +117,7 @@ class SimulatedDisk:
         self._step()
         self._check_folder(path)
         self._files[path] = bytearray(data)
+        self._enter(path)
         self._synced[path] = len(data)
         self._undo.pop(_folder_of(path), None)
 
@@ -119,9 +125,11 @@ class SimulatedDisk:
         self._step()
         if path in self._files:
             before, synced = self._files.pop(path), self._synced.pop(path)
+            self._leave(path)
 
             def back() -> None:
                 self._files[path], self._synced[path] = before, synced
+                self._enter(path)
 
             self._note(path, back)
 
@@ -162,9 +170,18 @@ class SimulatedDisk:
     def _note(self, path: str, back: Callable[[], None], *, is_truncation: bool = False) -> None:
         self._undo.setdefault(_folder_of(path), []).append((path, is_truncation, back))
 
+    def _enter(self, path: str) -> None:
+        folder, _, name = path.rpartition("/")
+        self._names[folder][name] = None
+
+    def _leave(self, path: str) -> None:
+        folder, _, name = path.rpartition("/")
+        self._names[folder].pop(name, None)
+
     def _forget(self, path: str) -> None:
         self._files.pop(path, None)
         self._synced.pop(path, None)
+        self._leave(path)
 
 
 def _folder_of(path: str) -> str:

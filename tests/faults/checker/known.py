@@ -81,7 +81,7 @@ class Deleted(NamedTuple):
     replicas: dict[int, tuple[int, ...]]
 
 
-class Known(msgspec.Struct):
+class Known(msgspec.Struct, eq=False, weakref=True):
     """The replay's findings, for rules about the whole run."""
 
     world: World

@@ -10,12 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from typing import Final
+from weakref import WeakKeyDictionary
 
 from tests.faults.checker.history import History
 from tests.faults.checker.known import Known, RunRule
 from tests.faults.checker.records import Kept, LogKey, Relied, sent_anew
 from tests.faults.checker.standing import Partition, Standing
 from tests.faults.checker.writers import Wrong
+
+_STANDING: Final[WeakKeyDictionary[Known, Standing]] = WeakKeyDictionary()
 
 
 def s18_the_whole_isr_has_acknowledged_records(history: History, known: Known) -> Iterator[Wrong]:
@@ -30,7 +33,7 @@ def s18_the_whole_isr_has_consumed_records(history: History, known: Known) -> It
 def s18_readers_of_an_offset_see_the_same(history: History, known: Known) -> Iterator[Wrong]:
     """Two batches at one offset, both relied on: an election between their leader epochs has lost the earlier one. Its
     leader may give it to readers still, for as long as it has not heard of that election."""
-    standing = Standing(history, known)
+    standing = _standing(history, known)
     first: dict[tuple[LogKey, int], Relied] = {}
     for one in standing.records.relied:
         other = first.setdefault((one.key, one.offset), one)
@@ -42,7 +45,7 @@ def s18_readers_of_an_offset_see_the_same(history: History, known: Known) -> Ite
 
 
 def s19_clean_elections_lose_nothing(history: History, known: Known) -> Iterator[Wrong]:
-    standing = Standing(history, known)
+    standing = _standing(history, known)
     for partition, one in _lost(standing):
         if not partition.losses_after(one):
             yield (
@@ -56,7 +59,7 @@ def s19_lost_records_are_announced(history: History, known: Known) -> Iterator[W
     unless a machine died or a disk was lost."""
     if history.lost_lines:
         return
-    standing = Standing(history, known)
+    standing = _standing(history, known)
     for partition, one in _lost(standing):
         said_by = {
             each.broker_id for each in standing.truncated if each.key == one.key and each.start <= one.offset < each.end
@@ -73,7 +76,7 @@ def s19_lost_records_are_announced(history: History, known: Known) -> Iterator[W
 def s19_announced_losses_are_true(history: History, known: Known) -> Iterator[Wrong]:
     """Committed records go by an election that could lose records, and are not there any more. An unclean leader's
     records in between may have stood at the same offsets."""
-    standing = Standing(history, known)
+    standing = _standing(history, known)
     for one in standing.truncated:
         partition = standing.partitions.get(one.key)
         if partition is None or not one.committed:
@@ -116,7 +119,7 @@ def s19_nothing_is_reordered(history: History, known: Known) -> Iterator[Wrong]:
 
 def s19_logs_agree_below_the_high_watermark(history: History, known: Known) -> Iterator[Wrong]:
     """In the end: each replica's own, and the leader's for each in-sync replica."""
-    standing = Standing(history, known)
+    standing = _standing(history, known)
     for key, partition in standing.partitions.items():
         copies = standing.copies(key)
         if copies is None:
@@ -135,8 +138,15 @@ def s19_logs_agree_below_the_high_watermark(history: History, known: Known) -> I
                 yield partition.name, f"{brokers} have {said} below high watermark {below}"
 
 
+def _standing(history: History, known: Known) -> Standing:
+    """One for all rules about a run."""
+    if known not in _STANDING:
+        _STANDING[known] = Standing(history, known)
+    return _STANDING[known]
+
+
 def _not_everywhere(history: History, known: Known, how: str) -> Iterator[Wrong]:
-    standing = Standing(history, known)
+    standing = _standing(history, known)
     for one in standing.records.relied:
         partition = standing.partitions.get(one.key)
         if one.how != how or one.held_by is None or one.zxid is None or partition is None:

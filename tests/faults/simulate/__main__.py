@@ -17,6 +17,7 @@ from tests.faults.simulate.run import run
 from tests.faults.simulate.schedule import play_beside_a_hostile_tool, play_schedule
 
 PROGRESS_EVERY_S = 10.0
+#: so many failures are told with their story, the others with what was found
 FAILURES_TOLD = 5
 
 
@@ -25,6 +26,7 @@ class Result(NamedTuple):
 
     seed: str
     trace: str
+    found: list[str]
     said: list[str]
     faults: Counter[str]
     calls: Counter[str]
@@ -35,11 +37,12 @@ class Result(NamedTuple):
 def play(seed: str, *, is_hostile: bool = False, keeps_records: bool | None = None) -> Result:
     outcome = run(seed, play_beside_a_hostile_tool if is_hostile else play_schedule, records=keeps_records)
     history = outcome.history
+    found = [str(one) for one in outcome.findings]
     said = list(report(history, outcome.findings)) if outcome.findings else []
     faults = Counter(one.kind for one in history.faults)
     calls = Counter(f"{one.what} {one.outcome}" for one in history.calls)
     claims = sum(write.path == "/controller" and write.kind == "create" for c in history.commits for write in c.writes)
-    return Result(seed, outcome.trace, said, faults, calls, outcome.virtual_s - 1_000, claims)
+    return Result(seed, outcome.trace, found, said, faults, calls, outcome.virtual_s - 1_000, claims)
 
 
 def main(arguments: list[str]) -> int:
@@ -77,8 +80,9 @@ def _told(results: Iterator[Result], count: int, how: str) -> Iterator[Result]:
     failed = 0
     for number, one in enumerate(results, start=1):
         failed += bool(one.said)
-        if one.said and failed <= FAILURES_TOLD:
-            say(f"seed {one.seed} failed; again: make simulate SEED={one.seed}{how}", *one.said)
+        if one.said:
+            say(f"seed {one.seed} failed; again: make simulate SEED={one.seed}{how}")
+            say(*(one.said if failed <= FAILURES_TOLD else one.found))
         if time.monotonic() - told_at >= PROGRESS_EVERY_S:
             told_at = time.monotonic()
             say(f"{number} of {count} schedules, {failed} failed, {told_at - begun_at:.0f} s")

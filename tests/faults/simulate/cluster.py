@@ -19,7 +19,7 @@ import msgspec
 from controller.core.project.lines import Line
 from tests.faults.checker.commits import from_ops
 from tests.faults.checker.history import Asking, Call, End, Fault, History, Lag, Rpc, object_of
-from tests.faults.checker.replay import topic_of
+from tests.faults.checker.replay import Topic, topic_of
 from tests.faults.hostile import hidden_topics
 from tests.faults.simulate.client import SimClient
 from tests.faults.simulate.late import ENDS_WITHIN_MS
@@ -249,20 +249,16 @@ class SimCluster:
 
     def strays(self) -> dict[int, list[str]]:
         """Replicas of topics that are gone."""
+        topics: dict[str, Topic | None] = {}
         found: dict[int, list[str]] = {}
         for broker_id, member in self.members.items():
-            held = member.broker.replicas.held if member.broker is not None else {}
-            names = [f"{one.topic}-{one.partition}" for one in held.values() if not self._is_assigned(one, broker_id)]
-            if names:
-                found[broker_id] = names
+            for held in member.broker.replicas.held.values() if member.broker is not None else ():
+                if held.topic not in topics:
+                    data = self.zookeeper.read(f"/brokers/topics/{held.topic}")
+                    topics[held.topic] = None if data is None else topic_of(data, 0)
+                if not _is_assigned(topics[held.topic], held, broker_id):
+                    found.setdefault(broker_id, []).append(f"{held.topic}-{held.partition}")
         return found
-
-    def _is_assigned(self, replica: Any, broker_id: int) -> bool:
-        data = self.zookeeper.read(f"/brokers/topics/{replica.topic}")
-        topic = None if data is None else topic_of(data, 0)
-        if topic is None or topic.topic_id != replica.topic_id or replica.partition not in topic.partitions:
-            return False
-        return broker_id in topic.partitions[replica.partition].replicas
 
     async def bury(self) -> None:
         """End every task, of the living and of the dead: nothing they still do is heard."""
@@ -277,3 +273,9 @@ class SimCluster:
             task.cancel()
         if rest:
             await asyncio.wait(rest, timeout=1.0)
+
+
+def _is_assigned(topic: Topic | None, replica: Any, broker_id: int) -> bool:
+    if topic is None or topic.topic_id != replica.topic_id or replica.partition not in topic.partitions:
+        return False
+    return broker_id in topic.partitions[replica.partition].replicas
