@@ -10,17 +10,18 @@ import pytest
 
 from controller.core.events import DrainAsked
 from controller.core.operations import Set
+from controller.core.project.znodes import state_path
 from tests.faults.checker.history import Call, Commit, Fault, History, HistoryError, Lag, Starved, Write
 from tests.faults.checker.known import Written
 from tests.faults.checker.replay import State
 from tests.faults.checker.rules_admin_requests import s26_preferred_elections_name_the_first_replica
 from tests.faults.checker.verdict import RUN_RULES, STEP_RULES, judge, report
-from tests.faults.hostile import REMOVE
+from tests.faults.hostile import HIDE, LOCK, REMOVE, hidden_topics
 from tests.faults.simulate.rest import unrest
 from tests.faults.story import Stage, staged
 from tests.faults.violations import BAD, MORE, Violation, a_good_history, states_in, with_state, without
 from tests.faults.violations_admin_requests import BAD_ADMIN_REQUESTS
-from tests.faults.violations_broker_requests import BAD_BROKER_REQUESTS, MORE_BROKER_REQUESTS
+from tests.faults.violations_broker_requests import BAD_BROKER_REQUESTS, MORE_BROKER_REQUESTS, with_leave_to_stop
 from tests.faults.violations_client_calls import (
     AS_ASKED,
     BAD_CLIENT_CALLS,
@@ -116,6 +117,15 @@ def test_the_end_of_a_term_may_wait_for_a_processor(waited_ms: int, *, is_found:
     with_the_first_term_going_on(history)
     history.starved = [Starved(history.commits[-1].at_ms, history.commits[-1].at_ms + 500, waited_ms)]
     assert ("l11_the_end_of_a_term_waits_for_nothing" in {one.rule for one in judge(history)}) == is_found
+
+
+@pytest.mark.parametrize(("kind", "is_found"), [(HIDE, False), (LOCK, True)])
+def test_a_broker_may_stop_that_leads_what_its_controller_could_not_read(kind: str, is_found: bool) -> None:
+    history = a_good_history()
+    with_leave_to_stop(history)
+    led = {one.key for one in judge(history) if one.key is not None}
+    history.hidden_topics = hidden_topics([Fault(0, kind, state_path(*key)) for key in led])
+    assert bool(judge(history)) == is_found
 
 
 @pytest.mark.parametrize("violate", HARMLESS)

@@ -13,8 +13,9 @@ import pytest
 import structlog
 
 from tests.faults.checker.verdict import report
-from tests.faults.hostile import BIG
+from tests.faults.hostile import BIG, DROP_ID
 from tests.faults.simulate.client import SimClient
+from tests.faults.simulate.harms import FAULTS
 from tests.faults.simulate.hostile import HOSTILE
 from tests.faults.simulate.run import run
 from tests.faults.simulate.schedule import play_beside_a_hostile_tool, play_operations
@@ -93,6 +94,29 @@ def test_a_hostile_tool_does_all_that_it_can() -> None:
     fell = {one.kind for history in histories for one in history.faults}
     assert fell >= HOSTILE.keys()
     assert any(one.subject == BIG and one.outcome == "ok" for history in histories for one in history.calls)
+
+
+def test_a_tool_drops_no_id_that_only_a_lost_disk_knew() -> None:
+    async def scene(stage: Stage) -> None:
+        cluster = stage.cluster
+        await stage.create("alpha", {0: (1, 2, 3)})
+        await stage.create("beta", {0: (1, 2)})
+        await stage.rest()
+        stage.kill(3, loses_disk=True)
+        assert [cluster.is_on_disks(one) for one in ("alpha", "beta")] == [False, True]
+        stage.start(3)
+        await stage.rest()
+        assert cluster.is_on_disks("alpha")
+        assert not cluster.misses_an_id()
+        while not cluster.misses_an_id():
+            HOSTILE[DROP_ID](stage.player, stage.player.random)
+        kill_disk = FAULTS["kill with its disk"]
+        while not {1, 2, 3} - cluster.members.keys():
+            kill_disk(stage.player, stage.player.random)
+        assert all(cluster.is_on_disks(one) for one in ("alpha", "beta"))
+        await stage.rest()
+
+    assert staged(scene).findings == []
 
 
 def test_a_frozen_process_runs_nothing_and_goes_on_in_its_order() -> None:

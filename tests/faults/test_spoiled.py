@@ -7,10 +7,12 @@ from random import Random
 import pytest
 
 from controller.core.events import CreateTopicAsked
-from controller.core.operations import Set
+from controller.core.operations import Delete, Set
+from controller.core.project.znodes import ISR_NOTIFICATIONS
 from tests.faults.chaos.field import Field
 from tests.faults.chaos.spoiling import spoil as spoil_really
 from tests.faults.conftest import healed
+from tests.faults.hostile import below
 from tests.faults.nonsense import CONFIG, SPOILED, STATE, TOPIC
 from tests.faults.simulate.spoiling import repair, spoil
 from tests.faults.story import Stage, staged
@@ -74,6 +76,22 @@ def test_another_write_in_between_is_not_overruled() -> None:
         repair(stage.player, path)
         assert stage.cluster.zookeeper.read(path) == BY_A_TOOL
         await stage.until(lambda: stage.state("alpha", 1), "what the tool added is led")
+        await stage.rest()
+
+    assert staged(scene).findings == []
+
+
+def test_a_state_is_put_right_and_announced_though_a_tool_removed_where_to() -> None:
+    async def scene(stage: Stage) -> None:
+        await stage.create("alpha", {0: (1, 2, 3)})
+        await stage.rest()
+        path = spoil(stage.player, Random(1), STATE, topics=("alpha",))
+        assert path is not None
+        stage.kill(stage.controller.broker_id)
+        for one in below(ISR_NOTIFICATIONS, stage.cluster.zookeeper.tree.nodes):
+            stage.cluster.zookeeper.commit(0, [Delete(one, -1)])
+        repair(stage.player, path)
+        assert stage.state("alpha", 0) is not None
         await stage.rest()
 
     assert staged(scene).findings == []

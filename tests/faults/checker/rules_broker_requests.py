@@ -74,8 +74,9 @@ def _was_registered(known: Known, broker_id: int, epoch: int, from_ms: int, unti
 
 
 def s27_a_broker_that_may_stop_leads_no_partition_that_others_could(history: History, known: Known) -> Iterator[Wrong]:
-    """Nothing that has another replica, that is, except topics being deleted, and topics or states that were malformed
-    in that term: a controller cannot hand over a partition that it cannot read, and it may hear late of its repair."""
+    """Nothing that has another replica, that is, except topics being deleted, and topics or states that were hidden, or
+    malformed in that term: a controller cannot hand over a partition that it cannot read, and it may hear late of its
+    repair."""
     done = [
         one
         for one in history.askings
@@ -84,6 +85,8 @@ def s27_a_broker_that_may_stop_leads_no_partition_that_others_could(history: His
     for asking in done:
         claimed_ms = max((at_ms for *_, at_ms in known.claims if at_ms <= asking.at_ms), default=0)
         for led in _led_by(asking, known):
+            if led.key[0] in history.hidden_topics:
+                continue
             marker = known.stood(f"/admin/delete_topics/{led.key[0]}", asking.at_ms - SLACK_MS, asking.at_ms)
             topic = known.stood(f"/brokers/topics/{led.key[0]}", claimed_ms - SLACK_MS, asking.at_ms)
             state = known.stood(_state_path(*led.key), claimed_ms - SLACK_MS, asking.at_ms)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -68,6 +68,8 @@ class SimCluster:
         self.is_healed = False
         self.records = SimRecords(self, seed) if keeps_records else None
         self._coming_back: dict[int, asyncio.TimerHandle] = {}
+        #: brokers that lost their disks
+        self._emptied: set[int] = set()
         self._lives: dict[int, int] = {}
         self._past_sessions: dict[int, set[int]] = {}
         self._cut_ids: set[int] = set()
@@ -109,8 +111,32 @@ class SimCluster:
         self.ended(member)
         if loses_disk:
             shutil.rmtree(self.folder / f"broker-{broker_id}")
+            self._emptied.add(broker_id)
         if self.records is not None:
             self.records.died(broker_id, loses_disk=loses_disk)
+
+    def misses_an_id(self) -> bool:
+        """Whether a tool dropped a topic's id that no controller has written again."""
+        parent = self.zookeeper.tree.nodes.get("/brokers/topics")
+        found = (self._topic(name) for name in (() if parent is None else parent.children))
+        return any(one is not None and one.topic_id is None for one in found)
+
+    def is_on_disks(self, name: str) -> bool:
+        """Whether each broker that has lost its disk was given its replicas of the topic again."""
+        topic = self._topic(name)
+        return topic is None or all(
+            (topic.topic_id, number) in self._held_by(broker_id)
+            for number, assigned in topic.partitions.items()
+            for broker_id in self._emptied.intersection(assigned.replicas)
+        )
+
+    def _topic(self, name: str) -> Topic | None:
+        node = self.zookeeper.tree.nodes.get(f"/brokers/topics/{name}")
+        return None if node is None else topic_of(node.data, node.czxid)
+
+    def _held_by(self, broker_id: int) -> Collection[tuple[str, int]]:
+        member = self.members.get(broker_id)
+        return () if member is None or member.broker is None else member.broker.replicas.held
 
     def new_session(self, member: Member) -> SimClient:
         random = Random(f"{member.random.random()}")
@@ -254,8 +280,7 @@ class SimCluster:
         for broker_id, member in self.members.items():
             for held in member.broker.replicas.held.values() if member.broker is not None else ():
                 if held.topic not in topics:
-                    data = self.zookeeper.read(f"/brokers/topics/{held.topic}")
-                    topics[held.topic] = None if data is None else topic_of(data, 0)
+                    topics[held.topic] = self._topic(held.topic)
                 if not _is_assigned(topics[held.topic], held, broker_id):
                     found.setdefault(broker_id, []).append(f"{held.topic}-{held.partition}")
         return found

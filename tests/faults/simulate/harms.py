@@ -21,7 +21,8 @@ def _kill(player: Player, draw: Random, *, loses_disk: bool = False) -> None:
     after_s = draw.choice((0.0, 0.05, 1.0, 9.0))
     if member is not None:
         cluster.fault("kill", member.broker_id, can_move_seat=True)
-        cluster.kill(member.broker_id, loses_disk=loses_disk)
+        # while a tool has dropped a topic's id, disks are all that knows it
+        cluster.kill(member.broker_id, loses_disk=loses_disk and not cluster.misses_an_id())
         player.later(after_s, lambda: cluster.start(member.broker_id))
 
 

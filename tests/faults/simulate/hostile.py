@@ -111,11 +111,11 @@ def _delete_epoch(player: Player, draw: Random) -> None:
 
 def _drop_id(player: Player, draw: Random) -> None:
     """Remove a topic's id: while a controller is active and knows the id, or before the next controller, which has to
-    ask."""
-    zookeeper, path = player.cluster.zookeeper, topic_path(draw.choice(TOPICS))
-    with_seat = draw.random() < 0.5
+    ask. All replicas that were told of it have to be on disks, or an operator would have to know."""
+    zookeeper, topic = player.cluster.zookeeper, draw.choice(TOPICS)
+    with_seat, path = draw.random() < 0.5, topic_path(topic)
     data = hostile.without_id(zookeeper.read(path) or b"")
-    if data is not None and not _is_harmed(player, path):
+    if data is not None and not _is_harmed(player, path) and player.cluster.is_on_disks(topic):
         player.cluster.fault(hostile.DROP_ID, path)
         _commit(player, [Set(path, data, -1)], with_seat=with_seat)
 

@@ -29,8 +29,12 @@ def spoil(player: Player, draw: Random, kind: str, *, topics: tuple[str, ...] = 
 
     def put_right() -> None:
         now = cluster.zookeeper.tree.nodes.get(target.path)
-        if now is not None and (now.czxid, now.data) == (made, nonsense):
-            cluster.zookeeper.commit(0, _writes(target, before, now.version, is_announced=True))
+        if now is None or (now.czxid, now.data) != (made, nonsense):
+            return
+        if target.parent and target.parent not in cluster.zookeeper.tree.nodes:  # another tool removed it
+            cluster.zookeeper.commit(0, [Create(target.parent, b"")])
+        answer = cluster.zookeeper.commit(0, _writes(target, before, now.version, is_announced=True))
+        assert answer.refused is None, f"{target.path} is not put right: {answer.refused}"
 
     cluster.spoiled[target.path] = put_right
     return target.path
