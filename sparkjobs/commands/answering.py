@@ -17,7 +17,7 @@ from sparkjobs.history.joined import joined
 from sparkjobs.history.moment import answers_for_records
 from sparkjobs.input.files import SCHEME
 from sparkjobs.records.found import find_records
-from sparkjobs.report.certain import knows, sentence_for
+from sparkjobs.report.certain import knows, phases_of, sentence_for
 from sparkjobs.report.markup import lasting
 from sparkjobs.report.page import Input, Quoting
 from sparkjobs.report.verdict import OF_VERDICT, is_blind, verdict_for
@@ -94,6 +94,8 @@ def report(master: str | None, engine: str, out: Path, target: float, redact: bo
     page = write_report(out, done.answers, done.quote, done.read, made_by=done.made_by, redact=redact, records=records)
     if records is not None:
         click.echo(f"Known for certain: {sentence_for(records)}")
+        if records["record_migration_phases"]:
+            table(("PHASE", "FROM", "TO", "CONTROLLERS", "KNOWN"), phases_of(records))
     if records is None or (inputs.files and not (knows(records) and is_blind(done.answers))):
         click.echo(f"{'From logs: ' if records is not None else ''}{verdict_for(done.answers).sentence}")
     click.echo(f"{page}")

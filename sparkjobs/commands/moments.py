@@ -149,9 +149,8 @@ def _said(step: Step, change: PartitionStep, mode: str) -> str:
     if after is None:
         return "deleted"
     if before is None:
-        return (
-            f"{'found' if step.since_ms is not None else 'created'}, led by {_who(after.leader)}, in sync {after.isr}"
-        )
+        came = "found" if step.since_ms is not None else "created" if change.elects else "imported from ZooKeeper"
+        return f"{came}, led by {_who(after.leader)}, in sync {list(after.isr)}"
     parts = []
     how = election_of(change, mode)
     if after.leader == NOBODY and before.leader != NOBODY:

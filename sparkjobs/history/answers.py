@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from sparkjobs.history.cluster import (
     NOBODY,
+    Broker,
     BrokerStep,
     Cluster,
     ConfigStep,
     ControllerStep,
+    MirrorStep,
     Name,
     Partition,
     PartitionStep,
     Replay,
     Step,
     TopicStep,
+    partition_steps,
 )
 from sparkjobs.tables.record import (
     RecordBrokerLife,
@@ -38,11 +41,18 @@ _SECRET: Final = re.compile(r"password|secret|jaas|credential|\.key(store)?\b(?!
 _HIDDEN: Final = "(hidden)"
 
 
-def answers_of(replay: Replay, cluster: str, committed: int | None = None) -> dict[str, list[Row]]:
-    """Walks through the history. `committed`: the first position that nothing proves; None where all is."""
+def answers_of(
+    replay: Replay,
+    cluster: str,
+    committed: int | None = None,
+    watch: Callable[[Step, Cluster], None] = lambda step, cluster: None,
+) -> dict[str, list[Row]]:
+    """Walks through the history. `committed`: the first position that nothing proves; None where all is. `watch` sees
+    each step, and the cluster after it."""
     walk = _Walk(replay.cluster.mode, cluster, committed)
     for step in replay.steps():
         walk.take(step, replay.cluster)
+        watch(step, replay.cluster)
     return walk.finished()
 
 
@@ -61,9 +71,22 @@ class _Walk:
         self._moves: dict[Name, RecordOperation] = {}
         self._deletions: dict[str, RecordOperation] = {}
         self._last_ms: int | None = None
+        self._left: _Left | None = None  # ZooKeeper's states, when KRaft's controller took the seat
 
     def take(self, step: Step, cluster: Cluster) -> None:
-        """A step, and how things stand after it."""
+        """A step, and how things stand after it. While KRaft's controller holds ZooKeeper's seat, znodes are copies of
+        its log and brokers come and go beside them: nothing is told of them."""
+        seats = [one for one in step.changes if isinstance(one, ControllerStep)]
+        if cluster.kraft_epoch is not None:
+            if self._left is None:
+                self._left = _Left(step.at_ms, dict(cluster.partitions), dict(cluster.brokers))
+            self._controller(seats, step)
+            return
+        if self._left is not None:
+            step, self._left = self._left.resumed(step, cluster, seats), None
+        self._take(step, cluster)
+
+    def _take(self, step: Step, cluster: Cluster) -> None:
         touched: set[Name] = set()
         unclean: set[Name] = set()
         for change in step.changes:
@@ -77,7 +100,7 @@ class _Walk:
                         unclean.add(change.name)
                 case ConfigStep():
                     self._config(change, step)
-                case ControllerStep() | TopicStep():
+                case ControllerStep() | TopicStep() | MirrorStep():
                     pass
         self._controller([one for one in step.changes if isinstance(one, ControllerStep)], step)
         self._topics([one for one in step.changes if isinstance(one, TopicStep)], step)
@@ -124,6 +147,8 @@ class _Walk:
                 return
             gone = [one for one in changes if one.controller is None]
             why = gone[0].why if gone else "replaced"
+            if last.kraft_epoch is not None:
+                why = "KRaft took over"
             is_known = self._head["mode"] == "zookeeper"
             to_lo_ms = step.at_ms if is_known else self._last_ms
             self._closed("record_tenures", old, to_ms=step.at_ms, to_lo_ms=to_lo_ms, why_ended=why)
@@ -333,6 +358,25 @@ class _Walk:
                 grade=self._grade(step),
             )
         )
+
+
+class _Left(msgspec.Struct, frozen=True):
+    """The states that ZooKeeper's controllers left to KRaft."""
+
+    at_ms: int
+    partitions: dict[Name, Partition]
+    brokers: dict[int, Broker]
+
+    def resumed(self, step: Step, cluster: Cluster, seats: Sequence[ControllerStep]) -> Step:
+        """Returns the step by which ZooKeeper decides again: all that changed meanwhile, at a time that is not known
+        better."""
+        brokers = [
+            BrokerStep(broker, self.brokers.get(broker), cluster.brokers.get(broker), "found")
+            for broker in sorted(self.brokers.keys() | cluster.brokers.keys())
+            if self.brokers.get(broker) != cluster.brokers.get(broker)
+        ]
+        moved = partition_steps(self.partitions, cluster.partitions, cluster.topic_ids)
+        return Step(step.at_ms, step.position, step.epoch, [*seats, *brokers, *moved], self.at_ms)
 
 
 _TABLES: Final = (

@@ -39,6 +39,7 @@ class Broker(msgspec.Struct, frozen=True, gc=False):
     incarnation: str | None = None
     rack: str | None = None
     has_lost_disks: bool = False  # since it registered
+    is_migrating: bool = False  # registered with KRaft, and still in ZooKeeper mode
 
     @property
     def is_serving(self) -> bool:
@@ -76,6 +77,14 @@ class ControllerStep(msgspec.Struct, frozen=True, gc=False):
     controller: int | None
     epoch: int
     why: str  # elected, expired, closed, deleted
+    kraft_epoch: int | None = None  # of KRaft's controller, where it holds ZooKeeper's seat
+
+
+class MirrorStep(msgspec.Struct, frozen=True, gc=False):
+    """The znode `/migration`: all records of KRaft's log up to the offset are written to ZooKeeper; -1: none yet."""
+
+    offset: int
+    epoch: int
 
 
 class ConfigStep(msgspec.Struct, frozen=True, gc=False):
@@ -88,15 +97,15 @@ class ConfigStep(msgspec.Struct, frozen=True, gc=False):
 
 
 class TopicStep(msgspec.Struct, frozen=True, gc=False):
-    """A topic was created, grew, was to be deleted, or was."""
+    """A topic was created, grew, was to be deleted, or was; or came with a migration from ZooKeeper."""
 
-    kind: Literal["created", "grew", "to be deleted", "deleted"]
+    kind: Literal["created", "grew", "to be deleted", "deleted", "imported"]
     topic: str
     topic_id: str | None
     partitions: int  # how many more, or fewer
 
 
-Change = PartitionStep | BrokerStep | ControllerStep | ConfigStep | TopicStep
+Change = PartitionStep | BrokerStep | ControllerStep | ConfigStep | TopicStep | MirrorStep
 
 
 class Step(msgspec.Struct, frozen=True, gc=False):
@@ -122,6 +131,11 @@ class Cluster(msgspec.Struct):
     controller: int | None = None
     controller_epoch: int = 0
     configs: dict[Target, dict[str, str]] = {}
+    kraft_epoch: int | None = None  # ZooKeeper: KRaft's controller of this epoch holds the seat, and znodes are copies
+    cluster_id: str | None = None
+    next_producer_id: int | None = None
+    #: access control, quotas, credentials and tokens, by names: that they are there, not their content
+    beyond: set[str] = set()
 
     def is_led(self, partition: Partition) -> bool:
         """Whether a broker leads it that lives, as far as the record knows."""

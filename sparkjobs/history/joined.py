@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from sparkjobs.history.migration import DRIVEN
 from sparkjobs.tables.record import RecordClock, RecordElection, RecordFencing, RecordLoss
 from sparkjobs.tables.silver import Row
 
@@ -34,10 +35,30 @@ def joined(records: Tables, logs: Tables) -> dict[str, list[Row]]:
     ]
     seats = {(one.cluster, one.controller_epoch, one.controller): one for one in logs.get("quorum_tenures", ())}
     found["record_tenures"] = [_with_its_words(one, seats) for one in found["record_tenures"]]
+    found["record_migration_phases"] = list(_dated(found["record_migration_phases"], logs.get("migration_states", ())))
     found["record_losses"] = list(_losses(elections, _last_leaders(found["record_partition_states"], elections), roles))
     found["record_fencings"] = list(_fencings(logs.get("fencings", ()), found))
     found["record_clocks"] = list(_clocks(found["record_partition_states"], found["record_tenures"], roles))
     return found
+
+
+def _dated(phases: Sequence[Any], states: Sequence[Any]) -> Iterator[Any]:
+    """With the controller's own lines: the first of a state. They date a phase where the record does not."""
+    said: dict[str, int] = {}
+    for one in sorted(states, key=lambda one: one.at_ms):
+        if (phase := DRIVEN.get(one.state)) is not None:
+            said.setdefault(phase, one.at_ms)
+    dated = [
+        one
+        if (at_ms := said.get(one.phase)) is None
+        else msgspec.structs.replace(one, logged_ms=at_ms)
+        if one.from_ms is not None
+        else msgspec.structs.replace(one, logged_ms=at_ms, from_ms=at_ms, grade="logged")
+        for one in phases
+    ]
+    for one, after in zip(dated, [*dated[1:], None], strict=False):
+        is_open = one.to_ms is None and after is not None and after.from_ms is not None
+        yield msgspec.structs.replace(one, to_ms=after.from_ms) if is_open and after is not None else one
 
 
 _Name = tuple[str, str, int]

@@ -31,6 +31,8 @@ from sparkjobs.records.kraft_history import KraftHistory
 
 _TARGETS: Final = {2: "topic", 4: "broker", 8: "broker logger", 16: "client metrics", 32: "group"}
 _NO_CHANGE: Final = -2
+#: the target of the state of a migration from ZooKeeper
+MIGRATION: Final = ("migration", "")
 _MIGRATION: Final = ("none", "migration", "pre-migration", "post-migration")
 
 
@@ -122,6 +124,7 @@ class KraftReplay:
                 is_leaving=said.get("inControlledShutdown", False),
                 incarnation=said["incarnationId"],
                 rack=said["rack"],
+                is_migrating=said.get("isMigratingZkBroker", False),
             ),
             "registered",
         )
@@ -164,7 +167,7 @@ class KraftReplay:
         self._names[said["topicId"]] = said["name"]
         self._numbers.setdefault(said["topicId"], set())
         self.cluster.topic_ids[said["name"]] = said["topicId"]
-        yield TopicStep("created", said["name"], said["topicId"], 0)
+        yield TopicStep("imported" if self._imports else "created", said["name"], said["topicId"], 0)
 
     def _on_partition(self, said: dict[str, Any]) -> Iterator[Change]:
         after = Partition(
@@ -182,8 +185,9 @@ class KraftReplay:
         if said["topicId"] in self._names:
             self._numbers[said["topicId"]].add(said["partitionId"])
             name = self._name_of(said)
-            yield TopicStep("grew", name[0], said["topicId"], 1)
-            yield self._put_partition(name, said["topicId"], after, elects=True)
+            if not self._imports:
+                yield TopicStep("grew", name[0], said["topicId"], 1)
+            yield self._put_partition(name, said["topicId"], after, elects=not self._imports)
 
     def _on_partition_change(self, said: dict[str, Any]) -> Iterator[Change]:
         if said["topicId"] not in self._names or (name := self._name_of(said)) not in self.cluster.partitions:
@@ -229,6 +233,11 @@ class KraftReplay:
                 after = msgspec.structs.replace(before, elr=(), last_known_elr=())
                 yield self._put_partition(name, self.cluster.topic_ids.get(name[0]), after, elects=False)
 
+    @property
+    def _imports(self) -> bool:
+        """Whether what comes to be now was in ZooKeeper before: until the import is done nothing else is decided."""
+        return self.cluster.configs.get(MIGRATION, {}).get("state") == "pre-migration"
+
     def _name_of(self, said: dict[str, Any]) -> Name:
         return self._names[said["topicId"]], said["partitionId"]
 
@@ -250,11 +259,46 @@ class KraftReplay:
     def _on_zk_migration_state(self, said: dict[str, Any]) -> Iterator[Change]:
         state = said["zkMigrationState"]
         words = _MIGRATION[state] if 0 <= state < len(_MIGRATION) else str(state)
-        yield from self._configured(("migration", ""), "state", words)
+        yield from self._configured(MIGRATION, "state", words)
 
     def _on_voters(self, said: dict[str, Any]) -> Iterator[Change]:
         voters = ", ".join(str(one["voterId"]) for one in said["voters"])
         yield from self._configured(("quorum", ""), "voters", voters)
+
+    def _on_producer_ids(self, said: dict[str, Any]) -> Iterator[Change]:
+        self.cluster.next_producer_id = said["nextProducerId"]
+        return iter(())
+
+    # Only that they are there.
+
+    def _on_access_control_entry(self, said: dict[str, Any]) -> Iterator[Change]:
+        return self._beyond(f"access control {said['id']}")
+
+    def _on_remove_access_control_entry(self, said: dict[str, Any]) -> Iterator[Change]:
+        return self._beyond(f"access control {said['id']}", is_gone=True)
+
+    def _on_client_quota(self, said: dict[str, Any]) -> Iterator[Change]:
+        entity = sorted((one["entityType"], one["entityName"] or "") for one in said["entity"])
+        return self._beyond(f"quota {entity} {said['key']}", is_gone=said["remove"])
+
+    def _on_user_scram_credential(self, said: dict[str, Any]) -> Iterator[Change]:
+        return self._beyond(f"credential {said['name']} {said['mechanism']}")
+
+    def _on_remove_user_scram_credential(self, said: dict[str, Any]) -> Iterator[Change]:
+        return self._beyond(f"credential {said['name']} {said['mechanism']}", is_gone=True)
+
+    def _on_delegation_token(self, said: dict[str, Any]) -> Iterator[Change]:
+        return self._beyond(f"token {said['tokenId']}")
+
+    def _on_remove_delegation_token(self, said: dict[str, Any]) -> Iterator[Change]:
+        return self._beyond(f"token {said['tokenId']}", is_gone=True)
+
+    def _beyond(self, name: str, *, is_gone: bool = False) -> Iterator[Change]:
+        if is_gone:
+            self.cluster.beyond.discard(name)
+        else:
+            self.cluster.beyond.add(name)
+        return iter(())
 
     def _configured(self, target: tuple[str, str], key: str, value: str | None) -> Iterator[Change]:
         settings = self.cluster.configs.setdefault(target, {})

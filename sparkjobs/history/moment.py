@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -20,6 +20,7 @@ from sparkjobs.history.answers import answers_of
 from sparkjobs.history.cluster import NOBODY, Broker, Cluster, Mode, Name, Partition, PartitionStep, Replay, Step
 from sparkjobs.history.elections import ELR_FEATURE
 from sparkjobs.history.kraft import KraftReplay
+from sparkjobs.history.migration import KraftSide, ZooKeeperSide, handed_over, migration_rows
 from sparkjobs.history.zookeeper import ZooKeeperReplay, chroots_in
 from sparkjobs.records import RecordError
 from sparkjobs.records.found import Source, find_records
@@ -126,12 +127,14 @@ def histories_of(sources: Sequence[Source]) -> list[History]:
 def answers_for_records(sources: Sequence[Source], cluster: str) -> dict[str, list[Row]]:
     """All tables of `sparkjobs.tables.record`. A history that cannot be told is a row that says why."""
     tables: dict[str, list[Row]] = {name: [] for name in RECORD}
+    moves = _Moves(cluster)
     for mode in ("zookeeper", "kraft"):
         mine = [one for one in sources if one.kind.startswith(mode)]
         try:
             for history in histories_of(mine):
                 replay = history.replay()
-                answers = answers_of(replay, f"{cluster}{history.chroot}", history.committed)
+                watch = moves.watching(history)
+                answers = answers_of(replay, f"{cluster}{history.chroot}", history.committed, watch)
                 for name, rows in answers.items():
                     tables[name] += rows
                 unknown = getattr(replay, "unknown", {})
@@ -139,7 +142,49 @@ def answers_for_records(sources: Sequence[Source], cluster: str) -> dict[str, li
         except RecordError as error:
             row = RecordSource(cluster=cluster, mode=mode, kind="trouble", said=str(error))
             tables["record_sources"].append(row)
-    return tables
+    return moves.told(tables)
+
+
+class _Moves:
+    """The sides of a migration from ZooKeeper to KRaft. Of several clusters in one ZooKeeper, one can be KRaft's."""
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+        self._zookeeper: list[tuple[str, ZooKeeperSide]] = []
+        self._kraft: tuple[KraftSide, str | None] | None = None
+
+    def watching(self, history: History) -> Callable[[Step, Cluster], None]:
+        """ZooKeeper's histories come first: one names the offset at which it is compared with KRaft's."""
+        if isinstance(history.record, KraftHistory):
+            _, side = self._moved(history.record.cluster_id)
+            watch = KraftSide(history.committed, side)
+            self._kraft = watch, history.record.cluster_id
+            return watch
+        side = ZooKeeperSide()
+        self._zookeeper.append((f"{self._cluster}{history.chroot}", side))
+        return side
+
+    def _moved(self, cluster_id: str | None) -> tuple[str, ZooKeeperSide | None]:
+        """The cluster in ZooKeeper that moves to a KRaft cluster."""
+        for name, side in self._zookeeper:
+            own = None if side.cluster is None else side.cluster.cluster_id
+            if side.marked is not None and (own is None or cluster_id is None or own == cluster_id):
+                return name, side
+        return self._cluster, None
+
+    def told(self, tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
+        """With the tables of the migration. Where KRaft's log goes on, ZooKeeper's open rows end with its claim."""
+        kraft, cluster_id = (None, None) if self._kraft is None else self._kraft
+        name, side = self._moved(cluster_id)
+        kept: list[Any] = [
+            one
+            for one in tables["record_tenures"]
+            if (one.mode, one.cluster) in (("zookeeper", name), ("kraft", self._cluster))  # type: ignore[attr-defined]
+        ]
+        found = migration_rows(name, side, kraft, kept)
+        if side is not None and kraft is not None and side.claims:
+            tables = handed_over(tables, name, side, kraft)
+        return {table: rows + found.get(table, []) for table, rows in tables.items()}
 
 
 def _sources_of(history: History, cluster: str, unknown: dict[str, int]) -> list[RecordSource]:
@@ -195,7 +240,7 @@ def moment_of(
     described = _described(named)
     if described is not None:
         return Moment(described, f"{named[0]}, printed by kafka-topics --describe", [], None)
-    history = the_history(named, mode, chroot)
+    history = the_history(named, mode, chroot, at_ms)
     count, next_ms = _steps_until(history, at_ms)
     if not count:
         raise RecordError("the record begins after that time")
@@ -217,20 +262,37 @@ def _steps_until(history: History, at_ms: int | None) -> tuple[int, int | None]:
     return count, None
 
 
-def the_history(named: Sequence[str], mode: str | None, chroot: str | None) -> History:
-    """The only one that fits. Raises RecordError if there is none, or several."""
+def the_history(named: Sequence[str], mode: str | None, chroot: str | None, at_ms: int | None = None) -> History:
+    """The only one that fits; of a cluster that moved from ZooKeeper to KRaft, the one that was the truth then. Raises
+    RecordError if there is none, or several."""
     found = [one for one in histories_in(named) if mode in (None, one.mode) and chroot in (None, one.chroot or "/")]
     if not found:
         raise RecordError(
             "no record of ZooKeeper or KRaft is there: name folders with ZooKeeper's log.* and snapshot.*, KRaft's "
             "__cluster_metadata-0, or a file with what kafka-topics --describe printed"
         )
+    if len(found) == 2 and (moved := _imported(*found)) is not None:
+        return found[1] if at_ms is None or at_ms >= moved else found[0]
     if len(found) > 1:
         which = ", ".join(
             f"--mode {one.mode}" + (f" --chroot {one.chroot or '/'}" if one.chroot else "") for one in found
         )
         raise RecordError(f"there are {len(found)} histories; say which: {which}")
     return found[0]
+
+
+def _imported(one: History, other: History) -> int | None:
+    """When KRaft's log became the truth, where it is the same cluster's as ZooKeeper's history."""
+    if (one.mode, other.mode) != ("zookeeper", "kraft") or not isinstance(other.record, KraftHistory):
+        return None
+    old, new = ZooKeeperSide(), KraftSide(None, None)
+    for side, history in ((old, one), (new, other)):
+        replay = history.replay()
+        for step in replay.steps():
+            side(step, replay.cluster)
+    ids = {other.record.cluster_id, None if old.cluster is None else old.cluster.cluster_id} - {None}
+    done = new.states.get("migration")
+    return done.at_ms if old.claims and old.returned is None and len(ids) <= 1 and done is not None else None
 
 
 def _rests_on(history: History) -> str:

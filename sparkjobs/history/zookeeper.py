@@ -20,6 +20,7 @@ from sparkjobs.history.cluster import (
     Cluster,
     ConfigStep,
     ControllerStep,
+    MirrorStep,
     Partition,
     PartitionStep,
     Step,
@@ -33,6 +34,11 @@ _STATE: Final = re.compile(r"/brokers/topics/(?P<topic>[^/]+)/partitions/(?P<num
 _TOPIC: Final = re.compile(r"/brokers/topics/(?P<topic>[^/]+)")
 _BROKER: Final = re.compile(r"/brokers/ids/(?P<broker>\d{1,9})", re.ASCII)
 _CONFIG: Final = re.compile(r"/config/(?P<kind>topics|brokers)/(?P<name>[^/]+)")
+_OF_MIGRATION: Final = frozenset({"/migration", "/cluster/id", "/latest_producer_id_block"})
+#: access control, quotas, credentials and tokens
+_BEYOND: Final = re.compile(
+    r"/kafka-acl(?:-extended)?/[^/]+/.+|/config/(?:users|clients|ips)/.+|/delegation_token/tokens/.+"
+)
 _DELETION: Final = re.compile(r"/admin/delete_topics/(?P<topic>[^/]+)")
 
 
@@ -115,10 +121,13 @@ class ZooKeeperReplay:
         elif path == "/controller":
             said = self._said(path, data)
             broker = None if said is None else _number(said.get("kraftControllerId"), _number(said.get("brokerid"), -1))
-            if broker is not None and broker >= 0 and (self.cluster.controller != broker or is_new):
-                self._stands.add(path)
-                self.cluster.controller = broker
-                yield ControllerStep(broker, self.cluster.controller_epoch, "elected")
+            if broker is not None and said is not None and broker >= 0:
+                kraft_epoch = _number(said.get("kraftControllerEpoch"), -1)
+                self.cluster.kraft_epoch = kraft_epoch if kraft_epoch >= 0 else None
+                if self.cluster.controller != broker or is_new:
+                    self._stands.add(path)
+                    self.cluster.controller = broker
+                    yield ControllerStep(broker, self.cluster.controller_epoch, "elected", self.cluster.kraft_epoch)
         elif path == "/controller_epoch":
             with suppress(ValueError):
                 self._stands.add(path)
@@ -127,6 +136,11 @@ class ZooKeeperReplay:
                     yield ControllerStep(self.cluster.controller, int(data), "elected")
         elif found := _CONFIG.fullmatch(path):
             yield from self._configured(path, found["kind"].removesuffix("s"), found["name"], data)
+        elif path in _OF_MIGRATION:
+            yield from self._noted(path, data)
+        elif _BEYOND.fullmatch(path) and data not in (b"", b'{"version":1,"config":{}}'):
+            self._stands.add(path)
+            self.cluster.beyond.add(path)
         elif (found := _DELETION.fullmatch(path)) and is_new:
             self._stands.add(path)
             topic = found["topic"]
@@ -135,6 +149,21 @@ class ZooKeeperReplay:
         if owner:
             self._owned[owner].add(path)
             self._owners[path] = owner
+
+    def _noted(self, path: str, data: bytes) -> Iterator[Change]:
+        """What a migration to KRaft is known by, and what both modes have."""
+        said = self._said(path, data)
+        if said is None:
+            return
+        if path == "/migration":
+            self._stands.add(path)
+            offset, epoch = said.get("kraft_metadata_offset"), said.get("kraft_metadata_epoch")
+            yield MirrorStep(_number(offset, -1, bits=63), _number(epoch, -1))
+        elif path == "/cluster/id" and isinstance(said.get("id"), str):
+            self.cluster.cluster_id = said["id"]
+        elif path == "/latest_producer_id_block":
+            with suppress(ValueError):
+                self.cluster.next_producer_id = int(str(said.get("block_end"))[:20]) + 1
 
     def _gone(self, path: str, why: str) -> Iterator[Change]:
         owner = self._owners.pop(path, None)
@@ -158,11 +187,13 @@ class ZooKeeperReplay:
             if before_broker is not None:
                 yield BrokerStep(int(found["broker"]), before_broker, None, why)
         elif path == "/controller":
-            self.cluster.controller = None
+            self.cluster.controller = self.cluster.kraft_epoch = None
             yield ControllerStep(None, self.cluster.controller_epoch, why)
         elif found := _CONFIG.fullmatch(path):
             yield from self._configured(path, found["kind"].removesuffix("s"), found["name"], b'{"config":{}}')
             self._stands.discard(path)
+        elif path in self.cluster.beyond:
+            self.cluster.beyond.discard(path)
 
     def _said(self, path: str, data: bytes) -> dict[str, Any] | None:
         """Returns a znode's JSON object, or None. Content that is no JSON object is counted. Kafka makes some znodes
@@ -276,15 +307,17 @@ def chroots_in(history: ZooKeeperHistory) -> list[str]:
     return sorted(found)
 
 
-def _number(value: object, default: int) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else default
+def _number(value: object, default: int, *, bits: int = 31) -> int:
+    """Returns a number as Kafka has it; anything else is no number of its."""
+    is_one = isinstance(value, int) and not isinstance(value, bool) and -(1 << bits) <= value < 1 << bits
+    return value if is_one and isinstance(value, int) else default
 
 
 def _numbers(value: object) -> tuple[int, ...]:
-    return tuple(one for one in value if isinstance(one, int)) if isinstance(value, list) else ()
+    return tuple(one for one in value if _number(one, -1) >= 0) if isinstance(value, list) else ()
 
 
 def _lists_in(value: object) -> dict[int, tuple[int, ...]]:
     if not isinstance(value, dict):
         return {}
-    return {int(key): _numbers(one) for key, one in value.items() if str(key).isdecimal()}
+    return {int(key): _numbers(one) for key, one in value.items() if str(key).isdecimal() and len(str(key)) < 10}

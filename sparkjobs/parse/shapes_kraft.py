@@ -341,6 +341,13 @@ KRAFT_SERVER_SHAPES: Final[tuple[Shape, ...]] = (
         anchor="recorded new kraft controller",
         pattern=r"recorded new KRaft controller, from now on will use node \S+ \(id: (?<controller>\d+) .*",
     ),
+    shape_for(
+        "migration.state",
+        "migration_moved",
+        "quorum",
+        r"\d+ transitioning from (?<from_state>\w+) to (?<to_state>\w+) state\.?",
+        anchor="# transitioning from",
+    ),
     _s(
         "kraft.starting",
         "server_starting",

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sparkjobs.report.markup import Span, clock, counted, lasting, named, picture, row_of, table_of, worst
+from sparkjobs.report.markup import ROWS_SHOWN, Span, clock, counted, lasting, named, picture, row_of, table_of, worst
 from sparkjobs.report.page import Quoting
 from sparkjobs.report.redact import Redactor, redacted
 from sparkjobs.report.verdict import LISTED, Verdict
@@ -51,7 +51,26 @@ def sentence_for(records: Records) -> str:
         sentence += f" {counted(len(unclean), 'unclean election')}"
         sentence += f", {known} of them of the last known leader." if known else "."
         sentence += f" {_lost(records)}"
-    return sentence
+    return " ".join([sentence, *(_moved(one) for one in records["record_migrations"])])
+
+
+#: how far a migration is, in words
+_STATES: Final = {
+    "waiting for brokers": "Migration to KRaft: its controller waits for brokers.",
+    "import": "Migration to KRaft: its controller has taken ZooKeeper's seat, and the import is not over.",
+    "kraft": "Migrated from ZooKeeper to KRaft.",
+    "rolled back": "The migration to KRaft was rolled back.",
+}
+
+
+def _moved(migration: Any) -> str:
+    """The state of a migration in a sentence, and whether both records agree."""
+    words = _STATES.get(migration.state, f"Migration to KRaft: {migration.state}.")
+    if not migration.compared:
+        return f"{words} {migration.said}."
+    if not migration.differences:
+        return f"{words} ZooKeeper's copy and KRaft's log do not differ."
+    return f"{words} ZooKeeper's copy and KRaft's log differ in {counted(migration.differences, 'value')}."
 
 
 def _lost(records: Records) -> str:
@@ -89,10 +108,11 @@ def summary_of(records: Records, at: Any) -> list[tuple[str, str]]:
     first = min(outages, key=lambda one: (one.from_ms, one.topic, one.partition), default=None)
     unclean = any(one.unclean for one in records["record_elections"])
     gone = min(
-        (one for one in records["record_broker_lives"] if one.to_ms is not None),
+        (one for one in records["record_broker_lives"] if one.to_ms is not None and one.ended != "handed over"),
         key=lambda one: (one.to_ms, one.position), default=None,
     )  # fmt: skip
     holding = next((one for one in reversed(tenures) if one.to_ms is None), None)
+    moved = [("Is the move to KRaft done?", _moved(one)) for one in records["record_migrations"]]
     return [
         ("Is it over?", over),
         ("Which partitions?", which if length else "None"),
@@ -107,6 +127,17 @@ def summary_of(records: Records, at: Any) -> list[tuple[str, str]]:
             "Which broker first?",
             "None went" if gone is None else f"Broker {gone.broker}, {gone.ended}: {at(gone.to_ms)}",
         ),
+        *moved,
+    ]
+
+
+def phases_of(records: Records) -> list[tuple[str, ...]]:
+    """The phases of a migration, for a terminal."""
+    span = _span_of(records)
+    at = clock if span is None else span.clock
+    return [
+        (one.phase, at(one.from_ms), at(one.to_ms), ", ".join(map(str, one.controllers)) or "-", one.grade)
+        for one in records["record_migration_phases"]
     ]
 
 
@@ -143,7 +174,7 @@ def verdict_of(records: Records) -> Verdict:
 
 def section_for(records: Records, quote: Quoting) -> str:
     """The part of a page."""
-    modes = sorted({one.mode for rows in records.values() for one in rows})
+    modes = sorted({one.mode for rows in records.values() for one in rows if hasattr(one, "mode")})
     what = " and ".join(_MODES[one] for one in modes)
     outages, elections = records["record_outages"], records["record_elections"]
     unclean = [one for one in elections if one.unclean]
@@ -168,6 +199,8 @@ def section_for(records: Records, quote: Quoting) -> str:
         "<h3>Clocks</h3>", _clocks(records["record_clocks"]),
         "<h3>What it rests on</h3>", _sources(records["record_sources"]),
     ]  # fmt: skip
+    if records["record_migrations"]:
+        parts[1:1] = ["<h3>From ZooKeeper to KRaft</h3>", *_migration(records, at)]
     if span is not None:
         parts.insert(1, _lanes(records, span))
     return f'<section id="certain"><h2>Known for certain, from {escape(what)}</h2>{"".join(parts)}</section>'
@@ -221,7 +254,7 @@ def _span_of(records: Records) -> Span | None:
 def _lanes(records: Records, span: Span) -> str:
     """Draws the controllers, the brokers that could lead, and the times when partitions were without a leader."""
     lives = records["record_broker_lives"]
-    lost = Counter(one.broker for one in lives if one.to_ms is not None)
+    lost = Counter(one.broker for one in lives if one.to_ms is not None and one.ended != "handed over")
     brokers = sorted(sorted({one.broker for one in lives}, key=lambda one: (-lost[one], one))[:_LANES])
     marks = [
         span.bar(0, one.from_ms, _end(one, span), f"seat seat{index % 2}", f"{one.controller}, epoch {one.epoch}: "
@@ -297,6 +330,55 @@ def _void(void: Sequence[Any], at: Any, quote: Quoting) -> str:
         words = "" if said is None else f"{said.path}:{said.line_no}: {said.text}"
         rows.append(row_of((one.at_ms, at(one.at_ms)), str(one.controller), f"fences broker {one.broker}", words))
     return table_of(("at", "controller", "says that it", "line"), rows, len(void))
+
+
+def _migration(records: Records, at: Any) -> list[str]:
+    """Each phase and its controllers; brokers; and what both records say differently."""
+    phases = records["record_migration_phases"]
+    rows = [
+        row_of((one.number, str(one.number)), one.phase, (one.from_ms or 0, at(one.from_ms)), at(one.to_ms),
+               _phase_lasted(one), ", ".join(map(str, one.controllers)) or "-", _place(one),
+               "-" if one.logged_ms is None else at(one.logged_ms), one.grade, one.said)
+        for one in phases[:ROWS_SHOWN]
+    ]  # fmt: skip
+    heads = ("", "phase", "from", "to", "lasted", "controllers", "began with", "logged at", "grade", "because")
+    brokers = [
+        row_of(str(one.broker), (one.registered_ms, at(one.registered_ms)), at(one.restarted_ms), one.grade)
+        for one in records["record_migration_brokers"][:ROWS_SHOWN]
+    ]
+    differences = [
+        row_of(one.kind, one.name, one.zookeeper or "-", one.kraft or "-", one.why)
+        for one in records["record_migration_differences"][:ROWS_SHOWN]
+    ]
+    told = [table_of(heads, rows, len(phases))]
+    if brokers:
+        of_brokers = ("broker", "registered with KRaft", "restarted into KRaft mode", "grade")
+        told.append(table_of(of_brokers, brokers, len(records["record_migration_brokers"])))
+    told += [f'<p class="soft">{escape(_agreement(one))}</p>' for one in records["record_migrations"]]
+    if differences:
+        of_both = ("difference", "of", "ZooKeeper", "KRaft", "why")
+        told.append(table_of(of_both, differences, len(records["record_migration_differences"])))
+    return told
+
+
+def _agreement(migration: Any) -> str:
+    if not migration.compared:
+        return f"{migration.said}."
+    differ = f"{counted(migration.differences, 'difference')}" if migration.differences else "no difference"
+    later = f" Later, KRaft's log went on for {counted(migration.later_changes, 'change')} that ZooKeeper never had."
+    return f"{migration.said}: {differ}.{later if migration.later_changes else ''}"
+
+
+def _phase_lasted(phase: Any) -> tuple[float, str]:
+    """By two clocks where one end is a transaction of ZooKeeper's."""
+    length = None if phase.to_ms is None or phase.from_ms is None else phase.to_ms - phase.from_ms
+    return (-1 if length is None else length), "-" if length is None or length < 0 else lasting(length)
+
+
+def _place(phase: Any) -> str:
+    if phase.zxid is not None:
+        return f"transaction {phase.zxid:#x}"
+    return "-" if phase.offset is None else f"offset {phase.offset}"
 
 
 def _clocks(clocks: Sequence[Any]) -> str:

@@ -47,6 +47,7 @@ CLUSTER_EVENTS: Final = frozenset(
         "quorum_fencing",
         "quorum_activated",
         "quorum_renounced",
+        "migration_moved",
     }
 )
 #: a broker's lines about each partition of a request

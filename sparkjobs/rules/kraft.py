@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from sparkjobs.rules.facts import Facts, Tally
-from sparkjobs.tables.gold import Fencing, QuorumTenure, ReplicaRole
+from sparkjobs.tables.gold import Fencing, MigrationState, QuorumTenure, ReplicaRole
 from sparkjobs.tables.silver import SilverEvent
 
 _ROLES: Final = frozenset({"leader_started", "follower_started"})
 #: about one partition
 EVENTS: Final = _ROLES | {"partition_changed"}
 #: about the quorum
-QUORUM_EVENTS: Final = frozenset({"quorum_fencing", "quorum_activated", "quorum_renounced"})
+QUORUM_EVENTS: Final = frozenset({"quorum_fencing", "quorum_activated", "quorum_renounced", "migration_moved"})
 #: lines that only brokers write that read the metadata log
 _READING: Final = frozenset({"metadata_step", "metadata_seen"})
 
@@ -66,6 +66,21 @@ def fencings_of(facts: Facts) -> Iterator[Fencing]:
                 controller=event.broker,
                 broker=event.peer_broker,
                 broker_epoch=event.broker_epoch,
+                file_id=event.file_id,
+                line_no=event.line_no,
+            )
+
+
+def migration_states_of(facts: Facts) -> Iterator[MigrationState]:
+    """As KRaft's controller logs them, of a migration from ZooKeeper."""
+    for event in facts.quorum:
+        if event.event == "migration_moved" and event.broker is not None and event.to_state is not None:
+            yield MigrationState(
+                cluster=facts.cluster,
+                at_ms=event.ts_adj,
+                controller=event.broker,
+                state_before=event.from_state or "",
+                state=event.to_state,
                 file_id=event.file_id,
                 line_no=event.line_no,
             )

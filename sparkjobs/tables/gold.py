@@ -463,6 +463,18 @@ class QuorumTenure(Row, kw_only=True, frozen=True):
     line_no: Long
 
 
+class MigrationState(Row, kw_only=True, frozen=True):
+    """KRaft: how far its controller said that it is with a migration from ZooKeeper."""
+
+    cluster: str
+    at_ms: Long
+    controller: int
+    state_before: str
+    state: str  # WAIT_FOR_BROKERS, BECOME_CONTROLLER, ZK_MIGRATION, ..., DUAL_WRITE
+    file_id: str
+    line_no: Long
+
+
 GOLD: Final[dict[str, type[Row]]] = {
     "partition_outages": Outage,
     "leader_changes": LeaderChange,
@@ -490,6 +502,7 @@ GOLD: Final[dict[str, type[Row]]] = {
     "replica_roles": ReplicaRole,
     "fencings": Fencing,
     "quorum_tenures": QuorumTenure,
+    "migration_states": MigrationState,
     "log_spans": LogSpan,
     "coverage": Coverage,
 }

@@ -36,7 +36,7 @@ class RecordTenure(Row, kw_only=True, frozen=True):
     from_lo_ms: Long
     to_lo_ms: Long | None = None  # KRaft does not say when a controller ends: its last record
     to_ms: Long | None = None  # none: it is controller where the record ends
-    why_ended: str | None = None  # session expired, closed, deleted, replaced
+    why_ended: str | None = None  # session expired, closed, deleted, replaced, KRaft took over, finalised
     active_ms: Long | None = None  # KRaft, logged: its own line that it is the active controller
     renounced_ms: Long | None = None  # KRaft, logged: its own line that it is no more
     position: Long
@@ -56,7 +56,8 @@ class RecordBrokerLife(Row, kw_only=True, frozen=True):
     to_ms: Long | None = None
     began: str  # registered, unfenced
     leaving_ms: Long | None = None  # it asked to be shut down
-    ended: str | None = None  # fenced, session expired, closed, registered (it came back), unregistered
+    #: fenced, session expired, closed, registered (it came back), unregistered, handed over (to KRaft)
+    ended: str | None = None
     position: Long
     grade: str
 
@@ -99,7 +100,7 @@ class RecordOutage(Row, kw_only=True, frozen=True):
     to_ms: Long | None = None
     began: str  # leader gone (its registration went), no leader (no replica could be elected)
     leader_before: int | None = None
-    ended: str | None = None  # elected, returned (the same leader is back), deleted
+    ended: str | None = None  # elected, returned (the same leader is back), deleted, handed over (to KRaft)
     leader: int | None = None
     unclean: bool
     acted_ms: Long | None = None  # logged: the leader that ended it said that it leads
@@ -142,7 +143,7 @@ class RecordOperation(Row, kw_only=True, frozen=True):
     from_ms: Long
     from_lo_ms: Long
     to_ms: Long | None = None  # none: it is not over where the record ends
-    outcome: str  # done, cancelled, changed (another reassignment took its place), deleted, open
+    outcome: str  # done, cancelled, changed (another reassignment is in its place), deleted, handed over, open
     partitions: int
     replicas_before: Ints
     replicas: Ints
@@ -213,6 +214,64 @@ class RecordClock(Row, kw_only=True, frozen=True):
     most_ms: Long
 
 
+class RecordMigration(Row, kw_only=True, frozen=True):
+    """A move of the whole cluster from ZooKeeper to KRaft: how far it is, and whether both say the same."""
+
+    cluster: str
+    state: str  # the last phase that was reached
+    since_ms: Long | None = None
+    controller: int | None = None  # of that phase, the last
+    compared: bool  # false: `said` names why not
+    differences: int  # each is a row of record_migration_differences
+    partitions: int | None = None  # that were compared, as topics and settings
+    topics: int | None = None
+    settings: int | None = None
+    offset: Long | None = None  # up to which ZooKeeper has KRaft's log, as it says itself
+    zxid: Long | None = None  # of ZooKeeper's last transaction
+    later_changes: int | None = None  # steps of KRaft's log behind that offset, which ZooKeeper never had
+    said: str
+
+
+class RecordMigrationPhase(Row, kw_only=True, frozen=True):
+    """One phase of a migration. A phase ends where the next begins, by the clock of the record of that."""
+
+    cluster: str
+    number: int
+    phase: str  # zookeeper, waiting for brokers, import, dual write (and two more with brokers), kraft, rolled back
+    from_ms: Long | None = None  # none: `said` names the file that would tell
+    to_ms: Long | None = None
+    logged_ms: Long | None = None  # logged: the controller's line that it begins
+    controllers: Ints  # that decided in it, in their order
+    zxid: Long | None = None  # the transaction that began it
+    offset: Long | None = None  # or the record of KRaft's log
+    grade: str  # exact, inferred, logged (no record, but a line), unknown
+    said: str
+
+
+class RecordMigrationBroker(Row, kw_only=True, frozen=True):
+    """A broker in a migration."""
+
+    cluster: str
+    broker: int
+    registered_ms: Long  # with KRaft, in ZooKeeper mode
+    restarted_ms: Long | None = None  # registered in KRaft mode
+    position: Long
+    grade: str
+
+
+class RecordMigrationDifference(Row, kw_only=True, frozen=True):
+    """What ZooKeeper and KRaft's log say differently where the one is a copy of the other."""
+
+    cluster: str
+    kind: str  # topic id, partition, leader, leader epoch, in sync, replicas, ..., partition epoch, topic setting, ...
+    name: str
+    zookeeper: str | None = None  # none: it is not there
+    kraft: str | None = None
+    why: str  # empty where it is not known
+    zxid: Long
+    offset: Long
+
+
 RECORD: Final[dict[str, type[Row]]] = {
     "record_sources": RecordSource,
     "record_tenures": RecordTenure,
@@ -225,4 +284,8 @@ RECORD: Final[dict[str, type[Row]]] = {
     "record_losses": RecordLoss,
     "record_fencings": RecordFencing,
     "record_clocks": RecordClock,
+    "record_migrations": RecordMigration,
+    "record_migration_phases": RecordMigrationPhase,
+    "record_migration_brokers": RecordMigrationBroker,
+    "record_migration_differences": RecordMigrationDifference,
 }

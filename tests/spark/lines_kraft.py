@@ -271,6 +271,12 @@ KRAFT: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
          "reason": "an unclean election"},
     ),
     (
+        "[KRaftMigrationDriver id=3000] 3000 transitioning from KRAFT_CONTROLLER_TO_BROKER_COMM to DUAL_WRITE state",
+        "org.apache.kafka.metadata.migration.KRaftMigrationDriver",
+        {"event": "migration_moved", "role": "quorum", "broker": 3000, "to_state": "DUAL_WRITE",
+         "from_state": "KRAFT_CONTROLLER_TO_BROKER_COMM"},
+    ),
+    (
         "[RaftManager id=3000] Completed transition to Leader(localReplicaKey=ReplicaKey(id=3000, directoryId="
         "Optional[FZn9]), epoch=2, epochStartOffset=378, highWatermark=Optional.empty) from CandidateState(epoch=2)",
         "org.apache.kafka.raft.QuorumState",

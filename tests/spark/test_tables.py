@@ -154,6 +154,10 @@ COLUMNS = {
         "cluster string, controller_epoch int, controller int, from_ms bigint, to_ms bigint?, committed_offset "
         "bigint?, file_id string, line_no bigint"
     ),
+    "migration_states": (
+        "cluster string, at_ms bigint, controller int, state_before string, state string, file_id string, line_no "
+        "bigint"
+    ),
     "log_spans": ("cluster string, from_ms bigint, to_ms bigint"),
     "coverage": ("cluster string, question string, grade string, why string"),
 }
