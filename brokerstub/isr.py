@@ -36,10 +36,10 @@ REFUSED_AGAIN_MS: Final = 1_000
 
 
 class Question(msgspec.Struct, eq=False):
-    """An AlterPartition request, as encoded once, and the partitions whose answer still matters."""
+    """An AlterPartition request, as encoded once, and what it says of the partitions whose answer still matters."""
 
     body: bytes
-    open_keys: set[TopicIdPartition]
+    open_rows: dict[TopicIdPartition, AlterRow]
 
 
 class IsrKeeper:
@@ -69,6 +69,8 @@ class IsrKeeper:
         """A heap of times at which a partition is to be looked at; it may turn out to be for nothing."""
         self._unsettled: dict[TopicIdPartition, None] = {}
         """To be looked at now, in the order they came up."""
+        self._unsure: dict[TopicIdPartition, AlterRow] = {}
+        """Asked for and perhaps granted: asked for again, as it was, until the controller's state tells."""
         self.question: Question | None = None
 
     @property
@@ -81,11 +83,13 @@ class IsrKeeper:
         self._absent_since.clear()
         self._due.clear()
         self._unsettled.clear()
+        self._unsure.clear()
         self.question = None
 
     def on_change(self, change: Change, now_ms: int) -> None:
         """A partition has changed, by a request of the controller or by an answer that was adopted."""
         key, row = change.key, self._replicas.led(change.key)
+        self._unsure.pop(key, None)
         if change.is_new_leadership or row is None:
             self._absent_since.pop(key, None)
             self._sessions.judge_again(key)
@@ -144,48 +148,61 @@ class IsrKeeper:
     def ask(self, now_ms: int) -> Question | None:
         """Returns the open question, or a new one with the present changes."""
         if self.question is None:
-            rows: dict[str, list[AlterRow]] = {}
-            keys = set()
+            topics: dict[str, list[AlterRow]] = {}
+            asked: dict[TopicIdPartition, AlterRow] = {}
             for key in list(islice(self._unsettled, self._partitions_max)):
                 del self._unsettled[key]
-                row = self._replicas.led(key)
-                wish = () if row is None else self._wish(key, row, now_ms)
-                if row is not None and wish != row.isr:
-                    members = tuple(IsrMember(m, self._epoch_of(m)) for m in wish)
-                    rows.setdefault(key[0], []).append(
-                        AlterRow(key[1], row.leader_epoch, row.version, RECOVERED, members)
-                    )
-                    keys.add(key)
+                one = self._unsure.get(key) or self._new_row(key, now_ms)
+                if one is not None:
+                    topics.setdefault(key[0], []).append(one)
+                    asked[key] = one
                     if self._logs is not None:
-                        self._logs.ask(key, wish)
-            if keys:
-                request = AlterPartitionRequest([AlterTopic(topic_id, asked) for topic_id, asked in rows.items()])
-                self.question = Question(bodies.encode(request), keys)
+                        self._logs.ask(key, [member.broker_id for member in one.isr])
+            if asked:
+                request = AlterPartitionRequest([AlterTopic(topic_id, rows) for topic_id, rows in topics.items()])
+                self.question = Question(bodies.encode(request), asked)
         return self.question
 
     def take_answer(self, topics: Iterable[AlteredTopic], now_ms: int) -> None:
-        """Adopts the states in an answer, whatever the code. Only then may the next question be asked."""
+        """Adopts the states in an answer, whatever the code. Only then may the next question be asked.
+
+        A refusal shows that an ISR was not granted only if the state is still the known one. An earlier attempt at the
+        question may have been granted, and a leader elected out of the ISR that was asked for: its members count until
+        the controller's state tells.
+        """
         question, self.question = self.question, None
         if question is None:
             return
+        refused = set()
         for topic in topics:
             for row in topic.partitions:
                 change = self._replicas.take_altered(topic.topic_id, row)
                 if change is not None:
-                    question.open_keys.discard(change.key)
+                    question.open_rows.pop(change.key, None)
                     self.on_change(change, now_ms)
-        # Refused and nothing new learnt, or not answered for.
-        for key in question.open_keys:
-            if self._logs is not None:
+                elif self._replicas.is_current(topic.topic_id, row):
+                    refused.add((topic.topic_id, row.partition))
+        for key, asked in question.open_rows.items():
+            if self._logs is not None and key in refused:
+                self._unsure.pop(key, None)
                 self._logs.ask(key, ())
+            elif self._logs is not None:
+                self._unsure[key] = asked
             heapq.heappush(self._due, (now_ms + REFUSED_AGAIN_MS, key))
 
     def _close(self, key: TopicIdPartition) -> None:
         """A new leadership ends the questions of the old one."""
         if self.question is not None:
-            self.question.open_keys.discard(key)
-            if not self.question.open_keys:
+            self.question.open_rows.pop(key, None)
+            if not self.question.open_rows:
                 self.question = None
+
+    def _new_row(self, key: TopicIdPartition, now_ms: int) -> AlterRow | None:
+        row = self._replicas.led(key)
+        if row is None or (wish := self._wish(key, row, now_ms)) == row.isr:
+            return None
+        members = tuple(IsrMember(m, self._epoch_of(m)) for m in wish)
+        return AlterRow(key[1], row.leader_epoch, row.version, RECOVERED, members)
 
     def _wish(self, key: TopicIdPartition, row: PartitionRow, now_ms: int) -> ReplicaIds:
         """Returns the ISR as it should be: the remaining members keep their order."""

@@ -336,7 +336,7 @@ class Logs:
         return None if one is None or one.leader is None else one.leader.wish(now_ms, is_eligible)
 
     def ask(self, key: TopicIdPartition, members: Collection[int]) -> None:
-        """The controller is asked for this ISR; for none: it has answered."""
+        """The controller is asked for this ISR; for none: it has not granted it."""
         one = self._open.get(key)
         if one is not None and one.leader is not None:
             before = one.leader.high_watermark

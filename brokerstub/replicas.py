@@ -207,6 +207,11 @@ class Replicas:
         self.told[key] = now
         return Change(key, row, now)
 
+    def is_current(self, topic_id: str, altered: AlteredRow) -> bool:
+        """Whether the controller's state is the known one."""
+        row = self.told.get((topic_id, altered.partition))
+        return row is not None and (altered.leader_epoch, altered.version) == (row.leader_epoch, row.version)
+
     def _take_row(self, topic: TopicRows, row: PartitionRow, taken: Taken) -> Code:
         key = topic.topic_id, row.partition
         known = self.told.get(key)

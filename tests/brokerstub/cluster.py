@@ -132,6 +132,7 @@ class Controller:
         self.blocks_given = 0
         self.refuse_with: int | None = None
         """An HTTP status, or a top-level error code if below 200."""
+        self.answer: Callable[[bytes], AlterPartitionAnswer] = granted
 
     def app(self) -> web.Application:
         app = web.Application()
@@ -175,7 +176,7 @@ class Controller:
             return web.Response(status=self.refuse_with)
         if self.refuse_with is not None:
             return web.Response(body=bodies.encode(AlterPartitionAnswer(self.refuse_with)))
-        return web.Response(body=bodies.encode(granted(self.bodies[-1])))
+        return web.Response(body=bodies.encode(self.answer(self.bodies[-1])))
 
 
 def granted(body: bytes) -> AlterPartitionAnswer:

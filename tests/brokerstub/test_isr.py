@@ -210,7 +210,7 @@ def test_a_new_leadership_of_one_partition_leaves_the_question_open_for_the_othe
     leader.tell(row(0, epoch=1, version=1))
     assert leader.ask() is question
     assert question is not None
-    assert question.open_keys == {("id-orders", 1)}
+    assert question.open_rows.keys() == {("id-orders", 1)}
 
 
 def test_a_leader_and_isr_that_crosses_the_answer_does_not_take_it_back(settled: Leader) -> None:

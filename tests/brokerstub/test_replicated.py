@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
 
+from brokerstub.isr import REFUSED_AGAIN_MS
 from brokerstub.records.errors import CorruptBatchError
 from controller.base.config import BrokerConfig
 from controller.core.codes import Code
 from controller.wire import bodies
-from controller.wire.bodies import StopReplicaRequest, StopRow, TopicStops
+from controller.wire.bodies import (
+    AlteredRow,
+    AlteredTopic,
+    AlterPartitionAnswer,
+    StopReplicaRequest,
+    StopRow,
+    TopicStops,
+)
 from tests.brokerstub.cluster import LAG_MS, OBEYED
 from tests.brokerstub.records_world import KEY, World, a_world, fetch, produce
 from tests.brokerstub.support import eventually, row
@@ -161,6 +169,55 @@ async def test_a_leader_that_was_told_nothing_acknowledges_nothing_to_acks_all(w
     await eventually(lambda: world.ends()[1][0] == 0)  # it has truncated the records that only it had
     truncations = [line for line in world.nodes[1].lines if line.kind == "truncation"]
     assert [(line.records, line.records_lost) for line in truncations] == [(2, 0)]
+
+
+def refusing(code: Code, *, leader: int, epoch: int, version: int) -> Callable[[bytes], AlterPartitionAnswer]:
+    """Each question is refused, with this state."""
+    answer = AlterPartitionAnswer(
+        0, [AlteredTopic(KEY[0], [AlteredRow(0, code, leader, epoch, (leader,), version, 0)])]
+    )
+    return lambda _: answer
+
+
+async def asked(world: World, times: int) -> None:
+    """The leader has asked so often for another ISR, and has its answer."""
+    keeper = world.nodes[1].broker.isr
+    await eventually(lambda: len(world.controller.bodies) >= times and keeper.question is None)
+
+
+async def test_who_was_asked_for_counts_on_after_a_refusal_that_names_another_leader(world: World) -> None:
+    """An earlier attempt at the question was granted, and 2 was elected out of that ISR."""
+    client = await world.client()
+    world.controller.answer = refusing(Code.FENCED_LEADER_EPOCH, leader=2, epoch=2, version=9)
+    await world.lead(1, 1, isr=(1,))
+    await asked(world, 1)
+    await deaf(world, 2, 3)
+    assert (await produce(client, timeout_ms=50)).error_code == Code.REQUEST_TIMED_OUT
+
+
+async def test_who_was_asked_for_counts_no_more_after_a_refusal_that_left_everything_as_it_was(world: World) -> None:
+    client = await world.client()
+    world.controller.answer = refusing(Code.INELIGIBLE_REPLICA, leader=1, epoch=1, version=1)
+    await world.lead(1, 1, isr=(1,))
+    await asked(world, 1)
+    await deaf(world, 2, 3)
+    assert (await produce(client)).error_code == 0
+
+
+async def test_a_leader_that_does_not_know_whether_it_was_granted_asks_the_same_again(world: World) -> None:
+    """Though its followers are gone, so that it would wish for no other ISR."""
+    client = await world.client()
+    world.controller.answer = refusing(Code.NOT_CONTROLLER, leader=-1, epoch=-1, version=-1)
+    await world.lead(1, 1, isr=(1,))
+    await asked(world, 1)
+    await deaf(world, 2, 3)
+    waiting = asyncio.ensure_future(produce(client))
+    await eventually(lambda: world.ends()[1][0] == 1)
+    world.controller.answer = refusing(Code.NONE, leader=1, epoch=1, version=1)
+    world.now_ms += LAG_MS + REFUSED_AGAIN_MS + 1
+    assert (await waiting).error_code == 0
+    assert len(world.controller.bodies) > 1
+    assert len(set(world.controller.bodies)) == 1
 
 
 async def test_a_waiting_client_hears_that_the_leader_has_changed(world: World) -> None:

@@ -127,10 +127,13 @@ Cuts(f, e, p, s, mark, words) ==
   /\ UNCHANGED <<standing, view, known, wish, led, harm>>
   /\ LetIsInSync'
 
-\* An ISR is asked for: who joins it has all that the leader had when it began, in the life that is named.
+\* An ISR is asked for: who joins it has all that the leader had when it began, in the life that is named.  Where an
+\* answer does not tell whether it was granted, the same is asked again.
 Wishes(l, isr, lives) ==
-  /\ Leads(l) /\ wish[l] = NoWish /\ l \in isr
-  /\ \A f \in isr \ Told(l).isr : known[l][f].end >= MustHave(l) /\ lives[f] = known[l][f].life
+  /\ Leads(l) /\ l \in isr
+  /\ IF wish[l] = NoWish
+     THEN \A f \in isr \ Told(l).isr : known[l][f].end >= MustHave(l) /\ lives[f] = known[l][f].life
+     ELSE wish[l] = [isr |-> isr, lives |-> lives]
   /\ wish' = [wish EXCEPT ![l] = [isr |-> isr, lives |-> lives]]
   /\ UNCHANGED <<standing, view, log, hw, known, led, harm>>
 
