@@ -152,13 +152,14 @@ class Remote:
         """Returns the brokers' knowledge. A silent broker is not waited for once the controller answered, or another in
         time."""
         answered: list[Probe] = []
-        in_time = time.monotonic() + PROBE_TIMEOUT_MS / 1_000
+        clock = asyncio.get_running_loop().time
+        in_time = clock() + PROBE_TIMEOUT_MS / 1_000
         async with asyncio.TaskGroup() as group:
             open_probes = {group.create_task(self._probe(url)) for url in self._urls}
             while open_probes and not any(probe.is_controller for probe in answered):
                 left_s = None
                 if any(probe.controller_epoch != NOBODY for probe in answered):
-                    left_s = in_time - time.monotonic()
+                    left_s = in_time - clock()
                     if left_s <= 0:
                         break
                 done, open_probes = await asyncio.wait(open_probes, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
