@@ -131,13 +131,12 @@ WALL_CLOCK_READERS = {
     "controller.api.v1.reports",
     "controller.api.v1.writes",
     "controller.base.clock",
-    "controller.cli.status",
     "controller.term.controller",
     "brokerstub.lab.http_proxy",
     "brokerstub.runtime",
 }
-#: the time of day at a moment of the monotonic clock; the age, for people, of another process's record
-MEASURE_BY_THE_WALL_CLOCK = {"controller.api.v1.reports", "controller.base.clock", "controller.cli.status"}
+#: the age, for people, of a file; the time of day at a moment of the monotonic clock
+MEASURE_BY_THE_WALL_CLOCK = {"controller.api.v1.reports", "controller.base.clock"}
 
 
 def project_files() -> Iterator[Path]:

@@ -85,12 +85,14 @@ class Page(msgspec.Struct, frozen=True):
 
 
 class ControllerBody(msgspec.Struct, frozen=True):
-    """Who the controller is. `since` is known to the active controller only. `kind`: `klamm`, or `kafka` where it is
+    """Who the controller is. `since`, by its wall clock, and `age_ms`, for how long by its monotonic clock as it
+    answered, are known to the active controller only. `kind`: `klamm`, or `kafka` where it is
     one of Kafka's own brokers; null where there is none."""
 
     broker_id: int
     controller_epoch: int
     since: str | None
+    age_ms: int | None
     phase: str
     kind: str | None
 
@@ -168,13 +170,15 @@ def controller_body(view: ClusterView, handle: ControllerHandle) -> ControllerBo
     if handle.term is not None and handle.controller_epoch is not None:
         since = datetime.fromtimestamp(handle.term.since_ms / 1_000, UTC)
         since_text = since.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        return ControllerBody(view.own_broker_id, handle.controller_epoch, since_text, handle.phase, "klamm")
+        return ControllerBody(
+            view.own_broker_id, handle.controller_epoch, since_text, handle.term.age_ms, handle.phase, "klamm"
+        )
     if handle.seat is None or handle.seat_trouble is not None:
-        return ControllerBody(-1, view.controller_epoch, None, "vacant", None)
+        return ControllerBody(-1, view.controller_epoch, None, None, "vacant", None)
     holder_id = handle.seat[0]
     has_told = holder_id == view.controller_id >= 0
     kind = "kafka" if view.is_led_by_kafka else "klamm" if holder_id >= 0 else None
-    return ControllerBody(holder_id, view.controller_epoch, None, "active" if has_told else "loading", kind)
+    return ControllerBody(holder_id, view.controller_epoch, None, None, "active" if has_told else "loading", kind)
 
 
 def cluster_body(view: ClusterView, handle: ControllerHandle, summary: Summary, health: Verdict) -> ClusterBody:

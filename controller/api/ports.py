@@ -112,7 +112,11 @@ class Term(Protocol):
 
     @property
     def since_ms(self) -> int:
-        """When it began, by the wall clock."""
+        """When it began, by the wall clock: for people."""
+
+    @property
+    def age_ms(self) -> int:
+        """For how long it has lasted, by the monotonic clock."""
 
     @property
     def strangers(self) -> Mapping[int, Broker]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -92,9 +91,8 @@ def _controller_text(controller: dict[str, Any]) -> str:
     text = f"broker {controller['broker_id']}, {kafka}epoch {controller['controller_epoch']}"
     if controller["phase"] != "active":
         text += f", {controller['phase']}"
-    if controller["since"] is not None:
-        age_s = (datetime.now(UTC) - datetime.fromisoformat(controller["since"])).total_seconds()
-        text += f", for {duration_text(age_s)}"
+    if (age_ms := controller.get("age_ms")) is not None:  # older brokers do not tell it
+        text += f", for {duration_text(age_ms / 1_000)}"
     return text
 
 

@@ -17,7 +17,7 @@ export function controller(seat, awayMs) {
   const isAway = awayMs !== null;
   const text = seat.broker_id < 0 ? "no controller" : `broker ${seat.broker_id}`;
   const word = seat.phase === "active" ? "does not answer" : seat.phase === "vacant" ? "the seat is vacant" : "is taking over";
-  const age = seat.since ? ` · for ${span(Date.now() - Date.parse(seat.since))}` : "";
+  const age = seat.age_ms == null ? "" : ` · for ${span(seat.age_ms)}`;
   const kafka = seat.kind === "kafka" ? "one of Kafka's own · " : "";
   const detail = isAway ? `${word} · ${(awayMs / 1000).toFixed(1)} s` : `${kafka}epoch ${seat.controller_epoch}${age}`;
   show($("controller"), [text, detail, isAway], () => [

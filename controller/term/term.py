@@ -119,6 +119,7 @@ class Term:
         #: rung whenever belief has changed, and when the term is over
         self.believed = Bell()
         self._noticed_at = noticed_at
+        self._began_at = parts.clock()
         self._zk = zk
         self._parts = parts
         self._seat_changed = seat_changed
@@ -133,8 +134,13 @@ class Term:
 
     @property
     def since_ms(self) -> int:
-        """When it began, by the wall clock."""
+        """When it began, by the wall clock: for people."""
         return self.claim.claimed_at_ms
+
+    @property
+    def age_ms(self) -> int:
+        """For how long it has lasted, by the monotonic clock."""
+        return round((self._parts.clock() - self._began_at) * 1_000)
 
     @property
     def strangers(self) -> dict[int, Broker]:

@@ -114,6 +114,7 @@ class FakeHandle:
         self.controller_epoch: int | None = 4
         self.phase = "active"
         self.since_ms = 1_700_000_000_123
+        self.age_ms = 90_061_000
         self.seat: tuple[int, int] | None = (1, 77)
         self.seat_trouble: str | None = None
         self.cluster: Cluster | None = None

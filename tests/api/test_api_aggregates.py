@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from tests.api.api_support import CONFIG, FakeHandle, View, asking
 KEPT: dict[str, Any] = {
     "cluster": "kafka",
     "kept_by": "Spark 4.3.0 on this machine",
-    "looked_ms": 1_700_000_060_000,
+    "looked_ms": 1_699_996_460_000,
     "from_ms": 1_700_000_000_000,
     "to_ms": 1_700_000_050_000,
     "events": 12,
@@ -61,9 +62,11 @@ async def told(path: Path | None) -> dict[str, Any]:
 
 
 async def test_kept_aggregates_are_served_with_their_age(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the clock of their keeper says: here it is an hour behind."""
     monkeypatch.setattr(clock.time, "time_ns", lambda: 1_700_000_062_500 * 1_000_000)
     path = tmp_path / "aggregates.json"
     path.write_bytes(msgspec.json.encode(KEPT))
+    os.utime(path, ns=(0, 1_700_000_060_000 * 1_000_000))
     said = await told(path)
     assert (said["kept"], said["age_ms"], said["detail"]) == (True, 2_500, None)
     assert said["aggregates"].items() <= KEPT.items()

@@ -77,8 +77,8 @@ async def test_the_controller_takes_samples_and_tells_those_that_are_new() -> No
     async with asking(view, handle) as client, aclosing(beats_of(client)) as beats, asyncio.timeout(DEADLINE_S):
         beat = await anext(beats)
         assert beat["controller"] == {
-            "broker_id": 1, "controller_epoch": 4, "since": "2023-11-14T22:13:20.123Z", "phase": "active",
-            "kind": "klamm",
+            "broker_id": 1, "controller_epoch": 4, "since": "2023-11-14T22:13:20.123Z", "age_ms": 90_061_000,
+            "phase": "active", "kind": "klamm",
         }  # fmt: skip
         assert [(term["controller_epoch"], term["phases"]) for term in beat["terms"]] == [(4, {"claimed": 2.5})]
         before, sample = beat["samples"]  # a term's first is compared with the process's counters before it

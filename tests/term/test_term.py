@@ -40,6 +40,16 @@ async def test_the_first_claim_has_epoch_1_and_kafkas_json() -> None:
         assert node.handle.controller_epoch == 1
 
 
+async def test_a_term_lasts_as_long_as_its_own_clock_says() -> None:
+    server = await a_server()
+    async with a_controller(server, 1) as node:
+        await until(lambda: node.handle.is_active)
+        assert node.handle.term is not None
+        server.clock.advance(1.5)
+        await settled()
+        assert node.handle.term.age_ms == 1_500
+
+
 async def test_one_of_three_wins_and_the_others_stand_by() -> None:
     server = await a_server()
     async with a_controller(server, 1) as one, a_controller(server, 2) as two, a_controller(server, 3) as three:

@@ -8,6 +8,7 @@ waits for it. The answer always says how old the sums are, because the job may h
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -82,8 +83,8 @@ class Aggregates(msgspec.Struct, frozen=True):
 
 
 class AggregatesBody(msgspec.Struct, frozen=True):
-    """`kept`: whether somebody is to keep them. Where `aggregates` is null `detail` says why. `age_ms`: since the logs
-    were looked at."""
+    """`kept`: whether somebody is to keep them. Where `aggregates` is null `detail` says why. `age_ms`: since they
+    were written, as after each look at the logs."""
 
     kept: bool
     aggregates: Aggregates | None
@@ -117,18 +118,19 @@ class Reports:
                 AggregatesBody(False, None, detail="nobody keeps aggregates here; `klamm up --aggregate` does")
             )
         try:
-            found = await asyncio.to_thread(_read, self._aggregates)
+            found, written_ms = await asyncio.to_thread(_read, self._aggregates)
         except FileNotFoundError:
             return answer(AggregatesBody(True, None, detail="none yet: who is to keep them has written none"))
         except (OSError, msgspec.MsgspecError, ValueError) as error:
             log.warning("aggregates.unreadable", path=str(self._aggregates), error=str(error))
             return answer(AggregatesBody(True, None, detail="what was kept cannot be read; this broker's log says why"))
-        return answer(AggregatesBody(True, found, age_ms=max(0, wall_ms() - found.looked_ms)))
+        return answer(AggregatesBody(True, found, age_ms=max(0, wall_ms() - written_ms)))
 
 
-def _read(path: Path) -> Aggregates:
+def _read(path: Path) -> tuple[Aggregates, int]:
+    """The sums, and when their file was written: by this machine, whatever clock their keeper goes by."""
     with path.open("rb") as file:
-        text = file.read(BYTES_MAX + 1)
+        text, written_ms = file.read(BYTES_MAX + 1), os.fstat(file.fileno()).st_mtime_ns // 1_000_000
     if len(text) > BYTES_MAX:
         raise ValueError(f"larger than {BYTES_MAX} bytes")
-    return decode(text, Aggregates)
+    return decode(text, Aggregates), written_ms
