@@ -324,6 +324,8 @@ async def read_body(request: web.Request, body_max_bytes: int, timeout_ms: int =
         ) from None
     except web.RequestPayloadError as error:
         raise invalid(f"the body cannot be read: {error}") from None
+    except ConnectionError:
+        raise invalid("the connection ended before the body did") from None
     request[_RAW_BODY] = whole = bytes(raw)
     return whole
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import logging
 from typing import Final
 
 import aiohttp
@@ -142,6 +143,21 @@ async def test_malformed_http_is_a_4xx(raw: bytes) -> None:
         writer.close()
         await writer.wait_closed()
     assert status_line.split(b" ")[1].startswith(b"4"), status_line
+
+
+async def test_a_client_that_leaves_in_the_middle_of_a_body_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
+    handle = FakeHandle()
+    async with served(View(), handle) as url:
+        own = url.removeprefix("http://")
+        reader, writer = await asyncio.open_connection(*own.split(":"))
+        begun = POST + b"Expect: 100-continue\r\nContent-Length: 100\r\n\r\n{"
+        writer.write(begun.replace(b"@", own.encode()))
+        assert (await asyncio.wait_for(reader.readline(), DEADLINE_S)).split(b" ")[1] == b"100"
+        writer.transport.abort()
+        async with aiohttp.ClientSession(url) as client, client.get("/livez") as response:
+            assert response.status == 200
+    assert [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR] == []
+    assert handle.asked == []
 
 
 async def test_routes_added_by_the_broker_are_guarded_and_explained_like_ours() -> None:

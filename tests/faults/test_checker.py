@@ -171,6 +171,18 @@ def by_a_tool(*writes: Write) -> Violation:
     return violate
 
 
+def test_what_was_told_before_a_tool_deleted_a_state_is_not_taken_for_what_was_told_after() -> None:
+    """Versions begin anew there. Of other partitions the rule goes on to judge."""
+    rule = "s28_new_replicas_are_told_to_be_new"
+    history = a_good_history()
+    BAD_TELLINGS[rule](history)
+    first, *others = sorted({one.key for one in judge(history) if one.rule == rule and one.key is not None})
+    by_a_tool(Write("delete", state_path(*first)))(history)
+    left = {one.key for one in judge(history) if one.rule == rule}
+    assert left >= {*others}
+    assert first not in left
+
+
 @pytest.mark.parametrize(("removed", "is_found"), [("/klamm", False), ("/klamm/draining", False), ("/admin", True)])
 def test_a_term_goes_by_the_drain_that_it_noted_where_a_tool_took_the_note_away(removed: str, is_found: bool) -> None:
     history = a_good_history()

@@ -43,6 +43,7 @@ ORDERED: Final = (
     "s08_leader_epochs_rise_by_one_decision",
     "s28_no_older_state_follows_a_newer_one",
     "s28_full_lists_are_no_older_than_their_sender",
+    "s28_new_replicas_are_told_to_be_new",
     "s34_lines_agree_with_writes",
 )
 #: of one rule so many findings are kept: the first ones say it
